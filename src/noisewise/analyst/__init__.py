@@ -1,0 +1,1 @@
+"""Inference from Releases. Nothing here can reach a row."""
