@@ -1,0 +1,90 @@
+"""What is summed over the rows: names, order and number of a statistic's entries.
+
+A statistic's entries are monomials in w = (1, x, y) on unit scale, given as sorted tuples of
+indices into w; a lower degree is written by repeating the index 0 of the constant. Only unique
+entries that really vary are released. The others are public and carry no noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations_with_replacement
+
+from .design import Design
+
+Monomial = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SecondMoments:
+    """The Gram matrix A = Σ ww' of w = (1, x, y), upper triangle, row by row.
+
+    Public entries: A₀₀ = n when neighbours replace a row, and products of two indicators of the
+    same category, which are zero in every row. An indicator's square equals the indicator, but it
+    is released with noise of its own: analysts can then treat all noise as independent.
+    """
+
+    design: Design
+    name = "second_moments"
+    degree = 2
+
+    @cached_property
+    def all_entries(self) -> tuple[Monomial, ...]:
+        """All of the upper triangle."""
+        return tuple(combinations_with_replacement(range(len(self.design.columns) + 1), 2))
+
+    @cached_property
+    def entries(self) -> tuple[Monomial, ...]:
+        """The entries that get noise, in the order of a Release's values."""
+        return tuple(entry for entry in self.all_entries if entry not in self._public)
+
+    @cached_property
+    def _public(self) -> frozenset[Monomial]:
+        public = set()
+        if self.design.schema.neighbours == "replace_one":
+            public.add((0, 0))
+        columns = self.design.columns
+        for a, b in self.all_entries:
+            if a == 0 or a == b:
+                continue
+            left, right = columns[a - 1], columns[b - 1]
+            if left.is_indicator and left.source == right.source:
+                public.add((a, b))
+        return frozenset(public)
+
+    def public_values(self, n: int | None) -> Mapping[Monomial, int]:
+        """The public entries with their values (`n` rows; None where n is private)."""
+        values = dict.fromkeys(self._public, 0)
+        if (0, 0) in values:
+            if n is None:
+                raise ValueError("n is public under replace_one and must be given")
+            values[0, 0] = n
+        return values
+
+
+@dataclass(frozen=True)
+class FourthMoments:
+    """Sums of all monomials of degree 1 to 4 in the features x.
+
+    These are the unique entries of the fourth-order tensor Σ v⊗v⊗v⊗v of v = (1, x), which the
+    Gibbs-SS-Noisy sampler of Bernstein & Sheldon (2019) plugs in. The target takes no part.
+    """
+
+    design: Design
+    name = "fourth_moments"
+    degree = 4
+
+    @cached_property
+    def entries(self) -> tuple[Monomial, ...]:
+        """All monomials but the constant, in the order of a Release's values."""
+        k = len(self.design.columns) - 1
+        return tuple(combinations_with_replacement(range(k + 1), 4))[1:]
+
+
+Statistic = SecondMoments | FourthMoments
+STATISTICS: Mapping[str, type[SecondMoments] | type[FourthMoments]] = {
+    SecondMoments.name: SecondMoments,
+    FourthMoments.name: FourthMoments,
+}

@@ -1,0 +1,56 @@
+"""Sensitivities: how far one unit can move a statistic. One file a statistic, proof beside it.
+
+Every function returns an integer in grid units (2**-32), rounded up, already multiplied by
+``max_rows_per_unit``: k rows of one unit can all move the sum in the same direction, so k times
+the sensitivity of one row is attained.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Literal
+
+from ...core.geometry import Geometry
+from ...core.grid import STATISTIC_ONE
+from ...core.statistic import FourthMoments, SecondMoments, Statistic
+
+Layout = Literal["upper", "isometric"]
+
+
+def l1_sensitivity(statistic: Statistic) -> int:
+    """Largest L1 change of the statistic's entries, in grid units."""
+    from . import fourth_moments, second_moments
+
+    if isinstance(statistic, SecondMoments):
+        bound = second_moments.l1(statistic)
+    else:
+        bound = fourth_moments.l1(statistic)
+    return _per_unit(statistic, math.ceil(bound * STATISTIC_ONE))
+
+
+def l2_sensitivity(statistic: Statistic, geometry: Geometry, layout: Layout) -> int:
+    """Largest L2 change in the given layout, in grid units.
+
+    In the ``isometric`` layout off-diagonal entries count √2-fold.
+    """
+    from . import fourth_moments, second_moments
+
+    if isinstance(statistic, FourthMoments):
+        if layout != "upper":
+            raise ValueError("fourth moments have the upper layout only")
+        squared = fourth_moments.l2_squared(statistic)
+    else:
+        squared = second_moments.l2_squared(statistic, geometry, layout)
+    return _per_unit(statistic, _ceil_sqrt(squared * STATISTIC_ONE**2))
+
+
+def _per_unit(statistic: Statistic, one_row: int) -> int:
+    return statistic.design.schema.max_rows_per_unit * one_row
+
+
+def _ceil_sqrt(value: Fraction) -> int:
+    """Smallest integer whose square is at least `value`."""
+    ceiling = math.ceil(value)
+    root = math.isqrt(ceiling)
+    return root if root * root == ceiling else root + 1
