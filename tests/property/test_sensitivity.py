@@ -83,10 +83,14 @@ class Domain:
         q = len(self.numeric)
         found = []
         for attempt in range(tries):
-            numbers = rng.uniform(-1, 1, (2, q)) if attempt % 3 == 0 else rng.choice([-1, 1], (2, q))
+            numbers = (
+                rng.uniform(-1, 1, (2, q)) if attempt % 3 == 0 else rng.choice([-1, 1], (2, q))
+            )
             if attempt % 3 == 1:  # one row at the corner, the other anywhere: the theorem's shape
                 numbers = np.array([np.ones(q), np.full(q, rng.uniform(-1, 1))])
-            levels = [[int(rng.integers(0, len(m) + 1)) for m in self.groups.values()] for _ in "uv"]
+            levels = [
+                [int(rng.integers(0, len(m) + 1)) for m in self.groups.values()] for _ in "uv"
+            ]
             found.append((self.change(*map(self.row, numbers, levels)), numbers, levels))
         found.sort(key=lambda item: -item[0])
         best = found[0][0]
@@ -103,9 +107,7 @@ class Domain:
 
 def stated(statistic, geometry, norm, layout):
     grid = (
-        l1_sensitivity(statistic)
-        if norm == "l1"
-        else l2_sensitivity(statistic, geometry, layout)
+        l1_sensitivity(statistic) if norm == "l1" else l2_sensitivity(statistic, geometry, layout)
     )
     return grid / STATISTIC_ONE
 
@@ -150,7 +152,14 @@ def test_second_moments(numbers, sizes, geometry, norm, layout, attained, neighb
 @pytest.mark.parametrize("neighbours", ["replace_one", "add_remove_one"])
 @pytest.mark.parametrize(
     ("features", "norm", "attained"),
-    [(1, "l1", 0.88), (2, "l1", 0.97), (4, "l1", 0.99), (1, "l2", 0.7), (2, "l2", 0.8), (4, "l2", 0.8)],
+    [
+        (1, "l1", 0.88),
+        (2, "l1", 0.97),
+        (4, "l1", 0.99),
+        (1, "l2", 0.7),
+        (2, "l2", 0.8),
+        (4, "l2", 0.8),
+    ],
 )
 def test_fourth_moments(features, norm, attained, neighbours):
     statistic = FourthMoments(make_design(features + 1, [], neighbours))

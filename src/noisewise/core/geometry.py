@@ -38,7 +38,7 @@ class Ball:
 
     def grid_radius(self, bits: int) -> int:
         """The radius in units of 2**-bits, rounded down: what rows are really forced into."""
-        return math.floor(self.radius * 2**bits)
+        return math.floor(self.radius * (1 << bits))
 
 
 Geometry = Box | Ball

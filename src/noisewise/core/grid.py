@@ -11,8 +11,8 @@ of the order of 1e10.
 """
 
 STATISTIC_BITS = 32
-STATISTIC_ONE = 2**STATISTIC_BITS
-MAX_ROWS = 2**30
+STATISTIC_ONE = 1 << STATISTIC_BITS
+MAX_ROWS = 1 << 30
 
 
 def row_bits(degree: int) -> int:

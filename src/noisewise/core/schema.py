@@ -243,7 +243,7 @@ def _parse_column(name: str, spec: Any) -> Column:
             )
         number = Number(lower, upper)
         # The unit scale divides by the half-width; beyond these limits a float64 cannot hold it.
-        if not (number.half_width > 1e-9 * abs(number.centre) and 1e-290 < number.half_width):
+        if not number.half_width > max(1e-9 * abs(number.centre), 1e-290):
             raise SchemaError(
                 f"{where}: the bounds {lower!r} and {upper!r} are too close together to be told "
                 "apart in double precision; subtract a public constant from the column first"

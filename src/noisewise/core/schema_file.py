@@ -40,7 +40,7 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 _PlainLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":timestamp"))]
+    first: [rule for rule in resolvers if not rule[0].endswith((":bool", ":timestamp"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _PlainLoader.add_implicit_resolver(
@@ -52,9 +52,7 @@ _PlainLoader.add_implicit_resolver(
     re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
     list("-+0123456789"),
 )
-_PlainLoader.add_constructor(
-    "tag:yaml.org,2002:map", lambda loader, node: loader.construct_mapping(node)
-)
+_PlainLoader.add_constructor("tag:yaml.org,2002:map", _PlainLoader.construct_mapping)
 
 
 def parse_yaml(text: str) -> Any:
@@ -62,7 +60,7 @@ def parse_yaml(text: str) -> Any:
     if len(text) > MAX_BYTES:
         raise SchemaError(f"schema: larger than {MAX_BYTES:,} characters; is it really a schema?")
     try:
-        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a subclass of SafeLoader
+        return yaml.load(text, Loader=_PlainLoader)
     except SchemaError:
         raise
     except yaml.MarkedYAMLError as error:

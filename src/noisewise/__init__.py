@@ -1,0 +1,64 @@
+"""noisewise: differentially private Bayesian inference with honest uncertainty.
+
+The holder of sensitive rows publishes a Release; the analyst turns Releases into a posterior that
+accounts for the noise. Names are loaded on first use, so importing the package stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from .core.errors import NoisewiseError
+    from .core.release import Release, load_release
+    from .core.schema import Category, Number, Schema
+    from .core.schema_file import read_schema, write_schema
+    from .holder.ledger import Ledger
+    from .holder.publish import publish
+    from .holder.request import Request, make_request
+
+_HOMES = {
+    "Category": "core.schema",
+    "Ledger": "holder.ledger",
+    "NoisewiseError": "core.errors",
+    "Number": "core.schema",
+    "Release": "core.release",
+    "Request": "holder.request",
+    "Schema": "core.schema",
+    "load_release": "core.release",
+    "make_request": "holder.request",
+    "publish": "holder.publish",
+    "read_schema": "core.schema_file",
+    "write_schema": "core.schema_file",
+}
+
+__all__ = [
+    "Category",
+    "Ledger",
+    "NoisewiseError",
+    "Number",
+    "Release",
+    "Request",
+    "Schema",
+    "__version__",
+    "load_release",
+    "make_request",
+    "publish",
+    "read_schema",
+    "write_schema",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'noisewise' has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,208 @@
+"""The single door from rows to a Release. It takes no seed.
+
+Order matters. Everything that can be checked without rows is checked first and costs nothing. Then
+the ledger is charged, and only then are rows read. If the data turn out not to fit, nothing has
+been published and the charge is lifted. The Release is stored in the ledger in the same
+transaction that makes the charge final, and the file is written after that: a process that dies at
+any point leaves at worst a charge without a file, never a file without a charge.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._version import __version__
+from ..core.errors import DataError, RequestError
+from ..core.release import Measurement, Release
+from .engines import open_source
+from .ledger import Ledger, Reservation
+from .request import Request
+from .sums import SumPlan, Sums
+
+
+@dataclass(frozen=True)
+class Published:
+    """The outcome of `publish`.
+
+    Parameters
+    ----------
+    release : Release
+    repeated : bool
+        The same request had been published before; this is that Release, and it cost nothing.
+    cap_was_implicit : bool
+        The data set had no cap, and this request's cost became its cap.
+    """
+
+    release: Release
+    repeated: bool
+    cap_was_implicit: bool
+
+
+def publish(
+    request: Request,
+    data: Any,
+    *,
+    ledger: Ledger | str | Path,
+    out: str | Path | None = None,
+    engine: str = "auto",
+    table: str | None = None,
+    query: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Published:
+    """Charge the budget, sum the rows exactly, add noise, and publish.
+
+    Parameters
+    ----------
+    request : Request
+        See `make_request`.
+    data : path, data frame, dict of arrays, or DuckDB connection or relation
+    ledger : Ledger or path
+        Where the budget of `request.design.schema.dataset` is kept.
+    out : path, optional
+        Where to write the Release; written atomically.
+    engine : {"auto", "memory", "stream", "duckdb"}
+    table, query : str, optional
+        What to read from a DuckDB database.
+    progress : callable, optional
+        Called with the number of rows read so far.
+
+    Returns
+    -------
+    Published
+
+    Raises
+    ------
+    RequestError, DataError, BudgetError, LedgerError
+        None of them leaves anything charged.
+    """
+    for mechanism in request.mechanisms:
+        mechanism.verify()
+    if out is not None:
+        _check_writable(Path(out))
+    source = open_source(data, engine=engine, table=table, query=query)
+    _check_columns(request, source.column_names())
+    with _opened(ledger) as budget:
+        reservation = budget.reserve(request.charge())
+        if reservation.published is not None:
+            text, repeated = reservation.published, True
+        else:
+            text = _fulfil(budget, reservation, request, source, progress)
+            repeated = False
+    release = Release.from_text(text)
+    if out is not None:
+        _write_atomically(Path(out), text)
+    return Published(release, repeated, reservation.cap_was_implicit)
+
+
+def _fulfil(
+    ledger: Ledger,
+    reservation: Reservation,
+    request: Request,
+    source: Any,
+    progress: Callable[[int], None] | None,
+) -> str:
+    """From a charge to stored text. Whatever goes wrong before the commit lifts the charge.
+
+    Lifting is sound because nothing has left this function: the noisy values, if they were drawn
+    at all, are discarded with it.
+    """
+    try:
+        plan = SumPlan(request.design, request.geometry, request.statistics)
+        sums = source.sums(plan, progress)
+        _check_rows(request, sums)
+        text = _release(request, sums).to_text()
+    except BaseException as error:
+        ledger.void(reservation, type(error).__name__)
+        raise
+    return ledger.commit(reservation, text)
+
+
+def _release(request: Request, sums: Sums) -> Release:
+    measurements = []
+    for statistic, mechanism in zip(request.statistics, request.mechanisms, strict=True):
+        isometric = request.layout == "isometric" and statistic.name == "second_moments"
+        measurements.append(
+            Measurement(
+                statistic=statistic.name,
+                layout="isometric" if isometric else "upper",
+                values=mechanism.add_noise(sums.values[statistic.name]),
+                family=mechanism.family,
+                scale=mechanism.scale,
+                off_diagonal_scale=mechanism.off_diagonal_scale,
+                sensitivity=mechanism.sensitivity,
+            )
+        )
+    public_n = request.design.schema.neighbours == "replace_one"
+    return Release(
+        design=request.design,
+        geometry=request.geometry,
+        n=sums.n if public_n else None,
+        measurements=tuple(measurements),
+        claim=request.claim,
+        event=request.event,
+        label=request.label,
+        software=f"noisewise {__version__}",
+    )
+
+
+def _check_columns(request: Request, names: list[str]) -> None:
+    for name in request.design.sources:
+        if name not in names:
+            raise DataError(
+                f"data: there is no column {name!r}; the columns are: {', '.join(names[:20])}"
+            )
+
+
+def _check_rows(request: Request, sums: Sums) -> None:
+    if request.design.schema.neighbours != "replace_one":
+        return  # n is private: nothing may depend on it
+    if sums.n == 0:
+        raise DataError("data: there are no rows; nothing was published or charged")
+    delta = request.claim.delta
+    if delta > 0 and not request.delta_was_given and delta * 10 * sums.n > 1:
+        raise DataError(
+            f"delta: the default of {float(delta):g} is too weak for {sums.n:,} rows, because it "
+            f"should be below 1 / (10 n); give one, such as {1 / (10 * sums.n):.0e}"
+        )
+
+
+@contextmanager
+def _opened(ledger: Ledger | str | Path) -> Iterator[Ledger]:
+    """A ledger given as a path is opened and closed here; one given open stays open."""
+    if isinstance(ledger, Ledger):
+        yield ledger
+    else:
+        with Ledger(ledger) as own:
+            yield own
+
+
+def _check_writable(path: Path) -> None:
+    parent = path.parent
+    if path.is_dir():
+        raise RequestError(f"out: {path} is a folder; name a file, such as {path / 'release.json'}")
+    if not parent.is_dir():
+        raise RequestError(f"out: there is no folder {parent}; make it first")
+    if not os.access(parent, os.W_OK):
+        raise RequestError(f"out: the folder {parent} cannot be written to")
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    """Write beside the target, flush to disk, then rename: readers see all or nothing."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise

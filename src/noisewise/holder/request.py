@@ -1,0 +1,300 @@
+"""A request: everything about a Release that is decided before any row is read.
+
+All of it is public. Planning a request fixes the statistics, the noise and the cost, so a bad
+request fails here, before anything is charged, and a dry run needs nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal
+
+from ..core.claim import Claim, fraction_text
+from ..core.design import Design
+from ..core.errors import RequestError
+from ..core.geometry import Ball, Box, Geometry, geometry_to_dict
+from ..core.privacy import (
+    ComposedEvent,
+    Event,
+    as_fraction,
+    epsilon_of,
+    gaussian_noise_multiplier,
+    gaussian_scale,
+    within,
+    zcdp_noise_multiplier,
+)
+from ..core.release import MAX_SCALE
+from ..core.schema import MAX_NAME, Schema
+from ..core.statistic import FourthMoments, SecondMoments, Statistic
+from .ledger import Charge
+from .mechanisms import Mechanism
+from .mechanisms.gaussian import GaussianMechanism
+from .mechanisms.laplace import LaplaceMechanism
+from .statistics import Layout, l1_sensitivity, l2_sensitivity
+
+DEFAULT_DELTA = Fraction("1e-6")
+MechanismName = Literal["laplace", "gaussian"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a holder asks to publish.
+
+    Parameters
+    ----------
+    design : Design
+    claim : Claim
+    mechanism : {"laplace", "gaussian"}
+    geometry : Box or Ball
+    layout : {"upper", "isometric"}
+    fourth_share : Fraction or None
+        Share of the budget for the fourth moments of the features; None leaves them out.
+    label : str
+        Makes an otherwise equal request a new one, which costs anew.
+    """
+
+    design: Design
+    claim: Claim
+    mechanism: MechanismName
+    geometry: Geometry = Box()
+    layout: Layout = "upper"
+    fourth_share: Fraction | None = None
+    label: str = ""
+    delta_was_given: bool = True
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def statistics(self) -> tuple[Statistic, ...]:
+        """What is summed, the second moments first."""
+        if self.fourth_share is None:
+            return (SecondMoments(self.design),)
+        return (SecondMoments(self.design), FourthMoments(self.design))
+
+    @property
+    def shares(self) -> tuple[Fraction, ...]:
+        """How the budget is divided between the statistics."""
+        if self.fourth_share is None:
+            return (Fraction(1),)
+        return (1 - self.fourth_share, self.fourth_share)
+
+    @cached_property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """The planned noise of every statistic."""
+        planned = self._laplace() if self.mechanism == "laplace" else self._gaussian()
+        if max(m.scale for m in planned) > MAX_SCALE:
+            raise RequestError(
+                "epsilon: so small that the noise would not fit 64-bit integers and no analyst "
+                "could learn anything; ask for more epsilon, or protect fewer rows per unit"
+            )
+        return planned
+
+    def _laplace(self) -> tuple[Mechanism, ...]:
+        """Pure epsilons add, so each statistic gets its share of epsilon."""
+        assert self.claim.epsilon is not None
+        return tuple(
+            LaplaceMechanism(l1_sensitivity(statistic), self.claim.epsilon * share)
+            for statistic, share in zip(self.statistics, self.shares, strict=True)
+        )
+
+    def _gaussian(self) -> tuple[Mechanism, ...]:
+        """Squared noise multipliers add up in the denominator, so each gets multiplier/√share.
+
+        The calibration is for continuous noise. The slack of discreteness is tiny, and raising
+        the multiplier by one part in 10¹² at a time until the exact events satisfy the claim
+        covers it, whatever the number of entries.
+        """
+        claim = self.claim
+        multiplier = (
+            zcdp_noise_multiplier(claim.rho)
+            if claim.rho is not None
+            else gaussian_noise_multiplier(_some(claim.epsilon), claim.delta)
+        )
+        for _ in range(64):
+            planned = tuple(
+                self._gaussian_mechanism(statistic, share, multiplier)
+                for statistic, share in zip(self.statistics, self.shares, strict=True)
+            )
+            events = [m.event() for m in planned]
+            if claim.rho is not None:
+                spent = sum(1 / (2 * Fraction(e.noise_multiplier) ** 2) for e in events)
+                sound = spent <= claim.rho
+            else:
+                sound = within(events, _some(claim.epsilon), claim.delta)
+            if sound:
+                return planned
+            multiplier *= 1 + 1e-12
+        raise RequestError(
+            f"epsilon: Gaussian noise cannot be certified for {claim}; use the laplace mechanism "
+            "or a larger epsilon"
+        )
+
+    def _gaussian_mechanism(
+        self, statistic: Statistic, share: Fraction, multiplier: float
+    ) -> GaussianMechanism:
+        layout: Layout = self.layout if isinstance(statistic, SecondMoments) else "upper"
+        sensitivity = l2_sensitivity(statistic, self.geometry, layout)
+        if share != 1:
+            # One part in 10¹⁵ covers the rounding of the square root.
+            multiplier = multiplier / float(share) ** 0.5 * (1 + 1e-15)
+        off_diagonal = tuple(
+            layout == "isometric" and entry[0] != entry[1] for entry in statistic.entries
+        )
+        return GaussianMechanism(sensitivity, gaussian_scale(sensitivity, multiplier), off_diagonal)
+
+    @property
+    def event(self) -> Event:
+        """The cost of everything together."""
+        events = tuple(m.event() for m in self.mechanisms)
+        return events[0] if len(events) == 1 else ComposedEvent(events)
+
+    def to_json(self) -> dict[str, Any]:
+        """Canonical description; its digest is the request's identity."""
+        return {
+            "schema": self.design.schema.to_dict(),
+            "features": list(self.design.features),
+            "target": self.design.target,
+            "geometry": geometry_to_dict(self.geometry),
+            "mechanism": self.mechanism,
+            "layout": self.layout,
+            "claim": self.claim.to_json(),
+            "fourth_share": None if self.fourth_share is None else fraction_text(self.fourth_share),
+            "label": self.label,
+        }
+
+    @property
+    def key(self) -> str:
+        """Identity of the request: equal requests are the same Release."""
+        canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+
+    def charge(self) -> Charge:
+        """What the ledger is asked for. A zCDP claim is also stated at the default delta."""
+        epsilon, delta = self.claim.epsilon, self.claim.delta
+        if epsilon is None:
+            delta = DEFAULT_DELTA
+            epsilon = Fraction(epsilon_of([self.event], delta))
+        design = self.design
+        summary = f"{design.target} ~ {' + '.join(design.features)}, {self.mechanism}"
+        return Charge(
+            dataset=design.schema.dataset,
+            request_key=self.key,
+            unit=design.schema.unit,
+            event=self.event,
+            epsilon=epsilon,
+            delta=delta,
+            summary=summary + (f", label {self.label}" if self.label else ""),
+        )
+
+
+def make_request(
+    schema: Schema,
+    *,
+    target: str,
+    features: Sequence[str],
+    epsilon: int | float | str | Fraction | None = None,
+    delta: int | float | str | Fraction | None = None,
+    rho: int | float | str | Fraction | None = None,
+    mechanism: str | None = None,
+    radius: float | None = None,
+    layout: str | None = None,
+    fourth_moments: int | float | str | Fraction | None = None,
+    label: str = "",
+) -> Request:
+    """Check the words of a request and fill in the defaults.
+
+    Parameters
+    ----------
+    schema : Schema
+    target : str
+    features : sequence of str
+    epsilon, delta, rho : number or exact text
+        The privacy guarantee: epsilon (pure), epsilon and delta, or rho (zCDP).
+    mechanism : {"laplace", "gaussian"}, optional
+        Laplace unless delta or rho is given.
+    radius : float, optional
+        Force the features of every row into a ball of this radius on unit scale. Lowers Gaussian
+        noise when there are many features; rows outside are scaled down.
+    layout : {"upper", "isometric"}, optional
+        Isometric where it is free (the ball), otherwise upper.
+    fourth_moments : number between 0 and 1, optional
+        Share of the budget to spend on fourth moments, which only `gibbs_noisy` needs.
+    label : str
+    """
+    if isinstance(features, str):
+        raise RequestError(f"features: expected a list of column names, got the text {features!r}")
+    if epsilon is None and rho is None:
+        raise RequestError("epsilon: not given; say how much privacy may be spent, such as 1.0")
+    if mechanism is None:
+        mechanism = "laplace" if delta is None and rho is None else "gaussian"
+    if mechanism not in ("laplace", "gaussian"):
+        raise RequestError(f"mechanism: {mechanism!r} is unknown; use laplace or gaussian")
+    if mechanism == "laplace" and rho is not None:
+        raise RequestError("rho: Laplace noise is calibrated by epsilon; use gaussian with rho")
+    # Laplace noise is purely private: a delta would be accepted but is never spent.
+    spent_delta = 0 if mechanism == "laplace" or rho is not None else delta
+    if delta is not None:
+        as_fraction(delta, "delta")
+    claim = Claim(
+        None if epsilon is None else as_fraction(epsilon, "epsilon"),
+        DEFAULT_DELTA if spent_delta is None else as_fraction(spent_delta, "delta"),
+        None if rho is None else as_fraction(rho, "rho"),
+    )
+    geometry: Geometry = Box() if radius is None else Ball(radius)
+    chosen: Layout = "isometric" if isinstance(geometry, Ball) else "upper"
+    if layout is not None:
+        if layout not in ("upper", "isometric"):
+            raise RequestError(f"layout: {layout!r} is unknown; use upper or isometric")
+        chosen = "isometric" if layout == "isometric" else "upper"
+    share = None if fourth_moments is None else as_fraction(fourth_moments, "fourth_moments")
+    names = (*features, target)
+    design = Design(schema, tuple(features), target)
+    return Request(
+        design=Design(schema.restricted_to(names), design.features, target),
+        claim=claim,
+        mechanism="laplace" if mechanism == "laplace" else "gaussian",
+        geometry=geometry,
+        layout=chosen,
+        fourth_share=share,
+        label=label,
+        delta_was_given=delta is not None,
+    )
+
+
+def _check(request: Request) -> None:
+    if request.mechanism == "laplace":
+        if isinstance(request.geometry, Ball):
+            raise RequestError(
+                "radius: a ball lowers the sensitivity for Gaussian noise only; use the gaussian "
+                "mechanism, or leave the radius out"
+            )
+        if request.layout == "isometric":
+            raise RequestError("layout: isometric needs the gaussian mechanism; use upper")
+        if not request.claim.is_pure:
+            raise RequestError("mechanism: Laplace noise makes a pure claim (delta = 0)")
+    elif request.claim.rho is None and request.claim.delta == 0:
+        raise RequestError(
+            "delta: the gaussian mechanism needs a delta above 0, well below 1 / (number of "
+            "people), such as 1e-6; for delta = 0 use the laplace mechanism"
+        )
+    share = request.fourth_share
+    if share is not None and not Fraction(1, 100) <= share <= Fraction(99, 100):
+        raise RequestError("fourth_moments: expected a share of the budget between 0.01 and 0.99")
+    if share is not None and len(request.statistics[1].entries) > 20_000:
+        raise RequestError(
+            f"fourth_moments: {len(request.statistics[1].entries):,} entries for these features; "
+            "no budget can pay for that, use fewer features"
+        )
+    if len(request.label) > MAX_NAME or not request.label.isprintable():
+        raise RequestError(f"label: expected printable text of at most {MAX_NAME} characters")
+
+
+def _some(value: Fraction | None) -> Fraction:
+    assert value is not None
+    return value
