@@ -566,7 +566,7 @@ def calibrate_gaussian(
 
     The slack of discreteness shrinks as the scale grows. Computing it from the scale that
     ignores it gives an upper bound, and calibrating to what that bound leaves of epsilon and
-    delta gives a scale at least as large: no iteration is needed.
+    delta gives the final scale: no iteration is needed.
 
     Parameters
     ----------
@@ -591,7 +591,8 @@ def calibrate_gaussian(
             f"accounted for within epsilon = {float(epsilon):.6g}; use more fixed-point bits"
         )
     left = delta * (1 - slack) * (1 - Fraction(2, 10**12))
-    scale = gaussian_scale(sensitivity, gaussian_noise_multiplier(epsilon - slack, left))
+    final = gaussian_scale(sensitivity, gaussian_noise_multiplier(epsilon - slack, left))
+    scale = max(rough, final)  # both are rounded up, which may swap two that are nearly equal
     event = _gaussian_event(sensitivity, entries, scale)
     if not within([event], epsilon, delta):
         raise RequestError(

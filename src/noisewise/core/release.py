@@ -343,7 +343,7 @@ def _measurement(document: Any, design: Design) -> Measurement:
     return Measurement(
         statistic=name,
         layout=_text(layout, "layout"),
-        values=tuple(_integer(v, "every value", -MAX_INTEGER, MAX_INTEGER) for v in values),
+        values=tuple(_integer(v, "every value", -MAX_INTEGER - 1, MAX_INTEGER) for v in values),
         family=_text(family, "noise family"),
         scale=_integer(scale, "noise scale", 1, MAX_SCALE),
         off_diagonal_scale=_integer(off_diagonal, "off_diagonal_scale", 1, MAX_SCALE),

@@ -1,0 +1,64 @@
+"""The `noisewise` command.
+
+Exit codes: 0 done, 1 unexpected, 2 bad request or usage, 3 bad schema, 4 data do not fit,
+5 budget refused, 6 bad Release, 7 ledger unusable, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from .. import __version__
+from ..core.errors import NoisewiseError
+from . import holder
+
+app = typer.Typer(
+    name="noisewise",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help=(
+        "Differentially private Bayesian inference with honest uncertainty.\n\n"
+        "The holder of sensitive rows declares a schema, sets a budget and publishes a Release. "
+        "Only the Release leaves the building."
+    ),
+    epilog=(
+        "Start with: noisewise schema new people.csv --out schema.yaml. Exit codes: 0 done, "
+        "2 bad request, 3 bad schema, 4 data do not fit the schema, 5 budget refused, "
+        "6 bad Release, 7 ledger unusable."
+    ),
+)
+holder.add_to(app)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"noisewise {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version."
+    ),
+) -> None:
+    """Differentially private Bayesian inference with honest uncertainty."""
+
+
+def main() -> None:
+    """Run the command line; every deliberate error is one message and an exit code."""
+    try:
+        app()
+    except NoisewiseError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; nothing was published", err=True)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Releases made without rows or noise, for tests that only need a valid document."""
+
+from __future__ import annotations
+
+from noisewise.core.release import Measurement, Release
+from noisewise.core.schema import Category, Number, Schema
+from noisewise.holder.request import make_request
+
+COLUMNS = {
+    "age": Number(18, 90),
+    "region": Category(("north", "süd", "east"), "north"),
+    "income": Number(0, 200_000),
+}
+
+
+def example_request(neighbours="replace_one", rows=1, **changes):
+    schema = Schema("people", COLUMNS, neighbours, rows)
+    words = {"target": "income", "features": ["age", "region"], "epsilon": 1, **changes}
+    if "rho" in changes:
+        words.pop("epsilon")
+    return make_request(schema, **words)
+
+
+def release_of(request, n=1000, values=None):
+    """A Release whose noisy values are given (or small whole numbers)."""
+    measurements = []
+    for statistic, mechanism in zip(request.statistics, request.mechanisms, strict=True):
+        count = len(statistic.entries)
+        isometric = request.layout == "isometric" and statistic.name == "second_moments"
+        measurements.append(
+            Measurement(
+                statistic=statistic.name,
+                layout="isometric" if isometric else "upper",
+                values=tuple(range(count)) if values is None else tuple(values[:count]),
+                family=mechanism.family,
+                scale=mechanism.scale,
+                off_diagonal_scale=mechanism.off_diagonal_scale,
+                sensitivity=mechanism.sensitivity,
+            )
+        )
+    return Release(
+        design=request.design,
+        geometry=request.geometry,
+        n=n if request.design.schema.neighbours == "replace_one" else None,
+        measurements=tuple(measurements),
+        claim=request.claim,
+        event=request.event,
+        label=request.label,
+        software="noisewise test",
+    )
+
+
+EXAMPLES = {
+    "laplace": {},
+    "gaussian": {"delta": 1e-6},
+    "isometric": {"delta": 1e-6, "radius": 1.25},
+    "zcdp": {"rho": 0.1},
+    "private_n": {"neighbours": "add_remove_one"},
+    "household": {"rows": 4},
+    "fourth": {"fourth_moments": 0.25},
+    "fourth_gaussian": {"fourth_moments": "1/3", "delta": 1e-6},
+    "fourth_zcdp": {"fourth_moments": 0.1, "rho": 0.5},
+    "labelled": {"label": "2026-Q3"},
+}
