@@ -284,16 +284,18 @@ def _say_quote(quote: Quote) -> None:
     if quote.cap_is_implicit:
         cap += " (no cap is set: this request's cost would become the cap)"
     typer.echo(f"Budget of '{quote.dataset}': cap {cap}.")
-    after = quote.remaining_after if quote.remaining_after is not None else quote.remaining_before
+    before, after = quote.remaining_before, quote.remaining_after
     typer.echo(
-        f"  spent so far {float(quote.spent_epsilon):.6g}, remaining {_down(quote.remaining_before)}"
-        f" now and {_down(after)} after this release."
+        f"  spent so far {float(quote.spent_epsilon):.6g}, remaining {_down(before)} now and "
+        f"{_down(before if after is None else after)} after this release."
     )
 
 
 def _down(value: Any) -> str:
-    """Six digits, never more than there is."""
+    """Six digits, never more than there is; dust left by outward rounding is nothing."""
     number = float(value)
+    if number < 1e-9:
+        return "0"
     text = f"{number:.6g}"
     return text if float(text) <= number else f"{number - 1e-6 * abs(number):.6g}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -179,7 +180,8 @@ class Request:
         epsilon, delta = self.claim.epsilon, self.claim.delta
         if epsilon is None:
             delta = DEFAULT_DELTA
-            epsilon = Fraction(epsilon_of([self.event], delta))
+            # Six decimals, rounded up: people will read this number.
+            epsilon = Fraction(math.ceil(epsilon_of([self.event], delta) * 10**6), 10**6)
         design = self.design
         summary = f"{design.target} ~ {' + '.join(design.features)}, {self.mechanism}"
         return Charge(

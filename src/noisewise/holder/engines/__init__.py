@@ -1,0 +1,121 @@
+"""Engines: from a table, wherever it is, to exact integer sums. All of them give the same ones."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from ...core.errors import RequestError
+from .base import Source
+
+__all__ = ["Engine", "Source", "open_source"]
+
+Engine = Literal["auto", "memory", "stream", "duckdb"]
+
+_ACCEPTED = (
+    "a path to a .parquet, .csv, .duckdb or .db file, a data frame (pandas, Polars, Arrow), a dict "
+    "of arrays, a NumPy structured array, or a DuckDB connection or relation"
+)
+_FILES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".duckdb": "db", ".db": "db"}
+
+
+def open_source(
+    data: Any,
+    *,
+    engine: Engine | str = "auto",
+    table: str | None = None,
+    query: str | None = None,
+) -> Source:
+    """Find the engine for a table. Reads no rows.
+
+    Parameters
+    ----------
+    data : path, data frame, dict of arrays, structured array, DuckDB connection or relation
+        A path ends in .parquet, .csv, .duckdb or .db.
+    engine : {"auto", "memory", "stream", "duckdb"}
+        ``auto`` streams Parquet and CSV files through Arrow and NumPy, which is faster than DuckDB
+        and keeps memory constant (`benchmarks/release.py` measures both); it leaves databases to
+        DuckDB, and sums data frames in memory.
+    table, query : str, optional
+        What to read from a DuckDB database or connection: a table or view by its name, or a single
+        SELECT. A database file with only one table needs neither.
+
+    Returns
+    -------
+    Source
+
+    Raises
+    ------
+    RequestError
+        If the data is of no known kind, or the engine cannot read that kind.
+    """
+    if engine not in get_args(Engine):
+        raise RequestError(
+            f"engine: {engine!r} is not an engine; use one of {', '.join(get_args(Engine))}"
+        )
+    if table is not None and query is not None:
+        raise RequestError("table, query: give one of them, not both")
+    if isinstance(data, str | PathLike):
+        return _open_file(Path(data), cast("Engine", engine), table, query)
+    if _is_duckdb(data, "DuckDBPyConnection"):
+        _only(engine, ("auto", "duckdb"), "a DuckDB connection")
+        if table is None and query is None:
+            raise RequestError("table: name the table or view of the connection, or give a query")
+        from .duckdb import LentSource
+
+        return LentSource(data, table=table, query=query)
+    if table is not None or query is not None:
+        raise RequestError("table, query: only DuckDB databases and connections have tables")
+    if _is_duckdb(data, "DuckDBPyRelation"):
+        _only(engine, ("auto", "duckdb"), "a DuckDB relation")
+        from .duckdb import LentSource
+
+        return LentSource(data)
+    from .frame import FrameSource, is_frame
+
+    if not is_frame(data):
+        raise RequestError(f"data: cannot read a {type(data).__name__}; give {_ACCEPTED}")
+    _only(engine, ("auto", "memory", "duckdb"), "a table in memory")
+    return _in_duckdb(FrameSource(data)) if engine == "duckdb" else FrameSource(data)
+
+
+def _open_file(path: Path, engine: Engine, table: str | None, query: str | None) -> Source:
+    kind = _FILES.get(path.suffix.lower())
+    if kind is None:
+        raise RequestError(f"data: {path.name} is of no known kind of file; give {_ACCEPTED}")
+    if not path.is_file():
+        raise RequestError(f"data: there is no file {path}; check the path")
+    if kind == "db":
+        _only(engine, ("auto", "duckdb"), "a DuckDB database")
+        from .duckdb import DatabaseSource
+
+        return DatabaseSource(path, table=table, query=query)
+    if table is not None or query is not None:
+        raise RequestError("table, query: only DuckDB databases and connections have tables")
+    _only(engine, ("auto", "stream", "duckdb"), f"a {path.suffix} file")
+    from .files import CsvSource, ParquetSource
+
+    if kind == "csv":
+        return _in_duckdb(CsvSource(path)) if engine == "duckdb" else CsvSource(path)
+    if engine == "duckdb":
+        from .duckdb import ParquetInDuckDB
+
+        return ParquetInDuckDB(path)
+    return ParquetSource(path)
+
+
+def _in_duckdb(source: Any) -> Source:
+    from .duckdb import ArrowInDuckDB
+
+    return ArrowInDuckDB(source)
+
+
+def _is_duckdb(data: Any, kind: str) -> bool:
+    """Whether `data` is one of DuckDB's; without importing it for data that is not."""
+    return type(data).__name__ == kind and "duckdb" in type(data).__module__
+
+
+def _only(engine: str, engines: tuple[str, ...], what: str) -> None:
+    if engine not in engines:
+        raise RequestError(f"engine: {what} is read by {' or '.join(engines)}, not by {engine!r}")

@@ -1,0 +1,334 @@
+"""DuckDB: sums pushed down into the database, for databases, Parquet, CSV and tables in memory.
+
+Files are read by a private, in-memory DuckDB instance; databases are attached to it read-only. The
+value map and the sums run there as one query (`noisewise.holder.engines.pushdown`). A connection
+or relation that the caller owns is only read from: DuckDB streams its rows, and they are summed
+here, by the same code as for files.
+
+There is a reason for that line. The query is right only if DuckDB does not trust the statistics in
+Parquet files: by the Parquet specification minimum and maximum leave out NaN, DuckDB concludes
+that there is none (https://github.com/duckdb/duckdb/issues/25521), and `isnan` is "optimised" to
+false. The optimiser's use of statistics is therefore turned off, and that setting belongs to a
+whole instance: it is not ours to change in somebody else's. Raw columns are not affected.
+
+Very wide designs are streamed as well: thousands of sums a row are work for BLAS, not for SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ...core.errors import DataError, RequestError
+from ..sums import Progress, SumPlan, Sums
+from .base import positions, sealed
+from .batches import batch_rows, sum_batches
+from .files import ParquetSource
+from .kinds import Kind, check_kind
+from .pushdown import SumQuery, identifier, number_of_sums, raw_double, text
+
+# Beyond about this many sums, streaming to BLAS is the faster way.
+PUSHDOWN_LIMIT = 400
+
+_KINDS = {
+    **dict.fromkeys(("tinyint", "smallint", "integer", "bigint", "float", "double"), Kind.NUMBER),
+    **dict.fromkeys(("utinyint", "usmallint", "uinteger", "ubigint"), Kind.NUMBER),
+    **dict.fromkeys(("decimal", "hugeint", "uhugeint", "bignum", "varint"), Kind.DECIMAL),
+    "boolean": Kind.TRUTH,
+    "varchar": Kind.TEXT,
+    "enum": Kind.TEXT,
+    "null": Kind.NOTHING,
+}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows that DuckDB can read.
+
+    Parameters
+    ----------
+    relation : duckdb.DuckDBPyRelation
+    names : list of str
+        What the holder calls the columns. The relation's own names may differ: for DuckDB "x" and
+        "X" are the same, and it renames one of them.
+    connection, table
+        Where the relation lives and what it is in SQL; None if it is not ours to query.
+    """
+
+    relation: Any
+    names: list[str]
+    connection: Any = None
+    table: str | None = None
+
+
+class _DuckDBSource:
+    """What the sources in this file share; each says in `_open` where its rows are."""
+
+    description: str
+
+    def column_names(self) -> list[str]:
+        """As the table gives them."""
+        import duckdb
+
+        def read() -> list[str]:
+            with self._open(None) as rows:
+                return rows.names
+
+        return sealed(read, self._failure, duckdb.Error)
+
+    def row_count(self) -> int | None:
+        """Not asked for: counting the rows of a view may take as long as summing them."""
+        return None
+
+    def sums(self, plan: SumPlan, progress: Progress | None = None) -> Sums:
+        """Sum in one query, or batch by batch."""
+        import duckdb
+        import pyarrow as pa
+
+        def read() -> Sums:
+            with self._open(plan) as rows:
+                return _sum_rows(rows, plan, progress)
+
+        return sealed(
+            read,
+            lambda error: self._failure(error, plan),
+            duckdb.Error,
+            pa.ArrowException,
+            OSError,
+        )
+
+    def _open(self, plan: SumPlan | None) -> AbstractContextManager[_Rows]:
+        """Open the rows. Given a plan, its sources are enough."""
+        raise NotImplementedError
+
+    def _failure(self, error: Exception, plan: SumPlan | None = None) -> str:
+        return f"data: DuckDB cannot read {self.description}; it may be damaged, or in use"
+
+
+class ParquetInDuckDB(_DuckDBSource):
+    """A Parquet file, read by DuckDB."""
+
+    def __init__(self, path: Path) -> None:
+        if set("*?[") & set(str(path.absolute())):
+            raise RequestError(
+                "data: DuckDB takes *, ? and [ in a path for wildcards; use engine='stream'"
+            )
+        self._path = path
+        self.description = f"{path.name} (DuckDB)"
+
+    def row_count(self) -> int | None:
+        """From the file's footer."""
+        return ParquetSource(self._path).row_count()
+
+    @contextmanager
+    def _open(self, plan: SumPlan | None) -> Iterator[_Rows]:
+        names = self._check(plan)
+        # By default, folders with names such as a=1 would become columns.
+        table = f"read_parquet({text(str(self._path.absolute()))}, hive_partitioning=false)"
+        with _private_instance() as connection:
+            yield _Rows(connection.sql(f"SELECT * FROM {table}"), names, connection, table)
+
+    def _check(self, plan: SumPlan | None) -> list[str]:
+        """The columns' names, after a check of their types as Arrow sees them.
+
+        Some types exist in Arrow's notes to the file only; DuckDB takes durations for integers.
+        """
+        import pyarrow as pa
+
+        from .columns import column_readers
+
+        with ParquetSource(self._path).open() as file:
+            schema = file.schema_arrow
+        if plan is not None:
+            indices = positions(schema.names, plan.design.sources)
+            types = [schema.field(index).type for index in indices]
+            column_readers(plan, types)
+            if any(pa.types.is_decimal256(kind) for kind in types):
+                raise DataError(
+                    "data: DuckDB has no decimal numbers of more than 38 digits; use "
+                    "engine='stream'"
+                )
+        return list(schema.names)
+
+
+class DatabaseSource(_DuckDBSource):
+    """A table, view or query of a DuckDB database file, which is opened read-only."""
+
+    def __init__(self, path: Path, *, table: str | None = None, query: str | None = None) -> None:
+        self._path = path
+        self._table = table
+        self._query = query
+        self.description = f"{path.name} (DuckDB)"
+
+    @contextmanager
+    def _open(self, plan: SumPlan | None) -> Iterator[_Rows]:
+        with _private_instance() as connection:
+            path = text(str(self._path.absolute()))
+            connection.execute(f"ATTACH {path} AS holder (READ_ONLY, TYPE duckdb)")
+            connection.execute("USE holder")
+            if self._query is None:
+                table = identifier(self._table or _only_table(connection))
+                relation = connection.sql(f"SELECT * FROM {table}")
+            else:
+                relation = _select(connection, self._query)
+                table = "noisewise_query"
+                # A view, because the text may end in a semicolon or a comment.
+                connection.execute(f"CREATE TEMP VIEW {table} AS {self._query}")
+            yield _Rows(relation, list(relation.columns), connection, table)
+
+    def _failure(self, error: Exception, plan: SumPlan | None = None) -> str:
+        if type(error).__name__ in ("CatalogException", "BinderException", "ParserException"):
+            return (
+                f"data: {self._path.name} cannot answer that table or query; check its names and "
+                "its grammar in DuckDB itself"
+            )
+        return (
+            f"data: {self._path.name} cannot be read as a DuckDB database; it may be damaged, of "
+            "another kind, or open elsewhere (then pass the open connection)"
+        )
+
+
+class _ArrowSource(Protocol):
+    """Sources that can hand their rows over as Arrow: `FrameSource` and `CsvSource`."""
+
+    @property
+    def description(self) -> str: ...
+    def column_names(self) -> list[str]: ...
+    def row_count(self) -> int | None: ...
+    def arrow(self, plan: SumPlan) -> AbstractContextManager[Any]: ...
+    def explain(self, plan: SumPlan, error: Exception) -> str: ...
+
+
+class ArrowInDuckDB(_DuckDBSource):
+    """A CSV file or a table in memory, handed to DuckDB as Arrow."""
+
+    def __init__(self, source: _ArrowSource) -> None:
+        self._source = source
+        self.description = f"{source.description.rpartition(' (')[0]} (DuckDB)"
+
+    def column_names(self) -> list[str]:
+        """As the table gives them."""
+        return self._source.column_names()
+
+    def row_count(self) -> int | None:
+        """If it is known."""
+        return self._source.row_count()
+
+    @contextmanager
+    def _open(self, plan: SumPlan | None) -> Iterator[_Rows]:
+        assert plan is not None
+        with self._source.arrow(plan) as rows, _private_instance() as connection:
+            connection.register("noisewise_rows", rows)
+            relation = connection.sql("SELECT * FROM noisewise_rows")
+            yield _Rows(relation, list(plan.design.sources), connection, "noisewise_rows")
+
+    def _failure(self, error: Exception, plan: SumPlan | None = None) -> str:
+        assert plan is not None
+        return self._source.explain(plan, error)
+
+
+class LentSource(_DuckDBSource):
+    """A relation of the caller's, or a table or query on a connection of the caller's."""
+
+    def __init__(self, lent: Any, *, table: str | None = None, query: str | None = None) -> None:
+        self._lent = lent
+        self._table = table
+        self._query = query
+        self.description = "DuckDB connection" if table or query else "DuckDB relation"
+
+    @contextmanager
+    def _open(self, plan: SumPlan | None) -> Iterator[_Rows]:
+        relation = self._lent
+        if self._query is not None:
+            relation = _select(self._lent, self._query)
+        elif self._table is not None:
+            relation = self._lent.sql(f"SELECT * FROM {identifier(self._table)}")
+        yield _Rows(relation, list(relation.columns))
+
+    def _failure(self, error: Exception, plan: SumPlan | None = None) -> str:
+        return f"data: the {self.description} cannot be read; try the same query in DuckDB itself"
+
+
+@contextmanager
+def _private_instance() -> Iterator[Any]:
+    import duckdb
+
+    # No extensions from the network, and no Python variables taken for tables.
+    config: dict[str, Any] = {
+        "autoinstall_known_extensions": "false",
+        "python_enable_replacements": "false",
+    }
+    with duckdb.connect(":memory:", config=config) as connection:
+        connection.execute("SET disabled_optimizers = 'statistics_propagation'")
+        yield connection
+
+
+def _sum_rows(rows: _Rows, plan: SumPlan, progress: Progress | None) -> Sums:
+    indices = positions(rows.names, plan.design.sources)
+    types = rows.relation.types
+    kinds = [_kind(str(types[index].id)) for index in indices]
+    for name, kind in zip(plan.design.sources, kinds, strict=True):
+        check_kind(name, plan.design.schema.columns[name], kind)
+    if rows.table is None or number_of_sums(plan) > PUSHDOWN_LIMIT:
+        return _streamed(rows, plan, indices, kinds, progress)
+    # Columns are addressed by position, so that no name from a file gets into the query.
+    aliases = ", ".join(f"c{index}" for index in range(len(rows.names)))
+    columns = [f"c{index}" for index in indices]
+    query = SumQuery(plan, kinds, columns, f"{rows.table} AS t({aliases})")
+    sums = query.result(rows.connection.execute(query.text).fetchone())
+    if progress is not None:
+        progress(sums.n)
+    return sums
+
+
+def _streamed(
+    rows: _Rows, plan: SumPlan, indices: list[int], kinds: list[Kind], progress: Progress | None
+) -> Sums:
+    from .columns import column_readers
+
+    own_names = [str(rows.relation.columns[index]) for index in indices]
+    folded = [str(name).casefold() for name in rows.relation.columns]
+    if any(folded.count(name.casefold()) > 1 for name in own_names):
+        raise DataError(
+            "data: two columns have names that differ in upper and lower case only, which DuckDB "
+            "cannot tell apart; rename one of them"
+        )
+    selected = [
+        f"{raw_double(identifier(name), kind) if kind is Kind.DECIMAL else identifier(name)} "
+        f"AS c{index}"
+        for index, (name, kind) in enumerate(zip(own_names, kinds, strict=True))
+    ]
+    relation = rows.relation.project(", ".join(selected))
+    # The name before DuckDB 1.5 was fetch_record_batch.
+    stream = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
+    reader = stream(batch_rows(plan))
+    return sum_batches(plan, reader, column_readers(plan, reader.schema.types), progress)
+
+
+def _kind(duckdb_type: str) -> Kind:
+    if duckdb_type.startswith(("date", "time", "interval")):
+        return Kind.TIME
+    return _KINDS.get(duckdb_type, Kind.OTHER)
+
+
+def _select(connection: Any, query: str) -> Any:
+    """The relation of a query, which must be a single SELECT: publishing changes no database."""
+    import duckdb
+
+    statements = connection.extract_statements(query)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise RequestError("query: expected a single SELECT statement")
+    return connection.sql(query)
+
+
+def _only_table(connection: Any) -> str:
+    found = connection.execute(
+        "SELECT table_name FROM information_schema.tables "
+        "WHERE table_catalog = 'holder' AND table_schema = 'main'"
+    ).fetchall()
+    if len(found) != 1:
+        raise RequestError("table: the database has not exactly one table; name one, or a query")
+    return str(found[0][0])

@@ -1,0 +1,161 @@
+"""Tables in memory: pandas, Polars, Arrow and others, dicts of arrays, NumPy structured arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ...core.errors import DataError, RequestError
+from ..sums import Progress, SumPlan, Sums
+from .base import positions, sealed
+from .batches import batch_rows, sum_batches
+
+
+class FrameSource:
+    """A table in memory. Its columns become Arrow arrays for summing, mostly without a copy."""
+
+    def __init__(self, data: Any, *, workers: int | None = None) -> None:
+        self._table = _named_columns(data)
+        self._workers = workers
+
+    @property
+    def description(self) -> str:
+        """What was given."""
+        return f"{self._table.what} (in memory)"
+
+    def column_names(self) -> list[str]:
+        """As the table gives them."""
+        return self._table.names()
+
+    def row_count(self) -> int | None:
+        """The table's length, unless it is lazy."""
+        return self._table.length()
+
+    def sums(self, plan: SumPlan, progress: Progress | None = None) -> Sums:
+        """Sum slice by slice."""
+        import pyarrow as pa
+
+        from .columns import column_readers
+
+        def read() -> Sums:
+            with self.arrow(plan) as table:
+                readers = column_readers(plan, table.schema.types)
+                return sum_batches(plan, _slices(table, plan), readers, progress, self._workers)
+
+        return sealed(read, lambda error: self.explain(plan, error), pa.ArrowException)
+
+    @contextmanager
+    def arrow(self, plan: SumPlan) -> Iterator[Any]:
+        """The plan's sources as a `pyarrow.Table`, in order."""
+        positions(self.column_names(), plan.design.sources)
+        yield self._table.to_arrow(plan.design.sources)
+
+    def explain(self, plan: SumPlan, error: Exception) -> str:
+        """A message for an error of Arrow's, which itself quotes values."""
+        return "data: a column cannot be converted; use plain numbers, text or true/false values"
+
+
+def is_frame(data: Any) -> bool:
+    """Whether `FrameSource` takes it."""
+    try:
+        _named_columns(data)
+    except RequestError:
+        return False
+    return True
+
+
+def _slices(table: Any, plan: SumPlan) -> Iterator[Any]:
+    rows = batch_rows(plan)
+    for start in range(0, table.num_rows, rows):
+        # Tables may consist of many small chunks; joining a slice's chunks copies no more than it.
+        yield from table.slice(start, rows).combine_chunks().to_batches()
+
+
+class _Dict:
+    """A mapping from names to sequences, or a NumPy structured array."""
+
+    what = "dict of arrays"
+
+    def __init__(self, columns: Mapping[Any, Any]) -> None:
+        self._columns = columns
+
+    def names(self) -> list[str]:
+        return list(self._columns)
+
+    def length(self) -> int | None:
+        return next((len(column) for column in self._columns.values()), 0)
+
+    def to_arrow(self, wanted: tuple[str, ...]) -> Any:
+        import pyarrow as pa
+
+        arrays = [_converted(name, lambda n=name: _array(self._columns[n])) for name in wanted]
+        if len({len(array) for array in arrays}) > 1:
+            raise DataError("data: the columns differ in length; give arrays of the same length")
+        return pa.Table.from_arrays(arrays, names=list(wanted))
+
+
+class _Structured(_Dict):
+    what = "NumPy structured array"
+
+    def __init__(self, array: Any) -> None:
+        super().__init__({name: array[name] for name in array.dtype.names})
+
+
+class _Frame:
+    """Whatever narwhals understands."""
+
+    def __init__(self, native: Any, frame: Any) -> None:
+        self.what = f"{type(native).__module__.partition('.')[0]} {type(native).__name__}"
+        self._frame = frame
+
+    def names(self) -> list[str]:
+        return list(self._frame.collect_schema().names())
+
+    def length(self) -> int | None:
+        return len(self._frame) if hasattr(self._frame, "get_column") else None
+
+    def to_arrow(self, wanted: tuple[str, ...]) -> Any:
+        import pyarrow as pa
+
+        frame = self._frame.select(*wanted)
+        if not hasattr(frame, "get_column"):
+            message = "data: the lazy table cannot be computed; collect it before publishing"
+            frame = sealed(frame.collect, message, Exception)
+        columns = [_converted(n, lambda n=n: frame.get_column(n).to_arrow()) for n in wanted]
+        return pa.Table.from_arrays(columns, names=list(wanted))
+
+
+def _named_columns(data: Any) -> _Dict | _Frame:
+    if isinstance(data, Mapping):
+        return _Dict(data)
+    if getattr(getattr(data, "dtype", None), "names", None) and getattr(data, "ndim", 0) == 1:
+        return _Structured(data)
+    import narwhals as nw
+
+    frame = nw.from_native(data, pass_through=True)
+    if isinstance(frame, nw.DataFrame | nw.LazyFrame):
+        return _Frame(data, frame)
+    raise RequestError("data: not a table in memory")
+
+
+def _array(values: Any) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if hasattr(values, "__arrow_c_stream__"):  # a Polars series, among others
+        return pa.chunked_array(values)
+    if isinstance(values, np.ndarray) and not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    return pa.array(values, from_pandas=True)
+
+
+def _converted(name: str, convert: Any) -> Any:
+    return sealed(
+        convert,
+        f"column {name!r} cannot be converted, perhaps because it mixes types; make it plain "
+        "numbers, text or true/false values",
+        Exception,
+    )

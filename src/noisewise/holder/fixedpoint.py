@@ -1,0 +1,182 @@
+"""The value map: how a table's value becomes an integer. This is its only definition.
+
+Every engine evaluates the following, in double precision and in this order. The row grid of a
+statistic of degree m has ``bits = row_bits(m)`` binary digits after the point; ONE = 2**bits.
+
+number
+    With c the column's centre and s = ONE / half_width, both doubles that are computed once, here,
+    and handed to every engine::
+
+        t = floor((x - c) * s + 0.5),   then clipped to [-ONE, ONE],   then an integer.
+
+    Clipping comes last, on the grid, so the bound holds by construction, whatever the roundings
+    before it did; infinities end on the bounds.
+indicator of a level
+    ONE where the value is that level, else 0.
+missing
+    NULL, NaN, or a category's value that was not declared. The schema's fill value takes its
+    place, through the same map; without one it is a `DataError`. Missing values must be found
+    *before* the clipping: some databases clip NULL and NaN onto a bound.
+ball
+    Let q = Σ x_j² over the features (an exact integer) and R = floor(radius * ONE). If q > R² then
+    every feature is scaled down::
+
+        f = (R / sqrt(q)) * (1 - 2**-50),   x_j = trunc(x_j * f).
+
+constant
+    w_0 = ONE.
+
+**All engines agree bit for bit.** Every step is one IEEE 754 operation (-, *, +, /, sqrt are
+correctly rounded; floor, trunc and the clipping are exact), and NumPy and DuckDB evaluate each of
+them as a separate pass over a vector, so a compiler has no chance to fuse two of them or to change
+their order. Flushing subnormals to zero would change nothing either: adding 0.5 hides them.
+
+**The ball is never left.** Let u = 2**-53. The computed root is at least √q (1 - u), and the other
+three operations overstate by at most a factor (1 + u) each, so before truncation
+
+    |x_j'| ≤ |x_j| (R / √q) (1 + u)³ / (1 - u) (1 - 8u) < |x_j| R / √q,
+
+because (1 + u)³ / (1 - u) < 1 + 5u and (1 + 5u)(1 - 8u) < 1. Truncation only shrinks. Summing the
+squares gives ‖x'‖² < R² in exact integers. (1 - 2**-50 = 1 - 8u is a double.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core.design import Design
+from ..core.errors import DataError
+from ..core.geometry import Ball, Geometry
+from ..core.grid import row_bits
+from ..core.schema import Category, Number
+
+Floats = npt.NDArray[np.float64]
+
+# Pays for the four roundings of the ball's scaling; see the proof above.
+BALL_MARGIN = 1 - 2**-50
+
+
+@dataclass(frozen=True)
+class GridColumn:
+    """How one design column gets onto the grid.
+
+    Parameters
+    ----------
+    source : int
+        Position among `Design.sources`.
+    code : int or None
+        For an indicator, the position of its level among the declared levels.
+    centre, scale : float
+        The c and s of the value map; an indicator's raw value is 0 or 1, with c = 0 and s = ONE.
+    fill : int or None
+        The grid value that stands in for a missing number.
+    """
+
+    source: int
+    code: int | None
+    centre: float
+    scale: float
+    fill: int | None
+
+
+@dataclass(frozen=True)
+class RowGrid:
+    """The value map of one design for statistics of one degree."""
+
+    bits: int
+    columns: tuple[GridColumn, ...]
+    radius: int | None
+
+    @classmethod
+    def of(cls, design: Design, geometry: Geometry, degree: int) -> RowGrid:
+        """The map that `design` and `geometry` ask for, on the grid for this degree."""
+        bits = row_bits(degree)
+        positions = {name: position for position, name in enumerate(design.sources)}
+        columns = []
+        for column in design.columns:
+            declared = design.schema.columns[column.source]
+            scale = 2**bits / column.half_width
+            code = fill = None
+            if isinstance(declared, Category):
+                assert column.level is not None
+                code = declared.levels.index(column.level)
+            elif column.source in design.schema.fill:
+                value = float(design.schema.fill[column.source])
+                fill = grid_value(value, column.centre, scale, 2**bits)
+            columns.append(GridColumn(positions[column.source], code, column.centre, scale, fill))
+        radius = geometry.grid_radius(bits) if isinstance(geometry, Ball) else None
+        return cls(bits, tuple(columns), radius)
+
+    @property
+    def one(self) -> int:
+        """The integer that stands for 1."""
+        return 1 << self.bits
+
+    @cached_property
+    def _scales(self) -> Floats:
+        return np.array([[column.scale] for column in self.columns])
+
+    def round_block(self, centred: Floats, out: Floats) -> None:
+        """Round a block of centred values to the grid, and clip.
+
+        Parameters
+        ----------
+        centred : (p, rows) array
+            ``x - c`` for every design column; NaN where a number is missing.
+        out : (p, rows) array
+            Receives integers (as doubles); NaN where a number is missing.
+        """
+        one = float(self.one)
+        np.multiply(centred, self._scales, out=out)
+        np.add(out, 0.5, out=out)
+        np.floor(out, out=out)
+        np.maximum(out, -one, out=out)  # NumPy's maximum and minimum keep NaN as it is
+        np.minimum(out, one, out=out)
+
+    def shrink_block(self, features: Floats) -> None:
+        """Scale rows that are outside the ball onto it, in place; features is (k, rows)."""
+        if self.radius is None:
+            return
+        squares = np.einsum("jr,jr->r", features, features)
+        outside = squares > self.radius * self.radius
+        if not outside.any():
+            return
+        factor = np.ones_like(squares)  # multiplying by 1 and truncating changes no integer
+        factor[outside] = (self.radius / np.sqrt(squares[outside])) * BALL_MARGIN
+        np.multiply(features, factor, out=features)
+        np.trunc(features, out=features)
+
+
+def grid_value(x: float, centre: float, scale: float, one: int) -> int:
+    """The map of one number, for constants such as fill values."""
+    return max(-one, min(one, math.floor((x - centre) * scale + 0.5)))
+
+
+def fill_codes(design: Design) -> tuple[int | None, ...]:
+    """For every source, the code that stands in for a category's missing values."""
+    codes: list[int | None] = []
+    for name in design.sources:
+        column, fill = design.schema.columns[name], design.schema.fill.get(name)
+        if isinstance(column, Category) and isinstance(fill, str):
+            codes.append(column.levels.index(fill))
+        else:
+            codes.append(None)
+    return tuple(codes)
+
+
+def missing_value_error(design: Design, source: int) -> DataError:
+    """The error for a missing value without a fill; says nothing about how many, or where."""
+    name = design.sources[source]
+    if isinstance(design.schema.columns[name], Number):
+        problem = "has missing values"
+    else:
+        problem = "has missing values or values that are not among its declared levels"
+    return DataError(
+        f"column {name!r} {problem}; give a public fill value for it under 'missing:' in the "
+        "schema, or complete the data (rows are never dropped)"
+    )

@@ -1,0 +1,231 @@
+"""Exact sums over rows: the same integers from every engine, in any order, on any machine.
+
+Rows on the grid are integers. `SumAccumulator` keeps them as doubles and multiplies blocks of them
+with BLAS, because that is where machines are fast, and still the sums are exact. A product of two
+entries of a Gram matrix is at most 2**32 in size (two 16-bit values, or two products of two 8-bit
+values), and a block has at most 2**12 rows, so every partial sum is an integer below
+2**44 < 2**53: a double holds it exactly, and no order of summation, no blocking and no fused
+multiply-add can change it. Blocks are then added up in 64-bit integers. With at most 2**30 rows
+the total is at most 2**62.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core.design import Design
+from ..core.errors import DataError
+from ..core.geometry import Geometry
+from ..core.grid import MAX_ROWS
+from ..core.schema import Category
+from ..core.statistic import FourthMoments, Statistic
+from .fixedpoint import Floats, RowGrid, fill_codes, missing_value_error
+
+Progress = Callable[[int], None]
+Codes = npt.NDArray[np.int32]
+
+# A block of rows should stay in a core's own cache through all passes over it.
+_BLOCK_BYTES = 1 << 19
+_MAX_BLOCK_ROWS = 1 << 12
+_MIN_BLOCK_ROWS = 1 << 7
+
+
+@dataclass(frozen=True)
+class SumPlan:
+    """What to sum: the statistics of one design, with rows forced into one geometry."""
+
+    design: Design
+    geometry: Geometry
+    statistics: tuple[Statistic, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "statistics", tuple(self.statistics))
+        names = [statistic.name for statistic in self.statistics]
+        if not names or len(set(names)) < len(names):
+            raise ValueError("statistics: give at least one, and each of them once")
+        if any(statistic.design != self.design for statistic in self.statistics):
+            raise ValueError("statistics: all of them must be of the plan's design")
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The exact statistics of the rows. They are as private as the rows: never log or show them.
+
+    Parameters
+    ----------
+    n : int
+        The number of rows.
+    values : mapping of str to tuple of int
+        By a statistic's name, its sums in the order of `Statistic.entries`, in units of 2**-32.
+    """
+
+    n: int = field(repr=False)
+    values: Mapping[str, tuple[int, ...]] = field(repr=False)
+
+
+def check_row_count(n: int) -> None:
+    """Refuse more rows than the integers can hold."""
+    if n > MAX_ROWS:
+        raise DataError(
+            f"data: more than {MAX_ROWS:,} rows; the sums could overflow, so publish parts of the "
+            "table separately"
+        )
+
+
+class SumAccumulator:
+    """Adds up blocks of rows for all statistics of a plan, in one pass."""
+
+    def __init__(self, plan: SumPlan) -> None:
+        self.n = 0
+        self._plan = plan
+        self._fill_codes = fill_codes(plan.design)
+        self._is_category = tuple(
+            isinstance(plan.design.schema.columns[name], Category) for name in plan.design.sources
+        )
+        self._parts = tuple(_part(plan, statistic) for statistic in plan.statistics)
+        self._block = _block_rows(max(part.width for part in self._parts))
+        self._centred = np.empty((len(plan.design.columns), self._block))
+        for part in self._parts:
+            part.allocate(self._block)
+
+    def add(self, columns: Sequence[Floats | Codes]) -> None:
+        """Add rows.
+
+        Parameters
+        ----------
+        columns : sequence of (rows,) arrays
+            One for every source of the design, in order. Numbers are doubles with NaN where
+            missing; categories are positions among the declared levels, negative where missing.
+        """
+        rows = len(columns[0])
+        check_row_count(self.n + rows)
+        # Values far out of bounds may overflow on their way to a bound; NaN is dealt with below.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for start in range(0, rows, self._block):
+                self._add_block([column[start : start + self._block] for column in columns])
+        self.n += rows
+
+    def merge(self, other: SumAccumulator) -> None:
+        """Add the rows that another accumulator of the same plan has seen."""
+        check_row_count(self.n + other.n)
+        for mine, theirs in zip(self._parts, other._parts, strict=True):
+            mine.total += theirs.total
+        self.n += other.n
+
+    def result(self) -> Sums:
+        """The sums so far."""
+        pairs = zip(self._plan.statistics, self._parts, strict=True)
+        return Sums(self.n, {statistic.name: part.values() for statistic, part in pairs})
+
+    def _add_block(self, columns: list[Floats | Codes]) -> None:
+        centred = self._centred[:, : len(columns[0])]
+        for source, is_category in enumerate(self._is_category):
+            if is_category:
+                columns[source] = self._without_missing(columns[source], source)
+        for row, column in zip(centred, self._parts[0].grid.columns, strict=True):
+            if column.code is None:
+                np.subtract(columns[column.source], column.centre, out=row)
+            else:
+                np.equal(columns[column.source], column.code, out=row)
+        for part in self._parts:
+            part.add(centred, self._plan.design)
+
+    def _without_missing(self, codes: Floats | Codes, source: int) -> Floats | Codes:
+        missing = codes < 0
+        if not missing.any():
+            return codes
+        fill = self._fill_codes[source]
+        if fill is None:
+            raise missing_value_error(self._plan.design, source)
+        return np.where(missing, fill, codes)
+
+
+class _SecondMomentsPart:
+    """The Gram matrix of w = (1, x, y) on the 16-bit grid."""
+
+    def __init__(self, plan: SumPlan, statistic: Statistic) -> None:
+        self.grid = RowGrid.of(plan.design, plan.geometry, statistic.degree)
+        self.width = self._gram_size(len(self.grid.columns))
+        self.total = np.zeros((self.width, self.width), dtype=np.int64)
+        self._picks = self._positions(statistic)
+
+    def allocate(self, rows: int) -> None:
+        self._w = np.empty((len(self.grid.columns) + 1, rows))
+        self._w[0] = self.grid.one
+        self._ones = np.ones(rows)
+
+    def add(self, centred: Floats, design: Design) -> None:
+        rows = centred.shape[1]
+        w = self._w[:, :rows]
+        self.grid.round_block(centred, out=w[1:])
+        # A row sum of clipped values is NaN exactly if a value is, and much cheaper than a test
+        # of every value.
+        for j in np.flatnonzero(np.isnan(w[1:] @ self._ones[:rows])):
+            column = self.grid.columns[j]
+            if column.fill is None:
+                raise missing_value_error(design, column.source)
+            w[j + 1][np.isnan(w[j + 1])] = column.fill
+        self.grid.shrink_block(w[1:-1])
+        factors = self._factors(w)
+        self.total += (factors @ factors.T).astype(np.int64)
+
+    def values(self) -> tuple[int, ...]:
+        return tuple(self.total[self._picks].tolist())
+
+    def _gram_size(self, p: int) -> int:
+        return p + 1
+
+    def _factors(self, w: Floats) -> Floats:
+        """The monomials whose products, two at a time, are the statistic's entries."""
+        return w
+
+    def _positions(self, statistic: Statistic) -> tuple[npt.NDArray[np.intp], ...]:
+        entries = np.array(statistic.entries, dtype=np.intp)
+        return entries[:, 0], entries[:, 1]
+
+
+class _FourthMomentsPart(_SecondMomentsPart):
+    """The Gram matrix of all products v_a v_b of v = (1, x), on the 8-bit grid.
+
+    It holds every monomial of degree four, most of them several times; each is picked once.
+    """
+
+    def allocate(self, rows: int) -> None:
+        super().allocate(rows)
+        self._products = np.empty((self.width, rows))
+
+    def _gram_size(self, p: int) -> int:
+        return p * (p + 1) // 2  # pairs a <= b of the constant and the p - 1 features
+
+    def _factors(self, w: Floats) -> Floats:
+        v = w[:-1]
+        products = self._products[:, : w.shape[1]]
+        start = 0
+        for a in range(len(v)):
+            stop = start + len(v) - a
+            np.multiply(v[a], v[a:], out=products[start:stop])
+            start = stop
+        return products
+
+    def _positions(self, statistic: Statistic) -> tuple[npt.NDArray[np.intp], ...]:
+        indices = range(len(self.grid.columns))
+        pairs = list(combinations_with_replacement(indices, 2))
+        position = np.zeros((len(indices), len(indices)), dtype=np.intp)
+        position[tuple(np.array(pairs).T)] = np.arange(len(pairs))
+        a, b, c, d = np.array(statistic.entries, dtype=np.intp).T
+        return position[a, b], position[c, d]
+
+
+def _part(plan: SumPlan, statistic: Statistic) -> _SecondMomentsPart:
+    kind = _FourthMomentsPart if isinstance(statistic, FourthMoments) else _SecondMomentsPart
+    return kind(plan, statistic)
+
+
+def _block_rows(width: int) -> int:
+    rows = _BLOCK_BYTES // (8 * width)
+    return max(_MIN_BLOCK_ROWS, min(_MAX_BLOCK_ROWS, rows))

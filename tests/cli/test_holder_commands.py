@@ -1,0 +1,212 @@
+"""The command line as scripts rely on it: files, words, exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import duckdb
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+from noisewise.cli.main import main
+from noisewise.core.release import load_release
+
+SCHEMA = """\
+dataset: people
+columns:
+  age: {type: number, lower: 18, upper: 90}
+  region: {type: category, levels: [north, south, east], reference: north}
+  income: {type: number, lower: 0, upper: 200000}
+neighbours: replace_one
+max_rows_per_unit: 1
+missing: error
+"""
+
+
+class Shell:
+    """Runs commands in a folder with a small data set, and keeps what they print."""
+
+    def __init__(self, folder, capsys, monkeypatch):
+        self.folder, self.capsys, self.monkeypatch = folder, capsys, monkeypatch
+
+    def __call__(self, *words, code=0):
+        self.monkeypatch.setattr(sys, "argv", ["noisewise", *map(str, words)])
+        exit_code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            exit_code = stop.code or 0
+        captured = self.capsys.readouterr()
+        self.out, self.err = captured.out, captured.err
+        assert exit_code == code, self.out + self.err
+        return self.out
+
+    def release(self, *words, code=0):
+        return self(
+            *("release", "--data", "people.parquet", "--schema", "schema.yaml"),
+            *("--target", "income", "--features", "age,region", "--ledger", "budget.db"),
+            *words,
+            code=code,
+        )
+
+
+@pytest.fixture
+def shell(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    table = pa.table(
+        {
+            "age": pa.array([20.0, 40.0, 95.0, 33.5] * 25),
+            "region": pa.array(["north", "south", "east", "south"] * 25),
+            "income": pa.array([1000, 50000, 30000, 250000] * 25),
+        }
+    )
+    pq.write_table(table, "people.parquet")
+    pa_csv.write_csv(table, "people.csv")
+    with duckdb.connect("people.duckdb") as connection:
+        connection.register("t", table)
+        connection.execute("CREATE TABLE people AS SELECT * FROM t")
+    (tmp_path / "schema.yaml").write_text(SCHEMA)
+    return Shell(tmp_path, capsys, monkeypatch)
+
+
+def test_the_contract_end_to_end(shell):
+    shell("schema", "new", "people.csv", "--out", "new.yaml")
+    shell("schema", "check", "schema.yaml", "--data", "people.csv")
+    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "3")
+    out = shell.release("--epsilon", "1", "--out", "release.json")
+    assert "remaining 2" in out
+    release = load_release("release.json")
+    assert release.n == 100
+    assert release.design.names == ("intercept", "age", "region[south]", "region[east]", "income")
+    accounts = json.loads(shell("ledger", "show", "--ledger", "budget.db", "--json"))["datasets"]
+    assert accounts[0]["dataset"] == "people"
+    assert (accounts[0]["cap_epsilon"], accounts[0]["spent_epsilon"]) == (3.0, 1.0)
+    assert accounts[0]["remaining_epsilon"] == 2.0
+    assert len(accounts[0]["charges"]) == 1
+    shown = shell("ledger", "show", "--ledger", "budget.db")
+    assert "people" in shown
+    assert "published" in shown
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ["people.csv"],
+        ["people.parquet", "--engine", "duckdb"],
+        ["people.csv", "--engine", "duckdb"],
+        ["people.duckdb", "--table", "people"],
+        ["people.duckdb", "--query", "SELECT * FROM people WHERE true"],
+    ],
+)
+def test_every_kind_of_source(shell, data):
+    shell(
+        *("release", "--schema", "schema.yaml", "--target", "income", "--features", "region, age"),
+        *("--epsilon", "1", "--ledger", "budget.db", "--data", *data),
+    )
+    assert load_release("release.json").n == 100
+
+
+def test_a_dry_run_reads_spends_and_writes_nothing(shell):
+    out = shell.release("--epsilon", "0.5", "--delta", "1e-6", "--dry-run")
+    assert "sensitivity 4.12311" in out  # √((1 + 2 + 1)² + 1): two numbers, one category
+    assert "gaussian" in out
+    assert not (shell.folder / "budget.db").exists()
+    assert not (shell.folder / "release.json").exists()
+    plan = json.loads(shell.release("--epsilon", "1", "--dry-run", "--json"))
+    assert plan["measurements"][0]["entries"] == 13
+    assert plan["budget"]["allowed"] is True
+
+
+def test_the_same_command_twice_costs_once(shell):
+    shell.release("--epsilon", "1", "--out", "a.json")
+    out = shell.release("--epsilon", "1", "--out", "b.json")
+    assert "no cost" in out
+    assert (shell.folder / "a.json").read_bytes() == (shell.folder / "b.json").read_bytes()
+
+
+def test_the_budget_is_refused_with_the_remainder_and_the_remedy(shell):
+    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "1.5")
+    shell.release("--epsilon", "1")
+    shell.release("--epsilon", "0.6", "--out", "second.json", code=5)
+    assert "0.5" in shell.err
+    assert "noisewise ledger cap" in shell.err
+    assert not (shell.folder / "second.json").exists()
+    shell.release("--epsilon", "0.5", "--out", "second.json")
+    shell.release("--epsilon", "0.1", "--dry-run", code=5)
+
+
+def test_without_a_cap_the_first_release_sets_it(shell):
+    assert "became the cap" in shell.release("--epsilon", "1")
+    shell.release("--epsilon", "1", "--label", "more", code=5)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--epsilon", "-1"], 2, "epsilon"),
+        (["--epsilon", "nan"], 2, "epsilon"),
+        (["--epsilon", "1", "--mechanism", "magic"], 2, "mechanism"),
+        (["--epsilon", "1", "--target", "wage"], 2, "wage"),
+        (["--epsilon", "1", "--features", ""], 2, "features"),
+        (["--epsilon", "1", "--engine", "abacus"], 2, "engine"),
+        (["--epsilon", "1", "--data", "absent.csv"], 2, "absent.csv"),
+        (["--epsilon", "1", "--data", "schema.yaml"], 2, "schema.yaml"),
+        (["--epsilon", "1", "--schema", "absent.yaml"], 3, "absent.yaml"),
+        (["--epsilon", "1", "--ledger", "people.csv"], 7, "ledger"),
+        (["--epsilon", "1", "--out", "nowhere/r.json"], 2, "nowhere"),
+        ([], 2, "epsilon"),
+    ],
+)
+def test_mistakes_have_their_exit_code_and_cost_nothing(shell, words, code, message):
+    shell.release(*words, code=code)
+    assert message in shell.err
+    assert "Traceback" not in shell.err
+    assert not (shell.folder / "budget.db").exists() or "budget.db" not in words
+
+
+def test_data_that_do_not_fit(shell):
+    text = (shell.folder / "people.csv").read_text().replace("95", "canary", 1)
+    (shell.folder / "bad.csv").write_text(text)
+    shell.release("--epsilon", "1", "--data", "bad.csv", code=4)
+    assert "age" in shell.err
+    assert "canary" not in shell.err
+    shell("schema", "check", "schema.yaml", "--data", "bad.csv", code=4)
+    (shell.folder / "west.csv").write_text(text.replace("canary", "30").replace("south", "west"))
+    shell("schema", "check", "schema.yaml", "--data", "west.csv", code=4)
+    assert "west" not in shell.err.replace("west.csv", "")
+
+
+def test_a_new_schema_shows_names_and_types_only(shell):
+    for name, more in [
+        ("people.csv", []),
+        ("people.parquet", []),
+        ("people.duckdb", ["--table", "people"]),
+    ]:
+        shell("schema", "new", name, "--out", "new.yaml", "--force", *more)
+        text = (shell.folder / "new.yaml").read_text()
+        assert re.search(r"age: \{type: number, lower: , upper: \}", text)
+        assert re.search(r"region: \{type: category, levels: \[\], reference: \}", text)
+        for secret in ("north", "south", "95", "250000", "1000"):
+            assert secret not in text
+        # An unfilled schema is refused with the remedy.
+        shell("schema", "check", "new.yaml", code=3)
+        assert "known without looking" in shell.err
+    shell("schema", "new", "people.csv", "--out", "new.yaml", code=2)
+    assert "--force" in shell.err
+
+
+@pytest.mark.parametrize("words", [[], ["schema"], ["release"], ["ledger"], ["ledger", "cap"]])
+def test_help_teaches(shell, words):
+    out = shell(*words, "--help")
+    assert "Usage" in out
+    if words and words[-1] in ("release", "cap"):
+        assert "Example" in out
+
+
+def test_version(shell):
+    assert re.fullmatch(r"noisewise \d+\.\d+\.\d+\n", shell("--version"))

@@ -1,0 +1,259 @@
+"""The door: right values, charge before data, nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from noisewise.core.errors import BudgetError, DataError, NoisewiseError, RequestError
+from noisewise.core.release import Release, load_release
+from noisewise.core.schema import Category, Number, Schema
+from noisewise.core.statistic import SecondMoments
+from noisewise.holder.ledger import Ledger
+from noisewise.holder.publish import publish
+from noisewise.holder.request import make_request
+
+COLUMNS = {
+    "age": Number(18, 90),
+    "region": Category(("north", "south", "east"), "north"),
+    "income": Number(0, 200_000),
+}
+
+
+def schema(**changes):
+    return Schema("people", COLUMNS, **changes)
+
+
+def request(made_of=None, **changes):
+    words = {"target": "income", "features": ["age", "region"], "epsilon": 1, **changes}
+    if "rho" in changes:
+        del words["epsilon"]
+    return make_request(made_of or schema(), **words)
+
+
+def people(n=500):
+    rng = np.random.default_rng(5)
+    return {
+        "age": rng.uniform(10, 100, n),
+        "region": rng.choice(["north", "south", "east"], n),
+        "income": rng.lognormal(10, 1, n),
+    }
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with Ledger(tmp_path / "budget.db") as opened:
+        opened.set_cap("people", Fraction(3), Fraction("1e-5"))
+        yield opened
+
+
+def spent(ledger):
+    return sum(account.spent_epsilon for account in ledger.accounts())
+
+
+def exact_unit_sums(data, names):
+    """Second moments by ordinary floating point, independent of the holder's arithmetic."""
+    age = (np.clip(data["age"], 18, 90) - 54) / 36
+    income = (np.clip(data["income"], 0, 200_000) - 1e5) / 1e5
+    columns = [np.ones(len(age)), age]
+    columns += [(data["region"] == level).astype(float) for level in ("south", "east")]
+    w = np.column_stack([*columns, income])
+    return w.T @ w
+
+
+@pytest.mark.parametrize("words", [{}, {"delta": 1e-6}, {"rho": 0.05}, {"neighbours": True}])
+def test_values_are_the_sums_plus_noise_of_the_stated_size(ledger, words):
+    made_of = schema(neighbours="add_remove_one") if words.pop("neighbours", None) else None
+    data = people()
+    release = publish(request(made_of, **words), data, ledger=ledger).release
+    truth = exact_unit_sums(data, release.design.names)
+    entries = SecondMoments(release.design).entries
+    sd = release.second_moments.noise.continuous().variance ** 0.5
+    z = [
+        (value - truth[entry]) / sd
+        for entry, value in zip(entries, release.second_moments.unit_values(), strict=True)
+    ]
+    # Each is below 12 standard deviations but for a chance of 1e-7; a wrong column, scale or
+    # centre would be off by hundreds.
+    assert np.max(np.abs(z)) < 12
+    assert np.max(np.abs(z)) > 1e-3  # and noise there is
+
+
+def test_the_same_request_again_is_the_same_release_at_no_cost(ledger, tmp_path):
+    first = publish(request(), people(), ledger=ledger, out=tmp_path / "a.json")
+    again = publish(request(), people(), ledger=ledger, out=tmp_path / "b.json")
+    assert not first.repeated
+    assert again.repeated
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+    assert spent(ledger) == 1
+    labelled = publish(request(label="again"), people(), ledger=ledger)
+    assert labelled.release.second_moments.values != first.release.second_moments.values
+    assert spent(ledger) == 2
+
+
+def test_the_cap_holds(ledger, tmp_path):
+    for label in "abc":
+        publish(request(label=label), people(), ledger=ledger)
+    with pytest.raises(BudgetError, match="remaining"):
+        publish(request(label="d"), people(), ledger=ledger, out=tmp_path / "d.json")
+    assert not (tmp_path / "d.json").exists()
+    assert spent(ledger) == 3
+
+
+BAD_DATA = {
+    "missing number": lambda d: d["age"].__setitem__(3, np.nan),
+    "undeclared level": lambda d: d["region"].__setitem__(3, "west"),
+    "absent column": lambda d: d.pop("age"),
+    "text for a number": lambda d: d.update(age=np.array(["canary"] * 500)),
+    "no rows": lambda d: d.update({k: v[:0] for k, v in d.items()}),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_DATA)
+def test_bad_data_costs_nothing_and_loses_nothing(ledger, tmp_path, fault):
+    data = people()
+    data["region"] = data["region"].astype(object)
+    BAD_DATA[fault](data)
+    before = (tmp_path / "out.json", ledger.accounts()[0].remaining_epsilon)
+    with pytest.raises(DataError) as caught:
+        publish(request(), data, ledger=ledger, out=before[0])
+    assert "canary" not in str(caught.value)
+    assert "west" not in str(caught.value)
+    assert spent(ledger) == 0
+    assert not before[0].exists()
+    # The same request with good data then works, for the price of one.
+    publish(request(), people(), ledger=ledger, out=before[0])
+    assert spent(ledger) == 1
+
+
+@pytest.mark.parametrize("place", ["folder", "absent/out.json", ""])
+def test_an_output_that_cannot_be_written_is_found_before_charging(ledger, tmp_path, place):
+    (tmp_path / "folder").mkdir()
+    out = tmp_path / place
+    with pytest.raises(RequestError, match="out"):
+        publish(request(), people(), ledger=ledger, out=out)
+    assert spent(ledger) == 0
+
+
+def test_interruption_lifts_the_charge(ledger):
+    def interrupt(rows):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        publish(request(), people(), ledger=ledger, progress=interrupt)
+    assert spent(ledger) == 0
+
+
+def test_fill_values_stand_in_for_what_is_missing(ledger):
+    made_of = schema(fill={"age": 54.0, "region": "south"})
+    data = people()
+    data["age"][:100] = np.nan
+    data["region"] = data["region"].astype(object)
+    data["region"][:50] = None
+    publish(request(made_of), data, ledger=ledger)
+    assert spent(ledger) == 1
+
+
+def test_the_default_delta_must_suit_the_number_of_rows(ledger, monkeypatch):
+    monkeypatch.setattr("noisewise.holder.request.DEFAULT_DELTA", Fraction("0.001"))
+    with pytest.raises(DataError, match="delta"):
+        publish(request(mechanism="gaussian"), people(), ledger=ledger)
+    assert spent(ledger) == 0
+
+
+def test_bounds_and_rows_never_show_in_a_release_of_private_n(ledger):
+    """Under add/remove, nothing but noisy sums depends on the data."""
+    made_of = schema(neighbours="add_remove_one")
+    documents = []
+    for n in (100, 400):
+        data = {k: v[:n] for k, v in people().items()}
+        release = publish(request(made_of, label=f"{n}"), data, ledger=ledger).release
+        document = dict(release.document, label="")
+        document["measurements"] = [dict(m, values=None) for m in document["measurements"]]
+        documents.append(document)
+    assert documents[0] == documents[1]
+
+
+# --- crashes --------------------------------------------------------------------------------
+
+CRASH = """
+import os, signal, sys
+import noisewise.holder.publish as door
+from noisewise.holder.ledger import Ledger
+from tests.holder.test_publish import people, request
+
+step = int(sys.argv[1])
+calls = 0
+
+def killer(name, function):
+    def wrapped(*args, **kwargs):
+        global calls
+        for when in ("before", "after"):
+            if when == "after":
+                result = function(*args, **kwargs)
+            calls += 1
+            if calls == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    return wrapped
+
+for name in ("_fulfil", "_release", "_write_atomically", "open_source"):
+    setattr(door, name, killer(name, getattr(door, name)))
+for name in ("reserve", "commit"):
+    setattr(Ledger, name, killer(name, getattr(Ledger, name)))
+door.os.replace = killer("replace", os.replace)
+door.publish(request(), people(), ledger=sys.argv[2], out=sys.argv[3])
+print("finished", calls)
+"""
+
+
+def test_killed_at_any_point_never_publishes_without_a_charge(tmp_path):
+    killed = finished = 0
+    for step in range(1, 40):
+        budget, out = tmp_path / f"{step}.db", tmp_path / f"{step}.json"
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(CRASH), str(step), str(budget), str(out)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            finished += 1
+        else:
+            assert done.returncode == -9, done.stderr
+            killed += 1
+        with Ledger(budget) as ledger:
+            charged = spent(ledger)
+            if out.exists():
+                load_release(out)
+                assert charged == 1
+            # Running the same request again completes it, for one charge in all.
+            outcome = publish(request(), people(), ledger=ledger, out=out)
+            assert spent(ledger) == 1
+            assert outcome.release == load_release(out)
+        assert not [name for name in os.listdir(tmp_path) if name == "never"]
+        if finished:
+            break
+    assert killed >= 12
+    assert finished == 1
+
+
+# --- whatever goes wrong is an error of ours ---------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [7, None, "absent.parquet", "people.xlsx", [1, 2], object()])
+def test_things_that_are_no_data(ledger, data):
+    with pytest.raises(NoisewiseError):
+        publish(request(), data, ledger=ledger)
+    assert spent(ledger) == 0
+
+
+def test_the_stored_release_is_readable(ledger):
+    release = publish(request(), people(), ledger=ledger).release
+    assert Release.from_text(release.to_text()) == release
