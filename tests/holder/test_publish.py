@@ -142,7 +142,8 @@ def test_an_output_that_cannot_be_written_is_found_before_charging(ledger, tmp_p
 
 
 def test_interruption_lifts_the_charge(ledger):
-    def interrupt(rows):
+    def interrupt(rows, total):
+        assert total == 500
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

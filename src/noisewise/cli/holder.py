@@ -402,19 +402,19 @@ def _numbers(document: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[Callable[[int], None] | None]:
-    """A count of rows on a terminal; nothing when the output goes to a file."""
+def _progress(what: str) -> Iterator[Callable[[int, int | None], None] | None]:
+    """Rows done, and time left where the number of rows is known; quiet when not on a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        SpinnerColumn(),
         TextColumn("{task.description}: {task.completed:,} rows"),
-        TimeElapsedColumn(),
+        BarColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda rows: bar.update(task, completed=rows)
+        yield lambda rows, total: bar.update(task, completed=rows, total=total)

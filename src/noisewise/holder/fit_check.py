@@ -11,6 +11,7 @@ from ..core.geometry import Box
 from ..core.schema import Number, Schema
 from ..core.statistic import SecondMoments
 from .engines import open_source
+from .publish import with_total
 from .sums import SumPlan
 
 # Few enough to stay below the limit on design columns, many enough that most files take one pass.
@@ -22,7 +23,7 @@ def check_data(
     data: Path,
     *,
     table: str | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
 ) -> None:
     """Read every declared column once, as a release would, and discard the sums.
 
@@ -47,4 +48,4 @@ def check_data(
     for start in range(0, len(others), _COLUMNS_AT_A_TIME):
         features = tuple(others[start : start + _COLUMNS_AT_A_TIME])
         design = Design(schema.restricted_to((*features, target)), features, target)
-        source.sums(SumPlan(design, Box(), (SecondMoments(design),)), progress)
+        source.sums(SumPlan(design, Box(), (SecondMoments(design),)), with_total(source, progress))

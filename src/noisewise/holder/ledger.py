@@ -67,6 +67,9 @@ _VERSION = 1
 _BUSY_SECONDS = 30.0
 _GENESIS = hashlib.sha256(b"noisewise ledger 1").hexdigest()
 
+# SQLite quotes a damaged schema in its message, and the sqlite3 module then fails to decode it.
+_SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+
 # The text is compared to what the file says, byte for byte: a ledger with a trigger, a view or a
 # renamed column is not one that we wrote. There is no index, so none can disagree with its table.
 _SCHEMA = {
@@ -597,7 +600,7 @@ class Ledger:
             with suppress(sqlite3.Error):
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, _SQLITE_ERRORS):
                 raise self._explained(error) from error
             raise
 
@@ -634,7 +637,7 @@ class Ledger:
         except BaseException as error:
             if connection is not None:
                 connection.close()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, _SQLITE_ERRORS):
                 raise self._explained(error) from error
             raise
         self._connection = connection
@@ -695,7 +698,7 @@ class Ledger:
             _sync_directory(self._path.parent)
         except OSError as error:
             raise self._unusable(error) from error
-        except sqlite3.Error as error:
+        except _SQLITE_ERRORS as error:
             raise self._explained(error) from error
         finally:
             if temporary is not None:
@@ -724,7 +727,7 @@ class Ledger:
             f"The ledger {self._path} cannot be used ({os.strerror(error.errno or 0)}): {remedy}."
         )
 
-    def _explained(self, error: sqlite3.Error) -> LedgerError:
+    def _explained(self, error: sqlite3.Error | UnicodeDecodeError) -> LedgerError:
         """Translate SQLite's error; whatever is not known to be harmless is damage."""
         code = getattr(error, "sqlite_errorcode", None)
         primary = None if code is None else code & 0xFF

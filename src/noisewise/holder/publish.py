@@ -20,7 +20,7 @@ from typing import Any
 from .._version import __version__
 from ..core.errors import DataError, RequestError
 from ..core.release import Measurement, Release
-from .engines import open_source
+from .engines import Source, open_source
 from .ledger import Ledger, Reservation
 from .request import Request
 from .sums import SumPlan, Sums
@@ -53,7 +53,7 @@ def publish(
     engine: str = "auto",
     table: str | None = None,
     query: str | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
 ) -> Published:
     """Charge the budget, sum the rows exactly, add noise, and publish.
 
@@ -70,7 +70,7 @@ def publish(
     table, query : str, optional
         What to read from a DuckDB database.
     progress : callable, optional
-        Called with the number of rows read so far.
+        Called with the number of rows read so far and, where it is known, of all rows.
 
     Returns
     -------
@@ -104,8 +104,8 @@ def _fulfil(
     ledger: Ledger,
     reservation: Reservation,
     request: Request,
-    source: Any,
-    progress: Callable[[int], None] | None,
+    source: Source,
+    progress: Callable[[int, int | None], None] | None,
 ) -> str:
     """From a charge to stored text. Whatever goes wrong before the commit lifts the charge.
 
@@ -114,13 +114,23 @@ def _fulfil(
     """
     try:
         plan = SumPlan(request.design, request.geometry, request.statistics)
-        sums = source.sums(plan, progress)
+        sums = source.sums(plan, with_total(source, progress))
         _check_rows(request, sums)
         text = _release(request, sums).to_text()
     except BaseException as error:
         ledger.void(reservation, type(error).__name__)
         raise
     return ledger.commit(reservation, text)
+
+
+def with_total(
+    source: Source, progress: Callable[[int, int | None], None] | None
+) -> Callable[[int], None] | None:
+    """Tell `progress` how many rows there are in all, if the source knows without reading them."""
+    if progress is None:
+        return None
+    total = source.row_count()
+    return lambda rows: progress(rows, total)
 
 
 def _release(request: Request, sums: Sums) -> Release:

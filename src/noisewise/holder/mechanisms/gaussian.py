@@ -73,6 +73,8 @@ class GaussianMechanism:
 
     def add_noise(self, sums: Sequence[int]) -> tuple[int, ...]:
         """The sums with fresh discrete Gaussian noise."""
+        if len(sums) != len(self.off_diagonal):  # a sum without a place would get no noise
+            raise ValueError(f"{len(sums)} sums given, {len(self.off_diagonal)} were planned")
         noisy = list(sums)
         for scale, is_off in ((self.scale, False), (self.off_diagonal_scale, True)):
             places = [i for i, off in enumerate(self.off_diagonal) if off is is_off]
