@@ -17,19 +17,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisewise.core import calibration, privacy
+from noisewise.core import calibration, composition
+from noisewise.core.composition import epsilon_of, within
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import (
     ComposedEvent,
+    Event,
     GaussianEvent,
     PureEvent,
     as_fraction,
-    calibrate_gaussian,
-    calibrate_gaussian_zcdp,
-    epsilon_of,
     event_from_json,
     event_to_json,
-    within,
 )
 
 MILLIONTH = Fraction(1, 10**6)
@@ -160,7 +158,7 @@ any_event = st.recursive(
 
 @settings(deadline=None, max_examples=200)
 @given(any_event)
-def test_json_round_trip_is_exact(event: privacy.Event) -> None:
+def test_json_round_trip_is_exact(event: Event) -> None:
     text = json.dumps(event_to_json(event), allow_nan=False)
     assert event_from_json(json.loads(text)) == event
 
@@ -374,23 +372,23 @@ def test_the_grid_is_pessimistic_and_converges(
     monkeypatch: pytest.MonkeyPatch, most_losses: int
 ) -> None:
     epsilons = [Fraction(7 + 3 * i, 100) for i in range(11)]
-    total = privacy._Total.of([PureEvent(e) for e in epsilons] + [GaussianEvent(6.0)])
-    loss, mass, _ = privacy._randomized_response_losses(total.pure)
-    monkeypatch.setattr(privacy, "_MOST_LOSSES", most_losses)
-    grid_loss, grid_mass, _ = privacy._randomized_response_losses(total.pure)
+    total = composition._Total.of([PureEvent(e) for e in epsilons] + [GaussianEvent(6.0)])
+    loss, mass, _ = composition._randomized_response_losses(total.pure)
+    monkeypatch.setattr(composition, "_MOST_LOSSES", most_losses)
+    grid_loss, grid_mass, _ = composition._randomized_response_losses(total.pure)
     assert len(loss) == 2**11
     assert len(grid_loss) <= most_losses + 4 * len(epsilons)
     assert math.fsum(grid_mass) == pytest.approx(1, abs=1e-13)
     for mu in (0.0, 1 / 6):
         for epsilon in np.linspace(0, 2.2, 12):
-            exact = privacy._expected_delta(loss, mass, epsilon, mu)
-            grid = privacy._expected_delta(grid_loss, grid_mass, epsilon, mu)
+            exact = composition._expected_delta(loss, mass, epsilon, mu)
+            grid = composition._expected_delta(grid_loss, grid_mass, epsilon, mu)
             assert grid >= exact * (1 - 1e-11)
             # Second order in the step; rounding the losses up would be off by first order.
             assert grid <= exact + 30 / most_losses**2
     rounded_up = np.ceil(loss / (grid_loss[1] - grid_loss[0])) * (grid_loss[1] - grid_loss[0])
-    first_order = privacy._expected_delta(rounded_up, mass, 0.5, 0.0)
-    assert first_order > privacy._expected_delta(grid_loss, grid_mass, 0.5, 0.0)
+    first_order = composition._expected_delta(rounded_up, mass, 0.5, 0.0)
+    assert first_order > composition._expected_delta(grid_loss, grid_mass, 0.5, 0.0)
 
 
 def test_losses_agree_with_dp_accounting() -> None:
@@ -414,14 +412,14 @@ def test_losses_agree_with_dp_accounting() -> None:
 
 def test_many_small_charges_are_cheaper_together() -> None:
     events = pure(*["0.01"] * 500)
-    total = privacy._Total.of(events)
+    total = composition._Total.of(events)
     by_zcdp = calibration.zcdp_epsilon(total.rho, MILLIONTH)
     best = epsilon_of(events, MILLIONTH)
     assert best < by_zcdp < total.pure_sum == 5
     assert by_zcdp == pytest.approx(1.0141, abs=1e-3)
     assert best == pytest.approx(0.9375, abs=1e-3)
     # With one large charge it is the other way round, and without delta only the sum counts.
-    large = privacy._Total.of(pure("3"))
+    large = composition._Total.of(pure("3"))
     assert calibration.zcdp_epsilon(large.rho, MILLIONTH) > 3
     assert epsilon_of(events, Fraction(0)) == 5
 
@@ -442,7 +440,7 @@ def test_hundreds_of_distinct_charges_stay_fast() -> None:
     start = time.perf_counter()
     assert not within(events, Fraction(1), MILLIONTH)
     assert time.perf_counter() - start < 3
-    total = privacy._Total.of(events)
+    total = composition._Total.of(events)
     ideal = epsilon_of([PureEvent(Fraction(12, 1000))] * 400 + events[400:], MILLIONTH)
     found = epsilon_of(events, MILLIONTH)
     assert found < calibration.zcdp_epsilon(total.rho, MILLIONTH)
@@ -450,7 +448,7 @@ def test_hundreds_of_distinct_charges_stay_fast() -> None:
 
 
 def test_too_many_charges_leave_the_third_accountant_silent() -> None:
-    total = privacy._Total.of(pure("0.0001") * 10_001)
+    total = composition._Total.of(pure("0.0001") * 10_001)
     assert not total.by_loss(Fraction(10**6), MILLIONTH)
     assert within(pure("0.0001") * 10_001, Fraction(1, 10), MILLIONTH)  # zCDP speaks
 
@@ -460,7 +458,7 @@ def test_a_numerical_failure_is_not_a_pass(monkeypatch: pytest.MonkeyPatch, answ
     events = pure(*["0.01"] * 500)
     cap, delta = Fraction(96, 100), MILLIONTH
     assert within(events, cap, delta)  # by the third accountant only
-    monkeypatch.setattr(privacy, "_expected_delta", lambda *_: answer)
+    monkeypatch.setattr(composition, "_expected_delta", lambda *_: answer)
     assert not within(events, cap, delta)
 
 
@@ -485,21 +483,29 @@ deltas = st.integers(1, 40).map(lambda n: Fraction(1, 2**n))
 @settings(deadline=None, max_examples=60)
 @given(small_events, st.just(PureEvent(Fraction(1, 7))), deltas)
 def test_epsilon_is_monotone_and_agrees_with_within(
-    events: list[privacy.Event], extra: privacy.Event, delta: Fraction
+    events: list[Event], extra: Event, delta: Fraction
 ) -> None:
     found = epsilon_of(events, delta)
     assert within(events, Fraction(found), delta)
     assert within(events, Fraction(found) + 1, delta)
+    # A plain sum is kept while it is less than one per cent from the best.
+    loose = 0.01 if all(isinstance(e, PureEvent) for e in events) else 1e-9
     if found > 0:
-        assert not within(events, Fraction(found) * (1 - MILLIONTH), delta)
-    assert epsilon_of(events, delta / 2) >= found * (1 - 1e-9)
-    assert epsilon_of([*events, extra], delta) >= found * (1 - 1e-9)
+        assert not within(events, Fraction(found) * (1 - Fraction(loose) - MILLIONTH), delta)
+    assert epsilon_of(events, delta / 2) >= found * (1 - loose)
+    assert epsilon_of([*events, extra], delta) >= found * (1 - loose)
     assert epsilon_of(events[::-1], delta) == pytest.approx(float(found), rel=1e-9)
     noisier = [
         GaussianEvent(e.noise_multiplier * 1.1, e.slack) if isinstance(e, GaussianEvent) else e
         for e in events
     ]
     assert epsilon_of(noisier, delta) <= found * (1 + 1e-9)
+
+
+def test_a_plain_sum_is_reported_as_such_while_it_is_nearly_best() -> None:
+    assert epsilon_of(pure("1", "1"), Fraction(1, 10**5)) == 2
+    many = epsilon_of(pure("0.01") * 500, MILLIONTH)
+    assert many < 1
 
 
 # Discrete Gaussians
@@ -517,79 +523,24 @@ def test_slack_is_charged() -> None:
 
 def test_slack_beyond_accounting_leaves_zcdp() -> None:
     events = [GaussianEvent(40.0, 0.3)] * 2
-    by_zcdp = calibration.zcdp_epsilon(privacy._Total.of(events).rho, MILLIONTH)
+    by_zcdp = calibration.zcdp_epsilon(composition._Total.of(events).rho, MILLIONTH)
     assert epsilon_of(events, MILLIONTH) == by_zcdp
-    assert not privacy._Total.of(events).by_sum(Fraction(100), MILLIONTH)
-    assert privacy._Total.of(events[:1]).by_sum(Fraction(100), MILLIONTH)
+    assert not composition._Total.of(events).by_sum(Fraction(100), MILLIONTH)
+    assert composition._Total.of(events[:1]).by_sum(Fraction(100), MILLIONTH)
 
 
 def test_the_discarded_tail_bounds_epsilon() -> None:
     """exp(epsilon - 8192) must stay below delta: the proof of the slack ends there."""
-    total = privacy._Total.of([GaussianEvent(1.0, 1e-9)])
+    total = composition._Total.of([GaussianEvent(1.0, 1e-9)])
     assert total.by_sum(Fraction(8000), MILLIONTH)
     assert not total.by_sum(Fraction(8192), MILLIONTH)
     assert not total.by_loss(Fraction(8192), MILLIONTH)
-    assert privacy._Total.of([GaussianEvent(1.0)]).by_sum(Fraction(8192), MILLIONTH)
-
-
-@pytest.mark.parametrize(
-    ("sensitivity", "entries", "epsilon", "delta"),
-    [
-        (2**40, 10**4, "1", "1e-6"),
-        (2**20, 1, "1", "1e-9"),
-        (2**21, 10**6, "1", "1e-6"),
-        (2**21, 10**9, "1", "1e-6"),
-        (3 * 2**70 + 1, 55, "0.001", "1e-300"),
-        (2**34, 10, "1000", "0.01"),
-    ],
-)
-def test_calibrated_gaussian_keeps_the_promise_and_no_more(
-    sensitivity: int, entries: int, epsilon: str, delta: str
-) -> None:
-    e, d = Fraction(epsilon), Fraction(delta)
-    scale, event = calibrate_gaussian(sensitivity, entries, e, d)
-    assert int(float(scale)) == scale
-    assert Fraction(event.noise_multiplier) <= Fraction(scale, sensitivity)
-    assert event.noise_multiplier == pytest.approx(scale / sensitivity, rel=1e-15)
-    assert event.slack == calibration.discreteness_slack(entries, scale)
-    assert within([event], e, d)
-    less = GaussianEvent(event.noise_multiplier * (1 - 1e-6), event.slack)
-    assert not within([less], e, d)
-    assert scale >= sensitivity * calibration.gaussian_noise_multiplier(e, d)
-
-
-def test_calibrated_zcdp_keeps_the_promise_and_no_more() -> None:
-    rho = Fraction(1, 10)
-    scale, event = calibrate_gaussian_zcdp(2**40 + 1, 10, rho)
-    assert Fraction(2**40 + 1) ** 2 / (2 * Fraction(scale) ** 2) <= rho
-    assert Fraction(2**40 + 1) ** 2 / (2 * Fraction(scale - 1) ** 2) > rho
-    assert Fraction(event.noise_multiplier) <= Fraction(scale, 2**40 + 1)
-    converted = calibration.zcdp_epsilon(calibration.precise().mpf("0.1"), MILLIONTH)
-    assert within([event], Fraction(converted), MILLIONTH)
-    assert not within([event], Fraction(converted) / 2, MILLIONTH)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: calibrate_gaussian(2**10, 1, Fraction(1), MILLIONTH),
-        lambda: calibrate_gaussian_zcdp(2**10, 1, Fraction(1)),
-        lambda: calibrate_gaussian(2**40, 0, Fraction(1), MILLIONTH),
-        lambda: calibrate_gaussian(0, 1, Fraction(1), MILLIONTH),
-        lambda: calibrate_gaussian(2**40, 1, Fraction(0), MILLIONTH),
-        lambda: calibrate_gaussian(2**40, 1, Fraction(1), Fraction(0)),
-        lambda: calibrate_gaussian(2**22, 10**16, Fraction(1), MILLIONTH),
-        lambda: calibrate_gaussian(2**60, 1, Fraction(9000), MILLIONTH),
-    ],
-)
-def test_calibration_that_cannot_be_certified_is_refused(call) -> None:
-    with pytest.raises(RequestError):
-        call()
+    assert composition._Total.of([GaussianEvent(1.0)]).by_sum(Fraction(8192), MILLIONTH)
 
 
 def test_importing_is_light() -> None:
     code = (
-        "import sys, noisewise.core.privacy; "
+        "import sys, noisewise.core.composition; "
         "print(sorted({'numpy', 'scipy', 'mpmath', 'dp_accounting'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisewise.core.claim import Claim, fraction_text
+from noisewise.core.composition import within
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.privacy import as_fraction, within
+from noisewise.core.privacy import as_fraction
 from noisewise.core.release import Release, digest_of, load_release
 
 from ..releases import EXAMPLES, example_request, release_of

@@ -33,8 +33,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from noisewise.core.composition import epsilon_of
 from noisewise.core.errors import BudgetError, LedgerError, NoisewiseError, RequestError
-from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent, epsilon_of
+from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
 from noisewise.holder import ledger as module
 from noisewise.holder.ledger import Account, Charge, Ledger
 

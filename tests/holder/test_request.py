@@ -6,9 +6,10 @@ from fractions import Fraction
 
 import pytest
 
+from noisewise.core.composition import within
 from noisewise.core.errors import NoisewiseError, RequestError
 from noisewise.core.grid import STATISTIC_ONE
-from noisewise.core.privacy import ComposedEvent, PureEvent, within
+from noisewise.core.privacy import ComposedEvent, PureEvent
 
 from ..releases import EXAMPLES, example_request
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .claim import Claim
+from .composition import within
 from .design import Design
 from .errors import NoisewiseError, ReleaseError
 from .geometry import Ball, Box, Geometry, geometry_to_dict
@@ -30,7 +31,6 @@ from .privacy import (
     PureEvent,
     event_from_json,
     event_to_json,
-    within,
 )
 from .schema import MAX_NAME, Schema
 from .statistic import STATISTICS, SecondMoments, Statistic

@@ -48,15 +48,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from noisewise.core.composition import epsilon_of, within
 from noisewise.core.errors import BudgetError, LedgerError, NoisewiseError, RequestError
-from noisewise.core.privacy import (
-    Event,
-    as_fraction,
-    epsilon_of,
-    event_from_json,
-    event_to_json,
-    within,
-)
+from noisewise.core.privacy import Event, as_fraction, event_from_json, event_to_json
 
 __all__ = ["Account", "Charge", "ChargeRecord", "Ledger", "Quote", "Reservation"]
 

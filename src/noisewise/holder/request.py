@@ -15,20 +15,13 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
 
+from ..core.calibration import gaussian_noise_multiplier, gaussian_scale, zcdp_noise_multiplier
 from ..core.claim import Claim, fraction_text
+from ..core.composition import epsilon_of, within
 from ..core.design import Design
 from ..core.errors import RequestError
 from ..core.geometry import Ball, Box, Geometry, geometry_to_dict
-from ..core.privacy import (
-    ComposedEvent,
-    Event,
-    as_fraction,
-    epsilon_of,
-    gaussian_noise_multiplier,
-    gaussian_scale,
-    within,
-    zcdp_noise_multiplier,
-)
+from ..core.privacy import ComposedEvent, Event, as_fraction
 from ..core.release import MAX_SCALE
 from ..core.schema import MAX_NAME, Schema
 from ..core.statistic import FourthMoments, SecondMoments, Statistic

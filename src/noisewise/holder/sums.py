@@ -11,6 +11,7 @@ the total is at most 2**62.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
@@ -28,6 +29,12 @@ from .fixedpoint import Floats, RowGrid, fill_codes, missing_value_error
 
 Progress = Callable[[int], None]
 Codes = npt.NDArray[np.int32]
+
+# BLAS libraries start threads of their own for products above some size, and on a busy machine
+# these threads wait for each other: a block took a hundred times as long. OpenBLAS draws the line
+# at m * n * k = 2**18, so Gram matrices are computed in tiles below it. Our own workers, which
+# share nothing, keep the cores busy.
+_TILE_PRODUCTS = 1 << 18
 
 # A block of rows should stay in a core's own cache through all passes over it.
 _BLOCK_BYTES = 1 << 19
@@ -146,36 +153,44 @@ class SumAccumulator:
 
 
 class _SecondMomentsPart:
-    """The Gram matrix of w = (1, x, y) on the 16-bit grid."""
+    """The Gram matrix of w = (1, x, y) on the 16-bit grid; its upper triangle, to be precise."""
 
     def __init__(self, plan: SumPlan, statistic: Statistic) -> None:
         self.grid = RowGrid.of(plan.design, plan.geometry, statistic.degree)
         self.width = self._gram_size(len(self.grid.columns))
         self.total = np.zeros((self.width, self.width), dtype=np.int64)
+        self._gram = np.zeros((self.width, self.width))
         self._picks = self._positions(statistic)
 
     def allocate(self, rows: int) -> None:
         self._w = np.empty((len(self.grid.columns) + 1, rows))
         self._w[0] = self.grid.one
-        self._ones = np.ones(rows)
+        self._tile = math.isqrt(_TILE_PRODUCTS // rows)
 
     def add(self, centred: Floats, design: Design) -> None:
-        rows = centred.shape[1]
-        w = self._w[:, :rows]
+        w = self._w[:, : centred.shape[1]]
         self.grid.round_block(centred, out=w[1:])
         # A row sum of clipped values is NaN exactly if a value is, and much cheaper than a test
         # of every value.
-        for j in np.flatnonzero(np.isnan(w[1:] @ self._ones[:rows])):
+        for j in np.flatnonzero(np.isnan(np.add.reduce(w[1:], axis=1))):
             column = self.grid.columns[j]
             if column.fill is None:
                 raise missing_value_error(design, column.source)
             w[j + 1][np.isnan(w[j + 1])] = column.fill
         self.grid.shrink_block(w[1:-1])
-        factors = self._factors(w)
-        self.total += (factors @ factors.T).astype(np.int64)
+        self._add_gram(self._factors(w))
 
     def values(self) -> tuple[int, ...]:
         return tuple(self.total[self._picks].tolist())
+
+    def _add_gram(self, factors: Floats) -> None:
+        """Add the products of all pairs of factors; of the lower triangle only some."""
+        tile, gram = self._tile, self._gram
+        for i in range(0, self.width, tile):
+            for j in range(i, self.width, tile):
+                left, right = factors[i : i + tile], factors[j : j + tile]
+                np.matmul(left, right.T, out=gram[i : i + tile, j : j + tile])
+        self.total += gram.astype(np.int64)
 
     def _gram_size(self, p: int) -> int:
         return p + 1

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ...core.calibration import discreteness_slack, float_down, float_up
-from ...core.privacy import GaussianEvent, gaussian_scale
+from ...core.calibration import discreteness_slack, float_down, float_up, gaussian_scale
+from ...core.privacy import GaussianEvent
 from . import opendp_noise
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from ...core.calibration import float_up
-from ...core.privacy import PureEvent, laplace_scale
+from ...core.calibration import float_up, laplace_scale
+from ...core.privacy import PureEvent
 from . import opendp_noise
 
 
