@@ -36,8 +36,9 @@ from hypothesis import strategies as st
 from noisewise.core.composition import epsilon_of
 from noisewise.core.errors import BudgetError, LedgerError, NoisewiseError, RequestError
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
-from noisewise.holder import ledger as module
-from noisewise.holder.ledger import Account, Charge, Ledger
+from noisewise.holder.ledger import Account, Charge, Ledger, amounts
+from noisewise.holder.ledger import accounts as accounts_module
+from noisewise.holder.ledger import file as file_module
 
 DELTA = Fraction(1, 10**6)
 UNIT = "replace_one/1"
@@ -281,9 +282,9 @@ def test_the_remedy_for_a_missing_delta_works(ledger: Ledger) -> None:
     ],
 )
 def test_shown_numbers_are_rounded_towards_caution(value: Fraction, up: str, down: str) -> None:
-    assert (module._up(value), module._down(value)) == (up, down)
+    assert (amounts.up(value), amounts.down(value)) == (up, down)
     assert Fraction(down) <= value <= Fraction(up)
-    assert Fraction(module._exact(value)) == value
+    assert Fraction(amounts.exact(value)) == value
 
 
 # --- the life of a charge ------------------------------------------------------------------------
@@ -649,7 +650,7 @@ def test_a_ledger_that_is_moved_while_in_use(path: Path) -> None:
 
 
 def test_a_busy_ledger(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(file_module, "_BUSY_SECONDS", 0.2)
     with Ledger(path) as ledger:
         publish(ledger, charge())
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -1130,7 +1131,7 @@ def test_damage_is_found_or_harmless(tmp_path: Path, monkeypatch: pytest.MonkeyP
             known[key] = epsilon_of(events, delta)
         return known[key]
 
-    monkeypatch.setattr(module, "epsilon_of", remembered)
+    monkeypatch.setattr(accounts_module, "epsilon_of", remembered)
     rng = random.Random(1)
     harmless, messages = 0, []
     for attempt in range(300):

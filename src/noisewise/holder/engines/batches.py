@@ -17,13 +17,14 @@ from .columns import Reader
 
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH_ROWS = 1 << 16
+_MIN_BATCH_ROWS = 1 << 10
 _MAX_WORKERS = 4
 
 
 def batch_rows(plan: SumPlan) -> int:
     """How many rows to ask for at a time, so that wide tables do not need more memory."""
     rows = _BATCH_BYTES // (8 * len(plan.design.sources))
-    return max(1 << 10, min(_MAX_BATCH_ROWS, rows))
+    return max(_MIN_BATCH_ROWS, min(_MAX_BATCH_ROWS, rows))
 
 
 def sum_batches(

@@ -171,12 +171,11 @@ class DatabaseSource(_DuckDBSource):
             connection.execute("USE holder")
             if self._query is None:
                 table = identifier(self._table or _only_table(connection))
-                relation = connection.sql(f"SELECT * FROM {table}")
+                query = f"SELECT * FROM {table}"
             else:
-                relation = _select(connection, self._query)
-                table = "noisewise_query"
-                # A view, because the text may end in a semicolon or a comment.
-                connection.execute(f"CREATE TEMP VIEW {table} AS {self._query}")
+                query = _single_select(connection, self._query)
+                table = f"({query}\n)"  # the query may end in a comment
+            relation = connection.sql(query)
             yield _Rows(relation, list(relation.columns), connection, table)
 
     def _failure(self, error: Exception, plan: SumPlan | None = None) -> str:
@@ -243,7 +242,7 @@ class LentSource(_DuckDBSource):
     def _open(self, plan: SumPlan | None) -> Iterator[_Rows]:
         relation = self._lent
         if self._query is not None:
-            relation = _select(self._lent, self._query)
+            relation = self._lent.sql(_single_select(self._lent, self._query))
         elif self._table is not None:
             relation = self._lent.sql(f"SELECT * FROM {identifier(self._table)}")
         yield _Rows(relation, list(relation.columns))
@@ -314,14 +313,24 @@ def _kind(duckdb_type: str) -> Kind:
     return _KINDS.get(duckdb_type, Kind.OTHER)
 
 
-def _select(connection: Any, query: str) -> Any:
-    """The relation of a query, which must be a single SELECT: publishing changes no database."""
+def _single_select(connection: Any, query: str) -> str:
+    """The query without its final semicolon; a single SELECT, so that nothing is changed."""
     import duckdb
 
-    statements = connection.extract_statements(query)
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+    def statements(text: str) -> list[Any] | None:
+        try:
+            return [statement.type for statement in connection.extract_statements(text)]
+        except duckdb.Error:
+            return None
+
+    select = [duckdb.StatementType.SELECT]
+    if statements(query) != select:
         raise RequestError("query: expected a single SELECT statement")
-    return connection.sql(query)
+    for end, character in enumerate(query):
+        # A semicolon inside a text or a comment leaves something that cannot be parsed.
+        if character == ";" and statements(query[:end]) == select and not statements(query[end:]):
+            return query[:end]
+    return query
 
 
 def _only_table(connection: Any) -> str:

@@ -133,7 +133,11 @@ def _named_columns(data: Any) -> _Dict | _Frame:
         return _Structured(data)
     import narwhals as nw
 
-    frame = nw.from_native(data, pass_through=True)
+    frame = sealed(
+        lambda: nw.from_native(data, pass_through=True),
+        "data: the table has several columns of the same name; rename or drop all but one",
+        Exception,
+    )
     if isinstance(frame, nw.DataFrame | nw.LazyFrame):
         return _Frame(data, frame)
     raise RequestError("data: not a table in memory")

@@ -1,0 +1,35 @@
+"""The durable privacy budget of a data holder: one SQLite file, charged before data is touched.
+
+The file is an append-only log. Nothing in it is ever changed or deleted: a cap, a reservation, a
+publication and a lifted charge are each one more entry, and the state of every account is the
+fold of all entries. Every entry carries the SHA-256 of itself and its predecessor, and the end of
+the chain is kept beside it, so that a flipped bit or a lost row is an error and never a smaller
+sum. The chain has no secret key: it finds accidents, not a holder who rewrites their own file,
+and a file that is replaced whole by an older backup looks intact.
+
+The life of a charge::
+
+    reserve ──► pending ──► commit ──► published   (with the Release's text, in one transaction)
+                   │
+                   └──────► void                   (a data error: nothing was published)
+
+Postcondition, whatever is killed whenever: a Release that left the process has a charge that
+counts. *Proof.* The caller lets a Release out only after `commit` returned its text, and `commit`
+returns only text that is stored with a published charge. Published charges are never lifted:
+`void` acts on pending ones only, inside a write transaction. A charge becomes published only from
+pending, hence after it was counted. Each transaction takes SQLite's write lock *before* it reads
+(BEGIN IMMEDIATE), so what it decides on is what it writes to, and with the rollback journal and
+``synchronous=EXTRA`` it is either wholly on disk when COMMIT returns, or not at all.
+
+A charge that is pending after a crash still counts. The same request takes it up again at no
+further cost, which is sound because no noise of the first attempt left its process.
+
+`ledger` decides, on the `accounts` and `charges` that a `book` folds from its `file`; `refusals`
+and `faults` say what to do next, with `amounts` in words.
+"""
+
+from .accounts import Account, Quote
+from .charges import Charge, ChargeRecord, Reservation
+from .ledger import Ledger
+
+__all__ = ["Account", "Charge", "ChargeRecord", "Ledger", "Quote", "Reservation"]

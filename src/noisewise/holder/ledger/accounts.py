@@ -1,0 +1,155 @@
+"""The budget of one data set: as it is folded, as it is shown, and as a charge would leave it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from ...core.composition import epsilon_of
+from ...core.privacy import Event
+from .amounts import down, exact, optional, up
+from .charges import ChargeRecord
+
+
+@dataclass(frozen=True)
+class Account:
+    """The budget of one data set, with all its charges in order.
+
+    `unit` is None before the first charge, and cap and remainder are None where no cap is set.
+    """
+
+    dataset: str
+    unit: str | None
+    cap_epsilon: Fraction | None
+    cap_delta: Fraction | None
+    cap_is_implicit: bool
+    spent_epsilon: Fraction
+    remaining_epsilon: Fraction | None
+    charges: tuple[ChargeRecord, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types; numbers are decimal or fraction text."""
+        return {
+            "dataset": self.dataset,
+            "unit": self.unit,
+            "cap_epsilon": optional(self.cap_epsilon, exact),
+            "cap_delta": optional(self.cap_delta, exact),
+            "cap_is_implicit": self.cap_is_implicit,
+            "spent_epsilon": up(self.spent_epsilon, 12),
+            "remaining_epsilon": optional(self.remaining_epsilon, lambda x: down(x, 12)),
+            "charges": [charge.to_json() for charge in self.charges],
+        }
+
+
+@dataclass(frozen=True)
+class Quote:
+    """What `Ledger.reserve` would answer, without any effect.
+
+    Parameters
+    ----------
+    dataset, unit
+        Of the charge asked about.
+    already_published, resumes
+        The request costs nothing more, since it is published or its charge is still pending.
+    allowed
+        Whether `Ledger.reserve` would accept.
+    refusal
+        The message of the BudgetError otherwise.
+    cap_epsilon, cap_delta, cap_is_implicit
+        The cap that applies. Where none is set this is the charge's own epsilon and delta.
+    spent_epsilon
+        What is spent at the cap's delta, rounded up, pending charges included.
+    remaining_before, remaining_after
+        Epsilon left of the cap, rounded down; `remaining_after` is None when refused.
+    """
+
+    dataset: str
+    unit: str
+    already_published: bool
+    resumes: bool
+    allowed: bool
+    refusal: str | None
+    cap_epsilon: Fraction
+    cap_delta: Fraction
+    cap_is_implicit: bool
+    spent_epsilon: Fraction
+    remaining_before: Fraction
+    remaining_after: Fraction | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types; numbers are decimal or fraction text."""
+        return {
+            "dataset": self.dataset,
+            "unit": self.unit,
+            "already_published": self.already_published,
+            "resumes": self.resumes,
+            "allowed": self.allowed,
+            "refusal": self.refusal,
+            "cap_epsilon": exact(self.cap_epsilon),
+            "cap_delta": exact(self.cap_delta),
+            "cap_is_implicit": self.cap_is_implicit,
+            "spent_epsilon": up(self.spent_epsilon, 12),
+            "remaining_before": down(self.remaining_before, 12),
+            "remaining_after": optional(self.remaining_after, lambda x: down(x, 12)),
+        }
+
+
+@dataclass
+class OpenAccount:
+    """One data set's cap and charges, while they are folded."""
+
+    dataset: str
+    cap: tuple[Fraction, Fraction] | None = None
+    cap_is_implicit: bool = False
+    records: dict[int, ChargeRecord] = field(default_factory=dict)
+
+    def live(self) -> list[ChargeRecord]:
+        """Return the charges that count."""
+        return [record for record in self.records.values() if record.counts]
+
+    def live_events(self) -> list[Event]:
+        """Return what composes to the sum that is spent."""
+        return [record.charge.event for record in self.live()]
+
+    def find(self, request_key: str) -> ChargeRecord | None:
+        """Return the charge of a request that counts; there is never more than one."""
+        return next((one for one in self.live() if one.charge.request_key == request_key), None)
+
+    def summary(self) -> Account:
+        """Return the account as it stands now."""
+        live = self.live()
+        spent, remaining = Fraction(0), None
+        if self.cap is not None:  # a charge that counts always has a cap over it
+            total = total_epsilon(self.live_events(), self.cap[1])
+            spent, remaining = _finite(total, self.cap[0]), remaining_epsilon(self.cap[0], total)
+        return Account(
+            dataset=self.dataset,
+            unit=live[0].charge.unit if live else None,
+            cap_epsilon=None if self.cap is None else self.cap[0],
+            cap_delta=None if self.cap is None else self.cap[1],
+            cap_is_implicit=self.cap_is_implicit,
+            spent_epsilon=spent,
+            remaining_epsilon=remaining,
+            charges=tuple(self.records.values()),
+        )
+
+
+def total_epsilon(events: Sequence[Event], delta: Fraction) -> Fraction | float:
+    """Return the epsilon spent at `delta`, exact or rounded up; infinite if none suffices."""
+    if not events:
+        return Fraction(0)
+    total = epsilon_of(events, delta)
+    return math.inf if total == math.inf else Fraction(total)
+
+
+def remaining_epsilon(cap: Fraction, spent: Fraction | float) -> Fraction:
+    """Return the epsilon left of the cap, never below zero."""
+    return Fraction(0) if spent == math.inf else max(Fraction(0), cap - Fraction(spent))
+
+
+def _finite(spent: Fraction | float, cap: Fraction) -> Fraction:
+    """Return what is spent, at most the cap: charges that count fit under it by `within`."""
+    return cap if spent == math.inf else min(Fraction(spent), cap)

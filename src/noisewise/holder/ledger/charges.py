@@ -1,0 +1,179 @@
+"""A charge: asked for, reserved, and on record with what became of it."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from ...core.errors import RequestError
+from ...core.privacy import Event, as_fraction, event_from_json, event_to_json
+from .amounts import exact
+
+Status = Literal["pending", "published", "void"]
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a request would cost, known before any row is read.
+
+    Parameters
+    ----------
+    dataset
+        Name of the data set, the key of its budget. Unicode is normalised (NFC), since two
+        spellings that look alike must not be two budgets.
+    request_key
+        Hex digest of the canonical request. The same key is the same release.
+    unit
+        Neighbour relation and privacy unit as one text, for example ``"replace_one/1"``.
+    event
+        What the mechanism does, for composition.
+    epsilon, delta
+        What was asked for. `event` may not cost more than that.
+    summary
+        One line for the audit trail. Part of the request, never of the data.
+    """
+
+    dataset: str
+    request_key: str
+    unit: str
+    event: Event
+    epsilon: Fraction
+    delta: Fraction
+    summary: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dataset", dataset_name(self.dataset))
+        if not re.fullmatch(r"[0-9a-f]{16,128}", self.request_key):
+            raise RequestError(
+                f"request_key={self.request_key!r} is not a lower-case hex digest of at least 16 "
+                "digits: pass the digest of the canonical request."
+            )
+        if not self.unit or not self.unit.isprintable():
+            raise RequestError(
+                f"unit={self.unit!r} is not a printable text: pass the neighbour relation and the "
+                "privacy unit, for example 'replace_one/1'."
+            )
+        epsilon, delta = checked_budget(self.epsilon, self.delta)
+        if epsilon == 0:
+            raise RequestError("epsilon=0 buys no release: ask for a positive epsilon.")
+        object.__setattr__(self, "epsilon", epsilon)
+        object.__setattr__(self, "delta", delta)
+
+    def same_terms(self, other: Charge) -> bool:
+        """Whether the other charge pays for exactly this one; the summary is only words."""
+        return (self.dataset, self.request_key, self.unit, self.event) == (
+            other.dataset,
+            other.request_key,
+            other.unit,
+            other.event,
+        ) and (self.epsilon, self.delta) == (other.epsilon, other.delta)
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A charge that counts; hand it back to `Ledger.commit` or `Ledger.void`.
+
+    Parameters
+    ----------
+    charge
+        What was charged.
+    charge_id
+        Number of the charge in the ledger.
+    published
+        Text of the Release if this request was already published: hand this out, draw no noise.
+    cap_was_implicit
+        The data set had no cap, so this very charge became its cap.
+    resumed
+        The charge was left pending by an earlier run (or another process runs it right now).
+    """
+
+    charge: Charge
+    charge_id: int
+    published: str | None
+    cap_was_implicit: bool
+    resumed: bool
+
+
+@dataclass(frozen=True)
+class ChargeRecord:
+    """One charge and what became of it, for the audit trail; times are UTC in ISO 8601."""
+
+    charge_id: int
+    charge: Charge
+    sets_cap: bool
+    reserved_at: str
+    status: Status = "pending"
+    settled_at: str | None = None
+    release_sha256: str | None = None
+    void_reason: str | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether the charge is part of what is spent."""
+        return self.status != "void"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types; numbers are decimal or fraction text."""
+        return {
+            "charge_id": self.charge_id,
+            "status": self.status,
+            "reserved_at": self.reserved_at,
+            "settled_at": self.settled_at,
+            "summary": self.charge.summary,
+            "request_key": self.charge.request_key,
+            "unit": self.charge.unit,
+            "epsilon": exact(self.charge.epsilon),
+            "delta": exact(self.charge.delta),
+            "event": event_to_json(self.charge.event),
+            "release_sha256": self.release_sha256,
+            "void_reason": self.void_reason,
+        }
+
+
+def charge_to_json(charge: Charge, sets_cap: bool) -> dict[str, Any]:
+    """Return the body of the entry that reserves a charge."""
+    return {
+        "dataset": charge.dataset,
+        "request_key": charge.request_key,
+        "unit": charge.unit,
+        "event": event_to_json(charge.event),
+        "epsilon": exact(charge.epsilon),
+        "delta": exact(charge.delta),
+        "summary": charge.summary,
+        "sets_cap": sets_cap,
+    }
+
+
+def charge_from_json(body: dict[str, Any]) -> Charge:
+    """Read what `charge_to_json` wrote."""
+    return Charge(
+        dataset=body["dataset"],
+        request_key=body["request_key"],
+        unit=body["unit"],
+        event=event_from_json(body["event"]),
+        epsilon=Fraction(body["epsilon"]),
+        delta=Fraction(body["delta"]),
+        summary=body["summary"],
+    )
+
+
+def dataset_name(name: str) -> str:
+    """Return the one spelling of a data set's name, if it is usable as one."""
+    normal = unicodedata.normalize("NFC", name)
+    if not normal or normal != normal.strip() or not normal.isprintable() or len(normal) > 200:
+        raise RequestError(
+            f"dataset={name!r} is not a usable name: give 1 to 200 printable characters without "
+            "blanks around them."
+        )
+    return normal
+
+
+def checked_budget(epsilon: Fraction, delta: Fraction) -> tuple[Fraction, Fraction]:
+    """Return epsilon and delta as exact numbers that can be a price or a cap."""
+    epsilon, delta = as_fraction(epsilon, "epsilon"), as_fraction(delta, "delta")
+    if delta >= 1:
+        raise RequestError(f"delta={exact(delta)} promises nothing: give a number far below 1.")
+    return epsilon, delta

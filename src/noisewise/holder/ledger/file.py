@@ -1,0 +1,234 @@
+"""The SQLite file of a ledger: found, checked, built, and used in whole transactions only."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ...core.errors import LedgerError
+from .book import GENESIS, Book
+from .faults import SQLITE_ERRORS, damaged, explained, unusable
+
+_APPLICATION_ID = 0x4E574C47  # "NWLG", so that `file` and we can tell a ledger from other SQLite
+_VERSION = 1
+_BUSY_SECONDS = 30.0
+
+# The text is compared to what the file says, byte for byte: a ledger with a trigger, a view or a
+# renamed column is not one that we wrote. There is no index, so none can disagree with its table.
+_SCHEMA = {
+    "entry": (
+        "CREATE TABLE entry (seq INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, "
+        "body TEXT NOT NULL, hash TEXT NOT NULL)"
+    ),
+    "head": (
+        "CREATE TABLE head (id INTEGER PRIMARY KEY, entries INTEGER NOT NULL, hash TEXT NOT NULL)"
+    ),
+    "release": "CREATE TABLE release (charge_id INTEGER PRIMARY KEY, text TEXT NOT NULL)",
+}
+
+
+class LedgerFile:
+    """The path, the connection and the transactions of one ledger.
+
+    Parameters
+    ----------
+    path
+        Where the ledger is or will be.
+    create
+        Build the file in the first transaction that writes, if there is none.
+
+    Notes
+    -----
+    A new ledger is built under another name and then linked to `path` in one step. Whatever is
+    found under `path`, a file of zero bytes included, therefore was a whole ledger once or never
+    one of ours, and is refused rather than taken for a new ledger with nothing spent.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool) -> None:
+        # A symbolic link is followed once, here: SQLite puts its journal beside the real file.
+        self.path = Path(os.path.realpath(path))
+        self._create = create
+        self._connection: sqlite3.Connection | None = None
+        self._owner = os.getpid()
+        self._closed = False
+        self._open_if_there()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file exists, is checked and is open."""
+        return self._connection is not None
+
+    def close(self) -> None:
+        """Close the file for good."""
+        self._closed = True
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator[Book]:
+        """Run one all-or-nothing transaction on the verified content of the file."""
+        if self._closed:
+            raise LedgerError(f"The ledger {self.path} was closed; open it again.")
+        if os.getpid() != self._owner:
+            # Two processes on one SQLite connection corrupt the file.
+            raise LedgerError(
+                f"The ledger {self.path} was opened by another process; open it in this one."
+            )
+        self._open_if_there()
+        if self._connection is None and write:
+            self._build()
+            self._open_if_there()
+        if self._connection is None:
+            yield Book(None, self._damage, writable=False)
+            return
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            book = Book(connection, self._damage, writable=write)
+            book.load()
+            yield book
+            connection.execute("COMMIT")
+        except BaseException as error:
+            with suppress(sqlite3.Error):
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+            if isinstance(error, SQLITE_ERRORS):
+                raise explained(self.path, error, _BUSY_SECONDS) from error
+            raise
+
+    def _open_if_there(self) -> None:
+        """Open and check the file, if it exists and is not open yet."""
+        # The file is never opened but by SQLite: closing any other descriptor of it would drop
+        # the locks that this process holds through SQLite (POSIX advisory locks).
+        if self._connection is not None:
+            return
+        try:
+            status = os.stat(self.path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise unusable(self.path, error) from error
+        if stat.S_ISDIR(status.st_mode):
+            raise LedgerError(
+                f"{self.path} is a folder, and a ledger is a file. Name a file in it, such as "
+                f"{self.path / 'ledger.db'}"
+            )
+        if not stat.S_ISREG(status.st_mode):
+            raise LedgerError(f"{self.path} is not a regular file. Name a file for the ledger.")
+        if status.st_size == 0:
+            raise self._damage("it is empty, and a ledger never is, not even a new one")
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = sqlite3.connect(
+                f"{self.path.as_uri()}?mode=rw",
+                timeout=_BUSY_SECONDS,
+                isolation_level=None,
+                uri=True,
+            )
+            self._check(connection)
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, SQLITE_ERRORS):
+                raise explained(self.path, error, _BUSY_SECONDS) from error
+            raise
+        self._connection = connection
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        """Refuse any file that is not a whole ledger of this version."""
+        connection.execute("PRAGMA trusted_schema=OFF")
+        connection.execute("PRAGMA cell_size_check=ON")
+        connection.execute("PRAGMA synchronous=EXTRA")
+        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application_id != _APPLICATION_ID:
+            raise LedgerError(
+                f"{self.path} is an SQLite file of something else, not a noisewise ledger (or its "
+                "header is damaged). Name another file, or restore the ledger from a backup."
+            )
+        if version > _VERSION:
+            raise LedgerError(
+                f"The ledger {self.path} has format version {version}; this noisewise reads "
+                f"version {_VERSION}. It was written by a newer noisewise: upgrade."
+            )
+        if version < _VERSION:
+            raise self._damage(f"its format version {version} does not exist")
+        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if mode != "delete":
+            raise self._damage(f"its journal mode is {mode!r} instead of 'delete'")
+        found = connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name")
+        if found.fetchall() != [("table", name, sql) for name, sql in sorted(_SCHEMA.items())]:
+            raise self._damage("its tables are not those of a ledger")
+        if connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+            raise self._damage("SQLite's integrity check failed")
+
+    def _build(self) -> None:
+        """Put a new, empty ledger at the path, unless another process is faster.
+
+        The ledger is complete and on disk before it gets its name, and linking is atomic and
+        never replaces a file. A kill leaves at most a hidden file that nothing will ever read.
+        """
+        if not self._create:
+            raise LedgerError(f"The ledger {self.path} has vanished. Restore it from a backup.")
+        journal = Path(f"{self.path}-journal")
+        if journal.exists() and not self.path.exists():
+            # SQLite would play it back into the new file.
+            raise LedgerError(
+                f"{journal} is the journal of a ledger that is gone. Restore {self.path} from a "
+                "backup, or choose another name for a new ledger."
+            )
+        temporary = None
+        try:
+            # mkstemp gives mode 0600, and SQLite gives its journals the mode of their file.
+            descriptor, temporary = tempfile.mkstemp(
+                prefix=f".{self.path.name}.", suffix=".new", dir=self.path.parent
+            )
+            os.close(descriptor)
+            _write_empty_ledger(temporary)
+            with suppress(FileExistsError):  # another process was faster: its ledger is as good
+                os.link(temporary, self.path)
+            _sync_directory(self.path.parent)
+        except OSError as error:
+            raise unusable(self.path, error) from error
+        except SQLITE_ERRORS as error:
+            raise explained(self.path, error, _BUSY_SECONDS) from error
+        finally:
+            if temporary is not None:
+                with suppress(OSError):
+                    os.unlink(temporary)
+
+    def _damage(self, what: str) -> LedgerError:
+        return damaged(self.path, what)
+
+
+def _write_empty_ledger(path: str) -> None:
+    """Turn an empty file that nobody else knows into a ledger, and wait until it is on disk."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode=MEMORY")  # a killed process leaves no journal file
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("BEGIN EXCLUSIVE")
+        connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version={_VERSION}")
+        for statement in _SCHEMA.values():
+            connection.execute(statement)
+        connection.execute("INSERT INTO head VALUES (1, 0, ?)", (GENESIS,))
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+
+
+def _sync_directory(path: Path) -> None:
+    """Make a new name durable, where the platform can sync a directory."""
+    with suppress(PermissionError):  # Windows opens no directories
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

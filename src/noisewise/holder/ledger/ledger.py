@@ -1,0 +1,225 @@
+"""The ledger: it decides, inside one transaction each, on caps, charges and publications."""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+from types import TracebackType
+
+from ...core.composition import within
+from ...core.errors import BudgetError, LedgerError, RequestError
+from .accounts import Account, Quote, total_epsilon
+from .amounts import exact, up
+from .book import Book
+from .charges import Charge, Reservation, charge_to_json, checked_budget, dataset_name
+from .file import LedgerFile
+from .refusals import cap_command, refusal
+
+
+class Ledger:
+    """The budget file of a data holder.
+
+    Parameters
+    ----------
+    path
+        The ledger file, on a local file system (SQLite's locks are unreliable on many network
+        ones).
+    create
+        Make the file at the first cap or charge if there is none. Reading never makes it. With
+        False a missing file is a LedgerError.
+
+    Raises
+    ------
+    LedgerError
+        The file is no ledger, is damaged, cannot be read or written, or stays busy.
+
+    Notes
+    -----
+    An empty file is no new ledger and is refused (see `LedgerFile`).
+
+    A Ledger belongs to the process and thread that opened it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
+        self._file = LedgerFile(path, create=create)
+        if not create and not self._file.is_open:
+            raise LedgerError(
+                f"There is no ledger at {self._file.path}. Check the path; a new ledger is made by "
+                f"its first cap: {cap_command(self._file.path, 'NAME', 'EPSILON')}"
+            )
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. Pending charges stay pending."""
+        self._file.close()
+
+    def set_cap(self, dataset: str, epsilon: Fraction, delta: Fraction) -> None:
+        """Set, raise or lower the cap of a data set.
+
+        Raises
+        ------
+        BudgetError
+            More than that is spent already.
+        """
+        dataset = dataset_name(dataset)
+        epsilon, delta = checked_budget(epsilon, delta)
+        with self._file.transaction(write=True) as book:
+            account = book.account(dataset)
+            events = account.live_events()
+            if events and not within(events, epsilon, delta):
+                spent = total_epsilon(events, delta)
+                raise BudgetError(
+                    f"Data set {dataset!r}: the cap cannot be set to epsilon={exact(epsilon)}, "
+                    f"delta={exact(delta)}, since epsilon={up(spent)} is spent "
+                    "at this delta. What was published cannot be taken back: set at least that"
+                    + (", or a larger delta." if account.cap and delta < account.cap[1] else ".")
+                )
+            if account.cap != (epsilon, delta) or account.cap_is_implicit:
+                cap = {"epsilon": exact(epsilon), "delta": exact(delta)}
+                book.append("cap", {"dataset": dataset, **cap})
+
+    def preview(self, charge: Charge) -> Quote:
+        """Say what `reserve` would do. Writes nothing and does not create the file.
+
+        (If a process was killed in mid-write, SQLite restores the file when it is next opened,
+        even for reading.)
+        """
+        with self._file.transaction(write=False) as book:
+            before = book.account(charge.dataset).summary()
+            known = book.account(charge.dataset).find(charge.request_key)
+            published = known is not None and known.status == "published"
+            resumes, refused = False, None
+            try:
+                # The book of a reading transaction changes in memory only.
+                resumes = self._charge(book, charge).resumed
+            except BudgetError as error:
+                refused = str(error)
+            after = book.account(charge.dataset).summary()
+            cap = before if before.cap_epsilon is not None else after
+            assert cap.cap_epsilon is not None
+            assert cap.cap_delta is not None
+            return Quote(
+                dataset=charge.dataset,
+                unit=charge.unit,
+                already_published=published,
+                resumes=resumes,
+                allowed=refused is None,
+                refusal=refused,
+                cap_epsilon=cap.cap_epsilon,
+                cap_delta=cap.cap_delta,
+                cap_is_implicit=cap.cap_is_implicit,
+                spent_epsilon=before.spent_epsilon,
+                remaining_before=cap.cap_epsilon - before.spent_epsilon,
+                remaining_after=None if refused else after.remaining_epsilon,
+            )
+
+    def reserve(self, charge: Charge) -> Reservation:
+        """Count a charge against its cap, before any row is read.
+
+        Raises
+        ------
+        BudgetError
+            The charge does not fit, or its unit is not the one the data set is bound to.
+        RequestError
+            The event costs more than the charge's epsilon and delta.
+        """
+        with self._file.transaction(write=True) as book:
+            return self._charge(book, charge)
+
+    def commit(self, reservation: Reservation, release_text: str) -> str:
+        """Make a Release the published one. Let nothing out before this returns.
+
+        Parameters
+        ----------
+        reservation
+            From `reserve`.
+        release_text
+            The Release as JSON text.
+
+        Returns
+        -------
+        str
+            The text that is now published. This is the earlier one if another process was
+            faster: then `release_text` is to be forgotten, as it would be a second draw of noise.
+
+        Raises
+        ------
+        BudgetError
+            The charge was lifted in the meantime. Nothing is published.
+        """
+        if not release_text:
+            raise RequestError("release_text is empty: commit the JSON text of the Release.")
+        with self._file.transaction(write=True) as book:
+            charge = reservation.charge
+            winner = book.account(charge.dataset).find(charge.request_key)
+            if winner is not None and winner.status == "published":
+                return book.text_of(winner)
+            record = book.account(charge.dataset).records.get(reservation.charge_id)
+            if record is None or not record.charge.same_terms(charge):
+                raise LedgerError(
+                    f"The ledger {self._file.path} does not know this reservation. Nothing was "
+                    "published; run the request again."
+                )
+            if record.status != "pending":
+                raise BudgetError(
+                    f"Data set {charge.dataset!r}: the charge behind this release was lifted by "
+                    "another run of the same request. Nothing was published; run it again."
+                )
+            book.publish(record, release_text)
+        return release_text
+
+    def void(self, reservation: Reservation, reason: str) -> None:
+        """Lift a pending charge after a data error. The charge stays in the audit trail.
+
+        A charge under which another process has published is not lifted.
+
+        Parameters
+        ----------
+        reservation
+            From `reserve`.
+        reason
+            Name of the error's class. Nothing else: a message might quote the data.
+        """
+        if not all(part.isidentifier() for part in reason.split(".")) or len(reason) > 100:
+            raise RequestError("reason must be the name of an error's class and nothing else.")
+        with self._file.transaction(write=True) as book:
+            charge = reservation.charge
+            record = book.account(charge.dataset).records.get(reservation.charge_id)
+            if record and record.status == "pending" and record.charge.same_terms(charge):
+                book.void(record, reason)
+
+    def accounts(self) -> list[Account]:
+        """Return every data set with a cap or a charge, by name."""
+        with self._file.transaction(write=False) as book:
+            return [book.accounts[name].summary() for name in sorted(book.accounts)]
+
+    def _charge(self, book: Book, charge: Charge) -> Reservation:
+        """Find the charge of this request or add it to the book."""
+        account = book.account(charge.dataset)
+        known = account.find(charge.request_key)
+        if known is not None and known.status == "published":
+            return Reservation(charge, known.charge_id, book.text_of(known), False, False)
+        if known is not None and known.charge.same_terms(charge):
+            first = account.cap_is_implicit and known.sets_cap
+            return Reservation(charge, known.charge_id, None, first, True)
+        if known is not None:
+            # The same request at another price, say after an upgrade that calibrates better. The
+            # old charge would pay for the wrong event, and keeping both would count one release
+            # twice. A process still at work under the old one finds it void and cannot commit.
+            book.void(known, "Superseded")
+        reason = refusal(self._file.path, account, charge)
+        if reason is not None:
+            raise BudgetError(reason)
+        sets_cap = account.cap is None
+        charge_id = book.append("reserve", charge_to_json(charge, sets_cap))
+        return Reservation(charge, charge_id, None, sets_cap, False)

@@ -1,0 +1,78 @@
+"""Why a charge does not fit into an account, and the command that would make room for it."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...core.composition import within
+from ...core.errors import RequestError
+from ...core.privacy import Event
+from .accounts import OpenAccount, remaining_epsilon, total_epsilon
+from .amounts import down, exact, up
+from .charges import Charge
+
+
+def refusal(path: Path, account: OpenAccount, charge: Charge) -> str | None:
+    """Return why the charge does not fit into the account, or None if it does."""
+    others = account.live()
+    if not within([charge.event], charge.epsilon, charge.delta):
+        raise RequestError(
+            f"The event {charge.event!r} costs more than the epsilon={exact(charge.epsilon)}, "
+            f"delta={exact(charge.delta)} asked for: calibrate it to what is asked."
+        )
+    bound = others[0].charge.unit if others else charge.unit
+    if bound != charge.unit:
+        return (
+            f"Data set {account.dataset!r} is charged under the neighbour relation and "
+            f"privacy unit {bound!r}; this request uses {charge.unit!r}. Losses under "
+            f"different relations cannot be added up. Use {bound!r} for this data set."
+        )
+    if account.cap is None:
+        return None
+    cap_epsilon, cap_delta = account.cap
+    events = account.live_events()
+    if within([*events, charge.event], cap_epsilon, cap_delta):
+        return None
+    spent = total_epsilon(events, cap_delta)
+    pending = sum(record.status == "pending" for record in others)
+    lines = [
+        f"Data set {account.dataset!r}: the request (epsilon={exact(charge.epsilon)}, "
+        f"delta={exact(charge.delta)}) does not fit into the privacy budget.",
+        f"  cap        epsilon={exact(cap_epsilon)}, delta={exact(cap_delta)}"
+        + (" (none was set, so the first release set it)" if account.cap_is_implicit else ""),
+        f"  spent      epsilon={up(spent)}",
+        f"  remaining  epsilon={down(remaining_epsilon(cap_epsilon, spent))}",
+    ]
+    if pending:
+        lines.append(
+            f"  Unfinished runs among the charges: {pending}. The same request, run again, "
+            "completes one at no further cost."
+        )
+    lines.append("Nothing was read or published. Ask for less, or raise the cap if you decide")
+    lines.append("that the people in the data can bear it:")
+    lines.append(f"  {_remedy(path, account, events, charge)}")
+    return "\n".join(lines)
+
+
+def _remedy(path: Path, account: OpenAccount, events: Sequence[Event], charge: Charge) -> str:
+    """Return the command that sets the least round cap under which the charge fits."""
+    assert account.cap is not None
+    cap_delta = account.cap[1]
+    candidates = {cap_delta, max(cap_delta, charge.delta), cap_delta + charge.delta}
+    for delta in sorted(one for one in candidates if one < 1):
+        total = total_epsilon([*events, charge.event], delta)
+        if total != math.inf:
+            return cap_command(path, account.dataset, up(total), exact(delta))
+    return cap_command(path, account.dataset, "EPSILON", "DELTA")
+
+
+def cap_command(path: Path, dataset: str, epsilon: str, delta: str = "0") -> str:
+    """Return the command that sets a cap, ready for a shell."""
+    command = ["noisewise", "ledger", "cap", "--ledger", str(path)]
+    command += ["--dataset", dataset, "--epsilon", epsilon]
+    if delta != "0":
+        command += ["--delta", delta]
+    return shlex.join(command)

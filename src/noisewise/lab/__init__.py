@@ -1,0 +1,1 @@
+"""The lab: simulated data only. Here alone may a generator be injected."""

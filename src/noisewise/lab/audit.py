@@ -1,0 +1,428 @@
+"""An empirical privacy audit: how much does a mechanism give away, at the very least?
+
+A mechanism is (epsilon, delta)-differentially private for a pair of neighbouring data sets A, B if
+
+    P_A(R) <= exp(epsilon) P_B(R) + delta    for every region R of outputs, both ways round.
+
+The audit runs the mechanism many times on A and on B. With some of the runs it looks for the region
+that tells them apart best; with the others, which it hasn't looked at until then, it bounds the two
+probabilities of this one region by Clopper-Pearson intervals. That gives
+
+    epsilon_lower = log((p_lower - delta) / p_upper).
+
+**What the confidence means.** Suppose that the mechanism does keep its claim on A and B, and that
+runs are independent. Then the audit says "violates" with probability at most 1 - `confidence`, for
+any number of trials and any score: region and direction are fixed before the held-out runs are
+looked at, so only one comparison is ever made with them; each of its two one-sided bounds is wrong
+with probability at most (1 - `confidence`) / 2, and if neither is wrong then
+epsilon_lower <= epsilon. By default that is 1 %.
+
+**What a pass means.** Little. The audit gives a lower bound on epsilon and never a proof: another
+pair of data sets, another region or more trials might have shown more. It finds mistakes; proofs
+are beside the mechanisms.
+
+References
+----------
+Clopper and Pearson (1934), The use of confidence or fiducial limits, doi:10.1093/biomet/26.4.404.
+Ding, Wang, Wang, Zhang and Kifer (2018), Detecting violations of differential privacy,
+    doi:10.1145/3243734.3243818.
+Jagielski, Ullman and Oprea (2020), Auditing differentially private machine learning,
+    arXiv:2006.07709.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+from scipy.stats import binom
+
+from ..core.design import Design
+from ..core.errors import RequestError
+
+Array = NDArray[np.float64]
+Score = Callable[[Array], Array]
+Direction = Literal["a over b", "b over a"]
+
+_MOST_THRESHOLDS = 400
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What an audit found.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The claim.
+    confidence : float
+        See the module's notes.
+    direction : {"a over b", "b over a"}
+        Whether the region is likelier under A or under B.
+    threshold : float
+        The region is score >= threshold for "a over b", score <= threshold for "b over a".
+    likelier, rarer : int
+        Held-out runs that fell into the region, on the data set that makes it likelier, and on the
+        other one.
+    held_out : int
+        Number of held-out runs on each data set.
+    p_lower, p_upper : float
+        Lower confidence bound of the larger probability, upper bound of the smaller one.
+    epsilon_lower : float
+        Lower confidence bound of epsilon at this delta; 0 if nothing was found.
+    """
+
+    epsilon: float
+    delta: float
+    confidence: float
+    direction: Direction
+    threshold: float
+    likelier: int
+    rarer: int
+    held_out: int
+    p_lower: float
+    p_upper: float
+    epsilon_lower: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the runs are compatible with the claim; no proof that it holds."""
+        return self.epsilon_lower <= self.epsilon
+
+    def __str__(self) -> str:
+        first, second = ("A", "B") if self.direction == "a over b" else ("B", "A")
+        delta = f" and delta = {self.delta:g}" if self.delta else ""
+        found = (
+            f"{self.likelier:,} of {self.held_out:,} runs on data set {first} fell into the region "
+            f"chosen beforehand, {self.rarer:,} of {self.held_out:,} on its neighbour {second}: "
+            f"epsilon is at least {self.epsilon_lower:.3f} with {self.confidence:.4g} confidence."
+        )
+        if self.passed:
+            return (
+                f"No violation found of epsilon = {self.epsilon:g}{delta}. {found} "
+                "This is a lower bound, not a proof of privacy."
+            )
+        return (
+            f"Violates epsilon = {self.epsilon:g}{delta}. {found} If the claim were true, such a "
+            f"verdict would come up with probability at most {1 - self.confidence:.4g}."
+        )
+
+
+def audit(
+    run_a: Callable[..., Any],
+    run_b: Callable[..., Any],
+    *,
+    trials: int,
+    epsilon: float,
+    delta: float = 0.0,
+    confidence: float = 0.99,
+    seed: int,
+    score: Score | None = None,
+    batch: bool = False,
+    training: float = 0.5,
+) -> AuditResult:
+    """Bound from below the epsilon with which outputs tell two neighbouring data sets apart.
+
+    Parameters
+    ----------
+    run_a, run_b : callable
+        ``run()`` returns one output as a vector of m numbers; with `batch`, ``run(trials)``
+        returns an array of shape (trials, m). Runs must be independent of one another.
+    trials : int
+        Runs on each of the two data sets.
+    epsilon, delta : float
+        The claim to be challenged.
+    confidence : float
+        1 - `confidence` bounds the probability of calling a true claim violated.
+    seed : int
+        Decides which runs choose the region and which are held out. The noise of the runs is
+        their own and takes no seed from here.
+    score : callable, optional
+        Maps outputs of shape (k, m) to k numbers, large where A is likelier than B. The best one
+        is the log-likelihood ratio, see `likelihood_ratio`. Without one, a linear discriminant is
+        trained on the runs that aren't held out.
+    batch : bool
+    training : float
+        Share of the runs that choose the region. With a good `score` there is only a threshold
+        to be chosen, and less than half will do.
+
+    Returns
+    -------
+    AuditResult
+    """
+    _check(trials, epsilon, delta, confidence, training)
+    size = round(trials * training)
+    rng = np.random.default_rng(seed)
+    a = _outputs(run_a, trials, batch, "run_a")[rng.permutation(trials)]
+    b = _outputs(run_b, trials, batch, "run_b")[rng.permutation(trials)]
+    if a.shape[1] != b.shape[1]:
+        raise RequestError(
+            f"run_a, run_b: outputs have {a.shape[1]} and {b.shape[1]} entries; the number of "
+            "entries must not depend on the data"
+        )
+    if score is None:
+        score = linear_discriminant(a[:size], b[:size])
+    alpha = (1 - confidence) / 2
+    score_a, score_b = _scores(score, a), _scores(score, b)
+    direction, threshold = _choose_region(score_a[:size], score_b[:size], delta, alpha)
+
+    held_out = trials - size
+    in_a = _count(score_a[size:], direction, threshold)
+    in_b = _count(score_b[size:], direction, threshold)
+    likelier, rarer = (in_a, in_b) if direction == "a over b" else (in_b, in_a)
+    p_lower = float(_lower(np.array([likelier]), held_out, alpha)[0])
+    p_upper = float(_upper(np.array([rarer]), held_out, alpha)[0])
+    return AuditResult(
+        epsilon=float(epsilon),
+        delta=float(delta),
+        confidence=float(confidence),
+        direction=direction,
+        threshold=threshold,
+        likelier=likelier,
+        rarer=rarer,
+        held_out=held_out,
+        p_lower=p_lower,
+        p_upper=p_upper,
+        epsilon_lower=max(0.0, math.log((p_lower - delta) / p_upper)) if p_lower > delta else 0.0,
+    )
+
+
+def detection_probability(
+    likelier: float,
+    rarer: float,
+    *,
+    held_out: int,
+    epsilon: float,
+    delta: float = 0.0,
+    confidence: float = 0.99,
+) -> float:
+    """The probability that an audit which chose a certain region calls the claim violated.
+
+    For planning the number of trials. It is exact: a sum over both binomial counts.
+
+    Parameters
+    ----------
+    likelier, rarer : float
+        Probabilities of the region under the two data sets.
+    held_out : int
+        Held-out runs on each.
+    epsilon, delta, confidence : float
+        As for `audit`.
+
+    Returns
+    -------
+    float
+    """
+    alpha = (1 - confidence) / 2
+    counts = np.arange(held_out + 1)
+    lower, upper = _lower(counts, held_out, alpha), _upper(counts, held_out, alpha)
+    # The smallest count in the likelier data set that convicts, for every count in the other.
+    needed = np.searchsorted(lower, math.exp(epsilon) * upper + delta, side="right")
+    return float(binom.pmf(counts, held_out, rarer) @ binom.sf(needed - 1, held_out, likelier))
+
+
+# ---------------------------------------------------------------------------------------------
+# Scores
+
+
+class _Law(Protocol):
+    """A noise law of `core.noise` on unit scale."""
+
+    def logpdf(self, x: Any) -> Array:
+        """Log density."""
+
+
+def likelihood_ratio(noise: _Law | Sequence[_Law], a: Any, b: Any) -> Score:
+    """The best possible score (Neyman and Pearson) for sums with independent noise of known law.
+
+    Parameters
+    ----------
+    noise : law, or one for each entry
+        From `core.noise`, in the unit of the outputs.
+    a, b : array_like (m,)
+        The exact sums of both data sets.
+
+    Returns
+    -------
+    callable
+        log density under A minus log density under B.
+    """
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    laws = list(noise) if isinstance(noise, Sequence) else [noise] * len(a)
+
+    def score(outputs: Array) -> Array:
+        terms = [
+            law.logpdf(outputs[:, i] - a[i]) - law.logpdf(outputs[:, i] - b[i])
+            for i, law in enumerate(laws)
+        ]
+        # Laplace ratios have atoms; without rounding, the last bit would split them at random.
+        return np.asarray(np.round(np.sum(terms, axis=0), 9), dtype=np.float64)
+
+    return score
+
+
+def linear_discriminant(a: Array, b: Array) -> Score:
+    """Fisher's linear discriminant of two samples, on the entries and on the entries clipped.
+
+    An entry clipped to the interval between the two medians is, up to a factor, the log-likelihood
+    ratio of Laplace noise; unclipped it's that of Gaussian noise. With both as inputs the
+    discriminant comes close to the best score for either.
+
+    Parameters
+    ----------
+    a, b : ndarray (k, m)
+
+    Returns
+    -------
+    callable
+    """
+    middle_a, middle_b = np.median(a, axis=0), np.median(b, axis=0)
+    low, high = np.minimum(middle_a, middle_b), np.maximum(middle_a, middle_b)
+    # On a common scale, or the large entries would set the precision of the small ones.
+    spread = np.std(np.vstack([a, b]), axis=0)
+    spread[spread == 0] = 1.0
+
+    def inputs(outputs: Array) -> Array:
+        clipped = np.clip(outputs, low, high)
+        return np.hstack([(outputs - low) / spread, (clipped - low) / spread])
+
+    in_a, in_b = inputs(a), inputs(b)
+    covariance = (np.cov(in_a.T) + np.cov(in_b.T)) / 2
+    # A direction without any noise is the best of all: a tiny ridge keeps it, where a
+    # pseudo-inverse would drop it.
+    ridge = 1e-10 * np.eye(len(covariance))
+    weights = np.linalg.solve(covariance + ridge, in_a.mean(axis=0) - in_b.mean(axis=0))
+
+    def score(outputs: Array) -> Array:
+        return np.asarray(inputs(outputs) @ weights, dtype=np.float64)
+
+    return score
+
+
+# ---------------------------------------------------------------------------------------------
+# Worst-case data
+
+
+def worst_pair(
+    design: Design, norm: Literal["l1", "l2"]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Two rows whose second moments are as far apart as the box allows.
+
+    Two data sets that agree in all rows but this one are a worst case of ``replace_one``. (Where a
+    unit owns k rows, replace k copies of one by k copies of the other.) The pairs are those at
+    which the proofs in `holder.statistics.second_moments` attain their bounds: with q numbers on
+    unit scale, the first row is at the corner (1, …, 1), and the second is
+
+    - for L1 at -1/(q+1) in every column, which attains the bound;
+    - for L2 (both layouts) another corner with w·v = 0 for w = (1, x, y). For even q there is
+      none; one with w·v = 1 comes within the factor √(1 - 1/(q+1)²) of the bound.
+
+    Parameters
+    ----------
+    design : Design
+        Numbers only, ``replace_one``.
+    norm : {"l1", "l2"}
+
+    Returns
+    -------
+    tuple of two dicts
+        Column name to value, in original units.
+    """
+    if design.schema.neighbours != "replace_one":
+        raise RequestError("design: a worst pair is known for neighbours 'replace_one' only")
+    if design.category_sizes:
+        raise RequestError("design: a worst pair is known for numeric columns only")
+    q = len(design.columns)
+    if norm == "l1":
+        unit = [-1 / (q + 1)] * q
+    elif norm == "l2":
+        unit = [-1.0 if j < (q + 1) // 2 else 1.0 for j in range(q)]
+    else:
+        raise RequestError(f"norm: {norm!r} is unknown; use l1 or l2")
+    corner = {c.name: c.centre + c.half_width for c in design.columns}
+    other = {c.name: c.centre + c.half_width * t for c, t in zip(design.columns, unit, strict=True)}
+    return corner, other
+
+
+# ---------------------------------------------------------------------------------------------
+# Counting
+
+
+def _check(trials: int, epsilon: float, delta: float, confidence: float, training: float) -> None:
+    if not epsilon >= 0 or not 0 <= delta < 1:
+        raise RequestError(f"epsilon = {epsilon!r}, delta = {delta!r}: not a privacy claim")
+    if not 0.5 <= confidence < 1:
+        raise RequestError(f"confidence = {confidence!r}: expected 0.5 to below 1, such as 0.99")
+    if not 0 < training < 1 or min(round(trials * training), round(trials * (1 - training))) < 10:
+        raise RequestError(
+            f"trials = {trials!r} with training = {training!r}: at least ten runs are needed to "
+            "choose a region, and ten to judge it"
+        )
+
+
+def _outputs(run: Callable[..., Any], trials: int, batch: bool, name: str) -> Array:
+    # Outputs are 64-bit integers on a grid of 2**-32: as doubles they lose less than a grid step
+    # below 2**53, and what is lost above is post-processing, which can only weaken the audit.
+    raw = run(trials) if batch else [run() for _ in range(trials)]
+    outputs = np.asarray(raw, dtype=np.float64)
+    if outputs.ndim != 2 or len(outputs) != trials or outputs.shape[1] == 0:
+        raise RequestError(
+            f"{name}: expected {trials} outputs that are vectors of the same length, got an array "
+            f"of shape {outputs.shape}"
+        )
+    return outputs
+
+
+def _scores(score: Score, outputs: Array) -> Array:
+    scores = np.asarray(score(outputs), dtype=np.float64)
+    if scores.shape != (len(outputs),) or np.isnan(scores).any():
+        raise RequestError("score: expected one number for every output, and no NaN")
+    return scores
+
+
+def _count(scores: Array, direction: Direction, threshold: float) -> int:
+    inside = scores >= threshold if direction == "a over b" else scores <= threshold
+    return int(np.count_nonzero(inside))
+
+
+def _choose_region(a: Array, b: Array, delta: float, alpha: float) -> tuple[Direction, float]:
+    """Direction and threshold whose bound would be best if these runs were the held-out ones.
+
+    The bound is taken at a stricter level than the held-out runs are judged by. At the same level
+    the best-looking region is often a small one that was lucky, and the audit loses power.
+    """
+    alpha /= 25
+    levels = np.linspace(0, 1, _MOST_THRESHOLDS // 2)
+    thresholds = np.unique([np.quantile(s, levels, method="nearest") for s in (a, b)])
+    candidates: list[tuple[float, Direction, float]] = []
+    for direction, likelier, rarer, sign in (("a over b", a, b, 1), ("b over a", b, a, -1)):
+        many = _reached(sign * likelier, sign * thresholds)
+        few = _reached(sign * rarer, sign * thresholds)
+        excess = _lower(many, len(likelier), alpha) - delta
+        gain = np.where(excess > 0, excess, np.finfo(float).tiny) / _upper(few, len(rarer), alpha)
+        best = int(np.argmax(gain))
+        candidates.append((float(gain[best]), direction, float(thresholds[best])))  # type: ignore[arg-type]
+    _, direction, threshold = max(candidates)
+    return direction, threshold
+
+
+def _reached(scores: Array, thresholds: Array) -> NDArray[np.int64]:
+    """How many scores are at least as large as each threshold."""
+    return len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")
+
+
+def _lower(hits: NDArray[np.int64], runs: int, alpha: float) -> Array:
+    """Clopper-Pearson lower bound of a probability, wrong with probability at most `alpha`."""
+    bound = betaincinv(np.maximum(hits, 1), runs - hits + 1, alpha)
+    return np.where(hits > 0, bound, 0.0)
+
+
+def _upper(hits: NDArray[np.int64], runs: int, alpha: float) -> Array:
+    """Clopper-Pearson upper bound of a probability, wrong with probability at most `alpha`."""
+    bound = betaincinv(hits + 1, np.maximum(runs - hits, 1), 1 - alpha)
+    return np.where(hits < runs, bound, 1.0)
