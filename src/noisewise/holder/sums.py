@@ -100,6 +100,11 @@ class SumAccumulator:
         for part in self._parts:
             part.allocate(self._block)
 
+    @property
+    def nbytes(self) -> int:
+        """About how much memory it takes, most of it for Gram matrices."""
+        return sum(3 * part.total.nbytes + 8 * part.width * self._block for part in self._parts)
+
     def add(self, columns: Sequence[Floats | Codes]) -> None:
         """Add rows.
 

@@ -19,6 +19,7 @@ _BATCH_BYTES = 8 << 20
 _MAX_BATCH_ROWS = 1 << 16
 _MIN_BATCH_ROWS = 1 << 10
 _MAX_WORKERS = 4
+_ACCUMULATOR_BYTES = 256 << 20
 
 
 def batch_rows(plan: SumPlan) -> int:
@@ -45,10 +46,13 @@ def sum_batches(
         From `column_readers`, one a column.
     progress : callable, optional
     workers : int, optional
-        Threads that sum while this one reads; by default one a core, and at most four.
+        Threads that sum while this one reads; by default one a core, at most four, and fewer if
+        the fourth moments of many features would need much memory.
     """
-    workers = workers or min(_MAX_WORKERS, os.cpu_count() or 1)
-    accumulators = [SumAccumulator(plan) for _ in range(workers)]
+    first = SumAccumulator(plan)
+    affordable = max(1, _ACCUMULATOR_BYTES // first.nbytes)
+    workers = workers or min(_MAX_WORKERS, os.cpu_count() or 1, affordable)
+    accumulators = [first, *(SumAccumulator(plan) for _ in range(workers - 1))]
     idle: SimpleQueue[SumAccumulator] = SimpleQueue()
     for accumulator in accumulators:
         idle.put(accumulator)
@@ -78,7 +82,6 @@ def sum_batches(
             done += waiting.popleft().result()
             if progress is not None:
                 progress(done)
-    total = accumulators[0]
     for accumulator in accumulators[1:]:
-        total.merge(accumulator)
-    return total.result()
+        first.merge(accumulator)
+    return first.result()

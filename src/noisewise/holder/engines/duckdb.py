@@ -328,7 +328,7 @@ def _single_select(connection: Any, query: str) -> str:
         raise RequestError("query: expected a single SELECT statement")
     for end, character in enumerate(query):
         # A semicolon inside a text or a comment leaves something that cannot be parsed.
-        if character == ";" and statements(query[:end]) == select and not statements(query[end:]):
+        if character == ";" and statements(query[:end]) == select and statements(query[end:]) == []:
             return query[:end]
     return query
 
