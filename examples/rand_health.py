@@ -77,7 +77,7 @@ def main() -> None:
 
     release = [
         *("release", "--data", "rand_health.parquet", "--schema", "schema.yaml"),
-        *("--target", "visits", "--features", "lncoins,physlm,disea,plan,health"),
+        *("--target", "visits", "--features", "lncoins,physlm,disea"),
         *("--epsilon", "1", "--ledger", "budget.db", "--out", "release.json"),
     ]
     run("schema", "check", "schema.yaml", "--data", "rand_health.parquet")
@@ -87,6 +87,37 @@ def main() -> None:
     run("ledger", "show", "--ledger", "budget.db")
     size = Path("release.json").stat().st_size
     print(f"\n{folder / 'release.json'} ({size:,} bytes) is all that leaves the building.")
+
+    print("\nThe analyst has that file only.", flush=True)
+    run("fit", "release.json", "--seed", "1", "--out", "noise_aware.nc")
+    run("fit", "release.json", "--seed", "1", "--method", "naive", "--out", "naive.nc")
+    draw_picture()
+    print(f"\n{folder / 'intervals.png'} compares both with the regression on all the rows, which")
+    print("only this demo can see. The naive intervals are far too narrow.")
+
+
+def draw_picture() -> None:
+    """Naive against noise-aware intervals, and what least squares finds on the real rows."""
+    import numpy as np
+    import pyarrow.parquet as pq
+
+    import noisewise as nw
+    from noisewise.analyst.plots import plot_intervals
+
+    table = pq.read_table("rand_health.parquet")
+    features = ["lncoins", "physlm", "disea"]
+    rows = np.column_stack([np.ones(len(table)), *(table[name].to_numpy() for name in features)])
+    visits = np.clip(table["visits"].to_numpy(), 0, 30)
+    truth, *_ = np.linalg.lstsq(rows, visits, rcond=None)
+    plot_intervals(
+        {
+            "naive": nw.load_posterior("naive.nc"),
+            "noise-aware": nw.load_posterior("noise_aware.nc"),
+        },
+        "intervals.png",
+        reference=dict(zip(features, truth[1:], strict=True)),
+        title="Doctor visits a year, epsilon = 1 per person: 95% intervals",
+    )
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .analyst.fit import fit
+    from .analyst.posterior import Posterior, load_posterior
     from .core.errors import NoisewiseError
     from .core.release import Release, load_release
     from .core.schema import Category, Number, Schema
@@ -24,6 +26,9 @@ _HOMES = {
     "Category": "core.schema",
     "Ledger": "holder.ledger",
     "NoisewiseError": "core.errors",
+    "Posterior": "analyst.posterior",
+    "fit": "analyst.fit",
+    "load_posterior": "analyst.posterior",
     "Number": "core.schema",
     "Release": "core.release",
     "Request": "holder.request",
@@ -40,10 +45,13 @@ __all__ = [
     "Ledger",
     "NoisewiseError",
     "Number",
+    "Posterior",
     "Release",
     "Request",
     "Schema",
     "__version__",
+    "fit",
+    "load_posterior",
     "load_release",
     "make_request",
     "publish",

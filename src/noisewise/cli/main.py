@@ -12,7 +12,7 @@ import typer
 
 from .. import __version__
 from ..core.errors import NoisewiseError
-from . import holder
+from . import analyst, holder
 
 app = typer.Typer(
     name="noisewise",
@@ -31,6 +31,7 @@ app = typer.Typer(
     ),
 )
 holder.add_to(app)
+analyst.add_to(app)
 
 
 def _version(value: bool) -> None:

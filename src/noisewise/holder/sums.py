@@ -32,8 +32,7 @@ Codes = npt.NDArray[np.int32]
 
 # BLAS libraries start threads of their own for products above some size, and on a busy machine
 # these threads wait for each other: a block took a hundred times as long. OpenBLAS draws the line
-# at m * n * k = 2**18, so Gram matrices are computed in tiles below it. Our own workers, which
-# share nothing, keep the cores busy.
+# at m * n * k = 2**18, so Gram matrices are computed in tiles below it.
 _TILE_PRODUCTS = 1 << 18
 
 # A block of rows should stay in a core's own cache through all passes over it.
@@ -96,14 +95,10 @@ class SumAccumulator:
         )
         self._parts = tuple(_part(plan, statistic) for statistic in plan.statistics)
         self._block = _block_rows(max(part.width for part in self._parts))
-        self._centred = np.empty((len(plan.design.columns), self._block))
         for part in self._parts:
             part.allocate(self._block)
-
-    @property
-    def nbytes(self) -> int:
-        """About how much memory it takes, most of it for Gram matrices."""
-        return sum(3 * part.total.nbytes + 8 * part.width * self._block for part in self._parts)
+        # The last statistic rounds in place, so that less has to fit into the cache.
+        self._centred = self._parts[-1].w[1:]
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
         """Add rows.
@@ -168,12 +163,12 @@ class _SecondMomentsPart:
         self._picks = self._positions(statistic)
 
     def allocate(self, rows: int) -> None:
-        self._w = np.empty((len(self.grid.columns) + 1, rows))
-        self._w[0] = self.grid.one
+        self.w = np.empty((len(self.grid.columns) + 1, rows))
+        self.w[0] = self.grid.one
         self._tile = math.isqrt(_TILE_PRODUCTS // rows)
 
     def add(self, centred: Floats, design: Design) -> None:
-        w = self._w[:, : centred.shape[1]]
+        w = self.w[:, : centred.shape[1]]
         self.grid.round_block(centred, out=w[1:])
         # A row sum of clipped values is NaN exactly if a value is, and much cheaper than a test
         # of every value.

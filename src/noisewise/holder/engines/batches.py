@@ -1,11 +1,12 @@
-"""Sums over a stream of Arrow record batches, on all cores, in constant memory.
+"""Sums over a stream of Arrow record batches, in constant memory.
 
-Exact sums do not depend on who adds them, so batches go to whichever worker is free.
+While one thread sums, another reads ahead (and Arrow decodes on threads of its own). Exact sums do
+not depend on who adds them, so there may be several workers; but NumPy's passes over a block take
+microseconds, and workers that pass Python's lock to and fro are slower together than one alone.
 """
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,8 +19,6 @@ from .columns import Reader
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH_ROWS = 1 << 16
 _MIN_BATCH_ROWS = 1 << 10
-_MAX_WORKERS = 4
-_ACCUMULATOR_BYTES = 256 << 20
 
 
 def batch_rows(plan: SumPlan) -> int:
@@ -33,7 +32,7 @@ def sum_batches(
     batches: Iterable[Any],
     readers: Sequence[Reader],
     progress: Progress | None = None,
-    workers: int | None = None,
+    workers: int = 1,
 ) -> Sums:
     """Sum all batches.
 
@@ -45,14 +44,10 @@ def sum_batches(
     readers : sequence of Reader
         From `column_readers`, one a column.
     progress : callable, optional
-    workers : int, optional
-        Threads that sum while this one reads; by default one a core, at most four, and fewer if
-        the fourth moments of many features would need much memory.
+    workers : int
+        Threads that sum while this one reads.
     """
-    first = SumAccumulator(plan)
-    affordable = max(1, _ACCUMULATOR_BYTES // first.nbytes)
-    workers = workers or min(_MAX_WORKERS, os.cpu_count() or 1, affordable)
-    accumulators = [first, *(SumAccumulator(plan) for _ in range(workers - 1))]
+    accumulators = [SumAccumulator(plan) for _ in range(workers)]
     idle: SimpleQueue[SumAccumulator] = SimpleQueue()
     for accumulator in accumulators:
         idle.put(accumulator)
@@ -82,6 +77,7 @@ def sum_batches(
             done += waiting.popleft().result()
             if progress is not None:
                 progress(done)
+    total = accumulators[0]
     for accumulator in accumulators[1:]:
-        first.merge(accumulator)
-    return first.result()
+        total.merge(accumulator)
+    return total.result()

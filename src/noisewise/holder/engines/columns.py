@@ -71,7 +71,7 @@ def _numbers(array: Any) -> Floats:
     array = _plain(array)
     kind = kind_of(array.type)
     if kind is Kind.DECIMAL:
-        # Arrow and DuckDB round decimals to doubles differently; both parse text correctly.
+        # Neither Arrow nor DuckDB always casts to the nearest double; both parse text correctly.
         array = array.cast(pa.string())
     if kind is Kind.TRUTH:
         array = array.cast(pa.uint8())

@@ -65,11 +65,13 @@ def _parse_header(path: Path) -> CsvHeader:
     with path.open("rb") as file:
         head = file.read(_HEADER_BYTES)
         is_all = not file.read(1)
-    text = codecs.getincrementaldecoder("utf-8-sig")().decode(head, final=is_all)
+    # Bad bytes further down are for `CheckedCsv` to report.
+    text = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape").decode(head, final=is_all)
     rows = (row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row)
     names = next(rows, None)
     if names is None:
         raise DataError(f"data: {path.name} is empty; it should begin with a header line")
+    "".join(names).encode("utf-8")  # fails where the header itself has bad bytes
     if len(set(names)) < len(names):
         raise DataError(
             f"data: the header line of {path.name} has the same name twice; names must differ"
@@ -91,6 +93,7 @@ class CheckedCsv(io.RawIOBase):
     """
 
     def __init__(self, path: Path) -> None:
+        self.damage: str | None = None
         self._name = path.name
         self._file = path.open("rb")
         self._decoder = codecs.getincrementaldecoder("utf-8")()
@@ -106,8 +109,12 @@ class CheckedCsv(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         """Read a block, check it, and hand it on."""
         block = self._file.read(size)
-        self._check_bytes(block)
-        self._check_quotes(block)
+        try:
+            self._check_bytes(block)
+            self._check_quotes(block)
+        except DataError as error:
+            self.damage = str(error)
+            raise
         return block
 
     def close(self) -> None:
@@ -120,11 +127,10 @@ class CheckedCsv(io.RawIOBase):
             return
         try:
             self._decoder.decode(block, final=not block)
-            valid = b"\0" not in block
+            return
         except UnicodeDecodeError:
-            valid = False
-        if not valid:
-            raise DataError(f"data: {self._name} has bytes that are not UTF-8 text; convert it")
+            pass
+        raise DataError(f"data: {self._name} has bytes that are not UTF-8 text; convert it")
 
     def _check_quotes(self, block: bytes) -> None:
         if self._at_beginning and block.startswith(codecs.BOM_UTF8):

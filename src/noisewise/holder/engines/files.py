@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ...core.errors import DataError
 from ...core.schema import Category
 from ..sums import Progress, SumPlan, Sums, check_row_count
 from .base import positions, sealed
@@ -23,7 +24,7 @@ _BUFFER_BYTES = 1 << 20
 class ParquetSource:
     """A Parquet file, decoded by Arrow."""
 
-    def __init__(self, path: Path, *, workers: int | None = None) -> None:
+    def __init__(self, path: Path, *, workers: int = 1) -> None:
         self._path = path
         self._workers = workers
 
@@ -84,7 +85,7 @@ class ParquetSource:
 class CsvSource:
     """A CSV file: UTF-8, a header line, commas, double quotes. Parsed by Arrow, types declared."""
 
-    def __init__(self, path: Path, *, workers: int | None = None) -> None:
+    def __init__(self, path: Path, *, workers: int = 1) -> None:
         self._path = path
         self._workers = workers
 
@@ -131,17 +132,23 @@ class CsvSource:
             yield pa.RecordBatchReader.from_batches(pa.schema(types), [])
             return
         with CheckedCsv(self._path) as file:
-            yield pa_csv.open_csv(
-                pa.PythonFile(file, mode="r"),
-                read_options=pa_csv.ReadOptions(block_size=_BUFFER_BYTES),
-                parse_options=pa_csv.ParseOptions(newlines_in_values=True),
-                convert_options=pa_csv.ConvertOptions(
-                    include_columns=list(types),
-                    column_types=types,
-                    null_values=list(MISSING_NUMBERS),
-                    strings_can_be_null=False,
-                ),
-            )
+            try:
+                yield pa_csv.open_csv(
+                    pa.PythonFile(file, mode="r"),
+                    read_options=pa_csv.ReadOptions(block_size=_BUFFER_BYTES),
+                    parse_options=pa_csv.ParseOptions(newlines_in_values=True),
+                    convert_options=pa_csv.ConvertOptions(
+                        include_columns=list(types),
+                        column_types=types,
+                        null_values=list(MISSING_NUMBERS),
+                        strings_can_be_null=False,
+                    ),
+                )
+            except Exception:
+                if file.damage is None:
+                    raise
+                # DuckDB turns the file's error into one of its own.
+                raise DataError(file.damage) from None
 
     def explain(self, plan: SumPlan, error: Exception) -> str:
         """A message for an error of Arrow's, which itself quotes fields and whole rows."""

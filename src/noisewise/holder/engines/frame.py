@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,8 +15,11 @@ from .batches import batch_rows, sum_batches
 class FrameSource:
     """A table in memory. Its columns become Arrow arrays for summing, mostly without a copy."""
 
-    def __init__(self, data: Any, *, workers: int | None = None) -> None:
-        self._table = _named_columns(data)
+    def __init__(self, data: Any, *, workers: int = 1) -> None:
+        table = _named_columns(data)
+        if table is None:
+            raise RequestError(f"data: a {type(data).__name__} is not a table in memory")
+        self._table = table
         self._workers = workers
 
     @property
@@ -58,17 +61,17 @@ class FrameSource:
 
 def is_frame(data: Any) -> bool:
     """Whether `FrameSource` takes it."""
-    try:
-        _named_columns(data)
-    except RequestError:
-        return False
-    return True
+    return _named_columns(data) is not None
 
 
 def _slices(table: Any, plan: SumPlan) -> Iterator[Any]:
     rows = batch_rows(plan)
+    chunks = max(column.num_chunks for column in table.columns)
+    if chunks <= 8 + 4 * table.num_rows / rows:
+        yield from table.to_reader(max_chunksize=rows)  # cuts where chunks end, copies nothing
+        return
+    # Many small chunks, as after appending row by row: join them, a slice at a time.
     for start in range(0, table.num_rows, rows):
-        # Tables may consist of many small chunks; joining a slice's chunks copies no more than it.
         yield from table.slice(start, rows).combine_chunks().to_batches()
 
 
@@ -84,7 +87,7 @@ class _Dict:
         return list(self._columns)
 
     def length(self) -> int | None:
-        return next((len(column) for column in self._columns.values()), 0)
+        return next((len(c) for c in self._columns.values() if isinstance(c, Sized)), None)
 
     def to_arrow(self, wanted: tuple[str, ...]) -> Any:
         import pyarrow as pa
@@ -118,15 +121,17 @@ class _Frame:
     def to_arrow(self, wanted: tuple[str, ...]) -> Any:
         import pyarrow as pa
 
-        frame = self._frame.select(*wanted)
-        if not hasattr(frame, "get_column"):
+        frame = self._frame
+        if not hasattr(frame, "get_column"):  # lazy
+            if not any(_is_pattern(name) for name in wanted):
+                frame = frame.select(*wanted)
             message = "data: the lazy table cannot be computed; collect it before publishing"
             frame = sealed(frame.collect, message, Exception)
         columns = [_converted(n, lambda n=n: frame.get_column(n).to_arrow()) for n in wanted]
         return pa.Table.from_arrays(columns, names=list(wanted))
 
 
-def _named_columns(data: Any) -> _Dict | _Frame:
+def _named_columns(data: Any) -> _Dict | _Frame | None:
     if isinstance(data, Mapping):
         return _Dict(data)
     if getattr(getattr(data, "dtype", None), "names", None) and getattr(data, "ndim", 0) == 1:
@@ -138,9 +143,12 @@ def _named_columns(data: Any) -> _Dict | _Frame:
         "data: the table has several columns of the same name; rename or drop all but one",
         Exception,
     )
-    if isinstance(frame, nw.DataFrame | nw.LazyFrame):
-        return _Frame(data, frame)
-    raise RequestError("data: not a table in memory")
+    return _Frame(data, frame) if isinstance(frame, nw.DataFrame | nw.LazyFrame) else None
+
+
+def _is_pattern(name: str) -> bool:
+    """Whether Polars would take a column's name for a wildcard or a regular expression."""
+    return name == "*" or (name.startswith("^") and name.endswith("$"))
 
 
 def _array(values: Any) -> Any:

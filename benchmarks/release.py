@@ -1,0 +1,286 @@
+"""What exactness costs: our integer statistics against plain float sums, engine by engine.
+
+Both sides read the same Parquet file, clip the same columns and sum the same 78 products. The
+peer's sums are doubles: they are off by roundings, and differ from run to run where an engine sums
+in parallel. Ours are exact integers, the same from every engine, and missing values are looked
+for on the way. Times are medians; the two sides take turns in one process, so that a busy machine
+slows both. Memory is the peak of a process of its own that does nothing but our sums.
+
+    python benchmarks/release.py            5 and 20 million rows, a few minutes
+    python benchmarks/release.py --quick    0.2 and 0.4 million rows
+
+Bars: the default engine takes at most 3 times as long as its peer, and no engine that streams
+needs more than 1 GB, at 5 million rows as at 20 million.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from noisewise.core.design import Design
+from noisewise.core.geometry import Box
+from noisewise.core.schema import Number, Schema
+from noisewise.core.statistic import SecondMoments
+from noisewise.holder.engines import open_source
+from noisewise.holder.sums import SumPlan
+
+FEATURES = tuple(f"x{j}" for j in range(10))
+BOUNDS = {f"x{j}": (-1.0, 2.0 * j + 1) for j in range(10)} | {"y": (0.0, 100.0)}
+NAMES = tuple(BOUNDS)
+PAIRS = [(a, b) for i, a in enumerate(NAMES) for b in NAMES[i:]]
+
+RATIO_BAR = 3.0
+MEMORY_BAR_MB = 1024
+CSV_ROWS = 1_000_000
+RESULTS = Path(__file__).parent / "results" / "release.json"
+BATCH_ROWS = 1 << 16
+
+
+def plan() -> SumPlan:
+    columns = {name: Number(*bounds) for name, bounds in BOUNDS.items()}
+    design = Design(Schema("benchmark", columns), FEATURES, "y")
+    return SumPlan(design, Box(), (SecondMoments(design),))
+
+
+def generate(path: Path, rows: int) -> None:
+    """Uniform columns of which about a sixth of the values are out of bounds."""
+    import duckdb
+
+    columns = []
+    for name, (lower, upper) in BOUNDS.items():
+        width = 1.2 * (upper - lower)
+        columns.append(f"random() * {width} + {lower - width / 12} AS {name}")
+    how = "HEADER" if path.suffix == ".csv" else "FORMAT parquet"
+    with duckdb.connect() as connection:
+        connection.execute("SELECT setseed(0.5)")
+        query = f"SELECT {', '.join(columns)} FROM range({rows})"
+        connection.execute(f"COPY ({query}) TO '{path}' ({how})")
+
+
+# ---------------------------------------------------------------------------------------------
+# The peers: the same engine, plain float sums of clipped values
+
+
+def float_duckdb(path: Path) -> float:
+    import duckdb
+
+    clipped = ", ".join(f"least(greatest({n}, {a}), {b}) AS {n}" for n, (a, b) in BOUNDS.items())
+    sums = [f"sum({a} * {b})" for a, b in PAIRS] + [f"sum({name})" for name in NAMES]
+    with duckdb.connect() as connection:
+        row = connection.execute(
+            f"WITH r AS (SELECT {clipped} FROM '{path}') SELECT count(*), {', '.join(sums)} FROM r"
+        ).fetchone()
+    return float(row[-1])
+
+
+def _float_gram(batches) -> float:
+    total = np.zeros((len(NAMES) + 1, len(NAMES) + 1))
+    for batch in batches:
+        w = np.empty((len(NAMES) + 1, batch.num_rows))
+        w[0] = 1
+        for j, (name, bounds) in enumerate(BOUNDS.items(), start=1):
+            np.clip(batch[name].to_numpy(zero_copy_only=False), *bounds, out=w[j])
+        total += w @ w.T
+    return float(total[0, -1])
+
+
+def float_stream(path: Path) -> float:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+        return _float_gram(file.iter_batches(BATCH_ROWS))
+
+
+def float_memory(table) -> float:
+    return _float_gram(table.to_batches(BATCH_ROWS))
+
+
+def float_csv(path: Path) -> float:
+    import pyarrow.csv as pa_csv
+
+    return _float_gram(pa_csv.open_csv(path))
+
+
+def float_polars(path: Path) -> float:
+    import polars as pl
+
+    frame = pl.scan_parquet(path).with_columns(
+        pl.col(name).clip(*bounds) for name, bounds in BOUNDS.items()
+    )
+    sums = [(pl.col(a) * pl.col(b)).sum().alias(f"{a}*{b}") for a, b in PAIRS]
+    sums += [pl.col(name).sum() for name in NAMES]
+    return float(frame.select(*sums, pl.len()).collect(engine="streaming")["y"][0])
+
+
+# ---------------------------------------------------------------------------------------------
+# Measuring, in a process of its own
+
+
+def ours(data, engine: str):
+    return open_source(data, engine=engine).sums(plan())
+
+
+def sides(what: str, path: Path) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Our call and the peer's."""
+    if what == "memory":
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(path)
+        return lambda: ours(table, "memory"), lambda: float_memory(table)
+    engine = "stream" if what in ("csv", "polars") else what
+    peers = {
+        "stream": float_stream,
+        "duckdb": float_duckdb,
+        "csv": float_csv,
+        "polars": float_polars,
+    }
+    return lambda: ours(path, engine), lambda: peers[what](path)
+
+
+def measure(what: str, path: Path, repeats: int) -> dict[str, object]:
+    """Median times of both sides, taking turns after one round to warm up."""
+    our_side, peer_side = sides(what, path)
+    times: dict[str, list[float]] = {"ours": [], "peer": []}
+    for _ in range(repeats + 1):
+        for name, side in (("ours", our_side), ("peer", peer_side)):
+            start = time.perf_counter()
+            result = side()
+            times[name].append(time.perf_counter() - start)
+            if name == "ours":
+                exact = result
+    text = json.dumps([exact.n, exact.values["second_moments"]])
+    return {
+        "ours_seconds": statistics.median(times["ours"][1:]),
+        "peer_seconds": statistics.median(times["peer"][1:]),
+        "digest": hashlib.sha256(text.encode()).hexdigest()[:16],
+    }
+
+
+def peak_memory(what: str, path: Path) -> dict[str, object]:
+    ours(path, "stream" if what == "csv" else what)
+    return {"peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+
+
+def in_child(*arguments: str) -> dict[str, object]:
+    command = [sys.executable, __file__, "--child", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+# ---------------------------------------------------------------------------------------------
+# The report
+
+LABELS = {
+    "stream": "Parquet, stream (default)",
+    "duckdb": "Parquet, DuckDB",
+    "memory": "Arrow table in memory",
+    "csv": "CSV, stream (default)",
+    "polars": "Parquet, stream against Polars",
+}
+
+
+def run(sizes: list[int], csv_rows: int, repeats: int) -> list[dict[str, object]]:
+    results = []
+    with tempfile.TemporaryDirectory(prefix="noisewise-benchmark-") as folder:
+        for rows in sizes:
+            path = Path(folder) / f"{rows}.parquet"
+            generate(path, rows)
+            whats = ["stream", "duckdb", "polars"]
+            if rows == sizes[0]:
+                whats.append("memory")
+            results += [_one(what, path, rows, repeats) for what in whats]
+            path.unlink()
+        path = Path(folder) / "rows.csv"
+        generate(path, csv_rows)
+        results.append(_one("csv", path, csv_rows, repeats))
+    return results
+
+
+def _one(what: str, path: Path, rows: int, repeats: int) -> dict[str, object]:
+    result = {"what": what, "rows": rows, **in_child("time", what, str(path), str(repeats))}
+    result["ratio"] = result["ours_seconds"] / result["peer_seconds"]
+    if what in ("stream", "duckdb", "csv"):
+        result |= in_child("memory", what, str(path), "1")
+    print(
+        f"{LABELS[what]:32} {rows:>12,} {result['ours_seconds']:>8.2f} s "
+        f"{result['peer_seconds']:>8.2f} s {result['ratio']:>7.2f} "
+        f"{result.get('peak_mb', float('nan')):>9.0f} MB",
+        flush=True,
+    )
+    return result
+
+
+def failures(results: list[dict[str, object]]) -> list[str]:
+    failed = []
+    for result in results:
+        where = f"{LABELS[result['what']]} at {result['rows']:,} rows"
+        if result["what"] == "stream" and result["ratio"] > RATIO_BAR:
+            failed.append(f"{where}: ratio {result['ratio']:.2f} is above {RATIO_BAR}")
+        if result.get("peak_mb", 0) > MEMORY_BAR_MB:
+            failed.append(f"{where}: {result['peak_mb']:.0f} MB is above {MEMORY_BAR_MB}")
+    for rows in {result["rows"] for result in results}:
+        if len({r["digest"] for r in results if r["rows"] == rows and r["what"] != "csv"}) > 1:
+            failed.append(f"the engines differ at {rows:,} rows")
+    return failed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--output", type=Path, help=f"by default {RESULTS.name}, if not --quick")
+    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        job, what, path, repeats = options.child
+        done = (
+            measure(what, Path(path), int(repeats))
+            if job == "time"
+            else peak_memory(what, Path(path))
+        )
+        print(json.dumps(done))
+        return
+    sizes = [200_000, 400_000] if options.quick else [5_000_000, 20_000_000]
+    print(f"{'':32} {'rows':>12} {'ours':>10} {'float':>10} {'ratio':>7} {'peak':>12}")
+    results = run(sizes, sizes[0] // 5 if options.quick else CSV_ROWS, options.repeats)
+    failed = failures(results)
+    print("\n".join(failed) or "All bars hold, and all engines gave the same integers.")
+    output = options.output or (None if options.quick else RESULTS)
+    if output:
+        write(output, results, failed)
+    if failed and not options.quick:
+        raise SystemExit(1)
+
+
+def write(output: Path, results: list[dict[str, object]], failed: list[str]) -> None:
+    packages = ("noisewise", "numpy", "pyarrow", "duckdb", "polars")
+    output.parent.mkdir(exist_ok=True)
+    document = {
+        "command": " ".join(["python", "benchmarks/release.py", *sys.argv[1:]]),
+        "versions": {"python": platform.python_version()} | {p: version(p) for p in packages},
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "bars": {"ratio": RATIO_BAR, "peak_mb": MEMORY_BAR_MB, "failed": failed},
+        "results": results,
+    }
+    output.write_text(json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

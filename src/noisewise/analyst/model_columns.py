@@ -1,0 +1,185 @@
+"""Which released columns make up the model, and the way back from unit scale.
+
+A Release holds second moments of all its columns, so any regression among them is free
+post-processing: any numeric column may be the target, any others the covariates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.design import INTERCEPT, Design, DesignColumn
+from ..core.errors import ReleaseError, RequestError
+from ..core.noise import DiscreteGaussian
+from ..core.release import Release
+from ..core.schema import Category, Number, Schema
+from ..core.statistic import SecondMoments
+from .observation import Observation
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ModelColumns:
+    """The columns of the model y ~ 1 + x, with the map between unit scale and original units.
+
+    On unit scale a column is (original - centre) / half_width.
+    """
+
+    schema: Schema
+    features: tuple[str, ...]
+    target: str
+
+    @property
+    def design(self) -> Design:
+        """The design that a Release of just these columns would have."""
+        return Design(self.schema, self.features, self.target)
+
+    @property
+    def covariates(self) -> tuple[DesignColumn, ...]:
+        """The design columns of the features."""
+        return self.design.columns[:-1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the coefficients, the intercept first."""
+        return (INTERCEPT, *(column.name for column in self.covariates))
+
+    @property
+    def _units(self) -> tuple[FloatArray, FloatArray, float, float]:
+        centre = np.array([column.centre for column in self.covariates])
+        width = np.array([column.half_width for column in self.covariates])
+        target = self.design.columns[-1]
+        return centre, width, target.centre, target.half_width
+
+    def theta_to_original(self, theta: FloatArray) -> FloatArray:
+        """Coefficients (…, d) from unit scale to original units.
+
+        y = c_y + r_y y', x = c + r x': slopes r_y θ'_j / r_j, intercept c_y + r_y θ'_0 - Σ θ_j c_j.
+        """
+        centre, width, target_centre, target_width = self._units
+        slopes = target_width * theta[..., 1:] / width
+        intercept = target_centre + target_width * theta[..., :1] - (slopes @ centre)[..., None]
+        return np.concatenate([intercept, slopes], axis=-1)
+
+    def sigma2_to_original(self, sigma2: FloatArray) -> FloatArray:
+        """Error variance from unit scale to squared original units."""
+        return sigma2 * self._units[3] ** 2
+
+    def design_matrix(self, table: Any) -> FloatArray:
+        """Rows (n, d) in original units, with the intercept and indicators, from named columns.
+
+        Values are not clipped: a prediction is for the person as they are.
+        """
+        columns = []
+        for name in self.features:
+            declared = self.schema.columns[name]
+            try:
+                values = np.asarray(table[name])
+            except (KeyError, IndexError, TypeError, ValueError):
+                raise RequestError(f"predict: the new data have no column {name!r}") from None
+            if isinstance(declared, Category):
+                columns += _indicators(name, declared, values)
+            else:
+                columns.append(_numbers(name, values))
+        lengths = {len(column) for column in columns}
+        if len(lengths) != 1:
+            raise RequestError("predict: the columns of the new data differ in length")
+        return np.column_stack([np.ones(lengths.pop()), *columns])
+
+
+def _indicators(name: str, declared: Category, values: NDArray[Any]) -> list[FloatArray]:
+    from ..core.schema import level_text
+
+    texts = np.array([level_text(v.item() if hasattr(v, "item") else v) for v in values], object)
+    for text in set(texts) - set(declared.levels):
+        raise RequestError(
+            f"predict: column {name!r} has the value {text!r}; its levels are "
+            f"{', '.join(declared.levels)}"
+        )
+    return [(texts == level).astype(np.float64) for level in declared.indicated]
+
+
+def _numbers(name: str, values: NDArray[Any]) -> FloatArray:
+    try:
+        numbers = values.astype(np.float64)
+    except (TypeError, ValueError):
+        raise RequestError(f"predict: column {name!r} is not numeric") from None
+    if numbers.ndim != 1 or not np.isfinite(numbers).all():
+        raise RequestError(f"predict: column {name!r} has values that are not finite numbers")
+    return numbers
+
+
+def observe(
+    releases: Sequence[Release], target: str | None = None, features: Sequence[str] | None = None
+) -> tuple[ModelColumns, list[Observation]]:
+    """Pick the model's columns out of one or several Releases.
+
+    Releases must declare the columns of the model alike (bounds, levels), because those define
+    the unit scale. Everything else may differ: n, epsilon, mechanism, other columns.
+    """
+    if not releases:
+        raise RequestError("releases: none given")
+    first = releases[0].design
+    chosen_target = first.target if target is None else target
+    if features is None:
+        features = [name for name in first.sources if name != chosen_target]
+    if isinstance(features, str):
+        raise RequestError(f"features: expected a list of names, got the text {features!r}")
+    for number, release in enumerate(releases, 1):
+        released = release.design.schema.columns
+        for name in (*features, chosen_target):
+            if name not in released:
+                raise RequestError(
+                    f"release {number} has no column {name!r}; it has {', '.join(released)}"
+                )
+            if released[name] != first.schema.columns.get(name):
+                raise ReleaseError(
+                    f"release {number} declares column {name!r} differently from release 1; "
+                    "bounds and levels must agree, so that all are on one scale"
+                )
+    columns = ModelColumns(
+        first.schema.restricted_to((*features, chosen_target)), tuple(features), chosen_target
+    )
+    _ = columns.design  # validates the choice: a numeric target, no feature twice
+    return columns, [_observation(release, columns, i) for i, release in enumerate(releases, 1)]
+
+
+def _observation(release: Release, columns: ModelColumns, number: int) -> Observation:
+    if release.n is None:
+        raise ReleaseError(
+            f"release {number} has a private number of rows (add_remove_one); inference with a "
+            "private n is not supported yet: ask the holder for a replace_one release"
+        )
+    measurement = release.second_moments
+    statistic = SecondMoments(release.design)
+    size = len(release.design.names)
+    values, scale = np.zeros((size, size)), np.zeros((size, size))
+    public = statistic.public_values(release.n)
+    for (a, b), value in public.items():
+        values[a, b] = values[b, a] = value
+    diagonal = measurement.noise.continuous().scale
+    off = measurement.off_diagonal_noise.continuous().scale
+    for (a, b), noisy in zip(statistic.entries, measurement.unit_values(), strict=True):
+        values[a, b] = values[b, a] = noisy
+        scale[a, b] = scale[b, a] = diagonal if a == b else off
+    position = {name: i for i, name in enumerate(release.design.names)}
+    pick = [position[name] for name in (*columns.names, columns.target)]
+    gaussian = isinstance(measurement.noise, DiscreteGaussian)
+    return Observation(
+        n=release.n,
+        values=values[np.ix_(pick, pick)],
+        scale=scale[np.ix_(pick, pick)],
+        family="gaussian" if gaussian else "laplace",
+    )
+
+
+def original_bounds(columns: ModelColumns) -> dict[str, tuple[float, float]]:
+    """Public bounds of the model's numeric columns, for plots and reports."""
+    declared = columns.schema.columns
+    return {n: (c.lower, c.upper) for n, c in declared.items() if isinstance(c, Number)}

@@ -1,0 +1,1 @@
+"""The noise-aware generative models, as log densities and moments."""

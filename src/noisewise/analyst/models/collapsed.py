@@ -1,0 +1,271 @@
+"""The collapsed posterior of the latent statistics, any dimension, noise and number of holders.
+
+theta, sigma2, mu and T are integrated out in closed form; what is left is a density of the latent
+statistics alone, exact down to n = k + 2 rows. The model, the coordinates and the derivation are in
+`collapsed_kernels`, with the compiled functions; here observations and priors become their input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.analyst.models.collapsed_kernels import (
+    Arrays,
+    conjugate_draws,
+    logp_and_gradient,
+    statistics,
+    workspace,
+)
+from noisewise.analyst.models.rough import rough_coordinates
+from noisewise.analyst.observation import Observation
+from noisewise.analyst.priors import (
+    CovariatePrior,
+    NIWPrior,
+    NormalInverseGammaIndependent,
+    RegressionPrior,
+)
+from noisewise.core.errors import RequestError
+
+FloatArray = NDArray[np.float64]
+
+
+class CollapsedPosterior:
+    """The collapsed posterior of J holders' latent statistics.
+
+    Parameters
+    ----------
+    observations : sequence of Observation
+        One for each holder, over the same columns.
+    prior : NIGPrior or NormalInverseGammaIndependent
+        For the regression. With the second, ln sigma2 is one more coordinate.
+    covariates : NIWPrior, HierarchicalNIWPrior or HuangWandPrior
+        For the covariates. But for the first, the k values ln psi are more coordinates.
+    relative, polar : bool, optional
+        Force (True) or forbid (False) these forms of coordinates (see the module). By default
+        they are used where noise hides what the plain ones measure. The posterior of the
+        statistics does not depend on them.
+
+    Attributes
+    ----------
+    arrays : Arrays
+        Everything the compiled functions need.
+    order : tuple of int
+        ``order[i]`` is the position in `observations` of the i-th holder in `arrays`.
+    k, ndim : int
+        Numbers of covariates and of coordinates.
+    """
+
+    def __init__(
+        self,
+        observations: Sequence[Observation],
+        prior: RegressionPrior,
+        covariates: CovariatePrior,
+        *,
+        relative: bool | None = None,
+        polar: bool | None = None,
+    ) -> None:
+        k = _check(observations, prior, covariates)
+        rough = rough_coordinates(
+            observations, prior, covariates, force_relative=relative, force_polar=polar
+        )
+        holders = [observations[j] for j in rough.order]
+        n = np.array([float(holder.n) for holder in holders])
+        scale = np.stack([holder.scale for holder in holders])
+        noisy = (scale > 0) & np.isfinite(scale)
+        precision = np.zeros_like(scale)
+        precision[noisy] = 1.0 / scale[noisy]
+        E0, B0, scalars = _prior_arrays(prior, covariates, float(n.sum()))
+        scalars[0] += sum(log_volume(holder.n, k + 1) for holder in holders)
+        scalars[0] += sum(_log_noise_constant(holder) for holder in holders)
+        scalars[0] += np.log(rough.scale).sum()
+        self.arrays = Arrays(
+            n=n,
+            laplace=np.array([holder.family == "laplace" for holder in holders]),
+            values=np.stack([holder.values for holder in holders]),
+            precision=precision,
+            known=scale == 0,
+            relative=rough.relative,
+            polar=rough.polar,
+            E0=E0,
+            B0=B0,
+            psi_rate=np.zeros(0) if isinstance(covariates, NIWPrior) else covariates.rate,
+            scalars=scalars,
+            centre=rough.centre,
+            scale=rough.scale,
+        )
+        self.order = rough.order
+        self.k = k
+        self.ndim = rough.centre.size
+
+    def workspace(self) -> FloatArray:
+        """Scratch space for one thread."""
+        J, P, _ = self.arrays.values.shape
+        return workspace(J, P)
+
+    def smoothed(self, amount: float) -> Arrays:
+        """Return the arrays with the Laplace kinks rounded off in the gradient, not the density."""
+        scalars = self.arrays.scalars.copy()
+        scalars[6] = amount
+        return self.arrays._replace(scalars=scalars)
+
+    def logp_and_gradient(self, x: FloatArray) -> tuple[float, FloatArray]:
+        """Log joint density of x and the released values, and its gradient by x."""
+        x = np.ascontiguousarray(x, dtype=np.float64)
+        if x.shape != (self.ndim,):
+            raise RequestError(f"x must have shape ({self.ndim},); got {x.shape}")
+        gradient = np.empty(self.ndim)
+        logp = logp_and_gradient(x, gradient, *self.arrays, self.workspace())
+        return float(logp), gradient
+
+    def statistics(self, x: FloatArray) -> FloatArray:
+        """Latent A_j at each x, shape (..., J, P, P), holders in the order they were given in."""
+        a = self.arrays
+        points = np.ascontiguousarray(x, dtype=np.float64).reshape(-1, self.ndim)
+        out = np.empty((len(points), *a.values.shape))
+        work = self.workspace()
+        for point, latent in zip(points, out, strict=True):
+            statistics(
+                point, a.n, a.values, a.known, a.relative, a.polar, a.centre, a.scale, work, latent
+            )
+        return out[:, np.argsort(self.order)].reshape(*np.shape(x)[:-1], *a.values.shape)
+
+    def draw_parameters(
+        self, rng: np.random.Generator, x: FloatArray, *, covariates: bool = True
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Draw theta, sigma2, mu and T given the latent statistics at each row of x.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        x : array, shape (draws, ndim)
+        covariates : bool
+            False leaves mu and T out; they come back with no rows.
+
+        Returns
+        -------
+        theta, sigma2, mean, mu, T : arrays
+            Of shapes (draws, d), (draws,), (draws, d), (draws, k), (draws, k, k); mean is
+            E[theta | statistics], given sigma2 too if the prior keeps it as a coordinate.
+        """
+        a, k = self.arrays, self.k
+        draws = len(x)
+        rows = draws if covariates else 0
+        theta, sigma2, mean = np.empty((draws, k + 1)), np.empty(draws), np.empty((draws, k + 1))
+        mu, T = np.empty((rows, k)), np.empty((rows, k, k))
+        normal = rng.standard_normal((draws, k + 1))
+        gamma = rng.standard_gamma(a.scalars[4], draws)
+        normal_mu = rng.standard_normal((rows, k))
+        normal_T = rng.standard_normal((rows, k, k))
+        chi = np.sqrt(rng.chisquare(a.scalars[1] - np.arange(k), (rows, k)))
+        conjugate_draws(
+            np.ascontiguousarray(x), normal, gamma, normal_mu, normal_T, chi, a.n, a.values,
+            a.known, a.relative, a.polar, a.E0, a.B0, a.psi_rate, a.scalars, a.centre, a.scale,
+            self.workspace(), theta, sigma2, mean, mu, T,
+        )  # fmt: skip
+        return theta, sigma2, mean, mu, T
+
+
+def log_volume(n: int, p: int) -> float:
+    """Log constant of the volume of data matrices in the coordinates (wbar, log diag L, L).
+
+    The n by p matrices with means wbar and covariance L L' have volume
+    exp(log_volume) prod_i L_ii^(n - i) dwbar dlog(diag L) dL: an orthogonal transformation splits
+    the rows into sqrt(n) wbar and n - 1 others with Gram matrix C = n L L', whose volume element is
+    pi^(p (n-1) / 2) / Gamma_p((n-1) / 2) |C|^((n-p-2) / 2) dC.
+    """
+    return (
+        p * math.log(2.0)
+        + 0.5 * p * n * math.log(n)
+        + 0.5 * p * (n - 1) * math.log(math.pi)
+        - _log_multigamma(0.5 * (n - 1), p)
+    )
+
+
+def _log_multigamma(a: float, p: int) -> float:
+    return 0.25 * p * (p - 1) * math.log(math.pi) + sum(math.lgamma(a - 0.5 * i) for i in range(p))
+
+
+def _log_noise_constant(holder: Observation) -> float:
+    upper = holder.scale[np.triu_indices(holder.k + 2)]
+    scales = upper[(upper > 0) & np.isfinite(upper)]
+    each = math.log(2.0) if holder.family == "laplace" else 0.5 * math.log(2.0 * math.pi)
+    return -float(np.log(scales).sum()) - each * scales.size
+
+
+def _check(
+    observations: Sequence[Observation],
+    prior: RegressionPrior,
+    covariates: CovariatePrior,
+) -> int:
+    if not observations:
+        raise RequestError("give the observation of at least one holder")
+    k = observations[0].k
+    if any(observation.k != k for observation in observations):
+        raise RequestError(
+            "all holders must cover the same columns; got "
+            f"{[observation.k for observation in observations]} covariates"
+        )
+    for name, given in (("prior", prior.k), ("covariates", covariates.k)):
+        if given != k:
+            raise RequestError(f"{name} is for {given} covariates, the statistics are for {k}")
+    for observation in observations:
+        if observation.n < k + 2:
+            raise RequestError(
+                f"a holder with n = {observation.n} rows is too small for {k} covariates: the "
+                f"exact method needs at least k + 2 = {k + 2} rows from each holder. Use fewer "
+                "covariates, or leave the holder out"
+            )
+    return k
+
+
+def _prior_arrays(
+    prior: RegressionPrior,
+    covariates: CovariatePrior,
+    N: float,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """E0, B0 and the scalars; the constant is that of the marginal density of the rows."""
+    k, m, lam, nu = covariates.k, covariates.m, covariates.lam, covariates.nu
+    shape = 0.0
+    E0 = np.empty((k + 1, k + 1))
+    E0[0, 0] = lam
+    E0[0, 1:] = E0[1:, 0] = lam * m
+    E0[1:, 1:] = lam * np.outer(m, m)
+    constant = (
+        -0.5 * N * k * math.log(math.pi)
+        + _log_multigamma(0.5 * (nu + N), k)
+        - _log_multigamma(0.5 * nu, k)
+        + 0.5 * k * math.log(lam / (lam + N))
+    )
+    if isinstance(covariates, NIWPrior):
+        E0[1:, 1:] += covariates.Psi
+        constant += 0.5 * nu * float(np.linalg.slogdet(covariates.Psi)[1])
+    else:
+        shape = covariates.shape
+        constant += shape * float(np.log(covariates.rate).sum()) - k * math.lgamma(shape)
+
+    keeps_sigma2 = isinstance(prior, NormalInverseGammaIndependent)
+    precision = (
+        np.linalg.inv(prior.V0) if isinstance(prior, NormalInverseGammaIndependent) else prior.Lam0
+    )
+    B0 = np.empty((k + 2, k + 2))
+    B0[:-1, :-1] = precision
+    B0[:-1, -1] = B0[-1, :-1] = precision @ prior.mu0
+    B0[-1, -1] = prior.mu0 @ precision @ prior.mu0
+    a_n = prior.a0 + 0.5 * N
+    constant += (
+        -0.5 * N * math.log(2.0 * math.pi)
+        + 0.5 * float(np.linalg.slogdet(precision)[1])
+        + prior.a0 * math.log(prior.b0)
+        - math.lgamma(prior.a0)
+    )
+    if not keeps_sigma2:
+        B0[-1, -1] += 2.0 * prior.b0
+        constant += math.lgamma(a_n)
+    scalars = np.array(
+        [constant, nu + N, math.log(lam + N), keeps_sigma2, a_n, prior.b0, 0.0, nu, shape]
+    )
+    return E0, B0, scalars

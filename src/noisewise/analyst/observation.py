@@ -1,0 +1,102 @@
+"""What one holder's Release says about its second moments, ready for inference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.core.errors import ReleaseError
+
+FloatArray = NDArray[np.float64]
+Family = Literal["laplace", "gaussian"]
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """One holder's noisy Gram matrix A = Σ ww', w = (1, x, y), on the common unit scale.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows. Public.
+    values : array, shape (P, P)
+        The noisy A, symmetric, P = k + 2 for k covariates, ``values[0, 0] == n``. It need not be
+        a possible Gram matrix. Entries that were not released are ignored.
+    scale : array, shape (P, P)
+        Noise scale of each entry: b of the Laplace law or the standard deviation of the normal
+        one. 0: known exactly, because it is public. inf: not released.
+    family : {"laplace", "gaussian"}
+        The noise law. Noise is independent from entry to entry of the upper triangle.
+    """
+
+    n: int
+    values: FloatArray
+    scale: FloatArray
+    family: Family
+
+    def __post_init__(self) -> None:
+        if isinstance(self.n, bool) or int(self.n) != self.n or self.n < 1:
+            raise ReleaseError(f"n must be a whole number of rows, at least 1; got {self.n!r}")
+        if self.family not in ("laplace", "gaussian"):
+            raise ReleaseError(f"noise family must be 'laplace' or 'gaussian'; got {self.family!r}")
+        scale = _square("scale", self.scale)
+        values = _square("values", self.values)
+        if values.shape != scale.shape:
+            raise ReleaseError(
+                f"values and scale must have one shape; got {values.shape} and {scale.shape}"
+            )
+        if np.isnan(scale).any() or (scale < 0).any():
+            raise ReleaseError(
+                "every noise scale must be at least 0 (0: public, inf: not released); got "
+                f"{scale[np.isnan(scale) | (scale < 0)][0]}"
+            )
+        if not np.array_equal(scale, scale.T):
+            raise ReleaseError("scale must be symmetric: each entry is released once")
+        observed = np.isfinite(scale)
+        values = np.where(observed, values, 0.0)
+        if not np.isfinite(values).all():
+            raise ReleaseError(
+                "every released statistic must be a finite number; mark an entry that was not "
+                "released with scale = inf"
+            )
+        if not np.array_equal(values, values.T):
+            raise ReleaseError("values must be symmetric: fill both triangles from one release")
+        if scale[0, 0] != 0 or values[0, 0] != self.n:
+            raise ReleaseError(
+                f"values[0, 0] must be the public n = {self.n} with scale 0; got "
+                f"{values[0, 0]} with scale {scale[0, 0]}. A private n is not supported here"
+            )
+        if ((scale.diagonal() == 0) & (values.diagonal() < 0)).any():
+            raise ReleaseError("a sum of squares that is known exactly cannot be negative")
+        values.setflags(write=False)
+        scale.setflags(write=False)
+        object.__setattr__(self, "n", int(self.n))
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "scale", scale)
+
+    @property
+    def k(self) -> int:
+        """Number of covariates."""
+        return int(self.values.shape[0]) - 2
+
+    @property
+    def sd(self) -> FloatArray:
+        """Standard deviation of the noise, shape (P, P)."""
+        factor = np.sqrt(2.0) if self.family == "laplace" else 1.0
+        return self.scale * factor
+
+
+def _square(name: str, value: object) -> FloatArray:
+    try:
+        matrix = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ReleaseError(f"{name} must be a matrix of numbers") from error
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] < 2:
+        raise ReleaseError(
+            f"{name} must be a square matrix over (1, x, y), at least 2 by 2; got shape "
+            f"{matrix.shape}"
+        )
+    return matrix

@@ -1,0 +1,337 @@
+"""Prior distributions, on the unit scale on which a Release's statistics live.
+
+On that scale every numeric column lies in [-1, 1] and every indicator of a category in {0, 1}.
+A prior is therefore weakly informative if it is wide compared with 1, whatever the data are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.core.errors import RequestError
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class NIGPrior:
+    """Normal inverse gamma: theta | sigma2 ~ N(mu0, sigma2 Lam0⁻¹), sigma2 ~ IG(a0, b0).
+
+    Parameters
+    ----------
+    mu0 : array, shape (d,)
+        Prior mean of theta = (intercept, slopes), d = k + 1.
+    Lam0 : array, shape (d, d)
+        Prior precision of theta in units of 1 / sigma2.
+    a0, b0 : float
+        Shape and scale of the inverse gamma prior of the error variance; its mean is
+        b0 / (a0 - 1) if a0 > 1.
+    """
+
+    mu0: FloatArray
+    Lam0: FloatArray
+    a0: float
+    b0: float
+
+    def __post_init__(self) -> None:
+        mu0 = _vector("mu0", self.mu0)
+        if mu0.size < 1:
+            raise RequestError("mu0 needs one entry for the intercept and one for each covariate")
+        object.__setattr__(self, "mu0", mu0)
+        object.__setattr__(self, "Lam0", _positive_definite("Lam0", self.Lam0, mu0.size))
+        object.__setattr__(self, "a0", _positive("a0", self.a0))
+        object.__setattr__(self, "b0", _positive("b0", self.b0))
+
+    @property
+    def k(self) -> int:
+        """Number of covariates."""
+        return self.mu0.size - 1
+
+    @classmethod
+    def weakly_informative(cls, k: int) -> NIGPrior:
+        """Return the default for `k` covariates.
+
+        The error variance has median 0.03 and a central 90% from 0.007 to 0.4 (a0 = 1,
+        b0 = 0.02), that is an error of 4% to 30% of the width of the target's bounds. Coefficients
+        are centred at 0; with the error variance integrated out the intercept has the t law with
+        2 degrees of freedom and scale 1, and each slope the same with scale 1/√k, so that all
+        covariates together explain about as much as a target in [-1, 1] can vary, however many
+        they are.
+        """
+        precision = np.full(_count(k) + 1, 0.02 * max(k, 1))
+        precision[0] = 0.02
+        return cls(np.zeros(k + 1), np.diag(precision), 1.0, 0.02)
+
+
+@dataclass(frozen=True, eq=False)
+class NormalInverseGammaIndependent:
+    """Independent normal and inverse gamma: theta ~ N(mu0, V0), sigma2 ~ IG(a0, b0).
+
+    Parameters
+    ----------
+    mu0 : array, shape (d,)
+        Prior mean of theta = (intercept, slopes), d = k + 1.
+    V0 : array, shape (d, d)
+        Prior covariance of theta.
+    a0, b0 : float
+        Shape and scale of the inverse gamma prior of the error variance.
+    """
+
+    mu0: FloatArray
+    V0: FloatArray
+    a0: float
+    b0: float
+
+    def __post_init__(self) -> None:
+        mu0 = _vector("mu0", self.mu0)
+        if mu0.size < 1:
+            raise RequestError("mu0 needs one entry for the intercept and one for each covariate")
+        object.__setattr__(self, "mu0", mu0)
+        object.__setattr__(self, "V0", _positive_definite("V0", self.V0, mu0.size))
+        object.__setattr__(self, "a0", _positive("a0", self.a0))
+        object.__setattr__(self, "b0", _positive("b0", self.b0))
+
+    @property
+    def k(self) -> int:
+        """Number of covariates."""
+        return self.mu0.size - 1
+
+    @classmethod
+    def weakly_informative(cls, k: int) -> NormalInverseGammaIndependent:
+        """Return the default for `k` covariates.
+
+        Prior standard deviation 1 of the intercept and 1/√k of each slope; the error variance as
+        in `NIGPrior.weakly_informative`.
+        """
+        variance = np.full(_count(k) + 1, 1.0 / max(k, 1))
+        variance[0] = 1.0
+        return cls(np.zeros(k + 1), np.diag(variance), 1.0, 0.02)
+
+
+@dataclass(frozen=True, eq=False)
+class NIWPrior:
+    """Normal inverse Wishart for the covariates: mu | T ~ N(m, T / lam), T ~ IW(nu, Psi).
+
+    Parameters
+    ----------
+    m : array, shape (k,)
+        Prior mean of the covariates' means.
+    lam : float
+        Prior weight of m, in rows.
+    Psi : array, shape (k, k)
+        Scale matrix; the prior mean of T is Psi / (nu - k - 1) if nu > k + 1.
+    nu : float
+        Degrees of freedom, more than k - 1.
+    """
+
+    m: FloatArray
+    lam: float
+    Psi: FloatArray
+    nu: float
+
+    def __post_init__(self) -> None:
+        m = _vector("m", self.m)
+        object.__setattr__(self, "m", m)
+        object.__setattr__(self, "lam", _positive("lam", self.lam))
+        object.__setattr__(self, "Psi", _positive_definite("Psi", self.Psi, m.size))
+        object.__setattr__(self, "nu", _degrees(self.nu, m.size))
+
+    @property
+    def k(self) -> int:
+        """Number of covariates."""
+        return self.m.size
+
+    @classmethod
+    def weakly_informative(cls, k: int) -> NIWPrior:
+        """Return the default for `k` covariates.
+
+        The prior mean of T is 0.2 I (a column of [-1, 1] has variance 1/3 if uniform, at most 1).
+        nu = 2k + 2: each covariate is expected to share about half of its variance with the
+        others, however many there are. With the customary nu = k + 2 that share tends to one as k
+        grows, and such a prior outvotes statistics whose noise has the Laplace law's heavy tails.
+        The means are centred at 0 with the weight of a tenth of a row: nearly flat over [-1, 1].
+
+        One Psi for all columns expects all variances near 0.2. If some may be far smaller (rare
+        indicators, bounds much wider than the data), use `HierarchicalNIWPrior`.
+        """
+        return cls(np.zeros(_count(k)), 0.1, 0.2 * (k + 1.0) * np.eye(k), 2.0 * k + 2.0)
+
+
+@dataclass(frozen=True, eq=False)
+class HierarchicalNIWPrior:
+    """Normal inverse Wishart for the covariates, with the scale of each column unknown.
+
+    mu | T ~ N(m, T / lam), T | psi ~ IW(nu, diag(psi)), psi_j ~ Gamma(shape) with mean psi[j]. A
+    fixed Psi expects every column's variance near one size and, for many columns, insists on it.
+    Here a column whose values fill little of its bounds (a rare indicator) costs next to nothing.
+
+    Parameters
+    ----------
+    m : array, shape (k,)
+        Prior mean of the covariates' means.
+    lam : float
+        Prior weight of m, in rows.
+    psi : array, shape (k,)
+        Prior mean of the diagonal of Psi; that of T is psi / (nu - k - 1) if nu > k + 1.
+    nu : float
+        Degrees of freedom, more than k - 1.
+    shape : float
+        Shape of the gamma law. With 1/2 standard deviations have half-t laws, as in Huang & Wand;
+        larger values keep variances away from zero, which samples much better if noise hides them.
+
+    References
+    ----------
+    Huang & Wand (2013), Simple marginally noninformative prior distributions for covariance
+    matrices, Bayesian Analysis 8(2), doi:10.1214/13-BA815.
+    """
+
+    m: FloatArray
+    lam: float
+    psi: FloatArray
+    nu: float
+    shape: float = 2.0
+
+    def __post_init__(self) -> None:
+        m, psi = _vector("m", self.m), _vector("psi", self.psi)
+        if psi.shape != m.shape or (psi <= 0).any():
+            raise RequestError(
+                f"psi must have one positive entry for each of the {m.size} covariates; got {psi}"
+            )
+        object.__setattr__(self, "m", m)
+        object.__setattr__(self, "psi", psi)
+        object.__setattr__(self, "lam", _positive("lam", self.lam))
+        object.__setattr__(self, "nu", _degrees(self.nu, m.size))
+        object.__setattr__(self, "shape", _positive("shape", self.shape))
+
+    @property
+    def k(self) -> int:
+        """Number of covariates."""
+        return self.m.size
+
+    @property
+    def rate(self) -> FloatArray:
+        """Rates of the gamma laws, shape (k,)."""
+        return self.shape / self.psi
+
+    @classmethod
+    def weakly_informative(cls, k: int) -> HierarchicalNIWPrior:
+        """Return the default for `k` covariates; means as in `NIWPrior.weakly_informative`."""
+        return cls(np.zeros(_count(k)), 0.1, np.full(k, 0.2 * (k + 1.0)), 2.0 * k + 2.0)
+
+
+@dataclass(frozen=True, eq=False)
+class HuangWandPrior:
+    """The hierarchical prior whose standard deviations have half-t laws (shape 1/2).
+
+    √T_jj has the half-t law with nu - k + 1 degrees of freedom and scale A_j. It lets a variance go
+    to zero where noise hides it, which is honest but samples badly; `HierarchicalNIWPrior` doesn't.
+
+    Parameters
+    ----------
+    m : array, shape (k,)
+        Prior mean of the covariates' means.
+    lam : float
+        Prior weight of m, in rows.
+    A : array, shape (k,)
+        Scale of the half-t law of each column's standard deviation.
+    nu : float
+        Degrees of freedom, more than k - 1.
+
+    References
+    ----------
+    Huang & Wand (2013), doi:10.1214/13-BA815.
+    """
+
+    m: FloatArray
+    lam: float
+    A: FloatArray
+    nu: float
+
+    def __post_init__(self) -> None:
+        m, A = _vector("m", self.m), _vector("A", self.A)
+        if A.shape != m.shape or (A <= 0).any():
+            raise RequestError(
+                f"A must have one positive entry for each of the {m.size} covariates; got {A}"
+            )
+        object.__setattr__(self, "m", m)
+        object.__setattr__(self, "A", A)
+        object.__setattr__(self, "lam", _positive("lam", self.lam))
+        object.__setattr__(self, "nu", _degrees(self.nu, m.size))
+
+    @property
+    def k(self) -> int:
+        """Number of covariates."""
+        return self.m.size
+
+    @property
+    def shape(self) -> float:
+        """Shape of the gamma laws of psi."""
+        return 0.5
+
+    @property
+    def rate(self) -> FloatArray:
+        """Rates of the gamma laws of psi, shape (k,)."""
+        return 1.0 / (2.0 * (self.nu - self.k + 1.0) * self.A**2)
+
+    @classmethod
+    def weakly_informative(cls, k: int) -> HuangWandPrior:
+        """Return the default for `k` covariates: standard deviations flat up to about 0.5."""
+        return cls(np.zeros(_count(k)), 0.1, np.full(k, 0.5), 2.0 * k + 2.0)
+
+
+RegressionPrior = NIGPrior | NormalInverseGammaIndependent
+CovariatePrior = NIWPrior | HierarchicalNIWPrior | HuangWandPrior
+
+
+def _count(k: int) -> int:
+    if k < 0:
+        raise RequestError(f"k must be the number of covariates, at least 0; got {k}")
+    return k
+
+
+def _positive(name: str, value: float) -> float:
+    number = float(value)
+    if not (np.isfinite(number) and number > 0):
+        raise RequestError(f"{name} must be a positive finite number; got {value!r}")
+    return number
+
+
+def _degrees(nu: float, k: int) -> float:
+    degrees = _positive("nu", nu)
+    if degrees <= k - 1:
+        raise RequestError(
+            f"nu must be more than k - 1 = {k - 1} for a proper prior; got {nu}. "
+            f"2k + 2 = {2 * k + 2} is a weak choice"
+        )
+    return degrees
+
+
+def _vector(name: str, value: object) -> FloatArray:
+    vector = np.array(value, dtype=np.float64)
+    if vector.ndim != 1 or not np.isfinite(vector).all():
+        raise RequestError(f"{name} must be a vector of finite numbers; got shape {vector.shape}")
+    vector.setflags(write=False)
+    return vector
+
+
+def _positive_definite(name: str, value: object, size: int) -> FloatArray:
+    matrix = np.array(value, dtype=np.float64)
+    if matrix.shape != (size, size):
+        raise RequestError(
+            f"{name} must be {size} by {size}, one row for each entry of the mean; got shape "
+            f"{matrix.shape}. Use np.diag for independent entries"
+        )
+    if not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T, rtol=1e-10, atol=0.0):
+        raise RequestError(f"{name} must be symmetric with finite entries")
+    matrix = 0.5 * (matrix + matrix.T)
+    if size and np.linalg.eigvalsh(matrix)[0] <= 0:
+        raise RequestError(
+            f"{name} must be positive definite; its smallest eigenvalue is "
+            f"{np.linalg.eigvalsh(matrix)[0]:.3g}. An improper flat prior is not supported: give "
+            "small positive values instead"
+        )
+    matrix.setflags(write=False)
+    return matrix

@@ -1,0 +1,1 @@
+"""One file an algorithm, all in the same section order."""

@@ -1,0 +1,431 @@
+"""Dense linear algebra for the compiled Gibbs kernels, on buffers that the caller owns.
+
+Loops are written out instead of calling BLAS and LAPACK: matrices are small (at most about a
+hundred rows), nothing is allocated, and chains run in threads of their own, where a BLAS with
+threads of its own fights them (an eigen-decomposition of a 101 by 101 matrix took 34 ms instead
+of 1.1 ms with two BLAS threads on two cores). All inner loops run along rows; blocks of four or
+eight rows share their loads. Symmetric results are written into both triangles.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+
+# Sums may be re-ordered (vectorised), but infinities and NaN keep their meaning.
+FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
+_jit = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=FASTMATH)
+
+_EPSILON = 2.3e-16
+_QL_SWEEPS = 60
+
+
+@_jit
+def cholesky(A, size):  # type: ignore[no-untyped-def]
+    """Overwrite the lower triangle of A by its Cholesky factor; False if A is not positive."""
+    start = 0
+    while start < size:
+        stop = min(start + 4, size)
+        i = start
+        if stop - start == 4:
+            for j in range(start):
+                t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
+                for c in range(j):
+                    v = A[j, c]
+                    t0 += A[i, c] * v
+                    t1 += A[i + 1, c] * v
+                    t2 += A[i + 2, c] * v
+                    t3 += A[i + 3, c] * v
+                inverse = 1.0 / A[j, j]
+                A[i, j] = (A[i, j] - t0) * inverse
+                A[i + 1, j] = (A[i + 1, j] - t1) * inverse
+                A[i + 2, j] = (A[i + 2, j] - t2) * inverse
+                A[i + 3, j] = (A[i + 3, j] - t3) * inverse
+        for i in range(start, stop):
+            for j in range(start if stop - start == 4 else 0, i):
+                total = A[i, j]
+                for c in range(j):
+                    total -= A[i, c] * A[j, c]
+                A[i, j] = total / A[j, j]
+            total = A[i, i]
+            for c in range(i):
+                total -= A[i, c] * A[i, c]
+            if not (total > 0.0 and total < np.inf):
+                return False
+            A[i, i] = math.sqrt(total)
+        start = stop
+    return True
+
+
+@_jit
+def solve_lower(L, x, size):  # type: ignore[no-untyped-def]
+    """x <- L⁻¹ x."""
+    for i in range(size):
+        total = x[i]
+        for c in range(i):
+            total -= L[i, c] * x[c]
+        x[i] = total / L[i, i]
+
+
+@_jit
+def solve_lower_transposed(L, x, size):  # type: ignore[no-untyped-def]
+    """x <- L⁻ᵀ x."""
+    for i in range(size - 1, -1, -1):
+        value = x[i] / L[i, i]
+        x[i] = value
+        for c in range(i):
+            x[c] -= value * L[i, c]
+
+
+@_jit
+def right_solve_lower(X, R, size):  # type: ignore[no-untyped-def]
+    """X <- X R⁻¹ for lower triangular X and R."""
+    for i in range(size):
+        for c in range(i, -1, -1):
+            value = X[i, c] / R[c, c]
+            X[i, c] = value
+            for b in range(c):
+                X[i, b] -= value * R[c, b]
+
+
+@_jit
+def invert_lower(R, W, size):  # type: ignore[no-untyped-def]
+    """W <- R⁻¹ for lower triangular R."""
+    for i in range(size):
+        for b in range(i):
+            W[i, b] = 0.0
+        for c in range(i):
+            r = R[i, c]
+            for b in range(c + 1):
+                W[i, b] -= r * W[c, b]
+        inverse = 1.0 / R[i, i]
+        for b in range(i):
+            W[i, b] *= inverse
+        W[i, i] = inverse
+
+
+@_jit
+def gram_of_lower(W, out, size):  # type: ignore[no-untyped-def]
+    """out <- W'W for lower triangular W."""
+    for a in range(size):
+        for b in range(a + 1):
+            out[a, b] = 0.0
+    for i in range(size):
+        for a in range(i + 1):
+            weight = W[i, a]
+            for b in range(a + 1):
+                out[a, b] += weight * W[i, b]
+    mirror(out, size)
+
+
+@_jit
+def mirror(A, size):  # type: ignore[no-untyped-def]
+    """Copy the lower triangle to the upper one."""
+    for a in range(size):
+        for b in range(a):
+            A[b, a] = A[a, b]
+
+
+@_jit
+def copy(A, out):  # type: ignore[no-untyped-def]
+    """out <- A for arrays of one shape. A slice assignment would compile its error message."""
+    source, target = A.reshape(-1), out.reshape(-1)
+    for i in range(source.size):
+        target[i] = source[i]
+
+
+@_jit
+def fill(out, value):  # type: ignore[no-untyped-def]
+    """Set all entries of a contiguous array."""
+    target = out.reshape(-1)
+    for i in range(target.size):
+        target[i] = value
+
+
+@_jit
+def multiply(A, B, out, size):  # type: ignore[no-untyped-def]
+    """out <- A B."""
+    for i in range(size):
+        for j in range(size):
+            out[i, j] = 0.0
+        c = 0
+        while c + 8 <= size:
+            a0, a1, a2, a3 = A[i, c], A[i, c + 1], A[i, c + 2], A[i, c + 3]
+            a4, a5, a6, a7 = A[i, c + 4], A[i, c + 5], A[i, c + 6], A[i, c + 7]
+            for j in range(size):
+                out[i, j] += (
+                    a0 * B[c, j]
+                    + a1 * B[c + 1, j]
+                    + a2 * B[c + 2, j]
+                    + a3 * B[c + 3, j]
+                    + a4 * B[c + 4, j]
+                    + a5 * B[c + 5, j]
+                    + a6 * B[c + 6, j]
+                    + a7 * B[c + 7, j]
+                )
+            c += 8
+        while c < size:
+            a = A[i, c]
+            for j in range(size):
+                out[i, j] += a * B[c, j]
+            c += 1
+
+
+@_jit
+def _rows_by_rows(A, B, out, size, triangular):  # type: ignore[no-untyped-def]
+    """out <- A B', known to be symmetric; B lower triangular if `triangular`."""
+    i = 0
+    while i < size:
+        stop = min(i + 4, size)
+        if stop - i == 4:
+            for j in range(stop):
+                reach = j + 1 if triangular else size
+                t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
+                for c in range(reach):
+                    v = B[j, c]
+                    t0 += A[i, c] * v
+                    t1 += A[i + 1, c] * v
+                    t2 += A[i + 2, c] * v
+                    t3 += A[i + 3, c] * v
+                out[i, j], out[i + 1, j], out[i + 2, j], out[i + 3, j] = t0, t1, t2, t3
+        else:
+            for r in range(i, stop):
+                for j in range(r + 1):
+                    reach = j + 1 if triangular else size
+                    total = 0.0
+                    for c in range(reach):
+                        total += A[r, c] * B[j, c]
+                    out[r, j] = total
+        i = stop
+    mirror(out, size)
+
+
+@_jit
+def congruence(A, Y, out, scratch, size):  # type: ignore[no-untyped-def]
+    """out <- A Y A' for symmetric Y."""
+    multiply(A, Y, scratch, size)
+    _rows_by_rows(scratch, A, out, size, False)
+
+
+@_jit
+def congruence_transposed(A, Y, out, scratch, size):  # type: ignore[no-untyped-def]
+    """out <- A' Y A for symmetric Y."""
+    multiply(Y, A, scratch, size)
+    for i in range(size):
+        for j in range(i + 1):
+            out[i, j] = 0.0
+        c = 0
+        while c + 8 <= size:
+            a0, a1, a2, a3 = A[c, i], A[c + 1, i], A[c + 2, i], A[c + 3, i]
+            a4, a5, a6, a7 = A[c + 4, i], A[c + 5, i], A[c + 6, i], A[c + 7, i]
+            for j in range(i + 1):
+                out[i, j] += (
+                    a0 * scratch[c, j]
+                    + a1 * scratch[c + 1, j]
+                    + a2 * scratch[c + 2, j]
+                    + a3 * scratch[c + 3, j]
+                    + a4 * scratch[c + 4, j]
+                    + a5 * scratch[c + 5, j]
+                    + a6 * scratch[c + 6, j]
+                    + a7 * scratch[c + 7, j]
+                )
+            c += 8
+        while c < size:
+            a = A[c, i]
+            for j in range(i + 1):
+                out[i, j] += a * scratch[c, j]
+            c += 1
+    mirror(out, size)
+
+
+@_jit
+def congruence_lower(F, H, out, scratch, size):  # type: ignore[no-untyped-def]
+    """out <- F H F' for lower triangular F and symmetric H."""
+    for i in range(size):
+        for j in range(size):
+            scratch[i, j] = 0.0
+        c = 0
+        while c + 4 <= i + 1:
+            f0, f1, f2, f3 = F[i, c], F[i, c + 1], F[i, c + 2], F[i, c + 3]
+            for j in range(size):
+                scratch[i, j] += (
+                    f0 * H[c, j] + f1 * H[c + 1, j] + f2 * H[c + 2, j] + f3 * H[c + 3, j]
+                )
+            c += 4
+        while c <= i:
+            f = F[i, c]
+            for j in range(size):
+                scratch[i, j] += f * H[c, j]
+            c += 1
+    _rows_by_rows(scratch, F, out, size, True)
+
+
+@_jit
+def inner(A, B, size):  # type: ignore[no-untyped-def]
+    """Frobenius inner product."""
+    total = 0.0
+    for i in range(size):
+        for j in range(size):
+            total += A[i, j] * B[i, j]
+    return total
+
+
+@_jit
+def quadratic_form(m, Y, size):  # type: ignore[no-untyped-def]
+    """m' Y m."""
+    total = 0.0
+    for i in range(size):
+        row = 0.0
+        for j in range(size):
+            row += Y[i, j] * m[j]
+        total += m[i] * row
+    return total
+
+
+@_jit
+def eigen(A, V, values, off, v, w, size):  # type: ignore[no-untyped-def]
+    """Eigen-decomposition A = V' diag(values) V of symmetric A (destroyed); eigenvectors are rows.
+
+    Householder reduction, then implicit QL: the classical pair of EISPACK, with the vectors in
+    rows so that every rotation runs along memory. False if QL does not converge.
+    """
+    _tridiagonalise(A, V, values, off, v, w, size)
+    return _implicit_ql(values, off, V, size)
+
+
+@_jit
+def _tridiagonalise(A, V, d, e, v, w, size):  # type: ignore[no-untyped-def]
+    # Row k of A keeps the k-th reflector's vector right of the diagonal, and tau on it.
+    for k in range(size - 2):
+        d[k] = A[k, k]
+        alpha = A[k, k + 1]
+        square = 0.0
+        for j in range(k + 2, size):
+            square += A[k, j] * A[k, j]
+        if square == 0.0:
+            e[k] = alpha
+            A[k, k] = 0.0
+            continue
+        norm = math.sqrt(alpha * alpha + square)
+        beta = -norm if alpha > 0.0 else norm
+        tau = (beta - alpha) / beta
+        scale = 1.0 / (alpha - beta)
+        e[k] = beta
+        v[k + 1] = 1.0
+        A[k, k + 1] = 1.0
+        for j in range(k + 2, size):
+            v[j] = A[k, j] * scale
+            A[k, j] = v[j]
+        A[k, k] = tau
+        i = k + 1
+        while i + 4 <= size:
+            t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
+            for j in range(k + 1, size):
+                x = v[j]
+                t0 += A[i, j] * x
+                t1 += A[i + 1, j] * x
+                t2 += A[i + 2, j] * x
+                t3 += A[i + 3, j] * x
+            w[i], w[i + 1], w[i + 2], w[i + 3] = tau * t0, tau * t1, tau * t2, tau * t3
+            i += 4
+        while i < size:
+            total = 0.0
+            for j in range(k + 1, size):
+                total += A[i, j] * v[j]
+            w[i] = tau * total
+            i += 1
+        overlap = 0.0
+        for i in range(k + 1, size):
+            overlap += w[i] * v[i]
+        half = 0.5 * tau * overlap
+        for i in range(k + 1, size):
+            w[i] -= half * v[i]
+        i = k + 1
+        while i + 4 <= size:
+            x0, x1, x2, x3 = v[i], v[i + 1], v[i + 2], v[i + 3]
+            y0, y1, y2, y3 = w[i], w[i + 1], w[i + 2], w[i + 3]
+            for j in range(k + 1, size):
+                a = w[j]
+                b = v[j]
+                A[i, j] -= x0 * a + y0 * b
+                A[i + 1, j] -= x1 * a + y1 * b
+                A[i + 2, j] -= x2 * a + y2 * b
+                A[i + 3, j] -= x3 * a + y3 * b
+            i += 4
+        while i < size:
+            x = v[i]
+            y = w[i]
+            for j in range(k + 1, size):
+                A[i, j] -= x * w[j] + y * v[j]
+            i += 1
+    if size > 1:
+        d[size - 2] = A[size - 2, size - 2]
+        e[size - 2] = A[size - 2, size - 1]
+    d[size - 1] = A[size - 1, size - 1]
+    e[size - 1] = 0.0
+    for i in range(size):
+        for j in range(size):
+            V[i, j] = 0.0
+        V[i, i] = 1.0
+    for k in range(size - 3, -1, -1):
+        tau = A[k, k]
+        if tau == 0.0:
+            continue
+        for j in range(k + 1, size):
+            v[j] = A[k, j]
+        for i in range(k + 1, size):
+            total = 0.0
+            for j in range(k + 1, size):
+                total += V[i, j] * v[j]
+            total *= tau
+            for j in range(k + 1, size):
+                V[i, j] -= total * v[j]
+
+
+@_jit
+def _implicit_ql(d, e, V, size):  # type: ignore[no-untyped-def]
+    for low in range(size):
+        sweeps = 0
+        while True:
+            high = low
+            while high < size - 1 and abs(e[high]) > _EPSILON * (abs(d[high]) + abs(d[high + 1])):
+                high += 1
+            if high == low:
+                break
+            sweeps += 1
+            if sweeps > _QL_SWEEPS:
+                return False
+            g = (d[low + 1] - d[low]) / (2.0 * e[low])
+            r = math.sqrt(g * g + 1.0)
+            g = d[high] - d[low] + e[low] / (g + (r if g >= 0.0 else -r))
+            s, c, p = 1.0, 1.0, 0.0
+            split = False
+            for i in range(high - 1, low - 1, -1):
+                f = s * e[i]
+                b = c * e[i]
+                r = math.sqrt(f * f + g * g)
+                e[i + 1] = r
+                if r == 0.0:  # the matrix fell apart: start over on the smaller block
+                    d[i + 1] -= p
+                    e[high] = 0.0
+                    split = True
+                    break
+                s = f / r
+                c = g / r
+                g = d[i + 1] - p
+                r = (d[i] - g) * s + 2.0 * c * b
+                p = s * r
+                d[i + 1] = g + p
+                g = c * r - b
+                for j in range(size):
+                    x = V[i + 1, j]
+                    y = V[i, j]
+                    V[i + 1, j] = s * y + c * x
+                    V[i, j] = c * y - s * x
+            if not split:
+                d[low] -= p
+                e[low] = g
+                e[high] = 0.0
+    return True

@@ -1,0 +1,285 @@
+"""Gibbs-SS-Prior: the moments of the covariates are known, from a prior by formula or simulation.
+
+The rows' covariates are taken to be independent draws of a fully specified law, of which only
+E[vv'] and Cov(vv'), v = (1, x), are needed (`models.moments.CovariateMoments`). The law of the
+sums of x is then known up to sampling variation, which is a strong assumption: with n rows their
+means are known to about 1/sqrt(n). Where mean and variance of x are uncertain use `gibbs_update`.
+
+See `gibbs` for the draw of the statistics and what is approximate about it. Moves along orbits
+(`gibbs_interweave`) are those of y; the covariates' law does not move. The system of equations
+is dense: an iteration takes O(d^6).
+
+References
+----------
+Bernstein & Sheldon (2019), Differentially private Bayesian linear regression, NeurIPS, section
+3.4.4, arXiv:1910.13153.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.analyst.models.moments import (
+    CovariateMoments,
+    entry_positions,
+    general_covariance,
+    general_mean,
+)
+from noisewise.analyst.observation import Observation
+from noisewise.analyst.priors import NIWPrior
+from noisewise.analyst.samplers.gibbs import (
+    Draws,
+    Info,
+    Progress,
+    RegressionPrior,
+    Store,
+    check_run,
+    draw_regression,
+    make_store,
+    pool,
+    prepare_holders,
+    prepare_regression,
+    run_chains,
+    starting_regression,
+    starting_statistics,
+    store_draw,
+    wants_interweaving,
+    workspace,
+)
+from noisewise.analyst.samplers.gibbs_interweave import Orbits, prepare_orbits, sweep_regression
+from noisewise.analyst.samplers.gibbs_linalg import FASTMATH
+from noisewise.analyst.samplers.gibbs_random import KeyArray, chain_keys, seed_stream
+from noisewise.analyst.samplers.gibbs_statistics import (
+    Fixed,
+    Holders,
+    Work,
+    draw_noise_variances,
+    draw_statistics,
+)
+from noisewise.core.errors import RequestError
+
+FloatArray = NDArray[np.float64]
+Scratch = tuple[Work, Orbits]
+
+_jit = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=FASTMATH)
+
+
+# --- state ----------------------------------------------------------------------------------------
+
+
+class State(NamedTuple):
+    """What the next iteration needs. `A` is positive definite for every holder."""
+
+    theta: FloatArray  # (d,)
+    sigma2: FloatArray  # ()
+    A: FloatArray  # (J, P, P), latent statistics
+    omega2: FloatArray  # (J, P, P), noise variances; drawn for Laplace noise
+
+
+# --- compiled -------------------------------------------------------------------------------------
+
+
+@_jit
+def _run(  # type: ignore[no-untyped-def]
+    key, first, count, keep_from, holders, regression, fixed, orbits, tries, interweave, state,
+    work, store
+):  # fmt: skip
+    """Iterations first, ..., first + count - 1 of a chain; stores those from `keep_from` on."""
+    rng, total = work.rng, work.squares[2]
+    for t in range(first, first + count):
+        seed_stream(rng, key, t)
+        draw_noise_variances(rng, holders, state.A, state.omega2)
+        general_mean(fixed.eta, state.theta, state.sigma2[()], work.G)
+        general_covariance(
+            fixed.eta, fixed.xi, fixed.positions_v, fixed.positions_w, state.theta,
+            state.sigma2[()], work.once, work.g, work.covariance,
+        )  # fmt: skip
+        rejected, exhausted = 0, 0
+        for j in range(state.A.shape[0]):
+            r, e, _ = draw_statistics(
+                rng, j, holders, fixed, None, state.theta, state.sigma2[()], state.A[j],
+                state.omega2[j], tries, 0.0, work,
+            )  # fmt: skip
+            rejected += r
+            exhausted += e
+        pool(state.A, total)
+        draw_regression(rng, total, regression, state.theta, state.sigma2, work)
+        if interweave:
+            sweep_regression(
+                rng, holders, regression, state.theta, state.sigma2, state.A, state.omega2, orbits
+            )
+        info = (rejected, exhausted, 0)
+        store_draw(t - keep_from, state.A, regression, state.theta, state.sigma2, info, store, work)
+
+
+# --- init, kernel, top-level call -----------------------------------------------------------------
+
+
+def init(key: KeyArray, observations: Sequence[Observation], prior: RegressionPrior) -> State:
+    """A valid starting state, dispersed by the two words of `key`."""
+    A, omega2 = starting_statistics(observations, np.random.default_rng(list(map(int, key))))
+    return State(*starting_regression(A, prior), A, omega2)
+
+
+class Kernel:
+    """The transition ``(rng, state) -> (state, info)``, and the compiled loop over many.
+
+    `rng` is a chain's key of two words and the number of the iteration. A call changes nothing in
+    place: with the same arguments it gives the same result.
+    """
+
+    def __init__(
+        self,
+        observations: Sequence[Observation],
+        prior: RegressionPrior,
+        moments: CovariateMoments,
+        interweave: bool | None,
+        tries: int,
+    ) -> None:
+        holders = prepare_holders(observations, update="dense")
+        k = observations[0].k
+        self.regression = prepare_regression(prior, k)
+        self.fixed = prepare_moments(moments, k)
+        self.holders = _without_constants(holders, self.fixed)
+        self.interweave = wants_interweaving(observations) if interweave is None else interweave
+        self.tries = tries
+
+    def __call__(self, rng: tuple[KeyArray, int], state: State) -> tuple[State, Info]:
+        """One iteration."""
+        key, counter = rng
+        new = State(*(np.array(field) for field in state))
+        store = make_store(1, *self.holders.values.shape[:2])
+        self.advance(key, counter, 1, counter, new, self.workspace(), store)
+        return new, Info(*(field[0] for field in store[-3:]))
+
+    def workspace(self) -> Scratch:
+        """Scratch space for one thread."""
+        orbits = prepare_orbits(self.holders.scale, covariates=False)
+        return workspace(self.holders, normal=False)[0], orbits
+
+    def advance(
+        self, key: KeyArray, first: int, count: int, keep_from: int, state: State,
+        scratch: Scratch, store: Store,
+    ) -> None:  # fmt: skip
+        """Run `count` iterations in place, storing those from number `keep_from` on."""
+        work, orbits = scratch
+        _run(
+            key, first, count, keep_from, self.holders, self.regression, self.fixed, orbits,
+            self.tries, self.interweave, state, work, store,
+        )  # fmt: skip
+
+
+def build_kernel(
+    observations: Sequence[Observation],
+    prior: RegressionPrior,
+    moments: CovariateMoments,
+    *,
+    interweave: bool | None = None,
+    tries: int = 50,
+) -> Kernel:
+    """The kernel for the given releases, prior and moments; arguments as for `sample`."""
+    return Kernel(observations, prior, moments, interweave, tries)
+
+
+def sample(
+    observations: Sequence[Observation],
+    prior: RegressionPrior,
+    covariates: CovariateMoments | NIWPrior,
+    *,
+    chains: int = 4,
+    draws: int = 1000,
+    tune: int = 500,
+    seed: int | None = None,
+    cores: int | None = None,
+    interweave: bool | None = None,
+    tries: int = 50,
+    keep_conditional_mean: bool = False,
+    keep_statistics: bool = False,
+    progress: Progress | None = None,
+) -> Draws:
+    """Draw from the posterior with known moments of the covariates (Gibbs-SS-Prior).
+
+    Parameters
+    ----------
+    observations : sequence of Observation
+        One for each holder, over the same columns.
+    prior : NIGPrior or NormalInverseGammaIndependent
+        For the regression.
+    covariates : CovariateMoments or NIWPrior
+        Moments of one row's covariates, common to all holders: `CovariateMoments.normal`,
+        `.from_prior` (by simulation) and others; an NIWPrior stands for independent rows of its
+        multivariate t law.
+    chains, draws, tune, seed, cores, interweave, tries, keep_conditional_mean, keep_statistics, \
+progress
+        As for `gibbs_update.sample`.
+
+    Returns
+    -------
+    Draws
+        Without the covariates' mean and covariance.
+    """
+    check_run(chains=chains, draws=draws, tune=tune, tries=tries, cores=cores)
+    moments = covariates
+    if isinstance(moments, NIWPrior):
+        moments = CovariateMoments.from_niw(moments)
+    kernel = build_kernel(observations, prior, moments, interweave=interweave, tries=tries)
+    keys = chain_keys(seed, chains)
+    states = [init(key, observations, prior) for key in keys]
+    stores = [
+        make_store(
+            draws,
+            *kernel.holders.values.shape[:2],
+            conditional_mean=keep_conditional_mean,
+            statistics=keep_statistics,
+        )
+        for _ in keys
+    ]
+    return run_chains(
+        kernel, states, keys, stores, draws=draws, tune=tune, cores=cores, progress=progress
+    )
+
+
+def prepare_moments(moments: CovariateMoments, k: int) -> Fixed:
+    """Check the moments and put them into arrays."""
+    if moments.k != k:
+        raise RequestError(f"covariates is for {moments.k} covariates, the statistics are for {k}")
+    d = k + 1
+    values, vectors = np.linalg.eigh(moments.xi) if k else (np.zeros(0), np.zeros((0, 0)))
+    # A whisker more than eta, so that a singular one (dummy columns that add up to 1) has a factor.
+    jitter = 1e-12 * np.trace(moments.eta) * np.eye(d)
+    return Fixed(
+        eta=np.array(moments.eta),
+        xi=np.array(moments.xi),
+        root=np.ascontiguousarray(vectors * np.sqrt(np.maximum(values, 0.0))),
+        eta_root=np.linalg.cholesky(moments.eta + jitter),
+        positions_v=entry_positions(d),
+        positions_w=entry_positions(d + 1),
+    )
+
+
+def _without_constants(holders: Holders, fixed: Fixed) -> Holders:
+    """Drop released entries that are known exactly and have no variance: they say nothing.
+
+    An example is the product of two indicators of one category, always 0. With no noise and no
+    variance it would make the covariance of the released values singular.
+    """
+    observed, n_observed = holders.observed.copy(), holders.n_observed.copy()
+    d = fixed.eta.shape[0]
+    for j in range(len(holders.n)):
+        keep = []
+        for entry in holders.observed[j, : holders.n_observed[j]]:
+            a, b = holders.rows[entry], holders.columns[entry]
+            position = fixed.positions_v[a, b] if b < d else -1
+            constant = position >= 0 and fixed.xi[position, position] < 1e-14
+            if not (constant and holders.scale[j, a, b] == 0):
+                keep.append(entry)
+        observed[j, : len(keep)] = keep
+        n_observed[j] = len(keep)
+    return holders._replace(
+        observed=observed, n_observed=n_observed, complete=n_observed == holders.rows.size
+    )

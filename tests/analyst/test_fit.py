@@ -1,0 +1,197 @@
+"""From a Release file to a posterior in original units, in Python and on the command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import noisewise as nw
+from noisewise.analyst.fit import METHODS, fit
+from noisewise.analyst.priors import NIGPrior
+from noisewise.core.errors import ReleaseError, RequestError
+
+from ..cli.test_holder_commands import Shell
+from ..releases import example_request, release_of
+
+TRUTH = {"intercept": 20_000.0, "age": 1_000.0, "region[south]": -5_000.0, "region[east]": 8_000.0}
+SIGMA = 10_000.0
+
+
+def table(n=2000, seed=3):
+    rng = np.random.default_rng(seed)
+    age, region = rng.uniform(18, 90, n), rng.choice(["north", "south", "east"], n)
+    effect = np.select([region == "south", region == "east"], [-5_000.0, 8_000.0], 0.0)
+    income = 20_000 + 1_000 * age + effect + SIGMA * rng.standard_normal(n)
+    return {"age": age, "region": region, "income": income}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two Releases of the same kind of people: hardly any noise, and a lot of it."""
+    folder = tmp_path_factory.mktemp("releases")
+    schema = nw.Schema(
+        "people",
+        {
+            "age": nw.Number(18, 90),
+            "region": nw.Category(("north", "south", "east"), "north"),
+            "income": nw.Number(0, 200_000),
+        },
+    )
+    with nw.Ledger(folder / "budget.db") as ledger:
+        ledger.set_cap("people", 200, 0)
+        for name, epsilon in (("clear", 100), ("noisy", 1)):
+            request = nw.make_request(
+                schema, target="income", features=["age", "region"], epsilon=epsilon
+            )
+            nw.publish(request, table(), ledger=ledger, out=folder / f"{name}.json")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def clear(folder):
+    return nw.fit(nw.load_release(folder / "clear.json"), seed=1, draws=500)
+
+
+@pytest.fixture(scope="module")
+def noisy(folder):
+    return nw.fit(nw.load_release(folder / "noisy.json"), seed=1, draws=500)
+
+
+def test_little_noise_gives_the_ordinary_regression(clear):
+    rows = clear.summary().rows
+    for name, value in TRUTH.items():
+        assert abs(rows[name].mean - value) < 4 * rows[name].sd
+    assert rows["sigma2"].mean == pytest.approx(SIGMA**2, rel=0.15)
+    # Least squares has standard error σ/√(n Var(age)) for the slope; privacy adds little here.
+    assert rows["age"].sd == pytest.approx(SIGMA / np.sqrt(2000 * 72**2 / 12), rel=0.35)
+    assert max(row.rhat for row in rows.values()) < 1.02
+    assert clear.info.method == "exact"
+    assert clear.info.noise_aware
+    assert clear.info.warnings == ()
+
+
+def test_more_noise_gives_wider_intervals_and_a_larger_share(clear, noisy):
+    for name, value in TRUTH.items():
+        low, high = noisy.interval(name, 0.9999)
+        assert low < value < high
+    assert noisy.summary().rows["age"].sd > 3 * clear.summary().rows["age"].sd
+    assert noisy.privacy_share()["age"] > 0.9
+    assert clear.privacy_share()["age"] < noisy.privacy_share()["age"]
+
+
+def test_naive_is_labelled_and_overconfident(folder, noisy):
+    naive = nw.fit(nw.load_release(folder / "noisy.json"), method="naive", seed=1)
+    assert not naive.info.noise_aware
+    assert "too narrow" in naive.info.warnings[0]
+    assert naive.summary().rows["age"].sd < noisy.summary().rows["age"].sd / 3
+    with pytest.raises(RequestError, match="does not account"):
+        naive.privacy_share()
+
+
+def test_a_seed_makes_it_reproducible(folder):
+    release = nw.load_release(folder / "clear.json")
+    first, second, other = (fit(release, seed=s, draws=50, chains=2) for s in (7, 7, 8))
+    np.testing.assert_array_equal(first.theta, second.theta)
+    assert not np.array_equal(first.theta, other.theta)
+
+
+def test_another_regression_from_the_same_release(folder):
+    release = nw.load_release(folder / "clear.json")
+    posterior = fit(release, target="age", features=["income"], seed=1, draws=500)
+    data = table()
+    slope, intercept = np.polyfit(data["income"], data["age"], 1)
+    rows = posterior.summary().rows
+    assert rows["income"].mean == pytest.approx(slope, abs=5 * rows["income"].sd)
+    assert rows["intercept"].mean == pytest.approx(intercept, abs=5 * rows["intercept"].sd)
+
+
+def test_two_holders_know_more_than_one(folder):
+    release = nw.load_release(folder / "clear.json")
+    one = fit(release, seed=1, draws=500).summary().rows["age"].sd
+    both = fit([release, release], seed=1, draws=500)
+    assert both.summary().rows["age"].sd < one
+    assert both.info.n == (2000, 2000)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"method": "magic"}, "magic"),
+        ({"chains": 0}, "chains"),
+        ({"draws": "many"}, "draws"),
+        ({"prior": NIGPrior.weakly_informative(7)}, "7 covariates"),
+    ],
+)
+def test_requests_that_make_no_sense(words, message):
+    with pytest.raises(RequestError, match=message):
+        fit(release_of(example_request()), **words)
+
+
+def test_only_releases_are_accepted():
+    with pytest.raises(RequestError, match="load_release"):
+        fit([np.eye(3)])
+    with pytest.raises(RequestError, match="none given"):
+        fit([])
+
+
+@pytest.mark.parametrize("n", [1, 3, 4])
+def test_too_few_rows_are_refused_with_the_remedy(n):
+    with pytest.raises(ReleaseError, match="fewer features"):
+        fit(release_of(example_request(), n=n))
+
+
+def test_impossible_statistics_give_a_wide_posterior_or_an_error():
+    """Sums of squares that are negative, means beyond the bounds: all of it may be noise."""
+    values = [(-1) ** i * (1 << 40) for i in range(13)]
+    posterior = fit(release_of(example_request(), n=50, values=values), seed=1, draws=200)
+    assert np.isfinite(posterior.theta).all()
+    assert posterior.summary().rows["age"].sd > 0
+
+
+def test_every_method_is_described():
+    assert {"exact", "naive"} <= set(METHODS)
+    assert all(method.describe for method in METHODS.values())
+
+
+# --- command line ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shell(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "200")
+    return Shell(folder, capsys, monkeypatch)
+
+
+def test_fit_show_and_predict(shell):
+    out = shell("fit", "clear.json", "--seed", "1", "--draws", "200", "--out", "post.nc")
+    assert "exact" in out
+    assert "income ~ age + region" in out
+    document = json.loads(shell("show", "post.nc", "--json"))
+    assert set(document["summary"]) == {*TRUTH, "sigma2"}
+    assert set(document["summary"]["age"]) == {"mean", "sd", "lower", "upper", "rhat", "ess"}
+    assert document["summary"]["age"]["mean"] == pytest.approx(1_000, rel=0.2)
+    assert document["noise_aware"] is True
+    (shell.folder / "new.csv").write_text("region,age\nsouth,40\neast,50.5\n")
+    lines = shell("predict", "post.nc", "new.csv", "--seed", "2").splitlines()
+    assert lines[0] == "mean,sd,lower,upper"
+    mean, _, lower, upper = map(float, lines[1].split(","))
+    assert mean == pytest.approx(55_000, abs=4_000)
+    assert lower < mean < upper
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["fit", "absent.json"], 6),
+        (["fit", "clear.json", "--method", "magic"], 2),
+        (["fit", "clear.json", "--features", "wage"], 2),
+        (["show", "absent.nc"], 6),
+        (["show", "clear.json"], 6),
+    ],
+)
+def test_mistakes(shell, words, code):
+    shell(*words, code=code)
+    assert "Traceback" not in shell.err

@@ -1,0 +1,188 @@
+"""The way back to original units, and what a Posterior answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noisewise.analyst.model_columns import ModelColumns, observe
+from noisewise.analyst.posterior import FitInfo, Posterior, load_posterior
+from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.schema import Category, Number, Schema
+
+from ..releases import COLUMNS, example_request, release_of
+
+SCHEMA = Schema("people", COLUMNS)
+
+
+@pytest.fixture
+def columns():
+    return ModelColumns(SCHEMA, ("age", "region"), "income")
+
+
+def made(columns, seed=1, chains=4, draws=500):
+    """A posterior with known moments."""
+    rng = np.random.default_rng(seed)
+    theta = rng.normal([1.0, 2.0, -3.0, 0.0], [1.0, 0.5, 2.0, 1.0], (chains, draws, 4))
+    sigma2 = rng.gamma(20.0, 5.0, (chains, draws))
+    info = FitInfo("made", "for a test", True, (100,), ("epsilon = 1",), ("sha256:0",), ("beware",))
+    stats = {"diverging": np.zeros((chains, draws), bool)}
+    return Posterior(columns, theta, sigma2, info, theta * 0.6, stats, {"values_1": np.eye(5)})
+
+
+def test_original_units_by_a_regression_done_twice(columns):
+    """Least squares on unit scale, mapped back, is least squares on the original scale."""
+    rng = np.random.default_rng(2)
+    table = {
+        "age": rng.uniform(18, 90, 300),
+        "region": rng.choice(["north", "süd", "east"], 300),
+        "income": rng.uniform(0, 200_000, 300),
+    }
+    rows = columns.design_matrix(table)
+    original, *_ = np.linalg.lstsq(rows, table["income"], rcond=None)
+    unit_rows = rows.copy()
+    unit_rows[:, 1] = (table["age"] - 54) / 36
+    unit_target = (table["income"] - 100_000) / 100_000
+    unit, *_ = np.linalg.lstsq(unit_rows, unit_target, rcond=None)
+    assert columns.theta_to_original(unit) == pytest.approx(original, rel=1e-9)
+    residual_unit = np.var(unit_target - unit_rows @ unit)
+    residual = np.var(table["income"] - rows @ original)
+    assert columns.sigma2_to_original(residual_unit) == pytest.approx(residual, rel=1e-9)
+
+
+def test_summary_interval_and_probabilities(columns):
+    posterior = made(columns)
+    row = posterior.summary(0.9).rows["age"]
+    assert row.mean == pytest.approx(2.0, abs=0.05)
+    assert row.sd == pytest.approx(0.5, rel=0.1)
+    assert (row.lower, row.upper) == pytest.approx((2 - 0.82, 2 + 0.82), abs=0.1)
+    assert row.rhat < 1.02
+    assert row.ess > 1000
+    assert posterior.interval("age", 0.9) == (row.lower, row.upper)
+    assert posterior.prob("age > 2") == pytest.approx(0.5, abs=0.05)
+    assert posterior.prob("age<2") == pytest.approx(1 - posterior.prob("age >= 2"))
+    assert posterior.prob("region[süd] < age") > 0.95
+    contrast = posterior.contrast({"age": 1, "region[süd]": -1})
+    assert contrast.mean == pytest.approx(5.0, abs=0.15)
+    text = str(posterior.summary())
+    assert all(name in text for name in (*columns.names, "sigma2", "95%"))
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda p: p.prob("age"), "form"),
+        (lambda p: p.prob("wage > 0"), "wage"),
+        (lambda p: p.interval("wage"), "wage"),
+        (lambda p: p.interval("age", 95), "0.95"),
+        (lambda p: p.contrast({}), "at least one"),
+        (lambda p: p.predict({"age": [40]}), "region"),
+        (lambda p: p.predict({"age": [40], "region": ["west"]}), "west"),
+        (lambda p: p.predict({"age": ["x"], "region": ["east"]}), "age"),
+        (lambda p: p.predict({"age": [np.nan], "region": ["east"]}), "age"),
+        (lambda p: p.predict({"age": [1, 2], "region": ["east"]}), "length"),
+    ],
+)
+def test_questions_that_make_no_sense(columns, call, word):
+    with pytest.raises(RequestError, match=word):
+        call(made(columns))
+
+
+def test_prediction_includes_the_error(columns):
+    posterior = made(columns)
+    result = posterior.predict({"age": [40, 40], "region": ["north", "süd"]}, seed=3)
+    assert result.mean == pytest.approx([81.0, 78.0], rel=0.03)
+    expected = np.sqrt(1 + (40 * 0.5) ** 2 + 100)
+    assert result.sd[0] == pytest.approx(expected, rel=0.05)
+    assert (result.upper - result.lower)[0] == pytest.approx(2 * 1.96 * expected, rel=0.07)
+
+
+def test_privacy_share_is_a_ratio_of_variances(columns):
+    share = made(columns).privacy_share()
+    assert share["age"] == pytest.approx(0.36, rel=1e-6)
+
+
+def test_round_trip_through_netcdf(columns, tmp_path):
+    posterior = made(columns)
+    path = tmp_path / "post.nc"
+    posterior.save(path)
+    loaded = load_posterior(path)
+    assert loaded.columns == posterior.columns
+    assert loaded.info == posterior.info
+    np.testing.assert_array_equal(loaded.theta, posterior.theta)
+    np.testing.assert_array_equal(loaded.sigma2, posterior.sigma2)
+    np.testing.assert_array_equal(loaded.conditional_mean, posterior.conditional_mean)
+    assert set(loaded.sample_stats) == {"diverging"}
+    assert set(loaded.observed) == {"values_1"}
+
+
+def test_files_that_are_no_posterior(tmp_path):
+    path = tmp_path / "post.nc"
+    with pytest.raises(ReleaseError, match="no such file"):
+        load_posterior(path)
+    path.write_bytes(b"CDF\x01 not really")
+    with pytest.raises(ReleaseError, match="not a posterior"):
+        load_posterior(path)
+
+
+# --- picking columns out of Releases --------------------------------------------------------------
+
+
+def test_observations_are_the_released_entries():
+    request = example_request(delta=1e-6, radius=1.25)
+    values = [(i + 1) << 32 for i in range(13)]
+    columns, [seen] = observe([release_of(request, values=values)])
+    assert columns.names == ("intercept", "age", "region[süd]", "region[east]")
+    assert seen.family == "gaussian"
+    assert seen.n == seen.values[0, 0] == 1000
+    assert seen.values[2, 3] == 0  # two levels of one category never meet
+    assert (seen.scale[0, 0], seen.scale[2, 3]) == (0, 0)
+    assert seen.values[0, 1] == 1.0
+    assert seen.values[4, 4] == 13.0
+    assert seen.scale[1, 1] == pytest.approx(seen.scale[0, 1] * np.sqrt(2), rel=1e-6)
+
+
+def test_any_released_column_may_be_the_target():
+    release = release_of(example_request(), values=[(i + 1) << 32 for i in range(13)])
+    _, [everything] = observe([release])
+    columns, [seen] = observe([release], target="age", features=["income"])
+    assert (columns.names, columns.target) == (("intercept", "income"), "age")
+    order = [0, 4, 1]
+    np.testing.assert_array_equal(seen.values, everything.values[np.ix_(order, order)])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"target": "wage"}, "wage"),
+        ({"target": "region"}, "category"),
+        ({"features": ["wage"]}, "wage"),
+        ({"features": []}, "none given"),
+        ({"features": "age"}, "list"),
+        ({"features": ["income"]}, "target too"),
+    ],
+)
+def test_choices_that_make_no_sense(words, message):
+    with pytest.raises(RequestError, match=message):
+        observe([release_of(example_request())], **words)
+
+
+def test_holders_must_agree_on_the_scale():
+    other = {**COLUMNS, "age": Number(0, 100)}
+    from noisewise.holder.request import make_request
+
+    strange = make_request(
+        Schema("people", other), target="income", features=["age", "region"], epsilon=1
+    )
+    releases = [release_of(example_request()), release_of(strange)]
+    with pytest.raises(ReleaseError, match="differently"):
+        observe(releases)
+    assert len(observe(releases, features=["region"])[1]) == 2
+    with pytest.raises(ReleaseError, match="private number of rows"):
+        observe([release_of(example_request("add_remove_one"))])
+
+
+def test_levels_may_be_numbers():
+    schema = Schema("d", {"g": Category(("1", "2"), "1"), "y": Number(0, 1)})
+    rows = ModelColumns(schema, ("g",), "y").design_matrix({"g": np.array([1, 2, 2])})
+    assert rows.tolist() == [[1, 0], [1, 1], [1, 1]]
