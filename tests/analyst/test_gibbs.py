@@ -32,7 +32,7 @@ from noisewise.analyst.samplers import (
     gibbs_update,
 )
 from noisewise.analyst.samplers.gibbs_random import chain_keys
-from noisewise.core.errors import RequestError
+from noisewise.core.errors import ReleaseError, RequestError
 
 ORACLES = Path(__file__).parents[3] / "shared" / "oracles" / "open.json"
 
@@ -100,9 +100,9 @@ def oracle_cases():
 def test_importance_sampling_oracles(case, interweave):
     """n = 10 and 20, one covariate: within the bias that the central limit theorem makes there.
 
-    Stated bias: posterior standard deviations up to 6% too large for theta and 15% for sigma2, means
-    off by at most 0.03 (theta) and 0.15 (sigma2) standard deviations, without interweaving; a third
-    of that with it.
+    Stated bias: posterior standard deviations up to 6% too large for theta and 15% for sigma2,
+    means off by at most 0.03 (theta) and 0.15 (sigma2) standard deviations, without interweaving;
+    a third of that with it.
     """
     p = case["prior"]
     observations = []
@@ -211,9 +211,7 @@ def test_two_holders_with_different_rows_and_mechanisms():
         observations, prior, covariates, 400_000, seed=4
     )
     assert effective > 4000
-    draws = gibbs_update.sample(
-        observations, prior, covariates, chains=2, draws=40_000, seed=5
-    )
+    draws = gibbs_update.sample(observations, prior, covariates, chains=2, draws=40_000, seed=5)
     x = flatten(draws)
     error = np.hypot(error_of_mean(draws), sd / np.sqrt(effective))
     assert (np.abs(x.mean(axis=0) - mean) < 4 * error + 0.02 * sd).all()
@@ -430,7 +428,9 @@ def test_simulation_based_calibration():
         mean = np.linalg.solve(Lam, A[:2, 2])
         a, b = prior.a0 + 50, prior.b0 + 0.5 * (A[2, 2] - mean @ Lam @ mean)
         spread = np.sqrt(b / a * np.diag(np.linalg.inv(Lam)))
-        naive.append([*stats.t(2 * a, mean, spread).cdf(theta), stats.invgamma(a, scale=b).cdf(sigma2)])
+        naive.append(
+            [*stats.t(2 * a, mean, spread).cdf(theta), stats.invgamma(a, scale=b).cdf(sigma2)]
+        )
     p = [stats.kstest(u, "uniform").pvalue for u in np.array(quantiles).T]
     assert min(p) > 1e-3
     assert max(stats.kstest(u, "uniform").pvalue for u in np.array(naive).T) < 1e-6
@@ -504,10 +504,12 @@ def test_rejections_are_counted():
     assert few.info.rejected.mean() > 0.05
     assert few.info.exhausted.sum() > 0
     assert (few.info.rejected[few.info.exhausted > 0] >= 3).all()
+    assert "no possible statistics" in gibbs.trouble(few.info)[0]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         many = gibbs_update.sample([problem(1)], *defaults(1), chains=1, draws=500, seed=1)
     assert many.info.exhausted.sum() == 0
+    assert gibbs.trouble(many.info) == ()
 
 
 def test_progress_is_reported():
@@ -569,6 +571,28 @@ def test_what_does_not_fit_together_is_refused():
     other = FourthMomentObservation(7, 1, np.zeros(4), 1.0, "laplace")
     with pytest.raises(RequestError, match="same rows"):
         gibbs_noisy_aware.sample([problem(1)], prior, [other])
+
+
+def test_entries_known_exactly():
+    """Public entries stay what they are; if they contradict each other, that is an error."""
+    o = problem(2)
+    prior, covariates = defaults(2)
+
+    def with_known(value):
+        values, scale = o.values.copy(), o.scale.copy()
+        values[1, 2] = values[2, 1] = value
+        scale[1, 2] = scale[2, 1] = scale[1, 1] = scale[2, 2] = 0.0
+        values[1, 1] = values[2, 2] = 60.0
+        return Observation(o.n, values, scale, o.family)
+
+    draws = gibbs_update.sample(
+        [with_known(5.0)], prior, covariates, chains=1, draws=300, seed=1, keep_statistics=True
+    )
+    np.testing.assert_allclose(draws.statistics[..., 1, 2], 5.0, atol=1e-9)
+    np.testing.assert_allclose(draws.statistics[..., 1, 1], 60.0, atol=1e-9)
+    assert draws.statistics[..., 3, 3].std() > 0
+    with pytest.raises(ReleaseError, match="contradict"):
+        gibbs_update.sample([with_known(61.0)], prior, covariates)
 
 
 def test_the_wing_loads_no_compiler_by_itself():

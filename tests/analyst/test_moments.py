@@ -37,7 +37,8 @@ def discrete_moments():
     v = np.column_stack([np.ones(len(POINTS)), POINTS])
     t = products(v)
     mean = WEIGHTS @ t
-    return CovariateMoments((v * WEIGHTS[:, None]).T @ v, (t * WEIGHTS[:, None]).T @ t - np.outer(mean, mean))
+    second = (t * WEIGHTS[:, None]).T @ t
+    return CovariateMoments((v * WEIGHTS[:, None]).T @ v, second - np.outer(mean, mean))
 
 
 def by_quadrature():

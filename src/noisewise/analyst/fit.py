@@ -15,10 +15,12 @@ from .model_columns import ModelColumns, observe
 from .models.conjugate import conditional_mean
 from .observation import Observation
 from .posterior import FitInfo, Posterior
-from .priors import NIGPrior, NIWPrior
+from .priors import HuangWandPrior, NIGPrior, NIWPrior, NormalInverseGammaIndependent
 from .progress import progress_bar
 
 FloatArray = NDArray[np.float64]
+RegressionPrior = NIGPrior | NormalInverseGammaIndependent
+CovariatePrior = NIWPrior | HuangWandPrior
 MAX_DRAWS = 1_000_000
 
 
@@ -27,8 +29,8 @@ class Job:
     """What every method is given."""
 
     observations: Sequence[Observation]
-    prior: NIGPrior
-    covariate_prior: NIWPrior
+    prior: RegressionPrior
+    covariate_prior: CovariatePrior
     chains: int
     draws: int
     seed: int | None
@@ -81,7 +83,7 @@ def _exact(job: Job) -> Draws:
         for start in range(0, job.draws, 200):  # a few hundred Gram matrices at a time
             part = slice(start, start + 200)
             total = collapsed.statistics(points[part]).sum(axis=-3)
-            mean[chain, part] = conditional_mean(job.prior, total)
+            mean[chain, part] = conditional_mean(job.prior, total, drawn.sigma2[chain, part])
     return Draws(drawn.theta, drawn.sigma2, mean, drawn.info._asdict())
 
 
@@ -107,8 +109,8 @@ def fit(
     *,
     target: str | None = None,
     features: Sequence[str] | None = None,
-    prior: NIGPrior | None = None,
-    covariate_prior: NIWPrior | None = None,
+    prior: RegressionPrior | None = None,
+    covariate_prior: CovariatePrior | None = None,
     method: str = "auto",
     chains: int = 4,
     draws: int = 1000,
@@ -123,9 +125,9 @@ def fit(
         From one holder or many; n, epsilon and mechanism may differ.
     target, features : str and sequence of str, optional
         Any released columns; the Release's own by default.
-    prior : NIGPrior, optional
-        On unit scale; `NIGPrior.weakly_informative` by default.
-    covariate_prior : NIWPrior, optional
+    prior : NIGPrior or NormalInverseGammaIndependent, optional
+        On unit scale; `NormalInverseGammaIndependent.weakly_informative` by default.
+    covariate_prior : NIWPrior or HuangWandPrior, optional
         On unit scale; `NIWPrior.weakly_informative` by default.
     method : str
         ``auto`` picks the recommended method for these Releases and says why.
@@ -151,7 +153,7 @@ def fit(
     k = len(columns.covariates)
     job = Job(
         observations,
-        _checked_prior(prior or NIGPrior.weakly_informative(k), k, columns),
+        _checked_prior(prior or NormalInverseGammaIndependent.weakly_informative(k), k, columns),
         _checked_prior(covariate_prior or NIWPrior.weakly_informative(k), k, columns),
         _count("chains", chains, 1, 1000),
         _count("draws", draws, 4, MAX_DRAWS),

@@ -126,14 +126,20 @@ class RowGrid:
         out : (p, rows) array
             Receives integers (as doubles); NaN where a number is missing.
         """
+        one = float(self.one)
+        # Column by column, so that a column stays in the innermost cache through all steps.
         for values, column, row in zip(centred, self.columns, out, strict=True):
-            np.multiply(values, column.scale, out=row)  # faster than all rows by a column of scales
-        np.add(out, 0.5, out=out)
-        np.floor(out, out=out)
-        np.clip(out, -float(self.one), float(self.one), out=out)  # keeps NaN as it is
+            np.multiply(values, column.scale, out=row)
+            np.add(row, 0.5, out=row)
+            np.floor(row, out=row)
+            np.maximum(row, -one, out=row)  # NumPy's maximum and minimum keep NaN as it is
+            np.minimum(row, one, out=row)
 
     def shrink_block(self, features: Floats) -> None:
-        """Scale rows that are outside the ball onto it, in place; features is (k, rows)."""
+        """Scale rows that are outside the ball onto it, in place; features is (k, rows).
+
+        Rows with a NaN are left alone, and so are rows that have been shrunk already.
+        """
         if self.radius is None:
             return
         squares = np.einsum("jr,jr->r", features, features)

@@ -3,15 +3,14 @@
 Rows on the grid are integers. `SumAccumulator` keeps them as doubles and multiplies blocks of them
 with BLAS, because that is where machines are fast, and still the sums are exact. A product of two
 entries of a Gram matrix is at most 2**32 in size (two 16-bit values, or two products of two 8-bit
-values), and a block has at most 2**12 rows, so every partial sum is an integer below
-2**44 < 2**53: a double holds it exactly, and no order of summation, no blocking and no fused
+values), and a block has at most 2**13 rows, so every partial sum is an integer of at most
+2**45 < 2**53: a double holds it exactly, and no order of summation, no blocking and no fused
 multiply-add can change it. Blocks are then added up in 64-bit integers. With at most 2**30 rows
 the total is at most 2**62.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
@@ -32,12 +31,14 @@ Codes = npt.NDArray[np.int32]
 
 # BLAS libraries start threads of their own for products above some size, and on a busy machine
 # these threads wait for each other: a block took a hundred times as long. OpenBLAS draws the line
-# at m * n * k = 2**18, so Gram matrices are computed in tiles below it.
-_TILE_PRODUCTS = 1 << 18
+# at m * n * k = 2**18 and never splits fewer than 16 rows, so Gram matrices are computed in tiles
+# of 16 x 16, and from blocks of at most 2**10 rows if there is more than one tile.
+_TILE = 16
+_MAX_BLOCK_ROWS_TILED = 1 << 10
 
 # A block of rows should stay in a core's own cache through all passes over it.
-_BLOCK_BYTES = 1 << 19
-_MAX_BLOCK_ROWS = 1 << 12
+_BLOCK_BYTES = 1 << 20
+_MAX_BLOCK_ROWS = 1 << 13
 _MIN_BLOCK_ROWS = 1 << 7
 
 
@@ -165,32 +166,42 @@ class _SecondMomentsPart:
     def allocate(self, rows: int) -> None:
         self.w = np.empty((len(self.grid.columns) + 1, rows))
         self.w[0] = self.grid.one
-        self._tile = math.isqrt(_TILE_PRODUCTS // rows)
 
     def add(self, centred: Floats, design: Design) -> None:
         w = self.w[:, : centred.shape[1]]
         self.grid.round_block(centred, out=w[1:])
-        # A row sum of clipped values is NaN exactly if a value is, and much cheaper than a test
-        # of every value.
-        for j in np.flatnonzero(np.isnan(np.add.reduce(w[1:], axis=1))):
-            column = self.grid.columns[j]
-            if column.fill is None:
-                raise missing_value_error(design, column.source)
-            w[j + 1][np.isnan(w[j + 1])] = column.fill
-        self.grid.shrink_block(w[1:-1])
-        self._add_gram(self._factors(w))
+        self._multiply(w)
+        # The sum of a column of clipped values is NaN exactly if one of them is. Most blocks have
+        # none, so this is cheaper than to look for them first.
+        missing = np.flatnonzero(np.isnan(self._column_sums(w)))
+        if len(missing):
+            self._fill(w, missing, design)
+            self._multiply(w)
+        self.total += self._gram.astype(np.int64)
 
     def values(self) -> tuple[int, ...]:
         return tuple(self.total[self._picks].tolist())
 
-    def _add_gram(self, factors: Floats) -> None:
-        """Add the products of all pairs of factors; of the lower triangle only some."""
-        tile, gram = self._tile, self._gram
-        for i in range(0, self.width, tile):
-            for j in range(i, self.width, tile):
-                left, right = factors[i : i + tile], factors[j : j + tile]
-                np.matmul(left, right.T, out=gram[i : i + tile, j : j + tile])
-        self.total += gram.astype(np.int64)
+    def _multiply(self, w: Floats) -> None:
+        """Put the sums of products of all pairs of factors into the Gram matrix's upper tiles."""
+        self.grid.shrink_block(w[1:-1])
+        factors, gram = self._factors(w), self._gram
+        for i in range(0, self.width, _TILE):
+            for j in range(i, self.width, _TILE):
+                left, right = factors[i : i + _TILE], factors[j : j + _TILE]
+                np.matmul(left, right.T, out=gram[i : i + _TILE, j : j + _TILE])
+
+    def _fill(self, w: Floats, missing: npt.NDArray[np.intp], design: Design) -> None:
+        for j in missing:
+            column = self.grid.columns[j]
+            if column.fill is None:
+                raise missing_value_error(design, column.source)
+            w[j + 1][np.isnan(w[j + 1])] = column.fill
+
+    def _column_sums(self, w: Floats) -> Floats:
+        """The sums of the design's columns in the latest block, up to a factor."""
+        sums: Floats = self._gram[0, 1:]
+        return sums
 
     def _gram_size(self, p: int) -> int:
         return p + 1
@@ -213,6 +224,10 @@ class _FourthMomentsPart(_SecondMomentsPart):
     def allocate(self, rows: int) -> None:
         super().allocate(rows)
         self._products = np.empty((self.width, rows))
+
+    def _column_sums(self, w: Floats) -> Floats:
+        sums: Floats = np.add.reduce(w[1:], axis=1)  # the target is not in the Gram matrix
+        return sums
 
     def _gram_size(self, p: int) -> int:
         return p * (p + 1) // 2  # pairs a <= b of the constant and the p - 1 features
@@ -242,5 +257,5 @@ def _part(plan: SumPlan, statistic: Statistic) -> _SecondMomentsPart:
 
 
 def _block_rows(width: int) -> int:
-    rows = _BLOCK_BYTES // (8 * width)
-    return max(_MIN_BLOCK_ROWS, min(_MAX_BLOCK_ROWS, rows))
+    most = _MAX_BLOCK_ROWS if width <= _TILE else _MAX_BLOCK_ROWS_TILED
+    return max(_MIN_BLOCK_ROWS, min(most, _BLOCK_BYTES // (8 * width)))

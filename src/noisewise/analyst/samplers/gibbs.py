@@ -59,7 +59,7 @@ from noisewise.analyst.samplers.gibbs_statistics import (
     Large,
     Work,
 )
-from noisewise.core.errors import RequestError
+from noisewise.core.errors import ReleaseError, RequestError
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.int64]
@@ -197,6 +197,21 @@ def store_draw(row, A, regression, theta, sigma2, info, store, work):  # type: i
         copy(A, store.statistics[row])
 
 
+# --- diagnostics in words -------------------------------------------------------------------------
+
+
+def trouble(info: Info) -> tuple[str, ...]:
+    """What the diagnostics say against the draws, in plain words; nothing if all is well."""
+    share = float(np.mean(info.exhausted > 0))
+    if share < 0.01:
+        return ()
+    return (
+        f"In {share:.0%} of the iterations no possible statistics were found by drawing, and the "
+        "chain took small steps instead. There are too few rows for the number of columns, or the "
+        "assumed covariates contradict the release. Use the exact method.",
+    )
+
+
 # --- from observations and priors to arrays -------------------------------------------------------
 
 
@@ -226,7 +241,7 @@ def prepare_holders(
             f"the smallest holder has n = {smallest} rows for {P} columns. The gibbs methods rest "
             f"on the central limit theorem and are unreliable below n = {4 * P}; use the exact "
             "method",
-            stacklevel=3,
+            stacklevel=5,  # the caller of `sample`
         )
     if update != "auto" and update not in _MODES:
         raise RequestError(f"update must be 'auto' or one of {sorted(_MODES)}; got {update!r}")
@@ -403,7 +418,10 @@ def _with_known_entries(G: FloatArray, observation: Observation) -> FloatArray:
         mixed[known] = observation.values[known] / observation.n
         if np.linalg.eigvalsh(mixed)[0] > 0:
             return mixed
-    return G
+    raise ReleaseError(
+        "entries that are known exactly contradict each other: no possible statistics have them "
+        "(a covariance beyond its variances)"
+    )
 
 
 def starting_statistics(

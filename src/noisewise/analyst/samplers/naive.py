@@ -11,16 +11,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.conjugate import draw, update
+from ..models.conjugate import draw, matched, update
 from ..observation import Observation
-from ..priors import NIGPrior
+from ..priors import NIGPrior, NormalInverseGammaIndependent
 
 FloatArray = NDArray[np.float64]
 
 
 def sample(
     observations: Sequence[Observation],
-    prior: NIGPrior,
+    prior: NIGPrior | NormalInverseGammaIndependent,
     *,
     chains: int,
     draws: int,
@@ -29,7 +29,7 @@ def sample(
     """Independent draws of theta (chains, draws, d) and sigma2 (chains, draws), on unit scale."""
     A = sum(project(observation) for observation in observations)
     n = sum(observation.n for observation in observations)
-    posterior = update(prior, np.asarray(A), n)
+    posterior = update(matched(prior), np.asarray(A), n)
     return draw(posterior, np.random.default_rng(seed), (chains, draws))
 
 
