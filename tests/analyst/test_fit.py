@@ -150,6 +150,42 @@ def test_impossible_statistics_give_a_wide_posterior_or_an_error():
     assert posterior.summary().rows["age"].sd > 0
 
 
+@pytest.fixture(scope="module")
+def fourth(folder):
+    """A clear Release with fourth moments."""
+    schema = nw.load_release(folder / "clear.json").design.schema
+    request = nw.make_request(
+        schema, target="income", features=["age"], epsilon=90, fourth_moments=0.5, label="fourth"
+    )
+    with nw.Ledger(folder / "budget.db") as ledger:
+        return nw.publish(request, table(), ledger=ledger).release
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in ("exact", "gibbs_prior")])
+def test_every_method_finds_a_clear_slope(fourth, method):
+    posterior = fit(fourth, method=method, seed=1, draws=500, chains=2)
+    rows = posterior.summary().rows
+    data = table()
+    slope, intercept = np.polyfit(data["age"], data["income"], 1)
+    assert rows["age"].mean == pytest.approx(slope, abs=5 * rows["age"].sd)
+    assert rows["intercept"].mean == pytest.approx(intercept, abs=5 * rows["intercept"].sd)
+    assert rows["sigma2"].mean == pytest.approx(1.1e8, rel=0.3)
+
+
+def test_gibbs_and_exact_agree_where_both_are_right(folder, noisy):
+    gibbs = fit(nw.load_release(folder / "noisy.json"), method="gibbs_update", seed=2, draws=4000)
+    for name in noisy.names:
+        ours, theirs = noisy.summary().rows[name], gibbs.summary().rows[name]
+        error = np.hypot(ours.sd / np.sqrt(ours.ess), theirs.sd / np.sqrt(theirs.ess))
+        assert abs(ours.mean - theirs.mean) < 5 * error + 0.05 * ours.sd
+        assert theirs.sd == pytest.approx(ours.sd, rel=0.25)
+
+
+def test_fourth_moments_must_be_there(folder):
+    with pytest.raises(RequestError, match="fourth moments"):
+        fit(nw.load_release(folder / "clear.json"), method="gibbs_noisy")
+
+
 def test_every_method_is_described():
     assert {"exact", "naive"} <= set(METHODS)
     assert all(method.describe for method in METHODS.values())

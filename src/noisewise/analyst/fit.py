@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import ReleaseError, RequestError
 from ..core.release import Release
-from .model_columns import ModelColumns, observe
+from .model_columns import ModelColumns, observe, observe_fourth
 from .models.conjugate import conditional_mean
 from .observation import Observation
 from .posterior import FitInfo, Posterior
@@ -19,6 +19,9 @@ from .priors import HuangWandPrior, NIGPrior, NIWPrior, NormalInverseGammaIndepe
 from .progress import progress_bar
 
 FloatArray = NDArray[np.float64]
+if TYPE_CHECKING:
+    from .models.moments import FourthMomentObservation
+
 RegressionPrior = NIGPrior | NormalInverseGammaIndependent
 CovariatePrior = NIWPrior | HuangWandPrior
 MAX_DRAWS = 1_000_000
@@ -29,6 +32,7 @@ class Job:
     """What every method is given."""
 
     observations: Sequence[Observation]
+    fourth: Sequence[FourthMomentObservation | None]
     prior: RegressionPrior
     covariate_prior: CovariatePrior
     chains: int
@@ -87,6 +91,57 @@ def _exact(job: Job) -> Draws:
     return Draws(drawn.theta, drawn.sigma2, mean, drawn.info._asdict())
 
 
+def _gibbs(name: str) -> Callable[[Job], Draws]:
+    """Run one of the samplers of Bernstein & Sheldon; they differ in what they know of x."""
+
+    def run(job: Job) -> Draws:
+        from .samplers import gibbs_noisy, gibbs_noisy_aware, gibbs_prior, gibbs_update
+
+        if name in ("gibbs_noisy", "gibbs_noisy_aware") and not any(job.fourth):
+            raise RequestError(
+                f"method: {name} needs fourth moments of the covariates, and no Release has them; "
+                "use exact (a holder would publish them with --fourth-moments, at a cost that is "
+                "better spent on the second moments)"
+            )
+        options: dict[str, Any] = {
+            "chains": job.chains,
+            "draws": job.draws,
+            "seed": job.seed,
+            "keep_conditional_mean": True,
+        }
+        with progress_bar("sampling", job.progress) as report:
+            options["progress"] = report
+            if name == "gibbs_update":
+                drawn = gibbs_update.sample(
+                    job.observations, job.prior, job.covariate_prior, **options
+                )
+            elif name == "gibbs_prior":
+                if not isinstance(job.covariate_prior, NIWPrior):
+                    raise RequestError("covariate_prior: gibbs_prior needs an NIWPrior")
+                drawn = gibbs_prior.sample(
+                    job.observations, job.prior, job.covariate_prior, **options
+                )
+            elif name == "gibbs_noisy":
+                drawn = gibbs_noisy.sample(job.observations, job.prior, job.fourth, **options)
+            else:
+                drawn = gibbs_noisy_aware.sample(job.observations, job.prior, job.fourth, **options)
+        found = []
+        if min(observation.n for observation in job.observations) < 4 * (job.observations[0].k + 2):
+            found.append(
+                "few rows for the central limit theorem that Gibbs methods rest on (at least four "
+                "times the number of columns are wanted): intervals may be off; use exact."
+            )
+        return Draws(
+            drawn.theta,
+            drawn.sigma2,
+            drawn.conditional_mean,
+            drawn.info._asdict(),
+            tuple(found),
+        )
+
+    return run
+
+
 @dataclass(frozen=True)
 class Method:
     """A way to the posterior; `describe` says in a sentence what it is."""
@@ -99,6 +154,26 @@ class Method:
 METHODS: dict[str, Method] = {
     "exact": Method(
         _exact, True, "NUTS on the latent statistics, no approximation but Monte Carlo error"
+    ),
+    "gibbs_update": Method(
+        _gibbs("gibbs_update"),
+        True,
+        "Gibbs sampling with a hierarchical normal prior for the covariates; central limit theorem",
+    ),
+    "gibbs_prior": Method(
+        _gibbs("gibbs_prior"),
+        True,
+        "Gibbs sampling with the covariates' moments fixed by their prior; central limit theorem",
+    ),
+    "gibbs_noisy": Method(
+        _gibbs("gibbs_noisy"),
+        True,
+        "Gibbs sampling with released fourth moments taken at face value; central limit theorem",
+    ),
+    "gibbs_noisy_aware": Method(
+        _gibbs("gibbs_noisy_aware"),
+        True,
+        "Gibbs sampling with released fourth moments as noisy observations; central limit theorem",
     ),
     "naive": Method(_naive, False, "the noisy statistics taken at face value"),
 }
@@ -153,6 +228,7 @@ def fit(
     k = len(columns.covariates)
     job = Job(
         observations,
+        observe_fourth(given, columns),
         _checked_prior(prior or NormalInverseGammaIndependent.weakly_informative(k), k, columns),
         _checked_prior(covariate_prior or NIWPrior.weakly_informative(k), k, columns),
         _count("chains", chains, 1, 1000),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,11 @@ from ..core.errors import ReleaseError, RequestError
 from ..core.noise import DiscreteGaussian
 from ..core.release import Release
 from ..core.schema import Category, Number, Schema
-from ..core.statistic import SecondMoments
+from ..core.statistic import FourthMoments, SecondMoments
 from .observation import Observation
+
+if TYPE_CHECKING:
+    from .models.moments import FourthMomentObservation
 
 FloatArray = NDArray[np.float64]
 
@@ -177,6 +180,41 @@ def _observation(release: Release, columns: ModelColumns, number: int) -> Observ
         scale=scale[np.ix_(pick, pick)],
         family="gaussian" if gaussian else "laplace",
     )
+
+
+def observe_fourth(
+    releases: Sequence[Release], columns: ModelColumns
+) -> list[FourthMomentObservation | None]:
+    """Released fourth moments of the model's covariates; None where a holder released none.
+
+    Fourth moments are of the Release's own features. They serve any model whose covariates are
+    among those.
+    """
+    from .models.moments import FourthMomentObservation, fourth_monomials
+
+    found: list[FourthMomentObservation | None] = []
+    for release in releases:
+        measurement = release.measurement(FourthMoments.name)
+        positions = {name: i for i, name in enumerate(release.design.names[:-1])}
+        if measurement is None or release.n is None or not set(columns.names) <= set(positions):
+            found.append(None)
+            continue
+        entries = release.statistic(FourthMoments.name).entries
+        value_of = dict(zip(entries, measurement.unit_values(), strict=True))
+        pick = [positions[name] for name in columns.names]
+        k = len(pick) - 1
+        wanted = (tuple(sorted(pick[i] for i in m)) for m in fourth_monomials(k))
+        law = measurement.noise
+        found.append(
+            FourthMomentObservation(
+                n=release.n,
+                k=k,
+                values=np.array([value_of[monomial] for monomial in wanted]),
+                scale=law.continuous().scale,
+                family="gaussian" if isinstance(law, DiscreteGaussian) else "laplace",
+            )
+        )
+    return found
 
 
 def original_bounds(columns: ModelColumns) -> dict[str, tuple[float, float]]:

@@ -27,7 +27,10 @@ def add_to(app: typer.Typer) -> None:
 def fit(
     releases: Annotated[list[Path], typer.Argument(help="One or more Release files.")],
     method: Annotated[
-        str, typer.Option("--method", help="auto, exact, gibbs_update or naive.")
+        str,
+        typer.Option(
+            "--method", help="auto, exact, gibbs_update, gibbs_prior, gibbs_noisy, ... or naive."
+        ),
     ] = "auto",
     target: Annotated[
         str | None, typer.Option("--target", help="Released column to explain.")
