@@ -71,7 +71,7 @@ _jit = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=FASTMATH
 
 _MODES = {"dense": DENSE, "eigen": EIGEN, "cg_jacobi": CG_JACOBI, "cg_eigen": CG_EIGEN}
 # Fewest columns of w for which the eigenbasis, and conjugate gradients, beat the dense solution.
-EIGEN_FROM, CG_FROM = 8, 11
+EIGEN_FROM, CG_FROM = 8, 13
 # Ratio of noise to sampling variance from which moves along orbits pay (see `gibbs_interweave`).
 INTERWEAVE_FROM = 0.1
 
