@@ -661,6 +661,16 @@ def test_missing_numbers_need_a_fill(reader, gap, tmp_path):
 
 
 @reader
+def test_missing_targets_are_noticed_without_second_moments(reader, tmp_path):
+    design = simple_plan().design
+    plan = SumPlan(design, Box(), (FourthMoments(design),))
+    table = pa.table({"x": [0.5, 0.25], "y": [None, float(CANARY)]})
+    with pytest.raises(DataError, match="column 'y' has missing values") as caught:
+        READERS[reader](table, tmp_path).sums(plan)
+    assert_silent(caught.value)
+
+
+@reader
 @pytest.mark.parametrize("gap", [None, "", CANARY, "A"])
 def test_undeclared_levels_need_a_fill(reader, gap, tmp_path):
     table = one_column(["a", "b", gap], "g")

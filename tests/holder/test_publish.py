@@ -132,6 +132,14 @@ def test_bad_data_costs_nothing_and_loses_nothing(ledger, tmp_path, fault):
     assert spent(ledger) == 1
 
 
+def test_a_file_without_a_header_keeps_its_first_row_to_itself(ledger, tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text("canary,north,50000\n41,south,60000\n")
+    with pytest.raises(DataError, match="header") as caught:
+        publish(request(), path, ledger=ledger)
+    assert "canary" not in str(caught.value)
+
+
 @pytest.mark.parametrize("place", ["folder", "absent/out.json", ""])
 def test_an_output_that_cannot_be_written_is_found_before_charging(ledger, tmp_path, place):
     (tmp_path / "folder").mkdir()

@@ -56,12 +56,13 @@ class NIGPrior:
 
         The error variance has median 0.03 and a central 90% from 0.007 to 0.4 (a0 = 1,
         b0 = 0.02), that is an error of 4% to 30% of the width of the target's bounds. Coefficients
-        are centred at 0; with the error variance integrated out the intercept has the t law with
-        2 degrees of freedom and scale 1, and each slope the same with scale 1/√k, so that all
-        covariates together explain about as much as a target in [-1, 1] can vary, however many
-        they are.
+        are centred at 0. The intercept has prior precision 0.02 / sigma2 (a t law with scale 1).
+        Each slope has 0.2 k / sigma2: covariates with variance 0.2 are expected to explain as much
+        of the target as the error does, however many there are. A flatter prior isn't weaker: with
+        k slopes it expects them to explain nearly everything, and where noise hides the
+        covariances that belief shrinks sigma2 whatever its own prior says.
         """
-        precision = np.full(_count(k) + 1, 0.02 * max(k, 1))
+        precision = np.full(_count(k) + 1, 0.2 * k)
         precision[0] = 0.02
         return cls(np.zeros(k + 1), np.diag(precision), 1.0, 0.02)
 

@@ -164,8 +164,10 @@ def _release(request: Request, sums: Sums) -> Release:
 def _check_columns(request: Request, names: list[str]) -> None:
     for name in request.design.sources:
         if name not in names:
+            # The names that were found stay unsaid: without a header they are somebody's row.
             raise DataError(
-                f"data: there is no column {name!r}; the columns are: {', '.join(names[:20])}"
+                f"data: there is no column {name!r}; the data and the schema must use the same "
+                "names, and a CSV file must begin with a header"
             )
 
 

@@ -30,9 +30,9 @@ Progress = Callable[[int], None]
 Codes = npt.NDArray[np.int32]
 
 # BLAS libraries start threads of their own for products above some size, and on a busy machine
-# these threads wait for each other: a block took a hundred times as long. OpenBLAS draws the line
-# at m * n * k = 2**18 and never splits fewer than 16 rows, so Gram matrices are computed in tiles
-# of 16 x 16, and from blocks of at most 2**10 rows if there is more than one tile.
+# these threads wait for each other: a block took a hundred times as long. As measured, OpenBLAS
+# keeps to one thread up to m * n * k = 2**18, and for a single narrow tile beyond that. So Gram
+# matrices are computed in tiles of 16 x 16, from at most 2**10 rows if there are several tiles.
 _TILE = 16
 _MAX_BLOCK_ROWS_TILED = 1 << 10
 
