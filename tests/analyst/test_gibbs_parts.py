@@ -461,13 +461,15 @@ def test_moves_along_orbits_keep_the_joint_law(mistake):
 
     Getting it right (Geweke 2004). The negative controls change one exponent.
     """
-    prior = NIGPrior([0.2, 0.5, -0.5], np.diag([1.0, 2.0, 1.5]), 4.0, 1.0)
-    covariates = NIWPrior([0.3, -0.3], 2.0, np.array([[2.0, 0.5], [0.5, 1.5]]), 6.0)
-    n, scale = (16, 25), 6.0
+    precision = np.diag([1.0, 2.0, 1.5, 1.0]) + 0.3
+    prior = NIGPrior([0.2, 0.5, -0.5, 0.1], precision, 4.0, 1.0)
+    spread = np.array([[2.0, 0.5, 0.2], [0.5, 1.5, -0.3], [0.2, -0.3, 1.0]])
+    covariates = NIWPrior([0.3, -0.3, 0.5], 2.0, spread, 8.0)
+    n, scale = (20, 25), 6.0
     rng = np.random.default_rng(11)
     wrong = covariates.nu + (2.0 if mistake == "covariates" else 0.0)
-    arrays = prepare_covariates(covariates, 2)._replace(nu=wrong)
-    regression = gibbs.prepare_regression(prior, 2)
+    arrays = prepare_covariates(covariates, 3)._replace(nu=wrong)
+    regression = gibbs.prepare_regression(prior, 3)
     if mistake == "regression":
         regression = regression._replace(a0=regression.a0 + 1.0)
     own = stream(12)
@@ -476,7 +478,7 @@ def test_moves_along_orbits_keep_the_joint_law(mistake):
     def features(theta, sigma2, mu, L, A):
         T = np.tril(L) @ np.tril(L).T
         return [
-            *theta, np.log(sigma2), *mu, np.log(T[0, 0]), T[1, 0], np.log(T[1, 1]),
+            *theta, np.log(sigma2), *mu, *np.log(np.diag(T)), T[1, 0], T[2, 0], T[2, 1],
             np.linalg.slogdet(A[0])[1], np.linalg.slogdet(A[1])[1],
         ]  # fmt: skip
 
@@ -484,7 +486,7 @@ def test_moves_along_orbits_keep_the_joint_law(mistake):
     for theta, sigma2, mu, L, A, released in joint_draws(rng, 2500, prior, covariates, n, scale):
         before.append(features(theta, sigma2, mu, L, A))
         if holders is None:
-            noise = np.full((4, 4), scale)
+            noise = np.full((5, 5), scale)
             noise[0, 0] = 0.0
             values = (released + released.transpose(0, 2, 1)) / 2
             holders = gibbs.prepare_holders(

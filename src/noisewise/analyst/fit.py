@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._progress import progress_bar
 from ..core.errors import ReleaseError, RequestError
 from ..core.release import Release
 from .model_columns import ModelColumns, observe, observe_fourth
@@ -16,7 +17,6 @@ from .models.conjugate import conditional_mean
 from .observation import Observation
 from .posterior import FitInfo, Posterior
 from .priors import HuangWandPrior, NIGPrior, NIWPrior, NormalInverseGammaIndependent
-from .progress import progress_bar
 
 FloatArray = NDArray[np.float64]
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _exact(job: Job) -> Draws:
     from .samplers import exact
 
     collapsed = CollapsedPosterior(job.observations, job.prior, job.covariate_prior)
-    with progress_bar("sampling", job.progress) as report:
+    with progress_bar("sampling", unit="draws", show=job.progress) as report:
         drawn = exact.sample_posterior(
             collapsed,
             chains=job.chains,
@@ -109,7 +109,7 @@ def _gibbs(name: str) -> Callable[[Job], Draws]:
             "seed": job.seed,
             "keep_conditional_mean": True,
         }
-        with progress_bar("sampling", job.progress) as report:
+        with progress_bar("sampling", unit="draws", show=job.progress) as report:
             options["progress"] = report
             if name == "gibbs_update":
                 drawn = gibbs_update.sample(

@@ -8,16 +8,14 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from .._progress import progress_bar
 
+if TYPE_CHECKING:
     from ..holder.ledger import Account, Quote
     from ..holder.request import Request
 
@@ -100,7 +98,7 @@ def schema_check(
     if data is not None:
         from ..holder.fit_check import check_data
 
-        with _progress("checking") as progress:
+        with progress_bar("checking", unit="rows", show=sys.stderr.isatty()) as progress:
             check_data(declared, data, table=table, progress=progress)
         typer.echo(f"{data} fits the schema.")
 
@@ -191,7 +189,7 @@ def release(
     from ..holder.publish import publish
 
     with Ledger(ledger) as budget:
-        with _progress("summing rows") as progress:
+        with progress_bar("summing", unit="rows", show=sys.stderr.isatty()) as progress:
             outcome = publish(
                 request,
                 data,
@@ -396,25 +394,3 @@ def _numbers(document: dict[str, Any]) -> dict[str, Any]:
         return value
 
     return {key: convert(key, value) for key, value in document.items()}
-
-
-# ---------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int | None], None] | None]:
-    """Rows done, and time left where the number of rows is known; quiet when not on a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}: {task.completed:,} rows"),
-        BarColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda rows, total: bar.update(task, completed=rows, total=total)

@@ -6,7 +6,7 @@ holders and n, with no approximation but Monte Carlo error. NUTS explores the la
 
 Two things make it fast where plain NUTS is slow:
 
-- Coordinates in which noise-dominated directions are nearly standardised (see `collapsed`).
+- Coordinates in which noise-dominated directions are nearly standardised (`collapsed_kernels`).
 - Laplace noise puts a kink into the log density at every released value, and a leapfrog step that
   crosses a kink errs by the first power of its length. The force that moves the trajectory is
   therefore that of a Huber potential, which rounds each kink off, while the energy that decides
@@ -20,8 +20,8 @@ depend on the number of cores.
 
 References
 ----------
-Hoffman & Gelman (2014), The No-U-Turn sampler, JMLR 15; Seyboldt, Carlson & Carpenter (2026),
-nutpie, https://github.com/pymc-devs/nutpie.
+Hoffman & Gelman (2014), The No-U-Turn sampler, JMLR 15, 1593-1623; nutpie,
+https://github.com/pymc-devs/nutpie.
 """
 
 from __future__ import annotations
@@ -221,16 +221,7 @@ def sample(
     observations: Sequence[Observation],
     prior: RegressionPrior,
     covariates: CovariatePrior,
-    *,
-    chains: int = 4,
-    draws: int = 1000,
-    tune: int = 500,
-    seed: int | None = None,
-    cores: int | None = None,
-    target_accept: float = 0.8,
-    max_depth: int = 10,
-    keep_covariates: bool = True,
-    progress: Progress | None = None,
+    **settings: Any,
 ) -> ExactDraws:
     """Draw from the exact posterior given the observations of one or several holders.
 
@@ -242,22 +233,8 @@ def sample(
         Prior of the regression.
     covariates : NIWPrior, HierarchicalNIWPrior or HuangWandPrior
         Prior of the covariates' law, which all holders share.
-    chains, draws, tune : int
-        Chains, and draws of each after and during warm-up.
-    seed : int, optional
-        The same seed gives the same draws, on any number of cores.
-    cores : int, optional
-        Chains that run at a time. Default: all cores that this process may use.
-    target_accept, max_depth
-        Of NUTS.
-    keep_covariates : bool
-        Draw mu and T too; they take draws * chains * k² numbers.
-    progress : callable, optional
-        Called now and then with (draws done, draws in all), warm-up included.
-
-    Returns
-    -------
-    ExactDraws
+    **settings
+        Of `sample_posterior`.
 
     Raises
     ------
@@ -266,22 +243,7 @@ def sample(
     ReleaseError
         If entries known exactly contradict each other.
     """
-    for name, number in (("chains", chains), ("draws", draws), ("tune", tune)):
-        if number < 1:
-            raise RequestError(f"{name} must be at least 1; got {number}")
-    posterior = CollapsedPosterior(observations, prior, covariates)
-    return sample_posterior(
-        posterior,
-        chains=chains,
-        draws=draws,
-        tune=tune,
-        seed=seed,
-        cores=cores,
-        target_accept=target_accept,
-        max_depth=max_depth,
-        keep_covariates=keep_covariates,
-        progress=progress,
-    )
+    return sample_posterior(CollapsedPosterior(observations, prior, covariates), **settings)
 
 
 def sample_posterior(
@@ -297,7 +259,32 @@ def sample_posterior(
     keep_covariates: bool = True,
     progress: Progress | None = None,
 ) -> ExactDraws:
-    """Draw from a collapsed posterior that was built before; see `sample`."""
+    """Draw from a collapsed posterior.
+
+    Parameters
+    ----------
+    posterior : CollapsedPosterior
+        Of the latent statistics of all holders.
+    chains, draws, tune : int
+        Chains, and draws of each after and during warm-up.
+    seed : int, optional
+        The same seed gives the same draws, on any number of cores.
+    cores : int, optional
+        Chains that run at a time. Default: all cores that this process may use.
+    target_accept, max_depth
+        Of NUTS.
+    keep_covariates : bool
+        Draw mu and T too; they take chains * draws * k² numbers.
+    progress : callable, optional
+        Called now and then with (draws done, draws in all), warm-up included.
+
+    Returns
+    -------
+    ExactDraws
+    """
+    for name, number in (("chains", chains), ("draws", draws), ("tune", tune)):
+        if number < 1:
+            raise RequestError(f"{name} must be at least 1; got {number}")
     streams = [
         [np.random.default_rng(stream) for stream in chain.spawn(3)]
         for chain in np.random.SeedSequence(seed).spawn(chains)
@@ -313,7 +300,7 @@ def sample_posterior(
                 "target_accept": target_accept,
                 "maxdepth": max_depth,
             },
-            cores or len(os.sched_getaffinity(0)),
+            cores or _usable_cores(),
             progress,
         )
         x, info = _collect(traces)
@@ -329,14 +316,20 @@ def sample_posterior(
     return ExactDraws(theta, sigma2, mean, mu, T, x, info)
 
 
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _collect(traces: Sequence[Any]) -> tuple[FloatArray, ExactInfo]:
     """Arrays of shape (chains, draws, ...) from nutpie's traces, which have one chain each."""
     x = np.concatenate([trace.posterior["x"].values for trace in traces])
-    statistics = (
+    diverging, depth, steps, *others = (
         np.concatenate([trace.sample_stats[name].values for trace in traces])
         for name in _STATISTICS
     )
-    return x, ExactInfo(*statistics)
+    return x, ExactInfo(diverging, depth.astype(np.int64), steps.astype(np.int64), *others)
 
 
 def _nothing_latent(chains: int, draws: int) -> tuple[FloatArray, ExactInfo]:

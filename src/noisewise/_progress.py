@@ -1,4 +1,4 @@
-"""A progress bar with time left, for samplers; nothing when it isn't wanted."""
+"""A progress bar with time left, on the terminal's error stream."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress_bar(what: str, show: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function of (steps done, steps in all), or None."""
+def progress_bar(
+    what: str, *, unit: str, show: bool
+) -> Iterator[Callable[[int, int | None], None] | None]:
+    """Yield a function of (done, in all or None), or None where no bar is wanted."""
     if not show:
         yield None
         return
@@ -16,10 +18,10 @@ def progress_bar(what: str, show: bool) -> Iterator[Callable[[int, int], None] |
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}: {task.completed:,} of {task.total:,}"),
+        TextColumn(f"{{task.description}}: {{task.completed:,}} {unit}"),
         BarColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=1)
+        task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
