@@ -286,7 +286,7 @@ def test_chains_mix_at_low_and_at_high_noise(k, epsilon):
 
 # --- calibration ----------------------------------------------------------------------------------
 
-TRIALS = 300
+TRIALS = 200
 
 
 def naive_rank(rng, observation, prior, truth):

@@ -153,6 +153,8 @@ def test_without_a_cap_the_first_release_sets_it(shell):
         (["--epsilon", "1", "--mechanism", "magic"], 2, "mechanism"),
         (["--epsilon", "1", "--target", "wage"], 2, "wage"),
         (["--epsilon", "1", "--features", ""], 2, "features"),
+        (["--epsilon", "1", "--features", "age\nregion"], 2, "features"),
+        (["--epsilon", "1", "--out", "people.csv"], 2, "not a Release"),
         (["--epsilon", "1", "--engine", "abacus"], 2, "engine"),
         (["--epsilon", "1", "--data", "absent.csv"], 2, "absent.csv"),
         (["--epsilon", "1", "--data", "schema.yaml"], 2, "schema.yaml"),
@@ -167,6 +169,23 @@ def test_mistakes_have_their_exit_code_and_cost_nothing(shell, words, code, mess
     assert message in shell.err
     assert "Traceback" not in shell.err
     assert not (shell.folder / "budget.db").exists() or "budget.db" not in words
+
+
+def test_names_that_look_alike_are_one_budget(shell):
+    decomposed = "cafe\u0301"
+    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", decomposed, "--epsilon", "1")
+    (shell.folder / "schema.yaml").write_text(SCHEMA.replace("people", decomposed))
+    assert "remaining 0" in shell.release("--epsilon", "1")
+    assert (
+        len(json.loads(shell("ledger", "show", "--ledger", "budget.db", "--json"))["datasets"]) == 1
+    )
+
+
+def test_a_dry_run_looks_at_the_columns(shell):
+    shell.release("--epsilon", "1", "--dry-run", "--data", "absent.csv", code=2)
+    (shell.folder / "other.csv").write_text("a,b\n1,2\n")
+    shell.release("--epsilon", "1", "--dry-run", "--data", "other.csv", code=4)
+    shell.release("--epsilon", "1", "--dry-run", "--out", "schema.yaml", code=2)
 
 
 def test_data_that_do_not_fit(shell):

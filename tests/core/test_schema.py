@@ -118,8 +118,10 @@ def test_python_and_yaml_obey_the_same_rules():
 
 
 def test_words_that_yaml_1_1_would_change_stay_as_written():
-    document = parse_yaml("levels: [no, yes, on, 2020-01-01, 1e3, 0.5, true]")
-    assert document["levels"] == ["no", "yes", "on", "2020-01-01", 1000.0, 0.5, True]
+    document = parse_yaml("levels: [no, yes, on, 2020-01-01, 1e3, 0.5, true, 0100, 02139, 12:30]")
+    expected = ["no", "yes", "on", "2020-01-01", 1000.0, 0.5, True, "0100", "02139", "12:30"]
+    assert document["levels"] == expected
+    assert parse_yaml("[-3, +4, 0, .5, -1.5e-3, 1_000]") == [-3, 4, 0, 0.5, -0.0015, "1_000"]
 
 
 names = st.text(

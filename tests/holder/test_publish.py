@@ -8,7 +8,9 @@ import sys
 import textwrap
 from fractions import Fraction
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from noisewise.core.errors import BudgetError, DataError, NoisewiseError, RequestError
@@ -146,6 +148,54 @@ def test_an_output_that_cannot_be_written_is_found_before_charging(ledger, tmp_p
     out = tmp_path / place
     with pytest.raises(RequestError, match="out"):
         publish(request(), people(), ledger=ledger, out=out)
+    assert spent(ledger) == 0
+
+
+def test_an_output_never_destroys_anything_but_an_older_release(ledger, tmp_path):
+    precious = tmp_path / "schema.yaml"
+    precious.write_text("dataset: people")
+    for out in (precious, tmp_path / "budget.db"):
+        before = out.read_bytes()
+        with pytest.raises(RequestError, match="not a Release"):
+            publish(request(), people(), ledger=ledger, out=out)
+        assert out.read_bytes() == before
+    assert spent(ledger) == 0
+    publish(request(), people(), ledger=ledger, out=tmp_path / "r.json")
+    other = publish(request(label="b"), people(), ledger=ledger, out=tmp_path / "r.json").release
+    assert load_release(tmp_path / "r.json") == other
+
+
+def test_a_file_that_cannot_be_written_after_all_is_not_lost(ledger, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("noisewise.holder.publish.os.replace", full)
+    with pytest.raises(RequestError, match="costs nothing more"):
+        publish(request(), people(), ledger=ledger, out=tmp_path / "r.json")
+    monkeypatch.undo()
+    assert list(tmp_path.glob(".noisewise-*")) == []
+    assert publish(request(), people(), ledger=ledger, out=tmp_path / "r.json").repeated
+    assert spent(ledger) == 1
+
+
+def test_another_query_is_another_request(ledger):
+    connection = duckdb.connect()
+    data = people()
+    connection.register("t", pa.table({name: list(values) for name, values in data.items()}))
+    releases = [
+        publish(request(), connection, query=f"SELECT * FROM t WHERE age {sign} 50", ledger=ledger)
+        for sign in "<>"
+    ]
+    assert not releases[1].repeated
+    assert releases[0].release.n != releases[1].release.n
+    assert spent(ledger) == 2
+
+
+@pytest.mark.parametrize("delta", ["0.01", "0.09"])
+def test_a_delta_above_one_in_n_is_refused(ledger, delta):
+    ledger.set_cap("people", Fraction(3), Fraction("0.1"))
+    with pytest.raises(DataError, match="1 / n"):
+        publish(request(delta=delta), people(), ledger=ledger)
     assert spent(ledger) == 0
 
 

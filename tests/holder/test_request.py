@@ -23,6 +23,11 @@ def test_defaults():
     assert example_request(mechanism="gaussian").claim.delta == Fraction("1e-6")
 
 
+def test_delta_zero_means_laplace():
+    assert example_request(delta=0).mechanism == "laplace"
+    assert example_request(epsilon=".5").claim.epsilon == Fraction(1, 2)
+
+
 def test_laplace_noise_never_spends_a_delta():
     request = example_request(delta=1e-6, mechanism="laplace")
     assert request.claim.is_pure
@@ -39,6 +44,8 @@ def test_laplace_noise_never_spends_a_delta():
         ({"epsilon": 1, "delta": 0, "mechanism": "gaussian"}, ["delta", "1e-6"]),
         ({"mechanism": "uniform"}, ["mechanism", "laplace or gaussian"]),
         ({"rho": 1, "mechanism": "laplace"}, ["rho", "gaussian"]),
+        ({"rho": 1, "delta": 1e-6}, ["delta", "leave one"]),
+        ({"delta": 0.5}, ["delta", "no protection"]),
         ({"radius": 1}, ["radius", "gaussian"]),
         ({"radius": -1, "delta": 1e-6}, ["radius", "-1"]),
         ({"layout": "isometric"}, ["layout", "gaussian"]),

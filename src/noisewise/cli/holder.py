@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import sys
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +18,7 @@ import typer
 from .._progress import progress_bar
 
 if TYPE_CHECKING:
-    from ..holder.ledger import Account, Quote
+    from ..holder.ledger import Account, Ledger, Quote
     from ..holder.request import Request
 
 LedgerOption = Annotated[
@@ -67,10 +69,14 @@ def schema_new(
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise RequestError(f"out: cannot write {out}: {error.strerror}") from None
+    check = ["noisewise", "schema", "check", str(out), "--data", str(data)]
+    check += ["--table", table] if table else []
     typer.echo(
         f"Wrote {out}. Fill in public bounds and levels, delete columns you won't use, then:\n"
-        f"  noisewise schema check {out} --data {data}"
+        f"  {shlex.join(check)}"
     )
+    if data.suffix.lower() == ".csv":
+        typer.echo("Column names come from the file's first line, which must be a header.")
 
 
 @schema_app.command("check")
@@ -183,7 +189,11 @@ def release(
         label=label,
     )
     if dry_run:
-        _dry_run(request, ledger, as_json)
+        from ..holder.publish import check_columns, check_writable
+
+        check_writable(out)
+        check_columns(request, data, engine=engine, table=table, query=query)
+        _dry_run(request, ledger, as_json, table, query)
         return
     from ..holder.ledger import Ledger
     from ..holder.publish import publish
@@ -201,7 +211,7 @@ def release(
                 progress=progress,
             )
         dataset = request.design.schema.dataset
-        account = next(a for a in budget.accounts() if a.dataset == dataset)
+        account = _account(budget, dataset)
     if as_json:
         typer.echo(
             json.dumps(
@@ -214,33 +224,44 @@ def release(
             )
         )
         return
-    typer.echo(f"Published {out} with {outcome.release.claim}.")
-    if outcome.repeated:
+    if not outcome.repeated:
+        typer.echo(f"Published {out} with {outcome.release.claim}.")
+        if delta is not None and outcome.release.claim.delta == 0:
+            typer.echo("Laplace noise spends no delta.")
+    else:
         typer.echo(
-            "This request had been published before: this is the stored Release, at no cost. A "
+            f"Wrote {out}: the stored Release of this request, at no cost. Nothing was read. A "
             "second draw of noise would be a second release. If the data are new, give the "
             "request a --label; it is then charged."
         )
     if outcome.cap_was_implicit:
         typer.echo(
             f"No cap was set for '{dataset}', so this release's cost became the cap. Set one with: "
-            f"noisewise ledger cap --ledger {ledger} --dataset {dataset} --epsilon ..."
+            f"noisewise ledger cap --ledger {shlex.quote(str(ledger))} "
+            f"--dataset {shlex.quote(dataset)} --epsilon ..."
         )
     typer.echo(_account_line(account))
 
 
 def _names(text: str) -> list[str]:
     """Column names from comma-separated text; a name with a comma goes in double quotes."""
-    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    try:
+        return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    except csv.Error:
+        from ..core.errors import RequestError
+
+        raise RequestError("features: expected names separated by commas, on one line") from None
 
 
-def _dry_run(request: Request, ledger: Path, as_json: bool) -> None:
+def _dry_run(
+    request: Request, ledger: Path, as_json: bool, table: str | None, query: str | None
+) -> None:
     from ..core.grid import STATISTIC_ONE
     from ..core.noise import DISCRETE_FAMILIES
     from ..holder.ledger import Ledger
 
     with Ledger(ledger) as budget:
-        quote = budget.preview(request.charge())
+        quote = budget.preview(request.charge(table=table, query=query))
     planned = []
     for statistic, mechanism in zip(request.statistics, request.mechanisms, strict=True):
         law = DISCRETE_FAMILIES[mechanism.family](mechanism.scale).continuous()
@@ -320,7 +341,7 @@ def ledger_cap(
 
     with Ledger(ledger) as budget:
         budget.set_cap(dataset, as_fraction(epsilon, "epsilon"), as_fraction(delta, "delta"))
-        account = next(a for a in budget.accounts() if a.dataset == dataset)
+        account = _account(budget, dataset)
     typer.echo(_account_line(account))
 
 
@@ -360,6 +381,12 @@ def ledger_show(
             )
         if account.charges:
             console.print(table)
+
+
+def _account(ledger: Ledger, dataset: str) -> Account:
+    """The account of this data set; the ledger keeps names in composed Unicode (NFC)."""
+    name = unicodedata.normalize("NFC", dataset)
+    return next(account for account in ledger.accounts() if account.dataset == name)
 
 
 def _account_line(account: Account) -> str:

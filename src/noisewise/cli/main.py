@@ -56,9 +56,6 @@ def main() -> None:
     except NoisewiseError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo("interrupted; nothing was published", err=True)
-        sys.exit(130)
 
 
 if __name__ == "__main__":

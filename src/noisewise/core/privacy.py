@@ -24,7 +24,9 @@ _LARGEST_BITS = 4096
 _LARGEST_TEXT = 2600
 _LARGEST_DEPTH = 8
 
-_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE](?P<exponent>[+-]?[0-9]+))?", re.ASCII)
+_NUMBER = re.compile(
+    r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?", re.ASCII
+)
 _RATIO = re.compile(r"[0-9]+/[0-9]*[1-9][0-9]*", re.ASCII)
 
 

@@ -7,6 +7,7 @@ a bound that is the data's own maximum *is* somebody's value.
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -177,7 +178,8 @@ def _parse(document: Any) -> dict[str, Any]:
     for key in ("dataset", "columns"):
         if key not in document:
             raise SchemaError(f"schema: '{key}' is missing; add it")
-    dataset = _name(document["dataset"], "dataset")
+    # Two spellings that look alike must not be two budgets.
+    dataset = unicodedata.normalize("NFC", _name(document["dataset"], "dataset"))
     columns = _parse_columns(document["columns"])
     neighbours = document.get("neighbours", "replace_one")
     if not isinstance(neighbours, str) or neighbours not in NEIGHBOUR_RELATIONS:

@@ -18,8 +18,8 @@ MAX_BYTES = 4_000_000
 class _PlainLoader(yaml.SafeLoader):
     """YAML's safe subset, less what surprises people.
 
-    ``no`` and ``off`` are country codes and levels, not truth values; dates stay text; an alias
-    can make a small file enormous; a key given twice is a mistake.
+    ``no`` and ``off`` are country codes and levels, not truth values; dates and codes with a
+    leading zero stay text; an alias can make a small file enormous; a key given twice is a mistake.
     """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -40,17 +40,24 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 _PlainLoader.yaml_implicit_resolvers = {
-    first: [rule for rule in resolvers if not rule[0].endswith((":bool", ":timestamp"))]
+    first: [rule for rule in resolvers if rule[0].endswith((":null", ":merge", ":value"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _PlainLoader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
-# YAML 1.1 reads 1e6 as text because it has no dot; people mean the number.
+# Decimal numbers only. YAML 1.1 reads 0100 as 64, 12:30 as 750 and 1e6 as text; a code such as
+# 02139 stays text.
+_PlainLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789")
+)
 _PlainLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
+    re.compile(
+        r"^[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?$"
+        r"|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
+    ),
+    list("-+.0123456789"),
 )
 _PlainLoader.add_constructor("tag:yaml.org,2002:map", _PlainLoader.construct_mapping)
 

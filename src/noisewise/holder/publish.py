@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
-from ..core.errors import DataError, RequestError
-from ..core.release import Measurement, Release
+from ..core.errors import DataError, ReleaseError, RequestError
+from ..core.release import Measurement, Release, load_release
 from .engines import Source, open_source
 from .ledger import Ledger, Reservation
 from .request import Request
@@ -79,16 +79,17 @@ def publish(
     Raises
     ------
     RequestError, DataError, BudgetError, LedgerError
-        None of them leaves anything charged.
+        None of them leaves anything charged, but for one: if the Release is stored in the ledger
+        and the file then cannot be written, the RequestError says so, and the same request
+        writes the stored Release at no further cost.
     """
     for mechanism in request.mechanisms:
         mechanism.verify()
     if out is not None:
-        _check_writable(Path(out))
-    source = open_source(data, engine=engine, table=table, query=query)
-    _check_columns(request, source.column_names())
+        check_writable(Path(out))
+    source = check_columns(request, data, engine=engine, table=table, query=query)
     with _opened(ledger) as budget:
-        reservation = budget.reserve(request.charge())
+        reservation = budget.reserve(request.charge(table=table, query=query))
         if reservation.published is not None:
             text, repeated = reservation.published, True
         else:
@@ -161,7 +162,12 @@ def _release(request: Request, sums: Sums) -> Release:
     )
 
 
-def _check_columns(request: Request, names: list[str]) -> None:
+def check_columns(
+    request: Request, data: Any, *, engine: str, table: str | None, query: str | None
+) -> Source:
+    """Open the data and see that the request's columns are there. Reads no row."""
+    source = open_source(data, engine=engine, table=table, query=query)
+    names = source.column_names()
     for name in request.design.sources:
         if name not in names:
             # The names that were found stay unsaid: without a header they are somebody's row.
@@ -169,6 +175,7 @@ def _check_columns(request: Request, names: list[str]) -> None:
                 f"data: there is no column {name!r}; the data and the schema must use the same "
                 "names, and a CSV file must begin with a header"
             )
+    return source
 
 
 def _check_rows(request: Request, sums: Sums) -> None:
@@ -177,6 +184,11 @@ def _check_rows(request: Request, sums: Sums) -> None:
     if sums.n == 0:
         raise DataError("data: there are no rows; nothing was published or charged")
     delta = request.claim.delta
+    if delta * sums.n >= 1:
+        raise DataError(
+            f"delta: {float(delta):g} is not below 1 / n for {sums.n:,} rows, which would allow "
+            f"publishing somebody's record as it is; give a much smaller one, such as 1e-6"
+        )
     if delta > 0 and not request.delta_was_given and delta * 10 * sums.n > 1:
         raise DataError(
             f"delta: the default of {float(delta):g} is too weak for {sums.n:,} rows, because it "
@@ -194,7 +206,12 @@ def _opened(ledger: Ledger | str | Path) -> Iterator[Ledger]:
             yield own
 
 
-def _check_writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
+    """Refuse an output that cannot be written, or that would destroy something else.
+
+    An earlier Release may be overwritten, because the ledger keeps them all. Anything else that
+    exists may not: it could be the ledger, the data or the schema.
+    """
     parent = path.parent
     if path.is_dir():
         raise RequestError(f"out: {path} is a folder; name a file, such as {path / 'release.json'}")
@@ -202,19 +219,33 @@ def _check_writable(path: Path) -> None:
         raise RequestError(f"out: there is no folder {parent}; make it first")
     if not os.access(parent, os.W_OK):
         raise RequestError(f"out: the folder {parent} cannot be written to")
+    if path.exists():
+        try:
+            load_release(path)
+        except ReleaseError:
+            raise RequestError(
+                f"out: {path} exists and is not a Release; choose another name, or remove it"
+            ) from None
 
 
 def _write_atomically(path: Path, text: str) -> None:
     """Write beside the target, flush to disk, then rename: readers see all or nothing."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = None
     try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".noisewise-")
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
+    except BaseException as error:
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise RequestError(
+                f"out: cannot write {path}: {error.strerror}. The Release is charged and stored "
+                "in the ledger: the same request with another output costs nothing more"
+            ) from None
         raise

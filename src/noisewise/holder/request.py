@@ -32,6 +32,7 @@ from .mechanisms.laplace import LaplaceMechanism
 from .statistics import Layout, l1_sensitivity, l2_sensitivity
 
 DEFAULT_DELTA = Fraction("1e-6")
+MAX_DELTA = Fraction(1, 10)
 MechanismName = Literal["laplace", "gaussian"]
 
 
@@ -168,8 +169,14 @@ class Request:
         canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("ascii")).hexdigest()
 
-    def charge(self) -> Charge:
-        """What the ledger is asked for. A zCDP claim is also stated at the default delta."""
+    def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
+        """What the ledger is asked for. A zCDP claim is also stated at the default delta.
+
+        Another table or query of a database is another population, hence another request.
+        """
+        key = self.key
+        if table is not None or query is not None:
+            key = hashlib.sha256(json.dumps([key, table, query]).encode("ascii")).hexdigest()
         epsilon, delta = self.claim.epsilon, self.claim.delta
         if epsilon is None:
             delta = DEFAULT_DELTA
@@ -179,7 +186,7 @@ class Request:
         summary = f"{design.target} ~ {' + '.join(design.features)}, {self.mechanism}"
         return Charge(
             dataset=design.schema.dataset,
-            request_key=self.key,
+            request_key=key,
             unit=design.schema.unit,
             event=self.event,
             epsilon=epsilon,
@@ -226,8 +233,11 @@ def make_request(
         raise RequestError(f"features: expected a list of column names, got the text {features!r}")
     if epsilon is None and rho is None:
         raise RequestError("epsilon: not given; say how much privacy may be spent, such as 1.0")
+    if delta is not None and rho is not None:
+        raise RequestError("delta: rho-zCDP has no delta; leave one of them out")
     if mechanism is None:
-        mechanism = "laplace" if delta is None and rho is None else "gaussian"
+        pure = rho is None and (delta is None or as_fraction(delta, "delta") == 0)
+        mechanism = "laplace" if pure else "gaussian"
     if mechanism not in ("laplace", "gaussian"):
         raise RequestError(f"mechanism: {mechanism!r} is unknown; use laplace or gaussian")
     if mechanism == "laplace" and rho is not None:
@@ -277,6 +287,11 @@ def _check(request: Request) -> None:
         raise RequestError(
             "delta: the gaussian mechanism needs a delta above 0, well below 1 / (number of "
             "people), such as 1e-6; for delta = 0 use the laplace mechanism"
+        )
+    if request.claim.delta > MAX_DELTA:
+        raise RequestError(
+            f"delta: {float(request.claim.delta):g} is no protection; give one well below "
+            "1 / (number of people), such as 1e-6"
         )
     share = request.fourth_share
     if share is not None and not Fraction(1, 100) <= share <= Fraction(99, 100):

@@ -65,7 +65,9 @@ def _csv_head(path: Path) -> Any:
 
     with path.open("rb") as file:
         head = b"".join(file.readline(1_000_000) for _ in range(500))
-    return pa_csv.read_csv(io.BytesIO(head))
+    # One thread: there is nothing to gain, and none is left running when the process ends.
+    options = pa_csv.ReadOptions(use_threads=False)
+    return pa_csv.read_csv(io.BytesIO(head), read_options=options)
 
 
 def _arrow_kind(kind: Any) -> str:

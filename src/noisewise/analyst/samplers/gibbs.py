@@ -85,6 +85,7 @@ class Regression(NamedTuple):
     a0: float
     b0: float
     independent: bool  # theta and sigma2 a priori independent
+    diagonal: bool  # the precision is diagonal
 
 
 class Info(NamedTuple):
@@ -343,6 +344,7 @@ def prepare_regression(prior: RegressionPrior, k: int) -> Regression:
         a0=float(prior.a0),
         b0=float(prior.b0),
         independent=independent,
+        diagonal=bool((precision == np.diag(np.diag(precision))).all()),
     )
 
 

@@ -93,6 +93,7 @@ class Orbits(NamedTuple):
     shift: FloatArray  # (k,), K_b (mu - m)
     steps: FloatArray  # (d,)
     product: FloatArray  # (J, P)
+    across: FloatArray  # (J,)
     c: FloatArray  # (8,), coefficients
 
 
@@ -123,6 +124,7 @@ def prepare_orbits(scale: FloatArray, *, covariates: bool) -> Orbits:
         shift=np.zeros(k),
         steps=np.zeros(d),
         product=np.zeros((J, P)),
+        across=np.zeros(J),
         c=np.zeros(8),
     )
 
@@ -178,7 +180,8 @@ def _shear_noise(i, b, values, A, orbits):  # type: ignore[no-untyped-def]
     """Add the noise terms of ``column i += x t_b`` to c; returns the invariant curvature.
 
     Entry (i, a) moves linearly for a != i and (i, i) quadratically. Row i of A is up to date,
-    column i and what was whitened from it need not be.
+    column i and what was whitened from it need not be. The products of t_b with column i are left
+    in orbits.across for `_shear_statistics`.
     """
     weight, whitened, c = orbits.weight, orbits.whitened, orbits.c
     curvature = 0.0
@@ -195,11 +198,11 @@ def _shear_noise(i, b, values, A, orbits):  # type: ignore[no-untyped-def]
         linear -= w * stale * r
         quadratic -= w * stale * stale
         curvature += quadratic
-        first = 0.0
+        across = 0.0
         for a in range(b + 1):
-            first += orbits.f[b, a] * A[j, i, a]
-        first *= 2.0
-        second = orbits.length[j, b]
+            across += orbits.f[b, a] * A[j, i, a]
+        orbits.across[j] = across
+        first, second = 2.0 * across, orbits.length[j, b]
         c[1] += linear + w * r * first
         c[2] += w * (r * second - 0.5 * first * first) - 0.5 * quadratic
         c[3] -= w * first * second
@@ -211,10 +214,7 @@ def _shear_noise(i, b, values, A, orbits):  # type: ignore[no-untyped-def]
 def _shear_statistics(i, b, x, A, orbits):  # type: ignore[no-untyped-def]
     """Row i += x * (row of t_b), the diagonal entry twice. Column i is left to `_mirror_row`."""
     for j in range(A.shape[0]):
-        across = 0.0
-        for a in range(b + 1):
-            across += orbits.f[b, a] * A[j, i, a]
-        diagonal = A[j, i, i] + x * (2.0 * across + x * orbits.length[j, b])
+        diagonal = A[j, i, i] + x * (2.0 * orbits.across[j] + x * orbits.length[j, b])
         for a in range(A.shape[1]):
             A[j, i, a] += x * orbits.whitened[j, b, a]
         A[j, i, i] = diagonal
@@ -280,11 +280,11 @@ def _scale_statistics(i, s, A, orbits):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _move_theta(b, x, theta, orbits):  # type: ignore[no-untyped-def]
+def _move_theta(b, x, prior, theta, orbits):  # type: ignore[no-untyped-def]
     """theta += x f_b."""
     for a in range(b + 1):
         theta[a] += x * orbits.f[b, a]
-    for a in range(theta.size):
+    for a in range(b + 1 if prior.diagonal else theta.size):
         orbits.gradient[a] += x * orbits.prior_f[b, a]
 
 
@@ -350,7 +350,7 @@ def _move_y(rng, values, A, prior, theta, sigma2, orbits):  # type: ignore[no-un
         c[2] -= 0.5 * bend
         x = _slice(rng, c, False, _WIDTH / math.sqrt(curvature + bend))
         _shear_statistics(d, b, x, A, orbits)
-        _move_theta(b, x, theta, orbits)
+        _move_theta(b, x, prior, theta, orbits)
     _mirror_row(d, A)
     fill(c, 0.0)
     copy(theta, orbits.steps)
@@ -376,7 +376,9 @@ def _move_x(rng, i, values, A, prior, covariates, theta, sigma2, mu, Psi, orbits
     per_theta = 1.0 if prior.independent else 1.0 / sigma2[()]
     lam, m = covariates.lam, covariates.m
     w_ii = W[i - 1, i - 1]
+    pull = 0.0  # (W (mu - m))_i
     for a in range(k):
+        pull += W[i - 1, a] * (mu[a] - m[a])
         steps[a] = 0.0
     for b in range(i):
         fill(c, 0.0)
@@ -385,14 +387,11 @@ def _move_x(rng, i, values, A, prior, covariates, theta, sigma2, mu, Psi, orbits
         bend = per_theta * orbits.prior_length[b] * theta[i] * theta[i]
         c[1] += per_theta * theta[i] * _slope_of_prior(b, orbits)
         # K -> K - x K_.i K_b in tr(Psi K'K) and in |K r|², r = mu - m; for b = 0 r_i moves.
-        pull = 0.0
-        for a in range(k):
-            pull += W[i - 1, a] * (mu[a] - m[a])
         shift = -1.0
         if b > 0:
             shift = orbits.shift[b - 1]
             trace = 0.0
-            for a in range(k):
+            for a in range(b if covariates.diagonal else k):
                 trace += orbits.Psi_f[b - 1, a] * W[i - 1, a]
             c[1] += trace
             bend += orbits.Psi_length[b - 1] * w_ii
@@ -401,8 +400,9 @@ def _move_x(rng, i, values, A, prior, covariates, theta, sigma2, mu, Psi, orbits
         c[2] -= 0.5 * bend
         x = _slice(rng, c, False, _WIDTH / math.sqrt(curvature + bend))
         _shear_statistics(i, b, x, A, orbits)
-        _move_theta(b, -x * theta[i], theta, orbits)
+        _move_theta(b, -x * theta[i], prior, theta, orbits)
         F[i, b] += x
+        pull -= x * w_ii * shift
         if b == 0:
             mu[i - 1] += x
             continue
@@ -487,7 +487,7 @@ def _scale_x(rng, i, values, A, prior, covariates, theta, per_theta, mu, Psi, or
     s = math.exp(_slice(rng, c, True, _WIDTH / math.sqrt(information)))
     t = 1.0 - 1.0 / s
     _scale_statistics(i, s, A, orbits)
-    _move_theta(i, t * whole, theta, orbits)
+    _move_theta(i, t * whole, prior, theta, orbits)
     # W_a for the rows still to come: M⁻¹ = I + e_i q', q = t (steps - e_i).
     for a in range(i, k):
         factor = W[a, i - 1]

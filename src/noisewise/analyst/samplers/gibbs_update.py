@@ -101,6 +101,7 @@ class Covariates(NamedTuple):
     nu: float
     bordered: FloatArray  # (d, d), lam (1, m)(1, m)'
     rate: FloatArray  # (k,) rates of Psi's diagonal, or (0,) if Psi is fixed
+    diagonal: bool  # Psi is diagonal
 
 
 # --- compiled -------------------------------------------------------------------------------------
@@ -382,5 +383,7 @@ def prepare_covariates(prior: NIWPrior | HuangWandPrior, k: int) -> Covariates:
         lam=float(prior.lam),
         nu=float(prior.nu),
         bordered=prior.lam * np.outer(mean, mean),
-        rate=np.array(prior.rate) if isinstance(prior, HuangWandPrior) else np.zeros(0),
+        rate=np.zeros(0) if isinstance(prior, NIWPrior) else np.array(prior.rate),
+        diagonal=not isinstance(prior, NIWPrior)
+        or bool((prior.Psi == np.diag(np.diag(prior.Psi))).all()),
     )

@@ -184,6 +184,11 @@ class DatabaseSource(_DuckDBSource):
                 f"data: {self._path.name} cannot answer that table or query; check its names and "
                 "its grammar in DuckDB itself"
             )
+        if type(error).__name__ in ("ConversionException", "OutOfRangeException"):
+            return (
+                f"data: the query failed on the rows of {self._path.name} (a cast or a number out "
+                "of range); mend the query"
+            )
         return (
             f"data: {self._path.name} cannot be read as a DuckDB database; it may be damaged, of "
             "another kind, or open elsewhere (then pass the open connection)"
