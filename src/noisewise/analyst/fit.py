@@ -13,7 +13,6 @@ from .._progress import progress_bar
 from ..core.errors import ReleaseError, RequestError
 from ..core.release import Release
 from .model_columns import ModelColumns, observe, observe_fourth
-from .models.conjugate import conditional_mean
 from .observation import Observation
 from .posterior import FitInfo, Posterior
 from .priors import HuangWandPrior, NIGPrior, NIWPrior, NormalInverseGammaIndependent
@@ -69,26 +68,20 @@ def _naive(job: Job) -> Draws:
 
 
 def _exact(job: Job) -> Draws:
-    from .models.collapsed import CollapsedPosterior
     from .samplers import exact
 
-    collapsed = CollapsedPosterior(job.observations, job.prior, job.covariate_prior)
     with progress_bar("sampling", unit="draws", show=job.progress) as report:
-        drawn = exact.sample_posterior(
-            collapsed,
+        drawn = exact.sample(
+            job.observations,
+            job.prior,
+            job.covariate_prior,
             chains=job.chains,
             draws=job.draws,
             seed=job.seed,
             keep_covariates=False,
             progress=report,
         )
-    mean = np.empty_like(drawn.theta)
-    for chain, points in enumerate(drawn.x):
-        for start in range(0, job.draws, 200):  # a few hundred Gram matrices at a time
-            part = slice(start, start + 200)
-            total = collapsed.statistics(points[part]).sum(axis=-3)
-            mean[chain, part] = conditional_mean(job.prior, total, drawn.sigma2[chain, part])
-    return Draws(drawn.theta, drawn.sigma2, mean, drawn.info._asdict())
+    return Draws(drawn.theta, drawn.sigma2, drawn.conditional_mean, drawn.info._asdict())
 
 
 def _gibbs(name: str) -> Callable[[Job], Draws]:

@@ -32,7 +32,7 @@ from .mechanisms.laplace import LaplaceMechanism
 from .statistics import Layout, l1_sensitivity, l2_sensitivity
 
 DEFAULT_DELTA = Fraction("1e-6")
-MAX_DELTA = Fraction(1, 10)
+MAX_DELTA = Fraction(1, 4)
 MechanismName = Literal["laplace", "gaussian"]
 
 

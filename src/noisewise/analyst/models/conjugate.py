@@ -35,22 +35,6 @@ def update(prior: NIGPrior, A: FloatArray, n: int) -> NIG:
     return NIG(mu, Lam, prior.a0 + n / 2, b)
 
 
-def conditional_mean(
-    prior: NIGPrior | NormalInverseGammaIndependent, A: FloatArray, sigma2: FloatArray
-) -> FloatArray:
-    """E[theta | A, sigma2] for a stack of Gram matrices (…, P, P) and error variances (…).
-
-    With a normal inverse gamma prior it does not depend on sigma2. With an independent prior it
-    does, through the weight of the prior against the data, which matters little.
-    """
-    if isinstance(prior, NIGPrior):
-        precision = np.broadcast_to(prior.Lam0, (*sigma2.shape, *prior.Lam0.shape))
-    else:
-        precision = sigma2[..., None, None] * np.linalg.inv(prior.V0)
-    shift = precision @ prior.mu0 + A[..., :-1, -1]
-    return np.asarray(np.linalg.solve(precision + A[..., :-1, :-1], shift[..., None])[..., 0])
-
-
 def matched(prior: NIGPrior | NormalInverseGammaIndependent) -> NIGPrior:
     """A conjugate prior as wide as the given one, at the error variance b0 / a0."""
     if isinstance(prior, NIGPrior):
