@@ -179,13 +179,15 @@ def draw_regression(rng, total, prior, theta, sigma2, work):  # type: ignore[no-
 
 
 @_jit
-def store_draw(row, A, regression, theta, sigma2, info, store, work):  # type: ignore[no-untyped-def]
+def store_draw(row, A, regression, theta, sigma2, store, work):  # type: ignore[no-untyped-def]
     """Put one draw into row `row` of the store, where it is not negative (warm-up)."""
     if row < 0:
         return
     copy(theta, store.theta[row])
     store.sigma2[row] = sigma2[()]
-    store.rejected[row], store.exhausted[row], store.solver_iterations[row] = info
+    store.rejected[row] = work.counts[0]
+    store.exhausted[row] = work.counts[1]
+    store.solver_iterations[row] = work.counts[2]
     if store.conditional_mean.size > 0:
         total, B, d = work.squares[2], work.squares[0], theta.size
         mean = store.conditional_mean[row]
@@ -355,6 +357,7 @@ def workspace(holders: Holders, *, normal: bool = True) -> tuple[Work, Large | N
     dense = holders.n_observed[holders.mode == DENSE].max(initial=0)
     work = Work(
         rng=np.zeros(4, dtype=np.uint64),
+        counts=np.zeros(3, dtype=np.int64),
         F=np.zeros((P, P)),
         G=np.zeros((P, P)),
         m=np.zeros(P),

@@ -74,6 +74,7 @@ from noisewise.analyst.samplers.gibbs_interweave import Orbits, prepare_orbits, 
 from noisewise.analyst.samplers.gibbs_linalg import (
     FASTMATH,
     cholesky,
+    fill,
     solve_lower,
     solve_lower_transposed,
 )
@@ -402,12 +403,12 @@ def _run(  # type: ignore[no-untyped-def]
     buffers, store
 ):  # fmt: skip
     """Iterations first, ..., first + count - 1 of a chain; stores those from `keep_from` on."""
-    rng, total = work.rng, work.squares[2]
+    rng, counts, total = work.rng, work.counts, work.squares[2]
     for t in range(first, first + count):
         seed_stream(rng, key, t)
         draw_noise_variances(rng, holders, state.A, state.omega2)
         _draw_fourth_variances(rng, fourth, state.A, state.omega2_fourth)
-        rejected, exhausted = 0, 0
+        fill(counts, 0)
         for j in range(state.A.shape[0]):
             n, A, omega2 = holders.n[j], state.A[j], state.omega2[j]
             values, scale = holders.values[j], holders.scale[j]
@@ -418,16 +419,15 @@ def _run(  # type: ignore[no-untyped-def]
                 rng, n, values, scale, omega2, state.theta, A, j, fourth,
                 state.omega2_fourth[j], buffers,
             )  # fmt: skip
-            rejected += 1 + len(_PERSISTENCE) - moved - accepted
-            exhausted += 1 if accepted == 0 else 0
+            counts[0] += 1 + len(_PERSISTENCE) - moved - accepted
+            counts[1] += 1 if accepted == 0 else 0
         pool(state.A, total)
         draw_regression(rng, total, regression, state.theta, state.sigma2, work)
         if interweave:
             sweep_regression(
                 rng, holders, regression, state.theta, state.sigma2, state.A, state.omega2, orbits
             )
-        info = (rejected, exhausted, 0)
-        store_draw(t - keep_from, state.A, regression, state.theta, state.sigma2, info, store, work)
+        store_draw(t - keep_from, state.A, regression, state.theta, state.sigma2, store, work)
 
 
 # --- init, kernel, top-level call -----------------------------------------------------------------

@@ -52,7 +52,7 @@ from noisewise.analyst.samplers.gibbs import (
     workspace,
 )
 from noisewise.analyst.samplers.gibbs_interweave import Orbits, prepare_orbits, sweep_regression
-from noisewise.analyst.samplers.gibbs_linalg import FASTMATH
+from noisewise.analyst.samplers.gibbs_linalg import FASTMATH, fill
 from noisewise.analyst.samplers.gibbs_random import KeyArray, chain_keys, seed_stream
 from noisewise.analyst.samplers.gibbs_statistics import (
     Fixed,
@@ -90,7 +90,7 @@ def _run(  # type: ignore[no-untyped-def]
     work, store
 ):  # fmt: skip
     """Iterations first, ..., first + count - 1 of a chain; stores those from `keep_from` on."""
-    rng, total = work.rng, work.squares[2]
+    rng, counts, total = work.rng, work.counts, work.squares[2]
     for t in range(first, first + count):
         seed_stream(rng, key, t)
         draw_noise_variances(rng, holders, state.A, state.omega2)
@@ -99,22 +99,21 @@ def _run(  # type: ignore[no-untyped-def]
             fixed.eta, fixed.xi, fixed.positions_v, fixed.positions_w, state.theta,
             state.sigma2[()], work.once, work.g, work.covariance,
         )  # fmt: skip
-        rejected, exhausted = 0, 0
+        fill(counts, 0)
         for j in range(state.A.shape[0]):
             r, e, _ = draw_statistics(
                 rng, j, holders, fixed, None, state.theta, state.sigma2[()], state.A[j],
                 state.omega2[j], tries, 0.0, work,
             )  # fmt: skip
-            rejected += r
-            exhausted += e
+            counts[0] += r
+            counts[1] += e
         pool(state.A, total)
         draw_regression(rng, total, regression, state.theta, state.sigma2, work)
         if interweave:
             sweep_regression(
                 rng, holders, regression, state.theta, state.sigma2, state.A, state.omega2, orbits
             )
-        info = (rejected, exhausted, 0)
-        store_draw(t - keep_from, state.A, regression, state.theta, state.sigma2, info, store, work)
+        store_draw(t - keep_from, state.A, regression, state.theta, state.sigma2, store, work)
 
 
 # --- init, kernel, top-level call -----------------------------------------------------------------

@@ -104,6 +104,7 @@ class Work(NamedTuple):
     """Scratch space of one thread."""
 
     rng: NDArray[np.uint64]  # (4,)
+    counts: IndexArray  # (3,), the iteration's Info
     F: FloatArray  # (P, P), lower triangular, FF' = G
     G: FloatArray  # (P, P), E[ww']
     m: FloatArray  # (P,), E[w]

@@ -50,6 +50,7 @@ from noisewise.analyst.samplers.gibbs_linalg import (
     FASTMATH,
     cholesky,
     copy,
+    fill,
     invert_lower,
     right_solve_lower,
 )
@@ -171,7 +172,7 @@ def _run(  # type: ignore[no-untyped-def]
 
     `large` is None if every solution is dense.
     """
-    rng, total = work.rng, work.squares[2]
+    rng, counts, total = work.rng, work.counts, work.squares[2]
     for t in range(first, first + count):
         seed_stream(rng, key, t)
         draw_noise_variances(rng, holders, state.A, state.omega2)
@@ -181,18 +182,18 @@ def _run(  # type: ignore[no-untyped-def]
         usable = True
         if large is not None:
             usable = decompose(work, large) if needs_eigen else True
-        rejected, exhausted, iterations = 0, 0, 0
+        fill(counts, 0)
         for j in range(state.A.shape[0]):
             if not usable and holders.mode[j] != DENSE and holders.mode[j] != CG_JACOBI:
-                exhausted += 1  # keeps A_j
+                counts[1] += 1  # keeps A_j
                 continue
             r, e, i = draw_statistics(
                 rng, j, holders, None, large, state.theta, state.sigma2[()], state.A[j],
                 state.omega2[j], tries, tolerance, work,
             )  # fmt: skip
-            rejected += r
-            exhausted += e
-            iterations += i
+            counts[0] += r
+            counts[1] += e
+            counts[2] += i
         pool(state.A, total)
         draw_regression(rng, total, regression, state.theta, state.sigma2, work)
         draw_covariates(rng, total, covariates, state.mu, state.L, state.Psi, work)
@@ -201,8 +202,7 @@ def _run(  # type: ignore[no-untyped-def]
                 rng, holders, regression, covariates, state.theta, state.sigma2, state.mu,
                 state.L, state.Psi, state.A, state.omega2, orbits,
             )  # fmt: skip
-        info = (rejected, exhausted, iterations)
-        store_draw(t - keep_from, state.A, regression, state.theta, state.sigma2, info, store, work)
+        store_draw(t - keep_from, state.A, regression, state.theta, state.sigma2, store, work)
         _store_covariates(t - keep_from, state, store)
 
 
