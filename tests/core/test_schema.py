@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from noisewise.core.design import Design
 from noisewise.core.errors import RequestError, SchemaError
+from noisewise.core.plain_yaml import PlainYamlError, parse_yaml
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.core.schema_file import parse_yaml, read_schema, schema_text, write_schema
+from noisewise.core.schema_file import read_schema, schema_text, write_schema
 from noisewise.core.statistic import FourthMoments, SecondMoments
 
 YAML = """
@@ -106,8 +107,8 @@ def test_errors_name_the_column_what_was_given_and_the_remedy(document, words):
     ],
 )
 def test_bad_yaml_is_one_clear_error(text, word):
-    with pytest.raises(SchemaError, match=word):
-        Schema.from_dict(parse_yaml(text))
+    with pytest.raises(PlainYamlError, match=word):
+        parse_yaml(text)
 
 
 def test_python_and_yaml_obey_the_same_rules():

@@ -17,9 +17,10 @@ import pytest
 
 from noisewise.core.errors import DataError, NoisewiseError, ReleaseError, SchemaError
 from noisewise.core.geometry import Box
+from noisewise.core.plain_yaml import PlainYamlError, parse_yaml
 from noisewise.core.release import Release, digest_of
 from noisewise.core.schema import Schema
-from noisewise.core.schema_file import parse_yaml, schema_text
+from noisewise.core.schema_file import schema_text
 from noisewise.core.statistic import SecondMoments
 from noisewise.holder.engines import open_source
 from noisewise.holder.ledger import Ledger
@@ -172,7 +173,7 @@ def test_2500_schemas():
                     schema = Schema.from_dict(parse_yaml(text))
                 else:
                     schema = Schema.from_dict(damaged_structure(rng, parse_yaml(SCHEMA)))
-            except SchemaError as error:
+            except (PlainYamlError, SchemaError) as error:
                 refused += 1
                 assert short(error)
             else:

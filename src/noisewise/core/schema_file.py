@@ -2,101 +2,25 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from .errors import SchemaError
+from .plain_yaml import PlainYamlError, parse_yaml, read_yaml
 from .schema import Schema
-
-MAX_BYTES = 4_000_000
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """YAML's safe subset, less what surprises people.
-
-    ``no`` and ``off`` are country codes and levels, not truth values; dates and codes with a
-    leading zero stay text; an alias can make a small file enormous; a key given twice is a mistake.
-    """
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise SchemaError("schema: YAML aliases (*name) are not supported; write it out")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        mapping: dict[Hashable, Any] = {}
-        for key_node, value_node in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str | int | float | bool) and key is not None:
-                raise SchemaError("schema: a key is neither text nor a number")
-            if key in mapping:
-                raise SchemaError(f"schema: the key {key!r} is given twice; keep one of them")
-            mapping[key] = self.construct_object(value_node, deep=True)
-        return mapping
-
-
-_PlainLoader.yaml_implicit_resolvers = {
-    first: [rule for rule in resolvers if rule[0].endswith((":null", ":merge", ":value"))]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_PlainLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-# Decimal numbers only. YAML 1.1 reads 0100 as 64, 12:30 as 750 and 1e6 as text; a code such as
-# 02139 stays text.
-_PlainLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789")
-)
-_PlainLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(
-        r"^[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?$"
-        r"|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
-    ),
-    list("-+.0123456789"),
-)
-_PlainLoader.add_constructor("tag:yaml.org,2002:map", _PlainLoader.construct_mapping)
-
-
-def parse_yaml(text: str) -> Any:
-    """YAML text to plain Python, with every failure turned into one SchemaError."""
-    if len(text) > MAX_BYTES:
-        raise SchemaError(f"schema: larger than {MAX_BYTES:,} characters; is it really a schema?")
-    try:
-        return yaml.load(text, Loader=_PlainLoader)
-    except SchemaError:
-        raise
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise SchemaError(f"schema: not valid YAML{place}: {error.problem}") from None
-    except (yaml.YAMLError, ValueError, RecursionError, OverflowError, TypeError) as error:
-        detail = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise SchemaError(f"schema: not valid YAML: {detail}") from None
 
 
 def read_schema(path: str | Path) -> Schema:
     """Read and validate a schema file."""
-    path = Path(path)
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise SchemaError(f"schema: {path} is larger than {MAX_BYTES:,} bytes")
-        text = path.read_text(encoding="utf-8")
+        return Schema.from_dict(read_yaml(path))
     except FileNotFoundError:
         raise SchemaError(
             f"schema: there is no file {path}; make one with 'noisewise schema new'"
         ) from None
-    except UnicodeDecodeError:
-        raise SchemaError(f"schema: {path} is not UTF-8 text") from None
-    except OSError as error:
-        raise SchemaError(f"schema: cannot read {path}: {error.strerror}") from None
-    try:
-        return Schema.from_dict(parse_yaml(text))
-    except SchemaError as error:
+    except (PlainYamlError, SchemaError) as error:
         raise SchemaError(f"{path}: {error}") from None
 
 
@@ -114,7 +38,7 @@ class _FlatDumper(yaml.SafeDumper):
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
     try:
         plain = parse_yaml(value) == value
-    except SchemaError:
+    except PlainYamlError:
         plain = False
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=None if plain else "'")
 
