@@ -13,7 +13,8 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .analyst.fit import fit
-    from .analyst.posterior import Posterior, load_posterior
+    from .analyst.posterior import Posterior
+    from .analyst.posterior_file import load_posterior
     from .core.errors import NoisewiseError
     from .core.release import Release, load_release
     from .core.schema import Category, Number, Schema
@@ -28,7 +29,7 @@ _HOMES = {
     "NoisewiseError": "core.errors",
     "Posterior": "analyst.posterior",
     "fit": "analyst.fit",
-    "load_posterior": "analyst.posterior",
+    "load_posterior": "analyst.posterior_file",
     "Number": "core.schema",
     "Release": "core.release",
     "Request": "holder.request",

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import noisewise as nw
-from noisewise.analyst.fit import METHODS, fit
+from noisewise.analyst.fit import fit
+from noisewise.analyst.methods import METHODS
 from noisewise.analyst.priors import NIGPrior
 from noisewise.core.errors import ReleaseError, RequestError
 
@@ -91,6 +92,30 @@ def test_naive_is_labelled_and_overconfident(folder, noisy):
         naive.privacy_share()
 
 
+def test_what_privacy_cost_is_in_the_posterior(noisy):
+    row = noisy.comparison().rows["age"]
+    assert row.sd_ratio > 3
+    assert row.naive_upper - row.naive_lower < (row.upper - row.lower) / 2
+    assert row.privacy_share == noisy.privacy_share()["age"]
+
+
+def test_holders_that_contradict_each_other_are_named(folder):
+    """The second holder counts another kind of people: incomes are ten times lower."""
+    schema = nw.load_release(folder / "clear.json").design.schema
+    data = table(seed=5)
+    data["income"] = data["income"] / 10
+    request = nw.make_request(
+        schema, target="income", features=["age", "region"], epsilon=100, label="odd"
+    )
+    with nw.Ledger(folder / "other.db") as ledger:
+        odd = nw.publish(request, data, ledger=ledger).release
+    posterior = fit([nw.load_release(folder / "clear.json"), odd], seed=1, draws=300)
+    text = " ".join(posterior.info.warnings)
+    assert "contradicts the model" in text
+    assert "income" in text
+    assert np.isfinite(posterior.theta).all()
+
+
 def test_a_seed_makes_it_reproducible(folder):
     release = nw.load_release(folder / "clear.json")
     first, second, other = (fit(release, seed=s, draws=50, chains=2) for s in (7, 7, 8))
@@ -122,6 +147,8 @@ def test_two_holders_know_more_than_one(folder):
         ({"method": "magic"}, "magic"),
         ({"chains": 0}, "chains"),
         ({"draws": "many"}, "draws"),
+        ({"seed": -1}, "seed"),
+        ({"prior_units": "metric"}, "prior_units"),
         ({"prior": NIGPrior.weakly_informative(7)}, "7 covariates"),
     ],
 )
@@ -211,12 +238,32 @@ def test_fit_show_and_predict(shell):
     assert set(document["summary"]["age"]) == {"mean", "sd", "lower", "upper", "rhat", "ess"}
     assert document["summary"]["age"]["mean"] == pytest.approx(1_000, rel=0.2)
     assert document["noise_aware"] is True
+    assert set(document["naive"]["age"]) == {"mean", "sd", "lower", "upper"}
+    assert document["prior"]["age"]["sd"] == pytest.approx(100_000 / 36 * 0.5 / 3**0.5)
+    text = shell("show", "post.nc")
+    assert "naive" in text
+    assert "Prior mean" in text
     (shell.folder / "new.csv").write_text("region,age\nsouth,40\neast,50.5\n")
     lines = shell("predict", "post.nc", "new.csv", "--seed", "2").splitlines()
     assert lines[0] == "mean,sd,lower,upper"
     mean, _, lower, upper = map(float, lines[1].split(","))
     assert mean == pytest.approx(55_000, abs=4_000)
     assert lower < mean < upper
+
+
+def test_a_prior_file_and_pictures(shell):
+    (shell.folder / "prior.yaml").write_text("coefficients: {age: {mean: 0, sd: 1}}\n")
+    words = ("--seed", "1", "--draws", "200", "--out", "tight.nc")
+    shell("fit", "noisy.json", "--prior", "prior.yaml", *words)
+    document = json.loads(shell("show", "tight.nc", "--json"))
+    assert document["prior"]["age"] == {"mean": 0.0, "sd": pytest.approx(1)}
+    assert abs(document["summary"]["age"]["mean"]) < 10
+    for kind in ("intervals", "marginals"):
+        shell("plot", "tight.nc", "--kind", kind, "--out", f"{kind}.png")
+        assert (shell.folder / f"{kind}.png").read_bytes().startswith(b"\x89PNG")
+    shell("plot", "tight.nc", "--kind", "pie", code=2)
+    shell("plot", "tight.nc", "--out", "picture.txt", code=2)
+    shell("fit", "noisy.json", "--prior", "absent.yaml", code=2)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from noisewise.analyst.model_columns import ModelColumns, observe
-from noisewise.analyst.posterior import FitInfo, Posterior, load_posterior
+from noisewise.analyst.posterior import FitInfo, Naive, Posterior
+from noisewise.analyst.posterior_file import load_posterior
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.schema import Category, Number, Schema
 
@@ -25,9 +26,14 @@ def made(columns, seed=1, chains=4, draws=500):
     rng = np.random.default_rng(seed)
     theta = rng.normal([1.0, 2.0, -3.0, 0.0], [1.0, 0.5, 2.0, 1.0], (chains, draws, 4))
     sigma2 = rng.gamma(20.0, 5.0, (chains, draws))
-    info = FitInfo("made", "for a test", True, (100,), ("epsilon = 1",), ("sha256:0",), ("beware",))
+    prior = {"age": (0.0, 2.0)}
+    info = FitInfo(
+        "made", "for a test", True, (100, None), ("epsilon = 1",), ("sha256:0",), ("beware",), prior
+    )
     stats = {"diverging": np.zeros((chains, draws), bool)}
-    return Posterior(columns, theta, sigma2, info, theta * 0.6, stats, {"values_1": np.eye(5)})
+    naive = Naive(rng.normal([1.0, 2.0, -3.0, 0.0], 0.25, (800, 4)), rng.gamma(100.0, 1.0, 800))
+    observed = {"values_1": np.eye(5)}
+    return Posterior(columns, theta, sigma2, info, theta * 0.6, stats, observed, naive)
 
 
 def test_original_units_by_a_regression_done_twice(columns):
@@ -102,6 +108,38 @@ def test_privacy_share_is_a_ratio_of_variances(columns):
     assert share["age"] == pytest.approx(0.36, rel=1e-6)
 
 
+def test_comparison_with_the_naive_posterior(columns):
+    posterior = made(columns)
+    comparison = posterior.comparison(0.9)
+    row = comparison.rows["age"]
+    assert row.sd_ratio == pytest.approx(2.0, rel=0.1)
+    assert row.privacy_share == pytest.approx(0.36, rel=1e-6)
+    assert (row.lower, row.upper) == posterior.interval("age", 0.9)
+    assert row.naive_upper - row.naive_lower == pytest.approx(2 * 1.645 * 0.25, rel=0.1)
+    assert np.isnan(comparison.rows["sigma2"].privacy_share)
+    assert "36%" in str(comparison)
+    assert posterior.naive_summary(0.9)["age"]["lower"] == row.naive_lower
+    assert set(comparison.to_dict()) == set(posterior.names)
+
+
+def test_nothing_to_compare_with(columns):
+    bare = Posterior(columns, made(columns).theta, made(columns).sigma2, made(columns).info)
+    with pytest.raises(RequestError, match="naive"):
+        bare.naive_draws("age")
+
+
+def test_posterior_predictive_draws(columns):
+    posterior = made(columns)
+    new = {"age": [40, 50], "region": ["north", "süd"]}
+    drawn = posterior.predictive_draws(new, seed=3)
+    assert drawn.shape == (4, 500, 2)
+    predicted = posterior.predict(new, seed=4)
+    assert drawn.mean(axis=(0, 1)) == pytest.approx(predicted.mean, abs=5 * 25 / 2000**0.5)
+    assert drawn.std(axis=(0, 1)) == pytest.approx(predicted.sd, rel=0.1)
+    data = posterior.to_arviz(new, seed=3)
+    np.testing.assert_array_equal(data.posterior_predictive["income"].to_numpy(), drawn)
+
+
 def test_round_trip_through_netcdf(columns, tmp_path):
     posterior = made(columns)
     path = tmp_path / "post.nc"
@@ -114,6 +152,8 @@ def test_round_trip_through_netcdf(columns, tmp_path):
     np.testing.assert_array_equal(loaded.conditional_mean, posterior.conditional_mean)
     assert set(loaded.sample_stats) == {"diverging"}
     assert set(loaded.observed) == {"values_1"}
+    np.testing.assert_array_equal(loaded.naive.theta, posterior.naive.theta)
+    np.testing.assert_array_equal(loaded.naive.sigma2, posterior.naive.sigma2)
 
 
 def test_files_that_are_no_posterior(tmp_path):

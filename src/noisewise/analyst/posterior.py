@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._version import __version__
-from ..core.errors import NoisewiseError, ReleaseError, RequestError
-from ..core.schema import Schema
+from ..core.errors import RequestError
 from .model_columns import ModelColumns
+from .summary import Comparison, Row, Summary, central_interval, comparison_row, row_of
 
 if TYPE_CHECKING:
     import arviz as az
 
 FloatArray = NDArray[np.float64]
 SIGMA2 = "sigma2"
-FORMAT = "noisewise-posterior"
-FORMAT_VERSION = 1
+_BATCH = 256  # rows that are predicted at a time, which bounds memory
 
 
 @dataclass(frozen=True)
@@ -38,59 +34,32 @@ class FitInfo:
         Why this method: the user's choice, or what `auto` saw.
     noise_aware : bool
         Whether the posterior accounts for the privacy noise.
-    n : tuple of int
-        Rows behind each Release.
+    n : tuple of int or None
+        Rows behind each Release; None where the number is private.
     claims : tuple of str
         The privacy claim of each Release, in words.
     digests : tuple of str
     warnings : tuple of str
         What a reader must know before trusting the numbers, in plain words.
+    prior : mapping of str to (mean, sd)
+        Prior of every coefficient, in original units.
     """
 
     method: str
     reason: str
     noise_aware: bool
-    n: tuple[int, ...] = ()
+    n: tuple[int | None, ...] = ()
     claims: tuple[str, ...] = ()
     digests: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    prior: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of a summary."""
+class Naive(NamedTuple):
+    """Draws of the naive posterior of the same Releases, in original units."""
 
-    mean: float
-    sd: float
-    lower: float
-    upper: float
-    rhat: float
-    ess: float
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Posterior mean, sd, central credible interval and convergence, in original units."""
-
-    rows: Mapping[str, Row]
-    level: float
-
-    def to_dict(self) -> dict[str, dict[str, float]]:
-        """Plain numbers, for JSON and data frames."""
-        return {name: vars(row).copy() for name, row in self.rows.items()}
-
-    def __str__(self) -> str:
-        percent = f"{100 * self.level:g}%"
-        width = max(9, *(len(name) for name in self.rows))
-        head = f"{'':{width}} {'mean':>12} {'sd':>12} {percent + ' interval':^25} {'rhat':>6} ess"
-        lines = [head]
-        for name, row in self.rows.items():
-            interval = f"{row.lower:>12.5g} {row.upper:>12.5g}"
-            lines.append(
-                f"{name:{width}} {row.mean:>12.5g} {row.sd:>12.5g} {interval} {row.rhat:>6.3f}"
-                f" {row.ess:.0f}"
-            )
-        return "\n".join(lines)
+    theta: FloatArray  # (draws, d)
+    sigma2: FloatArray  # (draws,)
 
 
 @dataclass(frozen=True)
@@ -125,7 +94,10 @@ class Posterior:
         believe. Its variance over draws is the part of the posterior variance due to privacy.
     sample_stats : mapping of str to array, shape (chains, draws)
     observed : mapping of str to array
-        The noisy statistics on unit scale, and their noise scales.
+        The noisy statistics on unit scale, and their noise scales; where the method can tell, how
+        far they are from what the fitted model would release (`discrepancy_j`, in sds).
+    naive : Naive, optional
+        What ignoring the noise would have given, for comparison.
     """
 
     columns: ModelColumns
@@ -135,6 +107,7 @@ class Posterior:
     conditional_mean: FloatArray | None = None
     sample_stats: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     observed: Mapping[str, FloatArray] = field(default_factory=dict)
+    naive: Naive | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -143,22 +116,32 @@ class Posterior:
 
     def draws(self, name: str) -> FloatArray:
         """Draws of one parameter, shape (chains, draws)."""
+        return self._pick(name, self.theta, self.sigma2)
+
+    def naive_draws(self, name: str) -> FloatArray:
+        """Draws of one parameter from the naive posterior, shape (draws,)."""
+        if self.naive is None:
+            raise RequestError(
+                f"there is no naive posterior to compare with: method {self.info.method!r}"
+            )
+        return self._pick(name, *self.naive)
+
+    def _pick(self, name: str, theta: FloatArray, sigma2: FloatArray) -> FloatArray:
         if name == SIGMA2:
-            return self.sigma2
+            return sigma2
         if name not in self.columns.names:
             raise RequestError(f"{name!r} is not a parameter; there are {', '.join(self.names)}")
-        return self.theta[..., self.columns.names.index(name)]
+        return theta[..., self.columns.names.index(name)]
+
+    # --- questions about parameters --------------------------------------------------------------
 
     def summary(self, level: float = 0.95) -> Summary:
         """Mean, sd, central credible interval, R-hat and bulk effective sample size."""
-        _check_level(level)
-        return Summary({name: _row(self.draws(name), level) for name in self.names}, level)
+        return Summary({name: row_of(self.draws(name), level) for name in self.names}, level)
 
     def interval(self, name: str, level: float = 0.95) -> tuple[float, float]:
         """Central credible interval of one parameter."""
-        _check_level(level)
-        lower, upper = np.quantile(self.draws(name), [(1 - level) / 2, (1 + level) / 2])
-        return float(lower), float(upper)
+        return central_interval(self.draws(name), level)
 
     def prob(self, statement: str) -> float:
         """Posterior probability of a statement such as ``"bmi > 0"`` or ``"age < bmi"``."""
@@ -184,9 +167,10 @@ class Posterior:
         """Summary of a weighted sum of parameters, such as ``{"fair": 1, "good": -1}``."""
         if not weights:
             raise RequestError("contrast: give at least one parameter with its weight")
-        _check_level(level)
         combined = sum(weight * self.draws(name) for name, weight in weights.items())
-        return _row(np.asarray(combined), level)
+        return row_of(np.asarray(combined), level)
+
+    # --- predictions -----------------------------------------------------------------------------
 
     def predict(self, new: Any, interval: float = 0.95, seed: int | None = None) -> Prediction:
         """Predictive distribution of the target for new rows, in original units.
@@ -200,14 +184,15 @@ class Posterior:
         seed : int, optional
             Of the draws of the error term; intervals are quantiles of one draw a posterior draw.
         """
-        _check_level(interval)
+        if not 0 < interval < 1:
+            raise RequestError(f"interval: expected a probability such as 0.95, got {interval!r}")
         rows = self.columns.design_matrix(new)
         theta = self.theta.reshape(-1, self.theta.shape[-1])
         sigma2 = self.sigma2.reshape(-1)
         rng = np.random.default_rng(seed)
         mean, sd, lower, upper = (np.empty(len(rows)) for _ in range(4))
-        for start in range(0, len(rows), 256):  # bounds memory for large tables
-            part = slice(start, start + 256)
+        for start in range(0, len(rows), _BATCH):
+            part = slice(start, start + _BATCH)
             centre = theta @ rows[part].T
             mean[part] = centre.mean(axis=0)
             sd[part] = np.sqrt(centre.var(axis=0) + sigma2.mean())
@@ -215,6 +200,14 @@ class Posterior:
             quantiles = np.quantile(drawn, [(1 - interval) / 2, (1 + interval) / 2], axis=0)
             lower[part], upper[part] = quantiles
         return Prediction(mean, sd, lower, upper)
+
+    def predictive_draws(self, new: Any, seed: int | None = None) -> FloatArray:
+        """One draw of every new row's target a posterior draw, shape (chains, draws, rows)."""
+        centre = self.theta @ self.columns.design_matrix(new).T
+        error = np.random.default_rng(seed).standard_normal(centre.shape)
+        return np.asarray(centre + np.sqrt(self.sigma2)[..., None] * error)
+
+    # --- the price of privacy --------------------------------------------------------------------
 
     def privacy_share(self) -> dict[str, float]:
         """For every coefficient, the share of its posterior variance that privacy noise caused.
@@ -232,109 +225,46 @@ class Posterior:
         share = np.minimum(hidden / total, 1.0)
         return dict(zip(self.columns.names, share.tolist(), strict=True))
 
-    # --- files ---------------------------------------------------------------------------------
+    def naive_summary(self, level: float = 0.95) -> dict[str, dict[str, float]]:
+        """Mean, sd and interval of every parameter in the naive posterior."""
+        rows = {}
+        for name in self.names:
+            draws = self.naive_draws(name)
+            low, high = central_interval(draws, level)
+            rows[name] = {
+                "mean": float(draws.mean()),
+                "sd": float(draws.std(ddof=1)),
+                "lower": low,
+                "upper": high,
+            }
+        return rows
 
-    def to_arviz(self) -> az.InferenceData:
-        """The draws as an ArviZ container with groups posterior, sample_stats, observed_data."""
-        import arviz as az
-
-        posterior: dict[str, Any] = {"theta": self.theta, SIGMA2: self.sigma2}
-        dims = {"theta": ["coefficient"]}
-        if self.conditional_mean is not None:
-            posterior["theta_given_statistics"] = self.conditional_mean
-            dims["theta_given_statistics"] = ["coefficient"]
-        return az.from_dict(
-            posterior=posterior,
-            sample_stats=dict(self.sample_stats) or None,
-            observed_data={k: np.asarray(v) for k, v in self.observed.items()} or None,
-            coords={"coefficient": list(self.columns.names)},
-            dims=dims,
-            attrs={"noisewise": json.dumps(self._document())},
+    def comparison(self, level: float = 0.95) -> Comparison:
+        """What the naive posterior claims, what this one says, and what privacy cost."""
+        share = self.privacy_share()
+        return Comparison(
+            {
+                name: comparison_row(
+                    self.naive_draws(name), self.draws(name), share.get(name, np.nan), level
+                )
+                for name in self.names
+            },
+            level,
         )
 
-    def _document(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "software": f"noisewise {__version__}",
-            "schema": self.columns.schema.to_dict(),
-            "features": list(self.columns.features),
-            "target": self.columns.target,
-            "info": {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self.info).items()},
-        }
+    # --- files -----------------------------------------------------------------------------------
+
+    def to_arviz(self, new: Any = None, seed: int | None = None) -> az.InferenceData:
+        """The draws as an ArviZ container: posterior, sample_stats, observed_data, naive.
+
+        With `new` rows there is a group posterior_predictive too.
+        """
+        from .posterior_file import to_arviz
+
+        return to_arviz(self, None if new is None else self.predictive_draws(new, seed))
 
     def save(self, path: str | Path) -> None:
         """Write a netCDF file that `load_posterior` and ArviZ read."""
-        self.to_arviz().to_netcdf(str(path))
+        from .posterior_file import save
 
-
-def load_posterior(path: str | Path) -> Posterior:
-    """Read what `Posterior.save` wrote.
-
-    Raises
-    ------
-    ReleaseError
-        If the file isn't a posterior of noisewise, or is damaged.
-    """
-    import arviz as az
-
-    if not Path(path).is_file():
-        raise ReleaseError(f"{path}: there is no such file")
-    try:
-        with closing(az.from_netcdf(str(path))) as data:
-            document = json.loads(data.attrs["noisewise"])
-            if (document["format"], document["format_version"]) != (FORMAT, FORMAT_VERSION):
-                raise ValueError
-            columns = ModelColumns(
-                Schema.from_dict(document["schema"]),
-                tuple(document["features"]),
-                document["target"],
-            )
-            info = FitInfo(**_tuples(document["info"]))
-            group = data.posterior
-            theta, sigma2 = group["theta"].to_numpy(), group[SIGMA2].to_numpy()
-            conditional = (
-                group["theta_given_statistics"].to_numpy()
-                if "theta_given_statistics" in group
-                else None
-            )
-            groups = set(data.groups())
-            stats = _arrays(data.sample_stats) if "sample_stats" in groups else {}
-            observed = _arrays(data.observed_data) if "observed_data" in groups else {}
-    except NoisewiseError:
-        raise
-    except Exception:
-        # netCDF readers raise many kinds of errors on damaged files; none of them helps a user.
-        raise ReleaseError(f"{path}: not a posterior file of noisewise, or damaged") from None
-    if theta.shape[-1] != len(columns.names) or theta.shape[:2] != sigma2.shape:
-        raise ReleaseError(f"{path}: the draws do not fit the model")
-    return Posterior(columns, theta, sigma2, info, conditional, stats, observed)
-
-
-def _arrays(group: Any) -> dict[str, NDArray[Any]]:
-    return {name: group[name].to_numpy() for name in group.data_vars}
-
-
-def _row(draws: FloatArray, level: float) -> Row:
-    import arviz as az
-
-    lower, upper = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
-    several = draws.shape[0] > 1 and draws.shape[1] >= 4
-    return Row(
-        mean=float(draws.mean()),
-        sd=float(draws.std(ddof=1)),
-        lower=float(lower),
-        upper=float(upper),
-        rhat=float(az.rhat(draws)) if several else float("nan"),
-        ess=float(az.ess(draws)) if draws.shape[1] >= 4 else float("nan"),
-    )
-
-
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise RequestError(f"level: expected a probability such as 0.95, got {level!r}")
-
-
-def _tuples(words: dict[str, Any]) -> dict[str, Any]:
-    """JSON has lists where FitInfo has tuples."""
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in words.items()}
+        save(self, path)

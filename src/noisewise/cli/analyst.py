@@ -38,6 +38,12 @@ def fit(
     features: Annotated[
         str | None, typer.Option("--features", help="Released columns, separated by commas.")
     ] = None,
+    prior: Annotated[
+        Path | None,
+        typer.Option(
+            "--prior", help="YAML file with priors of named coefficients, in original units."
+        ),
+    ] = None,
     chains: Annotated[int, typer.Option("--chains", help="Independent chains.")] = 4,
     draws: Annotated[int, typer.Option("--draws", help="Draws a chain after warm-up.")] = 1000,
     seed: Annotated[
@@ -52,8 +58,13 @@ def fit(
     Any released column may be the target and any others the features: a Release of second moments
     answers all those regressions at no further privacy cost.
 
+    A prior file has lines such as "coefficients: {age: {mean: 0, sd: 500}}" and
+    "error_sd: [5000, 40000]" (its 90% range); what it leaves out keeps a weakly informative
+    default, which `show` prints.
+
     Example: noisewise fit release.json --seed 1 --out post.nc
     """
+    from ..analyst.coefficient_prior import read_prior
     from ..analyst.fit import fit as run
     from ..core.release import load_release
     from .holder import _names
@@ -63,6 +74,7 @@ def fit(
         method=method,
         target=target,
         features=None if features is None else _names(features),
+        prior=None if prior is None else read_prior(prior),
         chains=chains,
         draws=draws,
         seed=seed,
@@ -82,7 +94,7 @@ def show(
 
     Example: noisewise show post.nc --json
     """
-    from ..analyst.posterior import load_posterior
+    from ..analyst.posterior_file import load_posterior
 
     loaded = load_posterior(posterior)
     if as_json:
@@ -104,7 +116,7 @@ def predict(
 
     Example: noisewise predict post.nc new.csv --out predictions.csv
     """
-    from ..analyst.posterior import load_posterior
+    from ..analyst.posterior_file import load_posterior
     from ..core.errors import RequestError
 
     loaded = load_posterior(posterior)
@@ -135,16 +147,22 @@ def plot(
         list[Path], typer.Argument(help="Posterior files of the same model, compared by name.")
     ],
     out: Annotated[Path, typer.Option("--out", help="Picture: .png, .svg or .pdf.")] = Path(
-        "intervals.png"
+        "posterior.png"
     ),
+    kind: Annotated[
+        str, typer.Option("--kind", help="intervals, or marginals (densities of the draws).")
+    ] = "intervals",
     level: Annotated[float, typer.Option("--level", help="Level of intervals.")] = 0.95,
 ) -> None:
-    """Draw credible intervals of every coefficient, one or several posteriors side by side.
+    """Draw every coefficient's credible interval or density, in original units.
 
-    Example: noisewise plot exact.nc naive.nc --out intervals.png
+    With one file the naive posterior is drawn beside the noise-aware one. With several, they are
+    compared with each other.
+
+    Example: noisewise plot post.nc --kind marginals --out marginals.png
     """
-    from ..analyst.plots import plot_intervals
-    from ..analyst.posterior import load_posterior
+    from ..analyst.plots import PLOTS
+    from ..analyst.posterior_file import load_posterior
     from ..core.errors import RequestError
 
     loaded = {path.stem: load_posterior(path) for path in posteriors}
@@ -152,9 +170,11 @@ def plot(
         raise RequestError(
             "posteriors: these files are of different models; compare like with like"
         )
+    if kind not in PLOTS:
+        raise RequestError(f"kind: {kind!r} is unknown; there are {', '.join(PLOTS)}")
     if out.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise RequestError(f"out: {out} must end in .png, .svg or .pdf")
-    plot_intervals(loaded, out, level=level)
+    PLOTS[kind](loaded, out, level=level)
     typer.echo(f"Wrote {out}.")
 
 
@@ -163,13 +183,15 @@ def _say(posterior: Posterior, level: float = 0.95) -> None:
     typer.echo(f"{posterior.columns.target} ~ {' + '.join(posterior.columns.features)}")
     typer.echo(f"Method {info.method}: {info.reason}")
     for n, claim in zip(info.n, info.claims, strict=True):
-        typer.echo(f"Release of {n:,} rows at {claim}.")
+        rows = "a private number of" if n is None else f"{n:,}"
+        typer.echo(f"Release of {rows} rows at {claim}.")
+    prior = (f"{name} {mean:.3g} ± {sd:.3g}" for name, (mean, sd) in info.prior.items())
+    typer.echo(f"Prior mean ± sd: {', '.join(prior)}")
     typer.echo(str(posterior.summary(level)))
-    if posterior.conditional_mean is not None:
-        shares = posterior.privacy_share()
+    if posterior.naive is not None:
         typer.echo(
-            "Share of the posterior variance due to privacy noise: "
-            + ", ".join(f"{name} {100 * share:.0f}%" for name, share in shares.items())
+            f"\nBeside the naive posterior, which ignores the privacy noise:\n"
+            f"{posterior.comparison(level)}"
         )
     for warning in info.warnings:
         typer.echo(f"Warning: {warning}", err=True)
@@ -177,7 +199,7 @@ def _say(posterior: Posterior, level: float = 0.95) -> None:
 
 def _document(posterior: Posterior, level: float) -> dict[str, Any]:
     info = posterior.info
-    shares = posterior.privacy_share() if posterior.conditional_mean is not None else None
+    aware = posterior.naive is not None
     return {
         "summary": posterior.summary(level).to_dict(),
         "level": level,
@@ -187,6 +209,8 @@ def _document(posterior: Posterior, level: float) -> dict[str, Any]:
         "noise_aware": info.noise_aware,
         "n": list(info.n),
         "claims": list(info.claims),
-        "privacy_share": shares,
+        "prior": {name: {"mean": mean, "sd": sd} for name, (mean, sd) in info.prior.items()},
+        "privacy_share": posterior.privacy_share() if aware else None,
+        "naive": posterior.naive_summary(level) if aware else None,
         "warnings": list(info.warnings),
     }

@@ -1,0 +1,233 @@
+"""Ways to the posterior, by name. Each takes a Job and gives Draws, both on unit scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._progress import progress_bar
+from ..core.errors import ReleaseError, RequestError
+from .observation import Observation
+from .priors import CovariatePrior, HierarchicalNIWPrior, NIWPrior, RegressionPrior
+
+if TYPE_CHECKING:
+    from .models.moments import FourthMomentObservation
+
+FloatArray = NDArray[np.float64]
+REPLICATES = 500  # imagined releases behind the check of the statistics
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every method is given.
+
+    Parameters
+    ----------
+    observations : sequence of Observation
+    fourth : sequence of FourthMomentObservation or None
+        Released fourth moments of the covariates, by holder.
+    prior : NIGPrior or NormalInverseGammaIndependent
+    covariate_prior : NIWPrior, HierarchicalNIWPrior or HuangWandPrior
+    chains, draws : int
+    seed : int, optional
+    progress : bool
+    """
+
+    observations: Sequence[Observation]
+    fourth: Sequence[FourthMomentObservation | None]
+    prior: RegressionPrior
+    covariate_prior: CovariatePrior
+    chains: int
+    draws: int
+    seed: int | None
+    progress: bool
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What every method gives back.
+
+    Parameters
+    ----------
+    theta : array, shape (chains, draws, d)
+    sigma2 : array, shape (chains, draws)
+    conditional_mean : array, shape (chains, draws, d), optional
+        E[theta | latent statistics] at each draw, for noise-aware methods.
+    sample_stats : mapping of str to array, shape (chains, draws)
+    discrepancies : sequence of array, shape (P, P)
+        By holder, how far its statistics are from what the fitted model would release, in sds.
+    warnings : tuple of str
+    """
+
+    theta: FloatArray
+    sigma2: FloatArray
+    conditional_mean: FloatArray | None = None
+    sample_stats: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    discrepancies: Sequence[FloatArray] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to the posterior; `describe` says in a sentence what it is."""
+
+    run: Callable[[Job], Draws]
+    noise_aware: bool
+    describe: str
+
+
+def _naive(job: Job) -> Draws:
+    from .samplers import naive
+
+    theta, sigma2 = naive.sample(
+        job.observations, job.prior, chains=job.chains, draws=job.draws, seed=job.seed
+    )
+    return Draws(
+        theta,
+        sigma2,
+        warnings=("naive ignores the privacy noise: its intervals are too narrow.",),
+    )
+
+
+def _exact(job: Job) -> Draws:
+    from .models.collapsed import CollapsedPosterior
+    from .models.replicates import discrepancy
+    from .samplers import exact
+
+    collapsed = CollapsedPosterior(job.observations, job.prior, job.covariate_prior)
+    with progress_bar("sampling", unit="draws", show=job.progress) as report:
+        drawn = exact.sample_posterior(
+            collapsed,
+            chains=job.chains,
+            draws=job.draws,
+            seed=job.seed,
+            keep_covariates=False,
+            progress=report,
+        )
+    points = drawn.x.reshape(-1, drawn.x.shape[-1])
+    some = np.linspace(0, len(points) - 1, min(REPLICATES, len(points))).astype(int)
+    rng = np.random.default_rng(job.seed)
+    theta, sigma2, _, mu, T = collapsed.draw_parameters(rng, points[some])
+    away = [discrepancy(rng, seen, theta, sigma2, mu, T) for seen in job.observations]
+    return Draws(
+        drawn.theta, drawn.sigma2, drawn.conditional_mean, drawn.info._asdict(), discrepancies=away
+    )
+
+
+def _gibbs(name: str) -> Callable[[Job], Draws]:
+    """Run one of the samplers of Bernstein & Sheldon; they differ in what they know of x."""
+
+    def run(job: Job) -> Draws:
+        from .samplers import gibbs_noisy, gibbs_noisy_aware, gibbs_prior, gibbs_update
+
+        if name in ("gibbs_noisy", "gibbs_noisy_aware") and not any(job.fourth):
+            raise RequestError(
+                f"method: {name} needs fourth moments of the covariates, and no Release has them; "
+                "use exact (a holder would publish them with --fourth-moments, at a cost that is "
+                "better spent on the second moments)"
+            )
+        covariates = job.covariate_prior
+        options: dict[str, Any] = {
+            "chains": job.chains,
+            "draws": job.draws,
+            "seed": job.seed,
+            "keep_conditional_mean": True,
+        }
+        with progress_bar("sampling", unit="draws", show=job.progress) as report:
+            options["progress"] = report
+            if name == "gibbs_update":
+                if isinstance(covariates, HierarchicalNIWPrior):
+                    raise RequestError(
+                        "covariate_prior: gibbs_update takes an NIWPrior or a HuangWandPrior"
+                    )
+                drawn = gibbs_update.sample(job.observations, job.prior, covariates, **options)
+            elif name == "gibbs_prior":
+                if not isinstance(covariates, NIWPrior):
+                    raise RequestError("covariate_prior: gibbs_prior needs an NIWPrior")
+                drawn = gibbs_prior.sample(job.observations, job.prior, covariates, **options)
+            elif name == "gibbs_noisy":
+                drawn = gibbs_noisy.sample(job.observations, job.prior, job.fourth, **options)
+            else:
+                drawn = gibbs_noisy_aware.sample(job.observations, job.prior, job.fourth, **options)
+        return Draws(
+            drawn.theta,
+            drawn.sigma2,
+            drawn.conditional_mean,
+            drawn.info._asdict(),
+            warnings=tuple(_few_rows(job)) + _FACE_VALUE.get(name, ()),
+        )
+
+    return run
+
+
+_FACE_VALUE = {
+    "gibbs_noisy": (
+        "gibbs_noisy takes the released fourth moments at face value: its intervals are a little "
+        "too narrow; use exact.",
+    ),
+    "gibbs_prior": (
+        "gibbs_prior fixes the law of the covariates at its prior and learns nothing about it "
+        "from the Releases: if that prior is off, so are the intervals; use exact.",
+    ),
+}
+
+
+def _few_rows(job: Job) -> list[str]:
+    if min(seen.n for seen in job.observations) >= 4 * (job.observations[0].k + 2):
+        return []
+    return [
+        "few rows for the central limit theorem that Gibbs methods rest on (at least four times "
+        "the number of columns are wanted): intervals may be off; use exact."
+    ]
+
+
+METHODS: dict[str, Method] = {
+    "exact": Method(
+        _exact, True, "NUTS on the latent statistics, no approximation but Monte Carlo error"
+    ),
+    "gibbs_update": Method(
+        _gibbs("gibbs_update"),
+        True,
+        "Gibbs sampling with a hierarchical normal prior for the covariates; central limit theorem",
+    ),
+    "gibbs_prior": Method(
+        _gibbs("gibbs_prior"),
+        True,
+        "Gibbs sampling with the covariates' moments fixed by their prior; central limit theorem",
+    ),
+    "gibbs_noisy": Method(
+        _gibbs("gibbs_noisy"),
+        True,
+        "Gibbs sampling with released fourth moments taken at face value; central limit theorem",
+    ),
+    "gibbs_noisy_aware": Method(
+        _gibbs("gibbs_noisy_aware"),
+        True,
+        "Gibbs sampling with released fourth moments as noisy observations; central limit theorem",
+    ),
+    "naive": Method(_naive, False, "the noisy statistics taken at face value"),
+}
+
+
+def choose(method: str, job: Job) -> tuple[str, str]:
+    """The method's name and why it was taken.
+
+    `auto` takes a method that is calibrated for these Releases, or refuses with the remedy.
+    """
+    if method != "auto":
+        if method not in METHODS:
+            known = ", ".join(["auto", *METHODS])
+            raise RequestError(f"method: {method!r} is unknown; there are {known}")
+        return method, METHODS[method].describe
+    columns = job.observations[0].k + 1
+    for number, observation in enumerate(job.observations, 1):
+        if observation.n <= columns:
+            raise ReleaseError(
+                f"release {number} has {observation.n} rows and {columns} columns besides the "
+                "intercept; a posterior needs more rows than columns: choose fewer features"
+            )
+    return "exact", "chosen by auto: right for any noise and any number of rows"
