@@ -1,0 +1,313 @@
+"""How fast the samplers are, beside the same posterior written plainly in NumPyro.
+
+Every cell runs in a process of its own. `us_per_iteration` is one chain on one core (for `exact`
+an iteration is one NUTS draw, and the cost of one gradient is given too). `ess_per_s` is the
+smallest effective sample size of all coefficients and sigma2, four chains on all cores, per second
+of a new process: imports, tuning and just-in-time compilation included, with Numba's on-disk cache
+warm. `warm_ess_per_s` leaves out imports and compilation (a second run in the same process).
+
+    python benchmarks/samplers.py              an hour; the peers take most of it
+    python benchmarks/samplers.py --quick      a few minutes: no peers beyond d = 2, small sizes
+
+Bars (checked at the end): gibbs_update below 10 us an iteration at d = 2 and below 200 at d = 11
+with Laplace noise; Gaussian releases: growth from d = 20 to d = 100 at most d^3.3, and 200
+iterations a second at d = 100; exact: growth of the gradient's cost at most d^3.3, at least 10
+times the effective samples per second of the plain NumPyro model at d = 2 and 10 with epsilon 1
+and 0.1; `noisewise fit` with its defaults on a d = 11 Release below 20 seconds in a new process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+STARTED = time.perf_counter()
+RESULTS = Path(__file__).parent / "results" / "samplers.json"
+SIZES = (2, 5, 10, 11, 20, 50, 100)
+REGIMES = (1.0, 0.1)
+LARGEST = {"gibbs_noisy": 11, "gibbs_noisy_aware": 11, "plain_numpyro": 10}
+ENGINES = ("collapsed_numpyro", "collapsed_blackjax")
+TIMEOUT = 1500
+
+
+def run(method: str, problem, *, chains: int, draws: int, tune: int, seed: int, cores: int):
+    """Draws of theta and sigma2 by one of our methods."""
+    from noisewise.analyst.priors import NIGPrior, NIWPrior
+    from noisewise.analyst.samplers import (
+        exact,
+        gibbs_noisy,
+        gibbs_noisy_aware,
+        gibbs_prior,
+        gibbs_update,
+        naive,
+    )
+
+    seen = [problem.observation()]
+    prior = NIGPrior.weakly_informative(problem.k)
+    covariates = NIWPrior.weakly_informative(problem.k)
+    words = {"chains": chains, "draws": draws, "tune": tune, "seed": seed, "cores": cores}
+    if method == "naive":
+        return naive.sample(seen, prior, chains=chains, draws=draws, seed=seed)
+    if method == "exact":
+        drawn = exact.sample(seen, prior, covariates, keep_covariates=False, **words)
+    elif method == "gibbs_update":
+        drawn = gibbs_update.sample(seen, prior, covariates, **words)
+    elif method == "gibbs_prior":
+        drawn = gibbs_prior.sample(seen, prior, covariates, **words)
+    else:
+        sampler = gibbs_noisy if method == "gibbs_noisy" else gibbs_noisy_aware
+        drawn = sampler.sample(seen, prior, [problem.fourth_moments()], **words)
+    return drawn.theta, drawn.sigma2
+
+
+def smallest_ess(theta: np.ndarray, sigma2: np.ndarray) -> tuple[float, float]:
+    """Smallest bulk effective sample size and largest R-hat over all parameters."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import arviz as az
+
+        draws = {"theta": theta, "sigma2": sigma2}
+        ess, rhat = az.ess(draws), az.rhat(draws)
+    return (
+        min(float(ess[name].min()) for name in draws),
+        max(float(rhat[name].max()) for name in draws),
+    )
+
+
+def cell(method: str, d: int, epsilon: float, mechanism: str) -> dict[str, float]:
+    """Measure one method on one problem; runs in its own process."""
+    warnings.simplefilter("ignore")
+    from regression_problems import Problem
+
+    problem = Problem(d, epsilon, mechanism)
+    draws, cores = 1000, os.cpu_count() or 1
+    if method == "plain_numpyro" or method in ENGINES:
+        from numpyro_peers import sample_collapsed, sample_plain
+
+        if method == "plain_numpyro":
+            drawn = sample_plain(problem, draws, seed=1)
+        else:
+            drawn = sample_collapsed(problem, draws, 1, method.removeprefix("collapsed_"))
+        total = time.perf_counter() - STARTED
+        ess, rhat = smallest_ess(*drawn)
+        return {"ess": ess, "rhat": rhat, "seconds": total, "ess_per_s": ess / total}
+    words = {"chains": 4, "draws": draws, "tune": 500, "cores": cores}
+    if d >= 50 and method == "exact":
+        words["draws"] = 500
+    drawn = run(method, problem, seed=1, **words)
+    total = time.perf_counter() - STARTED
+    ess, rhat = smallest_ess(*drawn)
+    start = time.perf_counter()
+    again = run(method, problem, seed=2, **words)
+    warm = time.perf_counter() - start
+    found = {
+        "ess": ess,
+        "rhat": rhat,
+        "seconds": total,
+        "ess_per_s": ess / total,
+        "warm_ess_per_s": smallest_ess(*again)[0] / warm,
+    }
+    found["us_per_iteration"] = microseconds(method, problem)
+    if method == "exact":
+        found["us_per_gradient"] = gradient_microseconds(problem)
+    return found
+
+
+def microseconds(method: str, problem) -> float:
+    """Cost of an iteration of one chain on one core: the best of three runs of half a second."""
+    warm_up = 0 if method.startswith("gibbs") else 500
+    words = {"chains": 1, "tune": warm_up, "seed": 3, "cores": 1}
+    start = time.perf_counter()
+    run(method, problem, draws=100, **words)
+    each = (time.perf_counter() - start) / (100 + warm_up)
+    draws = int(min(max(0.5 / each, 100), 50_000))
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        run(method, problem, draws=draws, **words)
+        times.append((time.perf_counter() - start) / (draws + warm_up))
+    return 1e6 * min(times)
+
+
+def gradient_microseconds(problem) -> float:
+    """Cost of one log density with its gradient, as the engine calls it."""
+    from noisewise.analyst.models.collapsed import CollapsedPosterior
+    from noisewise.analyst.priors import NIGPrior, NIWPrior
+
+    prior = NIGPrior.weakly_informative(problem.k)
+    covariates = NIWPrior.weakly_informative(problem.k)
+    posterior = CollapsedPosterior([problem.observation()], prior, covariates)
+    x = 0.1 * np.random.default_rng(1).standard_normal(posterior.ndim)
+    best = math.inf
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(200):
+            posterior.logp_and_gradient(x)
+        best = min(best, (time.perf_counter() - start) / 200)
+    return 1e6 * best
+
+
+def fill_caches() -> None:
+    """Compile everything once, so that cells find Numba's on-disk cache warm."""
+    warnings.simplefilter("ignore")
+    from regression_problems import Problem
+
+    words = {"chains": 1, "draws": 4, "tune": 4, "seed": 1, "cores": 1}
+    for mechanism in ("laplace", "gaussian"):
+        for d in (2, 20):
+            for method in ("exact", "gibbs_update", "gibbs_prior"):
+                run(method, Problem(d, 1.0, mechanism), **words)
+        for method in ("gibbs_noisy", "gibbs_noisy_aware"):
+            run(method, Problem(2, 1.0, mechanism), **words)
+
+
+def in_new_process(words: list[str]) -> dict[str, float] | None:
+    """Run a cell; None if it took too long."""
+    command = [sys.executable, __file__, "--cell", *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return None
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def default_fit_seconds() -> float:
+    """`noisewise fit` with its defaults on a published d = 11 Release, in a new process."""
+    import noisewise as nw
+
+    names = [f"x{j}" for j in range(10)]
+    rng = np.random.default_rng(1)
+    table = {name: rng.uniform(-1, 1, 20_000) for name in names}
+    table["y"] = 0.3 * sum(table.values()) + rng.normal(0, 0.3, 20_000)
+    schema = nw.Schema("benchmark", {name: nw.Number(-1, 1) for name in [*names, "y"]})
+    with tempfile.TemporaryDirectory() as folder:
+        release, out = Path(folder) / "release.json", Path(folder) / "post.nc"
+        with nw.Ledger(Path(folder) / "budget.db") as ledger:
+            request = nw.make_request(schema, target="y", features=names, epsilon=1)
+            nw.publish(request, table, ledger=ledger, out=release)
+        command = [sys.executable, "-m", "noisewise.cli.main", "fit", str(release)]
+        times = []
+        for seed in ("1", "2"):  # the first run may fill the compilation cache
+            start = time.perf_counter()
+            subprocess.run(
+                [*command, "--seed", seed, "--out", str(out)], check=True, capture_output=True
+            )
+            times.append(time.perf_counter() - start)
+    return times[-1]
+
+
+def growth(table: dict, method: str, key: str, epsilon: float, mechanism: str) -> float:
+    """The exponent of d between d = 20 and d = 100."""
+    costs = [table[f"{method} {mechanism} {epsilon:g} {d}"][key] for d in (20, 100)]
+    return math.log(costs[1] / costs[0]) / math.log(5)
+
+
+def bars(table: dict, fit_seconds: float) -> list[tuple[str, float, str, float]]:
+    """What is asked for: (name, measured, relation, bar)."""
+    found = []
+
+    def add(name: str, value: float, relation: str, bar: float) -> None:
+        found.append((name, value, relation, bar))
+
+    for epsilon in REGIMES:
+        for d, bar in ((2, 10.0), (11, 200.0)):
+            value = table[f"gibbs_update laplace {epsilon:g} {d}"]["us_per_iteration"]
+            add(f"gibbs_update d={d} laplace epsilon={epsilon:g} us/iteration", value, "<", bar)
+        add(
+            f"gibbs_update gaussian epsilon={epsilon:g} growth exponent",
+            growth(table, "gibbs_update", "us_per_iteration", epsilon, "gaussian"), "<", 3.3,
+        )  # fmt: skip
+        add(
+            f"gibbs_update gaussian epsilon={epsilon:g} d=100 iterations/s",
+            1e6 / table[f"gibbs_update gaussian {epsilon:g} 100"]["us_per_iteration"], ">", 200.0,
+        )  # fmt: skip
+        add(
+            f"exact laplace epsilon={epsilon:g} gradient growth exponent",
+            growth(table, "exact", "us_per_gradient", epsilon, "laplace"), "<", 3.3,
+        )  # fmt: skip
+        for d in (2, 10):
+            ours = table[f"exact laplace {epsilon:g} {d}"]["ess_per_s"]
+            peer = table.get(f"plain_numpyro laplace {epsilon:g} {d}")
+            if peer is not None:
+                add(
+                    f"exact / plain NumPyro ESS per s, d={d} epsilon={epsilon:g}",
+                    ours / peer["ess_per_s"], ">", 10.0,
+                )  # fmt: skip
+    add("noisewise fit, d=11, new process, seconds", fit_seconds, "<", 20.0)
+    return found
+
+
+def main() -> None:
+    """Run all cells, print them as they come, write JSON, check the bars."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small sizes, peers at d = 2 only")
+    parser.add_argument("--cell", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    words = parser.parse_args()
+    if words.cell:
+        method, d, epsilon, mechanism = words.cell
+        print(json.dumps(cell(method, int(d), float(epsilon), mechanism)))
+        return
+    cells = [
+        (method, d, epsilon, mechanism)
+        for d in SIZES
+        for epsilon in REGIMES
+        for mechanism in ("laplace", "gaussian")
+        for method in (
+            "exact", "gibbs_update", "gibbs_prior", "gibbs_noisy", "gibbs_noisy_aware", "naive",
+        )
+        if d <= LARGEST.get(method, max(SIZES))
+    ]  # fmt: skip
+    peers = [("plain_numpyro", d, epsilon, "laplace") for d in (2, 5, 10) for epsilon in REGIMES]
+    peers += [(engine, d, e, "laplace") for engine in ENGINES for d in (2, 10) for e in REGIMES]
+    if words.quick:
+        cells = [c for c in cells if c[1] <= 11 or (c[0] != "naive" and c[3] == "gaussian")]
+        peers = [p for p in peers if p[1] == 2 and p[0] == "plain_numpyro"]
+    fill_caches()
+    table: dict[str, dict[str, float] | None] = {}
+    for method, d, epsilon, mechanism in cells + peers:
+        name = f"{method} {mechanism} {epsilon:g} {d}"
+        found = in_new_process([method, str(d), str(epsilon), mechanism])
+        table[name] = found
+        text = (
+            "took too long"
+            if found is None
+            else json.dumps({key: float(f"{value:.4g}") for key, value in found.items()})
+        )
+        print(f"{name:40} {text}", flush=True)
+    measured = bars({k: v for k, v in table.items() if v is not None}, default_fit_seconds())
+    print()
+    for name, value, relation, bar in measured:
+        holds = value < bar if relation == "<" else value > bar
+        print(f"{'ok  ' if holds else 'MISS'} {name}: {value:.3g} (bar {relation} {bar:g})")
+    document = {
+        "command": "python benchmarks/samplers.py" + (" --quick" if words.quick else ""),
+        "noisewise": version("noisewise"),
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+        "python": platform.python_version(),
+        "table": {
+            name: None if found is None else {k: float(f"{v:.4g}") for k, v in found.items()}
+            for name, found in table.items()
+        },
+        "bars": [
+            {"name": n, "measured": float(f"{v:.4g}"), "bar": f"{r} {b:g}"}
+            for n, v, r, b in measured
+        ],
+    }
+    words.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
