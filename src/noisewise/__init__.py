@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .analyst.coefficient_prior import CoefficientPrior
     from .analyst.fit import fit
     from .analyst.posterior import Posterior
     from .analyst.posterior_file import load_posterior
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Category": "core.schema",
+    "CoefficientPrior": "analyst.coefficient_prior",
     "Ledger": "holder.ledger",
     "NoisewiseError": "core.errors",
     "Posterior": "analyst.posterior",
@@ -43,6 +45,7 @@ _HOMES = {
 
 __all__ = [
     "Category",
+    "CoefficientPrior",
     "Ledger",
     "NoisewiseError",
     "Number",
