@@ -10,13 +10,13 @@ import numpy as np
 
 from ..core.errors import ReleaseError, RequestError
 from ..core.release import Release
+from .cautions import contradiction_warnings, convergence_warnings
 from .coefficient_prior import CoefficientPrior
 from .methods import METHODS, Draws, Job, choose
 from .model_columns import ModelColumns, observe, observe_fourth
 from .original_units import coefficients_in_original_units, covariates_to_unit, regression_to_unit
 from .posterior import FitInfo, Naive, Posterior
 from .priors import CovariatePrior, NIWPrior, NormalInverseGammaIndependent, RegressionPrior
-from .cautions import contradiction_warnings, convergence_warnings
 
 MAX_DRAWS = 1_000_000
 NAIVE_DRAWS = 4000
