@@ -122,6 +122,53 @@ def test_a_dry_run_reads_spends_and_writes_nothing(shell):
     assert plan["budget"]["allowed"] is True
 
 
+def test_a_series_of_disjoint_batches(shell):
+    words = ("--epsilon", "1", "--append", "series", "--disjoint")
+    plan = json.loads(shell.release(*words, "--batch", "2026-01", "--dry-run", "--json"))
+    assert plan["budget"]["allowed"] is True
+    assert not (shell.folder / "series").exists()
+    for batch in ("2026-01", "2026-02", "2026-03"):
+        shell.release(*words, "--batch", batch)
+    assert sorted(path.name for path in (shell.folder / "series").iterdir()) == [
+        "2026-01.json",
+        "2026-02.json",
+        "2026-03.json",
+    ]
+    assert load_release("series/2026-02.json").label == "2026-02"
+    accounts = json.loads(shell("ledger", "show", "--ledger", "budget.db", "--json"))["datasets"]
+    assert accounts[0]["spent_epsilon"] == 1.0
+    assert [one["batch"] for one in accounts[0]["charges"]] == ["2026-01", "2026-02", "2026-03"]
+    assert "no cost" in shell.release(*words, "--batch", "2026-03")
+
+
+def test_a_series_that_is_not_declared_disjoint_adds_up(shell):
+    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "2")
+    words = ("--epsilon", "1", "--append", "series")
+    shell.release(*words, "--batch", "a")
+    assert "remaining 0" in shell.release(*words, "--batch", "b")
+    shell.release(*words, "--batch", "c", code=5)
+
+
+def test_mistakes_with_a_series(shell):
+    shell.release("--epsilon", "1", "--append", "series", "--batch", "a")
+    shell.release("--epsilon", "1", "--append", "series", code=2)
+    shell.release("--epsilon", "1", "--disjoint", code=2)
+    shell.release("--epsilon", "1", "--append", "series", "--batch", "../a", code=2)
+    shell.release("--epsilon", "1", "--append", "people.csv", "--batch", "a", code=2)
+    other = ("--data", "people.csv", "--schema", "schema.yaml", "--ledger", "budget.db")
+    words = ("--epsilon", "1", "--append", "series", "--batch", "b")
+    shell("release", *other, "--target", "income", "--features", "age", *words, code=2)
+    assert "another folder" in shell.err
+    (shell.folder / "series" / "notes.json").write_text("{}")
+    shell.release(*words, code=2)
+    text = SCHEMA.replace("max_rows_per_unit: 1", "max_rows_per_unit: 3")
+    if text == SCHEMA:
+        text += "max_rows_per_unit: 3\n"
+    (shell.folder / "schema.yaml").write_text(text)
+    shell.release("--epsilon", "1", "--append", "s2", "--batch", "b", "--disjoint", code=2)
+    assert "several batches" in shell.err
+
+
 def test_the_same_command_twice_costs_once(shell):
     shell.release("--epsilon", "1", "--out", "a.json")
     out = shell.release("--epsilon", "1", "--out", "b.json")

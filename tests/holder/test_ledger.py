@@ -52,6 +52,7 @@ def charge(
     unit: str = UNIT,
     event: Event | None = None,
     delta: Fraction = Fraction(0),
+    batch: str | None = None,
 ) -> Charge:
     amount = Fraction(epsilon)
     return Charge(
@@ -62,6 +63,7 @@ def charge(
         epsilon=amount,
         delta=delta,
         summary=f"request {request}",
+        batch=batch,
     )
 
 
@@ -114,6 +116,54 @@ def test_sums_are_exact(ledger: Ledger) -> None:
     with pytest.raises(BudgetError):
         ledger.reserve(charge("0.0000001", "d"))
     assert statuses(only_account(ledger)) == ["published"] * 3
+
+
+def test_disjoint_batches_cost_as_much_as_the_worst_one(path: Path) -> None:
+    """Nobody is in two batches; everybody is in what is asked of the data set as a whole."""
+    with Ledger(path) as ledger:
+        ledger.set_cap("survey", Fraction("0.5"), Fraction(0))
+        publish(ledger, charge("0.1", "whole"))
+        for number in range(5):
+            publish(ledger, charge("0.2", f"batch {number}", batch=f"2026-0{number}"))
+        publish(ledger, charge("0.1", "again", batch="2026-03"))
+    with Ledger(path) as ledger:
+        account = only_account(ledger)
+        assert account.spent_epsilon == Fraction("0.4")  # 0.1 + (0.2 + 0.1) for batch 3
+        assert account.charges[1].to_json()["batch"] == "2026-00"
+        with pytest.raises(BudgetError):
+            ledger.reserve(charge("0.2", "more of the third", batch="2026-03"))
+        publish(ledger, charge("0.2", "more of the first", batch="2026-01"))
+        with pytest.raises(BudgetError):
+            ledger.reserve(charge("0.1", "one more of everybody"))
+        with pytest.raises(BudgetError, match="is spent"):
+            ledger.set_cap("survey", Fraction("0.49"), Fraction(0))
+        ledger.set_cap("survey", Fraction("0.5"), Fraction(0))
+
+
+def test_equal_requests_of_two_batches_add_up_unless_declared_disjoint(ledger: Ledger) -> None:
+    ledger.set_cap("survey", Fraction(1), Fraction(0))
+    for number in range(3):
+        publish(ledger, charge("0.2", f"batch {number}"))
+    assert only_account(ledger).spent_epsilon == Fraction("0.6")
+
+
+def test_batches_need_a_privacy_unit_of_one_row() -> None:
+    with pytest.raises(RequestError, match="several batches"):
+        charge("0.1", "a", unit="replace_one/5", batch="2026-01")
+    with pytest.raises(RequestError, match="usable name"):
+        charge("0.1", "a", batch="")
+
+
+def test_batches_compose_over_gaussians_too(ledger: Ledger) -> None:
+    ledger.set_cap("survey", Fraction(1), DELTA)
+    event = GaussianEvent(noise_multiplier=20.0)
+    cost = Fraction(epsilon_of([event], DELTA)) * Fraction(1001, 1000)
+    for number in range(40):
+        publish(
+            ledger,
+            charge(str(cost), f"{number}", event=event, delta=DELTA, batch=f"b{number}"),
+        )
+    assert only_account(ledger).spent_epsilon == Fraction(epsilon_of([event], DELTA))
 
 
 def test_thirds_are_exact_too_and_kept_over_reopening(path: Path) -> None:

@@ -155,6 +155,17 @@ def release(
     label: Annotated[
         str, typer.Option("--label", help="Marks a new release of an equal request; costs anew.")
     ] = "",
+    append: Annotated[
+        Path | None,
+        typer.Option("--append", help="Folder of a series: write this batch's Release into it."),
+    ] = None,
+    batch: Annotated[
+        str | None, typer.Option("--batch", help="Name of the batch, such as 2026-09.")
+    ] = None,
+    disjoint: Annotated[
+        bool,
+        typer.Option("--disjoint", help="I declare that nobody is in two batches of the series."),
+    ] = False,
     engine: Annotated[
         str, typer.Option("--engine", help="auto, memory, stream or duckdb.")
     ] = "auto",
@@ -168,6 +179,10 @@ def release(
 
     Charges the budget first, sums the rows exactly, adds noise, and writes one small file that may
     be published. The same request again returns the stored Release at no cost.
+
+    A stream is published batch by batch with --append and --batch, after which the rows may be
+    erased. Batches add up in the budget; with --disjoint a person bears the cost of one batch
+    only, which needs a schema that protects one row per person.
 
     Example: noisewise release --data people.parquet --schema schema.yaml --target income
     --features age,region --epsilon 1 --ledger budget.db --out release.json
@@ -186,18 +201,24 @@ def release(
         radius=radius,
         layout=layout,
         fourth_moments=fourth_moments,
-        label=label,
+        label=label or batch or "",
+        batch=batch if disjoint else None,
     )
+    if append is not None or batch is not None or disjoint:
+        out = _batch_path(append, batch, request)
     if dry_run:
         from ..holder.publish import check_columns, check_writable
 
-        check_writable(out)
+        if append is None or append.exists():
+            check_writable(out)
         check_columns(request, data, engine=engine, table=table, query=query)
         _dry_run(request, ledger, as_json, table, query)
         return
     from ..holder.ledger import Ledger
     from ..holder.publish import publish
 
+    if append is not None:
+        append.mkdir(parents=True, exist_ok=True)
     with Ledger(ledger) as budget:
         with progress_bar("summing", unit="rows", show=sys.stderr.isatty()) as progress:
             outcome = publish(
@@ -241,6 +262,18 @@ def release(
             f"--dataset {shlex.quote(dataset)} --epsilon ..."
         )
     typer.echo(_account_line(account))
+
+
+def _batch_path(append: Path | None, batch: str | None, request: Request) -> Path:
+    from ..core.errors import RequestError
+    from ..holder.series import batch_path
+
+    if append is None or batch is None:
+        raise RequestError(
+            "append: a series needs both --append FOLDER and --batch NAME (and --disjoint if "
+            "nobody is in two batches)"
+        )
+    return batch_path(append, batch, request)
 
 
 def _names(text: str) -> list[str]:

@@ -51,6 +51,9 @@ class Request:
         Share of the budget for the fourth moments of the features; None leaves them out.
     label : str
         Makes an otherwise equal request a new one, which costs anew.
+    batch : str or None
+        The batch of a stream that the rows belong to, declared disjoint from all others: nobody
+        is in two of them. Batches compose in parallel (`Charge.batch`).
     """
 
     design: Design
@@ -61,6 +64,7 @@ class Request:
     fourth_share: Fraction | None = None
     label: str = ""
     delta_was_given: bool = True
+    batch: str | None = None
 
     def __post_init__(self) -> None:
         _check(self)
@@ -151,7 +155,9 @@ class Request:
 
     def to_json(self) -> dict[str, Any]:
         """Canonical description; its digest is the request's identity."""
+        batch = {} if self.batch is None else {"batch": self.batch}
         return {
+            **batch,
             "schema": self.design.schema.to_dict(),
             "features": list(self.design.features),
             "target": self.design.target,
@@ -192,6 +198,7 @@ class Request:
             epsilon=epsilon,
             delta=delta,
             summary=summary + (f", label {self.label}" if self.label else ""),
+            batch=self.batch,
         )
 
 
@@ -208,6 +215,7 @@ def make_request(
     layout: str | None = None,
     fourth_moments: int | float | str | Fraction | None = None,
     label: str = "",
+    batch: str | None = None,
 ) -> Request:
     """Check the words of a request and fill in the defaults.
 
@@ -228,6 +236,8 @@ def make_request(
     fourth_moments : number between 0 and 1, optional
         Share of the budget to spend on fourth moments, which only `gibbs_noisy` needs.
     label : str
+    batch : str, optional
+        Name of the batch of a stream, if you declare that nobody is in two batches.
     """
     if isinstance(features, str):
         raise RequestError(f"features: expected a list of column names, got the text {features!r}")
@@ -269,6 +279,7 @@ def make_request(
         fourth_share=share,
         label=label,
         delta_was_given=delta is not None,
+        batch=batch,
     )
 
 

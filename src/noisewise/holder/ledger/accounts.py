@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from ...core.composition import epsilon_of
+from ...core.composition import epsilon_of, within
 from ...core.privacy import Event
 from .amounts import down, exact, optional, up
-from .charges import ChargeRecord
+from .charges import Charge, ChargeRecord
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,22 @@ class OpenAccount:
         """Return the charges that count."""
         return [record for record in self.records.values() if record.counts]
 
-    def live_events(self) -> list[Event]:
-        """Return what composes to the sum that is spent."""
-        return [record.charge.event for record in self.live()]
+    def losses(self, extra: Charge | None = None) -> list[list[Event]]:
+        """Return what one person may be part of, in every case that there is.
+
+        Whoever is in a batch of a stream is in no other batch (see `Charge.batch`), so there is
+        one case a batch: its own charges, and those of the data set as a whole. *Proof.* Let two
+        neighbouring data sets differ in a row of batch b. Given everything published so far, a
+        release of another batch has the same law under both, so it adds nothing to the loss, and
+        what is left is a composition of the charges of b and of the whole.
+        """
+        charges = [record.charge for record in self.live()] + ([extra] if extra else [])
+        batches = sorted({charge.batch for charge in charges if charge.batch is not None})
+        cases = (
+            tuple(charge.event for charge in charges if charge.batch in (None, batch))
+            for batch in batches or [None]
+        )
+        return [list(case) for case in dict.fromkeys(cases)]  # equal batches are one case
 
     def find(self, request_key: str) -> ChargeRecord | None:
         """Return the charge of a request that counts; there is never more than one."""
@@ -123,7 +136,7 @@ class OpenAccount:
         live = self.live()
         spent, remaining = Fraction(0), None
         if self.cap is not None:  # a charge that counts always has a cap over it
-            total = total_epsilon(self.live_events(), self.cap[1])
+            total = total_epsilon(self.losses(), self.cap[1])
             spent, remaining = _finite(total, self.cap[0]), remaining_epsilon(self.cap[0], total)
         return Account(
             dataset=self.dataset,
@@ -137,12 +150,20 @@ class OpenAccount:
         )
 
 
-def total_epsilon(events: Sequence[Event], delta: Fraction) -> Fraction | float:
-    """Return the epsilon spent at `delta`, exact or rounded up; infinite if none suffices."""
-    if not events:
-        return Fraction(0)
-    total = epsilon_of(events, delta)
-    return math.inf if total == math.inf else Fraction(total)
+def total_epsilon(losses: Sequence[Sequence[Event]], delta: Fraction) -> Fraction | float:
+    """Return the epsilon spent at `delta` in the worst case, exact or rounded up.
+
+    Infinite if none suffices.
+    """
+    totals = [epsilon_of(events, delta) for events in losses if events]
+    if math.inf in totals:
+        return math.inf
+    return max((Fraction(total) for total in totals), default=Fraction(0))
+
+
+def fits(losses: Sequence[Sequence[Event]], epsilon: Fraction, delta: Fraction) -> bool:
+    """Tell whether every case is proven to be (epsilon, delta)-DP."""
+    return all(within(events, epsilon, delta) for events in losses if events)
 
 
 def remaining_epsilon(cap: Fraction, spent: Fraction | float) -> Fraction:

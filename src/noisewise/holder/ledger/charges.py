@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -34,6 +34,11 @@ class Charge:
         What was asked for. `event` may not cost more than that.
     summary
         One line for the audit trail. Part of the request, never of the data.
+    batch
+        Name of the batch of a stream that the rows belong to, if the holder declares that nobody
+        is in two batches. Charges of different batches then compose in parallel: a person bears
+        those of one batch only. It needs a privacy unit of one row: whoever may own two rows may
+        own them in two batches.
     """
 
     dataset: str
@@ -43,6 +48,7 @@ class Charge:
     epsilon: Fraction
     delta: Fraction
     summary: str
+    batch: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dataset", dataset_name(self.dataset))
@@ -56,6 +62,17 @@ class Charge:
                 f"unit={self.unit!r} is not a printable text: pass the neighbour relation and the "
                 "privacy unit, for example 'replace_one/1'."
             )
+        if self.batch is not None:
+            if not self.batch or not self.batch.isprintable() or len(self.batch) > 200:
+                raise RequestError(
+                    f"batch={self.batch!r} is not a usable name: give 1 to 200 printable characters"
+                )
+            if not self.unit.endswith("/1"):
+                raise RequestError(
+                    f"batch: the privacy unit is {self.unit!r}, so a person may own several rows "
+                    "and be in several batches; their losses add up. Leave the batches undeclared "
+                    "as disjoint, or protect one row per person"
+                )
         epsilon, delta = checked_budget(self.epsilon, self.delta)
         if epsilon == 0:
             raise RequestError("epsilon=0 buys no release: ask for a positive epsilon.")
@@ -64,12 +81,7 @@ class Charge:
 
     def same_terms(self, other: Charge) -> bool:
         """Whether the other charge pays for exactly this one; the summary is only words."""
-        return (self.dataset, self.request_key, self.unit, self.event) == (
-            other.dataset,
-            other.request_key,
-            other.unit,
-            other.event,
-        ) and (self.epsilon, self.delta) == (other.epsilon, other.delta)
+        return replace(self, summary="") == replace(other, summary="")
 
 
 @dataclass(frozen=True)
@@ -125,6 +137,7 @@ class ChargeRecord:
             "summary": self.charge.summary,
             "request_key": self.charge.request_key,
             "unit": self.charge.unit,
+            "batch": self.charge.batch,
             "epsilon": exact(self.charge.epsilon),
             "delta": exact(self.charge.delta),
             "event": event_to_json(self.charge.event),
@@ -135,7 +148,10 @@ class ChargeRecord:
 
 def charge_to_json(charge: Charge, sets_cap: bool) -> dict[str, Any]:
     """Return the body of the entry that reserves a charge."""
+    # Entries of charges without a batch stay as they were before there were batches.
+    batch = {} if charge.batch is None else {"batch": charge.batch}
     return {
+        **batch,
         "dataset": charge.dataset,
         "request_key": charge.request_key,
         "unit": charge.unit,
@@ -157,6 +173,7 @@ def charge_from_json(body: dict[str, Any]) -> Charge:
         epsilon=Fraction(body["epsilon"]),
         delta=Fraction(body["delta"]),
         summary=body["summary"],
+        batch=body.get("batch"),
     )
 
 

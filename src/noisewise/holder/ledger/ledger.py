@@ -6,9 +6,8 @@ import os
 from fractions import Fraction
 from types import TracebackType
 
-from ...core.composition import within
 from ...core.errors import BudgetError, LedgerError, RequestError
-from .accounts import Account, Quote, total_epsilon
+from .accounts import Account, Quote, fits, total_epsilon
 from .amounts import exact, up
 from .book import Book
 from .charges import Charge, Reservation, charge_to_json, checked_budget, dataset_name
@@ -75,9 +74,9 @@ class Ledger:
         epsilon, delta = checked_budget(epsilon, delta)
         with self._file.transaction(write=True) as book:
             account = book.account(dataset)
-            events = account.live_events()
-            if events and not within(events, epsilon, delta):
-                spent = total_epsilon(events, delta)
+            losses = account.losses()
+            if not fits(losses, epsilon, delta):
+                spent = total_epsilon(losses, delta)
                 raise BudgetError(
                     f"Data set {dataset!r}: the cap cannot be set to epsilon={exact(epsilon)}, "
                     f"delta={exact(delta)}, since epsilon={up(spent)} is spent "

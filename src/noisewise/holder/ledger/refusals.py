@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 from ...core.composition import within
 from ...core.errors import RequestError
-from ...core.privacy import Event
-from .accounts import OpenAccount, remaining_epsilon, total_epsilon
+from .accounts import OpenAccount, fits, remaining_epsilon, total_epsilon
 from .amounts import down, exact, up
 from .charges import Charge
 
@@ -33,10 +31,9 @@ def refusal(path: Path, account: OpenAccount, charge: Charge) -> str | None:
     if account.cap is None:
         return None
     cap_epsilon, cap_delta = account.cap
-    events = account.live_events()
-    if within([*events, charge.event], cap_epsilon, cap_delta):
+    if fits(account.losses(charge), cap_epsilon, cap_delta):
         return None
-    spent = total_epsilon(events, cap_delta)
+    spent = total_epsilon(account.losses(), cap_delta)
     pending = sum(record.status == "pending" for record in others)
     lines = [
         f"Data set {account.dataset!r}: the request (epsilon={exact(charge.epsilon)}, "
@@ -53,17 +50,17 @@ def refusal(path: Path, account: OpenAccount, charge: Charge) -> str | None:
         )
     lines.append("Nothing was read or published. Ask for less, or raise the cap if you decide")
     lines.append("that the people in the data can bear it:")
-    lines.append(f"  {_remedy(path, account, events, charge)}")
+    lines.append(f"  {_remedy(path, account, charge)}")
     return "\n".join(lines)
 
 
-def _remedy(path: Path, account: OpenAccount, events: Sequence[Event], charge: Charge) -> str:
+def _remedy(path: Path, account: OpenAccount, charge: Charge) -> str:
     """Return the command that sets the least round cap under which the charge fits."""
     assert account.cap is not None
     cap_delta = account.cap[1]
     candidates = {cap_delta, max(cap_delta, charge.delta), cap_delta + charge.delta}
     for delta in sorted(one for one in candidates if one < 1):
-        total = total_epsilon([*events, charge.event], delta)
+        total = total_epsilon(account.losses(charge), delta)
         if total != math.inf:
             return cap_command(path, account.dataset, up(total), exact(delta))
     return cap_command(path, account.dataset, "EPSILON", "DELTA")
