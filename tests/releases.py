@@ -60,5 +60,9 @@ EXAMPLES = {
     "fourth": {"fourth_moments": 0.25},
     "fourth_gaussian": {"fourth_moments": "1/3", "delta": 1e-6},
     "fourth_zcdp": {"fourth_moments": 0.1, "rho": 0.5},
+    "eigenvalue": {"smallest_eigenvalue": 0.2},
+    "eigenvalue_ball": {"smallest_eigenvalue": "1/3", "delta": 1e-6, "radius": 0.75},
+    "eigenvalue_private_n": {"smallest_eigenvalue": 0.1, "neighbours": "add_remove_one"},
+    "all_three": {"smallest_eigenvalue": 0.1, "fourth_moments": 0.25, "rho": 0.5, "rows": 3},
     "labelled": {"label": "2026-Q3"},
 }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .analyst.ada_ssp import ada_ssp
     from .analyst.coefficient_prior import CoefficientPrior
     from .analyst.fit import fit
     from .analyst.posterior import Posterior
@@ -30,6 +31,7 @@ _HOMES = {
     "Ledger": "holder.ledger",
     "NoisewiseError": "core.errors",
     "Posterior": "analyst.posterior",
+    "ada_ssp": "analyst.ada_ssp",
     "fit": "analyst.fit",
     "load_posterior": "analyst.posterior_file",
     "Number": "core.schema",
@@ -54,6 +56,7 @@ __all__ = [
     "Request",
     "Schema",
     "__version__",
+    "ada_ssp",
     "fit",
     "load_posterior",
     "load_release",

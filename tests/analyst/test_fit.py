@@ -170,12 +170,52 @@ def test_too_few_rows_are_refused_with_the_remedy(n):
         fit(release_of(example_request(), n=n))
 
 
-def test_impossible_statistics_give_a_wide_posterior_or_an_error():
+def test_impossible_statistics_that_noise_explains_give_a_wide_posterior():
     """Sums of squares that are negative, means beyond the bounds: all of it may be noise."""
-    values = [(-1) ** i * (1 << 40) for i in range(13)]
+    values = [(-1) ** i * 60 * (1 << 32) for i in range(13)]
     posterior = fit(release_of(example_request(), n=50, values=values), seed=1, draws=200)
     assert np.isfinite(posterior.theta).all()
     assert posterior.summary().rows["age"].sd > 0
+
+
+def test_impossible_statistics_that_noise_cannot_explain_are_refused():
+    values = [(-1) ** i * (1 << 50) for i in range(13)]
+    with pytest.raises(ReleaseError, match="damaged, forged or miscomputed"):
+        fit(release_of(example_request(), n=50, values=values), seed=1, draws=200)
+
+
+def test_a_private_number_of_rows():
+    """Under add_remove_one n is a noisy statistic like the others; exact takes it for latent."""
+    request = example_request(neighbours="add_remove_one", epsilon=20)
+    names = request.design.names
+    rng = np.random.default_rng(8)
+    age, region = rng.uniform(-1, 1, 400), rng.integers(0, 3, 400)
+    income = np.clip(0.3 * age - 0.2 * (region == 1) + rng.normal(0, 0.2, 400), -1, 1)
+    w = np.column_stack([np.ones(400), age, region == 1, region == 2, income])
+    entries = request.statistics[0].entries
+    values = [round((w[:, a] * w[:, b]).sum() * 2**32) for a, b in entries]
+    release = release_of(request, values=values)
+    assert (release.n, len(names)) == (None, 5)
+    posterior = fit(release, seed=1, draws=300)
+    row = posterior.summary().rows["age"]
+    assert row.mean == pytest.approx(0.3 * 100_000 / 36, abs=5 * row.sd)
+    assert posterior.info.n == (None,)
+    with pytest.raises(RequestError, match="private"):
+        fit(release, method="gibbs_update")
+
+
+def test_a_law_of_the_covariates_of_ones_own():
+    pytest.importorskip("numpyro", reason="the extra numpyro is not installed")
+    from noisewise.analyst.models import records
+
+    release = release_of(example_request(features=["age"], epsilon=1), n=15)
+    posterior = fit(release, covariate_prior=records.uniform, seed=1, draws=100, chains=2)
+    assert posterior.info.method == "individual"
+    assert posterior.comparison().rows["age"].sd > 0
+    with pytest.raises(RequestError, match="individual"):
+        fit(release, covariate_prior=records.uniform, method="exact")
+    with pytest.raises(RequestError, match="individual"):
+        fit(release, clip=True, method="gibbs_update")
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +229,9 @@ def fourth(folder):
         return nw.publish(request, table(), ledger=ledger).release
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if m not in ("exact", "gibbs_prior")])
+@pytest.mark.parametrize(
+    "method", [m for m in METHODS if m not in ("exact", "individual", "gibbs_prior")]
+)
 def test_every_method_finds_a_clear_slope(fourth, method):
     posterior = fit(fourth, method=method, seed=1, draws=500, chains=2)
     rows = posterior.summary().rows
@@ -264,6 +306,23 @@ def test_a_prior_file_and_pictures(shell):
     shell("plot", "tight.nc", "--kind", "pie", code=2)
     shell("plot", "tight.nc", "--out", "picture.txt", code=2)
     shell("fit", "noisy.json", "--prior", "absent.yaml", code=2)
+
+
+def test_folders_of_releases_and_a_point_estimate(shell):
+    series = shell.folder / "series"
+    series.mkdir(exist_ok=True)
+    for name in ("a.json", "b.json"):
+        (series / name).write_bytes((shell.folder / "clear.json").read_bytes())
+    (series / "c.json").write_bytes((shell.folder / "noisy.json").read_bytes())
+    (series / "notes.json").write_text("{}")
+    shell("fit", "series", "--method", "naive", "--out", "folder.nc")
+    assert "b.json: the same Release" in shell.err
+    assert "notes.json" in shell.err
+    assert json.loads(shell("show", "folder.nc", "--json"))["n"] == [2000, 2000]
+    document = json.loads(shell("estimate", "clear.json", "--json"))
+    assert document["coefficients"]["age"] == pytest.approx(1_000, rel=0.3)
+    assert "no uncertainty" in shell("estimate", "clear.json")
+    shell("estimate", "clear.json", "--rule", "magic", code=2)
 
 
 @pytest.mark.parametrize(

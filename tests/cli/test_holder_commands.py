@@ -276,3 +276,14 @@ def test_help_teaches(shell, words):
 
 def test_version(shell):
     assert re.fullmatch(r"noisewise \d+\.\d+\.\d+\n", shell("--version"))
+
+
+def test_the_smallest_eigenvalue_has_its_share(shell):
+    words = ("--epsilon", "1", "--smallest-eigenvalue")
+    out = shell.release(*words, "0.25", "--dry-run")
+    assert "smallest_eigenvalue: 1 sums on unit scale, sensitivity 3, discrete_laplace" in out
+    shell.release(*words, "0.25", "--out", "r.json")
+    release = load_release("r.json")
+    assert [m.statistic for m in release.measurements] == ["second_moments", "smallest_eigenvalue"]
+    shell.release(*words, "1.5", "--out", "other.json", code=2)
+    assert "smallest_eigenvalue" in shell.err

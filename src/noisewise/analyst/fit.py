@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -14,9 +14,14 @@ from .cautions import contradiction_warnings, convergence_warnings
 from .coefficient_prior import CoefficientPrior
 from .methods import METHODS, Draws, Job, choose
 from .model_columns import ModelColumns, observe, observe_fourth
+from .models.plausibility import impossible_statistics
+from .observation import Observation
 from .original_units import coefficients_in_original_units, covariates_to_unit, regression_to_unit
 from .posterior import FitInfo, Naive, Posterior
 from .priors import CovariatePrior, NIWPrior, NormalInverseGammaIndependent, RegressionPrior
+
+if TYPE_CHECKING:
+    from .models.records import Covariates
 
 MAX_DRAWS = 1_000_000
 NAIVE_DRAWS = 4000
@@ -28,7 +33,8 @@ def fit(
     target: str | None = None,
     features: Sequence[str] | None = None,
     prior: RegressionPrior | CoefficientPrior | None = None,
-    covariate_prior: CovariatePrior | None = None,
+    covariate_prior: CovariatePrior | Covariates | None = None,
+    clip: bool = False,
     prior_units: Literal["unit", "original"] = "unit",
     method: str = "auto",
     chains: int = 4,
@@ -47,9 +53,13 @@ def fit(
     prior : CoefficientPrior, NIGPrior or NormalInverseGammaIndependent, optional
         A CoefficientPrior names coefficients in original units. The others are joint priors in
         `prior_units`. Default: `NormalInverseGammaIndependent.weakly_informative`.
-    covariate_prior : NIWPrior, HierarchicalNIWPrior or HuangWandPrior, optional
+    covariate_prior : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or callable, optional
         Of the covariates' mean and covariance, in `prior_units`. Default:
-        `NIWPrior.weakly_informative`.
+        `NIWPrior.weakly_informative`. A callable is a law of the covariates written in NumPyro
+        (`noisewise.analyst.models.records`), on unit scale, for method ``individual``.
+    clip : bool
+        The regression is about the rows before they were clipped to their bounds, and clipping
+        is modelled. For method ``individual``.
     prior_units : {"unit", "original"}
         Whether joint priors are stated on unit scale (numbers in [-1, 1]) or in original units.
     method : str
@@ -77,27 +87,31 @@ def fit(
         observations,
         observe_fourth(given, columns),
         *_priors(prior, covariate_prior, prior_units, columns),
+        clip,
         _count("chains", chains, 1, 1000),
         _count("draws", draws, 4, MAX_DRAWS),
         _seed(seed),
         progress,
     )
+    _check_plausible(observations, columns)
     name, reason = choose(method, job)
     return _posterior(given, columns, job, name, reason, METHODS[name].run(job))
 
 
 def _priors(
     prior: RegressionPrior | CoefficientPrior | None,
-    covariate_prior: CovariatePrior | None,
+    covariate_prior: CovariatePrior | Covariates | None,
     units: str,
     columns: ModelColumns,
-) -> tuple[RegressionPrior, CovariatePrior]:
+) -> tuple[RegressionPrior, CovariatePrior | Covariates]:
     """Both priors on unit scale, checked against the model."""
     if units not in ("unit", "original"):
         raise RequestError(f"prior_units: expected 'unit' or 'original', got {units!r}")
     k = len(columns.covariates)
     for given in (prior, covariate_prior):
-        if given is not None and not isinstance(given, CoefficientPrior) and given.k != k:
+        if given is None or isinstance(given, CoefficientPrior) or callable(given):
+            continue
+        if given.k != k:
             raise RequestError(
                 f"prior: it is for {given.k} covariates, but the model has {k}: "
                 f"{', '.join(columns.names[1:])}"
@@ -110,9 +124,22 @@ def _priors(
         regression = regression_to_unit(prior, columns) if units == "original" else prior
     if covariate_prior is None:
         return regression, NIWPrior.weakly_informative(k)
-    if units == "original":
+    if units == "original" and not callable(covariate_prior):
         return regression, covariates_to_unit(covariate_prior, columns)
     return regression, covariate_prior
+
+
+def _check_plausible(observations: Sequence[Observation], columns: ModelColumns) -> None:
+    """Refuse statistics that no rows within the bounds have, whatever the noise did."""
+    names = (*columns.names, columns.target)
+    indicators = [i for i, c in enumerate(columns.covariates, 1) if c.is_indicator]
+    for number, observation in enumerate(observations, 1):
+        found = impossible_statistics(observation, names, indicators)
+        if found:
+            raise ReleaseError(
+                f"release {number} cannot come from rows within its bounds and the noise that it "
+                f"states, so it is damaged, forged or miscomputed: {'; '.join(found)}"
+            )
 
 
 def _count(name: str, value: int, low: int, high: int) -> int:

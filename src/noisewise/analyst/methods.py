@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from .._progress import progress_bar
 from ..core.errors import ReleaseError, RequestError
 from .observation import Observation
-from .priors import CovariatePrior, HierarchicalNIWPrior, NIWPrior, RegressionPrior
+from .priors import CovariatePrior, NIWPrior, RegressionPrior
 
 if TYPE_CHECKING:
     from .models.moments import FourthMomentObservation
+    from .models.records import Covariates
 
 FloatArray = NDArray[np.float64]
 REPLICATES = 500  # imagined releases behind the check of the statistics
@@ -31,7 +32,11 @@ class Job:
     fourth : sequence of FourthMomentObservation or None
         Released fourth moments of the covariates, by holder.
     prior : NIGPrior or NormalInverseGammaIndependent
-    covariate_prior : NIWPrior, HierarchicalNIWPrior or HuangWandPrior
+    covariate_prior : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or callable
+        A callable is a law of the covariates written in NumPyro, for `individual` only.
+    clip : bool
+        Whether rows were clipped to their bounds before they were summed, and the regression is
+        about what they were before. For `individual` only.
     chains, draws : int
     seed : int, optional
     progress : bool
@@ -40,7 +45,8 @@ class Job:
     observations: Sequence[Observation]
     fourth: Sequence[FourthMomentObservation | None]
     prior: RegressionPrior
-    covariate_prior: CovariatePrior
+    covariate_prior: CovariatePrior | Covariates
+    clip: bool
     chains: int
     draws: int
     seed: int | None
@@ -80,6 +86,23 @@ class Method:
     describe: str
 
 
+def normal_covariates(job: Job, method: str) -> CovariatePrior:
+    """The covariates' prior, for methods that take them for normal and not clipped."""
+    if callable(job.covariate_prior) or job.clip:
+        what = "covariate_prior: a law of your own" if callable(job.covariate_prior) else "clip"
+        raise RequestError(f"{what} needs method='individual'; {method} has normal covariates")
+    return job.covariate_prior
+
+
+def public_n(job: Job, method: str) -> None:
+    """Refuse Releases whose number of rows is private."""
+    if any(seen.n_is_private for seen in job.observations):
+        raise RequestError(
+            f"method: {method} needs to know the number of rows, which is private in a Release of "
+            "add_remove_one; use exact"
+        )
+
+
 def _naive(job: Job) -> Draws:
     from .samplers import naive
 
@@ -98,7 +121,7 @@ def _exact(job: Job) -> Draws:
     from .models.replicates import discrepancy
     from .samplers import exact
 
-    collapsed = CollapsedPosterior(job.observations, job.prior, job.covariate_prior)
+    collapsed = CollapsedPosterior(job.observations, job.prior, normal_covariates(job, "exact"))
     with progress_bar("sampling", unit="draws", show=job.progress) as report:
         drawn = exact.sample_posterior(
             collapsed,
@@ -122,7 +145,7 @@ def _gibbs(name: str) -> Callable[[Job], Draws]:
     """Run one of the samplers of Bernstein & Sheldon; they differ in what they know of x."""
 
     def run(job: Job) -> Draws:
-        from .samplers import gibbs_noisy, gibbs_noisy_aware, gibbs_prior, gibbs_update
+        from .samplers import gibbs, gibbs_noisy, gibbs_noisy_aware, gibbs_prior, gibbs_update
 
         if name in ("gibbs_noisy", "gibbs_noisy_aware") and not any(job.fourth):
             raise RequestError(
@@ -130,7 +153,8 @@ def _gibbs(name: str) -> Callable[[Job], Draws]:
                 "use exact (a holder would publish them with --fourth-moments, at a cost that is "
                 "better spent on the second moments)"
             )
-        covariates = job.covariate_prior
+        public_n(job, name)
+        covariates = normal_covariates(job, name)
         options: dict[str, Any] = {
             "chains": job.chains,
             "draws": job.draws,
@@ -140,10 +164,6 @@ def _gibbs(name: str) -> Callable[[Job], Draws]:
         with progress_bar("sampling", unit="draws", show=job.progress) as report:
             options["progress"] = report
             if name == "gibbs_update":
-                if isinstance(covariates, HierarchicalNIWPrior):
-                    raise RequestError(
-                        "covariate_prior: gibbs_update takes an NIWPrior or a HuangWandPrior"
-                    )
                 drawn = gibbs_update.sample(job.observations, job.prior, covariates, **options)
             elif name == "gibbs_prior":
                 if not isinstance(covariates, NIWPrior):
@@ -158,13 +178,39 @@ def _gibbs(name: str) -> Callable[[Job], Draws]:
             drawn.sigma2,
             drawn.conditional_mean,
             drawn.info._asdict(),
-            warnings=tuple(_few_rows(job)) + _FACE_VALUE.get(name, ()),
+            warnings=_CAVEATS.get(name, ())
+            # Metropolis moves in place of the central limit theorem: a refusal is no trouble.
+            + (() if name == "gibbs_noisy_aware" else _few_rows(job) + gibbs.trouble(drawn.info)),
         )
 
     return run
 
 
-_FACE_VALUE = {
+def _individual(job: Job) -> Draws:
+    from .samplers import individual
+
+    public_n(job, "individual")
+    with progress_bar("sampling", unit="draws", show=job.progress) as report:
+        drawn = individual.sample(
+            job.observations,
+            job.prior,
+            job.covariate_prior,
+            clip=job.clip,
+            chains=job.chains,
+            draws=job.draws,
+            seed=job.seed,
+            progress=report,
+        )
+    return Draws(
+        drawn.theta,
+        drawn.sigma2,
+        drawn.conditional_mean,
+        drawn.info._asdict(),
+        warnings=individual.caveats(job.observations),
+    )
+
+
+_CAVEATS = {
     "gibbs_noisy": (
         "gibbs_noisy takes the released fourth moments at face value: its intervals are a little "
         "too narrow; use exact.",
@@ -176,18 +222,23 @@ _FACE_VALUE = {
 }
 
 
-def _few_rows(job: Job) -> list[str]:
+def _few_rows(job: Job) -> tuple[str, ...]:
     if min(seen.n for seen in job.observations) >= 4 * (job.observations[0].k + 2):
-        return []
-    return [
+        return ()
+    return (
         "few rows for the central limit theorem that Gibbs methods rest on (at least four times "
-        "the number of columns are wanted): intervals may be off; use exact."
-    ]
+        "the number of columns are wanted): intervals may be off; use exact.",
+    )
 
 
 METHODS: dict[str, Method] = {
     "exact": Method(
         _exact, True, "NUTS on the latent statistics, no approximation but Monte Carlo error"
+    ),
+    "individual": Method(
+        _individual,
+        True,
+        "NUTS on every latent record (MCMC-Ind); any law of the covariates, for few rows",
     ),
     "gibbs_update": Method(
         _gibbs("gibbs_update"),
@@ -207,7 +258,7 @@ METHODS: dict[str, Method] = {
     "gibbs_noisy_aware": Method(
         _gibbs("gibbs_noisy_aware"),
         True,
-        "Gibbs sampling with released fourth moments as noisy observations; central limit theorem",
+        "Metropolis-within-Gibbs with released fourth moments as noisy observations of x's law",
     ),
     "naive": Method(_naive, False, "the noisy statistics taken at face value"),
 }
@@ -223,9 +274,11 @@ def choose(method: str, job: Job) -> tuple[str, str]:
             known = ", ".join(["auto", *METHODS])
             raise RequestError(f"method: {method!r} is unknown; there are {known}")
         return method, METHODS[method].describe
+    if callable(job.covariate_prior) or job.clip:
+        return "individual", "chosen by auto: the one method with such a law of the covariates"
     columns = job.observations[0].k + 1
     for number, observation in enumerate(job.observations, 1):
-        if observation.n <= columns:
+        if not observation.n_is_private and observation.n <= columns:
             raise ReleaseError(
                 f"release {number} has {observation.n} rows and {columns} columns besides the "
                 "intercept; a posterior needs more rows than columns: choose fewer features"

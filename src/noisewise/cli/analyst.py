@@ -12,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from ..analyst.posterior import Posterior
+    from ..core.release import Release
 
 PosteriorArgument = Annotated[Path, typer.Argument(help="Posterior file that `fit` wrote.")]
 
@@ -19,18 +20,17 @@ PosteriorArgument = Annotated[Path, typer.Argument(help="Posterior file that `fi
 def add_to(app: typer.Typer) -> None:
     """Attach the analyst's commands to the root command."""
     app.command("fit")(fit)
+    app.command("estimate")(estimate)
     app.command("show")(show)
     app.command("predict")(predict)
     app.command("plot")(plot)
 
 
 def fit(
-    releases: Annotated[list[Path], typer.Argument(help="One or more Release files.")],
+    releases: Annotated[list[Path], typer.Argument(help="Release files, or folders of them.")],
     method: Annotated[
         str,
-        typer.Option(
-            "--method", help="auto, exact, gibbs_update, gibbs_prior, gibbs_noisy, ... or naive."
-        ),
+        typer.Option("--method", help="auto (exact), individual, gibbs_update, ..., or naive."),
     ] = "auto",
     target: Annotated[
         str | None, typer.Option("--target", help="Released column to explain.")
@@ -66,11 +66,10 @@ def fit(
     """
     from ..analyst.coefficient_prior import read_prior
     from ..analyst.fit import fit as run
-    from ..core.release import load_release
     from .holder import _names
 
     posterior = run(
-        [load_release(path) for path in releases],
+        _collected(releases),
         method=method,
         target=target,
         features=None if features is None else _names(features),
@@ -83,6 +82,60 @@ def fit(
     posterior.save(out)
     _say(posterior)
     typer.echo(f"Wrote {out}.")
+
+
+def estimate(
+    releases: Annotated[list[Path], typer.Argument(help="Release files, or folders of them.")],
+    target: Annotated[
+        str | None, typer.Option("--target", help="Released column to explain.")
+    ] = None,
+    features: Annotated[
+        str | None, typer.Option("--features", help="Released columns, separated by commas.")
+    ] = None,
+    rule: Annotated[
+        str, typer.Option("--rule", help="noise (from the real noise scales), or paper.")
+    ] = "noise",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Point estimates by adaSSP (Wang 2018), with no uncertainty: prefer `fit`.
+
+    Example: noisewise estimate release.json
+    """
+    from ..analyst.ada_ssp import ada_ssp
+    from ..core.errors import RequestError
+    from .holder import _names
+
+    if rule not in ("noise", "paper"):
+        raise RequestError(f"rule: {rule!r} is unknown; use noise or paper")
+    found = ada_ssp(
+        _collected(releases),
+        target=target,
+        features=None if features is None else _names(features),
+        rule="paper" if rule == "paper" else "noise",
+    )
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    "coefficients": found.coefficients,
+                    "penalty": found.penalty,
+                    "statement": found.statement,
+                },
+                indent=1,
+            )
+        )
+    else:
+        typer.echo(str(found))
+
+
+def _collected(paths: list[Path]) -> list[Release]:
+    """Releases from files and folders; what doesn't count is said."""
+    from ..federation.collect import collect
+
+    found = collect(paths)
+    for path, why in found.skipped.items():
+        typer.echo(f"Left out {path}: {why}", err=True)
+    return list(found.releases.values())
 
 
 def show(

@@ -152,6 +152,12 @@ def release(
         str | None,
         typer.Option("--fourth-moments", help="Share of the budget for fourth moments."),
     ] = None,
+    smallest_eigenvalue: Annotated[
+        str | None,
+        typer.Option(
+            "--smallest-eigenvalue", help="Share of the budget for the eigenvalue of adaSSP."
+        ),
+    ] = None,
     label: Annotated[
         str, typer.Option("--label", help="Marks a new release of an equal request; costs anew.")
     ] = "",
@@ -201,6 +207,7 @@ def release(
         radius=radius,
         layout=layout,
         fourth_moments=fourth_moments,
+        smallest_eigenvalue=smallest_eigenvalue,
         label=label or batch or "",
         batch=batch if disjoint else None,
     )

@@ -2,17 +2,21 @@
 
 A statistic's entries are monomials in w = (1, x, y) on unit scale, given as sorted tuples of
 indices into w; a lower degree is written by repeating the index 0 of the constant. Only unique
-entries that really vary are released. The others are public and carry no noise.
+entries that really vary are released. The others are public and carry no noise. The smallest
+eigenvalue is no sum; its single entry is an empty monomial, which only says that there is one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from itertools import combinations_with_replacement
 
 from .design import Design
+from .geometry import Ball, Geometry
+from .grid import row_bits
 
 Monomial = tuple[int, ...]
 
@@ -83,8 +87,46 @@ class FourthMoments:
         return tuple(combinations_with_replacement(range(k + 1), 4))[1:]
 
 
-Statistic = SecondMoments | FourthMoments
-STATISTICS: Mapping[str, type[SecondMoments] | type[FourthMoments]] = {
+@dataclass(frozen=True)
+class SmallestEigenvalue:
+    """λ_min(S) of S = Σ vv', v = (1, x) on unit scale: how well the features tell rows apart.
+
+    One number, computed from the second moments rather than summed. Its value is rounded down to a
+    multiple of 2**-16. adaSSP (Wang 2018) chooses its ridge by it. The target takes no part.
+    """
+
+    design: Design
+    name = "smallest_eigenvalue"
+    degree = 2
+    entries: tuple[Monomial, ...] = field(default=((),), init=False, repr=False)
+
+    @property
+    def size(self) -> int:
+        """Number of rows and columns of S."""
+        return len(self.design.columns)  # the constant takes the target's place
+
+    def largest_square(self, geometry: Geometry) -> Fraction:
+        """The largest possible |v|²: 1, one for every numeric feature, and one for every category.
+
+        At most one indicator of a category is 1. In a ball it is at most 1 + R².
+        """
+        design = self.design
+        box = Fraction(design.number_of_numbers + len(design.category_sizes))
+        radius = self.radius(geometry)
+        return box if radius is None else min(box, 1 + radius**2)
+
+    def radius(self, geometry: Geometry) -> Fraction | None:
+        """The ball's radius as it is on the rows' grid; None for a box."""
+        if not isinstance(geometry, Ball):
+            return None
+        bits = row_bits(self.degree)
+        return Fraction(geometry.grid_radius(bits), 1 << bits)
+
+
+Summed = SecondMoments | FourthMoments
+Statistic = SecondMoments | FourthMoments | SmallestEigenvalue
+STATISTICS: Mapping[str, type[SecondMoments] | type[FourthMoments] | type[SmallestEigenvalue]] = {
     SecondMoments.name: SecondMoments,
     FourthMoments.name: FourthMoments,
+    SmallestEigenvalue.name: SmallestEigenvalue,
 }

@@ -20,10 +20,12 @@ from typing import Any
 from .._version import __version__
 from ..core.errors import DataError, ReleaseError, RequestError
 from ..core.release import Measurement, Release, load_release
+from ..core.statistic import SecondMoments, SmallestEigenvalue, Statistic
 from .engines import Source, open_source
 from .ledger import Ledger, Reservation
 from .request import Request
-from .sums import SumPlan, Sums
+from .statistics.smallest_eigenvalue import value as eigenvalue
+from .sums import Sums
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,7 @@ def _fulfil(
     at all, are discarded with it.
     """
     try:
-        plan = SumPlan(request.design, request.geometry, request.statistics)
-        sums = source.sums(plan, with_total(source, progress))
+        sums = source.sums(request.sum_plan, with_total(source, progress))
         _check_rows(request, sums)
         text = _release(request, sums).to_text()
     except BaseException as error:
@@ -142,7 +143,7 @@ def _release(request: Request, sums: Sums) -> Release:
             Measurement(
                 statistic=statistic.name,
                 layout="isometric" if isometric else "upper",
-                values=mechanism.add_noise(sums.values[statistic.name]),
+                values=mechanism.add_noise(_exact_values(statistic, sums)),
                 family=mechanism.family,
                 scale=mechanism.scale,
                 off_diagonal_scale=mechanism.off_diagonal_scale,
@@ -160,6 +161,13 @@ def _release(request: Request, sums: Sums) -> Release:
         label=request.label,
         software=f"noisewise {__version__}",
     )
+
+
+def _exact_values(statistic: Statistic, sums: Sums) -> tuple[int, ...]:
+    """The statistic without noise: as private as the rows."""
+    if isinstance(statistic, SmallestEigenvalue):
+        return (eigenvalue(statistic, sums.n, sums.values[SecondMoments.name]),)
+    return sums.values[statistic.name]
 
 
 def check_columns(

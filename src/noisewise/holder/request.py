@@ -23,16 +23,23 @@ from ..core.errors import RequestError
 from ..core.geometry import Ball, Box, Geometry, geometry_to_dict
 from ..core.privacy import ComposedEvent, Event, as_fraction
 from ..core.release import MAX_SCALE
-from ..core.schema import MAX_NAME, Schema
-from ..core.statistic import FourthMoments, SecondMoments, Statistic
+from ..core.schema import Schema
+from ..core.statistic import (
+    FourthMoments,
+    SecondMoments,
+    SmallestEigenvalue,
+    Statistic,
+    Summed,
+)
 from .ledger import Charge
 from .mechanisms import Mechanism
 from .mechanisms.gaussian import GaussianMechanism
 from .mechanisms.laplace import LaplaceMechanism
+from .request_check import check_request
 from .statistics import Layout, l1_sensitivity, l2_sensitivity
+from .sums import SumPlan
 
 DEFAULT_DELTA = Fraction("1e-6")
-MAX_DELTA = Fraction(1, 4)
 MechanismName = Literal["laplace", "gaussian"]
 
 
@@ -49,6 +56,8 @@ class Request:
     layout : {"upper", "isometric"}
     fourth_share : Fraction or None
         Share of the budget for the fourth moments of the features; None leaves them out.
+    eigenvalue_share : Fraction or None
+        Share of the budget for the smallest eigenvalue; None leaves it out.
     label : str
         Makes an otherwise equal request a new one, which costs anew.
     batch : str or None
@@ -65,23 +74,36 @@ class Request:
     label: str = ""
     delta_was_given: bool = True
     batch: str | None = None
+    eigenvalue_share: Fraction | None = None
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_request(self)
 
     @property
     def statistics(self) -> tuple[Statistic, ...]:
-        """What is summed, the second moments first."""
-        if self.fourth_share is None:
-            return (SecondMoments(self.design),)
-        return (SecondMoments(self.design), FourthMoments(self.design))
+        """What is published, the second moments first."""
+        return tuple(statistic for statistic, _ in self._shared)
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
         """How the budget is divided between the statistics."""
-        if self.fourth_share is None:
-            return (Fraction(1),)
-        return (1 - self.fourth_share, self.fourth_share)
+        return tuple(share for _, share in self._shared)
+
+    @property
+    def _shared(self) -> list[tuple[Statistic, Fraction]]:
+        further: list[tuple[Statistic, Fraction]] = []
+        if self.fourth_share is not None:
+            further.append((FourthMoments(self.design), self.fourth_share))
+        if self.eigenvalue_share is not None:
+            further.append((SmallestEigenvalue(self.design), self.eigenvalue_share))
+        rest = 1 - sum((share for _, share in further), Fraction(0))
+        return [(SecondMoments(self.design), rest), *further]
+
+    @property
+    def sum_plan(self) -> SumPlan:
+        """What has to be summed over the rows."""
+        sums = tuple(s for s in self.statistics if isinstance(s, Summed))
+        return SumPlan(self.design, self.geometry, sums)
 
     @cached_property
     def mechanisms(self) -> tuple[Mechanism, ...]:
@@ -155,9 +177,12 @@ class Request:
 
     def to_json(self) -> dict[str, Any]:
         """Canonical description; its digest is the request's identity."""
-        batch = {} if self.batch is None else {"batch": self.batch}
+        # Only where given, so that requests from before these existed keep their identity.
+        later = {} if self.batch is None else {"batch": self.batch}
+        if self.eigenvalue_share is not None:
+            later["eigenvalue_share"] = fraction_text(self.eigenvalue_share)
         return {
-            **batch,
+            **later,
             "schema": self.design.schema.to_dict(),
             "features": list(self.design.features),
             "target": self.design.target,
@@ -214,6 +239,7 @@ def make_request(
     radius: float | None = None,
     layout: str | None = None,
     fourth_moments: int | float | str | Fraction | None = None,
+    smallest_eigenvalue: int | float | str | Fraction | None = None,
     label: str = "",
     batch: str | None = None,
 ) -> Request:
@@ -235,6 +261,8 @@ def make_request(
         Isometric where it is free (the ball), otherwise upper.
     fourth_moments : number between 0 and 1, optional
         Share of the budget to spend on fourth moments, which only `gibbs_noisy` needs.
+    smallest_eigenvalue : number between 0 and 1, optional
+        Share of the budget to spend on the smallest eigenvalue, which only `ada_ssp` needs.
     label : str
     batch : str, optional
         Name of the batch of a stream, if you declare that nobody is in two batches.
@@ -267,7 +295,8 @@ def make_request(
         if layout not in ("upper", "isometric"):
             raise RequestError(f"layout: {layout!r} is unknown; use upper or isometric")
         chosen = "isometric" if layout == "isometric" else "upper"
-    share = None if fourth_moments is None else as_fraction(fourth_moments, "fourth_moments")
+    fourth = _share(fourth_moments, "fourth_moments")
+    eigenvalue = _share(smallest_eigenvalue, "smallest_eigenvalue")
     names = (*features, target)
     design = Design(schema, tuple(features), target)
     return Request(
@@ -276,44 +305,16 @@ def make_request(
         mechanism="laplace" if mechanism == "laplace" else "gaussian",
         geometry=geometry,
         layout=chosen,
-        fourth_share=share,
+        fourth_share=fourth,
+        eigenvalue_share=eigenvalue,
         label=label,
         delta_was_given=delta is not None,
         batch=batch,
     )
 
 
-def _check(request: Request) -> None:
-    if request.mechanism == "laplace":
-        if isinstance(request.geometry, Ball):
-            raise RequestError(
-                "radius: a ball lowers the sensitivity for Gaussian noise only; use the gaussian "
-                "mechanism, or leave the radius out"
-            )
-        if request.layout == "isometric":
-            raise RequestError("layout: isometric needs the gaussian mechanism; use upper")
-        if not request.claim.is_pure:
-            raise RequestError("mechanism: Laplace noise makes a pure claim (delta = 0)")
-    elif request.claim.rho is None and request.claim.delta == 0:
-        raise RequestError(
-            "delta: the gaussian mechanism needs a delta above 0, well below 1 / (number of "
-            "people), such as 1e-6; for delta = 0 use the laplace mechanism"
-        )
-    if request.claim.delta > MAX_DELTA:
-        raise RequestError(
-            f"delta: {float(request.claim.delta):g} is no protection; give one well below "
-            "1 / (number of people), such as 1e-6"
-        )
-    share = request.fourth_share
-    if share is not None and not Fraction(1, 100) <= share <= Fraction(99, 100):
-        raise RequestError("fourth_moments: expected a share of the budget between 0.01 and 0.99")
-    if share is not None and len(request.statistics[1].entries) > 20_000:
-        raise RequestError(
-            f"fourth_moments: {len(request.statistics[1].entries):,} entries for these features; "
-            "no budget can pay for that, use fewer features"
-        )
-    if len(request.label) > MAX_NAME or not request.label.isprintable():
-        raise RequestError(f"label: expected printable text of at most {MAX_NAME} characters")
+def _share(value: int | float | str | Fraction | None, name: str) -> Fraction | None:
+    return None if value is None else as_fraction(value, name)
 
 
 def _some(value: Fraction | None) -> Fraction:

@@ -23,7 +23,7 @@ from ..core.errors import DataError
 from ..core.geometry import Geometry
 from ..core.grid import MAX_ROWS
 from ..core.schema import Category
-from ..core.statistic import FourthMoments, Statistic
+from ..core.statistic import FourthMoments, Summed
 from .fixedpoint import Floats, RowGrid, fill_codes, missing_value_error
 
 Progress = Callable[[int], None]
@@ -48,13 +48,15 @@ class SumPlan:
 
     design: Design
     geometry: Geometry
-    statistics: tuple[Statistic, ...]
+    statistics: tuple[Summed, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "statistics", tuple(self.statistics))
         names = [statistic.name for statistic in self.statistics]
         if not names or len(set(names)) < len(names):
             raise ValueError("statistics: give at least one, and each of them once")
+        if not all(isinstance(statistic, Summed) for statistic in self.statistics):
+            raise ValueError("statistics: only sums over rows; others are computed from those")
         if any(statistic.design != self.design for statistic in self.statistics):
             raise ValueError("statistics: all of them must be of the plan's design")
 
@@ -156,7 +158,7 @@ class SumAccumulator:
 class _SecondMomentsPart:
     """The Gram matrix of w = (1, x, y) on the 16-bit grid; its upper triangle, to be precise."""
 
-    def __init__(self, plan: SumPlan, statistic: Statistic) -> None:
+    def __init__(self, plan: SumPlan, statistic: Summed) -> None:
         self.grid = RowGrid.of(plan.design, plan.geometry, statistic.degree)
         self.width = self._gram_size(len(self.grid.columns))
         self.total = np.zeros((self.width, self.width), dtype=np.int64)
@@ -210,7 +212,7 @@ class _SecondMomentsPart:
         """The monomials whose products, two at a time, are the statistic's entries."""
         return w
 
-    def _positions(self, statistic: Statistic) -> tuple[npt.NDArray[np.intp], ...]:
+    def _positions(self, statistic: Summed) -> tuple[npt.NDArray[np.intp], ...]:
         entries = np.array(statistic.entries, dtype=np.intp)
         return entries[:, 0], entries[:, 1]
 
@@ -242,7 +244,7 @@ class _FourthMomentsPart(_SecondMomentsPart):
             start = stop
         return products
 
-    def _positions(self, statistic: Statistic) -> tuple[npt.NDArray[np.intp], ...]:
+    def _positions(self, statistic: Summed) -> tuple[npt.NDArray[np.intp], ...]:
         indices = range(len(self.grid.columns))
         pairs = list(combinations_with_replacement(indices, 2))
         position = np.zeros((len(indices), len(indices)), dtype=np.intp)
@@ -251,7 +253,7 @@ class _FourthMomentsPart(_SecondMomentsPart):
         return position[a, b], position[c, d]
 
 
-def _part(plan: SumPlan, statistic: Statistic) -> _SecondMomentsPart:
+def _part(plan: SumPlan, statistic: Summed) -> _SecondMomentsPart:
     kind = _FourthMomentsPart if isinstance(statistic, FourthMoments) else _SecondMomentsPart
     return kind(plan, statistic)
 

@@ -1,218 +1,43 @@
-"""Mean and covariance of the sufficient statistics, for the central limit theorem of Gibbs-SS.
+"""Moments of the covariates, and of the sufficient statistics of the regression on them.
 
-One row contributes t = ww', w = (1, x, y), to the statistics A = Σ ww'. The methods of Bernstein &
-Sheldon (2019) approximate the law of A by N(n E[t], n Cov[t]), given the coefficients theta, the
-error variance sigma2 and moments of the covariates x. This file has those moments.
-
-Only entries that vary and occur once count: the upper triangle without (0, 0), row by row. With
-duplicates (the paper's vec(xx')) the covariance is singular, and each duplicate squares a factor
-of the likelihood.
-
-Write v = (1, x), d = k + 1, y = v'theta + e with e ~ N(0, sigma2) independent of x,
-eta = E[vv'] and xi_ij,kl = Cov(v_i v_j, v_k v_l). Then (Bernstein & Sheldon 2019, Appendix A.2)::
-
-    E[v_i y]            = Σ_j theta_j eta_ij
-    E[y²]               = sigma2 + Σ_ij theta_i theta_j eta_ij
-    Cov(v_i v_j, v_k y) = Σ_l theta_l xi_ij,kl
-    Cov(v_i v_j, y²)    = Σ_kl theta_k theta_l xi_ij,kl
-    Cov(v_i y, v_j y)   = sigma2 eta_ij + Σ_kl theta_k theta_l xi_ik,jl
-    Cov(v_i y, y²)      = Σ_jkl theta_j theta_k theta_l xi_ij,kl + 2 sigma2 Σ_j theta_j eta_ij
-    Var(y²)             = 2 sigma2² + Σ_ijkl theta_i theta_j theta_k theta_l xi_ij,kl
-                          + 4 sigma2 Σ_ij theta_i theta_j eta_ij
-
-The paper's main text has xi_ij,kl in the fifth line. That is wrong: E[v_i v_j (v'theta)²] -
-E[v_i v'theta] E[v_j v'theta] pairs i with k and j with l. The appendix is right.
-
-If x is normal then w is normal given theta and sigma2, up to its constant first entry. With
-G = E[ww'] and m = E[w], Isserlis' theorem for w - m gives::
-
-    Cov(w_a w_b, w_c w_e) = G_ac G_be + G_ae G_bc - 2 m_a m_b m_c m_e
-
-and G = FF' with F = [[1, 0, 0], [mu, L, 0], [m_y, theta_x'L, sigma]], where T = LL' is the
-covariance of x: no fourth-order tensor and no factorisation is needed.
-
-References
-----------
-Bernstein & Sheldon (2019), Differentially private Bayesian linear regression, NeurIPS,
-arXiv:1910.13153. Isserlis (1918), Biometrika 12, doi:10.1093/biomet/12.1-2.134.
+The formulas are in `moments_formulas`, released fourth moments in `moments_fourth`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
-from typing import Literal
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise.analyst.models.moments_formulas import (
+    entry_positions,
+    general_covariance,
+    general_mean,
+    normal_covariance,
+    normal_factor,
+    unique_entries,
+)
+from noisewise.analyst.models.moments_fourth import (
+    FourthMomentObservation,
+    fourth_monomials,
+    monomial_positions,
+)
 from noisewise.analyst.priors import NIWPrior
-from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.errors import RequestError
+
+__all__ = [
+    "CovariateMoments",
+    "FourthMomentObservation",
+    "fourth_monomials",
+    "normal_statistic_moments",
+    "released_moments",
+    "statistic_moments",
+    "unique_entries",
+]
 
 FloatArray = NDArray[np.float64]
-IndexArray = NDArray[np.int64]
-
-_FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
-_jit = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_FASTMATH)
-
-
-# --- entries --------------------------------------------------------------------------------------
-
-
-def unique_entries(size: int) -> tuple[IndexArray, IndexArray]:
-    """Row and column of each unique entry of a size by size Gram matrix, without (0, 0)."""
-    rows, columns = np.triu_indices(size)
-    return rows[1:].astype(np.int64), columns[1:].astype(np.int64)
-
-
-def entry_positions(size: int) -> IndexArray:
-    """Position of entry (a, b) in the order of `unique_entries`, shape (size, size); (0, 0): -1."""
-    rows, columns = unique_entries(size)
-    positions = np.full((size, size), -1, dtype=np.int64)
-    positions[rows, columns] = positions[columns, rows] = np.arange(rows.size)
-    return positions
-
-
-# --- compiled: normal covariates ------------------------------------------------------------------
-
-
-@_jit
-def normal_factor(theta, sigma2, mu, L, F, G):  # type: ignore[no-untyped-def]
-    """F lower triangular and G = FF' = E[ww'] for x ~ N(mu, LL'). The mean of w is F[:, 0].
-
-    Shapes: theta (d,), mu (k,), L (k, k), F and G (k + 2, k + 2).
-    """
-    k = mu.size
-    y = k + 1
-    F[0, 0] = 1.0
-    mean = theta[0]
-    for a in range(k):
-        F[a + 1, 0] = mu[a]
-        mean += theta[a + 1] * mu[a]
-        for b in range(a + 1):
-            F[a + 1, b + 1] = L[a, b]
-    F[y, 0] = mean
-    for b in range(k):
-        F[y, b + 1] = 0.0
-    for a in range(k):
-        for b in range(a + 1):
-            F[y, b + 1] += theta[a + 1] * L[a, b]
-    F[y, y] = math.sqrt(sigma2)
-    for a in range(y + 1):
-        for b in range(a + 1):
-            total = 0.0
-            for c in range(b + 1):
-                total += F[a, c] * F[b, c]
-            G[a, b] = total
-            G[b, a] = total
-
-
-@_jit
-def normal_covariance(G, m, rows, columns, which, size, factor, out):  # type: ignore[no-untyped-def]
-    """Lower triangle of factor * Cov of the entries which[:size] of ww', for normal x.
-
-    `rows` and `columns` come from `unique_entries`, `m` is E[w] and G is E[ww'].
-    """
-    for i in range(size):
-        a, b = rows[which[i]], columns[which[i]]
-        twice = 2.0 * m[a] * m[b]
-        for j in range(i + 1):
-            c, e = rows[which[j]], columns[which[j]]
-            out[i, j] = factor * (G[a, c] * G[b, e] + G[a, e] * G[b, c] - twice * m[c] * m[e])
-
-
-# --- compiled: any covariates, by their moments ---------------------------------------------------
-
-
-@_jit
-def general_mean(eta, theta, sigma2, G):  # type: ignore[no-untyped-def]
-    """G = E[ww'], shape (d + 1, d + 1), from eta = E[vv']."""
-    d = theta.size
-    square = sigma2
-    for a in range(d):
-        total = 0.0
-        for b in range(d):
-            G[a, b] = eta[a, b]
-            total += theta[b] * eta[a, b]
-        G[a, d] = total
-        G[d, a] = total
-        square += theta[a] * total
-    G[d, d] = square
-
-
-@_jit
-def general_covariance(  # type: ignore[no-untyped-def]
-    eta, xi, positions_v, positions_w, theta, sigma2, once, twice, out
-):
-    """Covariance of the unique entries of ww', shape (q, q), from the moments of v = (1, x).
-
-    `xi` is the covariance of the unique entries of vv'; `positions_v` and `positions_w` come from
-    `entry_positions` for d and d + 1. `once`, shape (len(xi), d), and `twice`, shape (len(xi),),
-    are scratch space for xi contracted with theta once and twice. O(d^4), the size of the result.
-    """
-    d = theta.size
-    for i in range(d):
-        for j in range(i, d):
-            ij = positions_v[i, j]
-            if ij < 0:
-                continue
-            total = 0.0
-            for k in range(d):
-                inner = 0.0
-                for c in range(d):
-                    kl = positions_v[k, c]
-                    if kl >= 0:
-                        inner += theta[c] * xi[ij, kl]
-                once[ij, k] = inner
-                total += theta[k] * inner
-            twice[ij] = total
-    # vv' with itself, with vy and with y².
-    for i in range(d):
-        for j in range(i, d):
-            ij = positions_v[i, j]
-            if ij < 0:
-                continue
-            row = positions_w[i, j]
-            for k in range(d):
-                for c in range(k, d):
-                    kl = positions_v[k, c]
-                    if kl >= 0:
-                        out[row, positions_w[k, c]] = xi[ij, kl]
-                column = positions_w[k, d]
-                out[row, column] = once[ij, k]
-                out[column, row] = once[ij, k]
-            column = positions_w[d, d]
-            out[row, column] = twice[ij]
-            out[column, row] = twice[ij]
-    # vy with itself and with y²; y² with itself.
-    square = positions_w[d, d]
-    total_square = 2.0 * sigma2 * sigma2
-    for i in range(d):
-        row = positions_w[i, d]
-        for j in range(d):
-            total = sigma2 * eta[i, j]
-            for k in range(d):
-                ik = positions_v[i, k]
-                if ik >= 0:
-                    total += theta[k] * once[ik, j]
-            out[row, positions_w[j, d]] = total
-        total = 0.0
-        linear = 0.0
-        for j in range(d):
-            ij = positions_v[i, j]
-            if ij >= 0:
-                total += theta[j] * twice[ij]
-            linear += theta[j] * eta[i, j]
-        out[row, square] = total + 2.0 * sigma2 * linear
-        out[square, row] = out[row, square]
-        total_square += theta[i] * (total + 4.0 * sigma2 * linear)
-    out[square, square] = total_square
-
-
-# --- moments of the covariates --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -369,79 +194,6 @@ def normal_statistic_moments(
     every = np.arange(rows.size)
     normal_covariance(G, F[:, 0].copy(), rows, columns, every, rows.size, 1.0, covariance)
     return G[rows, columns], covariance + np.tril(covariance, -1).T
-
-
-# --- released fourth moments ----------------------------------------------------------------------
-
-
-def fourth_monomials(k: int) -> tuple[tuple[int, int, int, int], ...]:
-    """All monomials of degree 1 to 4 in x, as sorted index quadruples into v = (1, x).
-
-    The order is that of a Release (`noisewise.core.statistic.FourthMoments`).
-    """
-    quadruples = combinations_with_replacement(range(k + 1), 4)
-    return tuple((a, b, c, e) for a, b, c, e in quadruples)[1:]
-
-
-@dataclass(frozen=True, eq=False)
-class FourthMomentObservation:
-    """One holder's noisy sums of all monomials of degree 1 to 4 in the covariates.
-
-    Parameters
-    ----------
-    n : int
-        Number of rows. Public.
-    k : int
-        Number of covariates.
-    values : array, shape (number of monomials,)
-        Noisy sums over the rows, in the order of `fourth_monomials`.
-    scale : float
-        Noise scale of each: b of the Laplace law or the standard deviation of the normal one.
-    family : {"laplace", "gaussian"}
-    """
-
-    n: int
-    k: int
-    values: FloatArray
-    scale: float
-    family: Literal["laplace", "gaussian"]
-
-    def __post_init__(self) -> None:
-        count = math.comb(self.k + 4, 4) - 1
-        values = np.array(self.values, dtype=np.float64)
-        if isinstance(self.n, bool) or int(self.n) != self.n or self.n < 1:
-            raise ReleaseError(f"n must be a whole number of rows, at least 1; got {self.n!r}")
-        if values.shape != (count,) or not np.isfinite(values).all():
-            raise ReleaseError(
-                f"values must be {count} finite sums, one for each monomial of degree 1 to 4 in "
-                f"{self.k} covariates; got shape {values.shape}"
-            )
-        if not (np.isfinite(self.scale) and self.scale >= 0):
-            raise ReleaseError(f"scale must be finite and at least 0; got {self.scale!r}")
-        if self.family not in ("laplace", "gaussian"):
-            raise ReleaseError(f"noise family must be 'laplace' or 'gaussian'; got {self.family!r}")
-        values.setflags(write=False)
-        object.__setattr__(self, "n", int(self.n))
-        object.__setattr__(self, "scale", float(self.scale))
-        object.__setattr__(self, "values", values)
-
-
-def monomial_positions(k: int) -> IndexArray:
-    """Where the product of two entries of vech(vv') is among the monomials; the constant: -1.
-
-    Shape (q + 1, q + 1), over (0, 0) first and then `unique_entries`.
-    """
-    where = {monomial: i for i, monomial in enumerate(fourth_monomials(k))}
-    pairs = list(combinations_with_replacement(range(k + 1), 2))
-    return np.array(
-        [[where.get(_sorted4(first + second), -1) for second in pairs] for first in pairs],
-        dtype=np.int64,
-    )
-
-
-def _sorted4(indices: tuple[int, ...]) -> tuple[int, int, int, int]:
-    a, b, c, e = sorted(indices)
-    return a, b, c, e
 
 
 def released_moments(

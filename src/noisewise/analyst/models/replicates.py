@@ -63,10 +63,14 @@ def discrepancy(
 ) -> FloatArray:
     """How far each released value is from its replicates, in their sds; 0 where none was released.
 
-    The noise's variance is added to that of the replicates instead of drawing it.
+    The noise's variance is added to that of the replicates instead of drawing it. A private n is
+    rough: sums are proportional to it, so its error adds to theirs.
     """
-    A = draw_statistics(rng, observation.n, theta, sigma2, mu, T)
+    n = max(observation.n, observation.k + 2)
+    A = draw_statistics(rng, n, theta, sigma2, mu, T)
+    mean = A.mean(axis=0)
     noisy = (observation.scale > 0) & np.isfinite(observation.scale)
-    spread = np.sqrt(A.var(axis=0) + np.where(noisy, observation.sd, 0.0) ** 2)
-    away = (observation.values - A.mean(axis=0)) / np.where(noisy, spread, 1.0)
+    variance = A.var(axis=0) + np.where(noisy, observation.sd, 0.0) ** 2
+    variance += (mean / n * observation.sd[0, 0]) ** 2
+    away = (observation.values - mean) / np.sqrt(np.where(noisy, variance, 1.0))
     return np.where(noisy, away, 0.0)

@@ -11,18 +11,12 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
-# Sums may be re-ordered (vectorised), but infinities and NaN keep their meaning.
-FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
-_jit = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=FASTMATH)
-
-_EPSILON = 2.3e-16
-_QL_SWEEPS = 60
+from noisewise.analyst.models.moments_compiled import compiled
 
 
-@_jit
+@compiled
 def cholesky(A, size):  # type: ignore[no-untyped-def]
     """Overwrite the lower triangle of A by its Cholesky factor; False if A is not positive."""
     start = 0
@@ -59,7 +53,7 @@ def cholesky(A, size):  # type: ignore[no-untyped-def]
     return True
 
 
-@_jit
+@compiled
 def solve_lower(L, x, size):  # type: ignore[no-untyped-def]
     """x <- L⁻¹ x."""
     for i in range(size):
@@ -69,7 +63,7 @@ def solve_lower(L, x, size):  # type: ignore[no-untyped-def]
         x[i] = total / L[i, i]
 
 
-@_jit
+@compiled
 def solve_lower_transposed(L, x, size):  # type: ignore[no-untyped-def]
     """x <- L⁻ᵀ x."""
     for i in range(size - 1, -1, -1):
@@ -79,7 +73,7 @@ def solve_lower_transposed(L, x, size):  # type: ignore[no-untyped-def]
             x[c] -= value * L[i, c]
 
 
-@_jit
+@compiled
 def right_solve_lower(X, R, size):  # type: ignore[no-untyped-def]
     """X <- X R⁻¹ for lower triangular X and R."""
     for i in range(size):
@@ -90,7 +84,7 @@ def right_solve_lower(X, R, size):  # type: ignore[no-untyped-def]
                 X[i, b] -= value * R[c, b]
 
 
-@_jit
+@compiled
 def invert_lower(R, W, size):  # type: ignore[no-untyped-def]
     """W <- R⁻¹ for lower triangular R."""
     for i in range(size):
@@ -106,7 +100,7 @@ def invert_lower(R, W, size):  # type: ignore[no-untyped-def]
         W[i, i] = inverse
 
 
-@_jit
+@compiled
 def gram_of_lower(W, out, size):  # type: ignore[no-untyped-def]
     """out <- W'W for lower triangular W."""
     for a in range(size):
@@ -120,7 +114,7 @@ def gram_of_lower(W, out, size):  # type: ignore[no-untyped-def]
     mirror(out, size)
 
 
-@_jit
+@compiled
 def mirror(A, size):  # type: ignore[no-untyped-def]
     """Copy the lower triangle to the upper one."""
     for a in range(size):
@@ -128,7 +122,7 @@ def mirror(A, size):  # type: ignore[no-untyped-def]
             A[b, a] = A[a, b]
 
 
-@_jit
+@compiled
 def copy(A, out):  # type: ignore[no-untyped-def]
     """out <- A for arrays of one shape. A slice assignment would compile its error message."""
     source, target = A.reshape(-1), out.reshape(-1)
@@ -136,7 +130,7 @@ def copy(A, out):  # type: ignore[no-untyped-def]
         target[i] = source[i]
 
 
-@_jit
+@compiled
 def fill(out, value):  # type: ignore[no-untyped-def]
     """Set all entries of a contiguous array."""
     target = out.reshape(-1)
@@ -144,7 +138,7 @@ def fill(out, value):  # type: ignore[no-untyped-def]
         target[i] = value
 
 
-@_jit
+@compiled
 def multiply(A, B, out, size):  # type: ignore[no-untyped-def]
     """out <- A B."""
     for i in range(size):
@@ -173,7 +167,7 @@ def multiply(A, B, out, size):  # type: ignore[no-untyped-def]
             c += 1
 
 
-@_jit
+@compiled
 def _rows_by_rows(A, B, out, size, triangular):  # type: ignore[no-untyped-def]
     """out <- A B', known to be symmetric; B lower triangular if `triangular`."""
     i = 0
@@ -202,14 +196,14 @@ def _rows_by_rows(A, B, out, size, triangular):  # type: ignore[no-untyped-def]
     mirror(out, size)
 
 
-@_jit
+@compiled
 def congruence(A, Y, out, scratch, size):  # type: ignore[no-untyped-def]
     """out <- A Y A' for symmetric Y."""
     multiply(A, Y, scratch, size)
     _rows_by_rows(scratch, A, out, size, False)
 
 
-@_jit
+@compiled
 def congruence_transposed(A, Y, out, scratch, size):  # type: ignore[no-untyped-def]
     """out <- A' Y A for symmetric Y."""
     multiply(Y, A, scratch, size)
@@ -240,7 +234,7 @@ def congruence_transposed(A, Y, out, scratch, size):  # type: ignore[no-untyped-
     mirror(out, size)
 
 
-@_jit
+@compiled
 def congruence_lower(F, H, out, scratch, size):  # type: ignore[no-untyped-def]
     """out <- F H F' for lower triangular F and symmetric H."""
     for i in range(size):
@@ -262,7 +256,7 @@ def congruence_lower(F, H, out, scratch, size):  # type: ignore[no-untyped-def]
     _rows_by_rows(scratch, F, out, size, True)
 
 
-@_jit
+@compiled
 def inner(A, B, size):  # type: ignore[no-untyped-def]
     """Frobenius inner product."""
     total = 0.0
@@ -272,7 +266,7 @@ def inner(A, B, size):  # type: ignore[no-untyped-def]
     return total
 
 
-@_jit
+@compiled
 def quadratic_form(m, Y, size):  # type: ignore[no-untyped-def]
     """m' Y m."""
     total = 0.0
@@ -282,150 +276,3 @@ def quadratic_form(m, Y, size):  # type: ignore[no-untyped-def]
             row += Y[i, j] * m[j]
         total += m[i] * row
     return total
-
-
-@_jit
-def eigen(A, V, values, off, v, w, size):  # type: ignore[no-untyped-def]
-    """Eigen-decomposition A = V' diag(values) V of symmetric A (destroyed); eigenvectors are rows.
-
-    Householder reduction, then implicit QL: the classical pair of EISPACK, with the vectors in
-    rows so that every rotation runs along memory. False if QL does not converge.
-    """
-    _tridiagonalise(A, V, values, off, v, w, size)
-    return _implicit_ql(values, off, V, size)
-
-
-@_jit
-def _tridiagonalise(A, V, d, e, v, w, size):  # type: ignore[no-untyped-def]
-    # Row k of A keeps the k-th reflector's vector right of the diagonal, and tau on it.
-    for k in range(size - 2):
-        d[k] = A[k, k]
-        alpha = A[k, k + 1]
-        square = 0.0
-        for j in range(k + 2, size):
-            square += A[k, j] * A[k, j]
-        if square == 0.0:
-            e[k] = alpha
-            A[k, k] = 0.0
-            continue
-        norm = math.sqrt(alpha * alpha + square)
-        beta = -norm if alpha > 0.0 else norm
-        tau = (beta - alpha) / beta
-        scale = 1.0 / (alpha - beta)
-        e[k] = beta
-        v[k + 1] = 1.0
-        A[k, k + 1] = 1.0
-        for j in range(k + 2, size):
-            v[j] = A[k, j] * scale
-            A[k, j] = v[j]
-        A[k, k] = tau
-        i = k + 1
-        while i + 4 <= size:
-            t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
-            for j in range(k + 1, size):
-                x = v[j]
-                t0 += A[i, j] * x
-                t1 += A[i + 1, j] * x
-                t2 += A[i + 2, j] * x
-                t3 += A[i + 3, j] * x
-            w[i], w[i + 1], w[i + 2], w[i + 3] = tau * t0, tau * t1, tau * t2, tau * t3
-            i += 4
-        while i < size:
-            total = 0.0
-            for j in range(k + 1, size):
-                total += A[i, j] * v[j]
-            w[i] = tau * total
-            i += 1
-        overlap = 0.0
-        for i in range(k + 1, size):
-            overlap += w[i] * v[i]
-        half = 0.5 * tau * overlap
-        for i in range(k + 1, size):
-            w[i] -= half * v[i]
-        i = k + 1
-        while i + 4 <= size:
-            x0, x1, x2, x3 = v[i], v[i + 1], v[i + 2], v[i + 3]
-            y0, y1, y2, y3 = w[i], w[i + 1], w[i + 2], w[i + 3]
-            for j in range(k + 1, size):
-                a = w[j]
-                b = v[j]
-                A[i, j] -= x0 * a + y0 * b
-                A[i + 1, j] -= x1 * a + y1 * b
-                A[i + 2, j] -= x2 * a + y2 * b
-                A[i + 3, j] -= x3 * a + y3 * b
-            i += 4
-        while i < size:
-            x = v[i]
-            y = w[i]
-            for j in range(k + 1, size):
-                A[i, j] -= x * w[j] + y * v[j]
-            i += 1
-    if size > 1:
-        d[size - 2] = A[size - 2, size - 2]
-        e[size - 2] = A[size - 2, size - 1]
-    d[size - 1] = A[size - 1, size - 1]
-    e[size - 1] = 0.0
-    for i in range(size):
-        for j in range(size):
-            V[i, j] = 0.0
-        V[i, i] = 1.0
-    for k in range(size - 3, -1, -1):
-        tau = A[k, k]
-        if tau == 0.0:
-            continue
-        for j in range(k + 1, size):
-            v[j] = A[k, j]
-        for i in range(k + 1, size):
-            total = 0.0
-            for j in range(k + 1, size):
-                total += V[i, j] * v[j]
-            total *= tau
-            for j in range(k + 1, size):
-                V[i, j] -= total * v[j]
-
-
-@_jit
-def _implicit_ql(d, e, V, size):  # type: ignore[no-untyped-def]
-    for low in range(size):
-        sweeps = 0
-        while True:
-            high = low
-            while high < size - 1 and abs(e[high]) > _EPSILON * (abs(d[high]) + abs(d[high + 1])):
-                high += 1
-            if high == low:
-                break
-            sweeps += 1
-            if sweeps > _QL_SWEEPS:
-                return False
-            g = (d[low + 1] - d[low]) / (2.0 * e[low])
-            r = math.sqrt(g * g + 1.0)
-            g = d[high] - d[low] + e[low] / (g + (r if g >= 0.0 else -r))
-            s, c, p = 1.0, 1.0, 0.0
-            split = False
-            for i in range(high - 1, low - 1, -1):
-                f = s * e[i]
-                b = c * e[i]
-                r = math.sqrt(f * f + g * g)
-                e[i + 1] = r
-                if r == 0.0:  # the matrix fell apart: start over on the smaller block
-                    d[i + 1] -= p
-                    e[high] = 0.0
-                    split = True
-                    break
-                s = f / r
-                c = g / r
-                g = d[i + 1] - p
-                r = (d[i] - g) * s + 2.0 * c * b
-                p = s * r
-                d[i + 1] = g + p
-                g = c * r - b
-                for j in range(size):
-                    x = V[i + 1, j]
-                    y = V[i, j]
-                    V[i + 1, j] = s * y + c * x
-                    V[i, j] = c * y - s * x
-            if not split:
-                d[low] -= p
-                e[low] = g
-                e[high] = 0.0
-    return True

@@ -28,8 +28,9 @@ from noisewise.analyst.models.moments import (
     released_moments,
 )
 from noisewise.analyst.observation import Observation
+from noisewise.analyst.priors import RegressionPrior
 from noisewise.analyst.samplers import gibbs_prior as fixed_moments
-from noisewise.analyst.samplers.gibbs import Draws, RegressionPrior
+from noisewise.analyst.samplers.gibbs import Draws
 
 
 def build_kernel(

@@ -18,55 +18,34 @@ Bernstein & Sheldon (2019), Differentially private Bayesian linear regression, N
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.models.moments import (
-    CovariateMoments,
+from noisewise.analyst.models.moments import CovariateMoments
+from noisewise.analyst.models.moments_compiled import compiled
+from noisewise.analyst.models.moments_formulas import (
     entry_positions,
     general_covariance,
     general_mean,
 )
 from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import NIWPrior
-from noisewise.analyst.samplers.gibbs import (
-    Draws,
-    Info,
-    Progress,
-    RegressionPrior,
-    Store,
-    check_run,
-    draw_regression,
-    make_store,
-    pool,
-    prepare_holders,
-    prepare_regression,
-    run_chains,
-    starting_regression,
-    starting_statistics,
-    store_draw,
-    wants_interweaving,
-    workspace,
-)
-from noisewise.analyst.samplers.gibbs_interweave import Orbits, prepare_orbits, sweep_regression
-from noisewise.analyst.samplers.gibbs_linalg import FASTMATH, fill
-from noisewise.analyst.samplers.gibbs_random import KeyArray, chain_keys, seed_stream
-from noisewise.analyst.samplers.gibbs_statistics import (
-    Fixed,
-    Holders,
-    Work,
-    draw_noise_variances,
-    draw_statistics,
-)
+from noisewise.analyst.priors import NIWPrior, RegressionPrior
+from noisewise.analyst.samplers import gibbs
+from noisewise.analyst.samplers.gibbs import Draws, Progress, Store
+from noisewise.analyst.samplers.gibbs_arrays import Fixed, Holders, Work, workspace
+from noisewise.analyst.samplers.gibbs_interweave import update_regression
+from noisewise.analyst.samplers.gibbs_linalg import fill
+from noisewise.analyst.samplers.gibbs_orbits import Orbits, prepare_orbits
+from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
+from noisewise.analyst.samplers.gibbs_start import starting_regression, starting_statistics
+from noisewise.analyst.samplers.gibbs_statistics import draw_noise_variances, draw_statistics
 from noisewise.core.errors import RequestError
 
 FloatArray = NDArray[np.float64]
 Scratch = tuple[Work, Orbits]
-
-_jit = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=FASTMATH)
 
 
 # --- state ----------------------------------------------------------------------------------------
@@ -84,13 +63,13 @@ class State(NamedTuple):
 # --- compiled -------------------------------------------------------------------------------------
 
 
-@_jit
+@compiled
 def _run(  # type: ignore[no-untyped-def]
     key, first, count, keep_from, holders, regression, fixed, orbits, tries, interweave, state,
     work, store
 ):  # fmt: skip
     """Iterations first, ..., first + count - 1 of a chain; stores those from `keep_from` on."""
-    rng, counts, total = work.rng, work.counts, work.squares[2]
+    rng, counts = work.rng, work.counts
     for t in range(first, first + count):
         seed_stream(rng, key, t)
         draw_noise_variances(rng, holders, state.A, state.omega2)
@@ -107,13 +86,9 @@ def _run(  # type: ignore[no-untyped-def]
             )  # fmt: skip
             counts[0] += r
             counts[1] += e
-        pool(state.A, total)
-        draw_regression(rng, total, regression, state.theta, state.sigma2, work)
-        if interweave:
-            sweep_regression(
-                rng, holders, regression, state.theta, state.sigma2, state.A, state.omega2, orbits
-            )
-        store_draw(t - keep_from, state.A, regression, state.theta, state.sigma2, store, work)
+        update_regression(
+            rng, t - keep_from, holders, regression, interweave, state, orbits, work, store
+        )
 
 
 # --- init, kernel, top-level call -----------------------------------------------------------------
@@ -125,12 +100,8 @@ def init(key: KeyArray, observations: Sequence[Observation], prior: RegressionPr
     return State(*starting_regression(A, prior), A, omega2)
 
 
-class Kernel:
-    """The transition ``(rng, state) -> (state, info)``, and the compiled loop over many.
-
-    `rng` is a chain's key of two words and the number of the iteration. A call changes nothing in
-    place: with the same arguments it gives the same result.
-    """
+class Kernel(gibbs.Kernel[State]):
+    """See `gibbs.Kernel`."""
 
     def __init__(
         self,
@@ -140,21 +111,11 @@ class Kernel:
         interweave: bool | None,
         tries: int,
     ) -> None:
-        holders = prepare_holders(observations, update="dense")
-        k = observations[0].k
-        self.regression = prepare_regression(prior, k)
-        self.fixed = prepare_moments(moments, k)
-        self.holders = _without_constants(holders, self.fixed)
-        self.interweave = wants_interweaving(observations) if interweave is None else interweave
+        gibbs.check_counts(tries=tries)
+        super().__init__(observations, prior, update="dense", interweave=interweave)
+        self.fixed = prepare_moments(moments, observations[0].k)
+        self.holders = _without_constants(self.holders, self.fixed)
         self.tries = tries
-
-    def __call__(self, rng: tuple[KeyArray, int], state: State) -> tuple[State, Info]:
-        """One iteration."""
-        key, counter = rng
-        new = State(*(np.array(field) for field in state))
-        store = make_store(1, *self.holders.values.shape[:2])
-        self.advance(key, counter, 1, counter, new, self.workspace(), store)
-        return new, Info(*(field[0] for field in store[-3:]))
 
     def workspace(self) -> Scratch:
         """Scratch space for one thread."""
@@ -222,25 +183,14 @@ progress
     Draws
         Without the covariates' mean and covariance.
     """
-    check_run(chains=chains, draws=draws, tune=tune, tries=tries, cores=cores)
-    moments = covariates
-    if isinstance(moments, NIWPrior):
-        moments = CovariateMoments.from_niw(moments)
-    kernel = build_kernel(observations, prior, moments, interweave=interweave, tries=tries)
-    keys = chain_keys(seed, chains)
-    states = [init(key, observations, prior) for key in keys]
-    stores = [
-        make_store(
-            draws,
-            *kernel.holders.values.shape[:2],
-            conditional_mean=keep_conditional_mean,
-            statistics=keep_statistics,
-        )
-        for _ in keys
-    ]
-    return run_chains(
-        kernel, states, keys, stores, draws=draws, tune=tune, cores=cores, progress=progress
-    )
+    if isinstance(covariates, NIWPrior):
+        covariates = CovariateMoments.from_niw(covariates)
+    kernel = build_kernel(observations, prior, covariates, interweave=interweave, tries=tries)
+    start = partial(init, observations=observations, prior=prior)
+    return gibbs.sample_chains(
+        kernel, start, chains=chains, draws=draws, tune=tune, seed=seed, cores=cores,
+        progress=progress, conditional_mean=keep_conditional_mean, statistics=keep_statistics,
+    )  # fmt: skip
 
 
 def prepare_moments(moments: CovariateMoments, k: int) -> Fixed:

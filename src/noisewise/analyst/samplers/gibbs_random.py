@@ -18,14 +18,12 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-KeyArray = NDArray[np.uint64]
+from noisewise.analyst.models.moments_compiled import compiled_to_the_letter, inlined
 
-_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
-_inline = numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")
+KeyArray = NDArray[np.uint64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -41,7 +39,7 @@ def chain_keys(seed: int | None, chains: int) -> KeyArray:
     return np.array([child.generate_state(2, np.uint64) for child in children], dtype=np.uint64)
 
 
-@_inline
+@inlined
 def _mix(x):  # type: ignore[no-untyped-def]
     """The finaliser of SplitMix64: a bijection that scatters neighbouring inputs."""
     x = (x ^ (x >> _S30)) * _MIX1
@@ -49,7 +47,7 @@ def _mix(x):  # type: ignore[no-untyped-def]
     return x ^ (x >> _S31)
 
 
-@_jit
+@compiled_to_the_letter
 def seed_stream(rng, key, counter):  # type: ignore[no-untyped-def]
     """Set the generator `rng`, shape (4,), to the start of the stream (key, counter)."""
     x = key[0] + _mix(key[1] + _GOLDEN * np.uint64(counter))
@@ -58,7 +56,7 @@ def seed_stream(rng, key, counter):  # type: ignore[no-untyped-def]
         rng[i] = _mix(x)
 
 
-@_jit
+@compiled_to_the_letter
 def uniform(rng):  # type: ignore[no-untyped-def]
     """Uniform on (0, 1): never 0, so that its logarithm is finite."""
     s0, s1, s2, s3 = rng[0], rng[1], rng[2], rng[3]
@@ -75,7 +73,7 @@ def uniform(rng):  # type: ignore[no-untyped-def]
     return (float(word >> _S11) + 0.5) * _TO_UNIT
 
 
-@_jit
+@compiled_to_the_letter
 def _normal_pair(rng):  # type: ignore[no-untyped-def]
     """Two independent standard normals, by the polar method."""
     while True:
@@ -87,13 +85,13 @@ def _normal_pair(rng):  # type: ignore[no-untyped-def]
             return x * factor, y * factor
 
 
-@_jit
+@compiled_to_the_letter
 def normal(rng):  # type: ignore[no-untyped-def]
     """Standard normal."""
     return _normal_pair(rng)[0]
 
 
-@_jit
+@compiled_to_the_letter
 def fill_normal(rng, out, size):  # type: ignore[no-untyped-def]
     """Fill out[:size] with standard normals."""
     i = 0
@@ -104,7 +102,7 @@ def fill_normal(rng, out, size):  # type: ignore[no-untyped-def]
         out[i] = normal(rng)
 
 
-@_jit
+@compiled_to_the_letter
 def gamma(rng, shape):  # type: ignore[no-untyped-def]
     """Gamma with the given shape and scale 1 (Marsaglia & Tsang 2000)."""
     boost = 1.0
@@ -127,13 +125,13 @@ def gamma(rng, shape):  # type: ignore[no-untyped-def]
             return boost * d * v
 
 
-@_jit
+@compiled_to_the_letter
 def chi(rng, degrees):  # type: ignore[no-untyped-def]
     """Chi distribution (the square root of chi squared)."""
     return math.sqrt(2.0 * gamma(rng, 0.5 * degrees))
 
 
-@_jit
+@compiled_to_the_letter
 def laplace_variance(rng, q):  # type: ignore[no-untyped-def]
     """Draw t given |r| = q, where r | t ~ N(0, t) and t ~ Exponential(mean 2): r is Laplace(1).
 

@@ -16,70 +16,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.models.moments import normal_factor
+from noisewise.analyst.models.moments_compiled import compiled
+from noisewise.analyst.models.moments_formulas import normal_factor
 from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import HuangWandPrior, NIWPrior
-from noisewise.analyst.samplers.gibbs import (
-    Draws,
-    Info,
-    Progress,
-    RegressionPrior,
-    Store,
-    Update,
-    check_run,
-    draw_regression,
-    make_store,
-    pool,
-    prepare_holders,
-    prepare_regression,
-    run_chains,
-    starting_regression,
-    starting_statistics,
-    store_draw,
-    wants_interweaving,
-    workspace,
-)
-from noisewise.analyst.samplers.gibbs_interweave import Orbits, prepare_orbits, sweep_all
-from noisewise.analyst.samplers.gibbs_linalg import (
-    FASTMATH,
-    cholesky,
-    copy,
-    fill,
-    invert_lower,
-    right_solve_lower,
-)
-from noisewise.analyst.samplers.gibbs_random import (
-    KeyArray,
-    chain_keys,
-    chi,
-    fill_normal,
-    gamma,
-    seed_stream,
-)
-from noisewise.analyst.samplers.gibbs_statistics import (
-    CG_JACOBI,
-    DENSE,
-    Large,
-    Work,
-    decompose,
-    draw_noise_variances,
-    draw_statistics,
-)
-from noisewise.core.errors import RequestError
+from noisewise.analyst.priors import CovariatePrior, NIWPrior, RegressionPrior
+from noisewise.analyst.samplers import gibbs
+from noisewise.analyst.samplers.gibbs import Draws, Progress, Store
+from noisewise.analyst.samplers.gibbs_arrays import CG_JACOBI, DENSE, Large, Work, workspace
+from noisewise.analyst.samplers.gibbs_covariates import draw_covariates, prepare_covariates
+from noisewise.analyst.samplers.gibbs_holders import Update
+from noisewise.analyst.samplers.gibbs_interweave import rows_apart, sweep_all
+from noisewise.analyst.samplers.gibbs_linalg import copy, fill
+from noisewise.analyst.samplers.gibbs_orbits import Orbits, prepare_orbits
+from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
+from noisewise.analyst.samplers.gibbs_regression import draw_regression, pool, store_draw
+from noisewise.analyst.samplers.gibbs_solvers import decompose
+from noisewise.analyst.samplers.gibbs_start import starting_regression, starting_statistics
+from noisewise.analyst.samplers.gibbs_statistics import draw_noise_variances, draw_statistics
 
 FloatArray = NDArray[np.float64]
 Scratch = tuple[Work, Large | None, Orbits]
 
-_jit = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=FASTMATH)
 
-
-# --- state and diagnostics ------------------------------------------------------------------------
+# --- state ----------------------------------------------------------------------------------------
 
 
 class State(NamedTuple):
@@ -89,67 +54,15 @@ class State(NamedTuple):
     sigma2: FloatArray  # ()
     mu: FloatArray  # (k,)
     L: FloatArray  # (k, k), lower triangular, T = LL'
-    Psi: FloatArray  # (k, k), scale matrix of T; drawn with a HuangWandPrior
+    Psi: FloatArray  # (k, k), scale matrix of T; drawn where the prior has it unknown
     A: FloatArray  # (J, P, P), latent statistics
     omega2: FloatArray  # (J, P, P), noise variances; drawn for Laplace noise
-
-
-class Covariates(NamedTuple):
-    """The prior of mu and T, in the form the compiled functions take."""
-
-    m: FloatArray  # (k,)
-    lam: float
-    nu: float
-    bordered: FloatArray  # (d, d), lam (1, m)(1, m)'
-    rate: FloatArray  # (k,) rates of Psi's diagonal, or (0,) if Psi is fixed
-    diagonal: bool  # Psi is diagonal
 
 
 # --- compiled -------------------------------------------------------------------------------------
 
 
-@_jit
-def draw_covariates(rng, total, prior, mu, L, Psi, work):  # type: ignore[no-untyped-def]
-    """mu, T (and Psi) | pooled statistics, in place; left alone if those cannot be factored.
-
-    The factor of prior + A[:d, :d] has sqrt(lam_n) (1, m_n) in its first column and the factor C
-    of Psi_n in the rest. With R lower triangular, R_ii ~ chi(nu_n - k + 1 + i) and normal below,
-    R'R is Wishart(nu_n, I), so that L = C R⁻¹ is the lower triangular factor of an inverse Wishart
-    T directly. Given T, psi_j ~ Gamma((nu + 1) / 2, rate_j + (T⁻¹)_jj / 2).
-    """
-    k = mu.size
-    E, R, g = work.squares[0], work.squares[1], work.vectors[0]
-    for a in range(k + 1):
-        for b in range(a + 1):
-            E[a, b] = prior.bordered[a, b] + total[a, b]
-            if b > 0:
-                E[a, b] += Psi[a - 1, b - 1]
-    if not cholesky(E, k + 1):
-        return
-    n = total[0, 0]
-    for a in range(k):
-        fill_normal(rng, R[a], a)
-        R[a, a] = chi(rng, prior.nu + n - k + 1.0 + a)
-        for b in range(a + 1):
-            L[a, b] = E[a + 1, b + 1]
-    right_solve_lower(L, R, k)
-    fill_normal(rng, g, k)
-    inverse = 1.0 / math.sqrt(prior.lam + n)
-    for a in range(k):
-        value = E[a + 1, 0]
-        for b in range(a + 1):
-            value += L[a, b] * g[b]
-        mu[a] = value * inverse
-    if prior.rate.size > 0:
-        invert_lower(L, R, k)
-        for b in range(k):
-            precision = 0.0
-            for a in range(b, k):
-                precision += R[a, b] * R[a, b]
-            Psi[b, b] = gamma(rng, 0.5 * (prior.nu + 1.0)) / (prior.rate[b] + 0.5 * precision)
-
-
-@_jit
+@compiled
 def _store_covariates(row, state, store):  # type: ignore[no-untyped-def]
     if row < 0 or store.mu.shape[0] == 0:
         return
@@ -163,10 +76,10 @@ def _store_covariates(row, state, store):  # type: ignore[no-untyped-def]
             store.T[row, b, a] = value
 
 
-@_jit
+@compiled
 def _run(  # type: ignore[no-untyped-def]
     key, first, count, keep_from, holders, regression, covariates, orbits, tries, tolerance,
-    needs_eigen, interweave, state, work, large, store
+    needs_eigen, interweave, apart, state, work, large, store
 ):  # fmt: skip
     """Iterations first, ..., first + count - 1 of a chain; stores those from `keep_from` on.
 
@@ -200,7 +113,7 @@ def _run(  # type: ignore[no-untyped-def]
         if interweave:
             sweep_all(
                 rng, holders, regression, covariates, state.theta, state.sigma2, state.mu,
-                state.L, state.Psi, state.A, state.omega2, orbits,
+                state.L, state.Psi, state.A, state.omega2, t % apart, apart, orbits,
             )  # fmt: skip
         store_draw(t - keep_from, state.A, regression, state.theta, state.sigma2, store, work)
         _store_covariates(t - keep_from, state, store)
@@ -213,7 +126,7 @@ def init(
     key: KeyArray,
     observations: Sequence[Observation],
     prior: RegressionPrior,
-    covariates: NIWPrior | HuangWandPrior,
+    covariates: CovariatePrior,
 ) -> State:
     """A valid starting state, dispersed by the two words of `key`."""
     A, omega2 = starting_statistics(observations, np.random.default_rng(list(map(int, key))))
@@ -232,39 +145,25 @@ def init(
     return State(theta, sigma2, factor[1:, 0] / factor[0, 0], L, Psi, A, omega2)
 
 
-class Kernel:
-    """The transition ``(rng, state) -> (state, info)``, and the compiled loop over many.
-
-    `rng` is a chain's key of two words and the number of the iteration. A call changes nothing in
-    place: with the same arguments it gives the same result.
-    """
+class Kernel(gibbs.Kernel[State]):
+    """See `gibbs.Kernel`."""
 
     def __init__(
         self,
         observations: Sequence[Observation],
         prior: RegressionPrior,
-        covariates: NIWPrior | HuangWandPrior,
+        covariates: CovariatePrior,
         update: Update,
         interweave: bool | None,
         tries: int,
         tolerance: float,
     ) -> None:
-        self.holders = prepare_holders(observations, update=update)
-        k = observations[0].k
-        self.regression = prepare_regression(prior, k)
-        self.covariates = prepare_covariates(covariates, k)
-        self.interweave = wants_interweaving(observations) if interweave is None else interweave
+        gibbs.check_counts(tries=tries)
+        super().__init__(observations, prior, update=update, interweave=interweave)
+        self.covariates = prepare_covariates(covariates, observations[0].k)
         self.tries, self.tolerance = tries, tolerance
         modes = self.holders.mode
         self.needs_eigen = bool(((modes != DENSE) & (modes != CG_JACOBI)).any())
-
-    def __call__(self, rng: tuple[KeyArray, int], state: State) -> tuple[State, Info]:
-        """One iteration."""
-        key, counter = rng
-        new = State(*(np.array(field) for field in state))
-        store = make_store(1, *self.holders.values.shape[:2])
-        self.advance(key, counter, 1, counter, new, self.workspace(), store)
-        return new, Info(*(field[0] for field in store[-3:]))
 
     def workspace(self) -> Scratch:
         """Scratch space for one thread."""
@@ -278,15 +177,15 @@ class Kernel:
         work, large, orbits = scratch
         _run(
             key, first, count, keep_from, self.holders, self.regression, self.covariates, orbits,
-            self.tries, self.tolerance, self.needs_eigen, self.interweave, state, work, large,
-            store,
+            self.tries, self.tolerance, self.needs_eigen, self.interweave,
+            rows_apart(state.mu.size), state, work, large, store,
         )  # fmt: skip
 
 
 def build_kernel(
     observations: Sequence[Observation],
     prior: RegressionPrior,
-    covariates: NIWPrior | HuangWandPrior,
+    covariates: CovariatePrior,
     *,
     update: Update = "auto",
     interweave: bool | None = None,
@@ -300,7 +199,7 @@ def build_kernel(
 def sample(
     observations: Sequence[Observation],
     prior: RegressionPrior,
-    covariates: NIWPrior | HuangWandPrior,
+    covariates: CovariatePrior,
     *,
     chains: int = 4,
     draws: int = 1000,
@@ -323,7 +222,7 @@ def sample(
         One for each holder, over the same columns.
     prior : NIGPrior or NormalInverseGammaIndependent
         For the regression.
-    covariates : NIWPrior or HuangWandPrior
+    covariates : NIWPrior, HierarchicalNIWPrior or HuangWandPrior
         For the mean and covariance of the covariates, which all holders share.
     chains, draws, tune : int
         Chains, and iterations of each after and during warm-up.
@@ -352,38 +251,12 @@ def sample(
     UserWarning
         If a holder has fewer than 4 (k + 2) rows.
     """
-    check_run(chains=chains, draws=draws, tune=tune, tries=tries, cores=cores)
     kernel = build_kernel(
         observations, prior, covariates, update=update, interweave=interweave, tries=tries
     )
-    keys = chain_keys(seed, chains)
-    states = [init(key, observations, prior, covariates) for key in keys]
-    stores = [
-        make_store(
-            draws,
-            *kernel.holders.values.shape[:2],
-            conditional_mean=keep_conditional_mean,
-            covariates=keep_covariates,
-            statistics=keep_statistics,
-        )
-        for _ in keys
-    ]
-    return run_chains(
-        kernel, states, keys, stores, draws=draws, tune=tune, cores=cores, progress=progress
-    )
-
-
-def prepare_covariates(prior: NIWPrior | HuangWandPrior, k: int) -> Covariates:
-    """Check the prior of the covariates and put it into arrays."""
-    if prior.k != k:
-        raise RequestError(f"covariates is for {prior.k} covariates, the statistics are for {k}")
-    mean = np.concatenate([[1.0], prior.m])
-    return Covariates(
-        m=np.array(prior.m),
-        lam=float(prior.lam),
-        nu=float(prior.nu),
-        bordered=prior.lam * np.outer(mean, mean),
-        rate=np.zeros(0) if isinstance(prior, NIWPrior) else np.array(prior.rate),
-        diagonal=not isinstance(prior, NIWPrior)
-        or bool((prior.Psi == np.diag(np.diag(prior.Psi))).all()),
-    )
+    start = partial(init, observations=observations, prior=prior, covariates=covariates)
+    return gibbs.sample_chains(
+        kernel, start, chains=chains, draws=draws, tune=tune, seed=seed, cores=cores,
+        progress=progress, conditional_mean=keep_conditional_mean, covariates=keep_covariates,
+        statistics=keep_statistics,
+    )  # fmt: skip

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from math import isnan
 
 from ...core.schema import Category, Column
-from ...core.statistic import Monomial, Statistic
+from ...core.statistic import Monomial, Summed
 from ..fixedpoint import BALL_MARGIN, GridColumn, RowGrid, fill_codes, missing_value_error
 from ..sums import SumPlan, Sums, check_row_count
 from .kinds import Kind, level_numbers
@@ -199,7 +199,7 @@ def _varying(monomial: Monomial) -> Monomial:
     return tuple(index for index in monomial if index)
 
 
-def _distinct(statistic: Statistic) -> list[Monomial]:
+def _distinct(statistic: Summed) -> list[Monomial]:
     """The statistic's monomials without the constant's powers, each once."""
     return list(dict.fromkeys(v for m in statistic.entries if (v := _varying(m))))
 

@@ -120,10 +120,11 @@ class OpenAccount:
         what is left is a composition of the charges of b and of the whole.
         """
         charges = [record.charge for record in self.live()] + ([extra] if extra else [])
-        batches = sorted({charge.batch for charge in charges if charge.batch is not None})
+        named = sorted({charge.batch for charge in charges if charge.batch is not None})
+        batches: list[str | None] = [*named] or [None]
         cases = (
             tuple(charge.event for charge in charges if charge.batch in (None, batch))
-            for batch in batches or [None]
+            for batch in batches
         )
         return [list(case) for case in dict.fromkeys(cases)]  # equal batches are one case
 

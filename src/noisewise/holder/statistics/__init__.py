@@ -11,19 +11,21 @@ import math
 from fractions import Fraction
 from typing import Literal
 
-from ...core.geometry import Geometry
+from ...core.geometry import Box, Geometry
 from ...core.grid import STATISTIC_ONE
-from ...core.statistic import FourthMoments, SecondMoments, Statistic
+from ...core.statistic import FourthMoments, SecondMoments, SmallestEigenvalue, Statistic
 
 Layout = Literal["upper", "isometric"]
 
 
 def l1_sensitivity(statistic: Statistic) -> int:
     """Largest L1 change of the statistic's entries, in grid units."""
-    from . import fourth_moments, second_moments
+    from . import fourth_moments, second_moments, smallest_eigenvalue
 
     if isinstance(statistic, SecondMoments):
         bound = second_moments.l1(statistic)
+    elif isinstance(statistic, SmallestEigenvalue):
+        bound = smallest_eigenvalue.sensitivity(statistic, Box())
     else:
         bound = fourth_moments.l1(statistic)
     return _per_unit(statistic, math.ceil(bound * STATISTIC_ONE))
@@ -34,12 +36,14 @@ def l2_sensitivity(statistic: Statistic, geometry: Geometry, layout: Layout) -> 
 
     In the ``isometric`` layout off-diagonal entries count √2-fold.
     """
-    from . import fourth_moments, second_moments
+    from . import fourth_moments, second_moments, smallest_eigenvalue
 
+    if not isinstance(statistic, SecondMoments) and layout != "upper":
+        raise ValueError("only second moments have the isometric layout")
     if isinstance(statistic, FourthMoments):
-        if layout != "upper":
-            raise ValueError("fourth moments have the upper layout only")
         squared = fourth_moments.l2_squared(statistic)
+    elif isinstance(statistic, SmallestEigenvalue):
+        squared = smallest_eigenvalue.sensitivity(statistic, geometry) ** 2
     else:
         squared = second_moments.l2_squared(statistic, geometry, layout)
     return _per_unit(statistic, _ceil_sqrt(squared * STATISTIC_ONE**2))

@@ -1,0 +1,408 @@
+"""The `individual` method: NUTS over every latent record (MCMC-Ind of Bernstein & Sheldon).
+
+Target: the posterior of (theta, sigma2) given all released values, with the rows (x_i, y_i) of
+every holder as latent variables. It costs time in proportion to the rows, and gives in return what
+no method on summed statistics can: any continuous law of the covariates, and rows that were clipped
+to their bounds before they were summed. With normal covariates `exact` has the same posterior,
+faster.
+
+Laplace kinks are rounded off in the force and kept in the energy, as in `exact`.
+
+References
+----------
+Bernstein & Sheldon (2019), Differentially private Bayesian linear regression, section 3.1; Hoffman
+& Gelman (2014), The No-U-Turn sampler, JMLR 15, 1593-1623; NumPyro, Phan et al. (2019),
+arXiv:1912.11554.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from importlib import import_module
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.analyst.models.records import Covariates, normal, regression, targets
+from noisewise.analyst.numpyro_release import gram, released_entries, require_numpyro
+from noisewise.analyst.observation import Observation
+from noisewise.analyst.priors import (
+    CovariatePrior,
+    HierarchicalNIWPrior,
+    HuangWandPrior,
+    NIGPrior,
+    NIWPrior,
+    RegressionPrior,
+)
+from noisewise.core.errors import RequestError
+
+FloatArray = NDArray[np.float64]
+Array = Any
+Progress = Callable[[int, int], None]
+
+MAX_RECORDS = 5000
+_BLOCK = 50  # iterations between two reports of progress
+# Before scales are known the steps are tiny; deep trees there cost more than they teach.
+_WARM_UP_DEPTH = 7
+
+
+class IndividualInfo(NamedTuple):
+    """Diagnostics of every draw, arrays of shape (chains, draws)."""
+
+    diverging: NDArray[np.bool_]
+    tree_depth: NDArray[np.int64]
+    n_steps: NDArray[np.int64]
+    step_size: FloatArray
+    energy: FloatArray
+    logp: FloatArray
+    acceptance_rate: FloatArray
+
+
+class IndividualDraws(NamedTuple):
+    """Draws from the posterior, on unit scale."""
+
+    theta: FloatArray  # (chains, draws, d)
+    sigma2: FloatArray  # (chains, draws)
+    conditional_mean: FloatArray  # (chains, draws, d), E[theta | latent records]
+    statistics: FloatArray  # (chains, draws, P, P), of the latent records of all holders, unclipped
+    info: IndividualInfo
+
+
+# --- model ----------------------------------------------------------------------------------------
+
+
+def build_model(
+    observations: Sequence[Observation],
+    prior: RegressionPrior,
+    covariates: Covariates,
+    *,
+    clip: bool = False,
+) -> Callable[[], None]:
+    """The NumPyro model of latent records and released values."""
+    sizes = [observation.n for observation in observations]
+    n, k = sum(sizes), observations[0].k
+    rounding = smoothing(observations)
+
+    def model() -> None:
+        import jax.numpy as jnp
+        import numpyro
+
+        theta, sigma2 = regression(prior)
+        x = covariates(n, k)
+        if np.shape(x) != (n, k):
+            raise RequestError(
+                f"covariates: the function must return x of shape (n, k) = {(n, k)}, the rows of "
+                f"all holders; got {np.shape(x)}"
+            )
+        rows = jnp.column_stack([x, targets(x, theta, sigma2)])
+        numpyro.deterministic("statistics", gram(rows))
+        summed = jnp.clip(rows, -1.0, 1.0) if clip else rows
+        ends = np.cumsum(sizes)
+        for j, observation in enumerate(observations):
+            A = gram(summed[ends[j] - sizes[j] : ends[j]])
+            numpyro.factor(f"release_{j + 1}", noise_log_density(observation, A, rounding))
+
+    return model
+
+
+def smoothing(observations: Sequence[Observation]) -> float:
+    """Distance at which Laplace kinks are rounded off in the force, in units of the scale."""
+    kinks = sum(
+        len(released_entries(observation)[0])
+        for observation in observations
+        if observation.family == "laplace"
+    )
+    return 0.8 * kinks ** (-1.0 / 3.0) if kinks else 0.0
+
+
+def noise_log_density(observation: Observation, A: Array, rounding: float) -> Array:
+    """Log density of the released values given A, up to a constant.
+
+    The value is exact. The derivative of Laplace noise is that of a Huber potential: leapfrog steps
+    keep volume and reverse under any force, so NUTS has the right target all the same.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    entries = released_entries(observation)
+    residual = (A[entries] - observation.values[entries]) / observation.scale[entries]
+    if observation.family == "gaussian":
+        return -0.5 * (residual**2).sum()
+
+    @jax.custom_jvp
+    def distance(r: Array) -> Array:
+        return jnp.abs(r)
+
+    @distance.defjvp
+    def _force(primals: Any, tangents: Any) -> Any:
+        return jnp.abs(primals[0]), jnp.clip(primals[0] / rounding, -1.0, 1.0) * tangents[0]
+
+    return -distance(residual).sum()
+
+
+def caveats(observations: Sequence[Observation]) -> tuple[str, ...]:
+    """What the model leaves out, in plain words; empty when nothing."""
+    upper = [observation.scale[np.triu_indices(observation.k + 2)] for observation in observations]
+    if all((scale == 0).sum() == 1 for scale in upper):  # n alone
+        return ()
+    return (
+        "individual does not use that some statistics are known exactly (two levels of a category "
+        "exclude each other), and treats indicators as continuous: intervals may be wider than "
+        "those of exact.",
+    )
+
+
+# --- kernel ---------------------------------------------------------------------------------------
+
+
+class _Chains:
+    """One compiled block of NUTS iterations, run for each chain in a thread of its own."""
+
+    def __init__(self, model: Callable[[], None], tune: int, settings: dict[str, Any]) -> None:
+        from numpyro.infer import NUTS
+
+        self.tune = tune
+        self.kernel = NUTS(model, **settings)
+        self.finished = 0
+        self.lock = threading.Lock()
+        self.stopped = threading.Event()
+
+    def start(self, keys: Sequence[Array]) -> list[Array]:
+        """Draw a starting point for each chain and compile the block."""
+        import jax
+
+        # Compiled as a whole, which takes a third of the time of compiling it piece by piece.
+        init = jax.jit(lambda key: self.kernel.init(key, self.tune, None, (), {}))
+        states = [init(key) for key in keys]
+        if not all(np.isfinite(state.potential_energy) for state in states):
+            raise RequestError(
+                "covariates: no latent records of positive density were found to start from; check "
+                "that the law has the support it declares"
+            )
+        constrain = self.kernel.postprocess_fn((), {})
+
+        def step(state: Array, _: None) -> tuple[Array, Any]:
+            state = self.kernel.sample(state, (), {})
+            sites = constrain(state.z)
+            return state, (
+                sites["theta"],
+                sites["sigma2"],
+                sites["statistics"],
+                state.diverging,
+                state.num_steps,
+                state.adapt_state.step_size,
+                state.energy,
+                -state.potential_energy,
+                state.accept_prob,
+            )
+
+        block = jax.jit(lambda state: jax.lax.scan(step, state, None, length=_BLOCK))
+        self.block = block.lower(states[0]).compile()
+        return states
+
+    def run(self, state: Array, total: int, report: Callable[[int], None]) -> list[NDArray[Any]]:
+        """All draws of one chain after warm-up; a few too many are thrown away."""
+        import jax
+
+        blocks: list[Any] = []
+        with _double_precision():  # precision is a setting of the thread
+            for done in range(0, total, _BLOCK):
+                if self.stopped.is_set():
+                    break
+                state, drawn = self.block(state)
+                blocks.append(jax.device_get(drawn))
+                report(min(_BLOCK, total - done))
+        return [np.concatenate(part)[self.tune : total] for part in zip(*blocks, strict=True)]
+
+
+def _double_precision() -> AbstractContextManager[None]:
+    """64-bit numbers in this thread only; the program's own setting stays as it is."""
+    import jax
+
+    if hasattr(jax, "enable_x64"):
+        return cast(AbstractContextManager[None], jax.enable_x64(True))
+    old: Any = import_module("jax.experimental")  # JAX before 0.8
+    return cast(AbstractContextManager[None], old.enable_x64())
+
+
+# --- top-level call -------------------------------------------------------------------------------
+
+
+def sample(
+    observations: Sequence[Observation],
+    prior: RegressionPrior,
+    covariates: CovariatePrior | Covariates,
+    *,
+    clip: bool = False,
+    chains: int = 4,
+    draws: int = 1000,
+    tune: int = 1000,
+    seed: int | None = None,
+    cores: int | None = None,
+    target_accept: float = 0.8,
+    max_depth: int = 10,
+    max_records: int = MAX_RECORDS,
+    progress: Progress | None = None,
+) -> IndividualDraws:
+    """Draw from the posterior given the observations of one or several holders.
+
+    Parameters
+    ----------
+    observations : sequence of Observation
+        One for each holder. Entries that are public are not used, but for n.
+    prior : NIGPrior or NormalInverseGammaIndependent
+        Prior of the regression.
+    covariates : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or callable
+        Law of the covariates, which all holders share: normal with this prior, or a function of
+        (n, k) called inside the NumPyro model (see `noisewise.analyst.models.records`, which also
+        has `uniform`, `truncated_normal` and `beta`). n counts the rows of all holders.
+    clip : bool
+        Whether the rows were clipped to [-1, 1] before they were summed. The regression is then
+        about the rows as they were. For releases bounded by a box, not by a ball.
+    chains, draws, tune : int
+        Chains, and draws of each after and during warm-up.
+    seed : int, optional
+        The same seed gives the same draws, on any number of cores.
+    cores : int, optional
+        Chains that run at a time. Default: all cores that this process may use.
+    target_accept, max_depth
+        Of NUTS.
+    max_records : int
+        The most latent records, of all holders together, that are accepted.
+    progress : callable, optional
+        Called now and then with (draws done, draws in all), warm-up included, from any thread.
+
+    Returns
+    -------
+    IndividualDraws
+
+    Raises
+    ------
+    RequestError
+        If arguments do not fit together, there are too many records, the covariates' law is
+        discrete, or NumPyro is not installed.
+    """
+    require_numpyro()
+    for name, number in (("chains", chains), ("draws", draws), ("tune", tune)):
+        if number < 1:
+            raise RequestError(f"{name} must be at least 1; got {number}")
+    _check(observations, prior, max_records)
+    import jax
+
+    with _double_precision():
+        model = build_model(observations, prior, _law(covariates), clip=clip)
+        seeds = np.random.SeedSequence(seed).generate_state(chains)
+        _check_model(model)
+        depth = (min(_WARM_UP_DEPTH, max_depth), max_depth)
+        engine = _Chains(
+            model, tune, {"target_accept_prob": target_accept, "max_tree_depth": depth}
+        )
+        states = engine.start([jax.random.PRNGKey(int(number)) for number in seeds])
+    drawn = _run(engine, states, tune + draws, cores or _usable_cores(), progress)
+    theta, sigma2, statistics, diverging, steps, *others = (
+        np.stack(part) for part in zip(*drawn, strict=True)
+    )
+    steps = steps.astype(np.int64)
+    tree_depth = np.ceil(np.log2(steps + 1)).astype(np.int64)
+    return IndividualDraws(
+        theta,
+        sigma2,
+        _conditional_mean(prior, statistics, sigma2),
+        statistics,
+        IndividualInfo(diverging, tree_depth, steps, *others),
+    )
+
+
+def _run(
+    engine: _Chains, states: Sequence[Array], total: int, cores: int, progress: Progress | None
+) -> list[list[NDArray[Any]]]:
+    """Run all chains, at most `cores` at a time; XLA lets go of Python's lock while it computes."""
+
+    def report(number: int) -> None:
+        with engine.lock:
+            engine.finished += number
+            if progress is not None:
+                progress(engine.finished, total * len(states))
+
+    with ThreadPoolExecutor(cores) as pool:
+        try:
+            running = [pool.submit(engine.run, state, total, report) for state in states]
+            return [chain.result() for chain in running]
+        finally:
+            engine.stopped.set()
+
+
+def _law(covariates: CovariatePrior | Covariates) -> Covariates:
+    if isinstance(covariates, NIWPrior | HierarchicalNIWPrior | HuangWandPrior):
+        return normal(covariates)
+    if not callable(covariates):
+        raise RequestError(
+            "covariates: expected an NIWPrior, a HierarchicalNIWPrior, a HuangWandPrior or a "
+            f"function of (n, k); got {type(covariates).__name__}"
+        )
+    return covariates
+
+
+def _check(observations: Sequence[Observation], prior: RegressionPrior, max_records: int) -> None:
+    if not observations:
+        raise RequestError("give the observation of at least one holder")
+    k = observations[0].k
+    if any(observation.k != k for observation in observations):
+        raise RequestError(
+            "all holders must cover the same columns; got "
+            f"{[observation.k for observation in observations]} covariates"
+        )
+    if prior.k != k:
+        raise RequestError(f"prior: it is for {prior.k} covariates, but the model has {k}")
+    if any(observation.n_is_private for observation in observations):
+        raise RequestError(
+            "individual keeps every row as a latent variable, and a holder's number of rows is "
+            "private; use method exact"
+        )
+    records = sum(observation.n for observation in observations)
+    if records > max_records:
+        raise RequestError(
+            f"individual keeps every row as a latent variable, and there are {records:,} rows; use "
+            "method exact, whose cost does not depend on the rows, or wait and give a larger "
+            f"max_records than {max_records:,}"
+        )
+
+
+def _check_model(model: Callable[[], None]) -> None:
+    """Trace the model once: shapes are checked on the way, and NUTS needs continuous sites."""
+    import jax
+    from numpyro import handlers
+
+    def discrete(key: Array) -> None:
+        for name, site in handlers.trace(handlers.seed(model, key)).get_trace().items():
+            if site["type"] == "sample" and not site["is_observed"] and site["fn"].is_discrete:
+                raise RequestError(
+                    f"covariates: the site {name!r} is discrete, and NUTS moves continuous "
+                    "variables only; use a continuous law with the same mean and variance"
+                )
+
+    jax.eval_shape(discrete, jax.random.PRNGKey(0))
+
+
+def _conditional_mean(
+    prior: RegressionPrior, statistics: FloatArray, sigma2: FloatArray
+) -> FloatArray:
+    """E[theta | latent records] at each draw, and given sigma2 if that is a priori independent."""
+    if isinstance(prior, NIGPrior):
+        precision, weight = prior.Lam0, np.ones_like(sigma2)
+    else:
+        precision, weight = np.asarray(np.linalg.inv(prior.V0), dtype=np.float64), 1.0 / sigma2
+    S = precision + weight[..., None, None] * statistics[..., :-1, :-1]
+    z = precision @ prior.mu0 + weight[..., None] * statistics[..., :-1, -1]
+    return np.asarray(np.linalg.solve(S, z[..., None])[..., 0], dtype=np.float64)
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,160 @@
+"""The server's patience and judgement: who answered, what counts, who is missing and why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..core.release import Release
+from .protocol import REFUSAL_WORDS, AnswerError, Proposal, Refusal, read_fields
+
+PAUSE = 1.0
+
+Answer = Mapping[str, Any] | str
+"""The fields that a node sent, or words that say why there are none."""
+
+
+class Mail(Protocol):
+    """What is needed of Flower's Grid."""
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Nodes that are connected."""
+
+    def push_messages(self, messages: Any) -> Iterable[str | None]:
+        """Send; returns an id a message, or None for one that could not be sent."""
+
+    def pull_messages(self, message_ids: Any) -> Iterable[Any]:
+        """Replies that have arrived to these messages."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait, and for how many."""
+
+    timeout: float
+    grace: float
+    enough: int
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass
+class Outcome:
+    """What became of a round.
+
+    Parameters
+    ----------
+    accepted : dict of int to Release
+        By node.
+    missing : dict of int to str
+        Why a node's Release is missing, in words that follow "node 17".
+    notes : list of str
+        What else is worth telling.
+    """
+
+    accepted: dict[int, Release] = field(default_factory=dict)
+    missing: dict[int, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """The outcome for people."""
+        found = [
+            f"node {node}: Release of '{release.design.schema.dataset}', {release.claim}"
+            for node, release in self.accepted.items()
+        ]
+        return [*found, *(f"node {n}: {why}" for n, why in self.missing.items()), *self.notes]
+
+
+def wait_for_nodes(mail: Mail, expected: int, patience: Patience) -> list[int]:
+    """Nodes that are connected, as soon as there are as many as expected, or at the timeout."""
+    end = patience.clock() + patience.timeout
+    while True:
+        nodes = sorted(set(mail.get_node_ids()))
+        if len(nodes) >= expected or patience.clock() >= end:
+            return nodes
+        patience.sleep(PAUSE)
+
+
+def exchange(
+    mail: Mail,
+    messages: Mapping[int, Any],
+    open_reply: Callable[[Any], Answer],
+    proposal: Proposal,
+    patience: Patience,
+) -> Outcome:
+    """Send one message a node and judge replies until all are in or patience ends.
+
+    Parameters
+    ----------
+    mail : Mail
+    messages : mapping of int to message
+        By node.
+    open_reply : callable
+        From a reply to its fields, or to words that say why it has none.
+    proposal : Proposal
+    patience : Patience
+        Once `enough` Releases are in, the others have `grace` seconds left.
+    """
+    nodes = list(messages)
+    ids = list(mail.push_messages([messages[node] for node in nodes]))
+    ids += [None] * (len(nodes) - len(ids))
+    waiting = {key: node for key, node in zip(ids, nodes, strict=True) if key is not None}
+    asked = dict(waiting)
+    outcome = Outcome()
+    for key, node in zip(ids, nodes, strict=True):
+        if key is None:
+            outcome.missing[node] = "the proposal could not be sent to it"
+    end = patience.clock() + patience.timeout
+    while waiting:
+        for reply in mail.pull_messages(list(waiting)):
+            key = reply.metadata.reply_to_message_id
+            if waiting.pop(key, None) is None:
+                outcome.notes.append(_stray(asked.get(key)))
+            else:
+                judge(outcome, asked[key], open_reply(reply), proposal)
+        now = patience.clock()
+        if len(outcome.accepted) >= patience.enough:
+            end = min(end, now + patience.grace)
+        if now >= end:
+            break
+        if waiting:
+            patience.sleep(min(PAUSE, end - now))
+    for node in waiting.values():
+        outcome.missing[node] = "did not answer in time; what it may have published waits there"
+    return outcome
+
+
+def _stray(node: int | None) -> str:
+    if node is None:
+        return "a reply to a message that was never sent was ignored"
+    return f"node {node} answered more than once; its first answer counts"
+
+
+def judge(outcome: Outcome, node: int, answer: Answer, proposal: Proposal) -> None:
+    """Enter one answer into the outcome."""
+    try:
+        if isinstance(answer, str):
+            raise AnswerError(answer)
+        read = read_fields(answer)
+        if isinstance(read, Refusal):
+            raise AnswerError(REFUSAL_WORDS[read])
+        _check_columns(read, proposal)
+        for other, release in outcome.accepted.items():
+            if release.digest == read.digest:
+                raise AnswerError(f"sent the same Release as node {other}; it counts once")
+    except AnswerError as error:
+        outcome.missing[node] = str(error)
+    else:
+        outcome.accepted[node] = read
+
+
+def _check_columns(release: Release, proposal: Proposal) -> None:
+    """A Release counts if it has the model's columns on the proposal's scale."""
+    released = release.design.schema.columns
+    for name, column in proposal.columns.items():
+        if name not in released:
+            raise AnswerError(f"sent a Release without the column {name!r}")
+        if released[name] != column:
+            raise AnswerError(f"declares the column {name!r} with other bounds or levels")

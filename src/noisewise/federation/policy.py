@@ -1,0 +1,192 @@
+"""The holder's policy: which proposals this holder answers, with which Release, at what price.
+
+Every rule is one Release, fully determined by this file. A proposal picks a rule; it cannot change
+one. So whatever a server asks, however often, a holder spends at most the sum of its rules, each
+once, and never more than the cap in its ledger.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import NoisewiseError
+from ..core.plain_yaml import PlainYamlError, read_yaml
+from ..core.schema import Schema
+from ..core.schema_file import read_schema
+from ..holder.ledger import Charge
+from ..holder.request import Request, make_request
+from .protocol import Proposal, Refusal
+
+MAX_WAIT = 3600.0
+DEFAULT_REPLY_EVERY = 5.0
+
+_REQUIRED = ("data", "schema", "ledger", "rules")
+_OPTIONAL = ("engine", "table", "query", "reply_every_seconds")
+_RULE_REQUIRED = ("target", "features")
+# The price and the noise of a rule, in the words of `make_request`.
+_RULE_OPTIONAL = tuple(
+    name
+    for name in inspect.signature(make_request).parameters
+    if name not in ("schema", *_RULE_REQUIRED)
+)
+
+
+class PolicyError(NoisewiseError):
+    """The policy file is missing, malformed or contradicts the schema."""
+
+    exit_code = 2
+
+
+class NotAllowedError(NoisewiseError):
+    """The policy does not answer a proposal; `refusal` is what may be said about it."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.value)
+        self.refusal = refusal
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy file, checked.
+
+    Parameters
+    ----------
+    data, ledger : Path
+        The ledger must exist: a mistyped path would otherwise start a new budget.
+    schema : Schema
+    requests : tuple of Request
+        One a rule, in the order of the file.
+    engine : str
+    table, query : str or None
+        As in `publish`.
+    reply_every_seconds : float
+        Answers leave at multiples of this after the proposal came, so that the time they take
+        says little about the rows. 0 answers at once.
+    """
+
+    data: Path
+    ledger: Path
+    schema: Schema
+    requests: tuple[Request, ...]
+    engine: str = "auto"
+    table: str | None = None
+    query: str | None = None
+    reply_every_seconds: float = DEFAULT_REPLY_EVERY
+
+    def request_for(self, proposal: Proposal) -> Request:
+        """The first rule that covers the proposal.
+
+        A Release of more columns than are asked for covers it too: every regression among its
+        columns can be fitted from it. So asking for one subset after the other costs a holder
+        nothing beyond its rules.
+
+        Raises
+        ------
+        NotAllowedError
+            With a refusal that depends on the proposal, the policy and the schema only.
+        """
+        covering = [r for r in self.requests if set(proposal.names) <= set(r.design.sources)]
+        if not covering:
+            raise NotAllowedError(Refusal.NOT_ALLOWED)
+        if any(self.schema.columns[n] != column for n, column in proposal.columns.items()):
+            raise NotAllowedError(Refusal.SCHEMA_DIFFERS)
+        cap = proposal.max_epsilon
+        for request in covering:
+            if cap is None or self.charge(request).epsilon <= cap:
+                return request
+        raise NotAllowedError(Refusal.NOT_ALLOWED)
+
+    def charge(self, request: Request) -> Charge:
+        """What the ledger is asked for by a rule."""
+        return request.charge(table=self.table, query=self.query)
+
+    @cached_property
+    def unfilled(self) -> tuple[str, ...]:
+        """Columns of rules without a fill value: one missing value makes the holder refuse."""
+        names = {name for request in self.requests for name in request.design.sources}
+        return tuple(sorted(names - set(self.schema.fill)))
+
+
+def read_policy(path: str | Path) -> Policy:
+    """Read and check a policy file; paths in it are relative to its folder.
+
+    Raises
+    ------
+    PolicyError
+        With the file and the remedy.
+    """
+    path = Path(path)
+    try:
+        return _parse(read_yaml(path), path.parent)
+    except FileNotFoundError:
+        raise PolicyError(f"policy: there is no file {path}; see docs/federation.md") from None
+    except (PlainYamlError, NoisewiseError) as error:
+        raise PolicyError(f"{path}: {error}") from None
+
+
+def _parse(document: Any, folder: Path) -> Policy:
+    given = _keys(document, "policy", _REQUIRED, _OPTIONAL)
+    schema = read_schema(folder / _text(given, "schema"))
+    rules = given["rules"]
+    if not isinstance(rules, list) or not rules:
+        raise PolicyError("rules: expected a list with at least one rule")
+    seconds = given.get("reply_every_seconds", DEFAULT_REPLY_EVERY)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise PolicyError(f"reply_every_seconds: expected a number, got {seconds!r}")
+    if not 0 <= seconds <= MAX_WAIT:
+        raise PolicyError(f"reply_every_seconds: expected 0 to {MAX_WAIT:g}, got {seconds:g}")
+    return Policy(
+        data=folder / _text(given, "data"),
+        ledger=folder / _text(given, "ledger"),
+        schema=schema,
+        requests=tuple(_request(schema, rule, n) for n, rule in enumerate(rules, 1)),
+        engine=_text(given, "engine") if "engine" in given else "auto",
+        table=_text(given, "table") if "table" in given else None,
+        query=_text(given, "query") if "query" in given else None,
+        reply_every_seconds=float(seconds),
+    )
+
+
+def _request(schema: Schema, rule: Any, number: int) -> Request:
+    where = f"rule {number}"
+    given = _keys(rule, where, _RULE_REQUIRED, _RULE_OPTIONAL)
+    features = given["features"]
+    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
+        raise PolicyError(f"{where}: features must be a list of column names")
+    for name in (*features, _text(given, "target")):
+        if name not in schema.columns:
+            raise PolicyError(f"{where}: the schema does not declare the column {name!r}")
+    words = {**given, "label": _text(given, "label") if "label" in given else ""}
+    try:
+        request = make_request(schema, **words)
+        _ = request.mechanisms  # a price that cannot be calibrated is noticed here
+    except NoisewiseError as error:
+        raise PolicyError(f"{where}: {error}") from None
+    return request
+
+
+def _keys(
+    document: Any, where: str, required: tuple[str, ...], optional: tuple[str, ...]
+) -> Mapping[str, Any]:
+    if not isinstance(document, dict):
+        raise PolicyError(f"{where}: expected keys and values, got {type(document).__name__}")
+    for key in document:
+        if key not in (*required, *optional):
+            known = ", ".join((*required, *optional))
+            raise PolicyError(f"{where}: unknown key {key!r}; the keys are {known}")
+    for key in required:
+        if key not in document:
+            raise PolicyError(f"{where}: '{key}' is missing; add it")
+    return document
+
+
+def _text(document: Mapping[str, Any], key: str) -> str:
+    value = document[key]
+    if not isinstance(value, str) or not value:
+        raise PolicyError(f"{key}: expected text, got {value!r}; put it in quotes if it is one")
+    return value

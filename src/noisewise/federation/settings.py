@@ -1,0 +1,121 @@
+"""What the analyst asks for, from the run configuration of the Flower app.
+
+Flower's configuration is flat: texts, numbers and truth values under ``[tool.flwr.app.config]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import RequestError
+from ..core.privacy import as_fraction
+from ..core.schema_file import read_schema
+from .protocol import Proposal
+
+_DEFAULTS: dict[str, str | int | float] = {
+    "schema": "",
+    "target": "",
+    "features": "",
+    "max-epsilon": "",
+    "holders": 1,
+    "minimum-holders": 1,
+    "connect-seconds": 60.0,
+    "timeout-seconds": 600.0,
+    "grace-seconds": 60.0,
+    "out": "",
+    "method": "auto",
+    "chains": 4,
+    "draws": 1000,
+    "seed": -1,
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one round.
+
+    Parameters
+    ----------
+    proposal : Proposal
+    out : Path
+        Folder for Releases, report and posterior.
+    holders : int
+        How many are expected. The round starts when so many are connected, or after
+        `connect_seconds` with whoever is there.
+    minimum_holders : int
+        With fewer Releases nothing is fitted.
+    timeout_seconds : float
+        How long to wait for answers in all.
+    grace_seconds : float
+        How long to wait for the rest once `minimum_holders` have answered.
+    method, chains, draws, seed
+        As in `fit`; a negative seed is none.
+    """
+
+    proposal: Proposal
+    out: Path
+    holders: int = 1
+    minimum_holders: int = 1
+    connect_seconds: float = 60.0
+    timeout_seconds: float = 600.0
+    grace_seconds: float = 60.0
+    method: str = "auto"
+    chains: int = 4
+    draws: int = 1000
+    seed: int | None = None
+
+
+def read_settings(config: Mapping[str, Any]) -> Settings:
+    """Check a run configuration and read the schema that it names.
+
+    Raises
+    ------
+    RequestError, SchemaError
+    """
+    for key in config:
+        if key not in _DEFAULTS:
+            raise RequestError(f"{key}: unknown setting; there are {', '.join(_DEFAULTS)}")
+    words = {**_DEFAULTS, **config}
+    for key in ("schema", "target", "features", "out"):
+        if not isinstance(words[key], str) or not words[key]:
+            raise RequestError(f"{key}: not given; set it in the app's run configuration")
+    proposal = Proposal(
+        read_schema(words["schema"]),
+        words["target"],
+        tuple(name.strip() for name in words["features"].split(",")),
+        None if words["max-epsilon"] == "" else as_fraction(words["max-epsilon"], "max-epsilon"),
+    )
+    holders, minimum = _whole(words, "holders"), _whole(words, "minimum-holders")
+    if minimum > holders:
+        raise RequestError(f"minimum-holders: {minimum} is more than the {holders} expected")
+    seed = words["seed"]
+    return Settings(
+        proposal=proposal,
+        out=Path(words["out"]),
+        holders=holders,
+        minimum_holders=minimum,
+        connect_seconds=_seconds(words, "connect-seconds"),
+        timeout_seconds=_seconds(words, "timeout-seconds"),
+        grace_seconds=_seconds(words, "grace-seconds"),
+        method=str(words["method"]),
+        chains=_whole(words, "chains"),
+        draws=_whole(words, "draws"),
+        seed=None if isinstance(seed, int) and seed < 0 else seed,
+    )
+
+
+def _whole(words: Mapping[str, Any], key: str) -> int:
+    value = words[key]
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise RequestError(f"{key}: expected a whole number from 1 on, got {value!r}")
+    return value
+
+
+def _seconds(words: Mapping[str, Any], key: str) -> float:
+    value = words[key]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 86_400:
+        raise RequestError(f"{key}: expected seconds from 0 to 86400, got {value!r}")
+    return float(value)

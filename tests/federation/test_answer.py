@@ -1,0 +1,151 @@
+import itertools
+import logging
+from fractions import Fraction
+
+import pytest
+
+import noisewise.federation.answer as module
+from noisewise.core.release import Release
+from noisewise.federation.answer import answer
+from noisewise.federation.policy import read_policy
+from noisewise.holder.ledger import Ledger
+from tests.federation.hospital import (
+    COLUMNS,
+    ROWS,
+    account,
+    assert_only_a_release_or_a_refusal,
+    charges,
+    csv_text,
+    make_hospital,
+    proposal,
+)
+
+ASKED = proposal().to_text()
+REFUSED = {"version": 1, "status": "refused", "code": "refused"}
+
+# What must never be said: it is in somebody's row, or it is how the data went wrong.
+SECRET = "7777"
+BAD_DATA = {
+    "a missing value": csv_text([*ROWS, ("", 1, "no", 3)]),
+    "an undeclared level": csv_text([*ROWS, (20, 1, SECRET, 3)]),
+    "text in a number": csv_text([*ROWS, (f"x{SECRET}", 1, "no", 3)]),
+    "a missing column": csv_text(header="age,severity,emergency,days"),
+    "no header": csv_text(header=f"{SECRET},1,no,3"),
+    "no rows": csv_text([]),
+    "an empty file": "",
+    "a broken line": csv_text() + f'"{SECRET},\n',
+    "no CSV at all": "\x00\x01" + SECRET,
+}
+
+
+def test_an_allowed_proposal_gets_a_release(tmp_path):
+    fields = answer(ASKED, make_hospital(tmp_path))
+    assert_only_a_release_or_a_refusal(fields)
+    release = Release.from_text(fields["release"])
+    assert release.n == len(ROWS)
+    assert charges(tmp_path) == ["published"]
+    assert account(tmp_path).spent_epsilon == 1
+
+
+def test_asking_again_returns_the_same_release_at_no_cost(tmp_path):
+    policy = make_hospital(tmp_path)
+    asked = [ASKED, proposal(features=["emergency", "age"]).to_text(), ASKED]
+    answers = [answer(one, policy) for one in asked]
+    assert answers[0]["status"] == "release"
+    assert answers[0] == answers[1] == answers[2]
+    assert account(tmp_path).spent_epsilon == 1
+    assert charges(tmp_path) == ["published"]
+
+
+def test_a_node_that_was_killed_after_its_charge_pays_only_once(tmp_path):
+    """What a killed process leaves is a pending charge; the next proposal completes it."""
+    path = make_hospital(tmp_path)
+    policy = read_policy(path)
+    with Ledger(policy.ledger) as ledger:
+        ledger.reserve(policy.charge(policy.requests[0]))
+    assert charges(tmp_path) == ["pending"]
+    assert answer(ASKED, path)["status"] == "release"
+    assert charges(tmp_path) == ["published"]
+    assert account(tmp_path).spent_epsilon == 1
+
+
+def test_whatever_is_asked_a_holder_spends_at_most_its_rules(tmp_path):
+    rules = """
+- {target: stay, features: [age], epsilon: 0.25}
+- {target: stay, features: [age, severity, emergency], epsilon: 0.5}
+"""
+    path = make_hospital(tmp_path, rules=rules, cap=100)
+    names = list(COLUMNS)
+    for target in ("age", "severity", "stay"):
+        others = [name for name in names if name != target]
+        for size in (1, 2, 3):
+            for features in itertools.permutations(others, size):
+                for cap in (None, 1, 10):
+                    answer(proposal(target, features, max_epsilon=cap).to_text(), path)
+    assert account(tmp_path).spent_epsilon == Fraction(3, 4)
+    assert charges(tmp_path) == ["published", "published"]
+
+
+@pytest.mark.parametrize("kind", BAD_DATA)
+def test_every_fault_of_the_data_gets_the_same_answer_and_costs_nothing(tmp_path, kind):
+    fields = answer(ASKED, make_hospital(tmp_path, data=BAD_DATA[kind]))
+    assert fields == REFUSED
+    assert account(tmp_path).spent_epsilon == 0
+
+
+def test_faults_around_the_data_get_that_answer_too(tmp_path):
+    spent = make_hospital(tmp_path / "spent", cap="0.5")
+    no_ledger = make_hospital(tmp_path / "no-ledger", cap=None)
+    broken_ledger = make_hospital(tmp_path / "broken")
+    (tmp_path / "broken" / "budget.db").write_bytes(b"not a ledger")
+    no_data = make_hospital(tmp_path / "no-data")
+    (tmp_path / "no-data" / "patients.csv").unlink()
+    bad_policy = tmp_path / "bad.yaml"
+    bad_policy.write_text("rules: 7")
+    for policy in (spent, no_ledger, broken_ledger, no_data):
+        assert answer(ASKED, policy) == REFUSED
+    for policy in (bad_policy, tmp_path / "nowhere.yaml", None, 7):
+        assert answer(ASKED, policy, sleep=lambda _: None) == REFUSED
+    assert not (tmp_path / "no-ledger" / "budget.db").exists()
+
+
+def test_an_unexpected_error_says_nothing_even_in_the_log(tmp_path, monkeypatch, caplog):
+    def fail(*_args, **_kwargs):
+        raise ValueError(f"cannot parse {SECRET!r}")
+
+    monkeypatch.setattr(module, "publish", fail)
+    with caplog.at_level(logging.DEBUG):
+        assert answer(ASKED, make_hospital(tmp_path)) == REFUSED
+    assert "ValueError" in caplog.text
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("kind", BAD_DATA)
+def test_the_log_has_the_reason_and_no_value(tmp_path, caplog, kind):
+    with caplog.at_level(logging.DEBUG):
+        answer(ASKED, make_hospital(tmp_path, data=BAD_DATA[kind]))
+    assert "Error" in caplog.text
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ("rubbish", "bad_proposal"),
+        (None, "bad_proposal"),
+        (proposal(max_epsilon=0.1).to_text(), "not_allowed"),
+    ],
+)
+def test_refusals_before_the_data_have_their_own_word_whatever_the_data(tmp_path, asked, code):
+    """The same word with good and with bad data: it depends on neither."""
+    for name, data in {"good": None, "bad": BAD_DATA["no CSV at all"]}.items():
+        fields = answer(asked, make_hospital(tmp_path / name, data=data), sleep=lambda _: None)
+        assert fields == {"version": 1, "status": "refused", "code": code}
+        assert charges(tmp_path / name) == []
+
+
+def test_answers_leave_at_fixed_times(tmp_path):
+    times = iter([100.0, 107.25])
+    slept = []
+    answer(ASKED, make_hospital(tmp_path, every=5), clock=lambda: next(times), sleep=slept.append)
+    assert slept == [2.75]

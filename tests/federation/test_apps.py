@@ -1,0 +1,236 @@
+"""Both Flower apps in one process, with every message that leaves a holder under inspection."""
+
+import json
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs Flower: pip install 'noisewise[federation]'")
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from noisewise.analyst.posterior_file import load_posterior
+from noisewise.core.release import load_release
+from noisewise.core.schema import Schema
+from noisewise.core.schema_file import write_schema
+from noisewise.federation import client_app, server_app
+from noisewise.federation.collect import collect
+from noisewise.federation.protocol import RECORD
+from tests.federation.hospital import (
+    COLUMNS,
+    account,
+    assert_only_a_release_or_a_refusal,
+    charges,
+    make_hospital,
+    proposal,
+)
+from tests.federation.test_answer import ASKED, BAD_DATA
+
+
+def context(run_config=None, **node_config):
+    return Context(
+        run_id=1,
+        node_id=1,
+        node_config={key: str(value) for key, value in node_config.items()},
+        state=RecordDict(),
+        run_config=run_config or {},
+    )
+
+
+@pytest.fixture(autouse=True)
+def _as_a_task_of_flower():
+    """Messages can be made inside Flower's processes only; those set this identity first."""
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+
+
+def ask(policy, content=ASKED, kind="query"):
+    if not isinstance(content, RecordDict):
+        content = RecordDict({RECORD: ConfigRecord({"proposal": content})})
+    return client_app.app(Message(content, 7, kind), context(policy=policy))
+
+
+def inspected(reply):
+    """The fields of a reply, once everything in it is known to be an answer and nothing else."""
+    assert not reply.has_error()
+    assert list(reply.content) == [RECORD]
+    assert list(reply.content.config_records) == [RECORD]
+    assert not reply.content.array_records
+    assert not reply.content.metric_records
+    fields = dict(reply.content.config_records[RECORD])
+    assert_only_a_release_or_a_refusal(fields)
+    return fields
+
+
+def test_a_release_crosses_and_nothing_else(tmp_path):
+    fields = inspected(ask(make_hospital(tmp_path)))
+    assert fields["status"] == "release"
+
+
+def test_all_bad_data_look_alike_from_outside(tmp_path):
+    """Byte for byte the same content, whatever is wrong with the rows or the budget."""
+    policies = [
+        make_hospital(tmp_path / str(number), data=data)
+        for number, data in enumerate(BAD_DATA.values())
+    ]
+    policies.append(make_hospital(tmp_path / "spent", cap="0.5"))
+    policies.append(make_hospital(tmp_path / "no-ledger", cap=None))
+    replies = [ask(policy) for policy in policies]
+    assert {json.dumps(inspected(reply)) for reply in replies} == {
+        '{"version": 1, "status": "refused", "code": "refused"}'
+    }
+    assert len({reply.content.object_id for reply in replies}) == 1
+    # The frame around the content tells them apart no better.
+    assert len({(r.metadata.message_type, r.metadata.group_id) for r in replies}) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        RecordDict(),
+        RecordDict({"other": ConfigRecord({"proposal": ASKED})}),
+        RecordDict({RECORD: ConfigRecord({"policy": "/etc/passwd"})}),
+        RecordDict({RECORD: MetricRecord({"proposal": 1})}),
+        "nonsense",
+        b"bytes",
+        3,
+    ],
+)
+def test_rubbish_from_the_server_is_a_bad_proposal(tmp_path, content):
+    assert inspected(ask(make_hospital(tmp_path), content))["code"] == "bad_proposal"
+    assert charges(tmp_path) == []
+
+
+def test_the_server_cannot_name_the_policy(tmp_path, monkeypatch):
+    """Settings of the run are the server's, and the ClientApp looks at none of them."""
+    monkeypatch.setattr("noisewise.federation.answer.DEFAULT_REPLY_EVERY", 0)
+    policy = make_hospital(tmp_path)
+    message = Message(RecordDict({RECORD: ConfigRecord({"proposal": ASKED})}), 7, "query")
+    reply = client_app.app(message, context(run_config={"policy": str(policy)}))
+    assert inspected(reply)["code"] == "refused"
+    assert charges(tmp_path) == []
+
+
+def test_other_kinds_of_messages_never_reach_the_data(tmp_path):
+    """Flower reports this error to the server; its text is the server's own word."""
+    policy = make_hospital(tmp_path)
+    for kind in ("train", "evaluate", "query.rows"):
+        with pytest.raises(ValueError, match=r"No \w+ function registered") as caught:
+            ask(policy, kind=kind)
+        assert str(tmp_path) not in str(caught.value)
+    assert charges(tmp_path) == []
+
+
+class Grid:
+    """Delivers to ClientApps in this process and keeps every reply; `None` is a dead node."""
+
+    def __init__(self, policies):
+        self.policies, self.replies = policies, []
+
+    def get_node_ids(self):
+        return list(self.policies)
+
+    def push_messages(self, messages):
+        self.sent = {f"m{m.metadata.dst_node_id}": m for m in messages}
+        return list(self.sent)
+
+    def pull_messages(self, message_ids):
+        replies = []
+        for key in message_ids:
+            message = self.sent.pop(key, None)
+            if message is None:
+                continue
+            message.metadata.__dict__["_message_id"] = key
+            policy = self.policies[message.metadata.dst_node_id]
+            if callable(policy):
+                replies.append(Message(policy(), reply_to=message))
+            elif policy is not None:
+                replies.append(client_app.app(message, context(policy=policy)))
+        self.replies += replies
+        return replies
+
+
+@pytest.fixture
+def config(tmp_path):
+    write_schema(Schema("study", COLUMNS), tmp_path / "study.yaml")
+    return {
+        "schema": str(tmp_path / "study.yaml"),
+        "target": "stay",
+        "features": "age,severity,emergency",
+        "out": str(tmp_path / "out"),
+        "holders": 3,
+        "minimum-holders": 2,
+        "connect-seconds": 0,
+        "timeout-seconds": 2,
+        "grace-seconds": 0,
+        "method": "naive",  # quick; the posterior itself is the analyst's tests' business
+        "draws": 100,
+        "seed": 1,
+    }
+
+
+def test_a_round_with_every_kind_of_trouble(tmp_path, config):
+    nodes = {
+        1: make_hospital(tmp_path / "a", name="a"),
+        2: make_hospital(tmp_path / "b", name="b", epsilon="0.5"),
+        3: make_hospital(tmp_path / "c", name="c", data=BAD_DATA["a missing value"]),
+        4: tmp_path / "a" / "policy.yaml",  # the same holder, connected twice
+        5: lambda: Error(2, "<class 'ValueError'>:<'63 is not a region'>"),
+        6: lambda: RecordDict({"rows": ArrayRecord()}),
+        7: None,
+    }
+    grid = Grid(nodes)
+    server_app.main(grid, context(config))
+    for reply in grid.replies:
+        if reply.metadata.src_node_id not in (5, 6):
+            inspected(reply)
+    report = json.loads((tmp_path / "out" / "report.json").read_text("utf-8"))
+    assert [entry["dataset"] for entry in report["accepted"]] == ["a", "b"]
+    missing = {entry["node"]: entry["why"] for entry in report["missing"]}
+    assert sorted(missing) == [3, 4, 5, 6, 7]
+    assert "only its own log" in missing[3]
+    assert "same Release as node 1" in missing[4]
+    assert missing[5] == "its ClientApp failed; its own log says why"
+    assert "something other than an answer" in missing[6]
+    assert "in time" in missing[7]
+    posterior = load_posterior(tmp_path / "out" / report["posterior"])
+    assert posterior.info.n == (200, 200)
+    files = collect([tmp_path / "out" / "releases"]).releases
+    assert sorted(r.digest for r in files.values()) == sorted(posterior.info.digests)
+    assert account(tmp_path / "a").spent_epsilon == 1
+    assert account(tmp_path / "c").spent_epsilon == 0
+
+
+def test_another_round_costs_nothing_and_gives_the_same_posterior(tmp_path, config):
+    nodes = {n: make_hospital(tmp_path / str(n), name=f"h{n}") for n in (1, 2)}
+    draws = []
+    for order in ((1, 2), (2, 1)):
+        server_app.main(Grid({n: nodes[n] for n in order}), context(config))
+        draws.append(load_posterior(tmp_path / "out" / "posterior.nc").theta)
+    assert (draws[0] == draws[1]).all()
+    assert [account(tmp_path / str(n)).spent_epsilon for n in (1, 2)] == [1, 1]
+    assert len(list((tmp_path / "out" / "releases").iterdir())) == 2
+
+
+def test_too_few_holders_are_told_and_nothing_is_fitted(tmp_path, config):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "posterior.nc").write_text("of an earlier round")
+    grid = Grid({1: make_hospital(tmp_path / "a"), 2: make_hospital(tmp_path / "b", cap="0.1")})
+    with pytest.raises(server_app.TooFewHoldersError, match="1 of at least 2") as caught:
+        server_app.main(grid, context(config))
+    assert "node 2: refused" in str(caught.value)
+    assert "1 of 3 expected holders never connected" in str(caught.value)
+    report = json.loads((tmp_path / "out" / "report.json").read_text("utf-8"))
+    assert report["posterior"] is None
+    assert not (tmp_path / "out" / "posterior.nc").exists()
+    file = tmp_path / "out" / report["accepted"][0]["file"]
+    assert load_release(file).digest == report["accepted"][0]["digest"]
+
+
+def test_holders_that_declare_columns_differently_spend_nothing(tmp_path, config):
+    folder = tmp_path / "other"
+    policy = make_hospital(folder, name="other")
+    text = (folder / "schema.yaml").read_text("utf-8")
+    (folder / "schema.yaml").write_text(text.replace("upper: 100", "upper: 99"), "utf-8")
+    fields = inspected(ask(policy, proposal().to_text()))
+    assert fields["code"] == "schema_differs"
+    assert charges(folder) == []

@@ -1,0 +1,140 @@
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from noisewise.core.schema import Number
+from noisewise.federation.gather import Patience, exchange, wait_for_nodes
+from noisewise.federation.protocol import MAX_RELEASE, Refusal, refusal_fields, release_fields
+from noisewise.holder.request import make_request
+from tests.federation.hospital import COLUMNS, FEATURES, proposal
+from tests.releases import release_of
+
+
+def fields(name="north", n=1000, columns=COLUMNS, features=FEATURES):
+    from noisewise.core.schema import Schema
+
+    request = make_request(Schema(name, columns), target="stay", features=features, epsilon=1)
+    return release_fields(release_of(request, n=n))
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@dataclass
+class Reply:
+    answer: object
+    metadata: SimpleNamespace
+
+
+class FakeMail:
+    """Nodes that answer at given seconds; `answers` maps a node to (second, answer) pairs."""
+
+    def __init__(self, answers, clock, unsendable=()):
+        self.answers, self.clock, self.unsendable = answers, clock, unsendable
+        self.delivered = set()
+
+    def get_node_ids(self):
+        return [node for node, at in self.answers.items() if at <= self.clock.now]
+
+    def push_messages(self, messages):
+        return [None if node in self.unsendable else f"m{node}" for node in messages]
+
+    def pull_messages(self, message_ids):
+        for node, replies in self.answers.items():
+            for number, (second, answer) in enumerate(replies):
+                wanted = f"m{node}" in message_ids and (node, number) not in self.delivered
+                if wanted and second <= self.clock.now:
+                    self.delivered.add((node, number))
+                    yield Reply(answer, SimpleNamespace(reply_to_message_id=f"m{node}"))
+
+
+def play(answers, timeout=100.0, grace=10.0, enough=2, unsendable=()):
+    clock = Clock()
+    patience = Patience(timeout, grace, enough, clock, clock.sleep)
+    mail = FakeMail(answers, clock, unsendable)
+    messages = {node: node for node in answers}
+    outcome = exchange(mail, messages, lambda reply: reply.answer, proposal(), patience)
+    return outcome, clock.now
+
+
+def test_all_answers_end_the_round_at_once():
+    outcome, seconds = play({1: [(2, fields("a"))], 2: [(5, fields("b"))]}, enough=1)
+    assert sorted(outcome.accepted) == [1, 2]
+    assert not outcome.missing
+    assert seconds <= 6
+
+
+def test_the_late_have_a_grace_period_after_enough_answers():
+    answers = {1: [(2, fields("a"))], 2: [(4, fields("b"))], 3: [(9, fields("c"))], 4: [(60, {})]}
+    outcome, seconds = play(answers)
+    assert sorted(outcome.accepted) == [1, 2, 3]
+    assert "did not answer in time" in outcome.missing[4]
+    assert 13 <= seconds <= 15
+
+
+def test_with_too_few_answers_the_whole_timeout_is_waited():
+    outcome, seconds = play({1: [(2, fields("a"))], 2: []})
+    assert sorted(outcome.accepted) == [1]
+    assert seconds == pytest.approx(100)
+
+
+@pytest.mark.parametrize("refusal", Refusal)
+def test_refusals_are_told_in_words(refusal):
+    outcome, _ = play({1: [(1, refusal_fields(refusal))]})
+    assert not outcome.accepted
+    assert len(outcome.missing[1]) > len("refused")
+    assert outcome.lines() == [f"node 1: {outcome.missing[1]}"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({}, "unknown version"),
+        ({"version": 1, "status": "release", "release": "{}"}, "not a valid Release"),
+        ({"version": 1, "status": "release", "release": "x" * (MAX_RELEASE + 1)}, "more than"),
+        ({**fields(), "more": "rows"}, "neither a Release nor a refusal"),
+        ("went offline", "went offline"),
+        (fields(columns={**COLUMNS, "age": Number(0, 120)}), "'age' with other bounds"),
+        (fields(features=["age", "severity"]), "without the column 'emergency'"),
+    ],
+)
+def test_what_does_not_count_leaves_the_others_alone(answer, says):
+    outcome, _ = play({1: [(1, answer)], 2: [(1, fields("b"))], 3: [(1, fields("c"))]})
+    assert sorted(outcome.accepted) == [2, 3]
+    assert says in outcome.missing[1]
+
+
+def test_the_same_release_from_two_nodes_counts_once():
+    outcome, _ = play({1: [(1, fields("a"))], 2: [(1, fields("a"))], 3: [(1, fields("b"))]})
+    assert sorted(outcome.accepted) == [1, 3]
+    assert "same Release as node 1" in outcome.missing[2]
+
+
+def test_a_second_reply_of_a_node_is_ignored():
+    outcome, _ = play({1: [(1, fields("a")), (1, fields("z"))], 2: [(3, fields("b"))]})
+    assert outcome.accepted[1].design.schema.dataset == "a"
+    assert any("answered more than once" in note for note in outcome.notes)
+
+
+def test_a_proposal_that_could_not_be_sent_is_told():
+    outcome, _ = play({1: [(1, fields("a"))], 2: []}, unsendable=[2], enough=1)
+    assert "could not be sent" in outcome.missing[2]
+
+
+def test_nodes_are_waited_for_but_not_forever():
+    clock = Clock()
+    patience = Patience(30, 0, 3, clock, clock.sleep)
+    mail = FakeMail({1: 0, 2: 10, 3: 50}, clock)
+    assert wait_for_nodes(mail, 2, patience) == [1, 2]
+    assert clock.now == 10
+    assert wait_for_nodes(mail, 3, patience) == [1, 2]
+    assert clock.now == 40

@@ -1,0 +1,90 @@
+"""An audit of the smallest eigenvalue, from rows to the Release's text, on a worst pair.
+
+The pair attains the sensitivity: four rows (1, -1) and one more of them or (1, 1), so that the
+eigenvalue is 0 or 2. One number carries the whole change, so a few hundred runs show half of the
+noise. As in `test_release_audit` the noise has no seed; the powers are computed and asserted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from noisewise.core.noise import Laplace
+from noisewise.core.schema import Number, Schema
+from noisewise.holder.publish import publish
+from noisewise.holder.request import make_request
+from noisewise.lab.audit import audit, detection_probability, likelihood_ratio
+from noisewise.lab.broken import noise_scale_halved
+
+pytestmark = pytest.mark.slow
+
+SCHEMA = Schema("audited", {"age": Number(18, 90), "income": Number(0, 1e5)})
+REQUEST = make_request(
+    SCHEMA, target="income", features=["age"], epsilon=2, smallest_eigenvalue="0.5"
+)
+EPSILON = 1.0  # half of the budget
+TRIALS = 600
+TRAINING = 0.3
+
+
+def frame(odd):
+    return pd.DataFrame({"age": [18.0] * 4 + [odd], "income": [5e4] * 5})
+
+
+def audited(request):
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        ledgers = (f"{folder}/{number}.ledger" for number in itertools.count())
+
+        def runs(data):
+            def run():
+                release = publish(request, data, ledger=next(ledgers)).release
+                return release.measurement("smallest_eigenvalue").unit_values()
+
+            return run
+
+        return audit(
+            runs(frame(90.0)),
+            runs(frame(18.0)),
+            trials=TRIALS,
+            training=TRAINING,
+            epsilon=EPSILON,
+            seed=1,
+            score=likelihood_ratio(Laplace(2.0), [2.0], [0.0]),
+        )
+
+
+def halved(request):
+    broken = replace(request)
+    second, eigenvalue = request.mechanisms
+    # `mechanisms` is a cached property; this is its cache.
+    broken.__dict__["mechanisms"] = (second, noise_scale_halved(eigenvalue))
+    return broken
+
+
+def test_power():
+    """The score is largest where the value is 2 or more; its probabilities are 1/2 and e^-ε'/2."""
+    mechanism = REQUEST.mechanisms[1]
+    assert mechanism.scale == mechanism.sensitivity == 2 * 2**32
+    claim = {"held_out": round(TRIALS * (1 - TRAINING)), "epsilon": EPSILON}
+    assert detection_probability(0.5, 0.5 * np.exp(-2), **claim) > 0.999
+    assert detection_probability(0.5, 0.5 * np.exp(-1), **claim) < 1e-3  # the audit promises 0.01
+
+
+def test_the_sound_mechanism_keeps_its_claim():
+    result = audited(REQUEST)
+    print(result)
+    assert result.passed, str(result)
+
+
+def test_half_of_the_noise_is_caught():
+    result = audited(halved(REQUEST))
+    print(result)
+    assert not result.passed, str(result)
