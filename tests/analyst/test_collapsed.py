@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import integrate, optimize, special, stats
 
+from noisewise.analyst.models import collapsed_kernels, compiled
+from noisewise.analyst.models import collapsed_normalisers as normalisers
 from noisewise.analyst.models.collapsed import CollapsedPosterior
+from noisewise.analyst.models.collapsed_draws import conjugate_draws
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import (
     HierarchicalNIWPrior,
@@ -37,14 +41,14 @@ COVARIATES = {
 STENCIL = np.array([1 / 280, -4 / 105, 1 / 5, -4 / 5, 0, 4 / 5, -1 / 5, 4 / 105, -1 / 280])
 
 
-def observe(rng, n, k, scale, family, *, known=(), missing=()):
-    """A noisy Gram matrix of simulated rows."""
+def observe(rng, n, k, scale, family, *, known=(), missing=(), private=False):
+    """A noisy Gram matrix of simulated rows; n is noisy too if it is private."""
     x = rng.normal(rng.uniform(-0.3, 0.3, k), 0.4, (n, k))
     y = x @ rng.normal(0, 0.5, k) + rng.normal(0.1, 0.3, n)
     w = np.column_stack([np.ones(n), x, y])
     gram = w.T @ w
     scales = np.full((k + 2, k + 2), float(scale))
-    scales[0, 0] = 0.0
+    scales[0, 0] = scale if private else 0.0
     for (a, b), value in itertools.chain(
         zip(known, itertools.repeat(0.0)), zip(missing, itertools.repeat(np.inf))
     ):
@@ -53,6 +57,8 @@ def observe(rng, n, k, scale, family, *, known=(), missing=()):
     noise = np.triu(draw(0.0, np.where(np.isfinite(scales), scales, 1.0)))
     noisy = np.triu(gram) + noise
     noisy = noisy + np.triu(noisy, 1).T
+    if private:
+        return Observation.with_private_n(noisy, scales, family)
     noisy[0, 0] = n
     return Observation(n, noisy, scales, family)
 
@@ -74,7 +80,8 @@ def point_off_the_kinks(rng, posterior, reach):
 
 
 GRADIENT_CASES = [
-    # k, family, J, regression, covariates, relative, polar, known, missing
+    # k, family, J, regression, covariates, relative, polar, known, missing; then holders whose n is
+    # private, if any
     (0, "laplace", 1, "nig", "niw", None, None, (), ()),
     (1, "laplace", 1, "nig", "niw", None, None, (), ()),
     (2, "gaussian", 1, "nig", "niw", None, True, (), ((1, 3),)),
@@ -87,15 +94,28 @@ GRADIENT_CASES = [
     (3, "gaussian", 2, "nig", "huang_wand", True, True, ((1, 2), (0, 3)), ()),
     (2, "gaussian", 2, "nig", "niw", False, True, ((1, 2), (0, 1), (2, 2)), ()),
     (2, "laplace", 2, "nig", "hierarchical", True, True, ((2, 2), (1, 3)), ()),
+    (0, "laplace", 1, "nig", "niw", None, None, (), (), (0,)),
+    (1, "gaussian", 1, "nig", "niw", None, None, (), (), (0,)),
+    (2, "laplace", 1, "independent", "hierarchical", None, True, (), ((1, 3),), (0,)),
+    (5, "gaussian", 2, "nig", "huang_wand", False, None, (), (), (0, 1)),
+    (3, "gaussian", 3, "independent", "niw", True, True, ((1, 2),), (), (0, 2)),
+    (2, "laplace", 2, "nig", "niw", True, True, ((1, 2), (2, 2)), (), (0, 1)),
+    (2, "gaussian", 2, "nig", "niw", False, False, ((1, 2), (0, 1), (3, 3)), (), (0, 1)),
 ]
 
 
-@pytest.mark.parametrize("case", GRADIENT_CASES, ids=lambda case: "-".join(map(str, case[:7])))
+@pytest.mark.parametrize(
+    "case", GRADIENT_CASES, ids=lambda case: "-".join(map(str, case[:7] + case[9:]))
+)
 def test_gradient_against_finite_differences(case):
-    k, family, J, regression, covariates, relative, polar, known, missing = case
+    k, family, J, regression, covariates, relative, polar, known, missing, *rest = case
+    private = rest[0] if rest else ()
     rng = np.random.default_rng(20240101)
     observations = [
-        observe(rng, 30 + 5 * j, k, 1.0 + j, family, known=known, missing=missing) for j in range(J)
+        observe(
+            rng, 30 + 5 * j, k, 1.0 + j, family, known=known, missing=missing, private=j in private
+        )
+        for j in range(J)
     ]
     posterior = CollapsedPosterior(
         observations, REGRESSION[regression](k), COVARIATES[covariates](k),
@@ -127,8 +147,6 @@ def test_smoothing_changes_the_gradient_near_kinks_only():
         NIGPrior.weakly_informative(1),
         NIWPrior.weakly_informative(1),
     )
-    from noisewise.analyst.models.collapsed_kernels import logp_and_gradient
-
     x = rng.normal(0, 0.5, posterior.ndim)
     distance = (
         abs(posterior.statistics(x) - posterior.arrays.values)[posterior.arrays.precision > 0].min()
@@ -136,10 +154,49 @@ def test_smoothing_changes_the_gradient_near_kinks_only():
     )
     for amount, same in ((0.9 * distance, True), (1.1 * distance, False)):
         gradient = np.empty(posterior.ndim)
-        logp = logp_and_gradient(x, gradient, *posterior.smoothed(amount), posterior.workspace())
+        logp = collapsed_kernels.logp_and_gradient(
+            x, gradient, *posterior.smoothed(amount), posterior.workspace()
+        )
         exact_logp, exact_gradient = posterior.logp_and_gradient(x)
         assert logp == exact_logp
         assert np.array_equal(gradient, exact_gradient) == same
+
+
+def test_normalisers_and_their_slopes():
+    """Against SciPy and finite differences, from the smallest arguments in use to the largest."""
+    for x in (1e-3, 0.25, 0.5, 1.0, 3.3, 9.999, 10.0, 57.3, 1e5, 5e8):
+        assert normalisers.digamma(x) == pytest.approx(special.digamma(x), rel=4e-15, abs=4e-15)
+    for a, p in ((0.3, 1), (2.6, 5), (40.0, 51)):
+        expected = special.multigammaln(a, p)
+        assert normalisers.log_multigamma(a, p) == pytest.approx(expected, rel=1e-13)
+    pairs = [
+        (lambda n: normalisers.log_volume(n, 3), lambda n: normalisers.log_volume_slope(n, 3)),
+        *(
+            (
+                lambda n, k=keeps: normalisers.log_marginal(n, 2, 6.0, 0.1, 1.5, k),
+                lambda n, k=keeps: normalisers.log_marginal_slope(n, 2, 6.0, 0.1, 1.5, k),
+            )
+            for keeps in (False, True)
+        ),
+    ]
+    for n in (3.51, 4.0, 7.7, 60.0, 1e4):
+        step = 1e-3 * (n - 3.0)
+        for value, slope in pairs:
+            numeric = sum(
+                weight * value(n + (i - 4) * step) for i, weight in enumerate(STENCIL) if weight
+            )
+            assert slope(n) == pytest.approx(numeric / step, rel=1e-7)
+
+
+def test_the_cache_of_compiled_code_depends_on_every_file_that_is_compiled_in():
+    """Numba looks at a function's own file only; see `compiled`."""
+    here = Path(compiled.__file__).parent
+    covered = {path.name for pattern in compiled._FILES for path in here.glob(pattern)}
+    for function in (collapsed_kernels.logp_and_gradient, conjugate_draws, normalisers.digamma):
+        assert function._cache._cache_file._source_stamp[1] == compiled.SOURCES
+        for callee in function.py_func.__globals__.values():
+            if hasattr(callee, "py_func"):
+                assert Path(callee.py_func.__code__.co_filename).name in covered
 
 
 # --- against brute force --------------------------------------------------------------------------
@@ -170,9 +227,9 @@ def log_density_of_rows(x, y, prior, covariates):
 
 
 def unique(A):
-    """Entries of the lower triangles below (0, 0), flattened over holders."""
+    """Entries of the lower triangles, flattened over holders."""
     rows, columns = np.tril_indices(A.shape[-1])
-    return A[..., rows[1:], columns[1:]].reshape(*A.shape[:-3], -1)
+    return A[..., rows, columns].reshape(*A.shape[:-3], -1)
 
 
 def log_density_in_statistics(posterior, target):
@@ -203,8 +260,9 @@ def log_density_in_statistics(posterior, target):
 
 @pytest.mark.parametrize("family", ["laplace", "gaussian"])
 @pytest.mark.parametrize("known", [(), ((1, 2),), ((0, 1), (2, 2))], ids=str)
-def test_density_of_the_statistics_against_quadrature(family, known):
-    """Any coordinates, and entries known exactly, must give the same density of A."""
+@pytest.mark.parametrize("private", [(), (1,), (0, 1)], ids=str)
+def test_density_of_the_statistics_against_quadrature(family, known, private):
+    """Any coordinates, and entries known exactly, must give the same density of n and A."""
     rng = np.random.default_rng(11)
     prior = NIGPrior([0.1, -0.2], [[0.6, 0.1], [0.1, 0.8]], 2.5, 0.3)
     covariates = NIWPrior([0.2], 0.7, [[0.5]], 4.0)
@@ -217,7 +275,7 @@ def test_density_of_the_statistics_against_quadrature(family, known):
         *(np.concatenate(v) for v in zip(*rows, strict=True)), prior, covariates
     )
     observations = []
-    for n, b, gram in zip(sizes, scales, grams, strict=True):
+    for j, (n, b, gram) in enumerate(zip(sizes, scales, grams, strict=True)):
         # Volume of the rows with a given Gram matrix, in the entries of that matrix.
         scatter = gram[1:, 1:] - np.outer(gram[0, 1:], gram[0, 1:]) / n
         expected += (
@@ -229,14 +287,17 @@ def test_density_of_the_statistics_against_quadrature(family, known):
         released = np.triu(gram + rng.normal(0, b, (3, 3)))
         released = released + np.triu(released, 1).T
         scale = np.full((3, 3), b)
-        for a, c in ((0, 0), *known):
+        for a, c in known if j in private else ((0, 0), *known):
             released[a, c] = released[c, a] = gram[a, c]
             scale[a, c] = scale[c, a] = 0.0
         law = stats.laplace if family == "laplace" else stats.norm
         for a, c in itertools.combinations_with_replacement(range(3), 2):
             if scale[a, c] > 0:
                 expected += law.logpdf(released[a, c], gram[a, c], b)
-        observations.append(Observation(n, released, scale, family))
+        if j in private:
+            observations.append(Observation.with_private_n(released, scale, family))
+        else:
+            observations.append(Observation(n, released, scale, family))
 
     for relative, polar in itertools.product((False, True), repeat=2):
         posterior = CollapsedPosterior(
@@ -332,16 +393,20 @@ def test_density_is_normalised(regression, covariates, sizes, families, relative
 # --- conjugate draws ------------------------------------------------------------------------------
 
 
-def test_conjugate_draws_have_the_conjugate_moments():
+@pytest.mark.parametrize("private", [False, True])
+def test_conjugate_draws_have_the_conjugate_moments(private):
     rng = np.random.default_rng(3)
     prior = NIGPrior([0.1, 0.0, -0.1], np.diag([0.5, 1.0, 2.0]), 3.0, 0.4)
     covariates = NIWPrior([0.1, -0.2], 0.8, [[0.5, 0.1], [0.1, 0.4]], 6.0)
-    posterior = CollapsedPosterior([observe(rng, 12, 2, 1.0, "laplace")], prior, covariates)
+    observation = observe(rng, 12, 2, 1.0, "laplace", private=private)
+    posterior = CollapsedPosterior([observation], prior, covariates)
     x = np.tile(rng.normal(0, 0.5, posterior.ndim), (200_000, 1))
     theta, sigma2, mean, mu, T = posterior.draw_parameters(rng, x)
 
     A = posterior.statistics(x[0])[0]
     n, S, z, u = A[0, 0], A[:3, :3], A[:3, 3], A[3, 3]
+    assert posterior.rows(x[:2])[:, 0] == pytest.approx(n)
+    assert (n != 12) == private
     Lam_n = prior.Lam0 + S
     mu_n = np.linalg.solve(Lam_n, prior.Lam0 @ prior.mu0 + z)
     a_n = prior.a0 + n / 2
@@ -375,7 +440,7 @@ def test_conjugate_draws_have_the_conjugate_moments():
 
 def test_no_point_gives_nan():
     rng = np.random.default_rng(1)
-    small = observe(rng, 30, 3, 1.0, "laplace")
+    small = observe(rng, 30, 3, 1.0, "laplace", private=True)
     part = observe(rng, 1000, 3, 1e-3, "gaussian", known=((1, 2), (2, 2)))
     huge = Observation(10**9, 1e6 * part.values, part.scale, "gaussian")
     observations = [small, huge]
@@ -420,6 +485,8 @@ def test_what_does_not_fit_is_refused_with_a_reason():
         CollapsedPosterior([], prior, covariates)
     with pytest.raises(RequestError, match="k \\+ 2 = 4 rows"):
         CollapsedPosterior([observe(rng, 3, 2, 1.0, "laplace")], prior, covariates)
+    with pytest.raises(RequestError, match="k \\+ 2 = 4 rows"):
+        CollapsedPosterior([observe(rng, 2, 2, 0.01, "laplace", private=True)], prior, covariates)
     with pytest.raises(RequestError, match="same columns"):
         CollapsedPosterior([good, observe(rng, 30, 1, 1.0, "laplace")], prior, covariates)
     with pytest.raises(RequestError, match="prior is for 1 covariates"):
@@ -435,7 +502,9 @@ def test_what_does_not_fit_is_refused_with_a_reason():
         ({"values": np.full((3, 3), np.nan)}, "finite"),
         ({"values": np.ones((2, 3))}, "square"),
         ({"scale": -np.ones((3, 3))}, "at least 0"),
-        ({"scale": np.ones((3, 3))}, "public n"),
+        ({"n": 11}, "public n"),
+        ({"n": 11, "scale": np.ones((3, 3))}, "with_private_n"),
+        ({"scale": np.full((3, 3), np.inf)}, "number of rows"),
         ({"scale": np.triu(np.ones((3, 3)))}, "symmetric"),
         ({"values": np.triu(np.ones((3, 3)))}, "symmetric"),
     ],

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from noisewise.analyst.model_columns import observe
 from noisewise.analyst.models.collapsed import CollapsedPosterior
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import (
@@ -21,6 +22,7 @@ from noisewise.analyst.priors import (
 )
 from noisewise.analyst.samplers import exact
 from noisewise.core.errors import ReleaseError, RequestError
+from tests.releases import EXAMPLES, example_request, release_of
 
 ORACLES = Path(__file__).parents[3] / "shared" / "oracles" / "open.json"
 PROBABILITIES = (0.05, 0.5, 0.95)
@@ -32,6 +34,13 @@ def second_moments(n, sums, scale, family):
     scales = np.full((3, 3), float(scale))
     scales[0, 0] = 0.0
     return Observation(n, np.array([[n, x, y], [x, xx, xy], [y, xy, yy]]), scales, family)
+
+
+def private_moments(noisy_n, sums, scale, family):
+    """An Observation whose number of rows is private."""
+    x, y, xx, xy, yy = sums
+    values = np.array([[noisy_n, x, y], [x, xx, xy], [y, xy, yy]])
+    return Observation.with_private_n(values, np.full((3, 3), float(scale)), family)
 
 
 def l1_sensitivity(p):
@@ -104,7 +113,11 @@ def test_shared_oracles(name):
 
 
 def importance_sample(rng, observations, prior, covariates, simulations):
-    """Parameters from the prior, records given them, weights from the noise (k = 1)."""
+    """Parameters from the prior, records given them, weights from the noise (k = 1).
+
+    A private n is a whole number with a flat prior from 3 on, drawn given its noisy value alone.
+    Returns theta, sigma2 and the n of the last holder.
+    """
     sigma2 = prior.b0 / rng.gamma(prior.a0, size=simulations)
     if isinstance(prior, NIGPrior):
         root = np.linalg.cholesky(np.linalg.inv(prior.Lam0))
@@ -120,15 +133,22 @@ def importance_sample(rng, observations, prior, covariates, simulations):
     mu = covariates.m[0] + np.sqrt(T / covariates.lam) * rng.normal(size=simulations)
     logs = np.zeros(simulations)
     for observation in observations:
-        x = mu[:, None] + np.sqrt(T)[:, None] * rng.normal(size=(simulations, observation.n))
+        law = stats.laplace if observation.family == "laplace" else stats.norm
+        n = np.full(simulations, observation.n)
+        if observation.n_is_private:
+            possible = np.arange(3, 33)
+            chance = law.pdf(observation.values[0, 0], possible, observation.scale[0, 0])
+            n = rng.choice(possible, simulations, p=chance / chance.sum())
+        there = np.arange(n.max()) < n[:, None]
+        x = mu[:, None] + np.sqrt(T)[:, None] * rng.normal(size=there.shape)
         y = theta[:, :1] + theta[:, 1:] * x
         y += np.sqrt(sigma2)[:, None] * rng.normal(size=y.shape)
+        x, y = x * there, y * there
         sums = (x.sum(1), y.sum(1), (x * x).sum(1), (x * y).sum(1), (y * y).sum(1))
-        law = stats.laplace if observation.family == "laplace" else stats.norm
         for entry, values in zip(((0, 1), (0, 2), (1, 1), (1, 2), (2, 2)), sums, strict=True):
             logs += law.logpdf(observation.values[entry], values, observation.scale[entry])
     weights = np.exp(logs - logs.max())
-    return np.column_stack([theta, sigma2]), weights / weights.sum()
+    return np.column_stack([theta, sigma2, n]), weights / weights.sum()
 
 
 def weighted(values, weights):
@@ -161,12 +181,56 @@ def test_two_holders_against_individual_records(case):
     parameters, weights = importance_sample(rng, observations, prior, covariates, 600_000)
     importance_ess = 1.0 / (weights**2).sum()
     assert importance_ess > 10_000
-    oracle = [weighted(values, weights) for values in parameters.T]
+    oracle = [weighted(values, weights) for values in parameters.T[:3]]
     for relative in (False, True):
         posterior = CollapsedPosterior(observations, prior, covariates, relative=relative)
         draws = exact.sample_posterior(posterior, draws=5000, seed=2)
         for values, (mean, sd, quantiles) in zip(columns(draws), oracle, strict=True):
             assert_agrees(values, mean, sd, quantiles, importance_ess)
+
+
+@pytest.mark.parametrize(
+    ("private_family", "case"), [("laplace", "independent"), ("gaussian", "conjugate")]
+)
+def test_a_private_n_against_individual_records(private_family, case):
+    """A holder with a public n and one with a private n, noisy by a fifth of its size."""
+    rng = np.random.default_rng(32)
+    public_family = {"laplace": "gaussian", "gaussian": "laplace"}[private_family]
+    observations = [
+        second_moments(10, (-1.0, 2.0, 4.4, 0.9, 2.1), 2.0, public_family),
+        private_moments(9.3, (3.0, 4.5, 1.8, 2.2, 5.0), 2.0, private_family),
+    ]
+    prior, covariates = {
+        "conjugate": (
+            NIGPrior([0.0, 0.0], np.diag([0.8, 0.8]), 3.0, 0.5),
+            NIWPrior([0.0], 1.0, [[0.8]], 5.0),
+        ),
+        "independent": (
+            NormalInverseGammaIndependent([0.1, 0.0], np.diag([0.3, 0.4]), 3.0, 0.5),
+            HierarchicalNIWPrior([0.0], 1.0, [0.8], 5.0),
+        ),
+    }[case]
+    parameters, weights = importance_sample(rng, observations, prior, covariates, 300_000)
+    importance_ess = 1.0 / (weights**2).sum()
+    assert importance_ess > 3000
+    oracle = [weighted(values, weights) for values in parameters.T]
+    for relative in (False, True):
+        posterior = CollapsedPosterior(observations, prior, covariates, relative=relative)
+        draws = exact.sample_posterior(posterior, draws=5000, seed=2)
+        for values, (mean, sd, quantiles) in zip(columns(draws), oracle, strict=False):
+            assert_agrees(values, mean, sd, quantiles, importance_ess)
+        rows = posterior.rows(draws.x)[..., 1]
+        np.testing.assert_allclose(posterior.statistics(draws.x[:, 0])[:, 1, 0, 0], rows[:, 0])
+        mean, sd, _ = oracle[3]
+        assert abs(rows.mean() - mean) < 4 * mean_error(rows, importance_ess)
+        squares = (rows - mean) ** 2
+        assert abs(squares.mean() - sd**2) < 4 * mean_error(squares, importance_ess)
+        # What the released n alone says is something else: the sums bear on n too.
+        assert abs(rows.mean() - 9.3) > 4 * mean_error(rows, importance_ess)
+        for whole in (7, 9, 12):
+            below = (rows < whole + 0.5).astype(float)
+            expected = weights @ (parameters[:, 3] <= whole)
+            assert abs(below.mean() - expected) < 4 * mean_error(below, importance_ess)
 
 
 # --- limits ---------------------------------------------------------------------------------------
@@ -244,6 +308,36 @@ def test_nonsense_counts_are_refused(name):
             NIWPrior.weakly_informative(1),
             **{name: 0},
         )
+
+
+@pytest.mark.parametrize("example", ["laplace", "gaussian", "isometric"])
+def test_a_release_of_a_private_n_reaches_the_posterior(example):
+    """From an add/remove Release to draws; n is as uncertain as its noise, and so is its effect."""
+    request = example_request("add_remove_one", **EXAMPLES[example])
+    n = 20_000
+    rng = np.random.default_rng(3)
+    x = np.column_stack([rng.uniform(-1, 1, n), np.eye(3)[rng.integers(3, size=n)][:, :2]])
+    w = np.column_stack([np.ones(n), x, 0.4 * x[:, 0] - 0.2 * x[:, 1] + rng.normal(0, 0.2, n)])
+    gram = w.T @ w
+    release = release_of(
+        request, values=[round(gram[entry] * 2**32) for entry in request.statistics[0].entries]
+    )
+    _, [seen] = observe([release])
+    assert seen.n_is_private
+    assert seen.n == n
+    assert seen.values[0, 0] == n
+    assert (seen.scale[0, 0], seen.scale[2, 3]) == (seen.scale[1, 1], 0.0)
+    posterior = CollapsedPosterior(
+        [seen],
+        NormalInverseGammaIndependent.weakly_informative(3),
+        NIWPrior.weakly_informative(3),
+    )
+    draws = exact.sample_posterior(posterior, seed=1)
+    assert az.rhat({"theta": draws.theta})["theta"].max() < 1.02
+    assert abs(draws.theta.mean((0, 1)) - [0.0, 0.4, -0.2, 0.0]).max() < 0.02
+    rows = posterior.rows(draws.x)
+    assert abs(rows.mean() - n) < rows.std()
+    assert 0.5 < rows.std() / seen.sd[0, 0] < 1.2
 
 
 # --- the sampler ----------------------------------------------------------------------------------
@@ -327,5 +421,43 @@ def test_simulation_based_calibration():
         ours[trial] = ((thinned < truth).sum(0) + rng.uniform(size=3)) / (len(thinned) + 1)
         naive[trial] = naive_rank(rng, observation, prior, truth)
     for i in range(3):
+        assert stats.kstest(ours[:, i], "uniform").pvalue > 0.001
+    assert min(stats.kstest(naive[:, i], "uniform").pvalue for i in range(3)) < 1e-6
+
+
+@pytest.mark.slow
+def test_simulation_based_calibration_with_a_private_n():
+    """As above, and n's own rank, down to the fewest rows that the model knows.
+
+    Data are kept by what is released (a noisy n below 15). That leaves the posterior as it is, and
+    makes the upper end of the range of n, which the flat prior does not have, immaterial.
+    """
+    rng = np.random.default_rng(2025)
+    prior = NIGPrior([0.0, 0.0], np.diag([0.5, 0.5]), 3.0, 0.4)
+    covariates = NIWPrior([0.0], 1.0, [[0.5]], 5.0)
+    scale = 2.0
+    ours, naive = np.empty((TRIALS, 4)), np.empty((TRIALS, 3))
+    for trial in range(TRIALS):
+        noisy_n = math.inf
+        while noisy_n > 15.0:
+            n = rng.integers(3, 50)
+            noisy_n = n + rng.laplace(0, scale)
+        sigma2 = prior.b0 / rng.gamma(prior.a0)
+        theta = rng.normal(0, np.sqrt(sigma2 / prior.Lam0.diagonal()))
+        T = covariates.Psi[0, 0] / 2 / rng.gamma(covariates.nu / 2)
+        x = rng.normal(rng.normal(0, math.sqrt(T)), math.sqrt(T), n)
+        y = theta[0] + theta[1] * x + rng.normal(0, math.sqrt(sigma2), n)
+        sums = np.array([x.sum(), y.sum(), x @ x, x @ y, y @ y]) + rng.laplace(0, scale, 5)
+        # A whole number's share of the real line, so that its rank is uniform too.
+        truth = np.concatenate([theta, [sigma2, n + rng.uniform(-0.5, 0.5)]])
+        observation = private_moments(noisy_n, sums, scale, "laplace")
+        posterior = CollapsedPosterior([observation], prior, covariates)
+        draws = exact.sample_posterior(posterior, chains=1, draws=600, tune=300, seed=trial)
+        thinned = np.column_stack(
+            [values[0, ::6] for values in (*columns(draws), posterior.rows(draws.x)[..., 0])]
+        )
+        ours[trial] = ((thinned < truth).sum(0) + rng.uniform(size=4)) / (len(thinned) + 1)
+        naive[trial] = naive_rank(rng, observation, prior, truth[:3])
+    for i in range(4):
         assert stats.kstest(ours[:, i], "uniform").pvalue > 0.001
     assert min(stats.kstest(naive[:, i], "uniform").pvalue for i in range(3)) < 1e-6

@@ -19,7 +19,7 @@ from ..core.noise import DiscreteGaussian
 from ..core.release import Release
 from ..core.schema import Category, Number, Schema
 from ..core.statistic import FourthMoments, SecondMoments
-from .observation import Observation
+from .observation import Family, Observation
 
 if TYPE_CHECKING:
     from .models.moments import FourthMomentObservation
@@ -150,15 +150,10 @@ def observe(
         first.schema.restricted_to((*features, chosen_target)), tuple(features), chosen_target
     )
     _ = columns.design  # validates the choice: a numeric target, no feature twice
-    return columns, [_observation(release, columns, i) for i, release in enumerate(releases, 1)]
+    return columns, [_observation(release, columns) for release in releases]
 
 
-def _observation(release: Release, columns: ModelColumns, number: int) -> Observation:
-    if release.n is None:
-        raise ReleaseError(
-            f"release {number} has a private number of rows (add_remove_one); inference with a "
-            "private n is not supported yet: ask the holder for a replace_one release"
-        )
+def _observation(release: Release, columns: ModelColumns) -> Observation:
     measurement = release.second_moments
     statistic = SecondMoments(release.design)
     size = len(release.design.names)
@@ -173,13 +168,11 @@ def _observation(release: Release, columns: ModelColumns, number: int) -> Observ
         scale[a, b] = scale[b, a] = diagonal if a == b else off
     position = {name: i for i, name in enumerate(release.design.names)}
     pick = [position[name] for name in (*columns.names, columns.target)]
-    gaussian = isinstance(measurement.noise, DiscreteGaussian)
-    return Observation(
-        n=release.n,
-        values=values[np.ix_(pick, pick)],
-        scale=scale[np.ix_(pick, pick)],
-        family="gaussian" if gaussian else "laplace",
-    )
+    family: Family = "gaussian" if isinstance(measurement.noise, DiscreteGaussian) else "laplace"
+    values, scale = values[np.ix_(pick, pick)], scale[np.ix_(pick, pick)]
+    if release.n is None:  # add_remove_one: n is the released entry (0, 0)
+        return Observation.with_private_n(values, scale, family)
+    return Observation(release.n, values, scale, family)
 
 
 def observe_fourth(

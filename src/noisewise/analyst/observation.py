@@ -21,13 +21,16 @@ class Observation:
     Parameters
     ----------
     n : int
-        Number of rows. Public.
+        Number of rows where it is public. Where it is private (see `with_private_n`) a rough value:
+        the released one, rounded to a whole number and at least 1. What takes n for known must
+        look at `n_is_private` first.
     values : array, shape (P, P)
-        The noisy A, symmetric, P = k + 2 for k covariates, ``values[0, 0] == n``. It need not be
-        a possible Gram matrix. Entries that were not released are ignored.
+        The noisy A, symmetric, P = k + 2 for k covariates. It need not be a possible Gram matrix.
+        Entries that were not released are ignored. ``values[0, 0]`` is n, or the noisy n.
     scale : array, shape (P, P)
         Noise scale of each entry: b of the Laplace law or the standard deviation of the normal
-        one. 0: known exactly, because it is public. inf: not released.
+        one. 0: known exactly, because it is public. inf: not released. ``scale[0, 0]`` is 0 if n
+        is public, and a positive number if it is private.
     family : {"laplace", "gaussian"}
         The noise law. Noise is independent from entry to entry of the upper triangle.
     """
@@ -64,10 +67,13 @@ class Observation:
             )
         if not np.array_equal(values, values.T):
             raise ReleaseError("values must be symmetric: fill both triangles from one release")
-        if scale[0, 0] != 0 or values[0, 0] != self.n:
+        if not observed[0, 0]:
+            raise ReleaseError("the number of rows must be public or released with noise")
+        if self.n != (values[0, 0] if scale[0, 0] == 0 else _rough_n(values[0, 0])):
             raise ReleaseError(
                 f"values[0, 0] must be the public n = {self.n} with scale 0; got "
-                f"{values[0, 0]} with scale {scale[0, 0]}. A private n is not supported here"
+                f"{values[0, 0]} with scale {scale[0, 0]}. Use Observation.with_private_n for a "
+                "number of rows that is private"
             )
         if ((scale.diagonal() == 0) & (values.diagonal() < 0)).any():
             raise ReleaseError("a sum of squares that is known exactly cannot be negative")
@@ -76,6 +82,21 @@ class Observation:
         object.__setattr__(self, "n", int(self.n))
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "scale", scale)
+
+    @classmethod
+    def with_private_n(cls, values: FloatArray, scale: FloatArray, family: Family) -> Observation:
+        """Return the observation of a holder whose n is private, and noisy as ``values[0, 0]``."""
+        noisy_n = float(_square("values", values)[0, 0])
+        if not np.isfinite(noisy_n):
+            raise ReleaseError(f"the released number of rows must be finite; got {noisy_n}")
+        if not _square("scale", scale)[0, 0] > 0:
+            raise ReleaseError("a private number of rows must have noise; got scale 0")
+        return cls(_rough_n(noisy_n), values, scale, family)
+
+    @property
+    def n_is_private(self) -> bool:
+        """Whether the number of rows is itself a noisy statistic."""
+        return bool(self.scale[0, 0] > 0)
 
     @property
     def k(self) -> int:
@@ -87,6 +108,10 @@ class Observation:
         """Standard deviation of the noise, shape (P, P)."""
         factor = np.sqrt(2.0) if self.family == "laplace" else 1.0
         return self.scale * factor
+
+
+def _rough_n(noisy_n: float) -> int:
+    return max(1, round(noisy_n))
 
 
 def _square(name: str, value: object) -> FloatArray:

@@ -2,7 +2,7 @@
 
 theta, sigma2, mu and T are integrated out in closed form; what is left is a density of the latent
 statistics alone, exact down to n = k + 2 rows. The model, the coordinates and the derivation are in
-`collapsed_kernels`, with the compiled functions; here observations and priors become their input.
+`collapsed_kernels`; here observations and priors become the input of the compiled functions.
 """
 
 from __future__ import annotations
@@ -13,12 +13,24 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.models.collapsed_kernels import (
-    Arrays,
-    conjugate_draws,
-    logp_and_gradient,
-    statistics,
-    workspace,
+from noisewise.analyst.models.collapsed_draws import conjugate_draws
+from noisewise.analyst.models.collapsed_factor import BELOW_SMALLEST_N, statistics
+from noisewise.analyst.models.collapsed_kernels import Arrays, logp_and_gradient, workspace
+from noisewise.analyst.models.collapsed_normalisers import (
+    log_marginal,
+    log_multigamma,
+    log_volume,
+)
+from noisewise.analyst.models.collapsed_prior import (
+    A0,
+    B0_SIGMA2,
+    CONSTANT,
+    KEEPS_SIGMA2,
+    LAM,
+    NU,
+    SCALARS,
+    SHAPE,
+    SMOOTHING,
 )
 from noisewise.analyst.models.rough import rough_coordinates
 from noisewise.analyst.observation import Observation
@@ -39,7 +51,7 @@ class CollapsedPosterior:
     Parameters
     ----------
     observations : sequence of Observation
-        One for each holder, over the same columns.
+        One for each holder, over the same columns. Where n is private it is a coordinate.
     prior : NIGPrior or NormalInverseGammaIndependent
         For the regression. With the second, ln sigma2 is one more coordinate.
     covariates : NIWPrior, HierarchicalNIWPrior or HuangWandPrior
@@ -73,17 +85,22 @@ class CollapsedPosterior:
             observations, prior, covariates, force_relative=relative, force_polar=polar
         )
         holders = [observations[j] for j in rough.order]
-        n = np.array([float(holder.n) for holder in holders])
         scale = np.stack([holder.scale for holder in holders])
         noisy = (scale > 0) & np.isfinite(scale)
         precision = np.zeros_like(scale)
         precision[noisy] = 1.0 / scale[noisy]
-        E0, B0, scalars = _prior_arrays(prior, covariates, float(n.sum()))
-        scalars[0] += sum(log_volume(holder.n, k + 1) for holder in holders)
-        scalars[0] += sum(_log_noise_constant(holder) for holder in holders)
-        scalars[0] += np.log(rough.scale).sum()
+        E0, B0, scalars = _prior_arrays(prior, covariates)
+        scalars[CONSTANT] += sum(
+            float(log_volume(holder.n, k + 1)) for holder in holders if not holder.n_is_private
+        )
+        if not any(holder.n_is_private for holder in holders):
+            nu, lam, a0, keeps_sigma2 = scalars[[NU, LAM, A0, KEEPS_SIGMA2]]
+            N = sum(holder.n for holder in holders)
+            scalars[CONSTANT] += log_marginal(N, k, nu, lam, a0, keeps_sigma2 > 0.0)
+        scalars[CONSTANT] += sum(_log_noise_constant(holder) for holder in holders)
+        scalars[CONSTANT] += np.log(rough.scale).sum()
         self.arrays = Arrays(
-            n=n,
+            n=np.array([float(holder.n) for holder in holders]),
             laplace=np.array([holder.family == "laplace" for holder in holders]),
             values=np.stack([holder.values for holder in holders]),
             precision=precision,
@@ -109,7 +126,7 @@ class CollapsedPosterior:
     def smoothed(self, amount: float) -> Arrays:
         """Return the arrays with the Laplace kinks rounded off in the gradient, not the density."""
         scalars = self.arrays.scalars.copy()
-        scalars[6] = amount
+        scalars[SMOOTHING] = amount
         return self.arrays._replace(scalars=scalars)
 
     def logp_and_gradient(self, x: FloatArray) -> tuple[float, FloatArray]:
@@ -122,7 +139,10 @@ class CollapsedPosterior:
         return float(logp), gradient
 
     def statistics(self, x: FloatArray) -> FloatArray:
-        """Latent A_j at each x, shape (..., J, P, P), holders in the order they were given in."""
+        """Latent A_j at each x, shape (..., J, P, P), holders in the order they were given in.
+
+        Its entry (0, 0) is n_j, also where that is private.
+        """
         a = self.arrays
         points = np.ascontiguousarray(x, dtype=np.float64).reshape(-1, self.ndim)
         out = np.empty((len(points), *a.values.shape))
@@ -132,6 +152,17 @@ class CollapsedPosterior:
                 point, a.n, a.values, a.known, a.relative, a.polar, a.centre, a.scale, work, latent
             )
         return out[:, np.argsort(self.order)].reshape(*np.shape(x)[:-1], *a.values.shape)
+
+    def rows(self, x: FloatArray) -> FloatArray:
+        """Number of rows n_j at each x, shape (..., J), holders in the order they were given in."""
+        a = self.arrays
+        n = np.broadcast_to(a.n, (*np.shape(x)[:-1], a.n.size)).copy()
+        free = np.tril(~a.known).sum(axis=(1, 2))
+        for j in np.flatnonzero(~a.known[:, 0, 0]):
+            first = free[:j].sum()
+            log_excess = a.centre[first] + a.scale[first] * x[..., first]
+            n[..., j] = self.k + 2 - BELOW_SMALLEST_N + np.exp(log_excess)
+        return n[..., np.argsort(self.order)]
 
     def draw_parameters(
         self, rng: np.random.Generator, x: FloatArray, *, covariates: bool = True
@@ -156,37 +187,19 @@ class CollapsedPosterior:
         rows = draws if covariates else 0
         theta, sigma2, mean = np.empty((draws, k + 1)), np.empty(draws), np.empty((draws, k + 1))
         mu, T = np.empty((rows, k)), np.empty((rows, k, k))
+        N = self.rows(x).sum(axis=-1)
         normal = rng.standard_normal((draws, k + 1))
-        gamma = rng.standard_gamma(a.scalars[4], draws)
+        gamma = rng.standard_gamma(a.scalars[A0] + 0.5 * N)
         normal_mu = rng.standard_normal((rows, k))
         normal_T = rng.standard_normal((rows, k, k))
-        chi = np.sqrt(rng.chisquare(a.scalars[1] - np.arange(k), (rows, k)))
+        degrees = a.scalars[NU] + N[:rows, None] - np.arange(k)
+        chi = np.sqrt(rng.chisquare(degrees))
         conjugate_draws(
             np.ascontiguousarray(x), normal, gamma, normal_mu, normal_T, chi, a.n, a.values,
             a.known, a.relative, a.polar, a.E0, a.B0, a.psi_rate, a.scalars, a.centre, a.scale,
             self.workspace(), theta, sigma2, mean, mu, T,
         )  # fmt: skip
         return theta, sigma2, mean, mu, T
-
-
-def log_volume(n: int, p: int) -> float:
-    """Log constant of the volume of data matrices in the coordinates (wbar, log diag L, L).
-
-    The n by p matrices with means wbar and covariance L L' have volume
-    exp(log_volume) prod_i L_ii^(n - i) dwbar dlog(diag L) dL: an orthogonal transformation splits
-    the rows into sqrt(n) wbar and n - 1 others with Gram matrix C = n L L', whose volume element is
-    pi^(p (n-1) / 2) / Gamma_p((n-1) / 2) |C|^((n-p-2) / 2) dC.
-    """
-    return (
-        p * math.log(2.0)
-        + 0.5 * p * n * math.log(n)
-        + 0.5 * p * (n - 1) * math.log(math.pi)
-        - _log_multigamma(0.5 * (n - 1), p)
-    )
-
-
-def _log_multigamma(a: float, p: int) -> float:
-    return 0.25 * p * (p - 1) * math.log(math.pi) + sum(math.lgamma(a - 0.5 * i) for i in range(p))
 
 
 def _log_noise_constant(holder: Observation) -> float:
@@ -213,7 +226,8 @@ def _check(
         if given != k:
             raise RequestError(f"{name} is for {given} covariates, the statistics are for {k}")
     for observation in observations:
-        if observation.n < k + 2:
+        # A private n that is certainly too small; 30 noise scales are beyond any doubt.
+        if observation.values[0, 0] + 30.0 * observation.scale[0, 0] < k + 2 - BELOW_SMALLEST_N:
             raise RequestError(
                 f"a holder with n = {observation.n} rows is too small for {k} covariates: the "
                 f"exact method needs at least k + 2 = {k + 2} rows from each holder. Use fewer "
@@ -223,28 +237,25 @@ def _check(
 
 
 def _prior_arrays(
-    prior: RegressionPrior,
-    covariates: CovariatePrior,
-    N: float,
+    prior: RegressionPrior, covariates: CovariatePrior
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """E0, B0 and the scalars; the constant is that of the marginal density of the rows."""
+    """E0, B0 and the scalars; the constant is that part of the rows' density that is of the prior.
+
+    What depends on the number of rows is left to `log_marginal`.
+    """
     k, m, lam, nu = covariates.k, covariates.m, covariates.lam, covariates.nu
-    shape = 0.0
+    scalars = np.zeros(SCALARS)
+    scalars[[NU, LAM]] = nu, lam
     E0 = np.empty((k + 1, k + 1))
     E0[0, 0] = lam
     E0[0, 1:] = E0[1:, 0] = lam * m
     E0[1:, 1:] = lam * np.outer(m, m)
-    constant = (
-        -0.5 * N * k * math.log(math.pi)
-        + _log_multigamma(0.5 * (nu + N), k)
-        - _log_multigamma(0.5 * nu, k)
-        + 0.5 * k * math.log(lam / (lam + N))
-    )
+    constant = 0.5 * k * math.log(lam) - log_multigamma(0.5 * nu, k)
     if isinstance(covariates, NIWPrior):
         E0[1:, 1:] += covariates.Psi
         constant += 0.5 * nu * float(np.linalg.slogdet(covariates.Psi)[1])
     else:
-        shape = covariates.shape
+        shape = scalars[SHAPE] = covariates.shape
         constant += shape * float(np.log(covariates.rate).sum()) - k * math.lgamma(shape)
 
     keeps_sigma2 = isinstance(prior, NormalInverseGammaIndependent)
@@ -255,17 +266,12 @@ def _prior_arrays(
     B0[:-1, :-1] = precision
     B0[:-1, -1] = B0[-1, :-1] = precision @ prior.mu0
     B0[-1, -1] = prior.mu0 @ precision @ prior.mu0
-    a_n = prior.a0 + 0.5 * N
+    if not keeps_sigma2:
+        B0[-1, -1] += 2.0 * prior.b0
     constant += (
-        -0.5 * N * math.log(2.0 * math.pi)
-        + 0.5 * float(np.linalg.slogdet(precision)[1])
+        0.5 * float(np.linalg.slogdet(precision)[1])
         + prior.a0 * math.log(prior.b0)
         - math.lgamma(prior.a0)
     )
-    if not keeps_sigma2:
-        B0[-1, -1] += 2.0 * prior.b0
-        constant += math.lgamma(a_n)
-    scalars = np.array(
-        [constant, nu + N, math.log(lam + N), keeps_sigma2, a_n, prior.b0, 0.0, nu, shape]
-    )
+    scalars[[CONSTANT, KEEPS_SIGMA2, A0, B0_SIGMA2]] = constant, keeps_sigma2, prior.a0, prior.b0
     return E0, B0, scalars

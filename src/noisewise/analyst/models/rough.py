@@ -1,7 +1,8 @@
 """Rough guesses from the noisy statistics: units and starting points for a sampler.
 
 They decide in which coordinates a sampler sees the collapsed posterior (`collapsed_kernels`), never
-what that posterior is. Noisy statistics need not be possible ones; what comes out of here is.
+what that posterior is. Noisy statistics need not be possible ones; what comes out of here is, and
+it is finite for all finite input.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise.analyst.models.collapsed_factor import BELOW_SMALLEST_N
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import (
     CovariatePrior,
@@ -24,6 +26,12 @@ from noisewise.analyst.priors import (
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
+# Statistics on unit scale are of size 1 per row. Far beyond these limits nothing is meant; they
+# keep squares and ratios within double precision.
+_LARGEST_MEAN = 1e8
+_SD_LIMITS = (1e-15, 1e15)
+_MOST_ROWS = 1e15
+
 
 class Coordinates(NamedTuple):
     """Order of the holders, form of their coordinates, centre and unit of each coordinate."""
@@ -33,6 +41,22 @@ class Coordinates(NamedTuple):
     polar: BoolArray  # (J, P)
     centre: FloatArray  # (ndim,)
     scale: FloatArray  # (ndim,)
+
+
+class _Holder(NamedTuple):
+    """A holder's statistics per row, A / n."""
+
+    n: float  # rough, if private
+    mean: FloatArray  # (P, P)
+    sd: FloatArray  # (P, P), of the noise; 0 if known, inf if not released
+    n_is_private: bool
+
+
+class _Moments(NamedTuple):
+    """A possible E[w w'] = F F', F lower triangular with F_00 = 1."""
+
+    G: FloatArray
+    F: FloatArray
 
 
 def rough_coordinates(
@@ -49,19 +73,20 @@ def rough_coordinates(
     between holders by sampling, and of a vague prior.
     """
     k = covariates.k
-    population = _rough_population(observations, covariates)
-    sampling = _sampling_variance(population)
+    given = [_holder(observation) for observation in observations]
+    population = _rough_population(given, covariates)
+    sampling = _sampling_variance(population.G)
     # The reference is the holder that knows most about the population.
-    uncertainty = [float(np.median((o.sd / o.n) ** 2 + sampling / o.n)) for o in observations]
+    uncertainty = [float(np.median(h.sd**2 + sampling / h.n)) for h in given]
     order = tuple(int(j) for j in np.argsort(uncertainty, kind="stable"))
-    holders = [observations[j] for j in order]
+    holders = [given[j] for j in order]
 
     relative = np.array([_noise_to_sampling(h, sampling) > 1.0 for h in holders])
     if force_relative is not None:
         relative[:] = force_relative
     relative[0] = False
 
-    R: FloatArray = np.linalg.cholesky(population).astype(np.float64)
+    R = population.F
     polar = np.zeros((len(holders), k + 2), dtype=np.bool_)
     centres, units = [], []
     for j, holder in enumerate(holders):
@@ -70,10 +95,7 @@ def rough_coordinates(
             information = (1.0 + F) / (1.0 / holder.n + 1.0 / holders[0].n)
             information += (R**2).T @ _noise_information(holder, R)
         else:
-            F = R
-            if j > 0:
-                own = _pool([holder], population, sampling / holder.n)
-                F = np.linalg.cholesky(own).astype(np.float64)
+            F = R if j == 0 else _pool([holder], population.G, sampling / holder.n).F
             information = 4.0 + _noise_information(holder, F)
             if j == 0:
                 for other, flag in zip(holders, relative, strict=True):
@@ -84,19 +106,50 @@ def rough_coordinates(
                 rows = np.tril(np.cumsum(R[:, ::-1] ** 2, axis=1)[:, ::-1])
                 information += holder.n / np.maximum(rows, 1e-12)
             polar[j] = _is_polar(information, F) if force_polar is None else force_polar
-            polar[j] &= holder.scale.diagonal() > 0
+            polar[j] &= holder.sd.diagonal() > 0
+            polar[j, 0] = False
         centre, unit = _in_coordinates(F, information, polar[j])
-        free = np.tril(holder.scale != 0)
+        if holder.n_is_private:
+            centre[0, 0], unit[0, 0] = _private_n(holder, population.G)
+        free = np.tril(holder.sd != 0)
         centres.append(centre[free])
         units.append(unit[free])
     if isinstance(prior, NormalInverseGammaIndependent):
-        centres.append(np.array([2.0 * math.log(R[-1, -1])]))
-        units.append(np.array([0.5]))
+        # ln sigma2 is counted from the log residual variance of the reference holder.
+        centres.append(np.zeros(1))
+        units.append(np.array([math.sqrt(2.0 / holders[0].n)]))
     if not isinstance(covariates, NIWPrior):
         # ln psi is counted from the log variances of the reference holder's columns.
         centres.append(np.full(k, math.log(max(covariates.nu - k - 1.0, 1.0))))
         units.append(np.full(k, math.sqrt(2.0 / (covariates.nu - k + 1.0))))
     return Coordinates(order, relative, polar, np.concatenate(centres), np.concatenate(units))
+
+
+def _holder(observation: Observation) -> _Holder:
+    n = min(_rough_n(observation), _MOST_ROWS)
+    sd = observation.scale * (math.sqrt(2.0) if observation.family == "laplace" else 1.0) / n
+    noisy = (observation.scale > 0) & np.isfinite(observation.scale)
+    sd[noisy] = np.clip(sd[noisy], *_SD_LIMITS)
+    mean = np.clip(observation.values / n, -_LARGEST_MEAN, _LARGEST_MEAN)
+    return _Holder(n, mean, sd, observation.n_is_private)
+
+
+def _rough_n(observation: Observation) -> float:
+    """The number of rows, or a possible one near the noisy one if it is private."""
+    if not observation.n_is_private:
+        return float(observation.n)
+    low = observation.k + 2 - BELOW_SMALLEST_N
+    excess = float(observation.values[0, 0]) - low
+    # Far below the smallest n only the noise's tail is left: about one standard deviation long.
+    return low + max(excess, float(observation.scale[0, 0]), 1e-3)
+
+
+def _private_n(holder: _Holder, population: FloatArray) -> tuple[float, float]:
+    """Centre and unit of ln(n - smallest): its noise, and that of all sums at given means."""
+    excess = holder.n - (len(population) - BELOW_SMALLEST_N)
+    noisy = np.triu((holder.sd > 0) & np.isfinite(holder.sd))
+    information = float(((population[noisy] / holder.sd[noisy]) ** 2).sum())
+    return math.log(excess), 1.0 / math.sqrt(information * (excess / holder.n) ** 2 + 1.0)
 
 
 def _in_coordinates(
@@ -128,9 +181,7 @@ def _is_polar(information: FloatArray, F: FloatArray) -> BoolArray:
     return polar
 
 
-def _rough_population(
-    observations: Sequence[Observation], covariates: CovariatePrior
-) -> FloatArray:
+def _rough_population(holders: Sequence[_Holder], covariates: CovariatePrior) -> _Moments:
     """A possible E[w w'] near all holders' A_j / n_j."""
     k = covariates.k
     guess = np.diag(np.full(k + 2, 0.3))
@@ -138,36 +189,37 @@ def _rough_population(
     if isinstance(covariates, NIWPrior):
         guess[1:-1, 1:-1] = covariates.Psi / max(covariates.nu - k - 1.0, 1.0)
     vague = np.full_like(guess, 0.25)
-    first = _pool(observations, guess, vague)
+    first = _pool(holders, guess, vague)
     # Once more, now with sampling variances that fit the data.
-    return _pool(observations, first, vague)
+    return _pool(holders, first.G, vague)
 
 
-def _pool(
-    observations: Sequence[Observation], guess: FloatArray, guess_variance: FloatArray
-) -> FloatArray:
+def _pool(holders: Sequence[_Holder], guess: FloatArray, guess_variance: FloatArray) -> _Moments:
     """Entry by entry, the precision-weighted mean of A_j / n_j and a guess; then repaired."""
     weight = 1.0 / guess_variance
     total = weight * guess
     sampling = _sampling_variance(guess)
-    for observation in observations:
-        own = 1.0 / ((observation.sd / observation.n) ** 2 + sampling / observation.n)
-        total = total + own * observation.values / observation.n
+    for holder in holders:
+        own = 1.0 / (holder.sd**2 + sampling / holder.n)
+        total = total + own * holder.mean
         weight = weight + own
     return _repair(total / weight, 0.3 * float(np.sqrt(np.mean(1.0 / weight))))
 
 
-def _repair(G: FloatArray, floor: float) -> FloatArray:
+def _repair(G: FloatArray, floor: float) -> _Moments:
     """The nearest G with G_00 = 1 whose covariance has no eigenvalue below `floor`."""
     means = G[0, 1:]
     eigenvalues, vectors = np.linalg.eigh(G[1:, 1:] - np.outer(means, means))
-    floor = max(floor, 1e-9 * float(eigenvalues[-1]), 1e-12)
+    floor = max(floor, 1e-9 * float(np.abs(eigenvalues).max()), 1e-12)
+    covariance = (vectors * np.maximum(eigenvalues, floor)) @ vectors.T
+    F = np.eye(len(G))
+    F[1:, 0] = means
+    F[1:, 1:] = np.linalg.cholesky(covariance)
     repaired = np.empty_like(G)
     repaired[0, 0] = 1.0
     repaired[0, 1:] = repaired[1:, 0] = means
-    repaired[1:, 1:] = (vectors * np.maximum(eigenvalues, floor)) @ vectors.T
-    repaired[1:, 1:] += np.outer(means, means)
-    return repaired
+    repaired[1:, 1:] = covariance + np.outer(means, means)
+    return _Moments(repaired, F)
 
 
 def _sampling_variance(G: FloatArray) -> FloatArray:
@@ -177,16 +229,16 @@ def _sampling_variance(G: FloatArray) -> FloatArray:
     return np.maximum(np.outer(diagonal, diagonal) + G**2 - 2.0 * np.outer(m2, m2), 1e-12)
 
 
-def _noise_to_sampling(observation: Observation, sampling: FloatArray) -> float:
+def _noise_to_sampling(holder: _Holder, sampling: FloatArray) -> float:
     """Median ratio of the noise to the sampling standard deviation of the sums."""
-    ratio = observation.sd / np.sqrt(observation.n * sampling)
+    ratio = holder.sd * np.sqrt(holder.n / sampling)
     return float(np.median(ratio[np.triu_indices_from(ratio)][1:]))
 
 
-def _noise_information(observation: Observation, F: FloatArray) -> FloatArray:
+def _noise_information(holder: _Holder, F: FloatArray) -> FloatArray:
     """Gauss-Newton information of each entry of F in the noise, the others held fixed."""
-    weight = np.zeros_like(observation.sd)
-    noisy = (observation.sd > 0) & np.isfinite(observation.sd)
-    weight[noisy] = observation.n**2 / observation.sd[noisy] ** 2
+    weight = np.zeros_like(holder.sd)
+    noisy = (holder.sd > 0) & np.isfinite(holder.sd)
+    weight[noisy] = 1.0 / holder.sd[noisy] ** 2
     squares = F**2
     return weight @ squares + 3.0 * weight.diagonal()[:, None] * squares

@@ -1,7 +1,8 @@
 """The `exact` method: NUTS on the collapsed posterior, then conjugate draws.
 
 Target: the posterior of (theta, sigma2, mu, T) given all released values, for any noise, number of
-holders and n, with no approximation but Monte Carlo error. NUTS explores the latent statistics
+holders and n, with no approximation but Monte Carlo error (and, where n is private, that whole
+numbers of rows are relaxed to reals; see `collapsed_kernels`). NUTS explores the latent statistics
 (`noisewise.analyst.models.collapsed`); given each of its draws the parameters are drawn exactly.
 
 Two things make it fast where plain NUTS is slow:
@@ -37,7 +38,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.analyst.models.collapsed import CollapsedPosterior
-from noisewise.analyst.models.collapsed_kernels import Arrays, c_density, c_record, c_table
+from noisewise.analyst.models.collapsed_c import c_density, c_record, c_table
+from noisewise.analyst.models.collapsed_kernels import Arrays
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import CovariatePrior, RegressionPrior
 from noisewise.core.errors import ReleaseError, RequestError
@@ -103,8 +105,9 @@ def init(posterior: CollapsedPosterior, rng: np.random.Generator) -> ExactState:
             return ExactState(x, logp)
         spread *= 0.9
     raise ReleaseError(
-        "no possible statistics were found near the released ones. If some entries are known "
-        "exactly, check that they do not contradict each other (a covariance beyond its variances)"
+        "no possible statistics were found near the released ones: they are far beyond what rows "
+        "on unit scale can give, or entries that are known exactly contradict each other (a "
+        "covariance beyond its variances). Ask the holder to check the Release"
     )
 
 
@@ -198,13 +201,23 @@ def _run(
                 )
             time.sleep(_POLL_SECONDS)
             for chain in [c for c, sampler in running.items() if _is_finished(sampler)]:
-                traces[chain] = running.pop(chain).wait()
+                traces[chain] = _result(running.pop(chain))
             if progress is not None:
                 progress(sum(kernel.finished for kernel in kernels), total)
     finally:
         for sampler in running.values():
             sampler.cancel()
     return traces
+
+
+def _result(sampler: Any) -> Any:
+    try:
+        return sampler.wait()
+    except RuntimeError as error:
+        raise ReleaseError(
+            "the sampler could not move from where it started. The released statistics may be "
+            "impossible or contradict each other: ask the holders to check their Releases"
+        ) from error
 
 
 def _is_finished(sampler: Any) -> bool:
@@ -241,7 +254,8 @@ def sample(
     RequestError
         If observations and priors do not fit together or a holder has too few rows.
     ReleaseError
-        If entries known exactly contradict each other.
+        If entries known exactly contradict each other, or statistics are so extreme that double
+        precision does not hold them. Draws that are returned are finite.
     """
     return sample_posterior(CollapsedPosterior(observations, prior, covariates), **settings)
 
@@ -313,6 +327,12 @@ def sample_posterior(
         for (_, _, rng), points in zip(streams, x, strict=True)
     ]
     theta, sigma2, mean, mu, T = (np.stack(values) for values in zip(*parameters, strict=True))
+    if not all(np.isfinite(values).all() for values in (theta, sigma2, mean, mu, T)):
+        raise ReleaseError(
+            "the posterior reaches beyond the numbers that a computer can hold: the released "
+            "statistics are far from anything that rows on unit scale can give. Ask the holder to "
+            "check the Release"
+        )
     return ExactDraws(theta, sigma2, mean, mu, T, x, info)
 
 
