@@ -229,9 +229,7 @@ def fourth(folder):
         return nw.publish(request, table(), ledger=ledger).release
 
 
-@pytest.mark.parametrize(
-    "method", [m for m in METHODS if m not in ("exact", "individual", "gibbs_prior")]
-)
+@pytest.mark.parametrize("method", ["gibbs_update", "gibbs_noisy", "gibbs_noisy_aware", "naive"])
 def test_every_method_finds_a_clear_slope(fourth, method):
     posterior = fit(fourth, method=method, seed=1, draws=500, chains=2)
     rows = posterior.summary().rows
@@ -249,6 +247,37 @@ def test_gibbs_and_exact_agree_where_both_are_right(folder, noisy):
         error = np.hypot(ours.sd / np.sqrt(ours.ess), theirs.sd / np.sqrt(theirs.ess))
         assert abs(ours.mean - theirs.mean) < 6 * error + 0.1 * ours.sd
         assert theirs.sd == pytest.approx(ours.sd, rel=0.35)
+
+
+@pytest.fixture(scope="module")
+def gaussian(folder):
+    """Two holders with Gaussian noise."""
+    schema = nw.load_release(folder / "clear.json").design.schema
+    releases = []
+    with nw.Ledger(folder / "gaussian.db") as ledger:
+        ledger.set_cap("people", 200, "1e-5")
+        for number in range(2):
+            request = nw.make_request(
+                schema, target="income", features=["age"], epsilon=30, delta=1e-6, label=f"{number}"
+            )
+            releases.append(nw.publish(request, table(seed=number), ledger=ledger).release)
+    return releases
+
+
+@pytest.mark.parametrize("method", ["normal_x", "bs_distributed", "fixed_s", "fixed_s_fast"])
+def test_methods_for_holders_with_gaussian_noise(gaussian, method):
+    posterior = fit(gaussian, method=method, seed=1, draws=300, chains=2)
+    row = posterior.comparison().rows["age"]
+    assert row.mean == pytest.approx(1_000, abs=6 * row.sd)
+    assert posterior.info.noise_aware == (method in ("normal_x", "bs_distributed"))
+    assert any("too narrow" in text for text in posterior.info.warnings) == ("fixed" in method)
+    assert np.isnan(posterior.summary().rows["sigma2"].ess) == (method == "fixed_s_fast")
+
+
+@pytest.mark.parametrize("method", ["normal_x", "bs_distributed", "fixed_s", "fixed_s_fast"])
+def test_methods_for_gaussian_noise_refuse_other_noise(folder, method):
+    with pytest.raises(RequestError, match=r"Gaussian|gaussian"):
+        fit(nw.load_release(folder / "noisy.json"), method=method)
 
 
 def test_fourth_moments_must_be_there(folder):
@@ -280,6 +309,8 @@ def test_fit_show_and_predict(shell):
     assert set(document["summary"]["age"]) == {"mean", "sd", "lower", "upper", "rhat", "ess"}
     assert document["summary"]["age"]["mean"] == pytest.approx(1_000, rel=0.2)
     assert document["noise_aware"] is True
+    shell("fit", "clear.json", "--chains", "1", "--draws", "50", "--out", "one.nc")
+    assert json.loads(shell("show", "one.nc", "--json"))["summary"]["age"]["rhat"] is None
     assert set(document["naive"]["age"]) == {"mean", "sd", "lower", "upper"}
     assert document["prior"]["age"]["sd"] == pytest.approx(100_000 / 36 * 0.5 / 3**0.5)
     text = shell("show", "post.nc")

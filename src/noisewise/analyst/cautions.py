@@ -20,7 +20,7 @@ def convergence_warnings(posterior: Posterior) -> tuple[str, ...]:
     worst_rhat = max(
         rows, key=lambda name: -np.inf if np.isnan(rows[name].rhat) else rows[name].rhat
     )
-    least_ess = min(rows, key=lambda name: rows[name].ess)
+    least_ess = min(rows, key=lambda name: np.inf if np.isnan(rows[name].ess) else rows[name].ess)
     warnings = []
     if rows[worst_rhat].rhat > 1.01:
         warnings.append(

@@ -193,7 +193,7 @@ def _posterior(
         None if mean is None else columns.theta_to_original(mean),
         drawn.sample_stats,
         observed,
-        _naive(job, columns) if info.noise_aware else None,
+        _naive(job, columns) if method != "naive" else None,
     )
     found = (
         *drawn.warnings,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .models.records import Covariates
 
 FloatArray = NDArray[np.float64]
+NORMAL_X_THIN = 30  # iterations a draw: Metropolis moves of the statistics are slow
 REPLICATES = 500  # imagined releases behind the check of the statistics
 
 
@@ -210,6 +211,75 @@ def _individual(job: Job) -> Draws:
     )
 
 
+def _bs_distributed(job: Job) -> Draws:
+    if any(seen.family != "gaussian" for seen in job.observations):
+        raise RequestError(
+            "method: bs_distributed is for Gaussian noise; use gibbs_update, its like for any noise"
+        )
+    return _gibbs("gibbs_update")(job)
+
+
+def _normal_x(job: Job) -> Draws:
+    from .samplers import normal_x
+
+    public_n(job, "normal_x")
+    covariates = normal_covariates(job, "normal_x")
+    with progress_bar("sampling", unit="draws", show=job.progress) as report:
+        drawn = normal_x.sample(
+            job.observations,
+            job.prior,
+            covariates,
+            chains=job.chains,
+            draws=job.draws,
+            tune=NORMAL_X_THIN * 100,
+            thin=NORMAL_X_THIN,
+            seed=job.seed,
+            progress=report,
+        )
+    return Draws(drawn.theta, drawn.sigma2, sample_stats=drawn.info._asdict())
+
+
+def _fixed_s(job: Job) -> Draws:
+    from .samplers import fixed_s
+
+    public_n(job, "fixed_s")
+    with progress_bar("sampling", unit="draws", show=job.progress) as report:
+        drawn = fixed_s.sample(
+            job.observations,
+            job.prior,
+            chains=job.chains,
+            draws=job.draws,
+            seed=job.seed,
+            progress=report,
+        )
+    return Draws(
+        drawn.theta,
+        drawn.sigma2,
+        sample_stats=drawn.info._asdict(),
+        warnings=(
+            "fixed_s takes the released second moments of the covariates for the true ones: its "
+            "intervals are too narrow; use exact.",
+        ),
+    )
+
+
+def _fixed_s_fast(job: Job) -> Draws:
+    from .samplers import fixed_s_fast
+
+    public_n(job, "fixed_s_fast")
+    drawn = fixed_s_fast.sample(
+        job.observations, job.prior, chains=job.chains, draws=job.draws, seed=job.seed
+    )
+    return Draws(
+        drawn.theta,
+        drawn.sigma2,
+        warnings=(
+            "fixed_s_fast takes the released second moments of the covariates for the true ones "
+            "and one guess for the error variance: its intervals are too narrow; use exact.",
+        ),
+    )
+
+
 _CAVEATS = {
     "gibbs_noisy": (
         "gibbs_noisy takes the released fourth moments at face value: its intervals are a little "
@@ -259,6 +329,20 @@ METHODS: dict[str, Method] = {
         _gibbs("gibbs_noisy_aware"),
         True,
         "Metropolis-within-Gibbs with released fourth moments as noisy observations of x's law",
+    ),
+    "bs_distributed": Method(
+        _bs_distributed, True, "gibbs_update for holders with Gaussian noise; central limit theorem"
+    ),
+    "normal_x": Method(
+        _normal_x,
+        True,
+        "Metropolis on each holder's second moments (Alparslan et al. 2023); y'y normal",
+    ),
+    "fixed_s": Method(
+        _fixed_s, False, "the noise on X'y accounted for, that on X'X ignored (Alparslan et al.)"
+    ),
+    "fixed_s_fast": Method(
+        _fixed_s_fast, False, "the same in closed form, with the error variance fixed too"
     ),
     "naive": Method(_naive, False, "the noisy statistics taken at face value"),
 }

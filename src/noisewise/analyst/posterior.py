@@ -241,7 +241,7 @@ class Posterior:
 
     def comparison(self, level: float = 0.95) -> Comparison:
         """What the naive posterior claims, what this one says, and what privacy cost."""
-        share = self.privacy_share()
+        share = {} if self.conditional_mean is None else self.privacy_share()
         return Comparison(
             {
                 name: comparison_row(

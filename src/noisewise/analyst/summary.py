@@ -104,18 +104,19 @@ class Comparison:
 
 
 def row_of(draws: FloatArray, level: float) -> Row:
-    """Describe draws of shape (chains, draws)."""
+    """Describe draws of shape (chains, draws); diagnostics are NaN where they mean nothing."""
     import arviz as az
 
     lower, upper = central_interval(draws, level)
-    several = draws.shape[0] > 1 and draws.shape[1] >= 4
+    varies = draws.shape[1] >= 4 and bool(draws.min() < draws.max())
+    several = varies and draws.shape[0] > 1
     return Row(
         mean=float(draws.mean()),
         sd=float(draws.std(ddof=1)),
         lower=lower,
         upper=upper,
         rhat=float(az.rhat(draws)) if several else float("nan"),
-        ess=float(az.ess(draws)) if draws.shape[1] >= 4 else float("nan"),
+        ess=float(az.ess(draws)) if varies else float("nan"),
     )
 
 

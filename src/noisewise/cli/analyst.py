@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -151,7 +152,7 @@ def show(
 
     loaded = load_posterior(posterior)
     if as_json:
-        typer.echo(json.dumps(_document(loaded, level), indent=1))
+        typer.echo(json.dumps(_without_nan(_document(loaded, level)), indent=1, allow_nan=False))
     else:
         _say(loaded, level)
 
@@ -252,7 +253,8 @@ def _say(posterior: Posterior, level: float = 0.95) -> None:
 
 def _document(posterior: Posterior, level: float) -> dict[str, Any]:
     info = posterior.info
-    aware = posterior.naive is not None
+    naive = None if posterior.naive is None else posterior.naive_summary(level)
+    knows_share = posterior.conditional_mean is not None
     return {
         "summary": posterior.summary(level).to_dict(),
         "level": level,
@@ -263,7 +265,14 @@ def _document(posterior: Posterior, level: float) -> dict[str, Any]:
         "n": list(info.n),
         "claims": list(info.claims),
         "prior": {name: {"mean": mean, "sd": sd} for name, (mean, sd) in info.prior.items()},
-        "privacy_share": posterior.privacy_share() if aware else None,
-        "naive": posterior.naive_summary(level) if aware else None,
+        "privacy_share": posterior.privacy_share() if knows_share else None,
+        "naive": naive,
         "warnings": list(info.warnings),
     }
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN; diagnostics that mean nothing (R-hat of one chain) become null."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    return None if isinstance(value, float) and math.isnan(value) else value

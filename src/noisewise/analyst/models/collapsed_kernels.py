@@ -32,9 +32,10 @@ a lower triangular K_j, row by row:
   ratios: they are regression coefficients in units of the residual standard deviation.
 - An entry of A_j that is known exactly (noise scale 0) is eliminated: the entry of F_j at its
   place is solved for.
-- Priors may add coordinates: ln sigma2, counted from the log residual variance of y in the reference
-  (given n rows the two differ by about sqrt(2/n), a narrow ridge otherwise), and ln psi_j, counted
-  from the log variance of column j of the reference, from which psi_j is nearly independent.
+- Priors may add coordinates: ln sigma2, counted from the log residual variance of y in the
+  reference (given n rows the two differ by about sqrt(2/n), a narrow ridge otherwise), and
+  ln psi_j, counted from the log variance of column j of the reference, from which psi_j is nearly
+  independent.
 
 Private n
 ---------

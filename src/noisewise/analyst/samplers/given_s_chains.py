@@ -1,0 +1,156 @@
+"""Chains in parallel threads for `normal_x` and `fixed_s`."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.analyst.samplers.gibbs import available_cores, check_counts
+from noisewise.analyst.samplers.gibbs_random import KeyArray, chain_keys
+
+FloatArray = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+StateT = TypeVar("StateT", bound=tuple[Any, ...])
+
+_BLOCK = 500  # iterations between two looks at whether to stop
+
+
+class Info(NamedTuple):
+    """Share of moves accepted in one iteration; of many, as arrays of shape (chains, draws)."""
+
+    theta: FloatArray
+    sigma2: FloatArray
+    scatter: FloatArray  # of the holders' scatter matrices; 1 where the method has no such move
+    mean: FloatArray  # of the holders' means of the covariates; likewise
+
+
+class Draws(NamedTuple):
+    """Draws from the posterior, on unit scale."""
+
+    theta: FloatArray  # (chains, draws, d)
+    sigma2: FloatArray  # (chains, draws)
+    conditional_mean: None  # E[theta | statistics] has no closed form once y'y is used
+    info: Info
+
+
+class Store(NamedTuple):
+    """Where a compiled loop puts one chain's draws."""
+
+    theta: FloatArray
+    sigma2: FloatArray
+    accepted: FloatArray  # (draws, 4), in the order of Info
+
+
+class Work(NamedTuple):
+    """Scratch space of one thread."""
+
+    rng: NDArray[np.uint64]  # (4,)
+    squares: FloatArray  # (8, d + 1, d + 1)
+    vectors: FloatArray  # (6, d + 1)
+    S: FloatArray  # (J, d, d)
+    H: FloatArray  # (J, d, d)
+    r: FloatArray  # (J, d)
+    log_root: FloatArray  # (J,)
+    accepted: FloatArray  # (4,)
+
+
+def workspace(J: int, d: int) -> Work:
+    """Scratch space for one thread."""
+    return Work(
+        rng=np.zeros(4, dtype=np.uint64),
+        squares=np.zeros((8, d + 1, d + 1)),
+        vectors=np.zeros((6, d + 1)),
+        S=np.zeros((J, d, d)),
+        H=np.zeros((J, d, d)),
+        r=np.zeros((J, d)),
+        log_root=np.zeros(J),
+        accepted=np.zeros(4),
+    )
+
+
+class Kernel(ABC, Generic[StateT]):
+    """The transition ``(rng, state) -> (state, info)``, and the compiled loop over many.
+
+    `rng` is a chain's key of two words and the number of the iteration. A call changes nothing in
+    place: with the same arguments it gives the same result. Iterations before number `tune` adapt
+    the steps, which are part of the state; later ones leave them alone.
+    """
+
+    J: int
+    d: int
+    tune: int
+    thin: int = 1  # of so many iterations after warm-up the last is kept
+
+    def __call__(self, rng: tuple[KeyArray, int], state: StateT) -> tuple[StateT, Info]:
+        """One iteration."""
+        key, counter = rng
+        new = cast(StateT, cast(Any, type(state))(*(np.array(field) for field in state)))
+        work = workspace(self.J, self.d)
+        self.advance(key, counter, 1, counter, new, work, make_store(1, self.d))
+        return new, Info(*work.accepted)
+
+    @abstractmethod
+    def advance(
+        self, key: KeyArray, first: int, count: int, keep_from: int, state: StateT, work: Work,
+        store: Store,
+    ) -> None:  # fmt: skip
+        """Run `count` iterations in place, storing those from number `keep_from` on."""
+
+
+def make_store(draws: int, d: int) -> Store:
+    """Empty arrays for one chain's draws."""
+    return Store(np.zeros((draws, d)), np.zeros(draws), np.zeros((draws, 4)))
+
+
+def sample_chains(
+    kernel: Kernel[StateT],
+    init: Callable[[KeyArray], StateT],
+    *,
+    chains: int,
+    draws: int,
+    seed: int | None,
+    cores: int | None,
+    progress: Progress | None,
+) -> Draws:
+    """Run chains in parallel threads, each from the state that `init` makes of its key.
+
+    Iterations come in blocks, so that progress can be shown and an interrupt be obeyed.
+    """
+    check_counts(chains=chains, draws=draws, tune=kernel.tune, thin=kernel.thin, cores=cores)
+    keys = chain_keys(seed, chains)
+    states = [init(key) for key in keys]
+    stores = [make_store(draws, kernel.d) for _ in keys]
+    total = kernel.tune + draws * kernel.thin
+    stop, lock = threading.Event(), threading.Lock()
+    done = 0
+
+    def run(chain: int) -> None:
+        nonlocal done
+        work = workspace(kernel.J, kernel.d)
+        for first in range(0, total, _BLOCK):
+            if stop.is_set():
+                return
+            count = min(_BLOCK, total - first)
+            kernel.advance(
+                keys[chain], first, count, kernel.tune, states[chain], work, stores[chain]
+            )
+            if progress is not None:
+                with lock:
+                    done += count
+                    progress(done, total * chains)
+
+    with ThreadPoolExecutor(min(chains, cores or available_cores())) as executor:
+        futures = [executor.submit(run, chain) for chain in range(chains)]
+        try:
+            for future in futures:
+                future.result()
+        finally:
+            stop.set()
+    theta, sigma2, accepted = (np.stack(parts) for parts in zip(*stores, strict=True))
+    return Draws(theta, sigma2, None, Info(*(accepted[..., i] for i in range(4))))

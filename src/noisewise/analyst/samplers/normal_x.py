@@ -1,0 +1,299 @@
+"""MCMC-normalX: the covariates are normal, their latent second moments move by Metropolis.
+
+    x ~ N(mu, T),  (mu, T) ~ normal inverse Wishart,  theta ~ N(mu0, V0),  sigma2 ~ IG(a0, b0)
+
+One iteration, with J holders of their own n and noise, costs O(J d³)::
+
+    mu, T          | x̄_j, C_j of all holders      conjugate
+    C_j            | the rest                      Metropolis, Wishart proposal
+    x̄_j            | the rest                      Metropolis, random walk
+    theta          | S_j, sigma2                   equation (12), corrected for û  (`given_s`)
+    sigma2         | S_j, theta                    Metropolis, random walk in its logarithm
+
+It is the paper's algorithm for a model with an intercept (its appendix B.2, where the scatter
+matrix has n - 1 degrees of freedom and mu needs a prior), with y'y used where it was released. The
+one approximation is that y'y is normal (`given_s`). One move for a whole scatter matrix must be
+small where d is large: acceptance rates are fine and mixing is poor, as the paper says. `exact` has
+the same posterior, without the approximation, and mixes much better; this is for comparison.
+
+References
+----------
+Alparslan, Yıldırım & Birbil (2023), Differentially private distributed Bayesian linear regression
+with MCMC, ICML, arXiv:2301.13778, algorithm 1, appendices A and B.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.analyst.observation import Observation
+from noisewise.analyst.priors import CovariatePrior, NIWPrior, RegressionPrior
+from noisewise.analyst.samplers import given_s_chains
+from noisewise.analyst.samplers.gibbs_covariates import draw_covariates, prepare_covariates
+from noisewise.analyst.samplers.gibbs_linalg import copy, gram_of_lower, invert_lower
+from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream, uniform
+from noisewise.analyst.samplers.gibbs_regression import pool, prepare_regression
+from noisewise.analyst.samplers.gibbs_start import starting_regression, starting_statistics
+from noisewise.analyst.samplers.given_s import (
+    TARGET,
+    adapted,
+    compiled,
+    log_prior,
+    move_theta,
+    prepare_holders,
+    propose_sigma2,
+)
+from noisewise.analyst.samplers.given_s_chains import Draws, Progress, Store, Work
+from noisewise.analyst.samplers.normal_x_moves import (
+    fill_regression_terms,
+    fill_statistics,
+    log_likelihood,
+    log_likelihood_again,
+    log_noise,
+    move_mean,
+    move_scatter,
+)
+from noisewise.core.errors import RequestError
+
+FloatArray = NDArray[np.float64]
+
+
+# --- state ----------------------------------------------------------------------------------------
+
+
+class State(NamedTuple):
+    """What the next iteration needs."""
+
+    theta: FloatArray  # (d,)
+    sigma2: FloatArray  # ()
+    mu: FloatArray  # (k,)
+    L_T: FloatArray  # (k, k), lower triangular, T = L_T L_T'
+    Psi: FloatArray  # (k, k), scale matrix of T; drawn where the prior has it unknown
+    mean: FloatArray  # (J, k), x̄_j
+    L: FloatArray  # (J, k, k), lower triangular, C_j = L_j L_j'
+    log_alpha: FloatArray  # (J,), ln(α - (k - 1)) of the Wishart proposals
+    log_step: FloatArray  # (J,), of the random walks of the means
+    log_steps: FloatArray  # (2,), ln β of theta and the step of ln sigma2
+
+
+# --- compiled -------------------------------------------------------------------------------------
+
+
+@compiled
+def _move_holders(rng, holders, state, adapt, t, work):  # type: ignore[no-untyped-def]
+    """Scatter matrices and means of all holders; with the steps, if they adapt."""
+    k, J = state.mu.size, state.mean.shape[0]
+    theta, sigma2 = state.theta, state.sigma2[()]
+    W, T_inverse = work.squares[5], work.squares[6]
+    invert_lower(state.L_T, W, k)
+    gram_of_lower(W, T_inverse, k)
+    for j in range(J):
+        S = work.S[j]
+        value = log_noise(holders, j, S, k + 1)
+        value += log_likelihood(holders, j, S, theta, sigma2, work)
+        alpha = k - 1.0 + math.exp(state.log_alpha[j])
+        value, by_scatter = move_scatter(
+            rng, holders, j, state.mean[j], state.L[j], S, theta, sigma2, W, alpha, value, work
+        )
+        value, by_mean = move_mean(
+            rng, holders, j, state.mean[j], state.L[j], S, theta, sigma2, state.mu, T_inverse,
+            math.exp(state.log_step[j]), value, work,
+        )  # fmt: skip
+        work.accepted[2] += by_scatter / J
+        work.accepted[3] += by_mean / J
+        if adapt:
+            # A larger α is a smaller step. Its bounds keep α a number worth computing with.
+            log_alpha = -adapted(-state.log_alpha[j], by_scatter, t, TARGET)
+            state.log_alpha[j] = min(max(log_alpha, 0.0), 30.0)
+            state.log_step[j] = adapted(state.log_step[j], by_mean, t, TARGET)
+
+
+@compiled
+def _move_sigma2(rng, holders, prior, state, work):  # type: ignore[no-untyped-def]
+    d, J = state.theta.size, state.mean.shape[0]
+    theta, sigma2 = state.theta, state.sigma2[()]
+    new = propose_sigma2(rng, sigma2, math.exp(state.log_steps[1]))
+    ratio = log_prior(theta, new, prior, work.vectors[0], d)
+    ratio -= log_prior(theta, sigma2, prior, work.vectors[0], d)
+    for j in range(J):
+        ratio += log_likelihood(holders, j, work.S[j], theta, new, work)
+        ratio -= log_likelihood_again(holders, j, work.S[j], theta, sigma2, work)
+    if math.log(uniform(rng)) < ratio:
+        state.sigma2[()] = new
+        return 1
+    return 0
+
+
+@compiled
+def _run(  # type: ignore[no-untyped-def]
+    key, first, count, keep_from, thin, tune, holders, regression, covariates, state, work, store
+):  # fmt: skip
+    """Iterations first, ..., first + count - 1; stores every `thin`-th from `keep_from` on."""
+    rng, accepted = work.rng, work.accepted
+    J, k = state.mean.shape
+    for j in range(J):
+        fill_statistics(holders.n[j], state.mean[j], state.L[j], work.S[j])
+    for t in range(first, first + count):
+        seed_stream(rng, key, t)
+        accepted[:] = 0.0
+        if k > 0:
+            pool(work.S, work.squares[7])
+            draw_covariates(rng, work.squares[7], covariates, state.mu, state.L_T, state.Psi, work)
+            _move_holders(rng, holders, state, t < tune, t, work)
+        usable = True
+        for j in range(J):
+            usable &= fill_regression_terms(holders, j, work.S[j], state.sigma2[()], work)
+        if usable:
+            accepted[0] = move_theta(
+                rng, holders, work.S, work.H, work.r, state.sigma2[()], regression, state.theta,
+                math.exp(state.log_steps[0]), work,
+            )  # fmt: skip
+            accepted[1] = _move_sigma2(rng, holders, regression, state, work)
+        if t < tune:
+            log_beta = adapted(state.log_steps[0], accepted[0], t, TARGET)
+            state.log_steps[0] = min(log_beta, 0.0)
+            state.log_steps[1] = adapted(state.log_steps[1], accepted[1], t, TARGET)
+        since = t - keep_from
+        if since >= 0 and since % thin == thin - 1:
+            row = since // thin
+            copy(state.theta, store.theta[row])
+            store.sigma2[row] = state.sigma2[()]
+            copy(accepted, store.accepted[row])
+
+
+# --- init, kernel, top-level call -----------------------------------------------------------------
+
+
+def init(
+    key: KeyArray,
+    observations: Sequence[Observation],
+    prior: RegressionPrior,
+    covariates: CovariatePrior,
+) -> State:
+    """A valid starting state, dispersed by the two words of `key`."""
+    A, _ = starting_statistics(observations, np.random.default_rng(list(map(int, key))))
+    theta, sigma2 = starting_regression(A, prior)
+    k, n = theta.size - 1, A[:, 0, 0]
+    mean = A[:, 0, 1:-1] / n[:, None]
+    C = A[:, 1:-1, 1:-1] - n[:, None, None] * mean[:, :, None] * mean[:, None, :]
+    T = C.sum(axis=0) / n.sum()
+    if isinstance(covariates, NIWPrior):
+        Psi = np.array(covariates.Psi)
+    else:
+        Psi = np.diag(max(covariates.nu - k - 1.0, 1.0) * np.maximum(np.diag(T), 1e-6))
+    return State(
+        theta=theta,
+        sigma2=sigma2,
+        mu=mean.mean(axis=0),
+        L_T=np.linalg.cholesky(T),
+        Psi=Psi,
+        mean=mean,
+        L=np.linalg.cholesky(C).astype(np.float64),
+        log_alpha=np.log(n * max(1.0, k * k / 4.0)),
+        log_step=np.full(n.size, math.log(2.4 / math.sqrt(max(k, 1)))),
+        log_steps=np.array([0.0, -1.0]),
+    )
+
+
+class Kernel(given_s_chains.Kernel[State]):
+    """See `given_s_chains.Kernel`."""
+
+    def __init__(
+        self,
+        observations: Sequence[Observation],
+        prior: RegressionPrior,
+        covariates: CovariatePrior,
+        tune: int,
+        thin: int,
+    ) -> None:
+        self.holders = prepare_holders(observations, "normal_x")
+        k = observations[0].k
+        for number, seen in enumerate(observations, 1):
+            if (seen.scale[0, 1:-1] == 0).any() or (seen.scale[1:-1, 1:-1] == 0).any():
+                raise RequestError(
+                    f"method: normal_x: holder {number} publishes second moments of the covariates "
+                    "without noise; use exact, or fixed_s if all of them are without"
+                )
+        self.regression = prepare_regression(prior, k)
+        self.covariates = prepare_covariates(covariates, k)
+        self.J, self.d = len(observations), k + 1
+        self.tune, self.thin = tune, thin
+
+    def advance(
+        self, key: KeyArray, first: int, count: int, keep_from: int, state: State, work: Work,
+        store: Store,
+    ) -> None:  # fmt: skip
+        """Run `count` iterations in place, storing those from number `keep_from` on."""
+        _run(
+            key, first, count, keep_from, self.thin, self.tune, self.holders, self.regression,
+            self.covariates, state, work, store,
+        )  # fmt: skip
+
+
+def build_kernel(
+    observations: Sequence[Observation],
+    prior: RegressionPrior,
+    covariates: CovariatePrior,
+    *,
+    tune: int = 0,
+    thin: int = 1,
+) -> Kernel:
+    """The kernel for the given releases and priors; its steps adapt before iteration `tune`."""
+    return Kernel(observations, prior, covariates, tune, thin)
+
+
+def sample(
+    observations: Sequence[Observation],
+    prior: RegressionPrior,
+    covariates: CovariatePrior,
+    *,
+    chains: int = 4,
+    draws: int = 5000,
+    tune: int = 2000,
+    thin: int = 1,
+    seed: int | None = None,
+    cores: int | None = None,
+    progress: Progress | None = None,
+) -> Draws:
+    """Draw from the posterior with unknown normal covariates (MCMC-normalX).
+
+    Parameters
+    ----------
+    observations : sequence of Observation
+        One for each holder, over the same columns, with Gaussian noise and a public n.
+    prior : NIGPrior or NormalInverseGammaIndependent
+        For the regression. The paper's is the second.
+    covariates : NIWPrior, HierarchicalNIWPrior or HuangWandPrior
+        For the mean and covariance of the covariates, which all holders share.
+    chains, draws, tune : int
+        Chains, and draws of each after and iterations during warm-up.
+    thin : int
+        Iterations for each draw. Neighbouring iterations are much alike: with several covariates or
+        holders it takes hundreds for an independent draw.
+    seed : int, optional
+        The same seed gives the same draws, on any number of cores.
+    cores : int, optional
+        Chains that run at a time. Default: all cores that this process may use.
+    progress : callable, optional
+        Called now and then with (iterations done, iterations in all), from any thread.
+
+    Returns
+    -------
+    Draws
+
+    Raises
+    ------
+    RequestError
+        If noise is Laplace, a number of rows is private or too small, or priors do not fit.
+    """
+    kernel = build_kernel(observations, prior, covariates, tune=tune, thin=thin)
+    start = partial(init, observations=observations, prior=prior, covariates=covariates)
+    return given_s_chains.sample_chains(
+        kernel, start, chains=chains, draws=draws, seed=seed, cores=cores, progress=progress
+    )
