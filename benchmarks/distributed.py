@@ -5,7 +5,8 @@ in the paper's figure 3: `normal_x`, `fixed_s`, `gibbs_update` (Bernstein & Shel
 and `exact` (an iteration is a NUTS draw), one chain on one core, processor time. The peer is the
 iteration of `normal_x` written in NumPy as one would in a paper's code, with BLAS on one thread.
 Then the smallest effective sample size per second of `normal_x` and `exact` at d = 10 and J = 5,
-for two sizes of noise and both kinds of prior. (With the intercept d = 1 has no covariates and nothing to compare.)
+for two sizes of noise and both kinds of prior. (With the intercept d = 1 has no covariates and
+nothing to compare.)
 
     python benchmarks/distributed.py              some minutes
     python benchmarks/distributed.py --quick      below a minute
