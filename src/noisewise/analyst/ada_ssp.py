@@ -47,7 +47,7 @@ from ..core.errors import RequestError
 from ..core.noise import Laplace
 from ..core.release import Release
 from ..core.statistic import SmallestEigenvalue
-from .model_columns import ModelColumns, observe
+from .model_columns import ModelColumns, as_releases, observe
 from .noise_width import noise_width
 from .observation import Observation
 
@@ -149,13 +149,7 @@ def ada_ssp(
     -------
     PointEstimate
     """
-    given = [releases] if isinstance(releases, Release) else list(releases)
-    for item in given:
-        if not isinstance(item, Release):
-            raise RequestError(
-                f"releases: expected Releases, got {type(item).__name__}; read files with "
-                "load_release"
-            )
+    given = as_releases(releases)
     if rule not in ("noise", "paper"):
         raise RequestError(f"rule: {rule!r} is unknown; use noise or paper")
     number = isinstance(failure, int | float) and not isinstance(failure, bool)

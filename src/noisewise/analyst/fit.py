@@ -13,7 +13,7 @@ from ..core.release import Release
 from .cautions import contradiction_warnings, convergence_warnings
 from .coefficient_prior import CoefficientPrior
 from .methods import METHODS, Draws, Job, choose
-from .model_columns import ModelColumns, observe, observe_fourth
+from .model_columns import ModelColumns, as_releases, observe, observe_fourth
 from .models.plausibility import impossible_statistics
 from .observation import Observation
 from .original_units import coefficients_in_original_units, covariates_to_unit, regression_to_unit
@@ -75,13 +75,7 @@ def fit(
     Posterior
         In original units.
     """
-    given = [releases] if isinstance(releases, Release) else list(releases)
-    for item in given:
-        if not isinstance(item, Release):
-            raise RequestError(
-                f"releases: expected Releases, got {type(item).__name__}; read files with "
-                "load_release"
-            )
+    given = as_releases(releases)
     columns, observations = observe(given, target, features)
     job = Job(
         observations,

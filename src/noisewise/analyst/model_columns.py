@@ -118,6 +118,18 @@ def _numbers(name: str, values: NDArray[Any]) -> FloatArray:
     return numbers
 
 
+def as_releases(releases: Release | Sequence[Release]) -> list[Release]:
+    """One or several Releases as a list, and nothing else."""
+    given = [releases] if isinstance(releases, Release) else list(releases)
+    for item in given:
+        if not isinstance(item, Release):
+            raise RequestError(
+                f"releases: expected Releases, got {type(item).__name__}; read files with "
+                "load_release"
+            )
+    return given
+
+
 def observe(
     releases: Sequence[Release], target: str | None = None, features: Sequence[str] | None = None
 ) -> tuple[ModelColumns, list[Observation]]:

@@ -37,13 +37,7 @@ class NIGPrior:
     b0: float
 
     def __post_init__(self) -> None:
-        mu0 = _vector("mu0", self.mu0)
-        if mu0.size < 1:
-            raise RequestError("mu0 needs one entry for the intercept and one for each covariate")
-        object.__setattr__(self, "mu0", mu0)
-        object.__setattr__(self, "Lam0", _positive_definite("Lam0", self.Lam0, mu0.size))
-        object.__setattr__(self, "a0", _positive("a0", self.a0))
-        object.__setattr__(self, "b0", _positive("b0", self.b0))
+        _check_regression(self, "Lam0")
 
     @property
     def k(self) -> int:
@@ -87,13 +81,7 @@ class NormalInverseGammaIndependent:
     b0: float
 
     def __post_init__(self) -> None:
-        mu0 = _vector("mu0", self.mu0)
-        if mu0.size < 1:
-            raise RequestError("mu0 needs one entry for the intercept and one for each covariate")
-        object.__setattr__(self, "mu0", mu0)
-        object.__setattr__(self, "V0", _positive_definite("V0", self.V0, mu0.size))
-        object.__setattr__(self, "a0", _positive("a0", self.a0))
-        object.__setattr__(self, "b0", _positive("b0", self.b0))
+        _check_regression(self, "V0")
 
     @property
     def k(self) -> int:
@@ -142,11 +130,8 @@ class NIWPrior:
     nu: float
 
     def __post_init__(self) -> None:
-        m = _vector("m", self.m)
-        object.__setattr__(self, "m", m)
-        object.__setattr__(self, "lam", _positive("lam", self.lam))
-        object.__setattr__(self, "Psi", _positive_definite("Psi", self.Psi, m.size))
-        object.__setattr__(self, "nu", _degrees(self.nu, m.size))
+        _check_covariates(self)
+        object.__setattr__(self, "Psi", _positive_definite("Psi", self.Psi, self.k))
 
     @property
     def k(self) -> int:
@@ -204,15 +189,8 @@ class HierarchicalNIWPrior:
     shape: float = 2.0
 
     def __post_init__(self) -> None:
-        m, psi = _vector("m", self.m), _vector("psi", self.psi)
-        if psi.shape != m.shape or (psi <= 0).any():
-            raise RequestError(
-                f"psi must have one positive entry for each of the {m.size} covariates; got {psi}"
-            )
-        object.__setattr__(self, "m", m)
-        object.__setattr__(self, "psi", psi)
-        object.__setattr__(self, "lam", _positive("lam", self.lam))
-        object.__setattr__(self, "nu", _degrees(self.nu, m.size))
+        _check_covariates(self)
+        object.__setattr__(self, "psi", _positive_vector("psi", self.psi, self.k))
         object.__setattr__(self, "shape", _positive("shape", self.shape))
 
     @property
@@ -260,15 +238,8 @@ class HuangWandPrior:
     nu: float
 
     def __post_init__(self) -> None:
-        m, A = _vector("m", self.m), _vector("A", self.A)
-        if A.shape != m.shape or (A <= 0).any():
-            raise RequestError(
-                f"A must have one positive entry for each of the {m.size} covariates; got {A}"
-            )
-        object.__setattr__(self, "m", m)
-        object.__setattr__(self, "A", A)
-        object.__setattr__(self, "lam", _positive("lam", self.lam))
-        object.__setattr__(self, "nu", _degrees(self.nu, m.size))
+        _check_covariates(self)
+        object.__setattr__(self, "A", _positive_vector("A", self.A, self.k))
 
     @property
     def k(self) -> int:
@@ -293,6 +264,35 @@ class HuangWandPrior:
 
 RegressionPrior = NIGPrior | NormalInverseGammaIndependent
 CovariatePrior = NIWPrior | HierarchicalNIWPrior | HuangWandPrior
+
+
+def _check_regression(prior: RegressionPrior, matrix: str) -> None:
+    """Check mu0, a0, b0 and the precision or covariance of that name, and freeze their arrays."""
+    mu0 = _vector("mu0", prior.mu0)
+    if mu0.size < 1:
+        raise RequestError("mu0 needs one entry for the intercept and one for each covariate")
+    object.__setattr__(prior, "mu0", mu0)
+    given = getattr(prior, matrix)
+    object.__setattr__(prior, matrix, _positive_definite(matrix, given, mu0.size))
+    object.__setattr__(prior, "a0", _positive("a0", prior.a0))
+    object.__setattr__(prior, "b0", _positive("b0", prior.b0))
+
+
+def _check_covariates(prior: CovariatePrior) -> None:
+    """Check m, lam and nu, which all priors of the covariates have, and freeze m."""
+    m = _vector("m", prior.m)
+    object.__setattr__(prior, "m", m)
+    object.__setattr__(prior, "lam", _positive("lam", prior.lam))
+    object.__setattr__(prior, "nu", _degrees(prior.nu, m.size))
+
+
+def _positive_vector(name: str, value: object, k: int) -> FloatArray:
+    vector = _vector(name, value)
+    if vector.size != k or (vector <= 0).any():
+        raise RequestError(
+            f"{name} must have one positive entry for each of the {k} covariates; got {vector}"
+        )
+    return vector
 
 
 def _count(k: int) -> int:

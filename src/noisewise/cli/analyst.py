@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from ..analyst.posterior import Posterior
     from ..core.release import Release
 
+ReleasesArgument = Annotated[list[Path], typer.Argument(help="Release files, or folders of them.")]
+TargetOption = Annotated[str | None, typer.Option("--target", help="Released column to explain.")]
+FeaturesOption = Annotated[
+    str | None, typer.Option("--features", help="Released columns, separated by commas.")
+]
 PosteriorArgument = Annotated[Path, typer.Argument(help="Posterior file that `fit` wrote.")]
 
 
@@ -28,17 +33,13 @@ def add_to(app: typer.Typer) -> None:
 
 
 def fit(
-    releases: Annotated[list[Path], typer.Argument(help="Release files, or folders of them.")],
+    releases: ReleasesArgument,
     method: Annotated[
         str,
         typer.Option("--method", help="auto (exact), individual, gibbs_update, ..., or naive."),
     ] = "auto",
-    target: Annotated[
-        str | None, typer.Option("--target", help="Released column to explain.")
-    ] = None,
-    features: Annotated[
-        str | None, typer.Option("--features", help="Released columns, separated by commas.")
-    ] = None,
+    target: TargetOption = None,
+    features: FeaturesOption = None,
     prior: Annotated[
         Path | None,
         typer.Option(
@@ -86,13 +87,9 @@ def fit(
 
 
 def estimate(
-    releases: Annotated[list[Path], typer.Argument(help="Release files, or folders of them.")],
-    target: Annotated[
-        str | None, typer.Option("--target", help="Released column to explain.")
-    ] = None,
-    features: Annotated[
-        str | None, typer.Option("--features", help="Released columns, separated by commas.")
-    ] = None,
+    releases: ReleasesArgument,
+    target: TargetOption = None,
+    features: FeaturesOption = None,
     rule: Annotated[
         str, typer.Option("--rule", help="noise (from the real noise scales), or paper.")
     ] = "noise",

@@ -42,12 +42,13 @@ from noisewise.analyst.models.collapsed_c import c_density, c_record, c_table
 from noisewise.analyst.models.collapsed_kernels import Arrays
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import CovariatePrior, RegressionPrior
+from noisewise.analyst.samplers.nuts_info import NutsInfo
 from noisewise.core.errors import ReleaseError, RequestError
 
 FloatArray = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
-# nutpie's names for the fields of ExactInfo.
+# nutpie's names for the fields of NutsInfo.
 _STATISTICS = (
     "diverging",
     "depth",
@@ -68,18 +69,6 @@ class ExactState(NamedTuple):
     logp: float
 
 
-class ExactInfo(NamedTuple):
-    """Diagnostics of every draw, arrays of shape (chains, draws)."""
-
-    diverging: NDArray[np.bool_]
-    tree_depth: NDArray[np.int64]
-    n_steps: NDArray[np.int64]
-    step_size: FloatArray
-    energy: FloatArray
-    logp: FloatArray
-    acceptance_rate: FloatArray
-
-
 class ExactDraws(NamedTuple):
     """Draws from the posterior, on unit scale."""
 
@@ -89,7 +78,7 @@ class ExactDraws(NamedTuple):
     mu: FloatArray  # (chains, draws, k); no draws if covariates were not asked for
     T: FloatArray  # (chains, draws, k, k)
     x: FloatArray  # (chains, draws, ndim), for CollapsedPosterior.statistics
-    info: ExactInfo
+    info: NutsInfo
 
 
 # --- init -----------------------------------------------------------------------------------------
@@ -342,19 +331,19 @@ def _usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _collect(traces: Sequence[Any]) -> tuple[FloatArray, ExactInfo]:
+def _collect(traces: Sequence[Any]) -> tuple[FloatArray, NutsInfo]:
     """Arrays of shape (chains, draws, ...) from nutpie's traces, which have one chain each."""
     x = np.concatenate([trace.posterior["x"].values for trace in traces])
     diverging, depth, steps, *others = (
         np.concatenate([trace.sample_stats[name].values for trace in traces])
         for name in _STATISTICS
     )
-    return x, ExactInfo(diverging, depth.astype(np.int64), steps.astype(np.int64), *others)
+    return x, NutsInfo(diverging, depth.astype(np.int64), steps.astype(np.int64), *others)
 
 
-def _nothing_latent(chains: int, draws: int) -> tuple[FloatArray, ExactInfo]:
+def _nothing_latent(chains: int, draws: int) -> tuple[FloatArray, NutsInfo]:
     zeros = np.zeros((chains, draws))
     whole = zeros.astype(np.int64)
-    return np.zeros((chains, draws, 0)), ExactInfo(
+    return np.zeros((chains, draws, 0)), NutsInfo(
         zeros.astype(np.bool_), whole, whole, zeros, zeros, zeros, zeros + 1.0
     )

@@ -39,6 +39,7 @@ from noisewise.analyst.priors import (
     NIWPrior,
     RegressionPrior,
 )
+from noisewise.analyst.samplers.nuts_info import NutsInfo
 from noisewise.core.errors import RequestError
 
 FloatArray = NDArray[np.float64]
@@ -51,18 +52,6 @@ _BLOCK = 50  # iterations between two reports of progress
 _WARM_UP_DEPTH = 7
 
 
-class IndividualInfo(NamedTuple):
-    """Diagnostics of every draw, arrays of shape (chains, draws)."""
-
-    diverging: NDArray[np.bool_]
-    tree_depth: NDArray[np.int64]
-    n_steps: NDArray[np.int64]
-    step_size: FloatArray
-    energy: FloatArray
-    logp: FloatArray
-    acceptance_rate: FloatArray
-
-
 class IndividualDraws(NamedTuple):
     """Draws from the posterior, on unit scale."""
 
@@ -70,7 +59,7 @@ class IndividualDraws(NamedTuple):
     sigma2: FloatArray  # (chains, draws)
     conditional_mean: FloatArray  # (chains, draws, d), E[theta | latent records]
     statistics: FloatArray  # (chains, draws, P, P), of the latent records of all holders, unclipped
-    info: IndividualInfo
+    info: NutsInfo
 
 
 # --- model ----------------------------------------------------------------------------------------
@@ -314,7 +303,7 @@ def sample(
         sigma2,
         _conditional_mean(prior, statistics, sigma2),
         statistics,
-        IndividualInfo(diverging, tree_depth, steps, *others),
+        NutsInfo(diverging, tree_depth, steps, *others),
     )
 
 
