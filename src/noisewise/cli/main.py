@@ -12,7 +12,7 @@ import typer
 
 from .. import __version__
 from ..core.errors import NoisewiseError
-from . import analyst, holder
+from . import analyst, federation, holder, lab
 
 app = typer.Typer(
     name="noisewise",
@@ -32,6 +32,8 @@ app = typer.Typer(
 )
 holder.add_to(app)
 analyst.add_to(app)
+federation.add_to(app)
+lab.add_to(app)
 
 
 def _version(value: bool) -> None:

@@ -1,0 +1,115 @@
+"""Commands of the lab: experiments on simulated data."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ExperimentArgument = Annotated[str, typer.Argument(help="A name from `noisewise lab list`.")]
+OutOption = Annotated[Path, typer.Option("--out", help="Folder for trials, table and figures.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="A small version, within a minute.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Attach the lab's commands to the root command."""
+    lab = typer.Typer(
+        no_args_is_help=True,
+        help="Experiments on simulated data: calibration of the methods, figures of papers.",
+    )
+    lab.command("list")(list_experiments)
+    lab.command("run")(run)
+    lab.command("collect")(collect)
+    app.add_typer(lab, name="lab")
+
+
+def list_experiments() -> None:
+    """List the experiments."""
+    from ..lab.experiments import experiments
+
+    for experiment in experiments().values():
+        typer.echo(f"{experiment.name:14} {experiment.describe}")
+
+
+def run(
+    experiment: ExperimentArgument,
+    quick: QuickOption = False,
+    out: OutOption = Path("lab-results"),
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Trials at a time.")] = 1,
+    trials: Annotated[
+        int | None, typer.Option("--trials", min=2, help="Of every cell, instead of its own.")
+    ] = None,
+    backend: Annotated[
+        str, typer.Option("--backend", help="joblib's: loky, threading or multiprocessing.")
+    ] = "loky",
+) -> None:
+    """Run an experiment; one that was interrupted goes on where it stopped.
+
+    Example: noisewise lab run bs2019-fig3 --quick --out figures
+    """
+    from ..core.errors import RequestError
+    from ..lab import experiments
+
+    if backend not in ("loky", "threading", "multiprocessing"):
+        raise RequestError(
+            f"backend: {backend!r} is unknown; use loky, threading or multiprocessing"
+        )
+    words = ["noisewise", "lab", "run", experiment, *(["--quick"] if quick else [])]
+    words += [] if trials is None else ["--trials", str(trials)]
+    paths = experiments.run(
+        experiments.find(experiment),
+        out,
+        quick=quick,
+        trials=trials,
+        n_jobs=jobs,
+        backend=backend,  # type: ignore[arg-type]  # checked above
+        progress=sys.stderr.isatty(),
+        command=shlex.join(words),
+    )
+    _say(paths)
+
+
+def collect(
+    experiment: ExperimentArgument,
+    quick: QuickOption = False,
+    trials_in: Annotated[
+        Path, typer.Option("--from", help="Folder in which `run` keeps trials.")
+    ] = Path("lab-results"),
+    out: OutOption = Path("lab-results"),
+    any_code: Annotated[
+        bool,
+        typer.Option("--any-code", help="Accept trials that other code or settings have made."),
+    ] = False,
+) -> None:
+    """Write table and figures of the trials so far, without running any.
+
+    Example: noisewise lab collect calibration --from lab-results --out docs/results
+    """
+    from ..lab import experiments
+
+    words = ["noisewise", "lab", "run", experiment, *(["--quick"] if quick else [])]
+    paths = experiments.collect(
+        experiments.find(experiment),
+        trials_in,
+        out,
+        quick=quick,
+        check=not any_code,
+        command=shlex.join(words),
+    )
+    _say(paths)
+
+
+def _say(paths: list[Path]) -> None:
+    from ..lab.table import read_table, summary_lines, surprises
+
+    rows = read_table(paths[0])
+    for line in summary_lines(rows):
+        typer.echo(line)
+    typer.echo("p-values below 0.01, of all (1% are expected of a calibrated method):")
+    for method, (small, all_) in surprises(rows).items():
+        typer.echo(f"  {method:18} {small} of {all_}")
+    for path in paths:
+        typer.echo(f"Wrote {path}.")

@@ -1,0 +1,283 @@
+"""Calibration of the methods for several holders: what the fast ones lose.
+
+Truth from the prior, J holders with equal numbers of rows, Gaussian noise as the holder's own code
+plans it, the prior of `calibration_grid.broad_model`. One of the methods, `fixed_s_fast`, takes an
+estimate of the error variance for known, so that only its coefficients can be judged: the ranks of
+sigma2 in its lines mean nothing.
+
+Rows are not clipped, and noise is calibrated for rows in [-1, 1]; see `noisewise.lab.regression`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..analyst.observation import Observation
+from ..core.errors import RequestError
+from . import non_private
+from .alparslan2023_data import with_noise
+from .alparslan2023_report import style
+from .calibration import Cell
+from .calibration_grid import broad_model
+from .experiments import Experiment, Results
+from .regression import (
+    SimulatedRegression,
+    draw_covariate_law,
+    draw_gram,
+    draw_regression,
+    noise_scales,
+)
+from .table import Row
+from .uniformity import LEVELS
+
+FloatArray = NDArray[np.float64]
+Pair = tuple[FloatArray, FloatArray]
+NAME = "calibration-distributed"
+DELTA = 1e-6
+
+
+class DistributedCase(NamedTuple):
+    """One simulated federation."""
+
+    truth: FloatArray  # (d + 1,), theta and sigma2
+    A: FloatArray  # (P, P), exact sums over all holders
+    released: list[Observation]
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """J holders with n rows each, which share one law.
+
+    Parameters
+    ----------
+    one : SimulatedRegression
+        A holder: priors, its number of rows and its mechanism.
+    J : int
+    """
+
+    one: SimulatedRegression
+    J: int
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the entries of the truth."""
+        return self.one.parameters
+
+    def factors(self) -> dict[str, Any]:
+        """What varies from cell to cell, for tables."""
+        return {"J": self.J, **self.one.factors()}
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that decides the law of a simulation."""
+        return {"J": self.J, **self.one.describe()}
+
+    def simulate(self, rng: np.random.Generator) -> DistributedCase:
+        """Parameters from the prior, each holder's sums from the model, noise."""
+        one = self.one
+        theta, sigma2 = draw_regression(one.prior, rng)
+        mu, T = draw_covariate_law(one.covariates, rng)
+        scales = noise_scales(one.k, one.epsilon, one.delta, one.layout, False)
+        total = np.zeros((one.k + 2, one.k + 2))
+        released = []
+        for _ in range(self.J):
+            A = draw_gram(rng, one.n, mu, T, theta, sigma2)
+            scale = np.where(np.eye(len(A), dtype=bool), scales.diagonal, scales.off_diagonal)
+            scale[0, 0] = 0.0
+            released.append(Observation(one.n, with_noise(A, scale, rng), scale, "gaussian"))
+            total += A
+        return DistributedCase(np.append(theta, sigma2), total, released)
+
+
+@dataclass(frozen=True)
+class FederatedSampler:
+    """A method with the effort that a trial spends on it.
+
+    Parameters
+    ----------
+    name : str
+        A key of `RUNNERS`.
+    chains, draws, tune : int
+    """
+
+    name: str
+    chains: int = 1
+    draws: int = 200
+    tune: int = 0
+
+    def __post_init__(self) -> None:
+        if self.name not in RUNNERS:
+            raise RequestError(f"method: {self.name!r} is unknown; use one of {', '.join(RUNNERS)}")
+
+    @property
+    def independent(self) -> bool:
+        """Whether draws are independent by construction."""
+        return self.name in ("non_private", "fixed_s_fast")
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that decides the draws."""
+        return asdict(self)
+
+    def sample(
+        self, model: Federation, case: DistributedCase, seed: int, longer: int = 1
+    ) -> FloatArray:
+        """Draws of (theta, sigma2), shape (chains, draws, d + 1)."""
+        options = {
+            "chains": self.chains,
+            "draws": longer * self.draws,
+            "tune": longer * self.tune,
+            "seed": seed,
+            "cores": 1,
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            theta, sigma2 = RUNNERS[self.name](model.one, case, options)
+        return np.concatenate([theta, sigma2[..., None]], axis=-1)
+
+
+def _non_private(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
+    return non_private.sample(case.A, one.prior, draws=options["draws"], seed=options["seed"])
+
+
+def _exact(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
+    from ..analyst.samplers import exact
+
+    drawn = exact.sample(case.released, one.prior, one.covariates, keep_covariates=False, **options)
+    return drawn.theta, drawn.sigma2
+
+
+def _gibbs(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
+    from ..analyst.samplers import gibbs_update
+
+    drawn = gibbs_update.sample(case.released, one.prior, one.covariates, **options)
+    return drawn.theta, drawn.sigma2
+
+
+def _normal_x(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
+    from ..analyst.samplers import normal_x
+
+    drawn = normal_x.sample(case.released, one.prior, one.covariates, **options)
+    return drawn.theta, drawn.sigma2
+
+
+def _fixed_s(aware: bool) -> Callable[[SimulatedRegression, DistributedCase, dict[str, Any]], Pair]:
+    def run(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
+        from ..analyst.samplers import fixed_s
+
+        drawn = fixed_s.sample(case.released, one.prior, account_for_s=aware, **options)
+        return drawn.theta, drawn.sigma2
+
+    return run
+
+
+def _fixed_s_fast(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
+    from ..analyst.samplers import fixed_s_fast
+
+    drawn = fixed_s_fast.sample(
+        case.released, one.prior, chains=1, draws=options["draws"], seed=options["seed"]
+    )
+    return drawn.theta, drawn.sigma2
+
+
+RUNNERS: dict[str, Callable[[SimulatedRegression, DistributedCase, dict[str, Any]], Pair]] = {
+    "non_private": _non_private,
+    "exact": _exact,
+    "bs_distributed": _gibbs,
+    "normal_x": _normal_x,
+    "fixed_s": _fixed_s(False),
+    "fixed_s_aware": _fixed_s(True),
+    "fixed_s_fast": _fixed_s_fast,
+}
+METHODS = (
+    FederatedSampler("non_private", draws=100),
+    FederatedSampler("exact", draws=300, tune=250),
+    FederatedSampler("bs_distributed", draws=1500, tune=500),
+    FederatedSampler("normal_x", draws=3000, tune=1000),
+    FederatedSampler("fixed_s", draws=1500, tune=500),
+    FederatedSampler("fixed_s_aware", draws=2000, tune=500),
+    FederatedSampler("fixed_s_fast", draws=100),
+)
+QUICK_METHODS = (
+    FederatedSampler("non_private", draws=50),
+    FederatedSampler("exact", draws=120, tune=150),
+    FederatedSampler("bs_distributed", draws=600, tune=200),
+    FederatedSampler("normal_x", draws=1000, tune=500),
+    FederatedSampler("fixed_s", draws=500, tune=200),
+    FederatedSampler("fixed_s_aware", draws=500, tune=200),
+    FederatedSampler("fixed_s_fast", draws=50),
+)
+
+
+def federation(J: int, d: int, n: int, epsilon: float) -> Federation:
+    """J holders with n rows each, d coefficients with the intercept."""
+    return Federation(broad_model(d - 1, n, epsilon, delta=DELTA), J)
+
+
+def cells(quick: bool) -> list[Cell]:
+    """d = 2 with moderate and with much noise, then d = 5; few rows, so that noise matters.
+
+    With d = 5 `normal_x` is left out: after 16,500 iterations it has 15 to 100 effective draws.
+    """
+    if quick:
+        return [
+            Cell(f"quick-J{J}", federation(J, 2, 300, 1.0), QUICK_METHODS, 10, ranked=40)
+            for J in (1, 5)
+        ]
+    others = tuple(method for method in METHODS if method.name != "normal_x")
+    points = [(2, 300, 1.0, METHODS), (2, 1000, 0.1, METHODS), (5, 1000, 1.0, others)]
+    return [
+        Cell(f"J{J}-d{d}-n{n}-eps{e:g}", federation(J, d, n, e), methods, 300, ranked=60)
+        for d, n, e, methods in points
+        for J in (1, 5, 10)
+    ]
+
+
+def draw(cells: Sequence[Cell], results: Results, rows: Sequence[Row], out: Path) -> list[Path]:
+    """Coverage of intervals for slopes against their level, a panel for each cell."""
+    import matplotlib
+
+    matplotlib.use("Agg", force=False)
+    from matplotlib.figure import Figure
+
+    wide = min(3, len(cells))
+    tall = -(-len(cells) // wide)
+    figure = Figure(figsize=(3.2 * wide, 2.9 * tall + 0.6), layout="constrained")
+    axes = figure.subplots(tall, wide, squeeze=False, sharex=True, sharey=True)
+    methods = list(dict.fromkeys(method.name for cell in cells for method in cell.methods))
+    for axis, cell in zip(axes.flat, cells, strict=False):
+        axis.plot([0.5, 1], [0.5, 1], color="0.7", linewidth=0.8)
+        for method in methods:
+            group = [
+                row
+                for row in rows
+                if (row["cell"], row["method"]) == (cell.name, method)
+                and str(row["parameter"]).startswith("slope")
+            ]
+            if group:
+                columns = [f"coverage_{round(100 * level)}" for level in LEVELS]
+                means = [float(np.mean([row[name] for row in group])) for name in columns]
+                axis.plot(LEVELS, means, **style(method))
+        axis.set_title(cell.name, fontsize=8)
+    for axis in axes[-1]:
+        axis.set_xlabel("level of the interval", fontsize=8)
+    for line in axes:
+        line[0].set_ylabel("coverage of slopes", fontsize=8)
+    handles = [axes[0, 0].plot([], [], label=name, **style(name))[0] for name in methods]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
+    path = out / f"{NAME}.png"
+    figure.savefig(path, dpi=110)
+    return [path]
+
+
+EXPERIMENT = Experiment(
+    NAME,
+    "Ranks and coverage for J = 1, 5, 10 holders: exact, bs_distributed, normal_x, fixed_s",
+    cells,
+    draw,
+)
