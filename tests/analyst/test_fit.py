@@ -71,7 +71,7 @@ def test_little_noise_gives_the_ordinary_regression(clear):
     assert max(row.rhat for row in rows.values()) < 1.02
     assert clear.info.method == "exact"
     assert clear.info.noise_aware
-    assert clear.info.warnings == ()
+    assert clear.info.warnings == (), clear.info.warnings
 
 
 def test_more_noise_gives_wider_intervals_and_a_larger_share(clear, noisy):
@@ -133,12 +133,47 @@ def test_another_regression_from_the_same_release(folder):
     assert rows["intercept"].mean == pytest.approx(intercept, abs=5 * rows["intercept"].sd)
 
 
-def test_two_holders_know_more_than_one(folder):
-    release = nw.load_release(folder / "clear.json")
-    one = fit(release, seed=1, draws=500).summary().rows["age"].sd
-    both = fit([release, release], seed=1, draws=500)
+def test_two_holders_know_more_than_one(gaussian):
+    one = fit(gaussian[0], seed=1, draws=500).summary().rows["age"].sd
+    both = fit(gaussian, seed=1, draws=500)
     assert both.summary().rows["age"].sd < one
     assert both.info.n == (2000, 2000)
+
+
+def test_the_same_people_do_not_count_twice(folder, gaussian):
+    release = nw.load_release(folder / "clear.json")
+    with pytest.raises(RequestError, match="the same Release"):
+        fit([release, release])
+    # Two data sets of one name and size may well be one data set, published twice.
+    assert "count twice" in " ".join(fit(gaussian, method="naive").info.warnings)
+
+
+def test_holders_that_disagree_under_heavy_tails_are_named(folder):
+    """A posterior torn between two slopes is wide; that must not excuse the contradiction."""
+    schema = nw.load_release(folder / "clear.json").design.schema
+    other = table(3000, seed=6)
+    other["income"] = 110_000 - other["income"]
+    releases = []
+    with nw.Ledger(folder / "mirror.db") as ledger:
+        ledger.set_cap("people", 100, 0)
+        for name, data in (("one", table(2500, seed=5)), ("mirrored", other)):
+            request = nw.make_request(
+                schema, target="income", features=["age", "region"], epsilon=20, label=name
+            )
+            releases.append(nw.publish(request, data, ledger=ledger).release)
+    text = " ".join(fit(releases, seed=1, draws=300).info.warnings)
+    assert "contradicts the model" in text
+
+
+def test_one_chain_cannot_show_that_it_converged(folder):
+    release = nw.load_release(folder / "clear.json")
+    text = " ".join(fit(release, chains=1, draws=500, seed=1).info.warnings)
+    assert "one chain" in text
+
+
+def test_a_prior_that_rules_is_said_to_rule():
+    drowned = fit(release_of(example_request(epsilon=1e-3), n=200), seed=1, draws=300)
+    assert "say little about age" in " ".join(drowned.info.warnings)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +183,9 @@ def test_two_holders_know_more_than_one(folder):
         ({"chains": 0}, "chains"),
         ({"draws": "many"}, "draws"),
         ({"seed": -1}, "seed"),
+        ({"prior": {"age": (0, 500)}}, "CoefficientPrior"),
+        ({"prior": "prior.yaml"}, "read_prior"),
+        ({"covariate_prior": NIGPrior.weakly_informative(3)}, "covariate_prior"),
         ({"prior_units": "metric"}, "prior_units"),
         ({"prior": NIGPrior.weakly_informative(7)}, "7 covariates"),
     ],
@@ -160,6 +198,8 @@ def test_requests_that_make_no_sense(words, message):
 def test_only_releases_are_accepted():
     with pytest.raises(RequestError, match="load_release"):
         fit([np.eye(3)])
+    with pytest.raises(RequestError, match="load_release"):
+        fit(None)
     with pytest.raises(RequestError, match="none given"):
         fit([])
 
@@ -270,7 +310,7 @@ def test_methods_for_holders_with_gaussian_noise(gaussian, method):
     row = posterior.comparison().rows["age"]
     assert row.mean == pytest.approx(1_000, abs=6 * row.sd)
     assert posterior.info.noise_aware == (method in ("normal_x", "bs_distributed"))
-    assert any("too narrow" in text for text in posterior.info.warnings) == ("fixed" in method)
+    assert any("use exact" in text for text in posterior.info.warnings) == ("fixed" in method)
     assert np.isnan(posterior.summary().rows["sigma2"].ess) == (method == "fixed_s_fast")
 
 
@@ -312,7 +352,7 @@ def test_fit_show_and_predict(shell):
     shell("fit", "clear.json", "--chains", "1", "--draws", "50", "--out", "one.nc")
     assert json.loads(shell("show", "one.nc", "--json"))["summary"]["age"]["rhat"] is None
     assert set(document["naive"]["age"]) == {"mean", "sd", "lower", "upper"}
-    assert document["prior"]["age"]["sd"] == pytest.approx(100_000 / 36 * 0.5 / 3**0.5)
+    assert document["prior"]["age"]["sd"] == pytest.approx(100_000 / 36 / 3**0.5)
     text = shell("show", "post.nc")
     assert "naive" in text
     assert "Prior mean" in text
@@ -334,6 +374,15 @@ def test_a_prior_file_and_pictures(shell):
     for kind in ("intervals", "marginals"):
         shell("plot", "tight.nc", "--kind", kind, "--out", f"{kind}.png")
         assert (shell.folder / f"{kind}.png").read_bytes().startswith(b"\x89PNG")
+    for words in (("plot", "tight.nc"), ("predict", "tight.nc", "new.csv")):
+        (shell.folder / "new.csv").write_text("region,age\nsouth,40\n")
+        shell(*words, "--out", "nofolder/a.png", code=2)
+        assert "no folder" in shell.err
+    shell("predict", "tight.nc", "new.csv", "--seed", "-1", code=2)
+    shell("fit", "noisy.json", "--out", "nofolder/post.nc", code=2)
+    assert "error's sd" in shell("show", "tight.nc")
+    shell("plot", "tight.nc", "--names", "sigma2,age", "--kind", "marginals", "--out", "two.png")
+    shell("plot", "tight.nc", "tight.nc", code=2)
     shell("plot", "tight.nc", "--kind", "pie", code=2)
     shell("plot", "tight.nc", "--out", "picture.txt", code=2)
     shell("fit", "noisy.json", "--prior", "absent.yaml", code=2)

@@ -7,11 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.design import INTERCEPT
+from ..core.release import Release
 from .model_columns import ModelColumns
 from .posterior import Posterior
 
 FloatArray = NDArray[np.float64]
 CONTRADICTION = 6.0  # standard deviations beyond which a release contradicts the model
+GOOD_RHAT, BAD_RHAT = 1.01, 1.05
+ENOUGH_DRAWS = 400
+PRIOR_SHARE = 0.5  # of the prior's sd: a posterior that is no narrower has learnt little
 
 
 def convergence_warnings(posterior: Posterior) -> tuple[str, ...]:
@@ -22,16 +27,26 @@ def convergence_warnings(posterior: Posterior) -> tuple[str, ...]:
     )
     least_ess = min(rows, key=lambda name: np.inf if np.isnan(rows[name].ess) else rows[name].ess)
     warnings = []
-    if rows[worst_rhat].rhat > 1.01:
+    chains, exact = posterior.sigma2.shape[0], posterior.info.method == "exact"
+    remedy = "run more draws" + ("" if exact else ", or method='exact' where it applies")
+    if chains == 1:
         warnings.append(
-            f"the chains have not agreed yet on {worst_rhat!r} (R-hat "
-            f"{rows[worst_rhat].rhat:.3f}, should be below 1.01): don't use these numbers; run "
-            "more draws, or method='exact'."
+            "one chain cannot show whether it has converged: run several (four by default)."
         )
-    if rows[least_ess].ess < 400:
+    elif rows[worst_rhat].rhat > BAD_RHAT:
         warnings.append(
-            f"only about {rows[least_ess].ess:.0f} independent draws of {least_ess!r} (400 are "
-            "wanted): interval ends are rough; run more draws."
+            f"the chains disagree on {worst_rhat!r} (R-hat {rows[worst_rhat].rhat:.3f}, should be "
+            f"below {GOOD_RHAT}): don't use these numbers; {remedy}."
+        )
+    elif rows[worst_rhat].rhat > GOOD_RHAT:
+        warnings.append(
+            f"the chains have not quite agreed yet on {worst_rhat!r} (R-hat "
+            f"{rows[worst_rhat].rhat:.3f}, should be below {GOOD_RHAT}): {remedy}."
+        )
+    if rows[least_ess].ess < ENOUGH_DRAWS:
+        warnings.append(
+            f"only about {rows[least_ess].ess:.0f} independent draws of {least_ess!r} "
+            f"({ENOUGH_DRAWS} are wanted): interval ends are rough; {remedy}."
         )
     diverging = posterior.sample_stats.get("diverging")
     if diverging is not None and np.mean(diverging) > 0.001:
@@ -58,4 +73,39 @@ def contradiction_warnings(
             f"{entry} is {abs(away[a, b]):.0f} standard deviations from what was expected. Check "
             "that all holders measure the same thing in the same units, or fit it alone."
         )
+    return tuple(warnings)
+
+
+def prior_warnings(posterior: Posterior) -> tuple[str, ...]:
+    """Coefficients on which the Releases say little, so that the prior decides."""
+    ruled = [
+        name
+        for name, (_, sd) in posterior.info.prior.items()
+        if name != INTERCEPT and posterior.draws(name).std() > PRIOR_SHARE * sd
+    ]
+    if not ruled:
+        return ()
+    shown = ", ".join(ruled[:5]) + (f" and {len(ruled) - 5} more" if len(ruled) > 5 else "")
+    return (
+        f"the Releases say little about {shown}: the posterior is more than half as wide as the "
+        "prior, which therefore matters. Give a prior that you can defend, and see what another "
+        "one changes.",
+    )
+
+
+def repetition_warnings(releases: Sequence[Release]) -> tuple[str, ...]:
+    """Releases that look as if the same rows were behind them, which would count people twice."""
+    seen: dict[tuple[str, int], int] = {}
+    warnings = []
+    for number, release in enumerate(releases, 1):
+        if release.n is None:
+            continue
+        key = (release.design.schema.dataset, release.n)
+        if key in seen:
+            warnings.append(
+                f"releases {seen[key]} and {number} are of a data set {key[0]!r} with {key[1]:,} "
+                "rows each. If the same rows are behind both, people count twice and intervals "
+                "are too narrow: use one of them."
+            )
+        seen.setdefault(key, number)
     return tuple(warnings)

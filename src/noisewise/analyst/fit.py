@@ -10,13 +10,24 @@ import numpy as np
 
 from ..core.errors import ReleaseError, RequestError
 from ..core.release import Release
-from .cautions import contradiction_warnings, convergence_warnings
+from .arguments import seed_or_none, whole_number
+from .cautions import (
+    contradiction_warnings,
+    convergence_warnings,
+    prior_warnings,
+    repetition_warnings,
+)
 from .coefficient_prior import CoefficientPrior
 from .methods import METHODS, Draws, Job, choose
 from .model_columns import ModelColumns, as_releases, observe, observe_fourth
 from .models.plausibility import impossible_statistics
 from .observation import Observation
-from .original_units import coefficients_in_original_units, covariates_to_unit, regression_to_unit
+from .original_units import (
+    coefficients_in_original_units,
+    covariates_to_unit,
+    error_sd_in_original_units,
+    regression_to_unit,
+)
 from .posterior import FitInfo, Naive, Posterior
 from .priors import CovariatePrior, NIWPrior, NormalInverseGammaIndependent, RegressionPrior
 
@@ -82,9 +93,9 @@ def fit(
         observe_fourth(given, columns),
         *_priors(prior, covariate_prior, prior_units, columns),
         clip,
-        _count("chains", chains, 1, 1000),
-        _count("draws", draws, 4, MAX_DRAWS),
-        _seed(seed),
+        whole_number("chains", chains, 1, 1000),
+        whole_number("draws", draws, 4, MAX_DRAWS),
+        seed_or_none(seed),
         progress,
     )
     _check_plausible(observations, columns)
@@ -102,10 +113,23 @@ def _priors(
     if units not in ("unit", "original"):
         raise RequestError(f"prior_units: expected 'unit' or 'original', got {units!r}")
     k = len(columns.covariates)
+    if prior is not None and not isinstance(prior, RegressionPrior | CoefficientPrior):
+        raise RequestError(
+            f"prior: expected a CoefficientPrior, NIGPrior or NormalInverseGammaIndependent, got "
+            f"{type(prior).__name__}; CoefficientPrior({{'age': (mean, sd)}}) names coefficients, "
+            "and read_prior reads a file"
+        )
+    if not (
+        covariate_prior is None
+        or callable(covariate_prior)
+        or isinstance(covariate_prior, CovariatePrior)
+    ):
+        raise RequestError(
+            f"covariate_prior: expected an NIWPrior, HierarchicalNIWPrior, HuangWandPrior or a "
+            f"law written in NumPyro, got {type(covariate_prior).__name__}"
+        )
     for given in (prior, covariate_prior):
-        if given is None or isinstance(given, CoefficientPrior) or callable(given):
-            continue
-        if given.k != k:
+        if isinstance(given, RegressionPrior | CovariatePrior) and given.k != k:
             raise RequestError(
                 f"prior: it is for {given.k} covariates, but the model has {k}: "
                 f"{', '.join(columns.names[1:])}"
@@ -136,16 +160,6 @@ def _check_plausible(observations: Sequence[Observation], columns: ModelColumns)
             )
 
 
-def _count(name: str, value: int, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise RequestError(f"{name}: expected a whole number from {low} to {high}, got {value!r}")
-    return value
-
-
-def _seed(value: int | None) -> int | None:
-    return None if value is None else _count("seed", value, 0, 2**63 - 1)
-
-
 def _posterior(
     releases: Sequence[Release],
     columns: ModelColumns,
@@ -171,6 +185,7 @@ def _posterior(
             name: (float(mean), float(sd))
             for name, (mean, sd) in zip(columns.names, prior, strict=True)
         },
+        prior_error_sd=error_sd_in_original_units(job.prior, columns),
     )
     observed = {
         f"{what}_{j}": getattr(observation, what)
@@ -191,8 +206,10 @@ def _posterior(
     )
     found = (
         *drawn.warnings,
+        *repetition_warnings(releases),
         *contradiction_warnings(drawn.discrepancies, columns),
         *convergence_warnings(posterior),
+        *prior_warnings(posterior),
     )
     return replace(posterior, info=replace(info, warnings=found))
 

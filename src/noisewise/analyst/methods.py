@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 NORMAL_X_THIN = 30  # iterations a draw: Metropolis moves of the statistics are slow
-REPLICATES = 500  # imagined releases behind the check of the statistics
+CHECKED = 500  # posterior draws that the Releases are compared with
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,8 @@ def _naive(job: Job) -> Draws:
 
 
 def _exact(job: Job) -> Draws:
+    from .models.agreement import discrepancy
     from .models.collapsed import CollapsedPosterior
-    from .models.replicates import discrepancy
     from .samplers import exact
 
     collapsed = CollapsedPosterior(job.observations, job.prior, normal_covariates(job, "exact"))
@@ -133,10 +134,10 @@ def _exact(job: Job) -> Draws:
             progress=report,
         )
     points = drawn.x.reshape(-1, drawn.x.shape[-1])
-    some = np.linspace(0, len(points) - 1, min(REPLICATES, len(points))).astype(int)
+    some = np.linspace(0, len(points) - 1, min(CHECKED, len(points))).astype(int)
     rng = np.random.default_rng(job.seed)
     theta, sigma2, _, mu, T = collapsed.draw_parameters(rng, points[some])
-    away = [discrepancy(rng, seen, theta, sigma2, mu, T) for seen in job.observations]
+    away = [discrepancy(seen, theta, sigma2, mu, T) for seen in job.observations]
     return Draws(
         drawn.theta, drawn.sigma2, drawn.conditional_mean, drawn.info._asdict(), discrepancies=away
     )
@@ -162,7 +163,11 @@ def _gibbs(name: str) -> Callable[[Job], Draws]:
             "seed": job.seed,
             "keep_conditional_mean": True,
         }
-        with progress_bar("sampling", unit="draws", show=job.progress) as report:
+        with (
+            progress_bar("sampling", unit="draws", show=job.progress) as report,
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore", UserWarning)  # `_few_rows` says it in the posterior
             options["progress"] = report
             if name == "gibbs_update":
                 drawn = gibbs_update.sample(job.observations, job.prior, covariates, **options)
@@ -358,8 +363,10 @@ def choose(method: str, job: Job) -> tuple[str, str]:
             known = ", ".join(["auto", *METHODS])
             raise RequestError(f"method: {method!r} is unknown; there are {known}")
         return method, METHODS[method].describe
-    if callable(job.covariate_prior) or job.clip:
+    if callable(job.covariate_prior):
         return "individual", "chosen by auto: the one method with such a law of the covariates"
+    if job.clip:
+        return "individual", "chosen by auto: the one method that models clipping"
     columns = job.observations[0].k + 1
     for number, observation in enumerate(job.observations, 1):
         if not observation.n_is_private and observation.n <= columns:

@@ -120,13 +120,20 @@ def _numbers(name: str, values: NDArray[Any]) -> FloatArray:
 
 def as_releases(releases: Release | Sequence[Release]) -> list[Release]:
     """One or several Releases as a list, and nothing else."""
-    given = [releases] if isinstance(releases, Release) else list(releases)
-    for item in given:
+    given: list[Any] = list(releases) if isinstance(releases, Sequence) else [releases]
+    first: dict[str, int] = {}
+    for number, item in enumerate(given, 1):
         if not isinstance(item, Release):
             raise RequestError(
                 f"releases: expected Releases, got {type(item).__name__}; read files with "
                 "load_release"
             )
+        if item.digest in first:
+            raise RequestError(
+                f"releases: {first[item.digest]} and {number} are the same Release; its people "
+                "would count twice: give it once"
+            )
+        first[item.digest] = number
     return given
 
 

@@ -74,6 +74,20 @@ def coefficients_in_original_units(
     return M @ prior.mu0 + t, np.sqrt(np.einsum("ij,jk,ik->i", M, V, M))
 
 
+def error_sd_in_original_units(
+    prior: RegressionPrior, columns: ModelColumns
+) -> tuple[float, float]:
+    """Where a prior on unit scale has the error's sd with probability 0.9.
+
+    b0 / sigma2 is gamma(a0): the points of sigma2 are b0 over those of the gamma law.
+    """
+    from scipy.special import gammaincinv
+
+    points = prior.b0 / gammaincinv(prior.a0, np.array([0.95, 0.05]))
+    low, high = np.sqrt(columns.sigma2_to_original(points))
+    return float(low), float(high)
+
+
 def _affine(columns: ModelColumns) -> tuple[FloatArray, FloatArray]:
     """M and t of theta = M theta' + t, read off the map itself."""
     d = len(columns.names)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import RequestError
+from .arguments import probability, seed_or_none
 from .model_columns import ModelColumns
 from .summary import Comparison, Row, Summary, central_interval, comparison_row, row_of
 
@@ -42,7 +43,10 @@ class FitInfo:
     warnings : tuple of str
         What a reader must know before trusting the numbers, in plain words.
     prior : mapping of str to (mean, sd)
-        Prior of every coefficient, in original units.
+        Prior of every coefficient, in original units (of a conjugate prior, given the error
+        variance in the middle of its own).
+    prior_error_sd : (low, high)
+        Where the prior has the error's standard deviation with probability 0.9.
     """
 
     method: str
@@ -53,6 +57,7 @@ class FitInfo:
     digests: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     prior: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    prior_error_sd: tuple[float, float] | None = None
 
 
 class Naive(NamedTuple):
@@ -95,7 +100,7 @@ class Posterior:
     sample_stats : mapping of str to array, shape (chains, draws)
     observed : mapping of str to array
         The noisy statistics on unit scale, and their noise scales; where the method can tell, how
-        far they are from what the fitted model would release (`discrepancy_j`, in sds).
+        far they are from what the fitted model expects (`discrepancy_j`, in sds).
     naive : Naive, optional
         What ignoring the noise would have given, for comparison.
     """
@@ -157,18 +162,26 @@ class Posterior:
         if text in self.names:
             return self.draws(text)
         try:
-            return np.array(float(text))
+            number = float(text)
         except ValueError:
+            number = np.nan
+        if np.isnan(number):
             raise RequestError(
-                f"prob: {text!r} is neither a parameter ({', '.join(self.names)}) nor a number"
-            ) from None
+                f"prob: {text!r} is neither a parameter ({', '.join(self.names)}) nor a number; "
+                "compare two of them, as in 'age > 0'"
+            )
+        return np.array(number)
 
     def contrast(self, weights: Mapping[str, float], level: float = 0.95) -> Row:
         """Summary of a weighted sum of parameters, such as ``{"fair": 1, "good": -1}``."""
-        if not weights:
-            raise RequestError("contrast: give at least one parameter with its weight")
-        combined = sum(weight * self.draws(name) for name, weight in weights.items())
-        return row_of(np.asarray(combined), level)
+        if not isinstance(weights, Mapping) or not weights:
+            raise RequestError('contrast: give parameters with their weights, such as {"age": 1}')
+        combined = np.zeros_like(self.sigma2)
+        for name, weight in weights.items():
+            if isinstance(weight, str) or not np.isfinite(weight):
+                raise RequestError(f"contrast: the weight of {name!r} is not a number: {weight!r}")
+            combined = combined + weight * self.draws(name)
+        return row_of(combined, level)
 
     # --- predictions -----------------------------------------------------------------------------
 
@@ -184,12 +197,11 @@ class Posterior:
         seed : int, optional
             Of the draws of the error term; intervals are quantiles of one draw a posterior draw.
         """
-        if not 0 < interval < 1:
-            raise RequestError(f"interval: expected a probability such as 0.95, got {interval!r}")
+        interval = probability("interval", interval)
+        rng = np.random.default_rng(seed_or_none(seed))
         rows = self.columns.design_matrix(new)
         theta = self.theta.reshape(-1, self.theta.shape[-1])
         sigma2 = self.sigma2.reshape(-1)
-        rng = np.random.default_rng(seed)
         mean, sd, lower, upper = (np.empty(len(rows)) for _ in range(4))
         for start in range(0, len(rows), _BATCH):
             part = slice(start, start + _BATCH)
@@ -204,7 +216,7 @@ class Posterior:
     def predictive_draws(self, new: Any, seed: int | None = None) -> FloatArray:
         """One draw of every new row's target a posterior draw, shape (chains, draws, rows)."""
         centre = self.theta @ self.columns.design_matrix(new).T
-        error = np.random.default_rng(seed).standard_normal(centre.shape)
+        error = np.random.default_rng(seed_or_none(seed)).standard_normal(centre.shape)
         return np.asarray(centre + np.sqrt(self.sigma2)[..., None] * error)
 
     # --- the price of privacy --------------------------------------------------------------------

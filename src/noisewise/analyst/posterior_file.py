@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -54,10 +55,23 @@ def to_arviz(posterior: Posterior, predictive: NDArray[Any] | None = None) -> az
 
 def save(posterior: Posterior, path: str | Path) -> None:
     """Write a netCDF file."""
+    check_folder(path)
     try:
         to_arviz(posterior).to_netcdf(str(path))
     except OSError as error:
-        raise RequestError(f"out: cannot write {path}: {error.strerror or error}") from None
+        reason = os.strerror(error.errno) if error.errno else "the file system refused"
+        raise RequestError(f"out: cannot write {path}: {reason}") from None
+
+
+def check_folder(path: str | Path) -> None:
+    """Refuse a path that can't be written to, before any work is done for it."""
+    path = Path(path)
+    if path.is_dir():
+        raise RequestError(f"out: {path} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise RequestError(f"out: there is no folder {path.parent}; make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise RequestError(f"out: the folder {path.parent} cannot be written to")
 
 
 def load_posterior(path: str | Path) -> Posterior:
@@ -71,7 +85,8 @@ def load_posterior(path: str | Path) -> Posterior:
     import arviz as az
 
     if not Path(path).is_file():
-        raise ReleaseError(f"{path}: there is no such file")
+        what = "a folder" if Path(path).is_dir() else "no such file"
+        raise ReleaseError(f"{path}: there is {what}; give the file that `fit` wrote")
     try:
         with closing(az.from_netcdf(str(path))) as data:
             posterior = _from_arviz(data)
@@ -79,7 +94,10 @@ def load_posterior(path: str | Path) -> Posterior:
         raise
     except Exception:
         # netCDF readers raise many kinds of errors on damaged files; none of them helps a user.
-        raise ReleaseError(f"{path}: not a posterior file of noisewise, or damaged") from None
+        raise ReleaseError(
+            f"{path}: not a posterior file of noisewise, or damaged (a Release becomes one with "
+            "`fit`)"
+        ) from None
     shape = posterior.theta.shape
     if shape[-1] != len(posterior.columns.names) or shape[:2] != posterior.sigma2.shape:
         raise ReleaseError(f"{path}: the draws do not fit the model")

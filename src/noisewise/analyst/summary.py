@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import RequestError
+from .arguments import probability
 
 FloatArray = NDArray[np.float64]
 
@@ -116,8 +116,15 @@ def row_of(draws: FloatArray, level: float) -> Row:
         lower=lower,
         upper=upper,
         rhat=float(az.rhat(draws)) if several else float("nan"),
-        ess=float(az.ess(draws)) if varies else float("nan"),
+        ess=_effective_draws(draws) if varies else float("nan"),
     )
+
+
+def _effective_draws(draws: FloatArray) -> float:
+    """Effective sample size, of the middle or of the interval's ends, whichever is smaller."""
+    import arviz as az
+
+    return float(min(az.ess(draws, method="bulk"), az.ess(draws, method="tail")))
 
 
 def comparison_row(
@@ -139,7 +146,6 @@ def comparison_row(
 
 def central_interval(draws: FloatArray, level: float) -> tuple[float, float]:
     """The interval that leaves half of 1 - level on either side."""
-    if not 0 < level < 1:
-        raise RequestError(f"level: expected a probability such as 0.95, got {level!r}")
+    level = probability("level", level)
     lower, upper = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return float(lower), float(upper)

@@ -68,8 +68,10 @@ def fit(
     """
     from ..analyst.coefficient_prior import read_prior
     from ..analyst.fit import fit as run
+    from ..analyst.posterior_file import check_folder
     from .holder import _names
 
+    check_folder(out)
     posterior = run(
         _collected(releases),
         method=method,
@@ -167,7 +169,7 @@ def predict(
 
     Example: noisewise predict post.nc new.csv --out predictions.csv
     """
-    from ..analyst.posterior_file import load_posterior
+    from ..analyst.posterior_file import check_folder, load_posterior
     from ..core.errors import RequestError
 
     loaded = load_posterior(posterior)
@@ -188,6 +190,7 @@ def predict(
     if out is None:
         csv.writer(sys.stdout).writerows(lines)
     else:
+        check_folder(out)
         with out.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(lines)
         typer.echo(f"Wrote {out}.")
@@ -203,6 +206,9 @@ def plot(
     kind: Annotated[
         str, typer.Option("--kind", help="intervals, or marginals (densities of the draws).")
     ] = "intervals",
+    names: Annotated[
+        str | None, typer.Option("--names", help="Parameters to draw. Default: all slopes.")
+    ] = None,
     level: Annotated[float, typer.Option("--level", help="Level of intervals.")] = 0.95,
 ) -> None:
     """Draw every coefficient's credible interval or density, in original units.
@@ -213,10 +219,15 @@ def plot(
     Example: noisewise plot post.nc --kind marginals --out marginals.png
     """
     from ..analyst.plots import PLOTS
-    from ..analyst.posterior_file import load_posterior
+    from ..analyst.posterior_file import check_folder, load_posterior
     from ..core.errors import RequestError
+    from .holder import _names
 
-    loaded = {path.stem: load_posterior(path) for path in posteriors}
+    stems = [path.stem for path in posteriors]
+    labels = stems if len(set(stems)) == len(stems) else [str(path) for path in posteriors]
+    if len(set(labels)) < len(labels):
+        raise RequestError("posteriors: a file is given twice")
+    loaded = dict(zip(labels, map(load_posterior, posteriors), strict=True))
     if len({p.columns.names for p in loaded.values()}) != 1:
         raise RequestError(
             "posteriors: these files are of different models; compare like with like"
@@ -225,12 +236,13 @@ def plot(
         raise RequestError(f"kind: {kind!r} is unknown; there are {', '.join(PLOTS)}")
     if out.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise RequestError(f"out: {out} must end in .png, .svg or .pdf")
-    PLOTS[kind](loaded, out, level=level)
+    check_folder(out)
+    PLOTS[kind](loaded, out, level=level, names=None if names is None else _names(names))
     typer.echo(f"Wrote {out}.")
 
 
 def _say(posterior: Posterior, level: float = 0.95) -> None:
-    info = posterior.info
+    info, summary = posterior.info, posterior.summary(level)
     typer.echo(f"{posterior.columns.target} ~ {' + '.join(posterior.columns.features)}")
     typer.echo(f"Method {info.method}: {info.reason}")
     for n, claim in zip(info.n, info.claims, strict=True):
@@ -238,7 +250,10 @@ def _say(posterior: Posterior, level: float = 0.95) -> None:
         typer.echo(f"Release of {rows} rows at {claim}.")
     prior = (f"{name} {mean:.3g} ± {sd:.3g}" for name, (mean, sd) in info.prior.items())
     typer.echo(f"Prior mean ± sd: {', '.join(prior)}")
-    typer.echo(str(posterior.summary(level)))
+    if info.prior_error_sd is not None:
+        low, high = info.prior_error_sd
+        typer.echo(f"Prior of the error's sd: from {low:.3g} to {high:.3g} with probability 0.9")
+    typer.echo(str(summary))
     if posterior.naive is not None:
         typer.echo(
             f"\nBeside the naive posterior, which ignores the privacy noise:\n"
@@ -261,6 +276,7 @@ def _document(posterior: Posterior, level: float) -> dict[str, Any]:
         "noise_aware": info.noise_aware,
         "n": list(info.n),
         "claims": list(info.claims),
+        "prior_error_sd": info.prior_error_sd,
         "prior": {name: {"mean": mean, "sd": sd} for name, (mean, sd) in info.prior.items()},
         "privacy_share": posterior.privacy_share() if knows_share else None,
         "naive": naive,
