@@ -352,7 +352,7 @@ def test_fit_show_and_predict(shell):
     shell("fit", "clear.json", "--chains", "1", "--draws", "50", "--out", "one.nc")
     assert json.loads(shell("show", "one.nc", "--json"))["summary"]["age"]["rhat"] is None
     assert set(document["naive"]["age"]) == {"mean", "sd", "lower", "upper"}
-    assert document["prior"]["age"]["sd"] == pytest.approx(100_000 / 36 / 3**0.5)
+    assert document["prior"]["age"]["sd"] == pytest.approx(100_000 / 36 / 6**0.5)
     text = shell("show", "post.nc")
     assert "naive" in text
     assert "Prior mean" in text

@@ -92,19 +92,20 @@ class NormalInverseGammaIndependent:
     def weakly_informative(cls, k: int) -> NormalInverseGammaIndependent:
         """Return the default for `k` covariates.
 
-        The intercept has prior standard deviation 1 and each slope 1/√k: however many covariates
-        there are, together they may explain all of a target in [-1, 1]. The error variance is
-        IG(0.5, 0.005): median 0.02, nearly flat in its logarithm from there up, so that an error of
-        5% of the target's half-width is as welcome as one of 100%. Bounds are often generous, which
-        makes both small on unit scale.
+        The intercept has prior variance 1 and each slope 1/(2k): however many covariates there
+        are, together they may explain most of a target in [-1, 1]. The error variance is
+        IG(0.5, 0.01): median 0.04, nearly flat in its logarithm above 0.01, so that an error of a
+        tenth of the target's half-width is as welcome as one of all of it. Bounds are often
+        generous, which makes both small on unit scale.
 
-        Independence matters when noise hides the data: under a normal inverse gamma prior small
-        slopes are evidence for a small error variance, because both share a scale. How often
-        intervals under both priors hold fixed truths is in `benchmarks/default_prior.py`.
+        Where noise hides the covariances, flatter slopes are not a weaker prior: they expect the
+        covariates to explain nearly everything, which leaves nothing to the error. And slopes
+        that share their scale with the error (`NIGPrior`) are too small when it is. How often
+        intervals hold fixed truths under either prior is in `benchmarks/default_prior.py`.
         """
-        variance = np.full(_count(k) + 1, 1.0 / max(k, 1))
+        variance = np.full(_count(k) + 1, 0.5 / max(k, 1))
         variance[0] = 1.0
-        return cls(np.zeros(k + 1), np.diag(variance), 0.5, 0.005)
+        return cls(np.zeros(k + 1), np.diag(variance), 0.5, 0.01)
 
 
 @dataclass(frozen=True, eq=False)
