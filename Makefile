@@ -18,7 +18,7 @@ demo: $(STAMP)
 	$(BIN)/python examples/rand_health.py
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -275,7 +275,7 @@ def main() -> None:
     peers = [("plain_numpyro", d, epsilon, "laplace") for d in (2, 5, 10) for epsilon in REGIMES]
     peers += [(engine, d, e, "laplace") for engine in ENGINES for d in (2, 10) for e in REGIMES]
     if words.quick:
-        cells = [c for c in cells if c[1] in (2, 10, 11) or c[0] in BARS and c[1] in (20, 100)]
+        cells = [c for c in cells if c[1] in (2, 10, 11) or (c[0] in BARS and c[1] in (20, 100))]
         peers = [p for p in peers if p[1] == 2 and p[0] == "plain_numpyro"]
     # What the bars need comes first.
     cells = sorted(cells + peers, key=lambda c: (c[0] not in BARS, c not in peers))
