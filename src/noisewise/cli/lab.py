@@ -30,8 +30,10 @@ def list_experiments() -> None:
     """List the experiments."""
     from ..lab.experiments import experiments
 
-    for experiment in experiments().values():
-        typer.echo(f"{experiment.name:14} {experiment.describe}")
+    found = experiments().values()
+    width = max(len(experiment.name) for experiment in found)
+    for experiment in found:
+        typer.echo(f"{experiment.name:{width}} {experiment.describe}")
 
 
 def run(
@@ -106,10 +108,11 @@ def _say(paths: list[Path]) -> None:
     from ..lab.table import read_table, summary_lines, surprises
 
     rows = read_table(paths[0])
-    for line in summary_lines(rows):
-        typer.echo(line)
-    typer.echo("p-values below 0.01, of all (1% are expected of a calibrated method):")
-    for method, (small, all_) in surprises(rows).items():
-        typer.echo(f"  {method:18} {small} of {all_}")
+    if rows and "p_value" in rows[0]:  # ranks of truths; other experiments have their own tables
+        for line in summary_lines(rows):
+            typer.echo(line)
+        typer.echo("p-values below 0.01, of all (1% are expected of a calibrated method):")
+        for method, (small, all_) in surprises(rows).items():
+            typer.echo(f"  {method:18} {small} of {all_}")
     for path in paths:
         typer.echo(f"Wrote {path}.")
