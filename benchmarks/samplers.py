@@ -294,10 +294,14 @@ def main() -> None:
     cells = sorted(cells + peers, key=lambda c: (c[0] not in BARS, c not in peers))
     fill_caches()
     table: dict[str, dict[str, float] | None] = {}
-    if words.only:
-        table = json.loads(words.out.read_text(encoding="utf-8"))["table"]
-        cells = [c for c in cells if c[0] in words.only and c[1] in words.sizes]
     command = "python benchmarks/samplers.py" + (" --quick" if words.quick else "")
+    if words.only:
+        earlier = json.loads(words.out.read_text(encoding="utf-8"))
+        table = earlier["table"]
+        command = f"{earlier['command']}; then --only {' '.join(words.only)} --sizes " + " ".join(
+            map(str, words.sizes)
+        )
+        cells = [c for c in cells if c[0] in words.only and c[1] in words.sizes]
     for method, d, epsilon, mechanism in cells:
         name = f"{method} {mechanism} {epsilon:g} {d}"
         found = in_new_process([method, str(d), str(epsilon), mechanism])
