@@ -55,7 +55,7 @@ def plot_intervals(
             axis.plot([low, draws.mean(), high], [-row] * 3, **ends)
         axis.set_ylim(-len(curves) + 0.4, 0.6)
 
-    heading = title or f"{100 * level:g}% credible intervals"
+    heading = title or f"{100 * level:g}% credible intervals\n{_what(posteriors)}"
     _panels(posteriors, path, names, reference, heading, 0.28, draw)
 
 
@@ -82,7 +82,8 @@ def plot_marginals(
         axis.set_ylim(0, 1.1)
 
     heading = title or (
-        f"Posterior densities, each scaled to the same height; {100 * level:g}% intervals marked"
+        f"Posterior densities, each scaled to the same height; {100 * level:g}% intervals marked\n"
+        f"{_what(posteriors)}"
     )
     _panels(posteriors, path, names, reference, heading, 0.6, draw)
 
@@ -148,7 +149,7 @@ def _panels(
     figure.legend(
         unique.values(), unique, loc="outside lower center", ncols=len(unique), frameon=False
     )
-    figure.suptitle(f"{title}\n{_what(posteriors)}", fontsize="medium")
+    figure.suptitle(title, fontsize="medium")
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
