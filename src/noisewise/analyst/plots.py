@@ -161,6 +161,8 @@ def _style(row: int) -> dict[str, Any]:
 
 def _what(posteriors: Mapping[str, Posterior]) -> str:
     """The model, and at what privacy its data were published."""
+    if not posteriors:
+        raise RequestError("posteriors: none given")
     first = next(iter(posteriors.values()))
     claims = {claim for posterior in posteriors.values() for claim in posterior.info.claims}
     at = f", published at {claims.pop()}" if len(claims) == 1 else ""
