@@ -1,9 +1,9 @@
 """The methods of Alparslan, Yıldırım & Birbil (2023) for several holders: time and mixing.
 
 Time per iteration against d (the intercept is one of the d columns) and the number J of holders, as
-in the paper's figure 3: `normal_x`, `fixed_s`, `gibbs_update` (Bernstein & Sheldon's, distributed)
-and `exact` (an iteration is a NUTS draw), one chain on one core, processor time. The peer is the
-iteration of `normal_x` written in NumPy as one would in a paper's code, with BLAS on one thread.
+in the paper's figure 3: `normal_x`, `fixed_s` and `gibbs_update` (Bernstein & Sheldon's,
+distributed), one chain on one core, processor time. The peer is the iteration of `normal_x` written
+in NumPy as one would in a paper's code, with BLAS on one thread.
 Then the smallest effective sample size per second of `normal_x` and `exact` at d = 10 and J = 5,
 for two sizes of noise and both kinds of prior. (With the intercept d = 1 has no covariates and
 nothing to compare.)
@@ -192,16 +192,6 @@ def us_per_iteration(method: str, d: int, J: int, seconds: float) -> float:
         chain = NumpyNormalX(seen, prior, covariates)
         chain.step()
         return best_time(lambda count: [chain.step() for _ in range(count)], 10, 3)
-    if method == "exact":
-        words = {"chains": 1, "cores": 1, "keep_covariates": False}
-        exact.sample(seen, prior, covariates, draws=2, tune=20, seed=1, **words)
-
-        def time_of(draws: int) -> float:
-            start = time.process_time()
-            exact.sample(seen, prior, covariates, draws=draws, tune=400, seed=1, **words)
-            return time.process_time() - start
-
-        return 1e6 * max(time_of(600) - time_of(100), 0.0) / 500  # warm-up is the same in both
     key = chain_keys(1, 1)[0]
     if method == "gibbs_update":
         other = gibbs_update.build_kernel(seen, prior, covariates)
@@ -275,17 +265,13 @@ def main() -> None:
     warnings.simplefilter("ignore")
     sizes = (2, 5, 10) if options.quick else (2, 3, 5, 7, 10, 15, 20)
     holders = (1, 5) if options.quick else (1, 5, 10)
-    methods = ("normal_x", "fixed_s", "gibbs_update", "exact", "numpy")
+    methods = ("normal_x", "fixed_s", "gibbs_update", "numpy")
     seconds = 0.05 if options.quick else 0.3
     times: dict[str, dict[str, float]] = {}
     print("us per iteration" + "".join(f"{name:>14}" for name in (*methods, "numpy/ours")))
     for J in holders:
         for d in sizes:
-            row = {
-                name: us_per_iteration(name, d, J, seconds)
-                for name in methods
-                if not (name == "exact" and options.quick and d * J > 10)
-            }
+            row = {name: us_per_iteration(name, d, J, seconds) for name in methods}
             row["ratio"] = row["numpy"] / row["normal_x"]
             times[f"d={d} J={J}"] = row
             cells = [row.get(name, np.nan) for name in (*methods, "ratio")]
