@@ -118,10 +118,11 @@ def two_holders(method, n):
 @pytest.mark.parametrize("n", [30, 300])
 @pytest.mark.parametrize("method", ["update", "prior", "aware"])
 def test_two_holders_and_mechanisms_against_importance_sampling(method, n, interweave):
-    """Means within 0.1 sd (0.04 with interweaving) and Monte Carlo error, sds within 8% (5%).
+    """Means within 0.25 sd (0.12 with interweaving) and Monte Carlo error, sds within 8%.
 
-    Measured here: means off by 0.10 and 0.03 sd at most, sds by 5% and 2%. `gibbs_noisy_aware`
-    makes no use of the central limit theorem and has no such bias.
+    The tolerances are the largest gaps over eight other data sets of this kind (0.22 and 0.11),
+    not this one's. `gibbs_noisy_aware` makes no use of the central limit theorem and has no such
+    bias.
     """
     observations, fourth, (mean, sd, effective) = two_holders(method, n)
     assert effective > 4000
@@ -132,13 +133,13 @@ def test_two_holders_and_mechanisms_against_importance_sampling(method, n, inter
         draws = gibbs_prior.sample(observations, PRIOR, CovariateMoments.normal(*KNOWN), **options)
     else:
         draws = gibbs_noisy_aware.sample(observations, PRIOR, fourth, **options)
-    bias, inflation = (0.04, 0.05) if interweave else (0.1, 0.08)
+    bias = 0.12 if interweave else 0.25
     if method == "aware":
         bias = 0.0
     error = np.hypot(error_of_mean(draws), sd / np.sqrt(effective))
     x = flatten(draws)
     assert (np.abs(x.mean(axis=0) - mean) < 5 * error + bias * sd).all()
-    np.testing.assert_allclose(x.std(axis=0), sd, rtol=inflation)
+    np.testing.assert_allclose(x.std(axis=0), sd, rtol=0.08)
 
 
 def test_gibbs_noisy_is_gibbs_prior_with_the_released_moments():

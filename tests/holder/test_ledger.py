@@ -152,6 +152,16 @@ def test_batches_need_a_privacy_unit_of_one_row() -> None:
         charge("0.1", "a", unit="replace_one/5", batch="2026-01")
     with pytest.raises(RequestError, match="usable name"):
         charge("0.1", "a", batch="")
+    with pytest.raises(RequestError, match="usable name"):
+        charge("0.1", "a", batch=" 2026-01")
+
+
+def test_two_spellings_of_a_batch_are_one_batch(ledger: Ledger) -> None:
+    """Otherwise what was asked of its people twice would count once."""
+    ledger.set_cap("survey", Fraction(1), Fraction(0))
+    publish(ledger, charge("0.2", "a", batch="caf\u00e9"))
+    publish(ledger, charge("0.2", "b", batch="cafe\u0301"))
+    assert only_account(ledger).spent_epsilon == Fraction("0.4")
 
 
 def test_batches_compose_over_gaussians_too(ledger: Ledger) -> None:

@@ -51,7 +51,7 @@ class Charge:
     batch: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dataset", dataset_name(self.dataset))
+        object.__setattr__(self, "dataset", usable_name("dataset", self.dataset))
         if not re.fullmatch(r"[0-9a-f]{16,128}", self.request_key):
             raise RequestError(
                 f"request_key={self.request_key!r} is not a lower-case hex digest of at least 16 "
@@ -63,10 +63,8 @@ class Charge:
                 "privacy unit, for example 'replace_one/1'."
             )
         if self.batch is not None:
-            if not self.batch or not self.batch.isprintable() or len(self.batch) > 200:
-                raise RequestError(
-                    f"batch={self.batch!r} is not a usable name: give 1 to 200 printable characters"
-                )
+            # Two spellings that look alike must not be two batches: their costs would not add up.
+            object.__setattr__(self, "batch", usable_name("batch", self.batch))
             if not self.unit.endswith("/1"):
                 raise RequestError(
                     f"batch: the privacy unit is {self.unit!r}, so a person may own several rows "
@@ -177,12 +175,12 @@ def charge_from_json(body: dict[str, Any]) -> Charge:
     )
 
 
-def dataset_name(name: str) -> str:
-    """Return the one spelling of a data set's name, if it is usable as one."""
+def usable_name(what: str, name: str) -> str:
+    """Return the one spelling of the name of a data set or batch, if it is usable as one."""
     normal = unicodedata.normalize("NFC", name)
     if not normal or normal != normal.strip() or not normal.isprintable() or len(normal) > 200:
         raise RequestError(
-            f"dataset={name!r} is not a usable name: give 1 to 200 printable characters without "
+            f"{what}={name!r} is not a usable name: give 1 to 200 printable characters without "
             "blanks around them."
         )
     return normal

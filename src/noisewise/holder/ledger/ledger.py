@@ -10,7 +10,7 @@ from ...core.errors import BudgetError, LedgerError, RequestError
 from .accounts import Account, Quote, fits, total_epsilon
 from .amounts import exact, up
 from .book import Book
-from .charges import Charge, Reservation, charge_to_json, checked_budget, dataset_name
+from .charges import Charge, Reservation, charge_to_json, checked_budget, usable_name
 from .file import LedgerFile
 from .refusals import cap_command, refusal
 
@@ -70,7 +70,7 @@ class Ledger:
         BudgetError
             More than that is spent already.
         """
-        dataset = dataset_name(dataset)
+        dataset = usable_name("dataset", dataset)
         epsilon, delta = checked_budget(epsilon, delta)
         with self._file.transaction(write=True) as book:
             account = book.account(dataset)
