@@ -280,6 +280,21 @@ def test_every_method_finds_a_clear_slope(fourth, method):
     assert rows["sigma2"].mean == pytest.approx(1.1e8, rel=0.3)
 
 
+def test_gibbs_prior_takes_moments_by_formula_or_by_simulation(fourth):
+    """Uniform ages: by default, and told so, by simulation from the law itself."""
+    from noisewise.analyst.models.moments import CovariateMoments
+
+    uniform = CovariateMoments.from_draws(np.random.default_rng(1).uniform(-1, 1, (200_000, 1)))
+    slope = np.polyfit(table()["age"], table()["income"], 1)[0]
+    for moments in (None, uniform):
+        posterior = fit(fourth, method="gibbs_prior", covariate_prior=moments, seed=1, draws=500)
+        row = posterior.summary().rows["age"]
+        assert row.mean == pytest.approx(slope, abs=6 * row.sd)
+        assert "fixes the law" in " ".join(posterior.info.warnings)
+    with pytest.raises(RequestError, match="gibbs_prior"):
+        fit(fourth, method="exact", covariate_prior=uniform)
+
+
 def test_gibbs_and_exact_agree_where_both_are_right(folder, noisy):
     gibbs = fit(nw.load_release(folder / "noisy.json"), method="gibbs_update", seed=2, draws=4000)
     for name in noisy.names:
@@ -310,7 +325,8 @@ def test_methods_for_holders_with_gaussian_noise(gaussian, method):
     row = posterior.comparison().rows["age"]
     assert row.mean == pytest.approx(1_000, abs=6 * row.sd)
     assert posterior.info.noise_aware == (method in ("normal_x", "bs_distributed"))
-    assert any("use exact" in text for text in posterior.info.warnings) == ("fixed" in method)
+    caveat = method in ("fixed_s", "fixed_s_fast", "bs_distributed")
+    assert any("use exact" in text for text in posterior.info.warnings) == caveat
     assert np.isnan(posterior.summary().rows["sigma2"].ess) == (method == "fixed_s_fast")
 
 

@@ -32,6 +32,7 @@ from .posterior import FitInfo, Naive, Posterior
 from .priors import CovariatePrior, NIWPrior, NormalInverseGammaIndependent, RegressionPrior
 
 if TYPE_CHECKING:
+    from .models.moments import CovariateMoments
     from .models.records import Covariates
 
 MAX_DRAWS = 1_000_000
@@ -44,7 +45,7 @@ def fit(
     target: str | None = None,
     features: Sequence[str] | None = None,
     prior: RegressionPrior | CoefficientPrior | None = None,
-    covariate_prior: CovariatePrior | Covariates | None = None,
+    covariate_prior: CovariatePrior | CovariateMoments | Covariates | None = None,
     clip: bool = False,
     prior_units: Literal["unit", "original"] = "unit",
     method: str = "auto",
@@ -68,6 +69,8 @@ def fit(
         Of the covariates' mean and covariance, in `prior_units`. Default:
         `NIWPrior.weakly_informative`. A callable is a law of the covariates written in NumPyro
         (`noisewise.analyst.models.records`), on unit scale, for method ``individual``.
+        `CovariateMoments` (`noisewise.analyst.models.moments`; by formula, or by simulation from
+        any law) are for method ``gibbs_prior``, on unit scale.
     clip : bool
         The regression is about the rows before they were clipped to their bounds, and clipping
         is modelled. For method ``individual``.
@@ -91,7 +94,7 @@ def fit(
     job = Job(
         observations,
         observe_fourth(given, columns),
-        *_priors(prior, covariate_prior, prior_units, columns),
+        *_priors(prior, covariate_prior, prior_units, columns, method),
         clip,
         whole_number("chains", chains, 1, 1000),
         whole_number("draws", draws, 4, MAX_DRAWS),
@@ -105,10 +108,11 @@ def fit(
 
 def _priors(
     prior: RegressionPrior | CoefficientPrior | None,
-    covariate_prior: CovariatePrior | Covariates | None,
+    covariate_prior: CovariatePrior | CovariateMoments | Covariates | None,
     units: str,
     columns: ModelColumns,
-) -> tuple[RegressionPrior, CovariatePrior | Covariates]:
+    method: str = "auto",
+) -> tuple[RegressionPrior, CovariatePrior | CovariateMoments | Covariates]:
     """Both priors on unit scale, checked against the model."""
     if units not in ("unit", "original"):
         raise RequestError(f"prior_units: expected 'unit' or 'original', got {units!r}")
@@ -123,10 +127,11 @@ def _priors(
         covariate_prior is None
         or callable(covariate_prior)
         or isinstance(covariate_prior, CovariatePrior)
+        or _is_moments(covariate_prior)
     ):
         raise RequestError(
-            f"covariate_prior: expected an NIWPrior, HierarchicalNIWPrior, HuangWandPrior or a "
-            f"law written in NumPyro, got {type(covariate_prior).__name__}"
+            f"covariate_prior: expected an NIWPrior, HierarchicalNIWPrior, HuangWandPrior, "
+            f"CovariateMoments or a law written in NumPyro, got {type(covariate_prior).__name__}"
         )
     for given in (prior, covariate_prior):
         if isinstance(given, RegressionPrior | CovariatePrior) and given.k != k:
@@ -141,10 +146,21 @@ def _priors(
     else:
         regression = regression_to_unit(prior, columns) if units == "original" else prior
     if covariate_prior is None:
-        return regression, NIWPrior.weakly_informative(k)
-    if units == "original" and not callable(covariate_prior):
+        needs_moments = method == "gibbs_prior"
+        default = NIWPrior.with_fourth_moments if needs_moments else NIWPrior.weakly_informative
+        return regression, default(k)
+    if units == "original" and isinstance(covariate_prior, CovariatePrior):
         return regression, covariates_to_unit(covariate_prior, columns)
     return regression, covariate_prior
+
+
+def _is_moments(given: object) -> bool:
+    """Whether these are moments of the covariates; they load compiled code, so only then."""
+    if type(given).__name__ != "CovariateMoments":
+        return False
+    from .models.moments import CovariateMoments
+
+    return isinstance(given, CovariateMoments)
 
 
 def _check_plausible(observations: Sequence[Observation], columns: ModelColumns) -> None:

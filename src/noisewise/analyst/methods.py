@@ -16,7 +16,7 @@ from .observation import Observation
 from .priors import CovariatePrior, NIWPrior, RegressionPrior
 
 if TYPE_CHECKING:
-    from .models.moments import FourthMomentObservation
+    from .models.moments import CovariateMoments, FourthMomentObservation
     from .models.records import Covariates
 
 FloatArray = NDArray[np.float64]
@@ -35,7 +35,8 @@ class Job:
         Released fourth moments of the covariates, by holder.
     prior : NIGPrior or NormalInverseGammaIndependent
     covariate_prior : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or callable
-        A callable is a law of the covariates written in NumPyro, for `individual` only.
+        A callable is a law of the covariates written in NumPyro, for `individual` only, and
+        CovariateMoments are for `gibbs_prior` only.
     clip : bool
         Whether rows were clipped to their bounds before they were summed, and the regression is
         about what they were before. For `individual` only.
@@ -47,7 +48,7 @@ class Job:
     observations: Sequence[Observation]
     fourth: Sequence[FourthMomentObservation | None]
     prior: RegressionPrior
-    covariate_prior: CovariatePrior | Covariates
+    covariate_prior: CovariatePrior | CovariateMoments | Covariates
     clip: bool
     chains: int
     draws: int
@@ -90,10 +91,16 @@ class Method:
 
 def normal_covariates(job: Job, method: str) -> CovariatePrior:
     """The covariates' prior, for methods that take them for normal and not clipped."""
-    if callable(job.covariate_prior) or job.clip:
-        what = "covariate_prior: a law of your own" if callable(job.covariate_prior) else "clip"
+    given = job.covariate_prior
+    if job.clip or callable(given):
+        what = "clip" if job.clip else "covariate_prior: a law of your own"
         raise RequestError(f"{what} needs method='individual'; {method} has normal covariates")
-    return job.covariate_prior
+    if not isinstance(given, CovariatePrior):
+        raise RequestError(
+            f"covariate_prior: CovariateMoments need method='gibbs_prior'; {method} learns the "
+            "moments from the Releases"
+        )
+    return given
 
 
 def public_n(job: Job, method: str) -> None:
@@ -147,6 +154,7 @@ def _gibbs(name: str) -> Callable[[Job], Draws]:
     """Run one of the samplers of Bernstein & Sheldon; they differ in what they know of x."""
 
     def run(job: Job) -> Draws:
+        from .models.moments import CovariateMoments
         from .samplers import gibbs, gibbs_noisy, gibbs_noisy_aware, gibbs_prior, gibbs_update
 
         if name in ("gibbs_noisy", "gibbs_noisy_aware") and not any(job.fourth):
@@ -156,7 +164,6 @@ def _gibbs(name: str) -> Callable[[Job], Draws]:
                 "better spent on the second moments)"
             )
         public_n(job, name)
-        covariates = normal_covariates(job, name)
         options: dict[str, Any] = {
             "chains": job.chains,
             "draws": job.draws,
@@ -170,11 +177,15 @@ def _gibbs(name: str) -> Callable[[Job], Draws]:
             warnings.simplefilter("ignore", UserWarning)  # `_few_rows` says it in the posterior
             options["progress"] = report
             if name == "gibbs_update":
+                covariates = normal_covariates(job, name)
                 drawn = gibbs_update.sample(job.observations, job.prior, covariates, **options)
             elif name == "gibbs_prior":
-                if not isinstance(covariates, NIWPrior):
-                    raise RequestError("covariate_prior: gibbs_prior needs an NIWPrior")
-                drawn = gibbs_prior.sample(job.observations, job.prior, covariates, **options)
+                known = job.covariate_prior
+                if not isinstance(known, NIWPrior | CovariateMoments):
+                    raise RequestError(
+                        "covariate_prior: gibbs_prior needs an NIWPrior or CovariateMoments"
+                    )
+                drawn = gibbs_prior.sample(job.observations, job.prior, known, **options)
             elif name == "gibbs_noisy":
                 drawn = gibbs_noisy.sample(job.observations, job.prior, job.fourth, **options)
             else:
@@ -290,6 +301,10 @@ _CAVEATS = {
         "gibbs_noisy takes the released fourth moments at face value: its intervals are a little "
         "too narrow; use exact.",
     ),
+    "gibbs_noisy_aware": (
+        "gibbs_noisy_aware has a flat prior for the covariates' moments: with few rows or much "
+        "noise its intervals for slopes are too narrow; use exact.",
+    ),
     "gibbs_prior": (
         "gibbs_prior fixes the law of the covariates at its prior and learns nothing about it "
         "from the Releases: if that prior is off, so are the intervals; use exact.",
@@ -298,7 +313,14 @@ _CAVEATS = {
 
 
 def _few_rows(job: Job) -> tuple[str, ...]:
-    if min(seen.n for seen in job.observations) >= 4 * (job.observations[0].k + 2):
+    fewest = min(seen.n for seen in job.observations)
+    if len(job.observations) > 1 and fewest < 3000:
+        return (
+            "several holders with few rows: the central limit theorem that Gibbs methods rest on "
+            "can shift means by a fifth of a standard deviation there (3000 rows each are wanted); "
+            "use exact.",
+        )
+    if fewest >= 4 * (job.observations[0].k + 2):
         return ()
     return (
         "few rows for the central limit theorem that Gibbs methods rest on (at least four times "

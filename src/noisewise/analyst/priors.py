@@ -153,6 +153,14 @@ class NIWPrior:
         """
         return cls(np.zeros(_count(k)), 0.1, 0.2 * (k + 1.0) * np.eye(k), 2.0 * k + 2.0)
 
+    @classmethod
+    def with_fourth_moments(cls, k: int) -> NIWPrior:
+        """Return a default under which a row has fourth moments (nu > k + 3), for `gibbs_prior`.
+
+        The prior mean of T is 0.2 I, as in `weakly_informative`.
+        """
+        return cls(np.zeros(_count(k)), 0.1, 0.2 * (k + 4.0) * np.eye(k), 2.0 * k + 5.0)
+
 
 @dataclass(frozen=True, eq=False)
 class HierarchicalNIWPrior:
