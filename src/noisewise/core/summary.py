@@ -1,0 +1,355 @@
+"""What a block summary measures: a closed set of mechanisms, as public vocabulary.
+
+The rows are put into M blocks, r times over (r *partitions*), and every one of the r M blocks gets
+a regression of its own. All but one of the mechanisms publish, for each of their entries, the sum
+over all r M blocks of a bounded number ψ_j that depends on one block alone:
+
+    value = Σ_j round(2**fraction_bits ψ_j) + discrete Laplace noise,    low ≤ round(…) ≤ high.
+
+One row is in one block of each partition, so it can move an entry by at most r (high - low), in
+all entries at once. `location_scale` instead publishes two medians over the blocks, drawn by the
+exponential mechanism, from which every probability and every quantile follows.
+
+Blocks that have no regression (too few rows, collinear columns) count with a fixed ψ.
+With z_j = (b - m_j)/√v_j and p_j = T_ν(z_j) the block's posterior probability that the coefficient
+is below b (see `summary_posterior`):
+
+================  =======================================  ============  ==================
+name              ψ_j                                      no fit        range
+================  =======================================  ============  ==================
+sign              sign(b - m_j)                            0             -1 .. 1
+stouffer          Φ⁻¹(p_j) clipped to ±c                   0             -c .. c
+rescaled_normal   p_j                                      1/2           0 .. 1
+fisher            -2 log max(p_j, p*)                      2 log 2       0 .. -2 log p*
+clipped_mean      (Q_j(p) clipped - lower)/(upper - lower) 1/2           0 .. 1
+================  =======================================  ============  ==================
+
+References
+----------
+Amitai & Reiter (2018), Differentially private posterior summaries for linear regression
+coefficients, doi:10.29012/jpc.686.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from .errors import RequestError
+
+FRACTION_BITS = 20
+CELL_BITS = 52
+CELLS = 1 << CELL_BITS
+MAX_ENTRIES = 1_000
+MAX_BLOCKS = 1 << 20
+MAX_PARTITIONS = 1_000
+MAX_REGRESSIONS = 1 << 22
+MAX_CLIP = 8.0
+MIN_P_STAR = 1e-6
+
+
+@dataclass(frozen=True)
+class Question:
+    """How probable is it that a coefficient is below a number?"""
+
+    coefficient: str
+    threshold: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "threshold", _number(self.threshold, "threshold"))
+
+    def __str__(self) -> str:
+        return f"{self.coefficient} < {self.threshold:g}"
+
+
+@dataclass(frozen=True)
+class QuantileItem:
+    """A posterior quantile of a coefficient that is known to lie between two public numbers."""
+
+    coefficient: str
+    probability: float
+    lower: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        for name in ("probability", "lower", "upper"):
+            object.__setattr__(self, name, _number(getattr(self, name), name))
+        if not 0 < self.probability < 1:
+            raise RequestError(
+                f"probability: {self.probability:g} is not between 0 and 1, such as 0.05 or 0.5"
+            )
+        if not 0 < self.upper - self.lower < math.inf:
+            raise RequestError(
+                f"bounds of {self.coefficient!r}: lower ({self.lower:g}) must be below upper "
+                f"({self.upper:g})"
+            )
+
+    def __str__(self) -> str:
+        return f"quantile {self.probability:g} of {self.coefficient}"
+
+    def value(self, fraction: float) -> float:
+        """The coefficient that a mean of ψ stands for."""
+        return self.lower + fraction * (self.upper - self.lower)
+
+
+@dataclass(frozen=True)
+class CauchyBase:
+    """The public base law of a median: where it might be, before any row is seen.
+
+    The real line is divided into 2**52 cells of equal probability. It costs little to be wrong: a
+    median k scales away from the centre is found as well as if log(k²) fewer blocks counted.
+    """
+
+    centre: float
+    scale: float
+
+    def __post_init__(self) -> None:
+        for name in ("centre", "scale"):
+            object.__setattr__(self, name, _number(getattr(self, name), f"base {name}"))
+        if not 1e-150 < self.scale < 1e150 or abs(self.centre) > 1e150:
+            raise RequestError(
+                f"base: scale = {self.scale:g} must be a positive number of ordinary size"
+            )
+
+    def value(self, cell: int) -> float:
+        """The number in the middle of a cell (in probability)."""
+        middle = cell + 0.5 - CELLS / 2
+        if abs(middle) <= CELLS / 4:
+            return self.centre + self.scale * math.tan(math.pi * middle / CELLS)
+        # The distance to the end is exact; in the tails the tangent of the middle would not be.
+        rest = CELLS / 2 - abs(middle)
+        return self.centre + math.copysign(self.scale, middle) / math.tan(math.pi * rest / CELLS)
+
+
+@dataclass(frozen=True)
+class LocationItem:
+    """A coefficient whose median and scale are published.
+
+    Parameters
+    ----------
+    location : CauchyBase
+        Base law of the median over blocks of the posterior mean m_j.
+    log_scale : CauchyBase
+        Base law of the median over blocks of log √(v_j / M).
+    """
+
+    coefficient: str
+    location: CauchyBase
+    log_scale: CauchyBase
+
+
+# ---------------------------------------------------------------------------------------------
+# The mechanisms
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Counts of blocks on either side of each threshold. The default."""
+
+    questions: tuple[Question, ...]
+    name: ClassVar[str] = "sign"
+    fraction_bits: ClassVar[int] = 0
+    low: ClassVar[int] = -1
+    high: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        _check_entries(self.questions, Question, "questions")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        return {"name": self.name, "questions": _questions_json(self.questions)}
+
+
+@dataclass(frozen=True)
+class Stouffer:
+    """Sums of clipped normal scores (Stouffer's method for combining tests)."""
+
+    questions: tuple[Question, ...]
+    clip: float
+    name: ClassVar[str] = "stouffer"
+    fraction_bits: ClassVar[int] = FRACTION_BITS
+
+    def __post_init__(self) -> None:
+        _check_entries(self.questions, Question, "questions")
+        object.__setattr__(self, "clip", _number(self.clip, "clip"))
+        if not 0.01 <= self.clip <= MAX_CLIP:
+            raise RequestError(
+                f"clip: {self.clip:g} is not between 0.01 and {MAX_CLIP:g}; about 1 is usual"
+            )
+
+    @property
+    def high(self) -> int:
+        """c on the grid, rounded up."""
+        return math.ceil(math.ldexp(self.clip, FRACTION_BITS))
+
+    @property
+    def low(self) -> int:
+        """-c on the grid."""
+        return -self.high
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        questions = _questions_json(self.questions)
+        return {"name": self.name, "questions": questions, "clip": self.clip}
+
+
+@dataclass(frozen=True)
+class RescaledNormal:
+    """Sums of posterior probabilities (Amitai & Reiter 2018, section 2.1, with the right noise)."""
+
+    questions: tuple[Question, ...]
+    name: ClassVar[str] = "rescaled_normal"
+    fraction_bits: ClassVar[int] = FRACTION_BITS
+    low: ClassVar[int] = 0
+    high: ClassVar[int] = 1 << FRACTION_BITS
+
+    def __post_init__(self) -> None:
+        _check_entries(self.questions, Question, "questions")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        return {"name": self.name, "questions": _questions_json(self.questions)}
+
+
+@dataclass(frozen=True)
+class Fisher:
+    """Sums of -2 log probabilities (Amitai & Reiter 2018, section 2.2, with the right noise)."""
+
+    questions: tuple[Question, ...]
+    p_star: float
+    name: ClassVar[str] = "fisher"
+    fraction_bits: ClassVar[int] = FRACTION_BITS
+    low: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        _check_entries(self.questions, Question, "questions")
+        object.__setattr__(self, "p_star", _number(self.p_star, "p_star"))
+        if not MIN_P_STAR <= self.p_star <= 0.45:
+            raise RequestError(
+                f"p_star: {self.p_star:g} is not between {MIN_P_STAR:g} and 0.45; smaller ones "
+                "need more noise, 0.2 is a good choice"
+            )
+
+    @property
+    def high(self) -> int:
+        """-2 log p* on the grid, rounded up."""
+        return math.ceil(math.ldexp(-2 * math.log(self.p_star), FRACTION_BITS))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        questions = _questions_json(self.questions)
+        return {"name": self.name, "questions": questions, "p_star": self.p_star}
+
+
+@dataclass(frozen=True)
+class ClippedMean:
+    """Means of block quantiles between public bounds (Amitai & Reiter 2018, section 4)."""
+
+    items: tuple[QuantileItem, ...]
+    name: ClassVar[str] = "clipped_mean"
+    fraction_bits: ClassVar[int] = FRACTION_BITS
+    low: ClassVar[int] = 0
+    high: ClassVar[int] = 1 << FRACTION_BITS
+
+    def __post_init__(self) -> None:
+        _check_entries(self.items, QuantileItem, "quantiles")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        items = [
+            {
+                "coefficient": item.coefficient,
+                "probability": item.probability,
+                "lower": item.lower,
+                "upper": item.upper,
+            }
+            for item in self.items
+        ]
+        return {"name": self.name, "items": items}
+
+
+@dataclass(frozen=True)
+class LocationScale:
+    """Two exponential-mechanism medians for each coefficient: of m_j, and of log √(v_j / M).
+
+    A value is a cell of the item's base law; the location comes first, then the log scale.
+    """
+
+    items: tuple[LocationItem, ...]
+    name: ClassVar[str] = "location_scale"
+
+    def __post_init__(self) -> None:
+        _check_entries(self.items, LocationItem, "coefficients")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        items = [
+            {
+                "coefficient": item.coefficient,
+                "location": {"centre": item.location.centre, "scale": item.location.scale},
+                "log_scale": {"centre": item.log_scale.centre, "scale": item.log_scale.scale},
+            }
+            for item in self.items
+        ]
+        return {"name": self.name, "items": items}
+
+
+Asking = Sign | Stouffer | RescaledNormal | Fisher
+Additive = Asking | ClippedMean
+SummaryMechanism = Additive | LocationScale
+
+
+def coefficients_of(mechanism: SummaryMechanism) -> tuple[str, ...]:
+    """The coefficients that the entries are about, in order of their first appearance."""
+    entries = entries_of(mechanism)
+    return tuple(dict.fromkeys(entry.coefficient for entry in entries))
+
+
+def entries_of(mechanism: SummaryMechanism) -> tuple[Question | QuantileItem | LocationItem, ...]:
+    """What is measured, in order; `location_scale` has two values for each, the others one."""
+    if isinstance(mechanism, ClippedMean | LocationScale):
+        return mechanism.items
+    return mechanism.questions
+
+
+def sensitivity_of(mechanism: Additive, partitions: int, rows_per_unit: int) -> int:
+    """L1 sensitivity of all values together, in grid units, for either neighbour relation.
+
+    A row is in exactly one block of each of the r partitions, and a block's ψ depends on that
+    block's rows alone. So replacing a row, adding one or removing one changes at most r of the
+    terms of each sum, each by at most high - low. A unit with m rows changes at most m times as
+    many, and all of the entries may change at once. (That the blocks are drawn independently of
+    the rows, record by record, is shown in `noisewise.holder.blocks.assignment`.)
+    """
+    span = mechanism.high - mechanism.low
+    return len(entries_of(mechanism)) * partitions * rows_per_unit * span
+
+
+# ---------------------------------------------------------------------------------------------
+
+
+def _questions_json(questions: tuple[Question, ...]) -> list[dict[str, Any]]:
+    return [{"coefficient": q.coefficient, "threshold": q.threshold} for q in questions]
+
+
+def _check_entries(entries: Any, kind: type[Any], name: str) -> None:
+    if not isinstance(entries, tuple) or not all(isinstance(entry, kind) for entry in entries):
+        raise RequestError(f"{name}: expected a tuple of {kind.__name__}")
+    if not 1 <= len(entries) <= MAX_ENTRIES:
+        raise RequestError(f"{name}: {len(entries)} given, expected from 1 to {MAX_ENTRIES}")
+    keys = entries if kind is not LocationItem else tuple(e.coefficient for e in entries)
+    if len(set(keys)) < len(keys):
+        raise RequestError(f"{name}: one of them is given twice; asking once costs half")
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RequestError(f"{name}: expected a number, got {str(value)[:40]!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise RequestError(f"{name}: expected a finite number, got {number}")
+    return number + 0.0

@@ -1,0 +1,297 @@
+"""The Release of block summaries: noisy integers about regressions within blocks of rows.
+
+Like `Release` it is a JSON document with a closed set of types, and whoever reads one treats it as
+untrusted input. It tells how many blocks and partitions there were, never who was in which block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+from .claim import Claim, fraction_text
+from .composition import within
+from .design import Design
+from .document import (
+    MAX_INTEGER,
+    check_envelope,
+    digest_of,
+    dumps,
+    fail,
+    integer,
+    reading,
+    take,
+    text,
+    texts,
+)
+from .grid import MAX_ROWS
+from .privacy import Event, PureEvent, as_fraction, event_from_json, event_to_json
+from .release import MAX_SCALE
+from .schema import Schema
+from .summary import (
+    CELLS,
+    MAX_BLOCKS,
+    MAX_PARTITIONS,
+    MAX_REGRESSIONS,
+    LocationScale,
+    SummaryMechanism,
+    coefficients_of,
+    entries_of,
+    sensitivity_of,
+)
+from .summary_document import mechanism_from_json, posterior_from_json
+from .summary_posterior import BlockPosterior
+
+FORMAT = "noisewise-summary-release"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class SummedNoise:
+    """Discrete Laplace noise on every value.
+
+    Parameters
+    ----------
+    scale : int
+        In grid units.
+    sensitivity : int
+        L1 sensitivity of all values together, in grid units.
+    """
+
+    scale: int
+    sensitivity: int
+    family: ClassVar[str] = "discrete_laplace"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        return {"family": self.family, "scale": self.scale, "sensitivity": self.sensitivity}
+
+
+@dataclass(frozen=True)
+class MedianNoise:
+    """The exponential mechanism: P(cell) ∝ exp(-ε d / (2 Δ)), d the blocks between it and half.
+
+    Parameters
+    ----------
+    location_epsilon, scale_epsilon : Fraction
+        For each coefficient's location, and for each one's scale.
+    sensitivity : int
+        Δ: by how many blocks (of one partition) one unit can move a rank.
+    """
+
+    location_epsilon: Fraction
+    scale_epsilon: Fraction
+    sensitivity: int
+    family: ClassVar[str] = "exponential"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        return {
+            "family": self.family,
+            "location_epsilon": fraction_text(self.location_epsilon),
+            "scale_epsilon": fraction_text(self.scale_epsilon),
+            "sensitivity": self.sensitivity,
+        }
+
+
+@dataclass(frozen=True)
+class SummaryRelease:
+    """Block summaries with everything needed to interpret them.
+
+    Parameters
+    ----------
+    design : Design
+        Schema (restricted to the columns that were read), features and target. The coefficients
+        are `coefficients`: the intercept, features, and indicators of levels.
+    n : int or None
+        Number of rows where it is public (``replace_one``), else None.
+    blocks, partitions : int
+        M and r.
+    mechanism : SummaryMechanism
+        What the values are; see `noisewise.core.summary`.
+    posterior : BlockPosterior
+    values : tuple of int
+        In the order of the mechanism's entries.
+    noise : SummedNoise or MedianNoise
+    claim : Claim
+    event : Event
+    label, software : str
+    """
+
+    design: Design
+    n: int | None
+    blocks: int
+    partitions: int
+    mechanism: SummaryMechanism
+    posterior: BlockPosterior
+    values: tuple[int, ...]
+    noise: SummedNoise | MedianNoise
+    claim: Claim
+    event: Event
+    label: str = ""
+    software: str = ""
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def coefficients(self) -> tuple[str, ...]:
+        """Names of all coefficients of the regression, the intercept first."""
+        return self.design.names[:-1]
+
+    def mean(self, index: int) -> float:
+        """The noisy mean of ψ over all r M blocks, for one entry of an additive mechanism."""
+        return self.values[index] * self._step
+
+    @property
+    def mean_noise_scale(self) -> float:
+        """The scale of the Laplace noise on `mean`."""
+        assert isinstance(self.noise, SummedNoise)
+        return self.noise.scale * self._step
+
+    @property
+    def _step(self) -> float:
+        assert not isinstance(self.mechanism, LocationScale)
+        return 2.0**-self.mechanism.fraction_bits / (self.blocks * self.partitions)
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The JSON document, without its digest."""
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "software": self.software,
+            "label": self.label,
+            "schema": self.design.schema.to_dict(),
+            "features": list(self.design.features),
+            "target": self.design.target,
+            "coefficients": list(self.coefficients),
+            "n": self.n,
+            "blocks": self.blocks,
+            "partitions": self.partitions,
+            "mechanism": self.mechanism.to_json(),
+            "posterior": self.posterior.to_json(),
+            "noise": self.noise.to_json(),
+            "values": list(self.values),
+            "privacy": {"claim": self.claim.to_json(), "event": event_to_json(self.event)},
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the document in canonical form."""
+        return digest_of(self.document)
+
+    def to_text(self) -> str:
+        """The JSON text of the file."""
+        return dumps(self.document)
+
+    @classmethod
+    def from_text(cls, text: str) -> SummaryRelease:
+        """Read and check a Release; raises ReleaseError and nothing else."""
+        return reading(_read, text)
+
+
+# ---------------------------------------------------------------------------------------------
+# Reading
+
+
+def _read(document: Any) -> SummaryRelease:
+    check_envelope(document, FORMAT, FORMAT_VERSION)
+    first = ("format", "format_version", "software", "label", "schema", "features", "target")
+    then = ("coefficients", "n", "blocks", "partitions", "mechanism", "posterior", "noise")
+    last = ("values", "privacy", "digest")
+    found = take(document, "the document", (*first, *then, *last))
+    _, _, software, label, schema, features, target = found[:7]
+    coefficients, n, blocks, partitions, mechanism, posterior, noise = found[7:14]
+    values, privacy, _ = found[14:]
+    design = Design(Schema.from_dict(schema), texts(features, "features"), text(target, "target"))
+    if texts(coefficients, "coefficients") != design.names[:-1]:
+        fail("coefficients do not follow from the schema and the features")
+    claim, event = take(privacy, "privacy", ("claim", "event"))
+    if not isinstance(values, list):
+        fail("values must be a list")
+    return SummaryRelease(
+        design=design,
+        n=None if n is None else integer(n, "n", 1, MAX_ROWS),
+        blocks=integer(blocks, "blocks", 1, MAX_BLOCKS),
+        partitions=integer(partitions, "partitions", 1, MAX_PARTITIONS),
+        mechanism=mechanism_from_json(mechanism),
+        posterior=posterior_from_json(posterior),
+        values=tuple(integer(v, "every value", -MAX_INTEGER - 1, MAX_INTEGER) for v in values),
+        noise=_noise(noise),
+        claim=Claim.from_json(claim),
+        event=event_from_json(event),
+        label=text(label, "label"),
+        software=text(software, "software"),
+    )
+
+
+def _noise(document: Any) -> SummedNoise | MedianNoise:
+    family = document.get("family") if isinstance(document, dict) else None
+    if family == SummedNoise.family:
+        _, scale, sensitivity = take(document, "noise", ("family", "scale", "sensitivity"))
+        return SummedNoise(
+            integer(scale, "noise scale", 1, MAX_SCALE),
+            integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
+        )
+    if family != MedianNoise.family:
+        fail("unknown noise family")
+    keys = ("family", "location_epsilon", "scale_epsilon", "sensitivity")
+    _, location, scale, sensitivity = take(document, "noise", keys)
+    return MedianNoise(
+        as_fraction(text(location, "location_epsilon"), "location_epsilon"),
+        as_fraction(text(scale, "scale_epsilon"), "scale_epsilon"),
+        integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Checks that hold however a Release was made
+
+
+def _check(release: SummaryRelease) -> None:
+    private_n = release.design.schema.neighbours == "add_remove_one"
+    if private_n != (release.n is None):
+        fail("n must be given under replace_one and must be absent under add_remove_one")
+    if release.blocks * release.partitions > MAX_REGRESSIONS:
+        fail(f"more than {MAX_REGRESSIONS:,} blocks in all partitions together")
+    for name in coefficients_of(release.mechanism):
+        if name not in release.coefficients:
+            fail(f"{name[:40]!r} is not a coefficient of the regression")
+    release.posterior.check(len(release.coefficients), not private_n)
+    per_entry = 2 if isinstance(release.mechanism, LocationScale) else 1
+    expected = per_entry * len(entries_of(release.mechanism))
+    if len(release.values) != expected:
+        fail(f"{len(release.values)} values, expected {expected}")
+    cells = isinstance(release.mechanism, LocationScale)
+    if cells and not all(0 <= value < CELLS for value in release.values):
+        fail(f"every value must be a cell from 0 to {CELLS - 1}")
+    _check_privacy(release)
+
+
+def _check_privacy(release: SummaryRelease) -> None:
+    """The noise must be large enough for the event, and the claim follow from the event."""
+    event, noise, mechanism = release.event, release.noise, release.mechanism
+    rows = release.design.schema.max_rows_per_unit
+    if not isinstance(event, PureEvent) or not release.claim.is_pure:
+        fail("block summaries have a pure privacy event and a pure claim")
+    if isinstance(mechanism, LocationScale):
+        if not isinstance(noise, MedianNoise) or noise.sensitivity != rows:
+            fail("location_scale is drawn by the exponential mechanism, one rank a row")
+        if min(noise.location_epsilon, noise.scale_epsilon) <= 0:
+            fail("every median needs a positive epsilon")
+        spent = len(mechanism.items) * (noise.location_epsilon + noise.scale_epsilon)
+        consistent = spent <= event.epsilon
+    else:
+        if not isinstance(noise, SummedNoise):
+            fail(f"{mechanism.name} has discrete Laplace noise")
+        if noise.sensitivity != sensitivity_of(mechanism, release.partitions, rows):
+            fail("the sensitivity does not follow from the mechanism")
+        consistent = noise.scale * event.epsilon >= noise.sensitivity
+    if not consistent:
+        fail("the noise is too small for the privacy event")
+    assert release.claim.epsilon is not None
+    if not within([event], release.claim.epsilon, release.claim.delta):
+        fail("the privacy claim does not follow from the event")
