@@ -69,7 +69,7 @@ def rand_health():
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rand_health.parquet"
         demo.write_data(path)
-        sums = open_source(path).sums(request.sum_plan)
+        sums = open_source(path).sums(request.plan())
     size, statistic = len(request.design.names), request.statistics[0]
     A, scale = np.zeros((size, size)), np.zeros((size, size))
     for (a, b), value in statistic.public_values(sums.n).items():

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from .analyst.posterior import Posterior
     from .analyst.posterior_file import load_posterior
     from .core.errors import NoisewiseError
-    from .core.release import Release, load_release
-    from .core.schema import Category, Number, Schema
+    from .core.release import Release
+    from .core.releases import load_release
+    from .core.schema import Category, Number, Schema, Unbounded
     from .core.schema_file import read_schema, write_schema
     from .holder.ledger import Ledger
     from .holder.publish import publish
@@ -38,7 +39,8 @@ _HOMES = {
     "Release": "core.release",
     "Request": "holder.request",
     "Schema": "core.schema",
-    "load_release": "core.release",
+    "Unbounded": "core.schema",
+    "load_release": "core.releases",
     "make_request": "holder.request",
     "publish": "holder.publish",
     "read_schema": "core.schema_file",
@@ -55,6 +57,7 @@ __all__ = [
     "Release",
     "Request",
     "Schema",
+    "Unbounded",
     "__version__",
     "ada_ssp",
     "fit",

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from noisewise.core.design import Design
 from noisewise.core.errors import RequestError, SchemaError
 from noisewise.core.plain_yaml import PlainYamlError, parse_yaml
-from noisewise.core.schema import Category, Number, Schema
+from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.core.schema_file import read_schema, schema_text, write_schema
 from noisewise.core.statistic import FourthMoments, SecondMoments
+from noisewise.holder.request import make_request
 
 YAML = """
 dataset: people
@@ -210,3 +211,20 @@ def test_fourth_moments_are_unique_monomials_of_the_features(schema):
     assert len(statistic.entries) == math.comb(3 + 4, 4) - 1
     assert len(set(statistic.entries)) == len(statistic.entries)
     assert max(max(entry) for entry in statistic.entries) == 3  # never the target
+
+
+def test_a_number_without_bounds():
+    schema = Schema("d", {"x": Unbounded(0.001), "y": Number(0, 1)}, fill={"x": 1e9})
+    assert schema.to_dict()["columns"]["x"] == {"type": "number", "unbounded": True, "unit": 0.001}
+    assert Schema.from_dict(schema.to_dict()) == schema
+    plain = {"type": "number", "unbounded": True}
+    assert Schema.from_dict({"dataset": "d", "columns": {"x": plain}}).columns["x"] == Unbounded(1.0)
+    for wrong in ({"lower": 0}, {"unbounded": False}, {"unit": 0}, {"unit": -1}, {"unit": "big"}):
+        with pytest.raises(SchemaError, match="column 'x'"):
+            Schema.from_dict({"dataset": "d", "columns": {"x": plain | wrong}})
+
+
+def test_sums_of_a_number_without_bounds_are_refused():
+    schema = Schema("d", {"x": Unbounded(), "y": Number(0, 1)})
+    with pytest.raises(RequestError, match=r"'x' has no bounds.*release-summary"):
+        make_request(schema, target="y", features=["x"], epsilon=1)

@@ -137,7 +137,7 @@ def test_an_eigenvalue_that_fails_lifts_the_charge(ledger, monkeypatch):
     def out_of_memory(*_):
         raise MemoryError
 
-    monkeypatch.setattr("noisewise.holder.publish.eigenvalue", out_of_memory)
+    monkeypatch.setattr("noisewise.holder.request.eigenvalue", out_of_memory)
     with pytest.raises(MemoryError):
         publish(request(smallest_eigenvalue=0.2), people(), ledger=ledger)
     assert spent(ledger) == 0

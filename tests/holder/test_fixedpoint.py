@@ -16,10 +16,9 @@ from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.fixedpoint import (
     BALL_MARGIN,
     RowGrid,
-    fill_codes,
     grid_value,
-    missing_value_error,
 )
+from noisewise.holder.missing import fill_codes, missing_value_error
 
 SCHEMA = Schema(
     "d",
@@ -39,7 +38,7 @@ def test_columns_of_the_grid():
     assert [(c.source, c.code) for c in grid.columns] == [(0, None), (1, 0), (1, 2), (2, None)]
     assert grid.columns[0].fill == grid_value(1.5, *_map(grid, 0), 2**16)
     assert [c.fill for c in grid.columns[1:]] == [None, None, None]
-    assert fill_codes(DESIGN) == (None, 2, None)
+    assert fill_codes(SCHEMA, DESIGN.sources) == (None, 2, None)
     assert RowGrid.of(DESIGN, Ball(1.7), 4).radius == math.floor(1.7 * 256)
 
 
@@ -171,7 +170,7 @@ def test_the_margin_pays_for_four_roundings():
 
 
 def test_errors_name_the_column_and_the_remedy():
-    for source, name in enumerate(DESIGN.sources):
-        message = str(missing_value_error(DESIGN, source))
+    for name in DESIGN.sources:
+        message = str(missing_value_error(SCHEMA, name))
         assert f"column '{name}'" in message
         assert "fill" in message

@@ -245,6 +245,7 @@ CRASH = """
 import os, signal, sys
 import noisewise.holder.publish as door
 from noisewise.holder.ledger import Ledger
+from noisewise.holder.request import Request
 from tests.holder.test_publish import people, request
 
 step = int(sys.argv[1])
@@ -262,8 +263,9 @@ def killer(name, function):
         return result
     return wrapped
 
-for name in ("_fulfil", "_release", "_write_atomically", "open_source"):
+for name in ("_fulfil", "_write_atomically", "open_source"):
     setattr(door, name, killer(name, getattr(door, name)))
+Request.release = killer("release", Request.release)
 for name in ("reserve", "commit"):
     setattr(Ledger, name, killer(name, getattr(Ledger, name)))
 door.os.replace = killer("replace", os.replace)

@@ -37,7 +37,7 @@ from noisewise.core.release import Release
 from noisewise.core.schema import Number, Schema
 from noisewise.core.statistic import SecondMoments
 from noisewise.holder.engines import open_source
-from noisewise.holder.publish import _release, publish
+from noisewise.holder.publish import publish
 from noisewise.holder.request import make_request
 from noisewise.holder.sums import SumPlan
 from noisewise.lab import audit as audit_module
@@ -117,7 +117,7 @@ def from_sums(request, frame):
     sums = open_source(frame).sums(plan, None)
 
     def run():
-        text = _release(request, sums).to_text()
+        text = request.release(sums.n, sums).to_text()
         return Release.from_text(text).second_moments.unit_values()
 
     return run

@@ -91,11 +91,17 @@ class Method:
 
 def normal_covariates(job: Job, method: str) -> CovariatePrior:
     """The covariates' prior, for methods that take them for normal and not clipped."""
-    given = job.covariate_prior
-    if job.clip or callable(given):
+    given = learnt_covariates(job, method)
+    if job.clip or not isinstance(given, CovariatePrior):
         what = "clip" if job.clip else "covariate_prior: a law of your own"
         raise RequestError(f"{what} needs method='individual'; {method} has normal covariates")
-    if not isinstance(given, CovariatePrior):
+    return given
+
+
+def learnt_covariates(job: Job, method: str) -> CovariatePrior | Covariates:
+    """The covariates' law, for methods that learn its parameters from the Releases."""
+    given = job.covariate_prior
+    if not callable(given) and not isinstance(given, CovariatePrior):
         raise RequestError(
             f"covariate_prior: CovariateMoments need method='gibbs_prior'; {method} learns the "
             "moments from the Releases"
@@ -211,7 +217,7 @@ def _individual(job: Job) -> Draws:
         drawn = individual.sample(
             job.observations,
             job.prior,
-            job.covariate_prior,
+            learnt_covariates(job, "individual"),
             clip=job.clip,
             chains=job.chains,
             draws=job.draws,

@@ -91,11 +91,11 @@ def schema_check(
 
     Example: noisewise schema check schema.yaml --data people.csv
     """
-    from ..core.schema import Number
+    from ..core.schema import Category
     from ..core.schema_file import read_schema
 
     declared = read_schema(schema)
-    numbers = sum(isinstance(c, Number) for c in declared.columns.values())
+    numbers = sum(not isinstance(c, Category) for c in declared.columns.values())
     typer.echo(
         f"{schema}: {numbers} numeric and {len(declared.columns) - numbers} categorical columns, "
         f"data set '{declared.dataset}', neighbours {declared.neighbours}, "

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .errors import RequestError
-from .schema import Category, Number, Schema
+from .schema import Category, Number, Schema, Unbounded
 
 INTERCEPT = "intercept"
 RESERVED = (INTERCEPT, "sigma2")
@@ -78,6 +78,12 @@ class Design:
         return (INTERCEPT, *(column.name for column in self.columns))
 
     @property
+    def unbounded(self) -> tuple[str, ...]:
+        """The numeric columns without bounds: their sums cannot be published."""
+        kinds = self.schema.columns
+        return tuple(name for name in self.sources if isinstance(kinds[name], Unbounded))
+
+    @property
     def number_of_numbers(self) -> int:
         """How many design columns range over [-1, 1] (the target is one of them)."""
         return sum(not column.is_indicator for column in self.columns)
@@ -91,7 +97,7 @@ class Design:
 
 def _expand(name: str, schema: Schema) -> list[DesignColumn]:
     column = schema.columns[name]
-    if isinstance(column, Number):
+    if isinstance(column, Number | Unbounded):
         return [DesignColumn(name, name, None, column.centre, column.half_width)]
     return [DesignColumn(f"{name}[{level}]", name, level, 0.0, 1.0) for level in column.indicated]
 
@@ -111,7 +117,7 @@ def _check(schema: Schema, features: Sequence[str], target: str) -> None:
             raise RequestError(f"features: {name!r} is given twice; give it once")
     if target in features:
         raise RequestError(f"features: {target!r} is the target too; take it out of the features")
-    if not isinstance(schema.columns[target], Number):
+    if not isinstance(schema.columns[target], Number | Unbounded):
         raise RequestError(
             f"target: {target!r} is a category; a linear regression needs a numeric target "
             "(declare a 0/1 column as a number with lower 0 and upper 1)"

@@ -3,24 +3,33 @@
 It holds noisy integers, the law of their noise, what was summed, the public schema and the privacy
 event. It is a JSON document with a closed set of types. Whoever reads one treats it as untrusted
 input: `Release.from_text` checks everything it can check and raises one ReleaseError otherwise.
-
-The digest finds accidental damage. It is no signature: anybody can compute a new one.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from .claim import Claim
 from .composition import within
 from .design import Design
-from .errors import NoisewiseError, ReleaseError
+from .document import (
+    MAX_INTEGER,
+    check_envelope,
+    digest_of,
+    dumps,
+    fail,
+    integer,
+    read_text,
+    reading,
+    take,
+    text,
+    texts,
+)
+from .errors import ReleaseError
 from .geometry import Ball, Box, Geometry, geometry_to_dict
 from .grid import MAX_ROWS, STATISTIC_BITS, STATISTIC_ONE
 from .noise import DISCRETE_FAMILIES, DiscreteGaussian, DiscreteLaplace
@@ -32,13 +41,11 @@ from .privacy import (
     event_from_json,
     event_to_json,
 )
-from .schema import MAX_NAME, Schema
+from .schema import Schema
 from .statistic import STATISTICS, SecondMoments, Statistic
 
 FORMAT = "noisewise-release"
 FORMAT_VERSION = 1
-MAX_BYTES = 64_000_000
-MAX_INTEGER = 2**63 - 1
 MAX_SCALE = 2**56  # 128 standard deviations below the largest integer
 
 
@@ -179,24 +186,12 @@ class Release:
 
     def to_text(self) -> str:
         """The JSON text of the file."""
-        document = {**self.document, "digest": self.digest}
-        return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return dumps(self.document)
 
     @classmethod
     def from_text(cls, text: str) -> Release:
         """Read and check a Release; raises ReleaseError and nothing else."""
-        try:
-            return _read(_parse_json(text))
-        except ReleaseError:
-            raise
-        except (NoisewiseError, ValueError, OverflowError, ArithmeticError) as error:
-            raise ReleaseError(f"release: {error}") from None
-
-
-def digest_of(document: dict[str, Any]) -> str:
-    """SHA-256 over sorted keys, no white space, ASCII only."""
-    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return "sha256:" + hashlib.sha256(canonical.encode("ascii")).hexdigest()
+        return reading(_read, text)
 
 
 def load_release(path: str | Path) -> Release:
@@ -207,15 +202,7 @@ def load_release(path: str | Path) -> Release:
     ReleaseError
         With the path and one reason, for any kind of damage.
     """
-    path = Path(path)
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ReleaseError(f"{path}: larger than {MAX_BYTES:,} bytes; not a Release")
-        text = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError:
-        raise ReleaseError(f"{path}: not UTF-8 text; not a Release, or damaged") from None
-    except OSError as error:
-        raise ReleaseError(f"{path}: cannot be read: {error.strerror}") from None
+    text = read_text(path)
     try:
         return Release.from_text(text)
     except ReleaseError as error:
@@ -226,128 +213,59 @@ def load_release(path: str | Path) -> Release:
 # Reading
 
 
-def _fail(reason: str) -> NoReturn:
-    raise ReleaseError(f"release: {reason}")
-
-
-def _parse_json(text: str) -> Any:
-    def no_constant(name: str) -> NoReturn:
-        _fail(f"{name} is not a number that a Release may contain")
-
-    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = dict(pairs)
-        if len(keys) != len(pairs):
-            _fail("a key is given twice")
-        return keys
-
-    if len(text) > MAX_BYTES:
-        _fail(f"larger than {MAX_BYTES:,} characters")
-    try:
-        return json.loads(text, parse_constant=no_constant, object_pairs_hook=no_duplicates)
-    except (json.JSONDecodeError, RecursionError):
-        _fail("not valid JSON; the file is damaged or not a Release")
-    except ValueError:
-        _fail("a number has too many digits")
-
-
-def _take(document: Any, where: str, keys: tuple[str, ...]) -> list[Any]:
-    """The values of exactly these keys, in order."""
-    if not isinstance(document, dict):
-        _fail(f"{where} must be an object")
-    missing = [key for key in keys if key not in document]
-    unknown = [key for key in document if key not in keys]
-    if missing:
-        _fail(f"{where} lacks '{missing[0]}'")
-    if unknown:
-        _fail(f"{where} has the unknown key {unknown[0][:40]!r}")
-    return [document[key] for key in keys]
-
-
-def _integer(value: Any, where: str, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        _fail(f"{where} must be a whole number from {low} to {high}")
-    return value
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or len(value) > MAX_NAME:
-        _fail(f"{where} must be text of at most {MAX_NAME} characters")
-    return value
-
-
-def _texts(value: Any, where: str) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        _fail(f"{where} must be a list")
-    return tuple(_text(item, where) for item in value)
-
-
 def _read(document: Any) -> Release:
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        _fail(f"not a {FORMAT} document")
-    version = document.get("format_version")
-    if version != FORMAT_VERSION or isinstance(version, bool) or not isinstance(version, int):
-        shown = version if isinstance(version, int) and abs(version) < 10**6 else "unknown"
-        _fail(
-            f"format version {shown} is not known here (this software reads version "
-            f"{FORMAT_VERSION}); update noisewise"
-        )
+    check_envelope(document, FORMAT, FORMAT_VERSION)
     keys = (
         *("format", "format_version", "software", "label", "schema", "features", "target"),
         *("design_columns", "geometry", "n", "measurements", "privacy", "digest"),
     )
-    (_, _, software, label, schema, features, target) = _take(document, "the document", keys)[:7]
-    design_columns, geometry, n, measurements, privacy, digest = _take(document, "", keys)[7:]
-    try:
-        expected = digest_of({k: v for k, v in document.items() if k != "digest"})
-    except RecursionError:
-        _fail("nested too deeply")
-    if digest != expected:
-        _fail("the digest does not match the content: the file was damaged or edited")
-    design = Design(Schema.from_dict(schema), _texts(features, "features"), _text(target, "target"))
-    if _texts(design_columns, "design_columns") != design.names:
-        _fail("design_columns do not follow from the schema and the features")
-    claim, event = _take(privacy, "privacy", ("claim", "event"))
+    (_, _, software, label, schema, features, target) = take(document, "the document", keys)[:7]
+    design_columns, geometry, n, measurements, privacy, _ = take(document, "", keys)[7:]
+    design = Design(Schema.from_dict(schema), texts(features, "features"), text(target, "target"))
+    if texts(design_columns, "design_columns") != design.names:
+        fail("design_columns do not follow from the schema and the features")
+    claim, event = take(privacy, "privacy", ("claim", "event"))
     if not isinstance(measurements, list):
-        _fail("measurements must be a list")
+        fail("measurements must be a list")
     return Release(
         design=design,
         geometry=_geometry(geometry),
-        n=None if n is None else _integer(n, "n", 1, MAX_ROWS),
+        n=None if n is None else integer(n, "n", 1, MAX_ROWS),
         measurements=tuple(_measurement(item, design) for item in measurements),
         claim=Claim.from_json(claim),
         event=event_from_json(event),
-        label=_text(label, "label"),
-        software=_text(software, "software"),
+        label=text(label, "label"),
+        software=text(software, "software"),
     )
 
 
 def _geometry(document: Any) -> Geometry:
     if document == {"kind": "box"}:
         return Box()
-    _kind, radius = _take(document, "geometry", ("kind", "radius"))
+    _kind, radius = take(document, "geometry", ("kind", "radius"))
     if _kind != "ball":
-        _fail("geometry must be a box or a ball")
+        fail("geometry must be a box or a ball")
     return Ball(radius)
 
 
 def _measurement(document: Any, design: Design) -> Measurement:
     keys = ("statistic", "layout", "fraction_bits", "noise", "sensitivity", "values")
-    name, layout, bits, noise, sensitivity, values = _take(document, "a measurement", keys)
+    name, layout, bits, noise, sensitivity, values = take(document, "a measurement", keys)
     if not isinstance(name, str) or name not in STATISTICS:
-        _fail("a measurement is of an unknown statistic")
+        fail("a measurement is of an unknown statistic")
     if bits != STATISTIC_BITS or isinstance(bits, bool | float):
-        _fail(f"fraction_bits must be {STATISTIC_BITS}")
-    family, scale, off_diagonal = _take(noise, "noise", ("family", "scale", "off_diagonal_scale"))
+        fail(f"fraction_bits must be {STATISTIC_BITS}")
+    family, scale, off_diagonal = take(noise, "noise", ("family", "scale", "off_diagonal_scale"))
     if not isinstance(values, list):
-        _fail("values must be a list")
+        fail("values must be a list")
     return Measurement(
         statistic=name,
-        layout=_text(layout, "layout"),
-        values=tuple(_integer(v, "every value", -MAX_INTEGER - 1, MAX_INTEGER) for v in values),
-        family=_text(family, "noise family"),
-        scale=_integer(scale, "noise scale", 1, MAX_SCALE),
-        off_diagonal_scale=_integer(off_diagonal, "off_diagonal_scale", 1, MAX_SCALE),
-        sensitivity=_integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
+        layout=text(layout, "layout"),
+        values=tuple(integer(v, "every value", -MAX_INTEGER - 1, MAX_INTEGER) for v in values),
+        family=text(family, "noise family"),
+        scale=integer(scale, "noise scale", 1, MAX_SCALE),
+        off_diagonal_scale=integer(off_diagonal, "off_diagonal_scale", 1, MAX_SCALE),
+        sensitivity=integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
     )
 
 
@@ -358,10 +276,12 @@ def _measurement(document: Any, design: Design) -> Measurement:
 def _check(release: Release) -> None:
     names = [m.statistic for m in release.measurements]
     if names[:1] != [SecondMoments.name] or len(set(names)) != len(names):
-        _fail("measurements must start with the second moments and name each statistic once")
+        fail("measurements must start with the second moments and name each statistic once")
+    if release.design.unbounded:
+        fail(f"column {release.design.unbounded[0]!r} has no bounds, so its sums cannot be private")
     private_n = release.design.schema.neighbours == "add_remove_one"
     if private_n != (release.n is None):
-        _fail("n must be given under replace_one and must be absent under add_remove_one")
+        fail("n must be given under replace_one and must be absent under add_remove_one")
     for measurement in release.measurements:
         _check_measurement(measurement, release.statistic(measurement.statistic))
     _check_privacy(release)
@@ -370,27 +290,27 @@ def _check(release: Release) -> None:
 def _check_measurement(measurement: Measurement, statistic: Statistic) -> None:
     name = measurement.statistic
     if len(measurement.values) != len(statistic.entries):
-        _fail(f"{name} has {len(measurement.values)} values, expected {len(statistic.entries)}")
+        fail(f"{name} has {len(measurement.values)} values, expected {len(statistic.entries)}")
     if measurement.family not in DISCRETE_FAMILIES:
-        _fail(f"{name}: unknown noise family")
+        fail(f"{name}: unknown noise family")
     if measurement.layout == "isometric":
         if name != SecondMoments.name or measurement.family != "discrete_gaussian":
-            _fail(f"{name}: only Gaussian second moments have the isometric layout")
+            fail(f"{name}: only Gaussian second moments have the isometric layout")
         # √2 · off-diagonal must equal the scale up to rounding to whole numbers (and to doubles).
         ratio = Fraction(2 * measurement.off_diagonal_scale**2, measurement.scale**2)
         if abs(ratio - 1) > Fraction(1, 10**6):
-            _fail(f"{name}: off_diagonal_scale is not scale / sqrt(2)")
+            fail(f"{name}: off_diagonal_scale is not scale / sqrt(2)")
     elif measurement.layout != "upper":
-        _fail(f"{name}: layout must be upper or isometric")
+        fail(f"{name}: layout must be upper or isometric")
     elif measurement.off_diagonal_scale != measurement.scale:
-        _fail(f"{name}: the upper layout has one noise scale")
+        fail(f"{name}: the upper layout has one noise scale")
 
 
 def _check_privacy(release: Release) -> None:
     """The event must follow from the noise, and the claim from the event."""
     events = release.event.events if isinstance(release.event, ComposedEvent) else (release.event,)
     if len(events) != len(release.measurements):
-        _fail("there must be one privacy event for each measurement")
+        fail("there must be one privacy event for each measurement")
     for event, measurement in zip(events, release.measurements, strict=True):
         ratio = Fraction(measurement.scale, measurement.sensitivity)
         if isinstance(event, PureEvent) and measurement.family == "discrete_laplace":
@@ -400,17 +320,17 @@ def _check_privacy(release: Release) -> None:
         else:
             consistent = False
         if not consistent:
-            _fail(f"{measurement.statistic}: the noise is too small for the privacy event")
+            fail(f"{measurement.statistic}: the noise is too small for the privacy event")
     claim = release.claim
     if claim.rho is not None:
         spent = Fraction(0)
         for event in events:
             if not isinstance(event, GaussianEvent):
-                _fail("a zCDP claim needs Gaussian noise")
+                fail("a zCDP claim needs Gaussian noise")
             spent += 1 / (2 * Fraction(event.noise_multiplier) ** 2)
         sound = spent <= claim.rho
     else:
         assert claim.epsilon is not None
         sound = within(events, claim.epsilon, claim.delta)
     if not sound:
-        _fail("the privacy claim does not follow from the event")
+        fail("the privacy claim does not follow from the event")

@@ -42,6 +42,27 @@ class Number:
 
 
 @dataclass(frozen=True)
+class Unbounded:
+    """A numeric column without known bounds, for summaries that need none (block summaries).
+
+    Numbers have to be written down in some way, so values beyond 2**30 units (a thousand million)
+    count as that. The unit is public: the order of magnitude that the column is measured in.
+    """
+
+    unit: float = 1.0
+
+    @property
+    def centre(self) -> float:
+        """Zero, as for a column with symmetric bounds."""
+        return 0.0
+
+    @property
+    def half_width(self) -> float:
+        """Where values saturate."""
+        return 2.0**30 * self.unit
+
+
+@dataclass(frozen=True)
 class Category:
     """A categorical column with public levels; the reference level gets no indicator."""
 
@@ -54,7 +75,7 @@ class Category:
         return tuple(level for level in self.levels if level != self.reference)
 
 
-Column = Number | Category
+Column = Number | Category | Unbounded
 
 
 @dataclass(frozen=True)
@@ -65,7 +86,7 @@ class Schema:
     ----------
     dataset : str
         The name under which the ledger keeps this data set's budget.
-    columns : mapping of str to Number or Category
+    columns : mapping of str to Number, Category or Unbounded
     neighbours : {"replace_one", "add_remove_one"}
         What one unit may change. Under ``replace_one`` the number of rows is public and up to
         ``max_rows_per_unit`` rows may take any other value; under ``add_remove_one`` up to that
@@ -103,6 +124,8 @@ class Schema:
         for name, column in self.columns.items():
             if isinstance(column, Number):
                 columns[name] = {"type": "number", "lower": column.lower, "upper": column.upper}
+            elif isinstance(column, Unbounded):
+                columns[name] = {"type": "number", "unbounded": True, "unit": column.unit}
             elif isinstance(column, Category):
                 columns[name] = {
                     "type": "category",
@@ -235,6 +258,8 @@ def _parse_column(name: str, spec: Any) -> Column:
             f"'levels' and 'reference', got {_shown(spec)}"
         )
     kind = spec.get("type")
+    if kind == "number" and "unbounded" in spec:
+        return _parse_unbounded(where, spec)
     if kind == "number":
         _only_keys(where, spec, {"type", "lower", "upper"})
         lower, upper = _bound(where, spec, "lower"), _bound(where, spec, "upper")
@@ -257,6 +282,19 @@ def _parse_column(name: str, spec: Any) -> Column:
         _only_keys(where, spec, {"type", "levels", "reference"})
         return _parse_category(where, spec)
     raise SchemaError(f"{where}: type must be 'number' or 'category', got {_shown(kind)}")
+
+
+def _parse_unbounded(where: str, spec: Mapping[Any, Any]) -> Unbounded:
+    _only_keys(where, spec, {"type", "unbounded", "unit"})
+    if spec["unbounded"] is not True:
+        raise SchemaError(
+            f"{where}: unbounded is true or left out, got {_shown(spec['unbounded'])}; a column "
+            "with bounds has 'lower' and 'upper'"
+        )
+    unit = _bound(where, {"unit": spec.get("unit", 1.0)}, "unit")
+    if not 1e-200 <= unit <= 1e200:
+        raise SchemaError(f"{where}: unit must be a positive size such as 0.001, got {unit:g}")
+    return Unbounded(unit)
 
 
 def _only_keys(where: str, spec: Mapping[Any, Any], known: set[str]) -> None:
@@ -342,7 +380,7 @@ def _parse_missing(value: Any, columns: Mapping[str, Column]) -> dict[str, float
             fill[name] = text
         else:
             number = _bound(where, {"fill": given}, "fill")
-            if not column.lower <= number <= column.upper:
+            if isinstance(column, Number) and not column.lower <= number <= column.upper:
                 raise SchemaError(
                     f"{where}: the fill value {number:g} is outside the bounds "
                     f"{column.lower:g} to {column.upper:g}"

@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.design import Design
 from ..core.errors import DataError
-from ..core.geometry import Box
-from ..core.schema import Number, Schema
-from ..core.statistic import SecondMoments
+from ..core.schema import Category, Schema
 from .engines import open_source
+from .missing import fill_codes, filled_codes, filled_numbers
+from .plan import Codes, Floats
 from .publish import with_total
-from .sums import SumPlan
 
-# Few enough to stay below the limit on design columns, many enough that most files take one pass.
-_COLUMNS_AT_A_TIME = 50
+
+@dataclass(frozen=True)
+class _ReadAll:
+    """Read every declared column, and keep nothing."""
+
+    schema: Schema
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(self.schema.columns)
+
+    def accumulator(self) -> _Reader:
+        return _Reader(self)
+
+
+class _Reader:
+    def __init__(self, plan: _ReadAll) -> None:
+        self.n = 0
+        self._plan = plan
+        self._fill_codes = fill_codes(plan.schema, plan.sources)
+
+    def add(self, columns: Sequence[Floats | Codes]) -> None:
+        schema = self._plan.schema
+        for name, fill, values in zip(self._plan.sources, self._fill_codes, columns, strict=True):
+            if isinstance(schema.columns[name], Category):
+                filled_codes(values, schema, name, fill)
+            else:
+                filled_numbers(values, schema, name)
+        self.n += len(columns[0])
+
+    def merge(self, other: _Reader) -> None:
+        self.n += other.n
+
+    def result(self) -> int:
+        return self.n
 
 
 def check_data(
@@ -25,7 +57,7 @@ def check_data(
     table: str | None = None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> None:
-    """Read every declared column once, as a release would, and discard the sums.
+    """Read every declared column once, as a release would, and discard what was read.
 
     Raises
     ------
@@ -40,12 +72,4 @@ def check_data(
             raise DataError(
                 f"data: there is no column {name!r}; delete it from the schema, or rename it"
             )
-    numbers = [name for name, column in schema.columns.items() if isinstance(column, Number)]
-    if not numbers or len(schema.columns) < 2:
-        raise DataError("data: the schema needs a numeric target and at least one more column")
-    target = numbers[0]
-    others = [name for name in schema.columns if name != target]
-    for start in range(0, len(others), _COLUMNS_AT_A_TIME):
-        features = tuple(others[start : start + _COLUMNS_AT_A_TIME])
-        design = Design(schema.restricted_to((*features, target)), features, target)
-        source.sums(SumPlan(design, Box(), (SecondMoments(design),)), with_total(source, progress))
+    source.sums(_ReadAll(schema), with_total(source, progress))

@@ -46,15 +46,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..core.design import Design
-from ..core.errors import DataError
 from ..core.geometry import Ball, Geometry
 from ..core.grid import row_bits
-from ..core.schema import Category, Number
-
-Floats = npt.NDArray[np.float64]
+from ..core.schema import Category
+from .plan import Floats
 
 # Pays for the four roundings of the ball's scaling; see the proof above.
 BALL_MARGIN = 1 - 2**-50
@@ -155,28 +152,3 @@ class RowGrid:
 def grid_value(x: float, centre: float, scale: float, one: int) -> int:
     """The map of one number, for constants such as fill values."""
     return max(-one, min(one, math.floor((x - centre) * scale + 0.5)))
-
-
-def fill_codes(design: Design) -> tuple[int | None, ...]:
-    """For every source, the code that stands in for a category's missing values."""
-    codes: list[int | None] = []
-    for name in design.sources:
-        column, fill = design.schema.columns[name], design.schema.fill.get(name)
-        if isinstance(column, Category) and isinstance(fill, str):
-            codes.append(column.levels.index(fill))
-        else:
-            codes.append(None)
-    return tuple(codes)
-
-
-def missing_value_error(design: Design, source: int) -> DataError:
-    """The error for a missing value without a fill; says nothing about how many, or where."""
-    name = design.sources[source]
-    if isinstance(design.schema.columns[name], Number):
-        problem = "has missing values"
-    else:
-        problem = "has missing values or values that are not among its declared levels"
-    return DataError(
-        f"column {name!r} {problem}; give a public fill value for it under 'missing:' in the "
-        "schema, or complete the data (rows are never dropped)"
-    )

@@ -15,17 +15,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .._version import __version__
 from ..core.errors import DataError, ReleaseError, RequestError
-from ..core.release import Measurement, Release, load_release
-from ..core.statistic import SecondMoments, SmallestEigenvalue, Statistic
+from ..core.releases import load_release, release_from_text
 from .engines import Source, open_source
 from .ledger import Ledger, Reservation
-from .request import Request
-from .statistics.smallest_eigenvalue import value as eigenvalue
-from .sums import Sums
+from .publishable import Publishable
+
+if TYPE_CHECKING:
+    from ..core.releases import AnyRelease
 
 
 @dataclass(frozen=True)
@@ -34,20 +33,20 @@ class Published:
 
     Parameters
     ----------
-    release : Release
+    release : Release, SummaryRelease or NetworkRelease
     repeated : bool
         The same request had been published before; this is that Release, and it cost nothing.
     cap_was_implicit : bool
         The data set had no cap, and this request's cost became its cap.
     """
 
-    release: Release
+    release: AnyRelease
     repeated: bool
     cap_was_implicit: bool
 
 
 def publish(
-    request: Request,
+    request: Publishable,
     data: Any,
     *,
     ledger: Ledger | str | Path,
@@ -61,11 +60,11 @@ def publish(
 
     Parameters
     ----------
-    request : Request
-        See `make_request`.
+    request : Request, SummaryRequest or NetworkRequest
+        See `make_request`, `make_summary_request` and `make_network_request`.
     data : path, data frame, dict of arrays, or DuckDB connection or relation
     ledger : Ledger or path
-        Where the budget of `request.design.schema.dataset` is kept.
+        Where the budget of `request.schema.dataset` is kept.
     out : path, optional
         Where to write the Release; written atomically.
     engine : {"auto", "memory", "stream", "duckdb"}
@@ -85,8 +84,7 @@ def publish(
         and the file then cannot be written, the RequestError says so, and the same request
         writes the stored Release at no further cost.
     """
-    for mechanism in request.mechanisms:
-        mechanism.verify()
+    request.verify()
     if out is not None:
         check_writable(Path(out))
     source = check_columns(request, data, engine=engine, table=table, query=query)
@@ -97,7 +95,7 @@ def publish(
         else:
             text = _fulfil(budget, reservation, request, source, progress)
             repeated = False
-    release = Release.from_text(text)
+    release = release_from_text(text)
     if out is not None:
         _write_atomically(Path(out), text)
     return Published(release, repeated, reservation.cap_was_implicit)
@@ -106,7 +104,7 @@ def publish(
 def _fulfil(
     ledger: Ledger,
     reservation: Reservation,
-    request: Request,
+    request: Publishable,
     source: Source,
     progress: Callable[[int, int | None], None] | None,
 ) -> str:
@@ -116,9 +114,9 @@ def _fulfil(
     at all, are discarded with it.
     """
     try:
-        sums = source.sums(request.sum_plan, with_total(source, progress))
-        _check_rows(request, sums)
-        text = _release(request, sums).to_text()
+        result = source.sums(request.plan(), with_total(source, progress))
+        _check_rows(request, result.n)
+        text = request.release(result.n, result).to_text()
     except BaseException as error:
         ledger.void(reservation, type(error).__name__)
         raise
@@ -135,48 +133,13 @@ def with_total(
     return lambda rows: progress(rows, total)
 
 
-def _release(request: Request, sums: Sums) -> Release:
-    measurements = []
-    for statistic, mechanism in zip(request.statistics, request.mechanisms, strict=True):
-        isometric = request.layout == "isometric" and statistic.name == "second_moments"
-        measurements.append(
-            Measurement(
-                statistic=statistic.name,
-                layout="isometric" if isometric else "upper",
-                values=mechanism.add_noise(_exact_values(statistic, sums)),
-                family=mechanism.family,
-                scale=mechanism.scale,
-                off_diagonal_scale=mechanism.off_diagonal_scale,
-                sensitivity=mechanism.sensitivity,
-            )
-        )
-    public_n = request.design.schema.neighbours == "replace_one"
-    return Release(
-        design=request.design,
-        geometry=request.geometry,
-        n=sums.n if public_n else None,
-        measurements=tuple(measurements),
-        claim=request.claim,
-        event=request.event,
-        label=request.label,
-        software=f"noisewise {__version__}",
-    )
-
-
-def _exact_values(statistic: Statistic, sums: Sums) -> tuple[int, ...]:
-    """The statistic without noise: as private as the rows."""
-    if isinstance(statistic, SmallestEigenvalue):
-        return (eigenvalue(statistic, sums.n, sums.values[SecondMoments.name]),)
-    return sums.values[statistic.name]
-
-
 def check_columns(
-    request: Request, data: Any, *, engine: str, table: str | None, query: str | None
+    request: Publishable, data: Any, *, engine: str, table: str | None, query: str | None
 ) -> Source:
     """Open the data and see that the request's columns are there. Reads no row."""
     source = open_source(data, engine=engine, table=table, query=query)
     names = source.column_names()
-    for name in request.design.sources:
+    for name in request.sources:
         if name not in names:
             # The names that were found stay unsaid: without a header they are somebody's row.
             raise DataError(
@@ -186,21 +149,21 @@ def check_columns(
     return source
 
 
-def _check_rows(request: Request, sums: Sums) -> None:
-    if request.design.schema.neighbours != "replace_one":
+def _check_rows(request: Publishable, n: int) -> None:
+    if request.schema.neighbours != "replace_one":
         return  # n is private: nothing may depend on it
-    if sums.n == 0:
+    if n == 0:
         raise DataError("data: there are no rows; nothing was published or charged")
     delta = request.claim.delta
-    if delta * sums.n >= 1:
+    if delta * n >= 1:
         raise DataError(
-            f"delta: {float(delta):g} is not below 1 / n for {sums.n:,} rows, which would allow "
+            f"delta: {float(delta):g} is not below 1 / n for {n:,} rows, which would allow "
             f"publishing somebody's record as it is; give a much smaller one, such as 1e-6"
         )
-    if delta > 0 and not request.delta_was_given and delta * 10 * sums.n > 1:
+    if delta > 0 and not request.delta_was_given and delta * 10 * n > 1:
         raise DataError(
-            f"delta: the default of {float(delta):g} is too weak for {sums.n:,} rows, because it "
-            f"should be below 1 / (10 n); give one, such as {1 / (10 * sums.n):.0e}"
+            f"delta: the default of {float(delta):g} is too weak for {n:,} rows, because it "
+            f"should be below 1 / (10 n); give one, such as {1 / (10 * n):.0e}"
         )
 
 

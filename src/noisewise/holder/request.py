@@ -15,6 +15,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
 
+from .._version import __version__
 from ..core.calibration import gaussian_noise_multiplier, gaussian_scale, zcdp_noise_multiplier
 from ..core.claim import Claim, fraction_text
 from ..core.composition import epsilon_of, within
@@ -22,7 +23,7 @@ from ..core.design import Design
 from ..core.errors import RequestError
 from ..core.geometry import Ball, Box, Geometry, geometry_to_dict
 from ..core.privacy import ComposedEvent, Event, as_fraction
-from ..core.release import MAX_SCALE
+from ..core.release import MAX_SCALE, Measurement, Release
 from ..core.schema import Schema
 from ..core.statistic import (
     FourthMoments,
@@ -37,7 +38,8 @@ from .mechanisms.gaussian import GaussianMechanism
 from .mechanisms.laplace import LaplaceMechanism
 from .request_check import check_request
 from .statistics import Layout, l1_sensitivity, l2_sensitivity
-from .sums import SumPlan
+from .statistics.smallest_eigenvalue import value as eigenvalue
+from .sums import SumPlan, Sums
 
 DEFAULT_DELTA = Fraction("1e-6")
 MechanismName = Literal["laplace", "gaussian"]
@@ -100,10 +102,51 @@ class Request:
         return [(SecondMoments(self.design), rest), *further]
 
     @property
-    def sum_plan(self) -> SumPlan:
+    def schema(self) -> Schema:
+        """The declared columns that are read, and who is protected."""
+        return self.design.schema
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The table columns that are read."""
+        return self.design.sources
+
+    def plan(self) -> SumPlan:
         """What has to be summed over the rows."""
         sums = tuple(s for s in self.statistics if isinstance(s, Summed))
         return SumPlan(self.design, self.geometry, sums)
+
+    def verify(self) -> None:
+        """Check every mechanism's claim against OpenDP's map."""
+        for mechanism in self.mechanisms:
+            mechanism.verify()
+
+    def release(self, n: int, sums: Sums, /) -> Release:
+        """Draw the noise."""
+        measurements = []
+        for statistic, mechanism in zip(self.statistics, self.mechanisms, strict=True):
+            isometric = self.layout == "isometric" and statistic.name == "second_moments"
+            measurements.append(
+                Measurement(
+                    statistic=statistic.name,
+                    layout="isometric" if isometric else "upper",
+                    values=mechanism.add_noise(_exact_values(statistic, sums)),
+                    family=mechanism.family,
+                    scale=mechanism.scale,
+                    off_diagonal_scale=mechanism.off_diagonal_scale,
+                    sensitivity=mechanism.sensitivity,
+                )
+            )
+        return Release(
+            design=self.design,
+            geometry=self.geometry,
+            n=n if self.schema.neighbours == "replace_one" else None,
+            measurements=tuple(measurements),
+            claim=self.claim,
+            event=self.event,
+            label=self.label,
+            software=f"noisewise {__version__}",
+        )
 
     @cached_property
     def mechanisms(self) -> tuple[Mechanism, ...]:
@@ -311,6 +354,13 @@ def make_request(
         delta_was_given=delta is not None,
         batch=batch,
     )
+
+
+def _exact_values(statistic: Statistic, sums: Sums) -> tuple[int, ...]:
+    """The statistic without noise: as private as the rows."""
+    if isinstance(statistic, SmallestEigenvalue):
+        return (eigenvalue(statistic, sums.n, sums.values[SecondMoments.name]),)
+    return sums.values[statistic.name]
 
 
 def _share(value: int | float | str | Fraction | None, name: str) -> Fraction | None:

@@ -19,6 +19,11 @@ MAX_DELTA = Fraction(1, 4)
 
 def check_request(request: Request) -> None:
     """Refuse what cannot be published, whatever the rows; the error says what to do."""
+    if request.design.unbounded:
+        raise RequestError(
+            f"features: column {request.design.unbounded[0]!r} has no bounds; sums need them. "
+            "Declare lower and upper, or publish a block summary (noisewise release-summary)"
+        )
     if request.mechanism == "laplace":
         if isinstance(request.geometry, Ball):
             raise RequestError(

@@ -11,7 +11,7 @@ the total is at most 2**62.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 
@@ -22,12 +22,11 @@ from ..core.design import Design
 from ..core.errors import DataError
 from ..core.geometry import Geometry
 from ..core.grid import MAX_ROWS
-from ..core.schema import Category
+from ..core.schema import Category, Schema
 from ..core.statistic import FourthMoments, Summed
-from .fixedpoint import Floats, RowGrid, fill_codes, missing_value_error
-
-Progress = Callable[[int], None]
-Codes = npt.NDArray[np.int32]
+from .fixedpoint import RowGrid
+from .missing import fill_codes, filled_codes, missing_value_error
+from .plan import Codes, Floats
 
 # BLAS libraries start threads of their own for products above some size, and on a busy machine
 # these threads wait for each other: a block took a hundred times as long. As measured, OpenBLAS
@@ -59,6 +58,20 @@ class SumPlan:
             raise ValueError("statistics: only sums over rows; others are computed from those")
         if any(statistic.design != self.design for statistic in self.statistics):
             raise ValueError("statistics: all of them must be of the plan's design")
+
+    @property
+    def schema(self) -> Schema:
+        """The design's."""
+        return self.design.schema
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The design's: features, then target."""
+        return self.design.sources
+
+    def accumulator(self) -> SumAccumulator:
+        """A new, empty one."""
+        return SumAccumulator(self)
 
 
 @dataclass(frozen=True)
@@ -92,7 +105,7 @@ class SumAccumulator:
     def __init__(self, plan: SumPlan) -> None:
         self.n = 0
         self._plan = plan
-        self._fill_codes = fill_codes(plan.design)
+        self._fill_codes = fill_codes(plan.schema, plan.sources)
         self._is_category = tuple(
             isinstance(plan.design.schema.columns[name], Category) for name in plan.design.sources
         )
@@ -104,14 +117,7 @@ class SumAccumulator:
         self._centred = self._parts[-1].w[1:]
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
-        """Add rows.
-
-        Parameters
-        ----------
-        columns : sequence of (rows,) arrays
-            One for every source of the design, in order. Numbers are doubles with NaN where
-            missing; categories are positions among the declared levels, negative where missing.
-        """
+        """Add rows; see `Accumulator.add`."""
         rows = len(columns[0])
         check_row_count(self.n + rows)
         # Values far out of bounds may overflow on their way to a bound; NaN is dealt with below.
@@ -136,7 +142,12 @@ class SumAccumulator:
         centred = self._centred[:, : len(columns[0])]
         for source, is_category in enumerate(self._is_category):
             if is_category:
-                columns[source] = self._without_missing(columns[source], source)
+                columns[source] = filled_codes(
+                    columns[source],
+                    self._plan.schema,
+                    self._plan.sources[source],
+                    self._fill_codes[source],
+                )
         for row, column in zip(centred, self._parts[0].grid.columns, strict=True):
             if column.code is None:
                 np.subtract(columns[column.source], column.centre, out=row)
@@ -144,15 +155,6 @@ class SumAccumulator:
                 np.equal(columns[column.source], column.code, out=row)
         for part in self._parts:
             part.add(centred, self._plan.design)
-
-    def _without_missing(self, codes: Floats | Codes, source: int) -> Floats | Codes:
-        missing = codes < 0
-        if not missing.any():
-            return codes
-        fill = self._fill_codes[source]
-        if fill is None:
-            raise missing_value_error(self._plan.design, source)
-        return np.where(missing, fill, codes)
 
 
 class _SecondMomentsPart:
@@ -197,7 +199,7 @@ class _SecondMomentsPart:
         for j in missing:
             column = self.grid.columns[j]
             if column.fill is None:
-                raise missing_value_error(design, column.source)
+                raise missing_value_error(design.schema, design.sources[column.source])
             w[j + 1][np.isnan(w[j + 1])] = column.fill
 
     def _column_sums(self, w: Floats) -> Floats:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from ...core.errors import DataError, NoisewiseError
-from ..sums import Progress, SumPlan, Sums
+from ..plan import Plan, Progress
 
 Result = TypeVar("Result")
 
@@ -28,8 +28,8 @@ class Source(Protocol):
     def row_count(self) -> int | None:
         """The number of rows if it is known without reading them, for a progress bar."""
 
-    def sums(self, plan: SumPlan, progress: Progress | None = None) -> Sums:
-        """Read the rows once and sum them; `progress` is told the number of rows done so far."""
+    def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
+        """Read the rows once and accumulate them; `progress` is told how many are done."""
 
 
 def sealed(

@@ -13,7 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
-from ..sums import Progress, SumAccumulator, SumPlan, Sums, check_row_count
+from ..plan import Accumulator, Plan, Progress
+from ..sums import check_row_count
+from .base import Result
 from .columns import Reader
 
 _BATCH_BYTES = 8 << 20
@@ -21,34 +23,34 @@ _MAX_BATCH_ROWS = 1 << 16
 _MIN_BATCH_ROWS = 1 << 10
 
 
-def batch_rows(plan: SumPlan) -> int:
+def batch_rows(plan: Plan[Any]) -> int:
     """How many rows to ask for at a time, so that wide tables do not need more memory."""
-    rows = _BATCH_BYTES // (8 * len(plan.design.sources))
+    rows = _BATCH_BYTES // (8 * len(plan.sources))
     return max(_MIN_BATCH_ROWS, min(_MAX_BATCH_ROWS, rows))
 
 
 def sum_batches(
-    plan: SumPlan,
+    plan: Plan[Result],
     batches: Iterable[Any],
     readers: Sequence[Reader],
     progress: Progress | None = None,
     workers: int = 1,
-) -> Sums:
+) -> Result:
     """Sum all batches.
 
     Parameters
     ----------
-    plan : SumPlan
+    plan : Plan
     batches : iterable of pyarrow.RecordBatch
-        With the sources of the plan's design as columns, in order.
+        With the plan's sources as columns, in order.
     readers : sequence of Reader
         From `column_readers`, one a column.
     progress : callable, optional
     workers : int
         Threads that sum while this one reads.
     """
-    accumulators = [SumAccumulator(plan) for _ in range(workers)]
-    idle: SimpleQueue[SumAccumulator] = SimpleQueue()
+    accumulators = [plan.accumulator() for _ in range(workers)]
+    idle: SimpleQueue[Accumulator[Result]] = SimpleQueue()
     for accumulator in accumulators:
         idle.put(accumulator)
 

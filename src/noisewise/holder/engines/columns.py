@@ -1,4 +1,4 @@
-"""From Arrow columns to the arrays that `SumAccumulator` takes."""
+"""From Arrow columns to the arrays that accumulators take."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.schema import Category, Column
-from ..fixedpoint import Floats
-from ..sums import Codes, SumPlan
+from ..plan import Codes, Floats, Plan
 from .kinds import Kind, check_kind, level_numbers
 
 # Takes a pyarrow.Array; pyarrow has no type stubs.
 Reader = Callable[[Any], "Floats | Codes"]
 
 
-def column_readers(plan: SumPlan, types: Sequence[Any]) -> list[Reader]:
-    """For every source of the plan's design, a function that turns its Arrow arrays into NumPy's.
+def column_readers(plan: Plan[Any], types: Sequence[Any]) -> list[Reader]:
+    """For every source of the plan, a function that turns its Arrow arrays into NumPy's.
 
     Raises a `DataError` for a type that does not fit the declaration.
     """
-    declared = plan.design.schema.columns
-    names = plan.design.sources
+    declared = plan.schema.columns
+    names = plan.sources
     return [_reader(name, declared[name], kind) for name, kind in zip(names, types, strict=True)]
 
 

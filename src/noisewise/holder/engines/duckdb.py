@@ -11,7 +11,8 @@ that there is none (https://github.com/duckdb/duckdb/issues/25521), and `isnan` 
 false. The optimiser's use of statistics is therefore turned off, and that setting belongs to a
 whole instance: it is not ours to change in somebody else's. Raw columns are not affected.
 
-Very wide designs are streamed as well: thousands of sums a row are work for BLAS, not for SQL.
+Very wide designs are streamed as well (thousands of sums a row are work for BLAS, not for SQL), and
+so is everything that is not a sum of products: block summaries, counts.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...core.errors import DataError, RequestError
-from ..sums import Progress, SumPlan, Sums
-from .base import positions, sealed
+from ..plan import Plan, Progress
+from ..sums import SumPlan
+from .base import Result, positions, sealed
 from .batches import batch_rows, sum_batches
 from .files import ParquetSource
 from .kinds import Kind, check_kind
@@ -83,12 +85,12 @@ class _DuckDBSource:
         """Not asked for: counting the rows of a view may take as long as summing them."""
         return None
 
-    def sums(self, plan: SumPlan, progress: Progress | None = None) -> Sums:
+    def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum in one query, or batch by batch."""
         import duckdb
         import pyarrow as pa
 
-        def read() -> Sums:
+        def read() -> Result:
             with self._open(plan) as rows:
                 return _sum_rows(rows, plan, progress)
 
@@ -100,11 +102,11 @@ class _DuckDBSource:
             OSError,
         )
 
-    def _open(self, plan: SumPlan | None) -> AbstractContextManager[_Rows]:
+    def _open(self, plan: Plan[Any] | None) -> AbstractContextManager[_Rows]:
         """Open the rows. Given a plan, its sources are enough."""
         raise NotImplementedError
 
-    def _failure(self, error: Exception, plan: SumPlan | None = None) -> str:
+    def _failure(self, error: Exception, plan: Plan[Any] | None = None) -> str:
         return f"data: DuckDB cannot read {self.description}; it may be damaged, or in use"
 
 
@@ -124,14 +126,14 @@ class ParquetInDuckDB(_DuckDBSource):
         return ParquetSource(self._path).row_count()
 
     @contextmanager
-    def _open(self, plan: SumPlan | None) -> Iterator[_Rows]:
+    def _open(self, plan: Plan[Any] | None) -> Iterator[_Rows]:
         names = self._check(plan)
         # By default, folders with names such as a=1 would become columns.
         table = f"read_parquet({text(str(self._path.absolute()))}, hive_partitioning=false)"
         with _private_instance() as connection:
             yield _Rows(connection.sql(f"SELECT * FROM {table}"), names, connection, table)
 
-    def _check(self, plan: SumPlan | None) -> list[str]:
+    def _check(self, plan: Plan[Any] | None) -> list[str]:
         """The columns' names, after a check of their types as Arrow sees them.
 
         Some types exist in Arrow's notes to the file only; DuckDB takes durations for integers.
@@ -143,7 +145,7 @@ class ParquetInDuckDB(_DuckDBSource):
         with ParquetSource(self._path).open() as file:
             schema = file.schema_arrow
         if plan is not None:
-            indices = positions(schema.names, plan.design.sources)
+            indices = positions(schema.names, plan.sources)
             types = [schema.field(index).type for index in indices]
             column_readers(plan, types)
             if any(pa.types.is_decimal256(kind) for kind in types):
@@ -164,7 +166,7 @@ class DatabaseSource(_DuckDBSource):
         self.description = f"{path.name} (DuckDB)"
 
     @contextmanager
-    def _open(self, plan: SumPlan | None) -> Iterator[_Rows]:
+    def _open(self, plan: Plan[Any] | None) -> Iterator[_Rows]:
         with _private_instance() as connection:
             path = text(str(self._path.absolute()))
             connection.execute(f"ATTACH {path} AS holder (READ_ONLY, TYPE duckdb)")
@@ -178,7 +180,7 @@ class DatabaseSource(_DuckDBSource):
             relation = connection.sql(query)
             yield _Rows(relation, list(relation.columns), connection, table)
 
-    def _failure(self, error: Exception, plan: SumPlan | None = None) -> str:
+    def _failure(self, error: Exception, plan: Plan[Any] | None = None) -> str:
         if type(error).__name__ in ("CatalogException", "BinderException", "ParserException"):
             return (
                 f"data: {self._path.name} cannot answer that table or query; check its names and "
@@ -202,8 +204,8 @@ class _ArrowSource(Protocol):
     def description(self) -> str: ...
     def column_names(self) -> list[str]: ...
     def row_count(self) -> int | None: ...
-    def arrow(self, plan: SumPlan) -> AbstractContextManager[Any]: ...
-    def explain(self, plan: SumPlan, error: Exception) -> str: ...
+    def arrow(self, plan: Plan[Any]) -> AbstractContextManager[Any]: ...
+    def explain(self, plan: Plan[Any], error: Exception) -> str: ...
 
 
 class ArrowInDuckDB(_DuckDBSource):
@@ -222,14 +224,14 @@ class ArrowInDuckDB(_DuckDBSource):
         return self._source.row_count()
 
     @contextmanager
-    def _open(self, plan: SumPlan | None) -> Iterator[_Rows]:
+    def _open(self, plan: Plan[Any] | None) -> Iterator[_Rows]:
         assert plan is not None
         with self._source.arrow(plan) as rows, _private_instance() as connection:
             connection.register("noisewise_rows", rows)
             relation = connection.sql("SELECT * FROM noisewise_rows")
-            yield _Rows(relation, list(plan.design.sources), connection, "noisewise_rows")
+            yield _Rows(relation, list(plan.sources), connection, "noisewise_rows")
 
-    def _failure(self, error: Exception, plan: SumPlan | None = None) -> str:
+    def _failure(self, error: Exception, plan: Plan[Any] | None = None) -> str:
         assert plan is not None
         return self._source.explain(plan, error)
 
@@ -244,7 +246,7 @@ class LentSource(_DuckDBSource):
         self.description = "DuckDB connection" if table or query else "DuckDB relation"
 
     @contextmanager
-    def _open(self, plan: SumPlan | None) -> Iterator[_Rows]:
+    def _open(self, plan: Plan[Any] | None) -> Iterator[_Rows]:
         relation = self._lent
         if self._query is not None:
             relation = self._lent.sql(_single_select(self._lent, self._query))
@@ -252,7 +254,7 @@ class LentSource(_DuckDBSource):
             relation = self._lent.sql(f"SELECT * FROM {identifier(self._table)}")
         yield _Rows(relation, list(relation.columns))
 
-    def _failure(self, error: Exception, plan: SumPlan | None = None) -> str:
+    def _failure(self, error: Exception, plan: Plan[Any] | None = None) -> str:
         return f"data: the {self.description} cannot be read; try the same query in DuckDB itself"
 
 
@@ -270,17 +272,19 @@ def _private_instance() -> Iterator[Any]:
         yield connection
 
 
-def _sum_rows(rows: _Rows, plan: SumPlan, progress: Progress | None) -> Sums:
-    indices = positions(rows.names, plan.design.sources)
+def _sum_rows(rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Result:
+    indices = positions(rows.names, plan.sources)
     types = rows.relation.types
     kinds = [_kind(str(types[index].id)) for index in indices]
-    for name, kind in zip(plan.design.sources, kinds, strict=True):
-        check_kind(name, plan.design.schema.columns[name], kind)
-    if rows.table is None or number_of_sums(plan) > PUSHDOWN_LIMIT:
+    for name, kind in zip(plan.sources, kinds, strict=True):
+        check_kind(name, plan.schema.columns[name], kind)
+    pushed_down = isinstance(plan, SumPlan) and number_of_sums(plan) <= PUSHDOWN_LIMIT
+    if rows.table is None or not pushed_down:
         return _streamed(rows, plan, indices, kinds, progress)
     # Columns are addressed by position, so that no name from a file gets into the query.
     aliases = ", ".join(f"c{index}" for index in range(len(rows.names)))
     columns = [f"c{index}" for index in indices]
+    assert isinstance(plan, SumPlan)
     query = SumQuery(plan, kinds, columns, f"{rows.table} AS t({aliases})")
     sums = query.result(rows.connection.execute(query.text).fetchone())
     if progress is not None:
@@ -289,8 +293,12 @@ def _sum_rows(rows: _Rows, plan: SumPlan, progress: Progress | None) -> Sums:
 
 
 def _streamed(
-    rows: _Rows, plan: SumPlan, indices: list[int], kinds: list[Kind], progress: Progress | None
-) -> Sums:
+    rows: _Rows,
+    plan: Plan[Result],
+    indices: list[int],
+    kinds: list[Kind],
+    progress: Progress | None,
+) -> Result:
     from .columns import column_readers
 
     own_names = [str(rows.relation.columns[index]) for index in indices]

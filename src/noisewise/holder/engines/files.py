@@ -9,8 +9,9 @@ from typing import Any
 
 from ...core.errors import DataError
 from ...core.schema import Category
-from ..sums import Progress, SumPlan, Sums, check_row_count
-from .base import positions, sealed
+from ..plan import Plan, Progress
+from ..sums import check_row_count
+from .base import Result, positions, sealed
 from .batches import batch_rows, sum_batches
 from .csv_text import CheckedCsv, CsvHeader, read_header
 
@@ -43,7 +44,7 @@ class ParquetSource:
         with self.open() as file:
             return int(file.metadata.num_rows)
 
-    def sums(self, plan: SumPlan, progress: Progress | None = None) -> Sums:
+    def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum batch by batch."""
         import pyarrow as pa
 
@@ -51,7 +52,7 @@ class ParquetSource:
 
         with self.open() as file:
             schema = file.schema_arrow
-            indices = positions(schema.names, plan.design.sources)
+            indices = positions(schema.names, plan.sources)
             readers = column_readers(plan, [schema.field(index).type for index in indices])
             check_row_count(file.metadata.num_rows)
             batches = _parquet_batches(file, plan)
@@ -102,11 +103,11 @@ class CsvSource:
         """Not known before the file has been read."""
         return None
 
-    def sums(self, plan: SumPlan, progress: Progress | None = None) -> Sums:
+    def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum block by block."""
         import pyarrow as pa
 
-        def read() -> Sums:
+        def read() -> Result:
             from .columns import column_readers
 
             with self.arrow(plan) as reader:
@@ -116,7 +117,7 @@ class CsvSource:
         return sealed(read, lambda error: self.explain(plan, error), pa.ArrowException, OSError)
 
     @contextmanager
-    def arrow(self, plan: SumPlan) -> Iterator[Any]:
+    def arrow(self, plan: Plan[Any]) -> Iterator[Any]:
         """A stream of record batches with the plan's sources, in order.
 
         DuckDB reads CSV files through this too. Its own reader accepts a row with a surplus empty
@@ -126,7 +127,7 @@ class CsvSource:
         import pyarrow.csv as pa_csv
 
         header = self._header()
-        positions(list(header.names), plan.design.sources)
+        positions(list(header.names), plan.sources)
         types = _csv_types(plan)
         if header.only:  # Arrow takes a header without a line end for an error
             yield pa.RecordBatchReader.from_batches(pa.schema(types), [])
@@ -150,27 +151,27 @@ class CsvSource:
                 # DuckDB turns the file's error into one of its own.
                 raise DataError(file.damage) from None
 
-    def explain(self, plan: SumPlan, error: Exception) -> str:
+    def explain(self, plan: Plan[Any], error: Exception) -> str:
         """A message for an error of Arrow's, which itself quotes fields and whole rows."""
-        return self._header().explain(self._path.name, plan.design.sources, error)
+        return self._header().explain(self._path.name, plan.sources, error)
 
     def _header(self) -> CsvHeader:
         return read_header(self._path)
 
 
-def _parquet_batches(file: Any, plan: SumPlan) -> Iterator[Any]:
+def _parquet_batches(file: Any, plan: Plan[Any]) -> Iterator[Any]:
     # Arrow takes "a.b" for a part of "a", and reads it too if "a" is wanted: hence the `select`.
-    wanted = list(plan.design.sources)
+    wanted = list(plan.sources)
     for batch in file.iter_batches(batch_rows(plan), columns=wanted, use_threads=True):
         yield batch.select(wanted)
 
 
-def _csv_types(plan: SumPlan) -> dict[str, Any]:
+def _csv_types(plan: Plan[Any]) -> dict[str, Any]:
     """The Arrow types of the plan's sources: from the schema, never from the data."""
     import pyarrow as pa
 
-    declared = plan.design.schema.columns
+    declared = plan.schema.columns
     return {
         name: pa.string() if isinstance(declared[name], Category) else pa.float64()
-        for name in plan.design.sources
+        for name in plan.sources
     }

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...core.errors import DataError, RequestError
-from ..sums import Progress, SumPlan, Sums
-from .base import positions, sealed
+from ..plan import Plan, Progress
+from .base import Result, positions, sealed
 from .batches import batch_rows, sum_batches
 
 
@@ -35,13 +35,13 @@ class FrameSource:
         """The table's length, unless it is lazy."""
         return self._table.length()
 
-    def sums(self, plan: SumPlan, progress: Progress | None = None) -> Sums:
+    def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum slice by slice."""
         import pyarrow as pa
 
         from .columns import column_readers
 
-        def read() -> Sums:
+        def read() -> Result:
             with self.arrow(plan) as table:
                 readers = column_readers(plan, table.schema.types)
                 return sum_batches(plan, _slices(table, plan), readers, progress, self._workers)
@@ -49,12 +49,12 @@ class FrameSource:
         return sealed(read, lambda error: self.explain(plan, error), pa.ArrowException)
 
     @contextmanager
-    def arrow(self, plan: SumPlan) -> Iterator[Any]:
+    def arrow(self, plan: Plan[Any]) -> Iterator[Any]:
         """The plan's sources as a `pyarrow.Table`, in order."""
-        positions(self.column_names(), plan.design.sources)
-        yield self._table.to_arrow(plan.design.sources)
+        positions(self.column_names(), plan.sources)
+        yield self._table.to_arrow(plan.sources)
 
-    def explain(self, plan: SumPlan, error: Exception) -> str:
+    def explain(self, plan: Plan[Any], error: Exception) -> str:
         """A message for an error of Arrow's, which itself quotes values."""
         return "data: a column cannot be converted; use plain numbers, text or true/false values"
 
@@ -64,7 +64,7 @@ def is_frame(data: Any) -> bool:
     return _named_columns(data) is not None
 
 
-def _slices(table: Any, plan: SumPlan) -> Iterator[Any]:
+def _slices(table: Any, plan: Plan[Any]) -> Iterator[Any]:
     rows = batch_rows(plan)
     chunks = max(column.num_chunks for column in table.columns)
     if chunks <= 8 + 4 * table.num_rows / rows:

@@ -11,7 +11,7 @@ import re
 from enum import Enum
 
 from ...core.errors import DataError
-from ...core.schema import Category, Column, Number
+from ...core.schema import Category, Column
 
 
 class Kind(Enum):
@@ -37,7 +37,7 @@ def check_kind(name: str, column: Column, kind: Kind) -> None:
     if kind in (Kind.TIME, Kind.OTHER):
         wanted = "a number or a category"
         remedy = "convert it to a number with public bounds, or to text"
-    elif isinstance(column, Number) and kind is Kind.TEXT:
+    elif not isinstance(column, Category) and kind is Kind.TEXT:
         wanted, remedy = "a number", "convert it to numbers, or declare it as a category"
     elif isinstance(column, Category) and kind.numeric:
         _check_numeric_levels(name, column)

@@ -17,7 +17,8 @@ from math import isnan
 
 from ...core.schema import Category, Column
 from ...core.statistic import Monomial, Summed
-from ..fixedpoint import BALL_MARGIN, GridColumn, RowGrid, fill_codes, missing_value_error
+from ..fixedpoint import BALL_MARGIN, GridColumn, RowGrid
+from ..missing import fill_codes, missing_value_error
 from ..sums import SumPlan, Sums, check_row_count
 from .kinds import Kind, level_numbers
 
@@ -70,7 +71,7 @@ class SumQuery:
         sources = len(self._declared)
         for source, missing in enumerate(row[1 : sources + 1]):
             if missing:
-                raise missing_value_error(self._plan.design, source)
+                raise missing_value_error(self._plan.schema, self._plan.sources[source])
         totals = iter(row[sources + 1 :])
         values: dict[str, tuple[int, ...]] = {}
         for statistic, grid in zip(self._plan.statistics, self._grids, strict=True):
@@ -88,7 +89,7 @@ class SumQuery:
 
     def _grid(self) -> str:
         design = self._plan.design
-        fills = fill_codes(design)
+        fills = fill_codes(design.schema, design.sources)
         out = []
         for source, (name, column) in enumerate(zip(design.sources, self._declared, strict=True)):
             missing = _missing(f"v{source}", isinstance(column, Category))

@@ -1,0 +1,149 @@
+"""Strict JSON documents: what all kinds of Releases share, and how untrusted ones are read.
+
+A document has a closed set of keys and types, and a digest over its canonical form. The digest
+finds accidental damage. It is no signature: anybody can compute a new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from .errors import NoisewiseError, ReleaseError
+from .schema import MAX_NAME
+
+MAX_BYTES = 64_000_000
+MAX_INTEGER = 2**63 - 1
+
+Read = TypeVar("Read")
+
+
+def fail(reason: str) -> NoReturn:
+    """Refuse a document."""
+    raise ReleaseError(f"release: {reason}")
+
+
+def digest_of(document: dict[str, Any]) -> str:
+    """SHA-256 over sorted keys, no white space, ASCII only."""
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return "sha256:" + hashlib.sha256(canonical.encode("ascii")).hexdigest()
+
+
+def dumps(document: dict[str, Any]) -> str:
+    """The text of a file: the document and its digest."""
+    complete = {**document, "digest": digest_of(document)}
+    return json.dumps(complete, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a Release's file, if it can be one."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ReleaseError(f"{path}: larger than {MAX_BYTES:,} bytes; not a Release")
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError:
+        raise ReleaseError(f"{path}: not UTF-8 text; not a Release, or damaged") from None
+    except OSError as error:
+        raise ReleaseError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def reading(read: Callable[[Any], Read], text: str) -> Read:
+    """Parse and read a document; raises ReleaseError and nothing else."""
+    try:
+        return read(parse_json(text))
+    except ReleaseError:
+        raise
+    except (NoisewiseError, ValueError, OverflowError, ArithmeticError) as error:
+        raise ReleaseError(f"release: {error}") from None
+
+
+def parse_json(text: str) -> Any:
+    """JSON without NaN, infinities or repeated keys."""
+
+    def no_constant(name: str) -> NoReturn:
+        fail(f"{name} is not a number that a Release may contain")
+
+    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = dict(pairs)
+        if len(keys) != len(pairs):
+            fail("a key is given twice")
+        return keys
+
+    if len(text) > MAX_BYTES:
+        fail(f"larger than {MAX_BYTES:,} characters")
+    try:
+        return json.loads(text, parse_constant=no_constant, object_pairs_hook=no_duplicates)
+    except (json.JSONDecodeError, RecursionError):
+        fail("not valid JSON; the file is damaged or not a Release")
+    except ValueError:
+        fail("a number has too many digits")
+
+
+def check_envelope(document: Any, form: str, form_version: int) -> None:
+    """Check format, version and digest, in this order: a newer version may digest otherwise."""
+    if not isinstance(document, dict) or document.get("format") != form:
+        fail(f"not a {form} document")
+    version = document.get("format_version")
+    if version != form_version or isinstance(version, bool) or not isinstance(version, int):
+        shown = version if isinstance(version, int) and abs(version) < 10**6 else "unknown"
+        fail(
+            f"format version {shown} is not known here (this software reads version "
+            f"{form_version}); update noisewise"
+        )
+    try:
+        expected = digest_of({k: v for k, v in document.items() if k != "digest"})
+    except RecursionError:
+        fail("nested too deeply")
+    if "digest" not in document:
+        fail("the document lacks 'digest'")
+    if document["digest"] != expected:
+        fail("the digest does not match the content: the file was damaged or edited")
+
+
+def take(document: Any, where: str, keys: tuple[str, ...]) -> list[Any]:
+    """The values of exactly these keys, in order."""
+    if not isinstance(document, dict):
+        fail(f"{where} must be an object")
+    missing = [key for key in keys if key not in document]
+    unknown = [key for key in document if key not in keys]
+    if missing:
+        fail(f"{where} lacks '{missing[0]}'")
+    if unknown:
+        fail(f"{where} has the unknown key {unknown[0][:40]!r}")
+    return [document[key] for key in keys]
+
+
+def integer(value: Any, where: str, low: int, high: int) -> int:
+    """A whole number within these limits."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        fail(f"{where} must be a whole number from {low} to {high}")
+    return value
+
+
+def real(value: Any, where: str) -> float:
+    """A finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        fail(f"{where} must be a number")
+    number = float(value)
+    if not math.isfinite(number):
+        fail(f"{where} must be a finite number")
+    return number
+
+
+def text(value: Any, where: str) -> str:
+    """A short text."""
+    if not isinstance(value, str) or len(value) > MAX_NAME:
+        fail(f"{where} must be text of at most {MAX_NAME} characters")
+    return value
+
+
+def texts(value: Any, where: str) -> tuple[str, ...]:
+    """A list of short texts."""
+    if not isinstance(value, list):
+        fail(f"{where} must be a list")
+    return tuple(text(item, where) for item in value)

@@ -1,0 +1,51 @@
+"""Releases of any kind: the document's `format` says which."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .document import parse_json, read_text
+from .errors import ReleaseError
+
+if TYPE_CHECKING:
+    from .network_release import NetworkRelease
+    from .release import Release
+    from .summary_release import SummaryRelease
+
+AnyRelease: TypeAlias = "Release | SummaryRelease | NetworkRelease"
+
+# Loaded on demand: a reader of one kind does not pay for the others.
+_KINDS = {
+    "noisewise-release": ("release", "Release"),
+    "noisewise-summary-release": ("summary_release", "SummaryRelease"),
+    "noisewise-network-release": ("network_release", "NetworkRelease"),
+}
+
+
+def release_from_text(text: str) -> AnyRelease:
+    """Read and check a Release of any kind; raises ReleaseError and nothing else."""
+    document = parse_json(text)
+    form = document.get("format") if isinstance(document, dict) else None
+    if not isinstance(form, str) or form not in _KINDS:
+        raise ReleaseError("release: not a noisewise Release, or of a kind that is not known here")
+    module, name = _KINDS[form]
+    kind: Any = getattr(import_module(f".{module}", __package__), name)
+    release: AnyRelease = kind.from_text(text)
+    return release
+
+
+def load_release(path: str | Path) -> AnyRelease:
+    """Read a Release of any kind from a file and check it.
+
+    Raises
+    ------
+    ReleaseError
+        With the path and one reason, for any kind of damage.
+    """
+    text = read_text(path)
+    try:
+        return release_from_text(text)
+    except ReleaseError as error:
+        raise ReleaseError(f"{path}: {error}") from None

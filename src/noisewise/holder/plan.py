@@ -1,0 +1,59 @@
+"""What an engine is asked for: which columns to read, and what to accumulate over the rows.
+
+An engine reads the columns that a plan names, turns them into arrays and hands them, in any order
+and in pieces of any size, to one or several accumulators of the plan, which it then merges. What a
+plan accumulates must not depend on that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core.schema import Schema
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int32]
+Progress = Callable[[int], None]
+
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+class Accumulator(Protocol[Result_co]):
+    """Takes in rows, piece by piece."""
+
+    n: int
+
+    def add(self, columns: Sequence[Floats | Codes]) -> None:
+        """Add rows.
+
+        Parameters
+        ----------
+        columns : sequence of (rows,) arrays
+            One for every source of the plan, in order. Numbers are doubles with NaN where missing;
+            categories are positions among the declared levels, negative where missing.
+        """
+
+    def merge(self, other: Any, /) -> None:
+        """Add the rows that another accumulator of the same plan has seen."""
+
+    def result(self) -> Result_co:
+        """What was accumulated so far."""
+
+
+class Plan(Protocol[Result_co]):
+    """What to read and how to accumulate it. Made of public things only."""
+
+    @property
+    def schema(self) -> Schema:
+        """Declares the sources."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The table columns to read, in order."""
+
+    def accumulator(self) -> Accumulator[Result_co]:
+        """A new, empty accumulator."""

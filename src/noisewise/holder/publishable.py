@@ -1,0 +1,53 @@
+"""What `publish` needs to know of a request, whatever it asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..core.claim import Claim
+from ..core.schema import Schema
+from .ledger import Charge
+from .plan import Plan
+
+if TYPE_CHECKING:
+    from ..core.releases import AnyRelease
+
+
+class Publishable(Protocol):
+    """A request that has been checked as far as it can be without rows."""
+
+    @property
+    def schema(self) -> Schema:
+        """The declared columns that are read, and who is protected."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The table columns that are read."""
+
+    @property
+    def claim(self) -> Claim:
+        """The guarantee that was asked for."""
+
+    @property
+    def delta_was_given(self) -> bool:
+        """Whether the holder chose delta, or it is the default."""
+
+    def verify(self) -> None:
+        """Check the noise against its claim; raises before anything is charged."""
+
+    def plan(self) -> Plan[Any]:
+        """What is accumulated over the rows. Its result has the number of rows as `n`."""
+
+    def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
+        """What the ledger is asked for."""
+
+    def release(self, n: int, result: Any, /) -> AnyRelease:
+        """Draw the noise: the only step from what is private to what may be published.
+
+        Parameters
+        ----------
+        n : int
+            The number of rows.
+        result
+            Of the plan's accumulator.
+        """
