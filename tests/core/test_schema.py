@@ -218,7 +218,8 @@ def test_a_number_without_bounds():
     assert schema.to_dict()["columns"]["x"] == {"type": "number", "unbounded": True, "unit": 0.001}
     assert Schema.from_dict(schema.to_dict()) == schema
     plain = {"type": "number", "unbounded": True}
-    assert Schema.from_dict({"dataset": "d", "columns": {"x": plain}}).columns["x"] == Unbounded(1.0)
+    read = Schema.from_dict({"dataset": "d", "columns": {"x": plain}})
+    assert read.columns["x"] == Unbounded(1.0)
     for wrong in ({"lower": 0}, {"unbounded": False}, {"unit": 0}, {"unit": -1}, {"unit": "big"}):
         with pytest.raises(SchemaError, match="column 'x'"):
             Schema.from_dict({"dataset": "d", "columns": {"x": plain | wrong}})

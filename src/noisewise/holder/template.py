@@ -31,7 +31,7 @@ def schema_template(path: Path, dataset: str, *, table: str | None = None) -> st
         "neighbours: replace_one        # or add_remove_one: then the number of rows is private",
         "max_rows_per_unit: 1           # how many rows one person may own",
         "missing: error                 # or public fill values, such as {age: 40}",
-        "# A number without known bounds: {type: number, unbounded: true}, for block summaries only.",
+        "# A number without known bounds, for block summaries: {type: number, unbounded: true}",
     ]
     return "\n".join(lines) + "\n"
 
