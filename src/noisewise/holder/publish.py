@@ -15,20 +15,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar, cast
 
 from ..core.errors import DataError, ReleaseError, RequestError
-from ..core.releases import load_release, release_from_text
+from ..core.releases import AnyRelease, load_release, release_from_text
 from .engines import Source, open_source
 from .ledger import Ledger, Reservation
 from .publishable import Publishable
 
-if TYPE_CHECKING:
-    from ..core.releases import AnyRelease
+Kind = TypeVar("Kind", bound="AnyRelease")
 
 
 @dataclass(frozen=True)
-class Published:
+class Published(Generic[Kind]):
     """The outcome of `publish`.
 
     Parameters
@@ -40,13 +39,13 @@ class Published:
         The data set had no cap, and this request's cost became its cap.
     """
 
-    release: AnyRelease
+    release: Kind
     repeated: bool
     cap_was_implicit: bool
 
 
 def publish(
-    request: Publishable,
+    request: Publishable[Kind],
     data: Any,
     *,
     ledger: Ledger | str | Path,
@@ -55,7 +54,7 @@ def publish(
     table: str | None = None,
     query: str | None = None,
     progress: Callable[[int, int | None], None] | None = None,
-) -> Published:
+) -> Published[Kind]:
     """Charge the budget, sum the rows exactly, add noise, and publish.
 
     Parameters
@@ -95,7 +94,7 @@ def publish(
         else:
             text = _fulfil(budget, reservation, request, source, progress)
             repeated = False
-    release = release_from_text(text)
+    release = cast(Kind, release_from_text(text))
     if out is not None:
         _write_atomically(Path(out), text)
     return Published(release, repeated, reservation.cap_was_implicit)
@@ -104,7 +103,7 @@ def publish(
 def _fulfil(
     ledger: Ledger,
     reservation: Reservation,
-    request: Publishable,
+    request: Publishable[Any],
     source: Source,
     progress: Callable[[int, int | None], None] | None,
 ) -> str:
@@ -134,7 +133,7 @@ def with_total(
 
 
 def check_columns(
-    request: Publishable, data: Any, *, engine: str, table: str | None, query: str | None
+    request: Publishable[Any], data: Any, *, engine: str, table: str | None, query: str | None
 ) -> Source:
     """Open the data and see that the request's columns are there. Reads no row."""
     source = open_source(data, engine=engine, table=table, query=query)
@@ -149,7 +148,7 @@ def check_columns(
     return source
 
 
-def _check_rows(request: Publishable, n: int) -> None:
+def _check_rows(request: Publishable[Any], n: int) -> None:
     if request.schema.neighbours != "replace_one":
         return  # n is private: nothing may depend on it
     if n == 0:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..core.claim import Claim
+from ..core.releases import AnyRelease
 from ..core.schema import Schema
 from .ledger import Charge
 from .plan import Plan
 
-if TYPE_CHECKING:
-    from ..core.releases import AnyRelease
+Kind_co = TypeVar("Kind_co", bound="AnyRelease", covariant=True)
 
 
-class Publishable(Protocol):
+class Publishable(Protocol[Kind_co]):
     """A request that has been checked as far as it can be without rows."""
 
     @property
@@ -41,7 +41,7 @@ class Publishable(Protocol):
     def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
         """What the ledger is asked for."""
 
-    def release(self, n: int, result: Any, /) -> AnyRelease:
+    def release(self, n: int, result: Any, /) -> Kind_co:
         """Draw the noise: the only step from what is private to what may be published.
 
         Parameters
