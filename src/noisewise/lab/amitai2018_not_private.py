@@ -3,10 +3,10 @@
 They are here for their figures, and as the negative control of the audit, and for nothing else.
 Noise is floating-point Laplace from a seeded generator, and its scale is wrong in both:
 
-- *rescaled normal* (section 2.1): the mean of M probabilities has sensitivity 1/M, so ε-differential
+- *rescaled normal* (section 2.1): a mean of M probabilities has sensitivity 1/M, so ε-differential
   privacy takes noise of scale 1/(Mε). Printed is ε/M, which gives 1/ε: at ε = 1 the two agree, at
   ε = 0.1 the printed algorithm spends 10.
-- *Fisher-derived* (section 2.2): one record is in one block and can move that block's term from 0 to
+- *Fisher-derived* (section 2.2): one record is in one block and can move that block's term by
   -2 log p*, and a *sum* over blocks moves as much, not 1/M of it. Printed is -2 log p*/(Mε), which
   spends M ε: 100 instead of 1 for M = 100. What the paper reports as Fisher's advantage at ε = 0.1
   is the missing noise.
