@@ -62,7 +62,7 @@ class Gaussian:
 class DiscreteLaplace:
     """Probability tanh(1/2s) exp(-|x|/s) of the integer x, where s is the scale."""
 
-    scale: int
+    scale: float
 
     @property
     def variance(self) -> float:

@@ -20,7 +20,7 @@ def _opendp() -> Any:
     return dp
 
 
-def laplace_measurement(scale: int) -> Any:
+def laplace_measurement(scale: float) -> Any:
     """OpenDP's vector-valued discrete Laplace mechanism on 64-bit integers."""
     dp = _opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
@@ -42,8 +42,8 @@ def invoke(measurement: Any, sums: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(value) for value in measurement(list(sums))) if sums else ()
 
 
-def _exact_float(scale: int) -> float:
+def _exact_float(scale: float) -> float:
     value = float(scale)
-    if int(value) != scale:
-        raise ValueError("the noise scale must be a whole number that a double holds exactly")
+    if value != scale:  # exact, between an integer and a double
+        raise ValueError("the noise scale must be a number that a double holds exactly")
     return value

@@ -1,0 +1,266 @@
+"""What a network Release can hold: noisy counts, noisy parity counts, or sampled tables.
+
+Everything random in them is an integer. `NoisyCounts` and `NoisyParities` carry the law of their
+noise, so that an analyst can allow for it; `TableDraws` carry the law that they were drawn from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .calibration import precise, to_fraction, to_precise
+from .claim import fraction_text
+from .document import fail
+from .network import Network
+from .network_parity import Parities
+from .network_tree import depth, rows_of_splits
+from .noise import DiscreteLaplace
+
+Floats = npt.NDArray[np.float64]
+
+TABLE_BITS = 24
+MAX_DRAWS = 10_000
+
+
+@dataclass(frozen=True)
+class NoisyCounts:
+    """The counts of every family's cells, each with independent discrete Laplace noise.
+
+    Where n is public, one count of a binary root is enough, since the other is n minus it: only
+    that of its second level is measured, and the noise of the two is then the same number with
+    opposite signs.
+
+    Parameters
+    ----------
+    values : mapping of str to tuple of int
+        For every node its measured noisy counts, in C order of `network.shape`.
+    scale : float
+        Scale of the discrete Laplace noise, in records; exact as a binary fraction.
+    sensitivity : int
+        L1 sensitivity of all values together.
+    """
+
+    values: Mapping[str, tuple[int, ...]]
+    scale: float
+    sensitivity: int
+    kind = "counts"
+
+    @property
+    def noise(self) -> DiscreteLaplace:
+        """The law of every measured count's noise."""
+        return DiscreteLaplace(self.scale)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        return {
+            "kind": self.kind,
+            "noise": {"family": "discrete_laplace", "scale": self.scale},
+            "sensitivity": self.sensitivity,
+            "values": {node: list(values) for node, values in self.values.items()},
+        }
+
+
+@dataclass(frozen=True)
+class NoisyParities:
+    """Parity counts over the downward closure, each with independent discrete Laplace noise.
+
+    Parameters
+    ----------
+    values : tuple of int
+        Noisy Q_γ in the order of `Parities.sets`; where n is private, a noisy n comes first.
+    scale : float
+    sensitivity : int
+    increment : float
+        What to add to every cell of every table so that none is negative with probability
+        `stealth`, whatever the data. Found by simulating the noise alone. For those who plug the
+        counts in; somebody who models the noise leaves it out.
+    stealth : float
+    """
+
+    values: tuple[int, ...]
+    scale: float
+    sensitivity: int
+    increment: float
+    stealth: float
+    kind = "parities"
+
+    @property
+    def noise(self) -> DiscreteLaplace:
+        """The law of every value's noise."""
+        return DiscreteLaplace(self.scale)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        return {
+            "kind": self.kind,
+            "noise": {"family": "discrete_laplace", "scale": self.scale},
+            "sensitivity": self.sensitivity,
+            "increment": self.increment,
+            "stealth": self.stealth,
+            "values": list(self.values),
+        }
+
+
+@dataclass(frozen=True)
+class TableDraws:
+    """Conditional tables drawn at random, as splits on a grid of 2**24 steps (`network_tree`).
+
+    Parameters
+    ----------
+    draws : tuple of mappings of str to tuple of int
+        For every draw and node the numerators m of its splits v = m / 2**24, in C order of
+        (parents' levels, split).
+    law : {"posterior", "grid"}
+        ``posterior``: P(m) ∝ m^(a-1+τ c) (2^24-m)^(b-1+τ d) for a split with counts c, d and prior
+        Beta(a, b). ``grid``: the exponential mechanism on `points` equidistant values, with the
+        posterior probability as score and the exponent `temper`.
+    lowest : int
+        Numerator of ω: splits are within [ω, 1 - ω].
+    temper : Fraction
+        τ, or the factor of the score.
+    concentration : mapping of str to Fraction
+        Dirichlet concentration of every cell of a node.
+    points : int or None
+    """
+
+    draws: tuple[Mapping[str, tuple[int, ...]], ...]
+    law: str
+    lowest: int
+    temper: Fraction
+    concentration: Mapping[str, Fraction]
+    points: int | None = None
+    kind = "draws"
+
+    @property
+    def omega(self) -> float:
+        """The smallest value that a split may have."""
+        return self.lowest / (1 << TABLE_BITS)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        return {
+            "kind": self.kind,
+            "law": self.law,
+            "fraction_bits": TABLE_BITS,
+            "lowest": self.lowest,
+            "temper": fraction_text(self.temper),
+            "concentration": {n: fraction_text(c) for n, c in self.concentration.items()},
+            "points": self.points,
+            "draws": [{n: list(v) for n, v in draw.items()} for draw in self.draws],
+        }
+
+
+Content = NoisyCounts | NoisyParities | TableDraws
+
+
+# ---------------------------------------------------------------------------------------------
+# Tables
+
+
+@dataclass(frozen=True)
+class Tables:
+    """From a Release's integers to arrays of `network.shape(node)`."""
+
+    network: Network
+    n: int | None
+    content: Content
+
+    def one_is_enough(self, node: str) -> bool:
+        """Whether only the second count is measured: a binary root where n is public."""
+        return one_is_enough(self.network, self.n is not None, node)
+
+    def measured(self, node: str) -> npt.NDArray[np.bool_]:
+        """Which cells have noise of their own."""
+        mask = np.ones(self.network.shape(node), dtype=bool)
+        if self.one_is_enough(node):
+            mask[0] = False
+        return mask
+
+    def counts(self, node: str) -> Floats:
+        """The noisy counts of a node's cells; they may be negative."""
+        if isinstance(self.content, NoisyCounts):
+            values = self.content.values[node]
+            if self.one_is_enough(node):
+                assert self.n is not None
+                values = (self.n - values[0], values[0])
+            return np.array(values, dtype=np.float64).reshape(self.network.shape(node))
+        if isinstance(self.content, NoisyParities):
+            values = self.content.values
+            if self.n is not None:
+                return self.parities.table(node, self.n, values)
+            return self.parities.table(node, values[0], values[1:])
+        return fail("its tables were drawn at random; it holds no counts")
+
+    def tables(self, draw: int) -> dict[str, Floats]:
+        """The conditional tables of one draw."""
+        if not isinstance(self.content, TableDraws):
+            fail("it holds counts, not tables; fit it to get tables")
+        found = {}
+        for node in self.network.nodes:
+            arity = self.network.arity(node)
+            shape = (*self.network.shape(node)[:-1], arity - 1)
+            v = np.array(self.content.draws[draw][node]).reshape(shape) / (1 << TABLE_BITS)
+            found[node] = rows_of_splits(v, arity)
+        return found
+
+    @cached_property
+    def parities(self) -> Parities:
+        """The index sets of the parity counts."""
+        return Parities(self.network)
+
+
+def one_is_enough(network: Network, n_is_public: bool, node: str) -> bool:
+    """Whether one count of this node tells the other: a binary root where n is public."""
+    return n_is_public and network.shape(node) == (2,)
+
+
+# ---------------------------------------------------------------------------------------------
+# What draws cost
+
+
+def log_odds(lowest: int) -> Fraction:
+    """log((1 - ω)/ω) for ω = lowest / 2**24, rounded up.
+
+    It is computed to 80 digits; adding 1e-60 covers the error.
+    """
+    value = precise().log(to_precise(Fraction((1 << TABLE_BITS) - lowest, lowest)))
+    return to_fraction(value) + Fraction(1, 10**60)
+
+
+def total_depth(network: Network) -> int:
+    """The most splits that one record touches, over all nodes."""
+    return sum(depth(network.arity(node)) for node in network.nodes)
+
+
+def check_draws(network: Network, content: TableDraws) -> None:
+    """Refuse draws that are not what they say."""
+    top = (1 << TABLE_BITS) - content.lowest
+    if not content.draws or len(content.draws) > MAX_DRAWS:
+        fail(f"there must be 1 to {MAX_DRAWS} draws")
+    if not content.lowest < top:
+        fail("lowest must be below one half")
+    if content.law not in ("posterior", "grid") or (content.law == "grid") != bool(content.points):
+        fail("the law of the draws must be posterior, or grid with its number of points")
+    if set(content.concentration) != set(network.nodes):
+        fail("there must be one concentration for every node")
+    for draw in content.draws:
+        check_nodes(network, draw)
+        for node in network.nodes:
+            expected = network.configurations(node) * (network.arity(node) - 1)
+            if len(draw[node]) != expected:
+                fail(f"node {node!r} has {len(draw[node])} splits, expected {expected}")
+            if not all(content.lowest <= value <= top for value in draw[node]):
+                fail(f"node {node!r} has a split outside its limits")
+
+
+def check_nodes(network: Network, values: Mapping[str, Any]) -> None:
+    """There must be values for every node, and for nothing else."""
+    if set(values) != set(network.nodes):
+        fail("there must be values for every node of the network and nothing else")

@@ -1,0 +1,249 @@
+"""The Release of a Bayesian network: noisy counts, noisy parities, or sampled tables.
+
+A strict JSON document like the regression Release, read as untrusted input: `from_text` checks
+everything it can check and raises one ReleaseError otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .claim import Claim
+from .document import check_envelope, digest_of, dumps, fail, integer, reading, take, text
+from .grid import MAX_ROWS
+from .network import Network
+from .network_content import (
+    Content,
+    Floats,
+    NoisyCounts,
+    NoisyParities,
+    TableDraws,
+    Tables,
+    check_draws,
+    check_nodes,
+    log_odds,
+    one_is_enough,
+    total_depth,
+)
+from .network_parity import Parities
+from .network_reading import content_from_json
+from .noise import DiscreteLaplace
+from .privacy import Event, PureEvent, event_from_json, event_to_json
+from .schema import Schema
+
+FORMAT = "noisewise-network-release"
+FORMAT_VERSION = 1
+
+MechanismName = Literal["laplace", "fourier", "posterior_sample", "map"]
+
+# What each mechanism publishes. A MAP estimate is a draw of an exponential mechanism, or is
+# computed from noisy counts.
+CONTENTS: dict[str, tuple[type[Content], ...]] = {
+    "laplace": (NoisyCounts,),
+    "fourier": (NoisyParities,),
+    "posterior_sample": (TableDraws,),
+    "map": (TableDraws, NoisyCounts),
+}
+
+
+@dataclass(frozen=True)
+class NetworkRelease:
+    """Private statistics of a network, with everything needed to interpret them.
+
+    Parameters
+    ----------
+    network : Network
+        The graph; its schema is restricted to the nodes.
+    n : int or None
+        Number of rows where it is public (``replace_one``), else None.
+    mechanism : {"laplace", "fourier", "posterior_sample", "map"}
+    content : NoisyCounts, NoisyParities or TableDraws
+    claim : Claim
+        The guarantee that was asked for: pure, of every mechanism.
+    event : Event
+    label : str
+    software : str
+    """
+
+    network: Network
+    n: int | None
+    mechanism: MechanismName
+    content: Content
+    claim: Claim
+    event: Event
+    label: str = ""
+    software: str = ""
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def schema(self) -> Schema:
+        """The declared nodes, and who is protected."""
+        return self.network.schema
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether `counts` works: noisy counts or parities, not draws."""
+        return not isinstance(self.content, TableDraws)
+
+    @property
+    def noise(self) -> DiscreteLaplace:
+        """The law of the noise on every measured count or parity count."""
+        if isinstance(self.content, TableDraws):
+            fail("its tables were drawn at random; no noise was added to counts")
+        return self.content.noise
+
+    def counts(self, node: str) -> Floats:
+        """The noisy counts of a node's cells, of `network.shape(node)`. They may be negative.
+
+        From parity counts they are rebuilt, and their noise is correlated: see `parities`.
+        """
+        return self._tables.counts(node)
+
+    def measured(self, node: str) -> npt.NDArray[np.bool_]:
+        """Which counts of a node have noise of their own (with noisy counts, not parities).
+
+        All of them, but for a binary root where n is public: its first count is n minus its
+        second.
+        """
+        if not isinstance(self.content, NoisyCounts):
+            fail("only noisy counts have noise of their own in every cell")
+        return self._tables.measured(node)
+
+    @property
+    def parities(self) -> Parities:
+        """The index sets of the parity counts, in the order of `content.values`."""
+        return self._tables.parities
+
+    @property
+    def draws(self) -> int:
+        """Number of draws; 0 where counts are published."""
+        return len(self.content.draws) if isinstance(self.content, TableDraws) else 0
+
+    def tables(self, draw: int = 0) -> dict[str, Floats]:
+        """The conditional probability tables of one draw, by node, of `network.shape(node)`."""
+        return self._tables.tables(draw)
+
+    @cached_property
+    def _tables(self) -> Tables:
+        return Tables(self.network, self.n, self.content)
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The JSON document, without its digest."""
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "software": self.software,
+            "label": self.label,
+            "schema": self.schema.to_dict(),
+            "parents": self.network.to_json(),
+            "n": self.n,
+            "mechanism": self.mechanism,
+            "result": self.content.to_json(),
+            "privacy": {"claim": self.claim.to_json(), "event": event_to_json(self.event)},
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the document in canonical form."""
+        return digest_of(self.document)
+
+    def to_text(self) -> str:
+        """The JSON text of the file."""
+        return dumps(self.document)
+
+    @classmethod
+    def from_text(cls, text: str) -> NetworkRelease:
+        """Read and check a Release; raises ReleaseError and nothing else."""
+        return reading(_read, text)
+
+
+def _read(document: Any) -> NetworkRelease:
+    check_envelope(document, FORMAT, FORMAT_VERSION)
+    keys = (
+        *("format", "format_version", "software", "label", "schema", "parents", "n"),
+        *("mechanism", "result", "privacy", "digest"),
+    )
+    values = take(document, "the document", keys)
+    _, _, software, label, schema, parents, n, mechanism, result, privacy, _ = values
+    claim, event = take(privacy, "privacy", ("claim", "event"))
+    if not isinstance(parents, dict):
+        fail("parents must be an object with a list for every node")
+    network = Network.make(Schema.from_dict(schema), parents)
+    if tuple(network.schema.columns) != tuple(schema["columns"]):
+        fail("the schema has columns that are no nodes")
+    return NetworkRelease(
+        network=network,
+        n=None if n is None else integer(n, "n", 1, MAX_ROWS),
+        mechanism=text(mechanism, "mechanism"),  # type: ignore[arg-type]
+        content=content_from_json(result),
+        claim=Claim.from_json(claim),
+        event=event_from_json(event),
+        label=text(label, "label"),
+        software=text(software, "software"),
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Checks that hold however a Release was made
+
+
+def _check(release: NetworkRelease) -> None:
+    network, content = release.network, release.content
+    if release.mechanism not in CONTENTS:
+        fail("the mechanism must be laplace, fourier, posterior_sample or map")
+    if not isinstance(content, CONTENTS[release.mechanism]):
+        fail(f"the mechanism {release.mechanism} does not publish {content.kind}")
+    private_n = release.schema.neighbours == "add_remove_one"
+    if private_n != (release.n is None):
+        fail("n must be given under replace_one and must be absent under add_remove_one")
+    if isinstance(content, NoisyCounts):
+        check_nodes(network, content.values)
+        for node in network.nodes:
+            alone = one_is_enough(network, release.n is not None, node)
+            expected = 1 if alone else network.cells(node)
+            if len(content.values[node]) != expected:
+                fail(f"node {node!r} has {len(content.values[node])} counts, expected {expected}")
+    elif isinstance(content, NoisyParities):
+        expected = len(release.parities) + private_n
+        if len(content.values) != expected:
+            fail(f"there are {len(content.values)} parity counts, expected {expected}")
+    else:
+        check_draws(network, content)
+    _check_privacy(release)
+
+
+def _check_privacy(release: NetworkRelease) -> None:
+    """The event must follow from the noise or the draws, and the claim from the event."""
+    event, claim, content = release.event, release.claim, release.content
+    if not isinstance(event, PureEvent) or not claim.is_pure:
+        fail("every mechanism for networks makes a pure claim")
+    assert claim.epsilon is not None
+    if event.epsilon > claim.epsilon:
+        fail("the privacy claim does not follow from the event")
+    if isinstance(content, TableDraws):
+        if content.law == "posterior" and cost_of_draws(release.network, content) > event.epsilon:
+            fail("the draws follow the data more closely than the privacy event allows")
+    elif Fraction(content.scale) * event.epsilon < content.sensitivity:
+        fail("the noise is too small for the privacy event")
+
+
+def cost_of_draws(network: Network, content: TableDraws) -> Fraction:
+    """Epsilon of k posterior draws: k τ r D log((1-ω)/ω), times 2 where records are replaced.
+
+    D is the number of splits that one record touches and r the number of records of a unit. The
+    proof is beside the mechanism, in `holder.networks.posterior_sample`.
+    """
+    schema = network.schema
+    sides = 2 if schema.neighbours == "replace_one" else 1
+    records = sides * schema.max_rows_per_unit
+    touched = records * total_depth(network) * len(content.draws)
+    return content.temper * touched * log_odds(content.lowest)
