@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .options import names_of
+
 if TYPE_CHECKING:
     from ..analyst.posterior import Posterior
     from ..core.release import Release
@@ -69,14 +71,13 @@ def fit(
     from ..analyst.coefficient_prior import read_prior
     from ..analyst.fit import fit as run
     from ..analyst.posterior_file import check_folder
-    from .holder import _names
 
     check_folder(out)
     posterior = run(
         _collected(releases),
         method=method,
         target=target,
-        features=None if features is None else _names(features),
+        features=None if features is None else names_of(features),
         prior=None if prior is None else read_prior(prior),
         chains=chains,
         draws=draws,
@@ -103,14 +104,13 @@ def estimate(
     """
     from ..analyst.ada_ssp import ada_ssp
     from ..core.errors import RequestError
-    from .holder import _names
 
     if rule not in ("noise", "paper"):
         raise RequestError(f"rule: {rule!r} is unknown; use noise or paper")
     found = ada_ssp(
         _collected(releases),
         target=target,
-        features=None if features is None else _names(features),
+        features=None if features is None else names_of(features),
         rule="paper" if rule == "paper" else "noise",
     )
     if as_json:
@@ -221,7 +221,6 @@ def plot(
     from ..analyst.plots import PLOTS
     from ..analyst.posterior_file import check_folder, load_posterior
     from ..core.errors import RequestError
-    from .holder import _names
 
     stems = [path.stem for path in posteriors]
     labels = stems if len(set(stems)) == len(stems) else [str(path) for path in posteriors]
@@ -237,7 +236,7 @@ def plot(
     if out.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise RequestError(f"out: {out} must end in .png, .svg or .pdf")
     check_folder(out)
-    PLOTS[kind](loaded, out, level=level, names=None if names is None else _names(names))
+    PLOTS[kind](loaded, out, level=level, names=None if names is None else names_of(names))
     typer.echo(f"Wrote {out}.")
 
 

@@ -12,7 +12,7 @@ import typer
 
 from .. import __version__
 from ..core.errors import NoisewiseError
-from . import analyst, federation, holder, lab
+from . import analyst, federation, lab, ledger, release, schema
 
 app = typer.Typer(
     name="noisewise",
@@ -30,7 +30,9 @@ app = typer.Typer(
         "6 bad Release, 7 ledger unusable."
     ),
 )
-holder.add_to(app)
+app.add_typer(schema.app, name="schema")
+app.command("release")(release.release)
+app.add_typer(ledger.app, name="ledger")
 analyst.add_to(app)
 federation.add_to(app)
 lab.add_to(app)

@@ -1,0 +1,129 @@
+"""From a request to words: what every publishing command does, whatever it publishes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from .._progress import progress_bar
+from .budget import account, account_json, account_line, quote_json, say_quote
+
+if TYPE_CHECKING:
+    from ..holder.publishable import Publishable
+
+
+def publish_and_say(
+    request: Publishable[Any],
+    data: Path,
+    *,
+    ledger: Path,
+    out: Path,
+    engine: str = "auto",
+    table: str | None = None,
+    query: str | None = None,
+    as_json: bool = False,
+    doing: str = "summing",
+    note: str = "",
+) -> None:
+    """Publish, with a progress bar, and say what happened and what is left of the budget.
+
+    Parameters
+    ----------
+    request : Publishable
+    data, ledger, out, engine, table, query
+        As `publish` takes them.
+    as_json : bool
+        Say it as JSON.
+    doing : str
+        What the progress bar says.
+    note : str
+        To be said after a new Release.
+    """
+    from ..holder.ledger import Ledger
+    from ..holder.publish import publish
+
+    dataset = request.schema.dataset
+    with Ledger(ledger) as budget:
+        with progress_bar(doing, unit="rows", show=sys.stderr.isatty()) as progress:
+            outcome = publish(
+                request,
+                data,
+                ledger=budget,
+                out=out,
+                engine=engine,
+                table=table,
+                query=query,
+                progress=progress,
+            )
+        left = account(budget, dataset)
+    if as_json:
+        document = {"release": str(out), "digest": outcome.release.digest}
+        typer.echo(json.dumps({**document, "repeated": outcome.repeated, **account_json(left)}))
+        return
+    if not outcome.repeated:
+        typer.echo(f"Published {out} with {outcome.release.claim}.")
+        if note:
+            typer.echo(note)
+    else:
+        typer.echo(
+            f"Wrote {out}: the stored Release of this request, at no cost. Nothing was read. A "
+            "second draw of noise would be a second release. If the data are new, give the "
+            "request a --label; it is then charged."
+        )
+    if outcome.cap_was_implicit:
+        typer.echo(
+            f"No cap was set for '{dataset}', so this release's cost became the cap. Set one with: "
+            f"noisewise ledger cap --ledger {shlex.quote(str(ledger))} "
+            f"--dataset {shlex.quote(dataset)} --epsilon ..."
+        )
+    typer.echo(account_line(left))
+
+
+def dry_run(
+    request: Publishable[Any],
+    data: Path,
+    *,
+    ledger: Path,
+    out: Path | None,
+    lines: list[str],
+    document: dict[str, Any],
+    engine: str = "auto",
+    table: str | None = None,
+    query: str | None = None,
+    as_json: bool = False,
+) -> None:
+    """Check everything that can be checked, and show plan and cost. Reads no row, spends nothing.
+
+    Parameters
+    ----------
+    request, data, ledger, out, engine, table, query
+        As in `publish_and_say`; no `out`, no check that it can be written.
+    lines : list of str
+        The plan in words.
+    document : dict
+        The plan as JSON.
+    as_json : bool
+    """
+    from ..holder.ledger import Ledger
+    from ..holder.publish import check_columns, check_writable
+
+    if out is not None:
+        check_writable(out)
+    check_columns(request, data, engine=engine, table=table, query=query)
+    with Ledger(ledger) as budget:
+        quote = budget.preview(request.charge(table=table, query=query))
+    if as_json:
+        typer.echo(json.dumps({**document, "budget": quote_json(quote)}))
+    else:
+        typer.echo(f"Dry run: nothing is read, spent or written. Asked for: {request.claim}.")
+        typer.echo(f"Privacy unit: {quote.unit}.")
+        for line in lines:
+            typer.echo(line)
+        say_quote(quote)
+    if not quote.allowed:
+        raise typer.Exit(5)

@@ -1,0 +1,180 @@
+"""`noisewise release`: publish the statistics of a regression."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import (
+    DataOption,
+    DryRunOption,
+    EngineOption,
+    JsonOption,
+    LabelOption,
+    LedgerOption,
+    QueryOption,
+    SchemaOption,
+    TableOption,
+    names_of,
+)
+
+if TYPE_CHECKING:
+    from ..holder.request import Request
+
+
+def release(
+    data: DataOption,
+    schema: SchemaOption,
+    target: Annotated[str, typer.Option("--target", help="Numeric column to explain.")],
+    features: Annotated[
+        str, typer.Option("--features", help="Columns that explain it, separated by commas.")
+    ],
+    ledger: LedgerOption,
+    epsilon: Annotated[
+        str | None, typer.Option("--epsilon", help="Privacy loss to spend, such as 1 or 0.5.")
+    ] = None,
+    delta: Annotated[
+        str | None,
+        typer.Option("--delta", help="For Gaussian noise; well below 1 / (number of people)."),
+    ] = None,
+    rho: Annotated[
+        str | None, typer.Option("--rho", help="zCDP budget instead of epsilon and delta.")
+    ] = None,
+    mechanism: Annotated[
+        str | None,
+        typer.Option("--mechanism", help="laplace, or gaussian (default when delta is given)."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Where to write the Release.")] = Path(
+        "release.json"
+    ),
+    dry_run: DryRunOption = False,
+    radius: Annotated[
+        float | None,
+        typer.Option("--radius", help="Force rows into a ball (Gaussian, many features)."),
+    ] = None,
+    layout: Annotated[
+        str | None, typer.Option("--layout", help="upper or isometric (Gaussian).")
+    ] = None,
+    fourth_moments: Annotated[
+        str | None,
+        typer.Option("--fourth-moments", help="Share of the budget for fourth moments."),
+    ] = None,
+    smallest_eigenvalue: Annotated[
+        str | None,
+        typer.Option(
+            "--smallest-eigenvalue", help="Share of the budget for the eigenvalue of adaSSP."
+        ),
+    ] = None,
+    label: LabelOption = "",
+    append: Annotated[
+        Path | None,
+        typer.Option("--append", help="Folder of a series: write this batch's Release into it."),
+    ] = None,
+    batch: Annotated[
+        str | None, typer.Option("--batch", help="Name of the batch, such as 2026-09.")
+    ] = None,
+    disjoint: Annotated[
+        bool,
+        typer.Option("--disjoint", help="I declare that nobody is in two batches of the series."),
+    ] = False,
+    engine: EngineOption = "auto",
+    table: TableOption = None,
+    query: QueryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Publish a differentially private Release of regression statistics.
+
+    Charges the budget first, sums the rows exactly, adds noise, and writes one small file that may
+    be published. The same request again returns the stored Release at no cost.
+
+    A stream is published batch by batch with --append and --batch, after which the rows may be
+    erased. Batches add up in the budget; with --disjoint a person bears the cost of one batch
+    only, which needs a schema that protects one row per person.
+
+    Example: noisewise release --data people.parquet --schema schema.yaml --target income
+    --features age,region --epsilon 1 --ledger budget.db --out release.json
+    """
+    from ..core.schema_file import read_schema
+    from ..holder.request import make_request
+    from . import publishing
+
+    request = make_request(
+        read_schema(schema),
+        target=target,
+        features=names_of(features),
+        epsilon=epsilon,
+        delta=delta,
+        rho=rho,
+        mechanism=mechanism,
+        radius=radius,
+        layout=layout,
+        fourth_moments=fourth_moments,
+        smallest_eigenvalue=smallest_eigenvalue,
+        label=label or batch or "",
+        batch=batch if disjoint else None,
+    )
+    if append is not None or batch is not None or disjoint:
+        out = _batch_path(append, batch, request)
+    where = {"ledger": ledger, "engine": engine, "table": table, "query": query}
+    if dry_run:
+        new_series = append is not None and not append.exists()
+        publishing.dry_run(
+            request,
+            data,
+            out=None if new_series else out,
+            lines=_plan_in_words(request),
+            document={"measurements": _plan(request)},
+            as_json=as_json,
+            **where,
+        )
+        return
+    if append is not None:
+        append.mkdir(parents=True, exist_ok=True)
+    unspent = delta is not None and request.claim.delta == 0
+    note = "Laplace noise spends no delta." if unspent else ""
+    publishing.publish_and_say(request, data, out=out, as_json=as_json, note=note, **where)
+
+
+def _plan(request: Request) -> list[dict[str, Any]]:
+    from ..core.grid import STATISTIC_ONE
+    from ..core.noise import DISCRETE_FAMILIES
+
+    planned = []
+    for statistic, mechanism in zip(request.statistics, request.mechanisms, strict=True):
+        law = DISCRETE_FAMILIES[mechanism.family](mechanism.scale).continuous()
+        planned.append(
+            {
+                "statistic": statistic.name,
+                "entries": len(statistic.entries),
+                "sensitivity": mechanism.sensitivity / STATISTIC_ONE,
+                "noise": mechanism.family,
+                "scale": mechanism.scale / STATISTIC_ONE,
+                "standard_deviation": law.variance**0.5,
+            }
+        )
+    return planned
+
+
+def _plan_in_words(request: Request) -> list[str]:
+    lines = [f"Design columns: {', '.join(request.design.names)}"]
+    for item in _plan(request):
+        lines.append(
+            f"  {item['statistic']}: {item['entries']} sums on unit scale, sensitivity "
+            f"{item['sensitivity']:.6g}, {item['noise']} scale {item['scale']:.6g} "
+            f"(standard deviation {item['standard_deviation']:.6g})"
+        )
+    return lines
+
+
+def _batch_path(append: Path | None, batch: str | None, request: Request) -> Path:
+    from ..core.errors import RequestError
+    from ..holder.series import batch_path
+
+    if append is None or batch is None:
+        raise RequestError(
+            "append: a series needs both --append FOLDER and --batch NAME (and --disjoint if "
+            "nobody is in two batches)"
+        )
+    return batch_path(append, batch, request)

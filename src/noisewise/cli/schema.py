@@ -1,0 +1,86 @@
+"""`noisewise schema`: declare what is public about a table.
+
+Heavy modules are imported inside the commands, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .._progress import progress_bar
+
+app = typer.Typer(no_args_is_help=True, help="Declare what is public about a table.")
+
+
+@app.command("new")
+def schema_new(
+    data: Annotated[Path, typer.Argument(help="CSV, Parquet or DuckDB file.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to write the schema.")] = Path(
+        "schema.yaml"
+    ),
+    dataset: Annotated[
+        str, typer.Option("--dataset", help="Name of the data set's budget. Default: file name.")
+    ] = "",
+    table: Annotated[str | None, typer.Option("--table", help="Table in a DuckDB file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Write a schema to fill in: column names and types, nothing else.
+
+    Bounds and levels are left empty on purpose. They must be known without looking at the data:
+    a legal limit, a physical range, a code book. The largest value in the data is somebody's.
+
+    Example: noisewise schema new people.csv --out schema.yaml
+    """
+    from ..core.errors import RequestError
+    from ..holder.template import schema_template
+
+    if out.exists() and not force:
+        raise RequestError(f"out: {out} exists; choose another name, or --force to overwrite it")
+    text = schema_template(data, dataset or data.stem, table=table)
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"out: cannot write {out}: {error.strerror}") from None
+    check = ["noisewise", "schema", "check", str(out), "--data", str(data)]
+    check += ["--table", table] if table else []
+    typer.echo(
+        f"Wrote {out}. Fill in public bounds and levels, delete columns you won't use, then:\n"
+        f"  {shlex.join(check)}"
+    )
+    if data.suffix.lower() == ".csv":
+        typer.echo("Column names come from the file's first line, which must be a header.")
+
+
+@app.command("check")
+def schema_check(
+    schema: Annotated[Path, typer.Argument(help="The schema file.")],
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Also check that this file fits the schema.")
+    ] = None,
+    table: Annotated[str | None, typer.Option("--table", help="Table in a DuckDB file.")] = None,
+) -> None:
+    """Check a schema, and on request that a file fits it. Spends and publishes nothing.
+
+    Example: noisewise schema check schema.yaml --data people.csv
+    """
+    from ..core.schema import Category
+    from ..core.schema_file import read_schema
+
+    declared = read_schema(schema)
+    numbers = sum(not isinstance(c, Category) for c in declared.columns.values())
+    typer.echo(
+        f"{schema}: {numbers} numeric and {len(declared.columns) - numbers} categorical columns, "
+        f"data set '{declared.dataset}', neighbours {declared.neighbours}, "
+        f"up to {declared.max_rows_per_unit} row(s) per unit."
+    )
+    if data is not None:
+        from ..holder.fit_check import check_data
+
+        with progress_bar("checking", unit="rows", show=sys.stderr.isatty()) as progress:
+            check_data(declared, data, table=table, progress=progress)
+        typer.echo(f"{data} fits the schema.")
