@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 from .partitions import Law
 
 FloatArray = NDArray[np.float64]
-_REACH, _POINTS = 12.0, 24001  # of the grids for expectations over a normal variable
+_REACH = 12.0  # of grids for expectations over a normal variable
+_FINE, _COARSE = 24001, 4001
 
 
 class Moments(NamedTuple):
@@ -55,7 +56,7 @@ def moments(p_star: float) -> Moments:
     """Moments of min(-2 log p, -2 log p*), p uniform."""
     from scipy.special import log_ndtr
 
-    xi, weight = _normal_grid()
+    xi, weight = _normal_grid(_FINE)
     value = np.minimum(-2 * log_ndtr(xi), -2 * math.log(p_star))
     mean, slope = float(weight @ value), float(weight @ (value * xi))
     rest = value - mean - slope * xi
@@ -72,7 +73,9 @@ def probability(
     away = np.asarray(average, dtype=np.float64) - found.law.mean
     s = math.sqrt(found.law.spread(partitions) / blocks)
     skewness = found.skewness(blocks, partitions)
-    xi, weight = _normal_grid()
+    if noise == 0:
+        return _pearson_iii_exceeds(away / s, skewness)
+    xi, weight = _normal_grid(_COARSE)
     reference = s * _pearson_iii(xi, skewness)
     flat = np.atleast_1d(away).ravel()
     out = np.empty(len(flat))
@@ -81,10 +84,10 @@ def probability(
     return np.asarray(np.clip(out, 0.0, 1.0).reshape(away.shape))
 
 
-@lru_cache(maxsize=1)
-def _normal_grid() -> tuple[FloatArray, FloatArray]:
+@lru_cache(maxsize=2)
+def _normal_grid(points: int) -> tuple[FloatArray, FloatArray]:
     """Points and weights of the trapezoidal rule against the normal density."""
-    xi = np.linspace(-_REACH, _REACH, _POINTS)
+    xi = np.linspace(-_REACH, _REACH, points)
     weight = np.exp(-0.5 * xi * xi)
     return xi, weight / weight.sum()
 
@@ -103,9 +106,19 @@ def _pearson_iii(xi: FloatArray, skewness: float) -> FloatArray:
     return np.asarray((np.where(xi < 0, low, high) - shape) / math.sqrt(shape))
 
 
+def _pearson_iii_exceeds(x: FloatArray, skewness: float) -> FloatArray:
+    """P(the standardised gamma law with this skewness > x)."""
+    from scipy.special import gammaincc, ndtr
+
+    if abs(skewness) < 1e-6:
+        return np.asarray(ndtr(-x))
+    if skewness < 0:
+        return 1 - _pearson_iii_exceeds(-x, -skewness)
+    shape = 4 / skewness**2
+    return np.asarray(gammaincc(shape, np.maximum(shape + math.sqrt(shape) * x, 0.0)))
+
+
 def _laplace_exceeds(x: FloatArray, noise: float) -> FloatArray:
-    """P(Laplace(noise) > x); without noise, whether 0 > x."""
-    if noise == 0:
-        return np.where(x < 0, 1.0, np.where(x == 0, 0.5, 0.0))
+    """P(Laplace(noise) > x)."""
     tail = 0.5 * np.exp(-np.abs(x) / noise)
     return np.where(x > 0, tail, 1 - tail)
