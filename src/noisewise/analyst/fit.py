@@ -197,6 +197,9 @@ def _posterior(
         n=tuple(release.n for release in releases),
         claims=tuple(str(release.claim) for release in releases),
         digests=tuple(release.digest for release in releases),
+        datasets=tuple(release.design.schema.dataset for release in releases),
+        units=tuple(release.design.schema.unit for release in releases),
+        noise=tuple(observation.family for observation in job.observations),
         prior={
             name: (float(mean), float(sd))
             for name, (mean, sd) in zip(columns.names, prior, strict=True)
@@ -209,6 +212,8 @@ def _posterior(
         for what in ("values", "scale")
     }
     observed |= {f"discrepancy_{j}": away for j, away in enumerate(drawn.discrepancies, 1)}
+    for j, replication in enumerate(drawn.replications, 1):
+        observed |= {f"{what}_{j}": value for what, value in replication._asdict().items()}
     mean = drawn.conditional_mean
     posterior = Posterior(
         columns,

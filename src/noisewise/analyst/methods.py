@@ -18,6 +18,7 @@ from .priors import CovariatePrior, NIWPrior, RegressionPrior
 if TYPE_CHECKING:
     from .models.moments import CovariateMoments, FourthMomentObservation
     from .models.records import Covariates
+    from .models.replication import Replication
 
 FloatArray = NDArray[np.float64]
 NORMAL_X_THIN = 30  # iterations a draw: Metropolis moves of the statistics are slow
@@ -69,6 +70,8 @@ class Draws:
     sample_stats : mapping of str to array, shape (chains, draws)
     discrepancies : sequence of array, shape (P, P)
         By holder, how far its statistics are from what the fitted model would release, in sds.
+    replications : sequence of Replication
+        By holder, what the fitted model would release.
     warnings : tuple of str
     """
 
@@ -77,6 +80,7 @@ class Draws:
     conditional_mean: FloatArray | None = None
     sample_stats: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     discrepancies: Sequence[FloatArray] = ()
+    replications: Sequence[Replication] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -134,6 +138,7 @@ def _naive(job: Job) -> Draws:
 def _exact(job: Job) -> Draws:
     from .models.agreement import discrepancy
     from .models.collapsed import CollapsedPosterior
+    from .models.replication import replicate
     from .samplers import exact
 
     collapsed = CollapsedPosterior(job.observations, job.prior, normal_covariates(job, "exact"))
@@ -152,7 +157,12 @@ def _exact(job: Job) -> Draws:
     theta, sigma2, _, mu, T = collapsed.draw_parameters(rng, points[some])
     away = [discrepancy(seen, theta, sigma2, mu, T) for seen in job.observations]
     return Draws(
-        drawn.theta, drawn.sigma2, drawn.conditional_mean, drawn.info._asdict(), discrepancies=away
+        drawn.theta,
+        drawn.sigma2,
+        drawn.conditional_mean,
+        drawn.info._asdict(),
+        discrepancies=away,
+        replications=[replicate(seen, theta, sigma2, mu, T) for seen in job.observations],
     )
 
 

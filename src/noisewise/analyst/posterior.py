@@ -47,6 +47,10 @@ class FitInfo:
         variance in the middle of its own).
     prior_error_sd : (low, high)
         Where the prior has the error's standard deviation with probability 0.9.
+    datasets : tuple of str
+    units : tuple of str
+        Who is protected, such as ``"replace_one/1"``.
+    noise : tuple of {"laplace", "gaussian"}
     """
 
     method: str
@@ -58,6 +62,9 @@ class FitInfo:
     warnings: tuple[str, ...] = ()
     prior: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     prior_error_sd: tuple[float, float] | None = None
+    datasets: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    noise: tuple[str, ...] = ()
 
 
 class Naive(NamedTuple):
@@ -100,7 +107,8 @@ class Posterior:
     sample_stats : mapping of str to array, shape (chains, draws)
     observed : mapping of str to array
         The noisy statistics on unit scale, and their noise scales; where the method can tell, how
-        far they are from what the fitted model expects (`discrepancy_j`, in sds).
+        far they are from what the fitted model expects (`discrepancy_j`, in sds), and what it would
+        have released (`expected_j` and the like, see `models.replication`).
     naive : Naive, optional
         What ignoring the noise would have given, for comparison.
     """

@@ -49,6 +49,27 @@ def discrepancy(
     0 where nothing was released. A private n is rough: sums are proportional to it, so its error
     adds to theirs.
     """
+    _, mean, variance, noisy = released_law(observation, theta, sigma2, mu, T)
+    away = np.abs(observation.values - mean) / np.sqrt(variance)
+    return np.where(noisy, np.median(away, axis=0), 0.0)
+
+
+def released_law(
+    observation: Observation,
+    theta: FloatArray,
+    sigma2: FloatArray,
+    mu: FloatArray,
+    T: FloatArray,
+) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.bool_]]:
+    """What a holder of n rows would release under each of m draws of the parameters.
+
+    Returns
+    -------
+    G, mean, variance : arrays, shape (m, P, P)
+        Moments of one row; mean and variance of the released sums, sampling and noise included.
+    noisy : array of bool, shape (P, P)
+        Where a value was released with noise; elsewhere the variance means nothing.
+    """
     n = max(observation.n, observation.k + 2)
     G = second_moments(theta, sigma2, mu, T)
     diagonal, squares = np.einsum("maa->ma", G), G[:, 0] ** 2
@@ -56,5 +77,4 @@ def discrepancy(
     variance = n * np.maximum(variance - 2.0 * squares[:, :, None] * squares[:, None, :], 0.0)
     noisy = (observation.scale > 0) & np.isfinite(observation.scale)
     variance += np.where(noisy, observation.sd, 1.0) ** 2 + (G * observation.sd[0, 0]) ** 2
-    away = np.abs(observation.values - n * G) / np.sqrt(variance)
-    return np.where(noisy, np.median(away, axis=0), 0.0)
+    return G, n * G, variance, noisy
