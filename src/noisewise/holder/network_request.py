@@ -1,0 +1,295 @@
+"""A request for a network: graph, mechanism and cost, decided before any row is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from .._version import __version__
+from ..core.claim import Claim, fraction_text
+from ..core.errors import RequestError
+from ..core.network import Network
+from ..core.network_content import MAX_DRAWS
+from ..core.network_release import CONTENTS, MechanismName, NetworkRelease
+from ..core.privacy import as_fraction
+from ..core.schema import MAX_NAME, Schema
+from .ledger import Charge
+from .networks.counts import CountPlan, FamilyCounts
+from .networks.fourier import DEFAULT_STEALTH, FourierParities
+from .networks.laplace import LaplaceCounts, n_is_public
+from .networks.map import plan_grid_map, plan_tempered_map
+from .networks.mechanism import NetworkMechanism
+from .networks.posterior_sample import plan_posterior_sample
+
+Amount = int | float | str | Fraction
+
+MAP_KINDS = ("counts", "tempered", "grid")
+_SAMPLED = ("draws", "omega", "temper")
+# Which options each mechanism knows, so that one that would have no effect is refused.
+OPTIONS: dict[tuple[str, str | None], tuple[str, ...]] = {
+    ("laplace", None): (),
+    ("fourier", None): ("stealth",),
+    ("posterior_sample", None): _SAMPLED,
+    ("map", "counts"): (),
+    ("map", "tempered"): ("omega",),
+    ("map", "grid"): ("omega", "points"),
+}
+
+
+@dataclass(frozen=True)
+class NetworkRequest:
+    """What a holder asks to publish of a network. Use `make_network_request`.
+
+    Parameters
+    ----------
+    network : Network
+    claim : Claim
+    mechanism : {"laplace", "fourier", "posterior_sample", "map"}
+    kind : {"counts", "tempered", "grid"} or None
+        Of the MAP estimate.
+    concentration : mapping of str to Fraction
+        Dirichlet concentration of a node's cells; for draws.
+    options : mapping
+        What the mechanism takes, in exact text where it is a number.
+    label : str
+    batch : str or None
+    """
+
+    network: Network
+    claim: Claim
+    mechanism: MechanismName
+    kind: str | None
+    concentration: Mapping[str, Fraction]
+    options: Mapping[str, Any]
+    label: str = ""
+    batch: str | None = None
+    delta_was_given = True  # there is none: every mechanism here is purely private
+
+    def __post_init__(self) -> None:
+        if len(self.label) > MAX_NAME or not self.label.isprintable():
+            raise RequestError(f"label: expected printable text of at most {MAX_NAME} characters")
+        _ = self.planned
+
+    @property
+    def schema(self) -> Schema:
+        """The declared nodes, and who is protected."""
+        return self.network.schema
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The table columns that are read."""
+        return self.network.nodes
+
+    @cached_property
+    def planned(self) -> NetworkMechanism:
+        """The planned mechanism."""
+        epsilon = self.claim.epsilon
+        assert epsilon is not None
+        network, options = self.network, self.options
+        if self.mechanism == "fourier":
+            return FourierParities(network, epsilon, options.get("stealth", DEFAULT_STEALTH))
+        if self.mechanism == "posterior_sample":
+            return plan_posterior_sample(
+                network,
+                epsilon,
+                draws=options.get("draws", 1),
+                omega=options.get("omega"),
+                temper=options.get("temper"),
+                concentration=self.concentration,
+            )
+        prior, omega = self.concentration, options.get("omega")
+        if self.kind == "tempered":
+            return plan_tempered_map(network, epsilon, concentration=prior, omega=omega)
+        if self.kind == "grid":
+            points = options.get("points")
+            return plan_grid_map(network, epsilon, concentration=prior, omega=omega, points=points)
+        return LaplaceCounts(network, epsilon)
+
+    def verify(self) -> None:
+        """Check the mechanism against its claim."""
+        self.planned.verify()
+
+    def plan(self) -> CountPlan:
+        """Count all families in one pass."""
+        return CountPlan(self.network)
+
+    def release(self, n: int, result: FamilyCounts) -> NetworkRelease:
+        """Draw the noise, or the tables."""
+        return NetworkRelease(
+            network=self.network,
+            n=n if n_is_public(self.network) else None,
+            mechanism=self.mechanism,
+            content=self.planned.draw(result),
+            claim=self.claim,
+            event=self.planned.event(),
+            label=self.label,
+            software=f"noisewise {__version__}",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Canonical description; its digest is the request's identity."""
+        options = {
+            name: fraction_text(value) if isinstance(value, Fraction) else value
+            for name, value in self.options.items()
+        }
+        return {
+            "request": "network",
+            "schema": self.schema.to_dict(),
+            "parents": self.network.to_json(),
+            "mechanism": self.mechanism,
+            "kind": self.kind,
+            "options": options,
+            "concentration": {n: fraction_text(c) for n, c in self.concentration.items()},
+            "claim": self.claim.to_json(),
+            "label": self.label,
+            "batch": self.batch,
+        }
+
+    @property
+    def key(self) -> str:
+        """Identity of the request: equal requests are the same Release."""
+        return _digest(self.to_json())
+
+    def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
+        """What the ledger is asked for. Another table or query is another request."""
+        key = self.key
+        if table is not None or query is not None:
+            key = _digest([key, table, query])
+        assert self.claim.epsilon is not None
+        nodes = self.network.nodes
+        shown = ", ".join(nodes[:4]) + (", …" if len(nodes) > 4 else "")
+        what = self.mechanism if self.kind is None else f"{self.mechanism} ({self.kind})"
+        summary = f"network of {len(nodes)} nodes ({shown}), {what}"
+        return Charge(
+            dataset=self.schema.dataset,
+            request_key=key,
+            unit=self.schema.unit,
+            event=self.planned.event(),
+            epsilon=self.claim.epsilon,
+            delta=Fraction(0),
+            summary=summary + (f", label {self.label}" if self.label else ""),
+            batch=self.batch,
+        )
+
+
+def make_network_request(
+    schema: Schema,
+    *,
+    network: Any,
+    epsilon: Amount | None,
+    mechanism: str = "laplace",
+    kind: str | None = None,
+    draws: int | None = None,
+    omega: Amount | None = None,
+    temper: Amount | None = None,
+    points: int | None = None,
+    stealth: float | None = None,
+    concentration: Amount | Mapping[str, Amount] = 1,
+    label: str = "",
+    batch: str | None = None,
+) -> NetworkRequest:
+    """Check the words of a request and fill in the defaults.
+
+    Parameters
+    ----------
+    schema : Schema
+        Declares every node as a category.
+    network : Network, mapping, list of pairs, or graph
+        See `Network.make`.
+    epsilon : number or exact text
+        Privacy loss; all mechanisms are purely private.
+    mechanism : {"laplace", "fourier", "posterior_sample", "map"}
+    kind : {"counts", "tempered", "grid"}, optional
+        Of the MAP estimate: from noisy counts (default), or drawn by an exponential mechanism on
+        the whole range or on a grid of `points` values.
+    draws : int, optional
+        Number of posterior draws; 1 unless given. Twice as many cost half of the epsilon each.
+    omega : number, optional
+        Splits of tables stay within [omega, 1 - omega].
+    temper : number, optional
+        Power of the likelihood for posterior draws; omega then follows from epsilon.
+    points : int, optional
+    stealth : float, optional
+        For fourier, the probability with which no incremented count is negative.
+    concentration : number or mapping from nodes to numbers
+        Dirichlet prior of the draws, for each cell; at least 1.
+    label : str
+    batch : str, optional
+        Name of the batch of a stream, if you declare that nobody is in two batches.
+    """
+    if epsilon is None:
+        raise RequestError("epsilon: not given; say how much privacy may be spent, such as 1.0")
+    if mechanism not in CONTENTS:
+        raise RequestError(
+            f"mechanism: {mechanism!r} is unknown; use laplace, fourier, posterior_sample or map"
+        )
+    if kind is None and mechanism == "map":
+        kind = "counts"
+    if kind is not None and (mechanism != "map" or kind not in MAP_KINDS):
+        raise RequestError(
+            f"kind: {kind!r} does not go with {mechanism}; map takes counts, tempered or grid"
+        )
+    made = Network.make(schema, network.parents if isinstance(network, Network) else network)
+    given = {"draws": draws, "omega": omega, "temper": temper, "points": points, "stealth": stealth}
+    return NetworkRequest(
+        network=made,
+        claim=Claim(as_fraction(epsilon, "epsilon")),
+        mechanism=mechanism,  # type: ignore[arg-type]
+        kind=kind,
+        concentration=_concentrations(made, concentration),
+        options=_options(mechanism, kind, given),
+        label=label,
+        batch=batch,
+    )
+
+
+def _options(mechanism: str, kind: str | None, given: dict[str, Any]) -> dict[str, Any]:
+    known = OPTIONS[mechanism, kind]
+    options: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name not in known:
+            what = mechanism if kind is None else f"{mechanism} ({kind})"
+            raise RequestError(f"{name}: has no effect on {what}; leave it out")
+        options[name] = as_fraction(value, name) if name in ("omega", "temper") else value
+    if "omega" in options and "temper" in options:
+        raise RequestError("temper: follows from omega and epsilon; give one of the two")
+    if not 0 < options.get("omega", Fraction(1, 4)) < Fraction(1, 2):
+        raise RequestError(f"omega: expected a number between 0 and 1/2, got {given['omega']}")
+    if not 0 < options.get("temper", Fraction(1)) <= 1:
+        raise RequestError(f"temper: expected a number above 0, at most 1, got {given['temper']}")
+    count = options.get("draws", 1)
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_DRAWS:
+        raise RequestError(f"draws: expected a whole number from 1 to {MAX_DRAWS}, got {count!r}")
+    share = options.get("stealth", 0.5)
+    if isinstance(share, bool) or not isinstance(share, float) or not 0 < share <= 0.99:
+        raise RequestError(f"stealth: expected a probability up to 0.99, got {share!r}")
+    return options
+
+
+def _concentrations(network: Network, given: Amount | Mapping[str, Amount]) -> dict[str, Fraction]:
+    by_node = given if isinstance(given, Mapping) else {}
+    for name in by_node:
+        if name not in network.nodes:
+            raise RequestError(f"concentration: {str(name)[:60]!r} is no node of the network")
+    found = {}
+    for node in network.nodes:
+        value = by_node.get(node, 1) if isinstance(given, Mapping) else given
+        found[node] = as_fraction(value, "concentration")
+        if not 1 <= found[node] <= 10**6:
+            raise RequestError(
+                f"concentration: expected a number from 1 to a million for {node!r}, got {value}; "
+                "below 1 the prior has no mode to draw around"
+            )
+    return found
+
+
+def _digest(document: Any) -> str:
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
