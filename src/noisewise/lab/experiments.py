@@ -48,6 +48,7 @@ def experiments() -> dict[str, Experiment | Report]:
         alparslan2023_calibration,
         alparslan2023_figs,
         alparslan2023_tables,
+        amitai2018,
         bs2019,
         calibration_grid,
     )
@@ -58,6 +59,7 @@ def experiments() -> dict[str, Experiment | Report]:
         alparslan2023_tables.EXPERIMENT,
         alparslan2023_figs.EXPERIMENT,
         alparslan2023_calibration.EXPERIMENT,
+        amitai2018.EXPERIMENT,
     )
     return {e.name: e for e in known}
 
