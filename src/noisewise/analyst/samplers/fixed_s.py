@@ -44,7 +44,6 @@ from noisewise.analyst.samplers.given_s import (
     TARGET,
     Holders,
     adapted,
-    compiled,
     log_fit,
     log_prior,
     move_theta,
@@ -52,6 +51,7 @@ from noisewise.analyst.samplers.given_s import (
     propose_sigma2,
 )
 from noisewise.analyst.samplers.given_s_chains import Draws, Progress, Store, Work
+from noisewise.analyst.samplers.given_s_compiled import compiled
 
 FloatArray = NDArray[np.float64]
 

@@ -11,7 +11,8 @@ import math
 
 from noisewise.analyst.samplers.gibbs_linalg import cholesky, copy, solve_lower
 from noisewise.analyst.samplers.gibbs_random import uniform
-from noisewise.analyst.samplers.given_s import compiled, log_prior, propose_sigma2, propose_theta
+from noisewise.analyst.samplers.given_s import log_prior, propose_sigma2, propose_theta
+from noisewise.analyst.samplers.given_s_compiled import compiled
 
 
 @compiled

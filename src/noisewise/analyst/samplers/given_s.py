@@ -36,16 +36,13 @@ methods for functions, Statistical Science 28(3), doi:10.1214/13-STS421.
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.models import moments_compiled
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.samplers.gibbs_linalg import (
     cholesky,
@@ -55,34 +52,12 @@ from noisewise.analyst.samplers.gibbs_linalg import (
     solve_lower_transposed,
 )
 from noisewise.analyst.samplers.gibbs_random import fill_normal, normal, uniform
+from noisewise.analyst.samplers.given_s_compiled import compiled
 from noisewise.core.errors import RequestError
 
 FloatArray = NDArray[np.float64]
 TARGET = 0.25  # acceptance rate that steps adapt to
 FEWEST_ROWS = 30  # for y'y to be normal
-
-
-def _source_digest() -> str:
-    here = Path(__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(
-        path for name in ("given_s*.py", "normal_x*.py", "fixed_s*.py") for path in here.glob(name)
-    ):
-        digest.update(path.name.encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-_SOURCES = _source_digest()
-
-
-def compiled(function: Callable[..., Any]) -> Any:
-    """`moments_compiled.compiled`, with a cache that these files put out of date too."""
-    dispatcher = moments_compiled.compiled(function)
-    cache_file: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-    if hasattr(cache_file, "_source_stamp"):
-        cache_file._source_stamp = (cache_file._source_stamp, _SOURCES)
-    return dispatcher
 
 
 class Holders(NamedTuple):
@@ -195,25 +170,36 @@ def log_prior(theta, sigma2, prior, difference, size):  # type: ignore[no-untype
 
 
 @compiled
-def propose_theta(rng, H, r, sigma2, prior, theta, beta, Q, m, new):  # type: ignore[no-untyped-def]
-    """A draw from equation (12), or a part of the way there (beta < 1); False if it has none.
-
-    Leaves the factor of the precision in Q and the mean in m.
-    """
-    J, d = r.shape
+def start_proposal(prior, sigma2, Q, m):  # type: ignore[no-untyped-def]
+    """Precision Q (lower triangle) and shift m of equation (12) without any holder."""
+    d = prior.mu0.size
     weight = 1.0 if prior.independent else 1.0 / sigma2
     for a in range(d):
         m[a] = weight * prior.bordered[a, d]
         for b in range(a + 1):
             Q[a, b] = weight * prior.precision[a, b]
-    for j in range(J):
-        for i in range(d):
-            value = r[j, i]
-            for a in range(d):
-                h = H[j, i, a]
-                m[a] += h * value
-                for b in range(a + 1):
-                    Q[a, b] += h * H[j, i, b]
+
+
+@compiled
+def add_holder(H, r, Q, m):  # type: ignore[no-untyped-def]
+    """A holder's part of the precision and the shift: H'H and H'r."""
+    d = r.size
+    for i in range(d):
+        value = r[i]
+        for a in range(d):
+            h = H[i, a]
+            m[a] += h * value
+            for b in range(a + 1):
+                Q[a, b] += h * H[i, b]
+
+
+@compiled
+def finish_proposal(rng, Q, m, theta, beta, new):  # type: ignore[no-untyped-def]
+    """A draw from equation (12), or a part of the way there (beta < 1); False if it has none.
+
+    Leaves the factor of the precision in Q and the mean in m.
+    """
+    d = theta.size
     if not cholesky(Q, d):
         return False
     solve_lower(Q, m, d)
@@ -224,6 +210,15 @@ def propose_theta(rng, H, r, sigma2, prior, theta, beta, Q, m, new):  # type: ig
     for a in range(d):
         new[a] = m[a] + keep * (theta[a] - m[a]) + beta * new[a]
     return True
+
+
+@compiled
+def propose_theta(rng, H, r, sigma2, prior, theta, beta, Q, m, new):  # type: ignore[no-untyped-def]
+    """`finish_proposal` with H and r of all holders given."""
+    start_proposal(prior, sigma2, Q, m)
+    for j in range(r.shape[0]):
+        add_holder(H[j], r[j], Q, m)
+    return finish_proposal(rng, Q, m, theta, beta, new)
 
 
 @compiled

@@ -53,10 +53,15 @@ class Work(NamedTuple):
     rng: NDArray[np.uint64]  # (4,)
     squares: FloatArray  # (8, d + 1, d + 1)
     vectors: FloatArray  # (6, d + 1)
+    H: FloatArray  # (J, d, d), of `given_s`
+    r: FloatArray  # (J, d), likewise
+    C: FloatArray  # (J, d, d); this and the rest are of `normal_x`
     S: FloatArray  # (J, d, d)
-    H: FloatArray  # (J, d, d)
-    r: FloatArray  # (J, d)
-    log_root: FloatArray  # (J,)
+    M: FloatArray  # (J, d, d)
+    M_new: FloatArray  # (J, d, d)
+    r_new: FloatArray  # (J, d)
+    log: FloatArray  # (J, 4)
+    log_new: FloatArray  # (J, 4)
     accepted: FloatArray  # (4,)
 
 
@@ -66,10 +71,15 @@ def workspace(J: int, d: int) -> Work:
         rng=np.zeros(4, dtype=np.uint64),
         squares=np.zeros((8, d + 1, d + 1)),
         vectors=np.zeros((6, d + 1)),
-        S=np.zeros((J, d, d)),
         H=np.zeros((J, d, d)),
         r=np.zeros((J, d)),
-        log_root=np.zeros(J),
+        C=np.zeros((J, d, d)),
+        S=np.zeros((J, d, d)),
+        M=np.zeros((J, d, d)),
+        M_new=np.zeros((J, d, d)),
+        r_new=np.zeros((J, d)),
+        log=np.zeros((J, 4)),
+        log_new=np.zeros((J, 4)),
         accepted=np.zeros(4),
     )
 

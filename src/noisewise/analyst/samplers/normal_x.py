@@ -36,28 +36,21 @@ from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import CovariatePrior, NIWPrior, RegressionPrior
 from noisewise.analyst.samplers import given_s_chains
 from noisewise.analyst.samplers.gibbs_covariates import draw_covariates, prepare_covariates
-from noisewise.analyst.samplers.gibbs_linalg import copy, gram_of_lower, invert_lower
-from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream, uniform
+from noisewise.analyst.samplers.gibbs_linalg import copy, mirror
+from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
 from noisewise.analyst.samplers.gibbs_regression import pool, prepare_regression
 from noisewise.analyst.samplers.gibbs_start import starting_regression, starting_statistics
-from noisewise.analyst.samplers.given_s import (
-    TARGET,
-    adapted,
-    compiled,
-    log_prior,
-    move_theta,
-    prepare_holders,
-    propose_sigma2,
-)
+from noisewise.analyst.samplers.given_s import TARGET, adapted, prepare_holders
 from noisewise.analyst.samplers.given_s_chains import Draws, Progress, Store, Work
+from noisewise.analyst.samplers.given_s_compiled import compiled
+from noisewise.analyst.samplers.given_s_linalg import gram_of_upper, invert_transposed
 from noisewise.analyst.samplers.normal_x_moves import (
-    fill_regression_terms,
-    fill_statistics,
-    log_likelihood,
-    log_likelihood_again,
-    log_noise,
+    FIT,
     move_mean,
     move_scatter,
+    move_sigma2,
+    move_theta,
+    start_holder,
 )
 from noisewise.core.errors import RequestError
 
@@ -90,21 +83,19 @@ def _move_holders(rng, holders, state, adapt, t, work):  # type: ignore[no-untyp
     """Scatter matrices and means of all holders; with the steps, if they adapt."""
     k, J = state.mu.size, state.mean.shape[0]
     theta, sigma2 = state.theta, state.sigma2[()]
-    W, T_inverse = work.squares[5], work.squares[6]
-    invert_lower(state.L_T, W, k)
-    gram_of_lower(W, T_inverse, k)
+    V, T_inverse = work.squares[5], work.squares[6]
+    invert_transposed(state.L_T, V, k)
+    gram_of_upper(V, T_inverse, k)
+    mirror(T_inverse, k)
     for j in range(J):
-        S = work.S[j]
-        value = log_noise(holders, j, S, k + 1)
-        value += log_likelihood(holders, j, S, theta, sigma2, work)
         alpha = k - 1.0 + math.exp(state.log_alpha[j])
-        value, by_scatter = move_scatter(
-            rng, holders, j, state.mean[j], state.L[j], S, theta, sigma2, W, alpha, value, work
+        by_scatter = move_scatter(
+            rng, holders, j, state.mean[j], state.L[j], theta, sigma2, T_inverse, alpha, work
         )
-        value, by_mean = move_mean(
-            rng, holders, j, state.mean[j], state.L[j], S, theta, sigma2, state.mu, T_inverse,
-            math.exp(state.log_step[j]), value, work,
-        )  # fmt: skip
+        step = math.exp(state.log_step[j])
+        by_mean = move_mean(
+            rng, holders, j, state.mean[j], theta, sigma2, state.mu, T_inverse, step, work
+        )
         work.accepted[2] += by_scatter / J
         work.accepted[3] += by_mean / J
         if adapt:
@@ -115,22 +106,6 @@ def _move_holders(rng, holders, state, adapt, t, work):  # type: ignore[no-untyp
 
 
 @compiled
-def _move_sigma2(rng, holders, prior, state, work):  # type: ignore[no-untyped-def]
-    d, J = state.theta.size, state.mean.shape[0]
-    theta, sigma2 = state.theta, state.sigma2[()]
-    new = propose_sigma2(rng, sigma2, math.exp(state.log_steps[1]))
-    ratio = log_prior(theta, new, prior, work.vectors[0], d)
-    ratio -= log_prior(theta, sigma2, prior, work.vectors[0], d)
-    for j in range(J):
-        ratio += log_likelihood(holders, j, work.S[j], theta, new, work)
-        ratio -= log_likelihood_again(holders, j, work.S[j], theta, sigma2, work)
-    if math.log(uniform(rng)) < ratio:
-        state.sigma2[()] = new
-        return 1
-    return 0
-
-
-@compiled
 def _run(  # type: ignore[no-untyped-def]
     key, first, count, keep_from, thin, tune, holders, regression, covariates, state, work, store
 ):  # fmt: skip
@@ -138,7 +113,7 @@ def _run(  # type: ignore[no-untyped-def]
     rng, accepted = work.rng, work.accepted
     J, k = state.mean.shape
     for j in range(J):
-        fill_statistics(holders.n[j], state.mean[j], state.L[j], work.S[j])
+        start_holder(holders, j, state.mean[j], state.L[j], state.theta, state.sigma2[()], work)
     for t in range(first, first + count):
         seed_stream(rng, key, t)
         accepted[:] = 0.0
@@ -148,13 +123,16 @@ def _run(  # type: ignore[no-untyped-def]
             _move_holders(rng, holders, state, t < tune, t, work)
         usable = True
         for j in range(J):
-            usable &= fill_regression_terms(holders, j, work.S[j], state.sigma2[()], work)
+            usable &= work.log[j, FIT] > -math.inf
         if usable:
             accepted[0] = move_theta(
-                rng, holders, work.S, work.H, work.r, state.sigma2[()], regression, state.theta,
+                rng, holders, regression, state.theta, state.sigma2[()],
                 math.exp(state.log_steps[0]), work,
             )  # fmt: skip
-            accepted[1] = _move_sigma2(rng, holders, regression, state, work)
+            state.sigma2[()], accepted[1] = move_sigma2(
+                rng, holders, regression, state.theta, state.sigma2[()],
+                math.exp(state.log_steps[1]), work,
+            )  # fmt: skip
         if t < tune:
             log_beta = adapted(state.log_steps[0], accepted[0], t, TARGET)
             state.log_steps[0] = min(log_beta, 0.0)

@@ -1,4 +1,4 @@
-"""The moves of `normal_x` that change the latent second moments of the covariates, compiled.
+"""The moves of `normal_x`, compiled.
 
 A holder's statistics are the mean x̄ of its covariates and the factor L of their scatter matrix
 C = LL' about it. Given mu and T they are independent, x̄ ~ N(mu, T/n) and C ~ Wishart(T, n - 1), and
@@ -15,6 +15,18 @@ needs no matrix but B. The prior's factor is (|C'|/|C|)^((n-k-2)/2) exp(-tr T⁻
 
 **Mean.** A random walk shaped like what the prior and the released sums alone leave of x̄:
 precision n T⁻¹ + n²/(noise variance). It depends on nothing that the move changes.
+
+**theta.** Equation (12) needs a holder's H'H and H'r (`given_s`), H = L⁻¹ w S with M = LL' =
+sigma2 w S w + I. From w S w = (M - I)/sigma2,
+
+    H   = (L' - L⁻¹) / (sigma2 w)                        an upper and a lower triangle
+    H'H = S/sigma2 + (M⁻¹ - 2 I) / (sigma2² w w')
+
+so that L⁻¹ is all the work: a third of that of H. Where there is so much noise on ẑ that M is
+almost I, or some entry was not released (w = 0), H is made as it is defined.
+
+What depends on the state only is kept from one move to the next (`Work`): C, S, L, r = L⁻¹ w ẑ
+and the logarithms of the densities. A proposal has its own, which replace them if it is accepted.
 """
 
 from __future__ import annotations
@@ -24,182 +36,232 @@ import math
 from noisewise.analyst.samplers.gibbs_linalg import (
     cholesky,
     copy,
-    quadratic_form,
-    solve_lower,
     solve_lower_transposed,
 )
-from noisewise.analyst.samplers.gibbs_random import chi, fill_normal, uniform
-from noisewise.analyst.samplers.given_s import compiled, log_fit
+from noisewise.analyst.samplers.gibbs_random import uniform
+from noisewise.analyst.samplers.given_s import (
+    add_holder,
+    finish_proposal,
+    log_prior,
+    log_u,
+    propose_sigma2,
+    start_proposal,
+)
+from noisewise.analyst.samplers.given_s_compiled import compiled
+from noisewise.analyst.samplers.given_s_linalg import (
+    copy_lower,
+    gram_of_upper,
+    invert_transposed,
+    multiply_lower,
+    solve_two,
+    square_of_lower,
+)
+from noisewise.analyst.samplers.given_s_random import chi, fill_normal
+
+# Columns of `Work.log`: ln p(Ŝ_j | S), ln |M|^(1/2), ln p(û_j | ẑ_j, ...) and ln p(ẑ_j, û_j | ...).
+NOISE, ROOT, U, FIT = 0, 1, 2, 3
+# Below it, sigma2 w S w is lost in sigma2 w S w + I to more than half of the digits.
+_SMALL = 1e-8
+
+
+# --- densities ------------------------------------------------------------------------------------
 
 
 @compiled
-def fill_statistics(n, mean, L, S):  # type: ignore[no-untyped-def]
-    """S from n, x̄ and the factor of C, in both triangles."""
+def fill_statistics(n, mean, C, S):  # type: ignore[no-untyped-def]
+    """S, in both triangles, from n, x̄ and the lower triangle of C."""
     S[0, 0] = n
     for a in range(mean.size):
         S[a + 1, 0] = n * mean[a]
         S[0, a + 1] = S[a + 1, 0]
         for b in range(a + 1):
-            value = n * mean[a] * mean[b]
-            for c in range(b + 1):
-                value += L[a, c] * L[b, c]
+            value = C[a, b] + S[a + 1, 0] * mean[b]
             S[a + 1, b + 1] = value
             S[b + 1, a + 1] = value
 
 
 @compiled
-def fill_covariance(w, S, sigma2, M, size):  # type: ignore[no-untyped-def]
-    """M <- factor of sigma2 w S w + I; returns ln |M|^(1/2), or inf if there is none."""
+def log_diagonal(L, size):  # type: ignore[no-untyped-def]
+    """ln of the product of a diagonal, with a logarithm for eight entries."""
+    total, product = 0.0, 1.0
     for a in range(size):
-        for b in range(a + 1):
-            M[a, b] = sigma2 * w[a] * w[b] * S[a, b]
-        M[a, a] += 1.0
-    if not cholesky(M, size):
-        return math.inf
-    value = 0.0
-    for a in range(size):
-        value += math.log(M[a, a])
+        product *= L[a, a]
+        if a % 8 == 7:
+            total += math.log(product)
+            product = 1.0
+    return total + math.log(product)
+
+
+@compiled
+def _fill_image(holders, j, S, theta, g):  # type: ignore[no-untyped-def]
+    """g <- w S theta; returns theta'S theta."""
+    quadratic = 0.0
+    for a in range(theta.size):
+        value = 0.0
+        for b in range(theta.size):
+            value += S[a, b] * theta[b]
+        quadratic += theta[a] * value
+        g[a] = holders.w[j, a] * value
+    return quadratic
+
+
+@compiled
+def _fill_fit(holders, j, sigma2, quadratic, g, r, log):  # type: ignore[no-untyped-def]
+    """The last two columns of `log` from g = H theta; returns the last."""
+    log[U] = log_u(holders, j, sigma2, quadratic, g, r, r.size)
+    value = log[U] - log[ROOT]
+    for i in range(r.size):
+        e = r[i] - g[i]
+        value -= 0.5 * e * e
+    log[FIT] = value
     return value
 
 
 @compiled
-def log_likelihood(holders, j, S, theta, sigma2, work):  # type: ignore[no-untyped-def]
-    """ln p(ẑ_j, û_j | S, theta, sigma2), from nothing."""
-    d = theta.size
-    M, g, r = work.squares[1], work.vectors[2], work.vectors[3]
-    log_root = fill_covariance(holders.w[j], S, sigma2, M, d)
-    if log_root == math.inf:
-        return -math.inf
+def log_likelihood(holders, j, S, theta, sigma2, M, r, g, log):  # type: ignore[no-untyped-def]
+    """ln p(ẑ_j, û_j | S, theta, sigma2); leaves L in M, and r and the parts in `log`."""
+    d, w = theta.size, holders.w[j]
     for a in range(d):
-        g[a] = 0.0
-        for b in range(d):
-            g[a] += S[a, b] * theta[b]
-    quadratic = 0.0
-    for a in range(d):
-        quadratic += theta[a] * g[a]
-        g[a] *= holders.w[j, a]
+        scale = sigma2 * w[a]
+        for b in range(a + 1):
+            M[a, b] = scale * w[b] * S[a, b]
+        M[a, a] += 1.0
         r[a] = holders.z[j, a]
-    solve_lower(M, g, d)
-    solve_lower(M, r, d)
-    return log_fit(holders, j, sigma2, quadratic, log_root, g, r, d)
+    if not cholesky(M, d):
+        log[FIT] = -math.inf
+        return -math.inf
+    quadratic = _fill_image(holders, j, S, theta, g)
+    solve_two(M, g, r, d)
+    log[ROOT] = log_diagonal(M, d)
+    return _fill_fit(holders, j, sigma2, quadratic, g, r, log)
 
 
 @compiled
-def log_noise(holders, j, S, size):  # type: ignore[no-untyped-def]
-    """ln p(Ŝ_j | S): each entry of the upper triangle once."""
+def log_noise(holders, j, S, log):  # type: ignore[no-untyped-def]
+    """ln p(Ŝ_j | S), each entry of a triangle once; into `log` too."""
     value = 0.0
-    for a in range(size):
+    for a in range(S.shape[0]):
         for b in range(a + 1):
             e = holders.S[j, a, b] - S[a, b]
             value -= 0.5 * holders.S_precision[j, a, b] * e * e
+    log[NOISE] = value
     return value
 
 
 @compiled
-def trace_of_scatter(W, L, size):  # type: ignore[no-untyped-def]
-    """tr(T⁻¹ C) = |W L|² for W the inverse of T's factor; both lower triangular."""
-    total = 0.0
-    for a in range(size):
-        for b in range(a + 1):
-            value = 0.0
-            for c in range(b, a + 1):
-                value += W[a, c] * L[c, b]
-            total += value * value
-    return total
+def start_holder(holders, j, mean, L, theta, sigma2, work):  # type: ignore[no-untyped-def]
+    """Everything that is kept of holder j, from the state."""
+    square_of_lower(L, work.C[j], mean.size)
+    fill_statistics(holders.n[j], mean, work.C[j], work.S[j])
+    log_noise(holders, j, work.S[j], work.log[j])
+    log_likelihood(
+        holders, j, work.S[j], theta, sigma2, work.M[j], work.r[j], work.vectors[2], work.log[j]
+    )
+
+
+# --- moves of a holder's statistics ---------------------------------------------------------------
+
+
+@compiled
+def _accept_statistics(rng, holders, j, S, theta, sigma2, ratio, work):  # type: ignore[no-untyped-def]
+    """Whether S, proposed with `ratio` of all that isn't data, replaces that of holder j; does so.
+
+    The proposal's M, r and densities are in those of the next proposal of sigma2.
+    """
+    d, log, log_new = theta.size, work.log[j], work.log_new[j]
+    M, r = work.M_new[j], work.r_new[j]
+    ratio += log_noise(holders, j, S, log_new) - log[NOISE]
+    ratio += log_likelihood(holders, j, S, theta, sigma2, M, r, work.vectors[2], log_new) - log[FIT]
+    if not math.log(uniform(rng)) < ratio:
+        return 0
+    copy(S, work.S[j])
+    copy_lower(M, work.M[j], d)
+    copy(r, work.r[j])
+    copy(log_new, log)
+    return 1
 
 
 @compiled
 def move_scatter(  # type: ignore[no-untyped-def]
-    rng, holders, j, mean, L, S, theta, sigma2, W, alpha, current, work
+    rng, holders, j, mean, L, theta, sigma2, T_inverse, alpha, work
 ):  # fmt: skip
-    """Move L and S in place; returns ln p(ẑ, û, Ŝ | S) and 1 if accepted. `current`: it before."""
+    """Move L, and what is kept of holder j; returns 1 if accepted."""
     k, n = mean.size, holders.n[j]
-    B, new, S_new, w = work.squares[2], work.squares[3], work.squares[4], work.vectors[4]
+    B, new, S, C = work.squares[2], work.squares[3], work.H[j], work.squares[4]
     root = 1.0 / math.sqrt(alpha)
-    square, log_det = 0.0, 0.0
+    square = 0.0
     for a in range(k):
         fill_normal(rng, B[a], a)
-        B[a, a] = chi(rng, alpha - a)
-        for b in range(a + 1):
-            B[a, b] *= root
-            square += B[a, b] * B[a, b]
-        log_det += 2.0 * math.log(B[a, a])
-    inverse_square = 0.0
-    for c in range(k):  # column c of B⁻¹
-        for a in range(c, k):
-            value = 1.0 if a == c else 0.0
-            for b in range(c, a):
-                value -= B[a, b] * w[b]
-            w[a] = value / B[a, a]
-            inverse_square += w[a] * w[a]
+        B[a, a] = root * chi(rng, alpha - a)
+        square += B[a, a] * B[a, a]
+        for b in range(a):
+            value = root * B[a, b]
+            B[a, b], B[b, a] = value, value
+            square += value * value
+    log_det = 2.0 * log_diagonal(B, k)
+    invert_transposed(B, new, k)
     for a in range(k):
+        for b in range(a, k):
+            square -= new[a, b] * new[a, b]
+    multiply_lower(L, B, new, k)
+    square_of_lower(new, C, k)
+    trace = 0.0  # of T⁻¹(C' - C)
+    for a in range(k):
+        value = -0.5 * T_inverse[a, a] * (C[a, a] - work.C[j, a, a])
         for b in range(a + 1):
-            value = 0.0
-            for c in range(b, a + 1):
-                value += L[a, c] * B[c, b]
-            new[a, b] = value
-    ratio = 0.5 * alpha * (square - inverse_square) - (alpha - 0.5 * (k + 1)) * log_det
-    ratio += 0.5 * (n - k - 2.0) * log_det
-    ratio -= 0.5 * (trace_of_scatter(W, new, k) - trace_of_scatter(W, L, k))
-    fill_statistics(n, mean, new, S_new)
-    proposed = log_noise(holders, j, S_new, k + 1)
-    proposed += log_likelihood(holders, j, S_new, theta, sigma2, work)
-    if math.log(uniform(rng)) < ratio + proposed - current:
-        for a in range(k):
-            for b in range(a + 1):
-                L[a, b] = new[a, b]
-        fill_statistics(n, mean, L, S)
-        return proposed, 1
-    return current, 0
+            value += T_inverse[a, b] * (C[a, b] - work.C[j, a, b])
+        trace += 2.0 * value
+    ratio = 0.5 * alpha * square - (alpha - 0.5 * (k + 1)) * log_det
+    ratio += 0.5 * (n - k - 2.0) * log_det - 0.5 * trace
+    fill_statistics(n, mean, C, S)
+    if not _accept_statistics(rng, holders, j, S, theta, sigma2, ratio, work):
+        return 0
+    copy_lower(new, L, k)
+    copy_lower(C, work.C[j], k)
+    return 1
 
 
 @compiled
 def move_mean(  # type: ignore[no-untyped-def]
-    rng, holders, j, mean, L, S, theta, sigma2, mu, T_inverse, step, current, work
+    rng, holders, j, mean, theta, sigma2, mu, T_inverse, step, work
 ):  # fmt: skip
-    """Move the mean and S in place; returns as `move_scatter`."""
+    """Move the mean, and what is kept of holder j; returns 1 if accepted."""
     k, n = mean.size, holders.n[j]
-    Q, S_new = work.squares[2], work.squares[4]
+    Q, S = work.squares[2], work.H[j]
     new, away = work.vectors[4][:k], work.vectors[5]
     for a in range(k):
         for b in range(a + 1):
             Q[a, b] = n * T_inverse[a, b]
         Q[a, a] += n * n * holders.S_precision[j, 0, a + 1]
     if not cholesky(Q, k):
-        return current, 0
+        return 0
     fill_normal(rng, new, k)
     solve_lower_transposed(Q, new, k)
+    ratio = 0.0  # from the difference of two quadratic forms, the product of sum and difference
     for a in range(k):
         new[a] = mean[a] + step * new[a]
-        away[a] = mean[a] - mu[a]
-    ratio = 0.5 * n * quadratic_form(away, T_inverse, k)
+        away[a] = new[a] - mean[a]
     for a in range(k):
-        away[a] = new[a] - mu[a]
-    ratio -= 0.5 * n * quadratic_form(away, T_inverse, k)
-    fill_statistics(n, new, L, S_new)
-    proposed = log_noise(holders, j, S_new, k + 1)
-    proposed += log_likelihood(holders, j, S_new, theta, sigma2, work)
-    if math.log(uniform(rng)) < ratio + proposed - current:
-        copy(new, mean)
-        fill_statistics(n, mean, L, S)
-        return proposed, 1
-    return current, 0
+        value = 0.0
+        for b in range(k):
+            value += T_inverse[a, b] * away[b]
+        ratio -= 0.5 * n * value * (new[a] + mean[a] - 2.0 * mu[a])
+    fill_statistics(n, new, work.C[j], S)
+    if not _accept_statistics(rng, holders, j, S, theta, sigma2, ratio, work):
+        return 0
+    copy(new, mean)
+    return 1
+
+
+# --- moves of the regression ----------------------------------------------------------------------
 
 
 @compiled
-def fill_regression_terms(holders, j, S, sigma2, work):  # type: ignore[no-untyped-def]
-    """H_j, r_j and ln |M_j|^(1/2) of `given_s`; False if M cannot be factored."""
-    d = S.shape[0]
-    M, H, r = work.squares[1], work.H[j], work.r[j]
-    log_root = fill_covariance(holders.w[j], S, sigma2, M, d)
-    if log_root == math.inf:
-        return False
+def _add_by_definition(w, S, M, r, H, Q, m):  # type: ignore[no-untyped-def]
+    d = r.size
     for a in range(d):
-        r[a] = holders.z[j, a]
         for b in range(d):
-            H[a, b] = holders.w[j, a] * S[a, b]
-    solve_lower(M, r, d)
-    for a in range(d):
+            H[a, b] = w[a] * S[a, b]
         for c in range(a):
             value = M[a, c]
             for b in range(d):
@@ -207,18 +269,96 @@ def fill_regression_terms(holders, j, S, sigma2, work):  # type: ignore[no-untyp
         inverse = 1.0 / M[a, a]
         for b in range(d):
             H[a, b] *= inverse
-    work.log_root[j] = log_root
-    return True
+    add_holder(H, r, Q, m)
 
 
 @compiled
-def log_likelihood_again(holders, j, S, theta, sigma2, work):  # type: ignore[no-untyped-def]
-    """`log_likelihood` where `fill_regression_terms` has been called with the same arguments."""
-    d = theta.size
-    g = work.vectors[2]
+def add_statistics(w, S, sigma2, M, r, V, G, x, Q, m):  # type: ignore[no-untyped-def]
+    """Add H'H and H'r to the precision Q (lower triangle) and the shift m; V <- L⁻ᵀ.
+
+    G and x are scratch.
+    """
+    d = r.size
+    invert_transposed(M, V, d)
     for a in range(d):
-        g[a] = 0.0
+        if sigma2 * w[a] * w[a] * S[a, a] < _SMALL:
+            _add_by_definition(w, S, M, r, G, Q, m)
+            return
+    for a in range(d):  # H'r = S w L⁻ᵀ r
+        value = 0.0
+        for c in range(a, d):
+            value += V[a, c] * r[c]
+        x[a] = w[a] * value
+    gram_of_upper(V, G, d)
+    inverse = 1.0 / sigma2
+    for a in range(d):
+        value = 0.0
         for b in range(d):
-            g[a] += work.H[j, a, b] * theta[b]
-    quadratic = quadratic_form(theta, S, d)
-    return log_fit(holders, j, sigma2, quadratic, work.log_root[j], g, work.r[j], d)
+            value += S[a, b] * x[b]
+        m[a] += value
+    for a in range(d):
+        # |column a of H|²; in the sum of the docstring the diagonal cancels twice, here once.
+        square = (M[a, a] - V[a, a]) ** 2
+        for c in range(a):
+            square += M[a, c] * M[a, c]
+        for c in range(a + 1, d):
+            square += V[a, c] * V[a, c]
+        x[a] = inverse / w[a]
+        for b in range(a):
+            Q[a, b] += inverse * S[a, b] + x[a] * x[b] * G[a, b]
+        Q[a, a] += square * x[a] * x[a]
+
+
+@compiled
+def move_theta(rng, holders, prior, theta, sigma2, beta, work):  # type: ignore[no-untyped-def]
+    """Move theta in place; returns 1 if accepted."""
+    d, J = theta.size, work.r.shape[0]
+    Q, G, V = work.squares[0], work.squares[1], work.H
+    m, new, g, x = work.vectors[0], work.vectors[1][:d], work.vectors[2], work.vectors[3]
+    start_proposal(prior, sigma2, Q, m)
+    for j in range(J):
+        add_statistics(holders.w[j], work.S[j], sigma2, work.M[j], work.r[j], V[j], G, x, Q, m)
+    if not finish_proposal(rng, Q, m, theta, beta, new):
+        return 0
+    ratio = 0.0
+    for j in range(J):
+        log = work.log_new[j]
+        quadratic = _fill_image(holders, j, work.S[j], new, x)
+        for a in range(d):
+            g[a] = 0.0
+        for a in range(d):  # g <- L⁻¹ x
+            value = x[a]
+            for c in range(a, d):
+                g[c] += value * V[j, a, c]
+        log[ROOT] = work.log[j, ROOT]
+        _fill_fit(holders, j, sigma2, quadratic, g, work.r[j], log)
+        ratio += log[U] - work.log[j, U]
+    if not math.log(uniform(rng)) < ratio:
+        return 0
+    copy(new, theta)
+    for j in range(J):
+        work.log[j, U], work.log[j, FIT] = work.log_new[j, U], work.log_new[j, FIT]
+    return 1
+
+
+@compiled
+def move_sigma2(rng, holders, prior, theta, sigma2, step, work):  # type: ignore[no-untyped-def]
+    """Returns the next sigma2, and 1 if it was proposed here."""
+    d, J = theta.size, work.r.shape[0]
+    new = propose_sigma2(rng, sigma2, step)
+    ratio = log_prior(theta, new, prior, work.vectors[0], d)
+    ratio -= log_prior(theta, sigma2, prior, work.vectors[0], d)
+    for j in range(J):
+        ratio -= work.log[j, FIT]
+        ratio += log_likelihood(
+            holders, j, work.S[j], theta, new, work.M_new[j], work.r_new[j], work.vectors[2],
+            work.log_new[j],
+        )  # fmt: skip
+    if not math.log(uniform(rng)) < ratio:
+        return sigma2, 0
+    for j in range(J):
+        copy_lower(work.M_new[j], work.M[j], d)
+        copy(work.r_new[j], work.r[j])
+        for i in (ROOT, U, FIT):
+            work.log[j, i] = work.log_new[j, i]
+    return new, 1
