@@ -183,7 +183,9 @@ def plan_posterior_sample(
     else:
         lowest = DEFAULT_LOWEST if omega is None else max(1, math.ceil(omega * ONE))
         if omega is None and most_temper is not None:
-            lowest = min(lowest, _lowest_within(epsilon / (most_temper * touched)))
+            untempered = epsilon / (most_temper * touched)
+            if log_odds(lowest) < untempered:
+                lowest = _lowest_within(untempered)
         spent = touched * log_odds(lowest)
         temper = Fraction(math.floor(epsilon / spent * (1 << _TEMPER_BITS)), 1 << _TEMPER_BITS)
         if most_temper is not None:
