@@ -1,0 +1,384 @@
+"""A request for block summaries: everything that is decided before any row is read.
+
+All of it is public, and all of it goes into the Release but for who was in which block.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from .._version import __version__
+from ..core.claim import Claim
+from ..core.design import Design
+from ..core.errors import DataError, RequestError
+from ..core.privacy import PureEvent, as_fraction
+from ..core.release import MAX_SCALE
+from ..core.schema import MAX_NAME, Schema
+from ..core.summary import (
+    MAX_BLOCKS,
+    MAX_PARTITIONS,
+    MAX_REGRESSIONS,
+    LocationScale,
+    Question,
+    SummaryMechanism,
+    coefficients_of,
+    entries_of,
+    sensitivity_of,
+)
+from ..core.summary_posterior import BlockPosterior, Flat
+from ..core.summary_release import MedianNoise, SummaryRelease, SummedNoise
+from .blocks import choice
+from .blocks.sums import BlockPlan, BlockSums
+from .ledger import Charge
+from .mechanisms.laplace import LaplaceMechanism
+from .summary_words import mechanism_of
+
+
+@dataclass(frozen=True)
+class SummaryRequest:
+    """What a holder asks to publish about the regressions of blocks.
+
+    Parameters
+    ----------
+    design : Design
+    claim : Claim
+        Pure: epsilon without delta.
+    mechanism : SummaryMechanism
+    posterior : BlockPosterior
+    blocks, partitions : int
+        M and r.
+    rows : int or None
+        The public number of rows, if it was given; the data must have as many.
+    label : str
+        Makes an otherwise equal request a new one, which costs anew.
+    batch : str or None
+        The batch of a stream that the rows belong to, declared disjoint from all others.
+    """
+
+    design: Design
+    claim: Claim
+    mechanism: SummaryMechanism
+    posterior: BlockPosterior
+    blocks: int
+    partitions: int
+    rows: int | None = None
+    label: str = ""
+    batch: str | None = None
+    delta_was_given = True
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def schema(self) -> Schema:
+        """The declared columns that are read, and who is protected."""
+        return self.design.schema
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The table columns that are read."""
+        return self.design.sources
+
+    @property
+    def entry_epsilon(self) -> Fraction:
+        """Epsilon of one entry for one row of a unit: what the accuracy depends on."""
+        entries = len(entries_of(self.mechanism))
+        return _epsilon(self.claim) / (entries * self.schema.max_rows_per_unit)
+
+    @property
+    def kappa(self) -> float:
+        """ε √M; below 4 the noise drowns the answer."""
+        return choice.kappa(self.entry_epsilon, self.blocks)
+
+    @cached_property
+    def laplace(self) -> LaplaceMechanism:
+        """The noise of an additive mechanism."""
+        assert not isinstance(self.mechanism, LocationScale)
+        rows = self.schema.max_rows_per_unit
+        sensitivity = sensitivity_of(self.mechanism, self.partitions, rows)
+        return LaplaceMechanism(sensitivity, _epsilon(self.claim))
+
+    @cached_property
+    def noise(self) -> SummedNoise | MedianNoise:
+        """The planned noise."""
+        if not isinstance(self.mechanism, LocationScale):
+            return SummedNoise(self.laplace.scale, self.laplace.sensitivity)
+        rows = self.schema.max_rows_per_unit
+        each = _epsilon(self.claim) / len(self.mechanism.items)
+        return MedianNoise(*choice.median_epsilons(each, self.blocks, rows), rows)
+
+    @property
+    def event(self) -> PureEvent:
+        """The cost of everything together."""
+        return PureEvent(_epsilon(self.claim))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What should be known before the budget is spent."""
+        found = []
+        if self.kappa < choice.WEAK_KAPPA:
+            found.append(
+                f"epsilon * sqrt(blocks) is {self.kappa:.2g} for each answer, below "
+                f"{choice.WEAK_KAPPA:g}: the noise will drown it. Ask fewer questions, spend more "
+                "epsilon, or use more blocks if there are rows for them"
+            )
+        least = choice.least_rows(len(self.design.columns))
+        if self.rows is not None and self.rows < least * self.blocks:
+            found.append(
+                f"{self.blocks:,} blocks leave about {self.rows // self.blocks} rows to each; with "
+                f"fewer than {least} their regressions are skewed or do not exist"
+            )
+        return tuple(found)
+
+    def verify(self) -> None:
+        """OpenDP must agree with the noise; epsilons of medians must add up to the claim."""
+        if isinstance(self.noise, SummedNoise):
+            self.laplace.verify()
+            return
+        spent = self.noise.location_epsilon + self.noise.scale_epsilon
+        if len(entries_of(self.mechanism)) * spent > _epsilon(self.claim):
+            raise AssertionError("the medians cost more than the claim")
+
+    def plan(self) -> BlockPlan:
+        """What is accumulated over the rows."""
+        return BlockPlan(self.design, self.blocks, self.partitions)
+
+    def release(self, n: int, result: BlockSums) -> SummaryRelease:
+        """Fit the blocks and draw the noise; the only place where it is drawn."""
+        from .blocks import location_scale
+        from .blocks.grid import BlockGrid
+        from .blocks.mechanisms import exact_values
+        from .blocks.regressions import fit_blocks
+
+        public_n = n if self.schema.neighbours == "replace_one" else None
+        if public_n is not None and self.rows not in (None, public_n):
+            raise DataError(
+                f"rows: {self.rows:,} were declared and the data have {public_n:,}; give the right "
+                "number (it decides how many blocks there are)"
+            )
+        grid = BlockGrid(self.design)
+        fits = fit_blocks(result, grid, self.posterior, self.blocks, public_n)
+        positions = {name: k for k, name in enumerate(self.design.names[:-1])}
+        if isinstance(self.mechanism, LocationScale):
+            assert isinstance(self.noise, MedianNoise)
+            cells = location_scale.terms(self.mechanism, fits, positions, self.blocks)
+            values = location_scale.draw(cells, self.noise, self.partitions)
+        else:
+            values = self.laplace.add_noise(exact_values(self.mechanism, fits, positions))
+        return SummaryRelease(
+            design=self.design,
+            n=public_n,
+            blocks=self.blocks,
+            partitions=self.partitions,
+            mechanism=self.mechanism,
+            posterior=self.posterior,
+            values=values,
+            noise=self.noise,
+            claim=self.claim,
+            event=self.event,
+            label=self.label,
+            software=f"noisewise {__version__}",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Canonical description; its digest is the request's identity."""
+        return {
+            "kind": "summary",
+            "schema": self.schema.to_dict(),
+            "features": list(self.design.features),
+            "target": self.design.target,
+            "mechanism": self.mechanism.to_json(),
+            "posterior": self.posterior.to_json(),
+            "blocks": self.blocks,
+            "partitions": self.partitions,
+            "claim": self.claim.to_json(),
+            "label": self.label,
+            "batch": self.batch,
+        }
+
+    @property
+    def key(self) -> str:
+        """Identity of the request: equal requests are the same Release."""
+        return _digest(self.to_json())
+
+    def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
+        """What the ledger is asked for."""
+        key = self.key
+        if table is not None or query is not None:
+            key = _digest([key, table, query])
+        asked = ", ".join(str(getattr(e, "coefficient", e)) for e in entries_of(self.mechanism)[:4])
+        summary = f"{self.design.target} ~ {' + '.join(self.design.features)}, "
+        summary += f"{self.mechanism.name} of {asked}"
+        return Charge(
+            dataset=self.schema.dataset,
+            request_key=key,
+            unit=self.schema.unit,
+            event=self.event,
+            epsilon=_epsilon(self.claim),
+            delta=Fraction(0),
+            summary=summary + (f", label {self.label}" if self.label else ""),
+            batch=self.batch,
+        )
+
+
+def make_summary_request(
+    schema: Schema,
+    *,
+    target: str,
+    features: Sequence[str],
+    epsilon: int | float | str | Fraction | None = None,
+    mechanism: str | None = None,
+    questions: Sequence[str | tuple[str, float] | Question] = (),
+    coefficients: Sequence[str] = (),
+    quantiles: Sequence[float] = (),
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    bases: Mapping[str, tuple[float, float]] | None = None,
+    rows: int | None = None,
+    blocks: int | None = None,
+    partitions: int | None = None,
+    posterior: BlockPosterior | None = None,
+    clip: float | None = None,
+    p_star: float | None = None,
+    label: str = "",
+    batch: str | None = None,
+) -> SummaryRequest:
+    """Check the words of a request and fill in the defaults.
+
+    Parameters
+    ----------
+    schema : Schema
+        Numeric columns may be `Unbounded`.
+    target : str
+    features : sequence of str
+    epsilon : number or exact text
+        Pure differential privacy; all answers together.
+    mechanism : str, optional
+        With questions ``sign`` (the default), ``stouffer``, ``rescaled_normal`` or ``fisher``;
+        with coefficients ``location_scale``, or ``clipped_mean`` if quantiles are given too.
+    questions : sequence
+        Such as "x1 < 0" or ("x1", 0.0).
+    coefficients : sequence of str
+        Whose location and scale, or quantiles, are published.
+    quantiles : sequence of float
+        Probabilities, for ``clipped_mean``.
+    bounds : mapping of str to (lower, upper)
+        Public bounds of coefficients, for ``clipped_mean``.
+    bases : mapping of str to (centre, scale)
+        Where a coefficient might be, for ``location_scale``. Default: zero, with the scale of the
+        target's unit over the feature's.
+    rows : int, optional
+        The number of rows, where it is public (``replace_one``): decides `blocks`.
+    blocks, partitions : int, optional
+        M and r. Under ``add_remove_one`` the number of rows is private, so M must be given.
+    posterior : Flat, GPrior or Conjugate, optional
+    clip, p_star : float, optional
+        Of ``stouffer`` and ``fisher``.
+    label : str
+    batch : str, optional
+        Name of the batch of a stream, if you declare that nobody is in two batches.
+    """
+    if isinstance(features, str):
+        raise RequestError(f"features: expected a list of column names, got the text {features!r}")
+    if epsilon is None:
+        raise RequestError("epsilon: not given; say how much privacy may be spent, such as 1.0")
+    claim = Claim(as_fraction(epsilon, "epsilon"))
+    checked = Design(schema, tuple(features), target)
+    restricted = schema.restricted_to((*features, target))
+    design = Design(restricted, checked.features, target)
+    words = mechanism_of(
+        design,
+        mechanism,
+        questions=questions,
+        coefficients=coefficients,
+        quantiles=quantiles,
+        bounds=bounds,
+        bases=bases,
+        clip=clip,
+        p_star=p_star,
+    )
+    each = _epsilon(claim) / (words.entries * schema.max_rows_per_unit)
+    size = len(design.columns)
+    if blocks is None:
+        blocks = choice.default_blocks(_public_rows(schema, rows), each, size)
+    blocks = _whole("blocks", blocks, 2, MAX_BLOCKS)
+    if partitions is None:
+        partitions = choice.default_partitions(words.name, blocks, size)
+    return SummaryRequest(
+        design=design,
+        claim=claim,
+        mechanism=words.build(blocks, choice.kappa(each, blocks)),
+        posterior=Flat() if posterior is None else posterior,
+        blocks=blocks,
+        partitions=_whole("partitions", partitions, 1, MAX_PARTITIONS),
+        rows=None if rows is None else _public_rows(schema, rows),
+        label=label,
+        batch=batch,
+    )
+
+
+def _public_rows(schema: Schema, rows: int | None) -> int:
+    if schema.neighbours != "replace_one":
+        raise RequestError(
+            "blocks: the number of rows is private under add_remove_one and cannot decide how many "
+            "blocks there are; give blocks (about one for 30 rows that you expect), and no rows"
+        )
+    if rows is None:
+        raise RequestError(
+            "rows: not given; say how many rows there are (the number is public under replace_one) "
+            "or give blocks"
+        )
+    return _whole("rows", rows, 1, 1 << 30)
+
+
+def _whole(name: str, value: Any, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise RequestError(
+            f"{name}: expected a whole number from {low:,} to {high:,}, got {value!r}"
+        )
+    return value
+
+
+def _check(request: SummaryRequest) -> None:
+    if not request.claim.is_pure:
+        raise RequestError("delta: block summaries are purely private; leave delta and rho out")
+    names = request.design.names[:-1]
+    for name in coefficients_of(request.mechanism):
+        if name not in names:
+            raise RequestError(
+                f"coefficient: {name!r} is not one of the regression's: {', '.join(names)}"
+            )
+    request.posterior.check(len(names), request.schema.neighbours == "replace_one")
+    if request.blocks * request.partitions > MAX_REGRESSIONS:
+        raise RequestError(
+            f"partitions: {request.partitions} times {request.blocks:,} blocks are more than "
+            f"{MAX_REGRESSIONS:,} regressions; use fewer partitions"
+        )
+    if request.plan().memory > choice.MEMORY_LIMIT:
+        raise RequestError(
+            f"blocks: the sums of {request.blocks:,} blocks x {request.partitions} partitions with "
+            f"{len(names)} coefficients need {request.plan().memory / 1e9:.1f} GB; use fewer"
+        )
+    if len(request.label) > MAX_NAME or not request.label.isprintable():
+        raise RequestError(f"label: expected printable text of at most {MAX_NAME} characters")
+    noise = request.noise
+    if isinstance(noise, SummedNoise) and noise.scale > MAX_SCALE:
+        raise RequestError(
+            "epsilon: so small that the noise would not fit 64-bit integers and no analyst could "
+            "learn anything; ask for more epsilon, or protect fewer rows per unit"
+        )
+
+
+def _epsilon(claim: Claim) -> Fraction:
+    assert claim.epsilon is not None
+    return claim.epsilon
+
+
+def _digest(document: Any) -> str:
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
