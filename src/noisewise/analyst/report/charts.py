@@ -1,0 +1,159 @@
+"""Charts as inline SVG that follow the width of the page.
+
+Positions along the page are percentages and sizes are pixels, with no viewBox: a chart grows and
+shrinks with its column while its letters stay as large as the text around it, on a phone as well as
+on paper. Every chart is an image with a text that says what it shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .markup import Markup, join, tag
+from .numbers import short, ticks
+
+_LINE = 24  # pixels from one interval to the next
+_EDGE = 3.0  # per cent kept free on either side
+
+
+class Bar(NamedTuple):
+    """An interval to draw: its ends, the middle half, the mean, and how it looks."""
+
+    label: str
+    style: str  # a class of the style sheet: aware or naive
+    lower: float
+    inner_lower: float
+    mean: float
+    inner_upper: float
+    upper: float
+
+
+class _Axis(NamedTuple):
+    low: float
+    high: float
+
+    def at(self, value: float) -> str:
+        """A value's place, in per cent of the width."""
+        inside = 100 - 2 * _EDGE
+        place = _EDGE + inside * (value - self.low) / (self.high - self.low)
+        return f"{min(max(place, 0.0), 100.0):.2f}%"
+
+
+def intervals(bars: Sequence[Bar], description: str) -> Markup:
+    """Intervals of one parameter above each other, on their own axis, with zero marked if near."""
+    low = min(bar.lower for bar in bars)
+    high = max(bar.upper for bar in bars)
+    span = high - low or abs(high) or 1.0
+    low, high = low - 0.05 * span, high + 0.05 * span
+    if low - span < 0 < high + span:  # far from zero it would only squeeze the picture
+        low, high = min(low, -0.05 * span), max(high, 0.05 * span)
+    axis, bottom = _Axis(low, high), _LINE * len(bars) + 8
+    drawn = [_scale(axis, bottom)]
+    if low < 0 < high:
+        zero = axis.at(0.0)
+        drawn.append(tag("line", class_="zero", x1=zero, x2=zero, y1="0", y2=str(bottom)))
+    for number, bar in enumerate(bars):
+        drawn.append(_interval(axis, bar, _LINE * number + _LINE // 2 + 2))
+    return _svg(bottom + 24, description, *drawn)
+
+
+def _interval(axis: _Axis, bar: Bar, y: int) -> Markup:
+    height = str(y)
+    ends = [
+        tag("line", class_="end", x1=axis.at(x), x2=axis.at(x), y1=str(y - 5), y2=str(y + 5))
+        for x in (bar.lower, bar.upper)
+    ]
+    outer = tag("line", x1=axis.at(bar.lower), x2=axis.at(bar.upper), y1=height, y2=height)
+    inner = tag(
+        "line",
+        class_="inner",
+        x1=axis.at(bar.inner_lower),
+        x2=axis.at(bar.inner_upper),
+        y1=height,
+        y2=height,
+    )
+    dot = tag("circle", cx=axis.at(bar.mean), cy=height, r="4")
+    return tag("g", outer, inner, *ends, dot, class_=bar.style)
+
+
+def _scale(axis: _Axis, bottom: int) -> Markup:
+    parts = [tag("line", class_="axis", x1="0", x2="100%", y1=str(bottom), y2=str(bottom))]
+    for value in ticks(axis.low, axis.high):
+        place = axis.at(value)
+        share = (value - axis.low) / (axis.high - axis.low)
+        anchor = "start" if share < 0.08 else "end" if share > 0.92 else "middle"
+        parts.append(tag("line", class_="axis", x1=place, x2=place, y1=bottom, y2=bottom + 4))
+        parts.append(tag("text", short(value), x=place, y=bottom + 18, text_anchor=anchor))
+    return join(*parts)
+
+
+def shares(rows: Sequence[tuple[str, float, str]], description: str) -> Markup:
+    """Horizontal bars of shares from 0 to 1, each with its name and its value in words."""
+    drawn = []
+    for number, (name, share, words) in enumerate(rows):
+        top = 44 * number
+        width = f"{100 * min(max(share, 0.0), 1.0):.2f}%"
+        drawn += [
+            tag("text", _cut(name), x="0", y=top + 14, class_="name"),
+            tag("text", words, x="100%", y=top + 14, text_anchor="end"),
+            tag("rect", class_="track", x="0", y=top + 20, width="100%", height="12"),
+            tag("rect", class_="share", x="0", y=top + 20, width=width, height="12"),
+        ]
+    return _svg(44 * len(rows), description, *drawn)
+
+
+def strip(groups: Sequence[tuple[str, Sequence[float]]], description: str) -> Markup:
+    """Standardised deviations as dots, one line a group; the band holds what is usual (±2)."""
+    reach = max([4.0, *(abs(z) for _, values in groups for z in values)]) * 1.05
+    axis, bottom = _Axis(-reach, reach), 46 * len(groups)
+    band = tag(
+        "rect",
+        class_="usual",
+        x=axis.at(-2.0),
+        y="0",
+        width=f"{(100 - 2 * _EDGE) * 2 / reach:.2f}%",
+        height=str(bottom),
+    )
+    zero = tag("line", class_="zero", x1="50%", x2="50%", y1="0", y2=str(bottom))
+    drawn = [band, zero, _scale(axis, bottom)]
+    for number, (name, values) in enumerate(groups):
+        middle = 46 * number + 30
+        drawn.append(tag("text", name, x="0", y=46 * number + 14, class_="name"))
+        for place, offset in _spread(values, 2 * reach / 60):
+            centre = axis.at(place)
+            drawn.append(tag("circle", class_="dot", cx=centre, cy=middle + offset, r="3.5"))
+    return _svg(bottom + 24, description, *drawn)
+
+
+def _spread(values: Sequence[float], width: float) -> list[tuple[float, int]]:
+    """Dots that would hide each other step aside, up and down by turns; at most five a place."""
+    taken: dict[int, int] = {}
+    places = []
+    for value in sorted(values):
+        cell = math.floor(value / width)
+        order = taken.get(cell, 0)
+        taken[cell] = order + 1
+        if order < 5:
+            step = (order + 1) // 2 * (-1 if order % 2 else 1)
+            places.append((value, 5 * step))
+    return places
+
+
+def _cut(name: str) -> str:
+    """A name that leaves room beside it on a phone; the tables have it in full."""
+    return name if len(name) <= 28 else name[:27] + "…"
+
+
+def _svg(height: int, description: str, *drawn: Markup) -> Markup:
+    return tag(
+        "svg",
+        tag("title", description),
+        tag("g", *drawn, aria_hidden="true"),
+        class_="chart",
+        role="img",
+        aria_label=description,
+        width="100%",
+        height=str(height),
+    )

@@ -1,0 +1,63 @@
+"""HTML that is safe by construction: text becomes markup through `tag` only, which escapes it.
+
+Names of columns, levels and data sets come with a Release from somebody else. They may be
+``<script>`` or hold characters that reverse the direction of writing; here they are text.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from html import escape
+
+VOID = frozenset({"br", "circle", "line", "meta", "rect"})
+
+
+class Markup(str):
+    """Finished markup; every other text is escaped when it is put into a tag."""
+
+    __slots__ = ()
+
+
+Content = str | int | None
+
+
+def text(value: Content) -> Markup:
+    """Escaped text. Control and direction-changing characters are shown, not obeyed."""
+    if isinstance(value, Markup):
+        return value
+    if value is None:
+        return Markup()
+    return Markup(escape("".join(map(_visible, str(value))), quote=True))
+
+
+def _visible(character: str) -> str:
+    """Controls, invisible format characters and half surrogates become a symbol.
+
+    The two joiners stay: Persian and Indian names are spelt with them.
+    """
+    if character in "\u200c\u200d":
+        return character
+    if character == "\n":
+        return " "
+    kind = unicodedata.category(character)
+    return "\N{REPLACEMENT CHARACTER}" if kind in ("Cc", "Cf", "Cs", "Zl", "Zp") else character
+
+
+def tag(name: str, /, *children: Content, **attributes: Content) -> Markup:
+    """An element. A trailing underscore goes and others become hyphens: ``class_``, ``aria_label``.
+
+    Attributes that are None are left out.
+    """
+    words = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if name in VOID:
+        return Markup(f"<{name}{words}/>")
+    return Markup(f"<{name}{words}>{''.join(map(text, children))}</{name}>")
+
+
+def join(*parts: Content) -> Markup:
+    """Elements and texts one after another."""
+    return Markup("".join(map(text, parts)))
