@@ -49,6 +49,7 @@ def experiments() -> dict[str, Experiment | Report]:
         alparslan2023_figs,
         alparslan2023_tables,
         amitai2018,
+        amitai2018_calibration,
         bs2019,
         calibration_grid,
     )
@@ -60,6 +61,7 @@ def experiments() -> dict[str, Experiment | Report]:
         alparslan2023_figs.EXPERIMENT,
         alparslan2023_calibration.EXPERIMENT,
         amitai2018.EXPERIMENT,
+        amitai2018_calibration.EXPERIMENT,
     )
     return {e.name: e for e in known}
 
