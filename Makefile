@@ -1,13 +1,16 @@
 # Two commands do everything on a fresh machine with Python 3.11 and make:
-#   make demo    install, then publish a private Release from a real health data set
+#   make demo    install, then publish a private Release from real health data, fit it, report
 #   make test    install, then run every check that continuous integration runs
+# and besides:
+#   make diabetes  a small example: 442 people, where naive intervals are plainly wrong
+#   make docs      the documentation as a web site, in site/
 
 PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test lint bench clean
+.PHONY: demo diabetes docs test lint bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -16,6 +19,9 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP)
 	$(BIN)/python examples/rand_health.py
+
+diabetes: $(STAMP)
+	$(BIN)/python examples/diabetes.py
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -30,4 +36,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/release.py
 
 clean:
-	rm -rf $(VENV) demo-output
+	rm -rf $(VENV) demo-output site

@@ -63,7 +63,7 @@ def run(*words: str) -> None:
 
 
 def main() -> None:
-    """Write data and schema, set a budget, look before spending, publish, show the ledger."""
+    """Write data and schema, set a budget, look before spending, publish, fit, report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder to write to")
     folder = parser.parse_args().out
@@ -93,7 +93,10 @@ def main() -> None:
     run("fit", "release.json", "--seed", "1", "--method", "naive", "--out", "naive.nc")
     draw_picture()
     print(f"\n{folder / 'intervals.png'} compares both with the regression on all the rows, which")
-    print("only this demo can see. The naive intervals are far too narrow.")
+    print("only this demo can see. The naive intervals are far too narrow.", flush=True)
+    title = "Doctor visits a year in the RAND Health Insurance Experiment"
+    run("report", "noise_aware.nc", "--title", title, "--out", "report.html")
+    print(f"\nThe report is {Path('report.html').resolve()}: open it in a browser.")
 
 
 def draw_picture() -> None:
