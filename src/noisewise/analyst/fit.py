@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from ..core.errors import ReleaseError, RequestError
 from ..core.release import Release
+from ..core.summary_release import SummaryRelease
 from .arguments import seed_or_none, whole_number
 from .cautions import (
     contradiction_warnings,
@@ -34,11 +35,17 @@ from .priors import CovariatePrior, NIWPrior, NormalInverseGammaIndependent, Reg
 if TYPE_CHECKING:
     from .models.moments import CovariateMoments
     from .models.records import Covariates
+    from .summaries.posterior import SummaryPosterior
 
 MAX_DRAWS = 1_000_000
 NAIVE_DRAWS = 4000
 
 
+@overload
+def fit(releases: SummaryRelease) -> SummaryPosterior: ...
+
+
+@overload
 def fit(
     releases: Release | Sequence[Release],
     *,
@@ -53,13 +60,31 @@ def fit(
     draws: int = 1000,
     seed: int | None = None,
     progress: bool = False,
-) -> Posterior:
+) -> Posterior: ...
+
+
+def fit(
+    releases: Release | Sequence[Release] | SummaryRelease,
+    *,
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    prior: RegressionPrior | CoefficientPrior | None = None,
+    covariate_prior: CovariatePrior | CovariateMoments | Covariates | None = None,
+    clip: bool = False,
+    prior_units: Literal["unit", "original"] = "unit",
+    method: str = "auto",
+    chains: int = 4,
+    draws: int = 1000,
+    seed: int | None = None,
+    progress: bool = False,
+) -> Posterior | SummaryPosterior:
     """Posterior of a linear regression given one or several Releases.
 
     Parameters
     ----------
-    releases : Release or sequence of Release
-        From one holder or many; n, epsilon and mechanism may differ.
+    releases : Release or sequence of Release, or SummaryRelease
+        From one holder or many; n, epsilon and mechanism may differ. A SummaryRelease (block
+        summaries) is read as it is, by itself, and no other argument applies to it.
     target, features : str and sequence of str, optional
         Any released columns; the Release's own by default.
     prior : CoefficientPrior, NIGPrior or NormalInverseGammaIndependent, optional
@@ -87,9 +112,17 @@ def fit(
     Returns
     -------
     Posterior
-        In original units.
+        In original units. For a SummaryRelease a SummaryPosterior.
     """
-    given = as_releases(releases)
+    summary = _only_summary(releases)
+    if summary is not None:
+        from .summaries.posterior import SummaryPosterior
+
+        _check_unused(
+            target=target, features=features, prior=prior, covariate_prior=covariate_prior
+        )
+        return SummaryPosterior(summary)
+    given = as_releases(releases)  # type: ignore[arg-type]
     columns, observations = observe(given, target, features)
     job = Job(
         observations,
@@ -104,6 +137,28 @@ def fit(
     _check_plausible(observations, columns)
     name, reason = choose(method, job)
     return _posterior(given, columns, job, name, reason, METHODS[name].run(job))
+
+
+def _only_summary(releases: object) -> SummaryRelease | None:
+    """The block summary, if that is what was given, alone or as a list of one."""
+    given = list(releases) if isinstance(releases, Sequence) else [releases]
+    if not any(isinstance(item, SummaryRelease) for item in given):
+        return None
+    if len(given) > 1:
+        raise RequestError(
+            "releases: a block summary is read by itself; fit it alone, and the others without it"
+        )
+    summary = given[0]
+    return summary if isinstance(summary, SummaryRelease) else None
+
+
+def _check_unused(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            raise RequestError(
+                f"{name}: a block summary is read as it was released; leave {name} out (the "
+                "regression and its prior were chosen by the holder)"
+            )
 
 
 def _priors(

@@ -71,7 +71,13 @@ def fit(
     from ..analyst.coefficient_prior import read_prior
     from ..analyst.fit import fit as run
     from ..analyst.posterior_file import check_folder
+    from .summary import say_summary, summary_among
 
+    summary = summary_among(releases)
+    if summary is not None:
+        say_summary(run(summary))
+        typer.echo("Nothing was written: a block summary is its own posterior; see `show`.")
+        return
     check_folder(out)
     posterior = run(
         _collected(releases),
@@ -145,10 +151,19 @@ def show(
 ) -> None:
     """Show the coefficients with their uncertainty, in original units.
 
+    Takes a posterior file, or a Release of block summaries, which needs no fit.
+
     Example: noisewise show post.nc --json
     """
     from ..analyst.posterior_file import load_posterior
+    from .summary import say_summary, summary_among
 
+    summary = summary_among([posterior])
+    if summary is not None:
+        from ..analyst.fit import fit as run
+
+        say_summary(run(summary), level, as_json)
+        return
     loaded = load_posterior(posterior)
     if as_json:
         typer.echo(json.dumps(_without_nan(_document(loaded, level)), indent=1, allow_nan=False))

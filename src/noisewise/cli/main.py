@@ -12,7 +12,7 @@ import typer
 
 from .. import __version__
 from ..core.errors import NoisewiseError
-from . import analyst, federation, lab, ledger, network, release, report, schema
+from . import analyst, federation, lab, ledger, network, release, report, schema, summary
 
 app = typer.Typer(
     name="noisewise",
@@ -32,6 +32,7 @@ app = typer.Typer(
 )
 app.add_typer(schema.app, name="schema")
 app.command("release")(release.release)
+app.command("release-summary")(summary.release_summary)
 app.command("release-network")(network.release_network)
 app.add_typer(ledger.app, name="ledger")
 analyst.add_to(app)

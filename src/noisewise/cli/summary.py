@@ -1,0 +1,305 @@
+"""`noisewise release-summary`: publish answers about regression coefficients without bounds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import (
+    DataOption,
+    DryRunOption,
+    EngineOption,
+    JsonOption,
+    LabelOption,
+    LedgerOption,
+    QueryOption,
+    SchemaOption,
+    TableOption,
+    names_of,
+)
+
+if TYPE_CHECKING:
+    from ..analyst.summaries.posterior import SummaryPosterior
+    from ..core.schema import Schema
+    from ..core.summary_posterior import BlockPosterior
+    from ..core.summary_release import SummaryRelease
+    from ..holder.summary_request import SummaryRequest
+
+
+def release_summary(
+    data: DataOption,
+    schema: SchemaOption,
+    target: Annotated[str, typer.Option("--target", help="Numeric column to explain.")],
+    features: Annotated[
+        str, typer.Option("--features", help="Columns that explain it, separated by commas.")
+    ],
+    ledger: LedgerOption,
+    epsilon: Annotated[
+        str | None, typer.Option("--epsilon", help="Privacy loss to spend, such as 1 or 0.5.")
+    ] = None,
+    ask: Annotated[
+        list[str] | None,
+        typer.Option("--ask", help="A question such as 'x1 < 0'; may be repeated."),
+    ] = None,
+    coefficients: Annotated[
+        str | None,
+        typer.Option("--coefficients", help="Publish location and scale of these, with commas."),
+    ] = None,
+    quantiles: Annotated[
+        str | None,
+        typer.Option("--quantiles", help="Instead, these quantiles of them, such as 0.05,0.95."),
+    ] = None,
+    bounds: Annotated[
+        list[str] | None,
+        typer.Option("--bounds", help="Public bounds of a coefficient, such as x1=-10:10."),
+    ] = None,
+    base: Annotated[
+        list[str] | None,
+        typer.Option("--base", help="Where a coefficient might be: centre and scale, x1=0:100."),
+    ] = None,
+    mechanism: Annotated[
+        str | None,
+        typer.Option(
+            "--mechanism",
+            help="sign, stouffer, rescaled_normal, fisher, location_scale or clipped_mean.",
+        ),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option("--rows", help="Number of rows. Default: what a Parquet file says."),
+    ] = None,
+    blocks: Annotated[int | None, typer.Option("--blocks", help="Number of blocks, M.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", help="How often rows are put into blocks, r.")
+    ] = None,
+    posterior: Annotated[
+        str, typer.Option("--posterior", help="Of a block: flat, or g_prior.")
+    ] = "flat",
+    g: Annotated[
+        float | None, typer.Option("--g", help="Of the g_prior. Default: the number of rows.")
+    ] = None,
+    clip: Annotated[float | None, typer.Option("--clip", help="Of stouffer.")] = None,
+    p_star: Annotated[float | None, typer.Option("--p-star", help="Of fisher.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Where to write the Release.")] = Path(
+        "summary.json"
+    ),
+    dry_run: DryRunOption = False,
+    label: LabelOption = "",
+    engine: EngineOption = "auto",
+    table: TableOption = None,
+    query: QueryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Publish private answers about regression coefficients of data without known bounds.
+
+    Rows are put into many blocks at random, each block gets a regression of its own, and only an
+    aggregate that no single person can move by much is published. Columns may be declared with
+    'type: number' and 'unbounded: true'.
+
+    Ask single questions (--ask, repeatable; they share the budget), or publish location and scale
+    of coefficients (--coefficients), which answers every question about them and gives intervals.
+    --dry-run shows what accuracy to expect.
+
+    Example: noisewise release-summary --data people.parquet --schema schema.yaml --target income
+    --features age,hours --ask "hours < 0" --epsilon 1 --ledger budget.db --out summary.json
+    """
+    from ..core.schema_file import read_schema
+    from ..holder.summary_request import make_summary_request
+    from . import publishing
+
+    declared = read_schema(schema)
+    if rows is None and blocks is None:
+        rows = _known_rows(declared, data, engine, table, query)
+    request = make_summary_request(
+        declared,
+        target=target,
+        features=names_of(features),
+        epsilon=epsilon,
+        mechanism=mechanism,
+        questions=ask or (),
+        coefficients=() if coefficients is None else names_of(coefficients, "coefficients"),
+        quantiles=() if quantiles is None else _numbers(quantiles, "quantiles"),
+        bounds=None if bounds is None else _pairs(bounds, "bounds"),
+        bases=None if base is None else _pairs(base, "base"),
+        rows=rows,
+        blocks=blocks,
+        partitions=partitions,
+        posterior=_posterior(posterior, g),
+        clip=clip,
+        p_star=p_star,
+        label=label,
+    )
+    where: dict[str, Any] = {"ledger": ledger, "engine": engine, "table": table, "query": query}
+    if dry_run:
+        plan = _plan(request)
+        lines = _in_words(request, plan)
+        publishing.dry_run(
+            request, data, out=out, lines=lines, document=plan, as_json=as_json, **where
+        )
+        return
+    for warning in request.warnings:
+        typer.echo(f"Warning: {warning}.", err=True)
+    publishing.publish_and_say(request, data, out=out, as_json=as_json, **where)
+
+
+def _known_rows(
+    schema: Schema, data: Path, engine: str, table: str | None, query: str | None
+) -> int | None:
+    """The number of rows, if it is public and the source knows it without reading any."""
+    from ..holder.engines import open_source
+
+    if schema.neighbours != "replace_one":
+        return None
+    return open_source(data, engine=engine, table=table, query=query).row_count()
+
+
+def _posterior(name: str, g: float | None) -> BlockPosterior:
+    from ..core.errors import RequestError
+    from ..core.summary_posterior import Flat, GPrior
+
+    if name == "flat" and g is None:
+        return Flat()
+    if name == "g_prior":
+        return GPrior("n" if g is None else g)
+    if name == "flat":
+        raise RequestError("g: the flat posterior has none; add --posterior g_prior")
+    raise RequestError(f"posterior: {name!r} is unknown; use flat or g_prior")
+
+
+def _numbers(text: str, argument: str) -> list[float]:
+    from ..core.errors import RequestError
+
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise RequestError(
+            f"{argument}: expected numbers separated by commas, got {text!r}"
+        ) from None
+
+
+def _pairs(texts: list[str], argument: str) -> dict[str, tuple[float, float]]:
+    from ..core.errors import RequestError
+
+    found = {}
+    for text in texts:
+        name, equals, numbers = text.rpartition("=")
+        try:
+            first, second = (float(part) for part in numbers.split(":"))
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise RequestError(f"{argument}: expected NAME=NUMBER:NUMBER, got {text!r}")
+        if name.strip() in found:
+            raise RequestError(f"{argument}: {name.strip()!r} is given twice")
+        found[name.strip()] = (first, second)
+    return found
+
+
+def _plan(request: SummaryRequest) -> dict[str, Any]:
+    """What would be published, with what noise, and how accurate it would be."""
+    from ..core.summary import ClippedMean, LocationScale, entries_of
+    from ..core.summary_release import SummedNoise
+    from ..holder.blocks import expectation
+
+    mechanism, noise = request.mechanism, request.noise
+    plan: dict[str, Any] = {
+        "mechanism": mechanism.to_json(),
+        "posterior": request.posterior.to_json(),
+        "entries": len(entries_of(mechanism)),
+        "blocks": request.blocks,
+        "partitions": request.partitions,
+        "rows": request.rows,
+        "kappa": request.kappa,
+        "noise": noise.to_json(),
+        "warnings": list(request.warnings),
+    }
+    sizes = (request.blocks, request.partitions)
+    if isinstance(mechanism, LocationScale):
+        assert not isinstance(noise, SummedNoise)
+        each = float(noise.location_epsilon) / noise.sensitivity
+        plan["expected_error"] = expectation.median_error(*sizes, each)
+        return plan
+    assert isinstance(noise, SummedNoise)
+    scale = noise.scale * 2.0**-mechanism.fraction_bits / (request.blocks * request.partitions)
+    plan["noise_on_mean"] = scale
+    if isinstance(mechanism, ClippedMean):
+        plan["noise_on_quantiles"] = expectation.quantile_noise(mechanism, scale)
+    else:
+        plan["expected_error"] = expectation.probability_error(mechanism, *sizes, scale)
+    return plan
+
+
+def _in_words(request: SummaryRequest, plan: dict[str, Any]) -> list[str]:
+    from ..core.summary import ClippedMean, entries_of
+    from ..holder.blocks.expectation import ALWAYS_HALF
+
+    names = [str(getattr(entry, "coefficient", entry)) for entry in entries_of(request.mechanism)]
+    if "questions" in plan["mechanism"]:
+        names = [str(entry) for entry in entries_of(request.mechanism)]
+    each = f", about {request.rows // request.blocks} rows each" if request.rows else ""
+    lines = [
+        f"{request.mechanism.name}: {', '.join(names)}",
+        f"Coefficients: {', '.join(request.design.names[:-1])}",
+        f"{request.blocks:,} blocks{each}, {request.partitions} partition(s); "
+        f"epsilon * sqrt(blocks) = {request.kappa:.3g} for each answer",
+    ]
+    if "noise_on_mean" in plan:
+        lines.append(f"Laplace noise of scale {plan['noise_on_mean']:.3g} on a mean over blocks")
+    if isinstance(request.mechanism, ClippedMean):
+        for item, sd in zip(request.mechanism.items, plan["noise_on_quantiles"], strict=True):
+            lines.append(f"  {item}: noise with standard deviation {sd:.4g}")
+    else:
+        lines.append(
+            f"Expected error of a probability: {plan['expected_error']:.3f} (root mean square; "
+            f"always saying 1/2 has {ALWAYS_HALF:g})"
+        )
+    return [*lines, *(f"Warning: {warning}." for warning in request.warnings)]
+
+
+# ---------------------------------------------------------------------------------------------
+# For `fit` and `show`
+
+
+def summary_among(paths: list[Path]) -> SummaryRelease | None:
+    """The block summary, if that is what was given; it is read by itself."""
+    from ..core.document import read_text
+    from ..core.errors import ReleaseError, RequestError
+    from ..core.summary_release import FORMAT, SummaryRelease
+
+    found = None
+    for path in paths:
+        if not _mentions(path, FORMAT):
+            continue
+        try:
+            found = SummaryRelease.from_text(read_text(path))
+        except ReleaseError as error:
+            raise ReleaseError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+    if found is not None and len(paths) > 1:
+        raise RequestError(
+            "releases: a block summary is read by itself; give it alone, and the others without it"
+        )
+    return found
+
+
+def _mentions(path: Path, form: str) -> bool:
+    """Whether a file's first lines name this format; other readers say what is wrong with it."""
+    try:
+        with path.open("rb") as file:
+            return form.encode() in file.read(4096)
+    except OSError:
+        return False
+
+
+def say_summary(posterior: SummaryPosterior, level: float = 0.95, as_json: bool = False) -> None:
+    """Show what a block summary says."""
+    if as_json:
+        typer.echo(json.dumps(posterior.to_dict(level), indent=1, allow_nan=False))
+        return
+    head, *_ = str(posterior).splitlines()
+    typer.echo(head)
+    typer.echo(str(posterior.summary(level)))
+    for warning in posterior.warnings:
+        typer.echo(f"Warning: {warning}", err=True)
