@@ -52,6 +52,8 @@ def experiments() -> dict[str, Experiment | Report]:
         amitai2018_calibration,
         bs2019,
         calibration_grid,
+        zhang2016_fig1,
+        zhang2016_fig2,
     )
 
     known: tuple[Experiment | Report, ...] = (
@@ -62,6 +64,8 @@ def experiments() -> dict[str, Experiment | Report]:
         alparslan2023_calibration.EXPERIMENT,
         amitai2018.EXPERIMENT,
         amitai2018_calibration.EXPERIMENT,
+        zhang2016_fig1.EXPERIMENT,
+        zhang2016_fig2.EXPERIMENT,
     )
     return {e.name: e for e in known}
 
