@@ -131,7 +131,7 @@ class LocationItem:
     location : CauchyBase
         Base law of the median over blocks of the posterior mean m_j.
     log_scale : CauchyBase
-        Base law of the median over blocks of log √(v_j / M).
+        Base law of the median over blocks of the log scale (see `LocationScale`).
     """
 
     coefficient: str
@@ -271,8 +271,11 @@ class ClippedMean:
 
 @dataclass(frozen=True)
 class LocationScale:
-    """Two exponential-mechanism medians for each coefficient: of m_j, and of log √(v_j / M).
+    """Two exponential-mechanism medians for each coefficient: of m_j, and of the log scale.
 
+    The scale is the full data's posterior standard deviation as a block sees it. With the flat
+    posterior that is |m_j - location| / (Φ⁻¹(3/4) √M), from the blocks' spread about the published
+    location, which holds whatever the errors' law; with any other it is √(v_j / M).
     A value is a cell of the item's base law; the location comes first, then the log scale.
     """
 

@@ -167,8 +167,15 @@ class SummaryRequest:
         positions = {name: k for k, name in enumerate(self.design.names[:-1])}
         if isinstance(self.mechanism, LocationScale):
             assert isinstance(self.noise, MedianNoise)
-            cells = location_scale.terms(self.mechanism, fits, positions, self.blocks)
-            values = location_scale.draw(cells, self.noise, self.partitions)
+            values = location_scale.draw(
+                self.mechanism,
+                fits,
+                positions,
+                self.blocks,
+                self.noise,
+                self.partitions,
+                by_spread=isinstance(self.posterior, Flat),
+            )
         else:
             values = self.laplace.add_noise(exact_values(self.mechanism, fits, positions))
         return SummaryRelease(

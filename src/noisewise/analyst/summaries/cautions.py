@@ -10,7 +10,7 @@ from .answers import rank_epsilon
 
 ENOUGH_KAPPA = 4.0
 ENOUGH_BLOCKS = 10
-MEDIAN_NEEDS, SCALE_NEEDS = 60, 50  # ε M of the two medians
+MEDIAN_NEEDS, SCALE_NEEDS = 80, 80  # ε M of the two medians, for fewer than 1e-5 wild draws
 
 
 def rows_needed(coefficients: int) -> int:

@@ -15,8 +15,11 @@ from the threshold, so the chance of one partition is most of what they lose, an
 average it out. Nearly linear ψ (`stouffer`, `rescaled_normal`, `fisher`) are the same in all
 partitions up to a few per cent; one does.
 
-**Medians.** The scale needs less than the location: ε_s = max(ε/10, 50/M), the rest for the
-location, which needs ε_l M ≥ 60. Below that the base law shows through.
+**Medians.** The scale needs less than the location: ε_s = max(ε/10, 80/M), the rest for the
+location, which needs ε_l M ≥ 80. Below that the base law shows through: cells beyond all blocks
+weigh exp(-εM/4) of those in the middle, but there are many more of them. With εM = 50 two or four
+draws of a thousand are wild (a scale off by any factor, so false certainty or none), with 60 up to
+four of ten thousand, with 80 about three of a million.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ WEAK_KAPPA = 4.0
 MEMORY_AIM = 1 << 30
 MEMORY_LIMIT = 1 << 32
 REPEATED = ("sign", "location_scale", "clipped_mean")
-SCALE_RANKS, LOCATION_RANKS = 50, 60
+SCALE_RANKS, LOCATION_RANKS = 80, 80
 
 
 def least_rows(coefficients: int) -> int:

@@ -1,23 +1,31 @@
 """location_scale: two private medians for a coefficient, from which all else follows.
 
-**What a block contributes.** Its posterior mean m, and log √(v / M), where √(v / M) is how wide the
-posterior of all rows would be. Each becomes a cell of a public base law (`CauchyBase`), which is a
-function of the block's value alone; without a regression it is the cell in the middle.
+**What a block contributes.** Its posterior mean m to the location. To the scale, with the flat
+posterior, log(|m - location| / (Φ⁻¹(3/4) √M)), where `location` is the median that was just drawn:
+the median of |m - location| is Φ⁻¹(3/4) standard deviations of an estimate from one block, √M times
+those of one from all rows. What the estimates themselves say holds for heavy-tailed errors and
+unequal variances too, where the blocks' own √v does not. With another posterior a block's v may
+hold prior information that its estimate's spread doesn't show, so there it is log √(v / M). Each
+number becomes a cell of a public base law (`CauchyBase`); without a regression it is the cell in
+the middle.
 
 **Claim.** With ε_l for each location and ε_s for each scale, all K coefficients together are
 K (ε_l + ε_s)-differentially private.
 
-**Proof.** Each median is ε-differentially private (`median`), and epsilons add. ∎
+**Proof.** Given the location, which is published, the number that a block contributes to the scale
+is a function of that block alone, like m itself. So each median is ε-differentially private
+(`median`), the second for every value of the first, and epsilons of pure mechanisms add under
+adaptive composition. ∎
 
 The median of the locations has the law of a normal variable with Laplace noise about the estimate
 from all rows, and the scale tells how wide the posterior is; the analyst combines the two. A bad
-median is one with too little budget for its number of blocks: with ε M below 60 for the location or
-50 for the scale the base law shows through, and the request is refused.
+median is one with too little budget for its number of blocks: where ε M is too small the base law
+shows through, and the request is refused (`choice`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -29,6 +37,7 @@ from .median import draw_median, median_rate
 from .regressions import Fits
 
 _MIDDLE = CELLS // 2
+_LOG_QUARTILE = np.log(0.6744897501960817)  # of Φ⁻¹(3/4)
 
 
 def cells_of(values: Floats, base: CauchyBase) -> Integers:
@@ -40,23 +49,71 @@ def cells_of(values: Floats, base: CauchyBase) -> Integers:
 
 
 def terms(
-    mechanism: LocationScale, fits: Fits, positions: Mapping[str, int], blocks: int
+    mechanism: LocationScale,
+    fits: Fits,
+    positions: Mapping[str, int],
+    blocks: int,
+    locations: Sequence[float] | None = None,
 ) -> Integers:
-    """Cells of every block: location and log scale of the first item, then of the next."""
+    """Cells of every block: location and log scale of the first item, then of the next.
+
+    Parameters
+    ----------
+    mechanism : LocationScale
+    fits : Fits
+    positions : mapping of str to int
+    blocks : int
+    locations : sequence of float, optional
+        The published locations, if the scales come from the spread about them.
+    """
     columns = []
-    for item in mechanism.items:
+    for i, item in enumerate(mechanism.items):
         k = positions[item.coefficient]
-        with np.errstate(divide="ignore"):
-            log_scale = 0.5 * np.log(fits.variance[:, k] / blocks)
-        for values, base in ((fits.mean[:, k], item.location), (log_scale, item.log_scale)):
-            columns.append(np.where(fits.valid, cells_of(values, base), _MIDDLE))
+        columns.append(_cells(fits.mean[:, k], item.location, fits))
+        if locations is None:
+            values = log_width(fits.variance[:, k], blocks)
+        else:
+            values = log_spread(fits.mean[:, k], locations[i], blocks)
+        columns.append(_cells(values, item.log_scale, fits))
     return np.stack(columns, axis=1)
 
 
-def draw(cells: Integers, noise: MedianNoise, partitions: int) -> tuple[int, ...]:
-    """The published cells: one private median for each column."""
+def draw(
+    mechanism: LocationScale,
+    fits: Fits,
+    positions: Mapping[str, int],
+    blocks: int,
+    noise: MedianNoise,
+    partitions: int,
+    *,
+    by_spread: bool,
+) -> tuple[int, ...]:
+    """The published cells: one private median for each column of `terms`, locations first."""
     rates = [
         median_rate(epsilon, partitions, noise.sensitivity)
         for epsilon in (noise.location_epsilon, noise.scale_epsilon)
     ]
-    return tuple(draw_median(column, rates[i % 2]) for i, column in enumerate(cells.T))
+    cells = terms(mechanism, fits, positions, blocks)
+    where = [draw_median(column, rates[0]) for column in cells.T[::2]]
+    if by_spread:
+        pairs = zip(mechanism.items, where, strict=True)
+        centres = [item.location.value(cell) for item, cell in pairs]
+        cells = terms(mechanism, fits, positions, blocks, centres)
+    widths = [draw_median(column, rates[1]) for column in cells.T[1::2]]
+    return tuple(cell for pair in zip(where, widths, strict=True) for cell in pair)
+
+
+def log_spread(means: Floats, location: float, blocks: int) -> Floats:
+    """log(|m - location| / (Φ⁻¹(3/4) √M)); minus infinity, the first cell, at the location."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        return np.asarray(np.log(np.abs(means - location)) - _LOG_QUARTILE - 0.5 * np.log(blocks))
+
+
+def log_width(variances: Floats, blocks: int) -> Floats:
+    """log √(v / M)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(0.5 * np.log(variances / blocks))
+
+
+def _cells(values: Floats, base: CauchyBase, fits: Fits) -> Integers:
+    return np.where(fits.valid, cells_of(values, base), _MIDDLE)
