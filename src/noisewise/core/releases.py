@@ -10,17 +10,19 @@ from .document import parse_json, read_text
 from .errors import ReleaseError
 
 if TYPE_CHECKING:
+    from .network_regression import RegressionSampleRelease
     from .network_release import NetworkRelease
     from .release import Release
     from .summary_release import SummaryRelease
 
-AnyRelease: TypeAlias = "Release | SummaryRelease | NetworkRelease"
+AnyRelease: TypeAlias = "Release | SummaryRelease | NetworkRelease | RegressionSampleRelease"
 
 # Loaded on demand: a reader of one kind does not pay for the others.
 _KINDS = {
     "noisewise-release": ("release", "Release"),
     "noisewise-summary-release": ("summary_release", "SummaryRelease"),
     "noisewise-network-release": ("network_release", "NetworkRelease"),
+    "noisewise-regression-sample-release": ("network_regression", "RegressionSampleRelease"),
 }
 
 

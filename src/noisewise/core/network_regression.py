@@ -1,0 +1,248 @@
+"""The Release of a linear regression's posterior draws: coefficients on a grid within a ball.
+
+Nothing else is published. What the draws cost follows from public numbers alone: the ball that
+rows are forced into, the ball that coefficients stay in, and the known variance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import isqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .claim import Claim, fraction_text
+from .design import Design
+from .document import check_envelope, digest_of, dumps, fail, integer, reading, take, text, texts
+from .geometry import Ball, Box, Geometry, geometry_to_dict
+from .grid import MAX_ROWS, row_bits
+from .privacy import Event, PureEvent, as_fraction, event_from_json, event_to_json
+from .schema import Schema
+
+FORMAT = "noisewise-regression-sample-release"
+FORMAT_VERSION = 1
+COEFFICIENT_BITS = 32
+MAX_DRAWS = 10_000
+
+_ROOT_BITS = 64
+
+
+@dataclass(frozen=True)
+class RegressionLaw:
+    """The posterior that is drawn from, on unit scale. All of it is public.
+
+    Coefficients θ (the intercept first) of y on (1, x) have density
+    ∝ exp(-λ‖θ‖²/2 - τ Σ (y - θ·(1, x))²/2σ²) at the points ρg/2³², g integers with ‖g‖ ≤ 2³².
+
+    Parameters
+    ----------
+    design : Design
+    geometry : Box or Ball
+        What rows are forced into.
+    radius : Fraction
+        ρ, the largest norm of θ.
+    variance : Fraction
+        σ², the known variance of the target given the features.
+    prior_precision : Fraction
+        λ.
+    temper : Fraction
+        τ, from above 0 to 1.
+    """
+
+    design: Design
+    geometry: Geometry
+    radius: Fraction
+    variance: Fraction
+    prior_precision: Fraction
+    temper: Fraction
+
+    def __post_init__(self) -> None:
+        for name in ("radius", "variance"):
+            if not Fraction(1, 10**6) <= getattr(self, name) <= 10**6:
+                fail(f"{name} must be between 1e-6 and 1e6 on unit scale")
+        if not 0 <= self.prior_precision <= 10**12:
+            fail("prior_precision must be between 0 and 1e12 on unit scale")
+        if not 0 < self.temper <= 1:
+            fail("temper must be above 0 and at most 1")
+
+    @cached_property
+    def longest_row(self) -> Fraction:
+        """Square of the largest norm of (1, x)."""
+        numbers = self.design.number_of_numbers - 1  # the target is one of them
+        box = Fraction(1 + numbers + len(self.design.category_sizes))
+        if not isinstance(self.geometry, Ball):
+            return box
+        bits = row_bits(2)
+        return min(box, 1 + Fraction(self.geometry.grid_radius(bits), 1 << bits) ** 2)
+
+    @cached_property
+    def reach(self) -> Fraction:
+        """T, the largest |θ·(1, x)|, rounded up: Cauchy and Schwarz."""
+        squared = self.radius**2 * self.longest_row
+        scaled = squared * (1 << (2 * _ROOT_BITS))
+        return Fraction(isqrt(scaled.numerator // scaled.denominator) + 1, 1 << _ROOT_BITS)
+
+    @property
+    def cost_of_one(self) -> Fraction:
+        """ε of adding or removing one record, for one draw; see `RegressionSample` for the proof.
+
+        (y - t)² with |y| ≤ 1 and |t| ≤ T ranges over at most (1 + T)² where t can reach y, and
+        over (|y| + T)² - (|y| - T)² ≤ 4T where it cannot (T ≤ 1 and |y| ≥ T, largest at |y| = 1).
+        """
+        spread = 4 * self.reach if self.reach <= 1 else (1 + self.reach) ** 2
+        return self.temper * spread / (2 * self.variance)
+
+    def cost(self, draws: int) -> Fraction:
+        """ε of so many independent draws, for whatever a unit may change."""
+        schema = self.design.schema
+        sides = 2 if schema.neighbours == "replace_one" else 1
+        return draws * sides * schema.max_rows_per_unit * self.cost_of_one
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        return {
+            "geometry": geometry_to_dict(self.geometry),
+            "fraction_bits": COEFFICIENT_BITS,
+            "radius": fraction_text(self.radius),
+            "variance": fraction_text(self.variance),
+            "prior_precision": fraction_text(self.prior_precision),
+            "temper": fraction_text(self.temper),
+        }
+
+
+@dataclass(frozen=True)
+class RegressionSampleRelease:
+    """Posterior draws of a regression's coefficients.
+
+    Parameters
+    ----------
+    law : RegressionLaw
+    n : int or None
+        Number of rows where it is public (``replace_one``), else None.
+    draws : tuple of tuples of int
+        For every draw the integers g of its coefficients, the intercept first.
+    claim : Claim
+    event : Event
+    label : str
+    software : str
+    """
+
+    law: RegressionLaw
+    n: int | None
+    draws: tuple[tuple[int, ...], ...]
+    claim: Claim
+    event: Event
+    label: str = ""
+    software: str = ""
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def design(self) -> Design:
+        """Features and target."""
+        return self.law.design
+
+    @property
+    def schema(self) -> Schema:
+        """The declared columns, and who is protected."""
+        return self.design.schema
+
+    def coefficients(self) -> npt.NDArray[np.float64]:
+        """The draws on unit scale, of shape (draws, 1 + design columns of the features)."""
+        unit = float(self.law.radius) / (1 << COEFFICIENT_BITS)
+        return np.array(self.draws, dtype=np.float64) * unit
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The JSON document, without its digest."""
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "software": self.software,
+            "label": self.label,
+            "schema": self.schema.to_dict(),
+            "features": list(self.design.features),
+            "target": self.design.target,
+            "n": self.n,
+            "law": self.law.to_json(),
+            "draws": [list(draw) for draw in self.draws],
+            "privacy": {"claim": self.claim.to_json(), "event": event_to_json(self.event)},
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the document in canonical form."""
+        return digest_of(self.document)
+
+    def to_text(self) -> str:
+        """The JSON text of the file."""
+        return dumps(self.document)
+
+    @classmethod
+    def from_text(cls, text: str) -> RegressionSampleRelease:
+        """Read and check a Release; raises ReleaseError and nothing else."""
+        return reading(_read, text)
+
+
+def _check(release: RegressionSampleRelease) -> None:
+    private_n = release.schema.neighbours == "add_remove_one"
+    if private_n != (release.n is None):
+        fail("n must be given under replace_one and must be absent under add_remove_one")
+    if not 1 <= len(release.draws) <= MAX_DRAWS:
+        fail(f"there must be 1 to {MAX_DRAWS} draws")
+    for draw in release.draws:
+        if len(draw) != len(release.design.columns):
+            fail(f"a draw has {len(draw)} coefficients, expected {len(release.design.columns)}")
+        if sum(g * g for g in draw) > 1 << (2 * COEFFICIENT_BITS):
+            fail("a draw is outside the ball")
+    event, claim = release.event, release.claim
+    if not isinstance(event, PureEvent) or not claim.is_pure:
+        fail("posterior draws make a pure claim")
+    assert claim.epsilon is not None
+    if event.epsilon > claim.epsilon:
+        fail("the privacy claim does not follow from the event")
+    if release.law.cost(len(release.draws)) > event.epsilon:
+        fail("the draws follow the data more closely than the privacy event allows")
+
+
+def _read(document: Any) -> RegressionSampleRelease:
+    check_envelope(document, FORMAT, FORMAT_VERSION)
+    keys = (
+        *("format", "format_version", "software", "label", "schema", "features", "target", "n"),
+        *("law", "draws", "privacy", "digest"),
+    )
+    values = take(document, "the document", keys)
+    _, _, software, label, schema, features, target, n, law, draws, privacy, _ = values
+    claim, event = take(privacy, "privacy", ("claim", "event"))
+    if not isinstance(draws, list) or not all(isinstance(draw, list) for draw in draws):
+        fail("draws must be lists of whole numbers")
+    one = 1 << COEFFICIENT_BITS
+    design = Design(Schema.from_dict(schema), texts(features, "features"), text(target, "target"))
+    return RegressionSampleRelease(
+        law=_law(law, design),
+        n=None if n is None else integer(n, "n", 1, MAX_ROWS),
+        draws=tuple(tuple(integer(g, "a coefficient", -one, one) for g in d) for d in draws),
+        claim=Claim.from_json(claim),
+        event=event_from_json(event),
+        label=text(label, "label"),
+        software=text(software, "software"),
+    )
+
+
+def _law(document: Any, design: Design) -> RegressionLaw:
+    names = ("radius", "variance", "prior_precision", "temper")
+    geometry, bits, *numbers = take(document, "law", ("geometry", "fraction_bits", *names))
+    integer(bits, "fraction_bits", COEFFICIENT_BITS, COEFFICIENT_BITS)
+    if not all(isinstance(number, str) for number in numbers):
+        fail("the law's numbers must be written as text")
+    box = geometry == {"kind": "box"}
+    ball: Geometry = Box() if box else Ball(take(geometry, "geometry", ("kind", "radius"))[1])
+    if geometry_to_dict(ball) != geometry:
+        fail("geometry must be a box or a ball")
+    values = (as_fraction(value, name) for name, value in zip(names, numbers, strict=True))
+    return RegressionLaw(design, ball, *values)

@@ -1,0 +1,303 @@
+"""Posterior sampling of a linear regression: rows and coefficients in balls, exact draws."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from ..._version import __version__
+from ...core.claim import Claim
+from ...core.design import Design
+from ...core.errors import NoisewiseError, RequestError
+from ...core.geometry import Ball, Box, Geometry
+from ...core.grid import STATISTIC_ONE
+from ...core.network_regression import (
+    COEFFICIENT_BITS,
+    MAX_DRAWS,
+    RegressionLaw,
+    RegressionSampleRelease,
+)
+from ...core.privacy import PureEvent, as_fraction
+from ...core.schema import MAX_NAME, Number, Schema
+from ...core.statistic import SecondMoments
+from ..ledger import Charge
+from ..sums import SumPlan, Sums
+from .lattice import LatticeGaussian
+
+Amount = int | float | str | Fraction
+_TEMPER_BITS = 64
+
+
+@dataclass(frozen=True)
+class RegressionSample:
+    """k independent draws of the coefficients from the tempered posterior in a ball.
+
+    The law is `RegressionLaw`: prior N(0, I/λ), likelihood N(y; θ·(1, x), σ²) to the power τ,
+    truncated to ‖θ‖ ≤ ρ, on a grid of step ρ/2³², sampled exactly (`lattice`).
+
+    **Claim.** ε-differential privacy with ε = k R τ m/2σ², where R is the number of records that a
+    unit adds or takes away (2 where one is replaced), T = ρ max‖(1, x)‖, and m = 4T if T ≤ 1, else
+    (1 + T)².
+
+    **Proof.** P(θ|data) = π(θ) Π_z l_z(θ)^τ / Z(data) on a finite set of θ, with
+    log l_z = -(y - t)²/2σ², t = θ·(1, x). Rows are forced onto the grid inside their ball before
+    anything is summed, and |y| ≤ 1, |t| ≤ T by Cauchy and Schwarz. As θ varies, (y - t)² varies
+    by at most (|y| + T)² - max(|y| - T, 0)²: that is (|y| + T)² ≤ (1 + T)² if |y| ≤ T, and
+    4|y|T ≤ 4T otherwise, which needs T < 1. For T ≤ 1 the first is at most (2T)² ≤ 4T too. So
+    adding a record multiplies the weights by numbers whose ratio is at most exp(τm/2σ²), and hence
+    every probability by a factor within exp(±τm/2σ²). R steps and k independent draws give ε. ∎
+
+    A sampler that gives up after some number of rejections, or a Markov chain that has not quite
+    converged, does not have this law; this one has neither.
+
+    Parameters
+    ----------
+    law : RegressionLaw
+    draws : int
+    epsilon : Fraction
+
+    References
+    ----------
+    Dimitrakakis et al. (2017); Zhang, Rubinstein & Dimitrakakis (2016), section on regression.
+    """
+
+    law: RegressionLaw
+    draws: int
+    epsilon: Fraction
+
+    def event(self) -> PureEvent:
+        """ε-differential privacy."""
+        return PureEvent(self.epsilon)
+
+    def verify(self) -> None:
+        """The formula in doubles, against the exact one."""
+        law, schema = self.law, self.law.design.schema
+        reach = float(law.radius) * math.sqrt(float(law.longest_row))
+        spread = 4 * reach if reach <= 1 else (1 + reach) ** 2
+        steps = (2 if schema.neighbours == "replace_one" else 1) * schema.max_rows_per_unit
+        spent = self.draws * steps * float(law.temper) * spread / (2 * float(law.variance))
+        exact = law.cost(self.draws)
+        if exact > self.epsilon or abs(spent - float(exact)) > 1e-9 * spent:
+            raise AssertionError(f"draws cost {spent} for a claim of {float(self.epsilon)}")
+
+    def describe(self) -> dict[str, Any]:
+        """The law that is drawn from."""
+        return {
+            "draws": self.draws,
+            "radius": float(self.law.radius),
+            "variance": float(self.law.variance),
+            "prior_precision": float(self.law.prior_precision),
+            "temper": float(self.law.temper),
+        }
+
+    def draw(self, sums: Sums) -> tuple[tuple[int, ...], ...]:
+        """Fresh draws from the exact second moments."""
+        sampler = self.sampler(sums)
+        return tuple(sampler.draw() for _ in range(self.draws))
+
+    def sampler(self, sums: Sums) -> LatticeGaussian:
+        """The law on the lattice: A = ρ²(τ/σ² X'X + λI) and b = ρτ/σ² X'y, rational."""
+        law = self.law
+        size = len(law.design.columns)
+        moments = _moments(law.design, sums)
+        weight = law.temper / law.variance / STATISTIC_ONE
+        precision = tuple(
+            tuple(
+                law.radius**2
+                * (weight * moments[i, j] + (law.prior_precision if i == j else Fraction(0)))
+                for j in range(size)
+            )
+            for i in range(size)
+        )
+        linear = tuple(law.radius * weight * moments[i, size] for i in range(size))
+        return LatticeGaussian(precision, linear, 1 << COEFFICIENT_BITS)
+
+
+def _moments(design: Design, sums: Sums) -> dict[tuple[int, int], int]:
+    """All of Σ ww' in units of 2⁻³², the public entries too."""
+    statistic = SecondMoments(design)
+    found = dict(zip(statistic.entries, sums.values[statistic.name], strict=True))
+    moments = {}
+    for i, j in statistic.all_entries:
+        public = sums.n * STATISTIC_ONE if (i, j) == (0, 0) else 0
+        moments[i, j] = moments[j, i] = found.get((i, j), public)
+    return moments
+
+
+@dataclass(frozen=True)
+class RegressionSampleRequest:
+    """What a holder asks to publish. Use `make_regression_sample_request`."""
+
+    planned: RegressionSample
+    claim: Claim
+    label: str = ""
+    batch: str | None = None
+    delta_was_given = True  # there is none
+
+    @property
+    def design(self) -> Design:
+        """Features and target."""
+        return self.planned.law.design
+
+    @property
+    def schema(self) -> Schema:
+        """The declared columns that are read, and who is protected."""
+        return self.design.schema
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The table columns that are read."""
+        return self.design.sources
+
+    def verify(self) -> None:
+        """Check the draws against their claim."""
+        self.planned.verify()
+
+    def plan(self) -> SumPlan:
+        """The second moments."""
+        law = self.planned.law
+        return SumPlan(law.design, law.geometry, (SecondMoments(law.design),))
+
+    def release(self, n: int, result: Sums) -> RegressionSampleRelease:
+        """Draw the coefficients."""
+        return RegressionSampleRelease(
+            law=self.planned.law,
+            n=n if self.schema.neighbours == "replace_one" else None,
+            draws=self.planned.draw(result),
+            claim=self.claim,
+            event=self.planned.event(),
+            label=self.label,
+            software=f"noisewise {__version__}",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Canonical description; its digest is the request's identity."""
+        return {
+            "request": "regression_sample",
+            "schema": self.schema.to_dict(),
+            "features": list(self.design.features),
+            "target": self.design.target,
+            "law": self.planned.law.to_json(),
+            "draws": self.planned.draws,
+            "claim": self.claim.to_json(),
+            "label": self.label,
+            "batch": self.batch,
+        }
+
+    @cached_property
+    def key(self) -> str:
+        """Identity of the request: equal requests are the same Release."""
+        return _digest(self.to_json())
+
+    def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
+        """What the ledger is asked for. Another table or query is another request."""
+        key = self.key
+        if table is not None or query is not None:
+            key = _digest([key, table, query])
+        design = self.design
+        summary = f"{design.target} ~ {' + '.join(design.features)}, posterior_sample"
+        return Charge(
+            dataset=self.schema.dataset,
+            request_key=key,
+            unit=self.schema.unit,
+            event=self.planned.event(),
+            epsilon=self.planned.epsilon,
+            delta=Fraction(0),
+            summary=summary + (f", label {self.label}" if self.label else ""),
+            batch=self.batch,
+        )
+
+
+def make_regression_sample_request(
+    schema: Schema,
+    *,
+    target: str,
+    features: Sequence[str],
+    noise_sd: Amount,
+    epsilon: Amount | None = None,
+    draws: int = 1,
+    radius: float | None = None,
+    largest_norm: Amount = 1,
+    prior_precision: Amount = 1,
+    label: str = "",
+    batch: str | None = None,
+) -> RegressionSampleRequest:
+    """Check the words of a request and find the temper that epsilon allows.
+
+    Parameters
+    ----------
+    schema : Schema
+    target : str
+    features : sequence of str
+    noise_sd : number
+        Known standard deviation of the target given the features, in the target's own unit.
+    epsilon : number or exact text, optional
+        Privacy loss. The likelihood is tempered to reach it, never sharpened. Without one, the
+        posterior is not tempered, and the request costs what that costs.
+    draws : int
+    radius : float, optional
+        Force the features of every row into a ball of this radius on unit scale.
+    largest_norm : number
+        The largest norm of the coefficients (with the intercept) on unit scale.
+    prior_precision : number
+        Of every coefficient on unit scale.
+    label : str
+    batch : str, optional
+    """
+    if isinstance(features, str):
+        raise RequestError(f"features: expected a list of column names, got the text {features!r}")
+    design = Design(schema, tuple(features), target)
+    column = schema.columns[target]
+    if not isinstance(column, Number):
+        raise RequestError(f"target: {target!r} has no bounds; declare lower and upper ones")
+    if isinstance(draws, bool) or not isinstance(draws, int) or not 1 <= draws <= MAX_DRAWS:
+        raise RequestError(f"draws: expected a whole number from 1 to {MAX_DRAWS}, got {draws!r}")
+    if len(label) > MAX_NAME or not label.isprintable():
+        raise RequestError(f"label: expected printable text of at most {MAX_NAME} characters")
+    geometry: Geometry = Box() if radius is None else Ball(radius)
+    sd = as_fraction(noise_sd, "noise_sd") / Fraction(column.half_width)
+    try:
+        plain = RegressionLaw(
+            design=Design(schema.restricted_to((*features, target)), design.features, target),
+            geometry=geometry,
+            radius=as_fraction(largest_norm, "largest_norm"),
+            variance=sd**2,
+            prior_precision=as_fraction(prior_precision, "prior_precision"),
+            temper=Fraction(1),
+        )
+    except NoisewiseError as error:
+        if isinstance(error, RequestError):
+            raise
+        reason = str(error).removeprefix("release: ")
+        raise RequestError(f"regression: {reason} (radius is largest_norm here)") from None
+    full = plain.cost(draws)
+    if epsilon is None:
+        cost = Fraction(math.ceil(full * 10**6), 10**6)
+        return _request(plain, draws, Claim(cost), label, batch)
+    claim = Claim(as_fraction(epsilon, "epsilon"))
+    assert claim.epsilon is not None
+    share = Fraction(math.floor(claim.epsilon / full * (1 << _TEMPER_BITS)), 1 << _TEMPER_BITS)
+    if share == 0:
+        raise RequestError(
+            "epsilon: so small that the draws would not depend on the data; ask for more epsilon, "
+            "fewer draws, or a smaller largest_norm"
+        )
+    return _request(replace(plain, temper=min(Fraction(1), share)), draws, claim, label, batch)
+
+
+def _request(
+    law: RegressionLaw, draws: int, claim: Claim, label: str, batch: str | None
+) -> RegressionSampleRequest:
+    assert claim.epsilon is not None
+    return RegressionSampleRequest(RegressionSample(law, draws, claim.epsilon), claim, label, batch)
+
+
+def _digest(document: Any) -> str:
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
