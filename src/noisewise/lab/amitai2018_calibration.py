@@ -7,7 +7,8 @@ kinds of rows: normal as in the paper; one covariate with Student's t on 5 degre
 errors (0.5 + |x|) times t on 3, so heavy-tailed and heteroscedastic; and 5 covariates with pairwise
 correlation 1/2. The negative controls take the released numbers for exact (`... ignoring noise`).
 `all_rows` is the posterior of all rows, without privacy and with the usual assumption of equal
-variances, to tell what privacy breaks from what that assumption breaks.
+variances, to tell what privacy breaks from what that assumption breaks; `scale of the model` is
+`location_scale` with the blocks' own standard errors, which make the same assumption.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ NAME = "amitai2018-calibration"
 SLOPE, PARTITIONS = 2.0, 30
 TRIALS, QUICK_TRIALS = 2000, 100
 CONTROL = " ignoring noise"
+MODEL_BASED = "scale of the model"  # location_scale with the blocks' own √(v_j/M)
 
 
 def normal_rows(n: int, rng: np.random.Generator) -> FloatArray:
@@ -137,14 +139,17 @@ def _reports(fits: Fits, epsilon: float, rng: np.random.Generator) -> dict[str, 
     logs = -2 * np.log(np.maximum(blocks.flat_p, P_STAR))
     total = float(logs.mean() + laplace(noise, 1, rng)[0])
     both("fisher", lambda noise: fisher.probability(total, P_STAR, M, 1, noise), noise)
-    found = location_and_scale(blocks, epsilon, rng)
-    if found is not None:
-        at, wide, law = found
-        both(
-            "location_scale",
-            lambda noise: location_scale.probability(b[0], at, wide, law._replace(noise=noise)),
-            law.noise,
-        )
+    for name, by_spread in (("location_scale", True), (MODEL_BASED, False)):
+        found = location_and_scale(blocks, epsilon, rng, by_spread=by_spread)
+        if found is not None:
+            at, wide, law = found
+            both(
+                name,
+                lambda noise, at=at, wide=wide, law=law: location_scale.probability(
+                    b[0], at, wide, law._replace(noise=noise)
+                ),
+                law.noise,
+            )
     return out
 
 

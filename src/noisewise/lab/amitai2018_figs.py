@@ -2,8 +2,8 @@
 
 Each b has boxes of p(b) from all rows (grey), of the paper's method as printed (orange; what it
 really spends stands above the panel), of the same with the noise that ε takes (yellow), and of
-`sign` (blue), which spends ε too. Boxes span the quartiles, whiskers 1.5 of their distance, dots are
-further out, as in the paper. Figures 3 to 6 have one line more than the paper's: the number of
+`sign` (blue), which spends ε too. Boxes span the quartiles, whiskers 1.5 of their distance, dots
+are further out, as in the paper. Figures 3 to 6 have one line more than the paper's: the number of
 blocks that noisewise would choose.
 """
 

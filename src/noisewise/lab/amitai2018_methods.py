@@ -15,7 +15,7 @@ rescaled_normal      the same average, with a report that knows of the noise
 fisher               `fisher` with p* = 0.2, noise-aware
 stouffer             `stouffer` with the clip that suits M and ε, noise-aware
 sign                 `sign` over 30 partitions, noise-aware: the default
-location_scale       one release for all b, over 30 partitions, noise-aware
+location_scale       one release for all b, over 30 partitions, noise-aware; scale by spread
 ==================== ==============================================================================
 
 The paper's block posterior is normal with Zellner's g equal to the rows of the block, which counts
@@ -94,7 +94,7 @@ class Blocks(NamedTuple):
     scores: FloatArray  # Φ⁻¹ of flat_p
     signs: FloatArray  # (b,)
     estimates: FloatArray  # of all partitions
-    log_scales: FloatArray  # log √(v_j/M)
+    log_scales: FloatArray  # log √(v_j/M), for comparison
 
 
 def prepare(fits: Fits, b: FloatArray) -> Blocks:
@@ -205,29 +205,30 @@ def _fisher_knots(p_star: float, M: int, noise: float) -> tuple[FloatArray, Floa
 
 # --- medians by the exponential mechanism ---------------------------------------------------------
 
-LOCATION_BASE, LOG_SCALE_BASE = (0.0, 10.0), (0.0, 3.0)  # centre and scale of Cauchy laws
+LOCATION_BASE, LOG_SCALE_BASE = (0.0, 1.0), (-5.0, 3.0)  # centre and scale of Cauchy laws
+QUARTILE = 0.6744897501960817  # Φ⁻¹(3/4)
 
 
 def location_and_scale(
-    blocks: Blocks, epsilon: float, rng: np.random.Generator
+    blocks: Blocks, epsilon: float, rng: np.random.Generator, *, by_spread: bool = True
 ) -> tuple[float, float, location_scale.Reference] | None:
-    """Private medians and the law around them; None where the budget is too small for any."""
+    """Private medians and the law around them; None where the budget is too small for any.
+
+    The scale comes from the spread of the estimates about the drawn location, as with the flat
+    posterior in `noisewise.holder.blocks.location_scale`, or from the blocks' own v.
+    """
     M, r = blocks.M, blocks.partitions
-    if math.isinf(epsilon):
-        law = location_scale.reference(M, r, math.inf)
-        return (
-            float(np.nanmedian(blocks.estimates)),
-            math.exp(float(np.nanmedian(blocks.log_scales))),
-            law,
-        )
-    for_scale = max(0.1 * epsilon, 50 / M)
-    for_location = epsilon - for_scale
-    if for_location * M < 60:
+    for_scale = max(0.1 * epsilon, 80 / M)
+    for_location = epsilon if math.isinf(epsilon) else epsilon - for_scale
+    if for_location * M < 80:
         return None
-    law = location_scale.reference(M, r, for_location)
     location = private_median(blocks.estimates, r, for_location, LOCATION_BASE, rng)
-    log_scale = private_median(blocks.log_scales, r, for_scale, LOG_SCALE_BASE, rng)
-    return location, math.exp(log_scale), law
+    log_scales = blocks.log_scales
+    if by_spread:
+        with np.errstate(divide="ignore"):
+            log_scales = np.log(np.abs(blocks.estimates - location) / QUARTILE / math.sqrt(M))
+    log_scale = private_median(log_scales, r, for_scale, LOG_SCALE_BASE, rng)
+    return location, math.exp(log_scale), location_scale.reference(M, r, for_location)
 
 
 def private_median(
@@ -241,7 +242,10 @@ def private_median(
 
     Only the ranks near the middle have weight; the others together have less than e⁻⁶⁰ of the
     middle's for equal base masses, and are left out here (never where a release is drawn).
+    Infinite ε gives the median itself.
     """
+    if math.isinf(epsilon):
+        return float(np.nanmedian(values))
     half = values.size / 2
     reach = math.ceil(2 * 60 * partitions / epsilon)
     low, high = max(0, math.floor(half) - reach), min(values.size, math.ceil(half) + reach)
