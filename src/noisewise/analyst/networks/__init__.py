@@ -1,0 +1,1 @@
+"""Posteriors of Bayesian networks from network Releases."""

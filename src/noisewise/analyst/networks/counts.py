@@ -1,0 +1,244 @@
+"""The joint posterior of all tables, by moves of counts: any n, all families in agreement.
+
+The state is the true counts of every family, which share margins; tables are integrated out and
+drawn given the counts. Its cost doesn't grow with n. Where the families have a junction tree it is
+exact; with loops one factor is approximated, see `entropy`.
+
+State: `State`. Kernel: `counts_kernels.sweep`. Top-level call: `sample`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.analyst.samplers.gibbs_random import chain_keys, seed_stream
+
+from .counts_kernels import draw_tables, simulate, sweep, tabulate
+from .layout import Floats, Integers, Layout
+from .observed import Observed
+from .plugin import normalised
+from .regions import Moves, Regions, make_moves, make_regions
+from .slopes import Slopes
+
+POOL = 4096  # rows that moves are proposed at
+MOST_START_ROWS = 200_000
+REFRESH = 5  # sweeps between two looks at the network's own expectation
+
+
+@dataclass
+class State:
+    """Counts of one chain: by holder, their sum, and the measured forms."""
+
+    counts: NDArray[np.int64]  # (holders, cells)
+    totals: NDArray[np.int64]  # (cells,)
+    forms: NDArray[np.int64]  # (holders, forms)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Draws of all chains.
+
+    Parameters
+    ----------
+    theta : array, shape (chains, draws, cells)
+    given_counts : array, shape (chains, draws, cells)
+        E[theta | counts] at each draw.
+    acceptance : float
+    exact : bool
+        Whether no approximation was made.
+    free : tuple of int
+        Nodes whose parents' joint counts were left without the network's own expectation.
+    """
+
+    theta: Floats
+    given_counts: Floats
+    acceptance: float
+    exact: bool
+    free: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What all chains share."""
+
+    layout: Layout
+    slopes: Slopes
+    regions: Regions
+    names: list[tuple[int, ...]]
+    moves: Moves
+    holders: tuple[Observed, ...]
+    alpha: Floats
+
+
+def make_problem(layout: Layout, holders: Sequence[Observed], alpha: Floats) -> Problem:
+    """Arrays for these holders and concentrations."""
+    slopes = Slopes(layout)
+    regions, names = make_regions(layout, slopes.entropy, holders, alpha)
+    private = any(holder.n is None for holder in holders)
+    moves = make_moves(layout, names, private)
+    return Problem(layout, slopes, regions, names, moves, tuple(holders), alpha)
+
+
+def sample(
+    layout: Layout,
+    holders: Sequence[Observed],
+    alpha: Floats,
+    rough: Floats,
+    *,
+    chains: int,
+    draws: int,
+    warmup: int,
+    thin: int,
+    seed: int | None,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Sampled:
+    """Draws of all tables from their joint posterior.
+
+    Parameters
+    ----------
+    layout : Layout
+    holders : sequence of Observed
+    alpha : array, shape (layout.cells,)
+        Concentrations.
+    rough : array, shape (layout.cells,)
+        Clamped noisy counts, for the start only.
+    chains, draws, warmup, thin : int
+        Warm-up and thinning in sweeps.
+    seed : int, optional
+    progress : callable, optional
+    """
+    problem = make_problem(layout, holders, alpha)
+    keys = chain_keys(seed, chains)
+    theta = np.empty((chains, draws, layout.cells))
+    given = np.empty_like(theta)
+    done = np.zeros(chains, dtype=np.int64)
+
+    def run(c: int) -> float:
+        def tell(sweeps: int) -> None:
+            done[c] = sweeps
+            if progress is not None:
+                progress(int(done.sum()), chains * (warmup + draws * thin))
+
+        return _chain(problem, rough, keys[c], theta[c], given[c], warmup, thin, tell)
+
+    with ThreadPoolExecutor(max_workers=min(chains, _cores())) as pool:
+        rates = list(pool.map(run, range(chains)))
+    entropy = problem.slopes.entropy
+    return Sampled(theta, given, float(np.mean(rates)), entropy.acyclic, entropy.free)
+
+
+def _cores() -> int:
+    import os
+
+    return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+
+
+def _chain(
+    problem: Problem,
+    rough: Floats,
+    key: NDArray[np.uint64],
+    theta: Floats,
+    given: Floats,
+    warmup: int,
+    thin: int,
+    tell: Callable[[int], None],
+) -> float:
+    layout, regions, moves = problem.layout, problem.regions, problem.moves
+    rng = np.zeros(4, dtype=np.uint64)
+    seed_stream(rng, key, 0)
+    state, pool = start(problem, rough, rng)
+    slopes = np.zeros(int(regions.start[-1]))
+    movable = np.array([holder.n is None for holder in problem.holders])
+    log_scale = np.full(moves.width.size, _first_scale(problem))
+    tried = np.zeros(moves.width.size, dtype=np.int64)
+    taken = np.zeros_like(tried)
+    alpha, row_start = problem.alpha, layout.row_start
+    for t in range(warmup + theta.shape[0] * thin):
+        if problem.slopes.needed and t % REFRESH == 0:
+            problem.slopes.fill(
+                slopes, problem.names, regions.start, state.totals[: layout.cells] + alpha
+            )
+        gain = 0.3 / (1 + 20 * t / max(warmup, 1)) if t < warmup else 0.0
+        if t == warmup:
+            tried[:] = taken[:] = 0
+        sweep(
+            rng, regions, moves, slopes, pool, movable, state.counts, state.totals, state.forms,
+            log_scale, tried, taken, gain,
+        )
+        k, left = divmod(t - warmup + 1, thin)
+        if t >= warmup and left == 0:
+            counts = state.totals[: layout.cells]
+            draw_tables(rng, counts, alpha, row_start, theta[k - 1])
+            given[k - 1] = normalised(counts + alpha, layout)
+        if t % 16 == 0:
+            tell(t + 1)
+    return float(taken.sum() / max(tried.sum(), 1))
+
+
+def _first_scale(problem: Problem) -> float:
+    largest = max(
+        float(problem.regions.precision.max(initial=0.0)),
+        float(problem.regions.form_precision.max(initial=0.0)),
+    )
+    return float(np.log(max(1.0, 0.5 / largest)))
+
+
+def start(
+    problem: Problem, rough: Floats, rng: NDArray[np.uint64]
+) -> tuple[State, NDArray[np.int64]]:
+    """Counts of rows simulated from the plug-in posterior: they agree with each other.
+
+    Up to 200,000 rows are drawn; where there are more, each stands for several.
+    """
+    layout, regions = problem.layout, problem.regions
+    theta = np.empty(layout.cells)
+    draw_tables(rng, rough, problem.alpha + 0.5, layout.row_start, theta)
+    cells = int(regions.start[-1])
+    counts = np.zeros((len(problem.holders), cells), dtype=np.int64)
+    rows: Integers = np.zeros((0, 0), dtype=np.int64)
+    for h, holder in enumerate(problem.holders):
+        n = _rough_n(problem, holder) if holder.n is None else holder.n
+        rows = np.empty((min(n, MOST_START_ROWS), len(layout.nodes)), dtype=np.int64)
+        weights = np.full(len(rows), n // max(len(rows), 1), dtype=np.int64)
+        weights[: n - int(weights.sum())] += 1
+        simulate(
+            rng, theta, regions.start, regions.width, regions.nodes, regions.stride,
+            regions.arity, rows,
+        )
+        tabulate(
+            rows, weights, regions.start, regions.width, regions.nodes, regions.stride, counts[h]
+        )
+    pool = np.ascontiguousarray(rows[:POOL])
+    if len(pool) < 64:  # few rows, or none: levels at random serve as well
+        pool = np.empty((64, len(layout.nodes)), dtype=np.int64)
+        simulate(
+            rng, theta, regions.start, regions.width, regions.nodes, regions.stride,
+            regions.arity, pool,
+        )
+    return State(counts, counts.sum(axis=0), forms_of(regions, counts)), pool
+
+
+def forms_of(regions: Regions, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The measured forms of every holder's counts, shape (holders, forms)."""
+    forms = np.zeros_like(regions.form_value)
+    for k in range(regions.width.size):
+        cells = slice(int(regions.start[k]), int(regions.start[k + 1]))
+        for f in range(int(regions.form_start[k]), int(regions.form_start[k + 1])):
+            at = int(regions.form_at[f])
+            weight = regions.form_weight[at : at + cells.stop - cells.start]
+            forms[:, f] = counts[:, cells] @ weight
+    return forms
+
+
+def _rough_n(problem: Problem, holder: Observed) -> int:
+    """A private number of rows, roughly: from the forms, or the median of the tables' sums."""
+    for m in holder.measurements:
+        if m.names == ():
+            return max(1, int(m.values[0]))
+    sums = [int(m.values.sum()) for m in holder.measurements if m.matrix is None]
+    return max(1, int(np.median(sums)))

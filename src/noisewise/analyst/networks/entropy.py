@@ -1,0 +1,142 @@
+"""How many data sets have given family counts: a product of factorials of tables.
+
+The joint posterior of family counts C needs h(C), the number of data sets of n rows whose family
+tables are C. Fill the columns in topological order. Given the columns of its parents P, node i's
+column can be filled in Π_pa M(pa)! / Π_x C(pa, x)! ways that give the table C_i. Were all P-tables
+fixed by what was filled before, h would be the product of these numbers over nodes. This is so
+whenever the parents of every node lie in one earlier family.
+
+Where they don't, it must be multiplied by the chance R_i that the parents' joint table comes out as
+M_i, given the tables that were filled before. Let K be the subsets of P that lie in an earlier
+family (every single parent does). With w(S) = n! / Π N_S! the number of ways to fill a table over
+S, and counting numbers c(P) = 1, c(S) = -Σ_{T ⊋ S} c(T) for S in K,
+
+    R_i ∝ Π_S w(S)^c(S) · exp(Σ_pa M_i(pa) · u_i(pa)),   u_i = log q_P + Σ_S c(S) log q_S,
+
+where q are the network's own probabilities of the parents' levels. For two parents without a common
+ancestor u_i = 0 and this is the hypergeometric law of a table with known margins, exactly.
+
+*Exact*: when the families have a junction tree ("acyclic" below: naive Bayes, trees, polytrees,
+every network without unmarried parents) u drops out, and h is the product over families divided by
+that over separators. *Approximate*: with loops R_i
+has the right centre but its spread is that of a table with fixed margins, a little too wide when
+more is known, and M_i doesn't teach anything about the nodes above (u_i is computed from the
+current counts and then held fixed for a while). The approximation disappears as noise does: the
+posterior of the tables given the counts is exact in any case.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from .layout import Layout
+
+Names = tuple[int, ...]
+MAX_UNMARRIED = 8  # parents whose subsets are enumerated
+
+
+@dataclass(frozen=True)
+class Entropy:
+    """log h(C) = Σ_S kappa(S) Σ_cells log N_S! + Σ_i Σ M_i u_i.
+
+    Parameters
+    ----------
+    kappa : dict of tuple to int
+        Exponents that are not zero, by sorted node numbers.
+    expected : dict of int to dict of tuple to int
+        For every node whose u_i is needed, the counting numbers c(S).
+    free : tuple of int
+        Nodes for which R_i was left out: their parents' joint table has a flat prior.
+    acyclic : bool
+        Whether the formula is exact.
+    """
+
+    kappa: dict[Names, int]
+    expected: dict[int, dict[Names, int]]
+    free: tuple[int, ...]
+    acyclic: bool
+
+
+def entropy_of(layout: Layout, affordable: Sequence[bool]) -> Entropy:
+    """The formula for a network.
+
+    Parameters
+    ----------
+    layout : Layout
+    affordable : sequence of bool
+        For every node, whether its parents' probabilities under the network can be computed.
+    """
+    if is_acyclic(layout.families):
+        return Entropy(_junction_tree(layout.families), {}, (), True)
+    kappa: defaultdict[Names, int] = defaultdict(int)
+    expected: dict[int, dict[Names, int]] = {}
+    free: list[int] = []
+    for i, parents in enumerate(layout.parents):
+        kappa[layout.families[i]] -= 1
+        kappa[parents] += 1
+        earlier = [set(layout.families[j]) for j in range(i)]
+        if len(parents) < 2 or any(family.issuperset(parents) for family in earlier):
+            continue
+        if len(parents) > MAX_UNMARRIED or not affordable[i]:
+            free.append(i)
+            continue
+        numbers = _counting_numbers(parents, earlier)
+        for names, c in numbers.items():
+            kappa[names] -= c
+        expected[i] = numbers
+    return Entropy({k: v for k, v in kappa.items() if v}, expected, tuple(free), False)
+
+
+def _junction_tree(families: Sequence[Names]) -> dict[Names, int]:
+    """Exponents of largest families (-1) and of the separators between them (+1, with multiplicity).
+
+    A spanning tree whose separators have the greatest total size is a junction tree (Jensen &
+    Jensen 1994), and h = Π w(families) / Π w(separators).
+    """
+    largest = [f for f in families if not any(set(f) < set(other) for other in families)]
+    kappa: defaultdict[Names, int] = defaultdict(int)
+    kappa[largest[0]] -= 1
+    joined, waiting = [set(largest[0])], [set(family) for family in largest[1:]]
+    while waiting:
+        shared, nearest = max(
+            ((max((new & old for old in joined), key=len), new) for new in waiting),
+            key=lambda pair: len(pair[0]),
+        )
+        kappa[tuple(sorted(nearest))] -= 1
+        kappa[tuple(sorted(shared))] += 1
+        joined.append(nearest)
+        waiting.remove(nearest)
+    kappa[()] += 1  # the first family alone: n! / Π C!
+    return {names: power for names, power in kappa.items() if power}
+
+
+def _counting_numbers(parents: Names, earlier: list[set[int]]) -> dict[Names, int]:
+    numbers = {parents: 1}
+    for size in range(len(parents) - 1, -1, -1):
+        for names in combinations(parents, size):
+            if any(family.issuperset(names) for family in earlier):
+                larger = (c for other, c in numbers.items() if set(names) < set(other))
+                numbers[names] = -sum(larger)
+    return {names: c for names, c in numbers.items() if c}
+
+
+def is_acyclic(families: Sequence[Names]) -> bool:
+    """Whether the families have a junction tree: reduction of Graham (1979), Yu & Ozsoyoglu."""
+    edges = [set(family) for family in families]
+    changed = True
+    while changed:
+        changed = False
+        for edge in edges:
+            alone = {v for v in edge if sum(v in other for other in edges) == 1}
+            if alone:
+                edge -= alone
+                changed = True
+        for k, edge in enumerate(edges):
+            if any(k != m and edge <= other for m, other in enumerate(edges)):
+                del edges[k]
+                changed = True
+                break
+    return len(edges) <= 1

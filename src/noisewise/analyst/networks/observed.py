@@ -1,0 +1,112 @@
+"""What a holder's Release says about the true counts, as linear forms with known noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.errors import RequestError
+from ...core.network_content import NoisyCounts, NoisyParities
+from ...core.network_release import NetworkRelease
+from .layout import Floats, Integers, Layout
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """Noisy linear forms of one table: values = matrix @ counts + discrete Laplace noise.
+
+    Parameters
+    ----------
+    names : tuple of int
+        The table's nodes by number (see `Layout`), sorted; its cells are in C order.
+    values : array of int, shape (m,)
+        Unclamped, so they may be negative.
+    scale : array, shape (m,)
+        Scale of each form's noise; infinite where nothing was released.
+    matrix : array of int, shape (m, cells), optional
+        None where every cell was released itself.
+    """
+
+    names: tuple[int, ...]
+    values: Integers
+    scale: Floats
+    matrix: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """All that one holder released.
+
+    Parameters
+    ----------
+    n : int or None
+        Number of rows where it is public.
+    measurements : tuple of Measurement
+    """
+
+    n: int | None
+    measurements: tuple[Measurement, ...]
+
+    def direct(self, names: tuple[int, ...]) -> Measurement | None:
+        """The released cells of the table over these nodes, or None."""
+        for measurement in self.measurements:
+            if measurement.names == names and measurement.matrix is None:
+                return measurement
+        return None
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether all that was released are cells of tables."""
+        return all(measurement.matrix is None for measurement in self.measurements)
+
+
+def observe(release: NetworkRelease, layout: Layout) -> Observed:
+    """What a Release of noisy counts or parity counts measured."""
+    content = release.content
+    if isinstance(content, NoisyCounts):
+        found = [_cells(release, content, layout, i) for i in range(len(layout.nodes))]
+        return Observed(release.n, tuple(found))
+    if isinstance(content, NoisyParities):
+        return Observed(release.n, tuple(_parities(release, content, layout)))
+    raise RequestError(
+        f"method: a Release by {release.mechanism!r} holds drawn tables, not noisy counts; there "
+        "is no noise to model, use method='plugin'"
+    )
+
+
+def _cells(release: NetworkRelease, content: NoisyCounts, layout: Layout, i: int) -> Measurement:
+    node = layout.nodes[i]
+    measured = layout.inward(i, release.measured(node))
+    scale = np.where(measured, content.scale, np.inf)
+    values = np.where(measured, layout.inward(i, release.counts(node)), 0.0)
+    return Measurement(layout.families[i], np.rint(values).astype(np.int64), scale)
+
+
+def _parities(
+    release: NetworkRelease, content: NoisyParities, layout: Layout
+) -> Iterator[Measurement]:
+    """One measurement for every set of nodes: the parity counts that involve just those nodes."""
+    values = list(content.values)
+    scale = np.array([content.scale])
+    if release.n is None:
+        ones = np.ones((1, 1), dtype=np.int64)
+        yield Measurement((), np.array([values.pop(0)], dtype=np.int64), scale, ones)
+    groups: dict[tuple[int, ...], list[tuple[Integers, int]]] = {}
+    for digits, value in zip(release.parities.sets, values, strict=True):
+        masks = {layout.number[name]: mask for name, mask in digits}
+        names = tuple(sorted(masks))
+        levels = np.indices(layout.shape(names)).reshape(len(names), -1)
+        odd = np.zeros(levels.shape[1], dtype=np.int64)
+        for j, level in zip(names, levels, strict=True):
+            odd ^= np.array([(int(x) & masks[j]).bit_count() & 1 for x in level], dtype=np.int64)
+        groups.setdefault(names, []).append((odd, value))
+    for names, forms in groups.items():
+        yield Measurement(
+            names,
+            np.array([value for _, value in forms], dtype=np.int64),
+            np.full(len(forms), content.scale),
+            np.stack([odd for odd, _ in forms]),
+        )

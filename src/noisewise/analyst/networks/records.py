@@ -1,0 +1,99 @@
+"""The joint posterior of all tables, by latent rows: exact for every network, for small n.
+
+Data augmentation (item 18; Ju, Awan, Gong & Rao 2022, "Data augmentation MCMC for Bayesian
+inference from privatized data"): latent rows given the tables, tables given the rows' counts. The
+cost of a sweep is n times the number of nodes, so it is for networks whose families form loops
+(where `counts` needs an approximation) and n of up to a few thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.analyst.samplers.gibbs_random import chain_keys, seed_stream
+
+from .counts import Problem, Sampled, _cores, forms_of, make_problem
+from .counts_kernels import draw_tables, simulate, tabulate
+from .layout import Floats, Layout
+from .observed import Observed
+from .plugin import normalised
+from .records_kernels import sweep_rows
+
+
+def sample(
+    layout: Layout,
+    holders: Sequence[Observed],
+    alpha: Floats,
+    rough: Floats,
+    *,
+    chains: int,
+    draws: int,
+    warmup: int,
+    thin: int,
+    seed: int | None,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Sampled:
+    """Draws of all tables; the arguments are those of `counts.sample`. Every n must be public."""
+    problem = make_problem(layout, holders, alpha)
+    keys = chain_keys(seed, chains)
+    theta = np.empty((chains, draws, layout.cells))
+    given = np.empty_like(theta)
+    done = np.zeros(chains, dtype=np.int64)
+
+    def run(c: int) -> float:
+        def tell(sweeps: int) -> None:
+            done[c] = sweeps
+            if progress is not None:
+                progress(int(done.sum()), chains * (warmup + draws * thin))
+
+        return _chain(problem, rough, keys[c], theta[c], given[c], warmup, thin, tell)
+
+    with ThreadPoolExecutor(max_workers=min(chains, _cores())) as pool:
+        rates = list(pool.map(run, range(chains)))
+    return Sampled(theta, given, float(np.mean(rates)), True, ())
+
+
+def _chain(
+    problem: Problem,
+    rough: Floats,
+    key: NDArray[np.uint64],
+    theta: Floats,
+    given: Floats,
+    warmup: int,
+    thin: int,
+    tell: Callable[[int], None],
+) -> float:
+    layout, regions = problem.layout, problem.regions
+    rng = np.zeros(4, dtype=np.uint64)
+    seed_stream(rng, key, 0)
+    tables = np.empty(layout.cells)
+    draw_tables(rng, rough, problem.alpha + 0.5, layout.row_start, tables)
+    latent = []
+    counts = np.zeros((len(problem.holders), int(regions.start[-1])), dtype=np.int64)
+    places = (regions.start, regions.width, regions.nodes, regions.stride)
+    for h, holder in enumerate(problem.holders):
+        assert holder.n is not None
+        rows = np.empty((holder.n, len(layout.nodes)), dtype=np.int64)
+        simulate(rng, tables, *places, regions.arity, rows)
+        tabulate(rows, np.ones(holder.n, dtype=np.int64), *places, counts[h])
+        latent.append(rows)
+    forms = forms_of(regions, counts)
+    accepted = np.zeros(2, dtype=np.int64)
+    for t in range(warmup + theta.shape[0] * thin):
+        totals = counts[:, : layout.cells].sum(axis=0).astype(np.float64)
+        draw_tables(rng, totals, problem.alpha, layout.row_start, tables)
+        k, left = divmod(t - warmup, thin)
+        if t >= warmup and left == 0:
+            theta[k] = tables
+            given[k] = normalised(totals + problem.alpha, layout)
+        np.maximum(tables, 1e-300, out=tables)
+        for h, rows in enumerate(latent):
+            sweep_rows(rng, regions, tables, rows, counts, forms, h, accepted)
+        if t % 64 == 0:
+            tell(t + 1)
+    n = sum(len(rows) for rows in latent)
+    return float(accepted[0] / (n * (warmup + theta.shape[0] * thin)))
