@@ -12,7 +12,18 @@ import typer
 
 from .. import __version__
 from ..core.errors import NoisewiseError
-from . import analyst, federation, lab, ledger, network, release, report, schema, summary
+from . import (
+    analyst,
+    federation,
+    lab,
+    ledger,
+    network,
+    release,
+    report,
+    sample_regression,
+    schema,
+    summary,
+)
 
 app = typer.Typer(
     name="noisewise",
@@ -34,6 +45,7 @@ app.add_typer(schema.app, name="schema")
 app.command("release")(release.release)
 app.command("release-summary")(summary.release_summary)
 app.command("release-network")(network.release_network)
+app.command("sample-regression")(sample_regression.sample_regression)
 app.add_typer(ledger.app, name="ledger")
 analyst.add_to(app)
 report.add_to(app)
