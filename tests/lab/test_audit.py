@@ -21,14 +21,14 @@ from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.request import make_request
 from noisewise.holder.statistics import l1_sensitivity, l2_sensitivity
-from noisewise.lab import audit as audit_module
+from noisewise.lab import audit_regions
 from noisewise.lab.audit import (
     audit,
     detection_probability,
     likelihood_ratio,
     linear_discriminant,
-    worst_pair,
 )
+from noisewise.lab.audit_pairs import neighbours, worst_pair
 from noisewise.lab.broken import (
     NoiseDrawnOnce,
     add_remove_passed_off_as_replace_one,
@@ -96,8 +96,8 @@ def test_judging_with_the_runs_that_chose_the_region_would_break_the_promise() -
         score = linear_discriminant(a, b)
         threshold = np.quantile(score(b), 0.8)
         more, less = (np.array([np.sum(score(x) >= threshold)]) for x in (a, b))
-        lower = audit_module._lower(more, 200, 0.005)[0]
-        self_judged += lower > math.exp(0.5) * audit_module._upper(less, 200, 0.005)[0]
+        lower = audit_regions.lower(more, 200, 0.005)[0]
+        self_judged += lower > math.exp(0.5) * audit_regions.upper(less, 200, 0.005)[0]
         runs = [noisy(rng, np.zeros(60), kind="normal") for _ in "ab"]
         alarms += not audit(*runs, trials=400, epsilon=0.5, seed=seed, batch=True).passed
     assert self_judged > 30
@@ -107,8 +107,8 @@ def test_judging_with_the_runs_that_chose_the_region_would_break_the_promise() -
 @pytest.mark.parametrize(("hits", "runs"), [(0, 10), (1, 10), (7, 250), (249, 250), (250, 250)])
 def test_clopper_pearson(hits, runs) -> None:
     interval = binomtest(hits, runs).proportion_ci(confidence_level=0.99, method="exact")
-    lower = audit_module._lower(np.array([hits]), runs, 0.005)[0]
-    upper = audit_module._upper(np.array([hits]), runs, 0.005)[0]
+    lower = audit_regions.lower(np.array([hits]), runs, 0.005)[0]
+    upper = audit_regions.upper(np.array([hits]), runs, 0.005)[0]
     assert (lower, upper) == pytest.approx((interval.low, interval.high), rel=1e-9)
 
 
@@ -132,8 +132,8 @@ def test_detection_probability_by_simulation() -> None:
     exact = detection_probability(p, q, held_out=n, epsilon=1.0, delta=0.01)
     rng = np.random.default_rng(3)
     many, few = rng.binomial(n, p, 20_000), rng.binomial(n, q, 20_000)
-    lower = audit_module._lower(many, n, 0.005) - 0.01
-    caught = np.mean(lower > math.e * audit_module._upper(few, n, 0.005))
+    lower = audit_regions.lower(many, n, 0.005) - 0.01
+    caught = np.mean(lower > math.e * audit_regions.upper(few, n, 0.005))
     assert caught == pytest.approx(exact, abs=5 * math.sqrt(exact * (1 - exact) / 20_000))
     assert 0.05 < exact < 0.95  # an uninformative point would make this test empty
 
@@ -184,6 +184,33 @@ def test_finds_the_direction() -> None:
     assert not result.passed
     assert result.rarer == 0
     assert "on data set B fell" in str(result)
+
+
+def test_gaussian_privacy_is_challenged_where_epsilon_shows_nothing() -> None:
+    """Twice the claimed mu is seen in 1000 runs; at delta = 1e-6 epsilon alone shows nothing."""
+    rng = np.random.default_rng(16)
+    runs = noisy(rng, [0.5], kind="normal"), noisy(rng, [0.0], kind="normal")
+    settings = {"trials": 2000, "epsilon": 1.0, "delta": 1e-6, "seed": 1, "batch": True}
+    assert audit(*runs, **settings).passed
+    caught = audit(*runs, mu=0.25, **settings)
+    assert not caught.passed
+    assert 0.25 < caught.mu_lower < 0.6
+    assert "standard deviations" in str(caught)
+    alarms = sum(not audit(*runs, mu=0.5, **(settings | {"seed": s})).passed for s in range(40))
+    assert alarms <= 4  # 1% each: five or more have probability 6e-5
+
+
+def test_the_better_of_several_scores_is_taken() -> None:
+    """A useless score beside a good one costs nothing."""
+    rng = np.random.default_rng(17)
+    runs = noisy(rng, [2.0, 0.0]), noisy(rng, [0.0, 0.0])
+    settings = {"trials": 4000, "epsilon": 1.0, "seed": 1, "batch": True}
+
+    def useless(outputs):
+        return outputs[:, 1]
+
+    assert audit(*runs, score=useless, **settings).passed
+    assert not audit(*runs, score=(useless, None), **settings).passed
 
 
 def test_delta_is_granted() -> None:
@@ -354,6 +381,36 @@ def test_worst_pairs_where_none_is_known() -> None:
         worst_pair(design, "linf")
 
 
+@pytest.mark.parametrize("relation", ["replace_one", "add_remove_one"])
+@pytest.mark.parametrize("features", ["x", "x z", "x g", "x z g", "g h"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"epsilon": 1},
+        {"epsilon": 1, "delta": "1e-6"},
+        {"epsilon": 1, "delta": "1e-6", "layout": "isometric"},
+        {"rho": "0.1", "radius": 1.2},
+    ],
+    ids=["laplace", "gaussian", "isometric", "ball"],
+)
+def test_neighbours_of_any_request_come_near_the_sensitivity(relation, features, words) -> None:
+    """Never beyond it, which would be a mistake in a proof, and 94% of it at the least."""
+    columns = {
+        **{"x": Number(0, 10), "z": Number(-5, 90), "y": Number(0, 1e5)},
+        **{"g": Category(("a", "b", "c"), "a"), "h": Category(("u", "v"), "v")},
+    }
+    schema = Schema("d", columns, neighbours=relation, max_rows_per_unit=2)
+    request = make_request(schema, target="y", features=features.split(), **words)
+    pair = neighbours(request)
+    assert 0.94 < pair.attained < 1 + 1e-4
+    rows = [list(zip(*table.values(), strict=True)) for table in (pair.a, pair.b)]
+    same = sum(a == b for a, b in zip(*rows, strict=False))
+    if relation == "replace_one":
+        assert [len(r) for r in rows] == [same + 2, same + 2]
+    else:
+        assert [len(r) for r in rows] == [same + 2, same]
+
+
 # --- arguments ------------------------------------------------------------------------------------
 
 
@@ -365,6 +422,7 @@ def test_worst_pairs_where_none_is_known() -> None:
         ({"delta": 1.0}, "delta"),
         ({"confidence": 1.0}, "confidence"),
         ({"training": 0.0}, "training"),
+        ({"mu": -1.0}, "mu"),
         ({"score": lambda outputs: outputs}, "score"),
         ({"score": lambda outputs: np.full(len(outputs), np.nan)}, "score"),
     ],

@@ -40,8 +40,9 @@ from noisewise.holder.engines import open_source
 from noisewise.holder.publish import publish
 from noisewise.holder.request import make_request
 from noisewise.holder.sums import SumPlan
-from noisewise.lab import audit as audit_module
-from noisewise.lab.audit import audit, detection_probability, likelihood_ratio, worst_pair
+from noisewise.lab.audit import audit, detection_probability, likelihood_ratio
+from noisewise.lab.audit_pairs import worst_pair
+from noisewise.lab.audit_regions import choose_region, ratio
 from noisewise.lab.broken import noise_scale_halved
 
 pytestmark = pytest.mark.slow
@@ -134,7 +135,7 @@ def probability_of_an_accusation(draw_scores, trials, delta=0.0):
     population = [np.sort(scores) for scores in draw_scores(1_000_000)]
     found = []
     for _ in range(200):
-        direction, t = audit_module._choose_region(*draw_scores(training), delta, 0.005)
+        _, direction, t = choose_region(*draw_scores(training), ratio(delta), 0.005)
         if direction == "a over b":
             p = [1 - np.searchsorted(s, t, "left") / len(s) for s in population]
         else:

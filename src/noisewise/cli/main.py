@@ -1,7 +1,7 @@
 """The `noisewise` command.
 
 Exit codes: 0 done, 1 unexpected, 2 bad request or usage, 3 bad schema, 4 data do not fit,
-5 budget refused, 6 bad Release, 7 ledger unusable, 130 interrupted.
+5 budget refused, 6 bad Release, 7 ledger unusable, 8 audit found a violation, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from .. import __version__
 from ..core.errors import NoisewiseError
 from . import (
     analyst,
+    audit,
     federation,
     lab,
     ledger,
@@ -38,7 +39,7 @@ app = typer.Typer(
     epilog=(
         "Start with: noisewise schema new people.csv --out schema.yaml. Exit codes: 0 done, "
         "2 bad request, 3 bad schema, 4 data do not fit the schema, 5 budget refused, "
-        "6 bad Release, 7 ledger unusable."
+        "6 bad Release, 7 ledger unusable, 8 audit found a violation."
     ),
 )
 app.add_typer(schema.app, name="schema")
@@ -51,6 +52,7 @@ analyst.add_to(app)
 report.add_to(app)
 federation.add_to(app)
 lab.add_to(app)
+app.command("audit")(audit.audit)
 
 
 def _version(value: bool) -> None:

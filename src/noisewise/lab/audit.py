@@ -12,10 +12,16 @@ probabilities of this one region by Clopper-Pearson intervals. That gives
 
 **What the confidence means.** Suppose that the mechanism does keep its claim on A and B, and that
 runs are independent. Then the audit says "violates" with probability at most 1 - `confidence`, for
-any number of trials and any score: region and direction are fixed before the held-out runs are
-looked at, so only one comparison is ever made with them; each of its two one-sided bounds is wrong
-with probability at most (1 - `confidence`) / 2, and if neither is wrong then
+any number of trials and any scores: score, region and direction are fixed before the held-out runs
+are looked at, so only one comparison is ever made with them; each of its two one-sided bounds is
+wrong with probability at most (1 - `confidence`) / 2, and if neither is wrong then
 epsilon_lower <= epsilon. By default that is 1 %.
+
+**Gaussian noise.** Its claim is stronger than one (epsilon, delta): no test tells A from B better
+than one draw of N(mu, 1) from one of N(0, 1), mu = sensitivity / scale (Dong, Roth and Su 2022).
+At a delta of 1e-6 it would take millions of runs to see a violation of epsilon; of mu it takes
+hundreds. Given `mu`, the audit looks at mu_lower = Phi^-1(p_lower) - Phi^-1(p_upper) too, from the
+same two bounds, so at the same confidence.
 
 **What a pass means.** Little. The audit gives a lower bound on epsilon and never a proof: another
 pair of data sets, another region or more trials might have shown more. It finds mistakes; proofs
@@ -26,6 +32,7 @@ References
 Clopper and Pearson (1934), The use of confidence or fiducial limits, doi:10.1093/biomet/26.4.404.
 Ding, Wang, Wang, Zhang and Kifer (2018), Detecting violations of differential privacy,
     doi:10.1145/3243734.3243818.
+Dong, Roth and Su (2022), Gaussian differential privacy, doi:10.1111/rssb.12454.
 Jagielski, Ullman and Oprea (2020), Auditing differentially private machine learning,
     arXiv:2006.07709.
 """
@@ -35,21 +42,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import betaincinv
 from scipy.stats import binom
 
-from ..core.design import Design
 from ..core.errors import RequestError
+from .audit_regions import (
+    Array,
+    Direction,
+    Goal,
+    Region,
+    choose_region,
+    distance,
+    lower,
+    ratio,
+    upper,
+)
+from .audit_scores import Score, likelihood_ratio, linear_discriminant
 
-Array = NDArray[np.float64]
-Score = Callable[[Array], Array]
-Direction = Literal["a over b", "b over a"]
-
-_MOST_THRESHOLDS = 400
+__all__ = [
+    "AuditResult",
+    "audit",
+    "detection_probability",
+    "likelihood_ratio",
+    "linear_discriminant",
+]
 
 
 @dataclass(frozen=True)
@@ -75,6 +93,8 @@ class AuditResult:
         Lower confidence bound of the larger probability, upper bound of the smaller one.
     epsilon_lower : float
         Lower confidence bound of epsilon at this delta; 0 if nothing was found.
+    mu : float, optional
+        The claim in terms of Gaussian privacy, where there is one.
     """
 
     epsilon: float
@@ -88,11 +108,18 @@ class AuditResult:
     p_lower: float
     p_upper: float
     epsilon_lower: float
+    mu: float | None = None
+
+    @property
+    def mu_lower(self) -> float:
+        """Lower confidence bound of mu; 0 if nothing was found."""
+        return max(0.0, float(distance(np.array(self.p_lower), np.array(self.p_upper))))
 
     @property
     def passed(self) -> bool:
         """Whether the runs are compatible with the claim; no proof that it holds."""
-        return self.epsilon_lower <= self.epsilon
+        gaussian = self.mu is None or self.mu_lower <= self.mu
+        return self.epsilon_lower <= self.epsilon and gaussian
 
     def __str__(self) -> str:
         first, second = ("A", "B") if self.direction == "a over b" else ("B", "A")
@@ -102,6 +129,11 @@ class AuditResult:
             f"chosen beforehand, {self.rarer:,} of {self.held_out:,} on its neighbour {second}: "
             f"epsilon is at least {self.epsilon_lower:.3f} with {self.confidence:.4g} confidence."
         )
+        if self.mu is not None:
+            found += (
+                f" As Gaussian noise, it tells them apart by at least {self.mu_lower:.3f} standard "
+                f"deviations, where {self.mu:.3f} are allowed."
+            )
         if self.passed:
             return (
                 f"No violation found of epsilon = {self.epsilon:g}{delta}. {found} "
@@ -120,9 +152,10 @@ def audit(
     trials: int,
     epsilon: float,
     delta: float = 0.0,
+    mu: float | None = None,
     confidence: float = 0.99,
     seed: int,
-    score: Score | None = None,
+    score: Score | Sequence[Score | None] | None = None,
     batch: bool = False,
     training: float = 0.5,
 ) -> AuditResult:
@@ -137,15 +170,18 @@ def audit(
         Runs on each of the two data sets.
     epsilon, delta : float
         The claim to be challenged.
+    mu : float, optional
+        The claim of Gaussian noise, to be challenged too; regions are then chosen for it.
     confidence : float
         1 - `confidence` bounds the probability of calling a true claim violated.
     seed : int
         Decides which runs choose the region and which are held out. The noise of the runs is
         their own and takes no seed from here.
-    score : callable, optional
+    score : callable or sequence of them, optional
         Maps outputs of shape (k, m) to k numbers, large where A is likelier than B. The best one
-        is the log-likelihood ratio, see `likelihood_ratio`. Without one, a linear discriminant is
-        trained on the runs that aren't held out.
+        is the log-likelihood ratio, see `likelihood_ratio`. None stands for a linear discriminant
+        that is trained on runs that aren't held out. Of several, the one that does best on runs
+        that aren't held out is taken.
     batch : bool
     training : float
         Share of the runs that choose the region. With a good `score` there is only a threshold
@@ -155,7 +191,7 @@ def audit(
     -------
     AuditResult
     """
-    _check(trials, epsilon, delta, confidence, training)
+    _check(trials, epsilon, delta, mu, confidence, training)
     size = round(trials * training)
     rng = np.random.default_rng(seed)
     a = _outputs(run_a, trials, batch, "run_a")[rng.permutation(trials)]
@@ -165,31 +201,48 @@ def audit(
             f"run_a, run_b: outputs have {a.shape[1]} and {b.shape[1]} entries; the number of "
             "entries must not depend on the data"
         )
-    if score is None:
-        score = linear_discriminant(a[:size], b[:size])
     alpha = (1 - confidence) / 2
-    score_a, score_b = _scores(score, a), _scores(score, b)
-    direction, threshold = _choose_region(score_a[:size], score_b[:size], delta, alpha)
+    goal = ratio(delta) if mu is None else distance
+    candidates = list(score) if isinstance(score, Sequence) else [score]
+    chosen, region = max(
+        (_trained(candidate, a[:size], b[:size], goal, alpha) for candidate in candidates),
+        key=lambda found: found[1].gain,
+    )
 
     held_out = trials - size
-    in_a = _count(score_a[size:], direction, threshold)
-    in_b = _count(score_b[size:], direction, threshold)
-    likelier, rarer = (in_a, in_b) if direction == "a over b" else (in_b, in_a)
-    p_lower = float(_lower(np.array([likelier]), held_out, alpha)[0])
-    p_upper = float(_upper(np.array([rarer]), held_out, alpha)[0])
+    in_a, in_b = (region.count(_scores(chosen, outputs[size:])) for outputs in (a, b))
+    likelier, rarer = (in_a, in_b) if region.direction == "a over b" else (in_b, in_a)
+    p_lower = float(lower(np.array([likelier]), held_out, alpha)[0])
+    p_upper = float(upper(np.array([rarer]), held_out, alpha)[0])
     return AuditResult(
         epsilon=float(epsilon),
         delta=float(delta),
         confidence=float(confidence),
-        direction=direction,
-        threshold=threshold,
+        direction=region.direction,
+        threshold=region.threshold,
         likelier=likelier,
         rarer=rarer,
         held_out=held_out,
         p_lower=p_lower,
         p_upper=p_upper,
         epsilon_lower=max(0.0, math.log((p_lower - delta) / p_upper)) if p_lower > delta else 0.0,
+        mu=mu,
     )
+
+
+def _trained(
+    score: Score | None, a: Array, b: Array, goal: Goal, alpha: float
+) -> tuple[Score, Region]:
+    """A score and its best region.
+
+    A discriminant looks better on the runs it was trained on than it is, so half of the runs train
+    it and the other half choose the region.
+    """
+    if score is None:
+        half = len(a) // 2
+        score = linear_discriminant(a[:half], b[:half])
+        a, b = a[half:], b[half:]
+    return score, choose_region(_scores(score, a), _scores(score, b), goal, alpha)
 
 
 def detection_probability(
@@ -220,142 +273,24 @@ def detection_probability(
     """
     alpha = (1 - confidence) / 2
     counts = np.arange(held_out + 1)
-    lower, upper = _lower(counts, held_out, alpha), _upper(counts, held_out, alpha)
+    at_least, at_most = lower(counts, held_out, alpha), upper(counts, held_out, alpha)
     # The smallest count in the likelier data set that convicts, for every count in the other.
-    needed = np.searchsorted(lower, math.exp(epsilon) * upper + delta, side="right")
+    needed = np.searchsorted(at_least, math.exp(epsilon) * at_most + delta, side="right")
     return float(binom.pmf(counts, held_out, rarer) @ binom.sf(needed - 1, held_out, likelier))
 
 
-# ---------------------------------------------------------------------------------------------
-# Scores
-
-
-class _Law(Protocol):
-    """A noise law of `core.noise` on unit scale."""
-
-    def logpdf(self, x: Any) -> Array:
-        """Log density."""
-
-
-def likelihood_ratio(noise: _Law | Sequence[_Law], a: Any, b: Any) -> Score:
-    """The best possible score (Neyman and Pearson) for sums with independent noise of known law.
-
-    Parameters
-    ----------
-    noise : law, or one for each entry
-        From `core.noise`, in the unit of the outputs.
-    a, b : array_like (m,)
-        The exact sums of both data sets.
-
-    Returns
-    -------
-    callable
-        log density under A minus log density under B.
-    """
-    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    laws = list(noise) if isinstance(noise, Sequence) else [noise] * len(a)
-
-    def score(outputs: Array) -> Array:
-        terms = [
-            law.logpdf(outputs[:, i] - a[i]) - law.logpdf(outputs[:, i] - b[i])
-            for i, law in enumerate(laws)
-        ]
-        # Laplace ratios have atoms; without rounding, the last bit would split them at random.
-        return np.asarray(np.round(np.sum(terms, axis=0), 9), dtype=np.float64)
-
-    return score
-
-
-def linear_discriminant(a: Array, b: Array) -> Score:
-    """Fisher's linear discriminant of two samples, on the entries and on the entries clipped.
-
-    An entry clipped to the interval between the two medians is, up to a factor, the log-likelihood
-    ratio of Laplace noise; unclipped it's that of Gaussian noise. With both as inputs the
-    discriminant comes close to the best score for either.
-
-    Parameters
-    ----------
-    a, b : ndarray (k, m)
-
-    Returns
-    -------
-    callable
-    """
-    middle_a, middle_b = np.median(a, axis=0), np.median(b, axis=0)
-    low, high = np.minimum(middle_a, middle_b), np.maximum(middle_a, middle_b)
-    # On a common scale, or the large entries would set the precision of the small ones.
-    spread = np.std(np.vstack([a, b]), axis=0)
-    spread[spread == 0] = 1.0
-
-    def inputs(outputs: Array) -> Array:
-        clipped = np.clip(outputs, low, high)
-        return np.hstack([(outputs - low) / spread, (clipped - low) / spread])
-
-    in_a, in_b = inputs(a), inputs(b)
-    covariance = (np.cov(in_a.T) + np.cov(in_b.T)) / 2
-    # A direction without any noise is the best of all: a tiny ridge keeps it, where a
-    # pseudo-inverse would drop it.
-    ridge = 1e-10 * np.eye(len(covariance))
-    weights = np.linalg.solve(covariance + ridge, in_a.mean(axis=0) - in_b.mean(axis=0))
-
-    def score(outputs: Array) -> Array:
-        return np.asarray(inputs(outputs) @ weights, dtype=np.float64)
-
-    return score
-
-
-# ---------------------------------------------------------------------------------------------
-# Worst-case data
-
-
-def worst_pair(
-    design: Design, norm: Literal["l1", "l2"]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Two rows whose second moments are as far apart as the box allows.
-
-    Two data sets that agree in all rows but this one are a worst case of ``replace_one``. (Where a
-    unit owns k rows, replace k copies of one by k copies of the other.) The pairs are those at
-    which the proofs in `holder.statistics.second_moments` attain their bounds: with q numbers on
-    unit scale, the first row is at the corner (1, …, 1), and the second is
-
-    - for L1 at -1/(q+1) in every column, which attains the bound;
-    - for L2 (both layouts) another corner with w·v = 0 for w = (1, x, y). For even q there is
-      none; one with w·v = 1 comes within the factor √(1 - 1/(q+1)²) of the bound.
-
-    Parameters
-    ----------
-    design : Design
-        Numbers only, ``replace_one``.
-    norm : {"l1", "l2"}
-
-    Returns
-    -------
-    tuple of two dicts
-        Column name to value, in original units.
-    """
-    if design.schema.neighbours != "replace_one":
-        raise RequestError("design: a worst pair is known for neighbours 'replace_one' only")
-    if design.category_sizes:
-        raise RequestError("design: a worst pair is known for numeric columns only")
-    q = len(design.columns)
-    if norm == "l1":
-        unit = [-1 / (q + 1)] * q
-    elif norm == "l2":
-        unit = [-1.0 if j < (q + 1) // 2 else 1.0 for j in range(q)]
-    else:
-        raise RequestError(f"norm: {norm!r} is unknown; use l1 or l2")
-    corner = {c.name: c.centre + c.half_width for c in design.columns}
-    other = {c.name: c.centre + c.half_width * t for c, t in zip(design.columns, unit, strict=True)}
-    return corner, other
-
-
-# ---------------------------------------------------------------------------------------------
-# Counting
-
-
-def _check(trials: int, epsilon: float, delta: float, confidence: float, training: float) -> None:
+def _check(
+    trials: int,
+    epsilon: float,
+    delta: float,
+    mu: float | None,
+    confidence: float,
+    training: float,
+) -> None:
     if not epsilon >= 0 or not 0 <= delta < 1:
         raise RequestError(f"epsilon = {epsilon!r}, delta = {delta!r}: not a privacy claim")
+    if mu is not None and not mu >= 0:
+        raise RequestError(f"mu = {mu!r}: expected a number of standard deviations, at least 0")
     if not 0.5 <= confidence < 1:
         raise RequestError(f"confidence = {confidence!r}: expected 0.5 to below 1, such as 0.99")
     if not 0 < training < 1 or min(round(trials * training), round(trials * (1 - training))) < 10:
@@ -383,46 +318,3 @@ def _scores(score: Score, outputs: Array) -> Array:
     if scores.shape != (len(outputs),) or np.isnan(scores).any():
         raise RequestError("score: expected one number for every output, and no NaN")
     return scores
-
-
-def _count(scores: Array, direction: Direction, threshold: float) -> int:
-    inside = scores >= threshold if direction == "a over b" else scores <= threshold
-    return int(np.count_nonzero(inside))
-
-
-def _choose_region(a: Array, b: Array, delta: float, alpha: float) -> tuple[Direction, float]:
-    """Direction and threshold whose bound would be best if these runs were the held-out ones.
-
-    The bound is taken at a stricter level than the held-out runs are judged by. At the same level
-    the best-looking region is often a small one that was lucky, and the audit loses power.
-    """
-    alpha /= 25
-    levels = np.linspace(0, 1, _MOST_THRESHOLDS // 2)
-    thresholds = np.unique([np.quantile(s, levels, method="nearest") for s in (a, b)])
-    candidates: list[tuple[float, Direction, float]] = []
-    for direction, likelier, rarer, sign in (("a over b", a, b, 1), ("b over a", b, a, -1)):
-        many = _reached(sign * likelier, sign * thresholds)
-        few = _reached(sign * rarer, sign * thresholds)
-        excess = _lower(many, len(likelier), alpha) - delta
-        gain = np.where(excess > 0, excess, np.finfo(float).tiny) / _upper(few, len(rarer), alpha)
-        best = int(np.argmax(gain))
-        candidates.append((float(gain[best]), direction, float(thresholds[best])))  # type: ignore[arg-type]
-    _, direction, threshold = max(candidates)
-    return direction, threshold
-
-
-def _reached(scores: Array, thresholds: Array) -> NDArray[np.int64]:
-    """How many scores are at least as large as each threshold."""
-    return len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")
-
-
-def _lower(hits: NDArray[np.int64], runs: int, alpha: float) -> Array:
-    """Clopper-Pearson lower bound of a probability, wrong with probability at most `alpha`."""
-    bound = betaincinv(np.maximum(hits, 1), runs - hits + 1, alpha)
-    return np.where(hits > 0, bound, 0.0)
-
-
-def _upper(hits: NDArray[np.int64], runs: int, alpha: float) -> Array:
-    """Clopper-Pearson upper bound of a probability, wrong with probability at most `alpha`."""
-    bound = betaincinv(hits + 1, np.maximum(runs - hits, 1), 1 - alpha)
-    return np.where(hits < runs, bound, 1.0)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..core.errors import RequestError
+from ..core.statistic import FourthMoments
 from ..holder.mechanisms.gaussian import GaussianMechanism
 from ..holder.mechanisms.laplace import LaplaceMechanism
 
@@ -22,12 +23,19 @@ if TYPE_CHECKING:
 Sound = LaplaceMechanism | GaussianMechanism
 
 
+class AddsNoise(Protocol):
+    """Whatever turns exact sums into what is published."""
+
+    def add_noise(self, sums: Sequence[int]) -> tuple[int, ...]:
+        """The sums, with noise or what passes for it."""
+
+
 @dataclass(frozen=True)
 class BrokenMechanism:
     """Claims what `claimed` claims, but its noise comes from `drawn`."""
 
     claimed: Sound
-    drawn: Sound
+    drawn: AddsNoise
 
     @property
     def family(self) -> str:
@@ -60,6 +68,38 @@ class BrokenMechanism:
     def add_noise(self, sums: Sequence[int]) -> tuple[int, ...]:
         """The sums with noise that doesn't support the claim."""
         return self.drawn.add_noise(sums)
+
+
+class NoNoise:
+    """Passes the exact sums on."""
+
+    def add_noise(self, sums: Sequence[int]) -> tuple[int, ...]:
+        """The sums as they are."""
+        return tuple(sums)
+
+
+def with_mechanisms(request: Request, *mechanisms: BrokenMechanism | Sound) -> Request:
+    """The same request, claims and all, with other mechanisms at work."""
+    broken = replace(request)
+    # `mechanisms` is a cached property; this is its cache.
+    broken.__dict__["mechanisms"] = mechanisms
+    return broken
+
+
+def fourth_moments_without_noise(request: Request) -> Request:
+    """The second moments get their noise, the fourth moments are passed on exactly.
+
+    The authors' code of Bernstein & Sheldon (2019) does this for Gibbs-SS-Noisy.
+    """
+    if request.fourth_share is None:
+        raise RequestError("request: expected one with fourth moments")
+    planned = zip(request.statistics, request.mechanisms, strict=True)
+    mechanisms = []
+    for statistic, mechanism in planned:
+        assert isinstance(mechanism, Sound)
+        exact = isinstance(statistic, FourthMoments)
+        mechanisms.append(BrokenMechanism(mechanism, NoNoise()) if exact else mechanism)
+    return with_mechanisms(request, *mechanisms)
 
 
 def noise_scale_halved(mechanism: Sound) -> BrokenMechanism:
