@@ -122,7 +122,7 @@ def test_every_mechanism_keeps_its_claim(name):
     assert result.passed, str(result)
 
 
-@pytest.mark.parametrize("name", ASKING)
+@pytest.mark.parametrize("name", ["sign", "fisher", "clipped_mean"])  # they share the noise
 def test_half_of_the_noise_is_caught(name):
     result = audited(halved(request_for(name)))
     print(result)

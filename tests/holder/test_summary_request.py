@@ -1,0 +1,318 @@
+"""Requests for block summaries: words, defaults, refusals, and the whole way to a Release."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from noisewise.core.claim import Claim
+from noisewise.core.errors import BudgetError, DataError, NoisewiseError, RequestError
+from noisewise.core.releases import load_release
+from noisewise.core.schema import Category, Number, Schema, Unbounded
+from noisewise.core.summary import (
+    ClippedMean,
+    Fisher,
+    LocationScale,
+    Question,
+    RescaledNormal,
+    Sign,
+    Stouffer,
+    sensitivity_of,
+)
+from noisewise.core.summary_posterior import Conjugate, Flat, GPrior
+from noisewise.core.summary_release import MedianNoise, SummaryRelease
+from noisewise.holder.ledger import Ledger
+from noisewise.holder.publish import publish
+from noisewise.holder.summary_request import make_summary_request
+from noisewise.holder.summary_words import question_of
+
+COLUMNS = {
+    "x1": Unbounded(),
+    "age": Number(18, 90),
+    "region": Category(("north", "süd"), "north"),
+    "y": Unbounded(10.0),
+}
+
+
+def schema(**changes):
+    return Schema("people", COLUMNS, **changes)
+
+
+def request(made_of=None, **changes):
+    words = {"target": "y", "features": ["x1", "region"], "epsilon": 1, "rows": 50_000}
+    words |= {"questions": ["x1 < 0"]} if "coefficients" not in changes else {}
+    return make_summary_request(made_of or schema(), **{**words, **changes})
+
+
+def people(n=6_000, seed=5):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    region = rng.choice(["north", "süd"], n)
+    y = 10 + 2 * x - 3 * (region == "süd") + rng.standard_t(4, n)
+    return {"x1": x, "age": rng.uniform(18, 90, n), "region": region, "y": y}
+
+
+KINDS = {
+    "sign": ({}, Sign),
+    "stouffer": ({"mechanism": "stouffer"}, Stouffer),
+    "rescaled_normal": ({"mechanism": "rescaled_normal"}, RescaledNormal),
+    "fisher": ({"mechanism": "fisher"}, Fisher),
+    "location_scale": ({"coefficients": ["x1", "region[süd]"]}, LocationScale),
+    "clipped_mean": (
+        {"coefficients": ["x1"], "quantiles": [0.05, 0.95], "bounds": {"x1": (-9, 9)}},
+        ClippedMean,
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "kind"), KINDS.values(), ids=KINDS)
+def test_words_become_a_mechanism_with_noise_that_keeps_the_claim(words, kind):
+    asked = request(**words)
+    assert isinstance(asked.mechanism, kind)
+    assert asked.posterior == Flat()
+    asked.verify()
+    if kind is LocationScale:
+        assert isinstance(asked.noise, MedianNoise)
+        spent = 2 * (asked.noise.location_epsilon + asked.noise.scale_epsilon)
+        assert spent == 1
+    else:
+        expected = sensitivity_of(asked.mechanism, asked.partitions, 1)
+        assert asked.noise.sensitivity == expected
+        assert asked.noise.scale >= expected
+    assert asked.event.epsilon == 1
+    assert asked.plan().memory < 2**30
+
+
+@pytest.mark.parametrize(
+    ("given", "coefficient", "threshold"),
+    [
+        ("x1 < 0", "x1", 0.0),
+        (" x1>=-2.5e3 ", "x1", -2500.0),
+        ("region[süd] <= 1", "region[süd]", 1.0),
+        ("a<b < 3", "a<b", 3.0),
+        (("x1", 4), "x1", 4.0),
+        (Question("x1", 1.0), "x1", 1.0),
+    ],
+)
+def test_questions(given, coefficient, threshold):
+    assert question_of(given) == Question(coefficient, threshold)
+
+
+REFUSED = {
+    "no epsilon": ({"epsilon": None}, "epsilon: not given"),
+    "zero epsilon": ({"epsilon": 0}, "above 0"),
+    "tiny epsilon": ({"epsilon": "1e-30", "blocks": 100}, "64-bit"),
+    "features": ({"features": "x1"}, "expected a list"),
+    "target": ({"target": "region", "features": ["x1"]}, "is a category"),
+    "unknown feature": ({"features": ["z"]}, "not declared"),
+    "no question": ({"questions": []}, "questions: none given"),
+    "nonsense": ({"questions": ["x1 ~ 0"]}, "not a question"),
+    "not a number": ({"questions": ["x1 < zero"]}, "not a number"),
+    "infinite": ({"questions": ["x1 < inf"]}, "finite"),
+    "a dict": ({"questions": [{"x1": 0}]}, "not a question"),
+    "coefficient": ({"questions": ["y < 0"]}, "not one of the regression's: intercept, x1"),
+    "twice": ({"questions": ["x1 < 0", "x1 > 0"]}, "twice"),
+    "mechanism": ({"mechanism": "median"}, "unknown; there are sign"),
+    "both": ({"questions": ["x1 < 0"], "coefficients": ["x1"]}, "answers all questions"),
+    "mixed": ({"mechanism": "sign", "coefficients": ["x1"], "questions": ["x1 < 0"]}, "no use"),
+    "unused": ({"clip": 1.0}, "no use for it"),
+    "unused bounds": ({"bounds": {"x1": (0, 1)}}, "no use for it"),
+    "no bounds": ({"coefficients": ["x1"], "quantiles": [0.5]}, "needs public bounds"),
+    "bounds": ({"coefficients": ["x1"], "quantiles": [0.5], "bounds": {"x1": (1, 1)}}, "below"),
+    "bounds of another": (
+        {"coefficients": ["x1"], "quantiles": [0.5], "bounds": {"z": (0, 1)}},
+        "not among the coefficients",
+    ),
+    "no quantiles": ({"mechanism": "clipped_mean", "coefficients": ["x1"]}, "quantiles: none"),
+    "base": ({"coefficients": ["x1"], "bases": {"x1": (0, -1)}}, "positive"),
+    "no coefficients": ({"mechanism": "location_scale", "questions": ()}, "coefficients: none"),
+    "unknown coefficient": ({"coefficients": ["y"]}, "not one of the regression's"),
+    "text": ({"coefficients": "x1"}, "expected a list"),
+    "hopeless medians": ({"coefficients": ["x1"], "epsilon": "0.1"}, "too little for private"),
+    "no rows": ({"rows": None}, "rows: not given"),
+    "few rows": ({"rows": 50}, "too few"),
+    "rows": ({"rows": -3}, "whole number"),
+    "one block": ({"blocks": 1}, "blocks: expected a whole number from 2"),
+    "many": ({"blocks": 2**20, "partitions": 30}, "more than 4,194,304 regressions"),
+    "fractions": ({"partitions": 1.5}, "partitions: expected a whole number"),
+    "label": ({"label": "a\nb"}, "printable"),
+    "posterior": ({"posterior": Conjugate((0,), (1,), 1, 1)}, "3 coefficients"),
+}
+
+
+@pytest.mark.parametrize(("words", "reason"), REFUSED.values(), ids=REFUSED)
+def test_refusals_name_the_argument_and_the_remedy(words, reason):
+    with pytest.raises(RequestError, match=reason):
+        request(**words)
+
+
+def test_a_delta_is_refused():
+    with pytest.raises(RequestError, match="purely private"):
+        replace(request(), claim=Claim(1, Fraction("1e-6")))
+
+
+def test_too_much_memory_is_refused():
+    wide = Schema("d", {**{f"x{i}": Unbounded() for i in range(60)}, "y": Unbounded()})
+    words = {"target": "y", "features": [f"x{i}" for i in range(60)], "epsilon": 1}
+    with pytest.raises(RequestError, match="GB; use fewer"):
+        make_summary_request(wide, **words, questions=["x1 < 0"], blocks=100_000, partitions=30)
+
+
+def test_a_private_number_of_rows_decides_nothing():
+    private = schema(neighbours="add_remove_one")
+    with pytest.raises(RequestError, match="private under add_remove_one"):
+        request(private)
+    with pytest.raises(RequestError, match="and no rows"):
+        request(private, blocks=100)
+    asked = request(private, rows=None, blocks=100)
+    assert asked.blocks == 100
+    with pytest.raises(RequestError, match="needs a public number of rows"):
+        request(private, rows=None, blocks=100, posterior=GPrior("n"))
+
+
+def test_rows_of_a_unit_multiply_the_noise():
+    one, four = request(blocks=100), request(schema(max_rows_per_unit=4), blocks=100)
+    assert four.noise.sensitivity == 4 * one.noise.sensitivity
+    assert four.kappa == pytest.approx(one.kappa / 4)
+
+
+def test_questions_share_the_budget():
+    asked = request(questions=["x1 < 0", "x1 < 1", "intercept < 0"], blocks=100)
+    assert asked.noise.sensitivity == 3 * request(blocks=100).noise.sensitivity
+    assert asked.entry_epsilon == Fraction(1, 3)
+
+
+def test_warnings_before_anything_is_spent():
+    assert request().warnings == ()
+    assert "drown" in request(epsilon="0.05").warnings[0]
+    assert "rows to each" in request(blocks=5_000).warnings[0]
+
+
+def test_the_identity_of_a_request():
+    same = request()
+    assert same.key == request().key
+    assert same.key == replace(same, rows=None).key  # the rows are the table's, not the request's
+    others = [
+        request(label="again"),
+        request(epsilon=2),
+        request(questions=["x1 < 1"]),
+        request(blocks=17),
+        request(partitions=3),
+        request(posterior=GPrior()),
+        request(features=["x1"]),
+        request(mechanism="fisher"),
+        request(batch="2026-09"),
+    ]
+    assert len({same.key, *(other.key for other in others)}) == 1 + len(others)
+    assert same.charge().request_key != same.charge(table="t").request_key
+
+
+# ---------------------------------------------------------------------------------------------
+# Through the door
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with Ledger(tmp_path / "budget.db") as opened:
+        opened.set_cap("people", Fraction(3), Fraction(0))
+        yield opened
+
+
+def spent(ledger):
+    return sum(account.spent_epsilon for account in ledger.accounts())
+
+
+@pytest.mark.parametrize(("words", "kind"), KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove_one"])
+def test_publish(words, kind, neighbours, ledger, tmp_path):
+    public = neighbours == "replace_one"
+    made = request(
+        schema(neighbours=neighbours), **words, rows=6_000 if public else None, blocks=400
+    )
+    out = tmp_path / "summary.json"
+    published = publish(made, people(), ledger=ledger, out=out)
+    release = published.release
+    assert isinstance(release, SummaryRelease)
+    assert load_release(out) == release
+    assert release.n == (6_000 if public else None)
+    assert isinstance(release.mechanism, kind)
+    assert spent(ledger) == 1
+    again = publish(made, people(), ledger=ledger)
+    assert again.repeated
+    assert again.release == release
+    assert spent(ledger) == 1
+
+
+def test_the_numbers_are_about_the_data(ledger):
+    """β = 2, with a standard error of about 0.02: far below 1, far above 3."""
+    asked = request(questions=["x1 < 1", "x1 < 3"], epsilon=3, rows=6_000, blocks=200)
+    release = publish(asked, people(), ledger=ledger).release
+    assert release.mean(0) == pytest.approx(-1, abs=0.3)  # noise of scale 4 / (3 * 200)
+    assert release.mean(1) == pytest.approx(1, abs=0.3)
+
+
+def test_every_posterior_gets_through(ledger):
+    for number, posterior in enumerate(
+        (GPrior(), GPrior(100.0), Conjugate((0,) * 3, (1,) * 3, 1, 1))
+    ):
+        asked = request(
+            posterior=posterior, epsilon="0.5", blocks=50, rows=6_000, label=str(number)
+        )
+        assert publish(asked, people(), ledger=ledger).release.posterior == posterior
+
+
+def test_the_wrong_number_of_rows_costs_nothing(ledger):
+    with pytest.raises(DataError, match="6,001 were declared and the data have 6,000"):
+        publish(request(rows=6_001), people(), ledger=ledger)
+    assert spent(ledger) == 0
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data | {"x1": np.full(6_000, np.nan)},
+        lambda data: data | {"region": ["west"] * 6_000},
+        lambda data: data | {"y": ["many"] * 6_000},
+        lambda data: {name: column for name, column in data.items() if name != "x1"},
+        lambda data: {name: column[:0] for name, column in data.items()},
+    ],
+    ids=["nan", "level", "text", "column", "no rows"],
+)
+def test_data_that_do_not_fit_cost_nothing(spoil, ledger):
+    with pytest.raises(DataError) as caught:
+        publish(request(rows=None, blocks=10), spoil(people()), ledger=ledger)
+    assert "many" not in str(caught.value)
+    assert spent(ledger) == 0
+
+
+def test_the_budget_is_kept(ledger):
+    with pytest.raises(BudgetError):
+        publish(request(epsilon=4), people(), ledger=ledger)
+
+
+def test_a_regression_request_refuses_columns_without_bounds():
+    from noisewise.holder.request import make_request
+
+    with pytest.raises(NoisewiseError, match="bounds"):
+        make_request(schema(), target="y", features=["x1"], epsilon=1)
+
+
+def test_degenerate_blocks_publish_like_any_others(ledger):
+    """Far too many blocks: most have no regression, and nobody can tell from an error."""
+    data = people(40)
+    for number, (words, _) in enumerate(KINDS.values()):
+        asked = request(**words, rows=40, blocks=1_000, epsilon="0.4", label=str(number))
+        release = publish(asked, data, ledger=ledger).release
+        assert all(math.isfinite(value) for value in release.values)
+
+
+def test_a_parquet_file_in_a_stream(ledger, tmp_path):
+    pq.write_table(pa.table(people()), tmp_path / "people.parquet", row_group_size=500)
+    asked = request(rows=6_000)
+    assert publish(asked, tmp_path / "people.parquet", ledger=ledger).release.n == 6_000
