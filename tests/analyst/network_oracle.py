@@ -124,4 +124,3 @@ def discrete_laplace(rng, scale, size):
 
 def levels_of(layout):
     return list(product(*(range(int(r)) for r in layout.arity)))
-

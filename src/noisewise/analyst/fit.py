@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from ..core.errors import ReleaseError, RequestError
+from ..core.network_release import NetworkRelease
 from ..core.release import Release
 from ..core.summary_release import SummaryRelease
 from .arguments import seed_or_none, whole_number
@@ -35,6 +36,8 @@ from .priors import CovariatePrior, NIWPrior, NormalInverseGammaIndependent, Reg
 if TYPE_CHECKING:
     from .models.moments import CovariateMoments
     from .models.records import Covariates
+    from .networks.posterior import NetworkPosterior
+    from .networks.prior import Prior as NetworkPrior
     from .summaries.posterior import SummaryPosterior
 
 MAX_DRAWS = 1_000_000
@@ -43,6 +46,19 @@ NAIVE_DRAWS = 4000
 
 @overload
 def fit(releases: SummaryRelease) -> SummaryPosterior: ...
+
+
+@overload
+def fit(
+    releases: NetworkRelease | Sequence[NetworkRelease],
+    *,
+    prior: NetworkPrior | None = None,
+    method: str = "auto",
+    chains: int = 4,
+    draws: int = 1000,
+    seed: int | None = None,
+    progress: bool = False,
+) -> NetworkPosterior: ...
 
 
 @overload
@@ -64,11 +80,15 @@ def fit(
 
 
 def fit(
-    releases: Release | Sequence[Release] | SummaryRelease,
+    releases: Release
+    | Sequence[Release]
+    | SummaryRelease
+    | NetworkRelease
+    | Sequence[NetworkRelease],
     *,
     target: str | None = None,
     features: Sequence[str] | None = None,
-    prior: RegressionPrior | CoefficientPrior | None = None,
+    prior: RegressionPrior | CoefficientPrior | NetworkPrior | None = None,
     covariate_prior: CovariatePrior | CovariateMoments | Covariates | None = None,
     clip: bool = False,
     prior_units: Literal["unit", "original"] = "unit",
@@ -77,14 +97,15 @@ def fit(
     draws: int = 1000,
     seed: int | None = None,
     progress: bool = False,
-) -> Posterior | SummaryPosterior:
+) -> Posterior | SummaryPosterior | NetworkPosterior:
     """Posterior of a linear regression given one or several Releases.
 
     Parameters
     ----------
     releases : Release or sequence of Release, or SummaryRelease
         From one holder or many; n, epsilon and mechanism may differ. A SummaryRelease (block
-        summaries) is read as it is, by itself, and no other argument applies to it.
+        summaries) is read as it is, by itself, and no other argument applies to it. Network
+        Releases go to `analyst.networks.fit.fit_network`, with its methods and its prior.
     target, features : str and sequence of str, optional
         Any released columns; the Release's own by default.
     prior : CoefficientPrior, NIGPrior or NormalInverseGammaIndependent, optional
@@ -112,8 +133,21 @@ def fit(
     Returns
     -------
     Posterior
-        In original units. For a SummaryRelease a SummaryPosterior.
+        In original units. For a SummaryRelease a SummaryPosterior, for network Releases a
+        NetworkPosterior.
     """
+    if _is_network(releases):
+        from .networks.fit import fit_network
+
+        _refuse(
+            "a network has no target before it is asked for one, and its prior is `prior`",
+            target=target,
+            features=features,
+            covariate_prior=covariate_prior,
+        )
+        words: Any = {"prior": prior, "method": method, "chains": chains, "draws": draws}
+        network: Any = releases
+        return fit_network(network, **words, seed=seed, progress=progress)
     summary = _only_summary(releases)
     if summary is not None:
         from .summaries.posterior import SummaryPosterior
@@ -127,7 +161,7 @@ def fit(
     job = Job(
         observations,
         observe_fourth(given, columns),
-        *_priors(prior, covariate_prior, prior_units, columns, method),
+        *_priors(prior, covariate_prior, prior_units, columns, method),  # type: ignore[arg-type]
         clip,
         whole_number("chains", chains, 1, 1000),
         whole_number("draws", draws, 4, MAX_DRAWS),
@@ -137,6 +171,17 @@ def fit(
     _check_plausible(observations, columns)
     name, reason = choose(method, job)
     return _posterior(given, columns, job, name, reason, METHODS[name].run(job))
+
+
+def _is_network(releases: object) -> bool:
+    given = releases if isinstance(releases, list | tuple) else [releases]
+    return any(isinstance(item, NetworkRelease) for item in given)
+
+
+def _refuse(why: str, **arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            raise RequestError(f"{name}: {why}; leave {name} out")
 
 
 def _only_summary(releases: object) -> SummaryRelease | None:

@@ -71,8 +71,13 @@ def fit(
     from ..analyst.coefficient_prior import read_prior
     from ..analyst.fit import fit as run
     from ..analyst.posterior_file import check_folder
+    from .network_analyst import fit_networks, networks_among
     from .summary import say_summary, summary_among
 
+    networks = networks_among(releases)
+    if networks:
+        fit_networks(networks, method, prior, chains, draws, seed, out)
+        return
     summary = summary_among(releases)
     if summary is not None:
         say_summary(run(summary))
@@ -156,8 +161,11 @@ def show(
     Example: noisewise show post.nc --json
     """
     from ..analyst.posterior_file import load_posterior
+    from .network_analyst import show_network
     from .summary import say_summary, summary_among
 
+    if show_network(posterior, level, as_json):
+        return
     summary = summary_among([posterior])
     if summary is not None:
         from ..analyst.fit import fit as run
@@ -179,15 +187,21 @@ def predict(
     ] = None,
     level: Annotated[float, typer.Option("--level", help="Level of intervals.")] = 0.95,
     seed: Annotated[int | None, typer.Option("--seed", help="Of the error term's draws.")] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", help="Of a network: the node to classify.")
+    ] = None,
 ) -> None:
     """Predict the target for new rows: mean, sd and predictive interval, in original units.
+
+    Of a network: the probabilities of every level of the node that --target names.
 
     Example: noisewise predict post.nc new.csv --out predictions.csv
     """
     from ..analyst.posterior_file import check_folder, load_posterior
     from ..core.errors import RequestError
+    from .network_analyst import classify_rows, is_network
 
-    loaded = load_posterior(posterior)
+    loaded = None if is_network(posterior) else load_posterior(posterior)
     try:
         with new.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file, strict=True))
@@ -198,10 +212,14 @@ def predict(
     if not rows:
         raise RequestError(f"new: {new} has no rows")
     table = {name: [row[name] for row in rows] for name in rows[0] if name is not None}
-    result = loaded.predict(table, interval=level, seed=seed)
-    lines: list[list[Any]] = [["mean", "sd", "lower", "upper"]]
-    columns = (result.mean, result.sd, result.lower, result.upper)
-    lines += [[f"{value:.8g}" for value in line] for line in zip(*columns, strict=True)]
+    lines: list[list[Any]]
+    if loaded is None:
+        lines = classify_rows(posterior, target, table, level)
+    else:
+        result = loaded.predict(table, interval=level, seed=seed)
+        lines = [["mean", "sd", "lower", "upper"]]
+        columns = (result.mean, result.sd, result.lower, result.upper)
+        lines += [[f"{value:.8g}" for value in line] for line in zip(*columns, strict=True)]
     if out is None:
         csv.writer(sys.stdout).writerows(lines)
     else:

@@ -167,8 +167,19 @@ def _chain(
         if t == warmup:
             tried[:] = taken[:] = 0
         sweep(
-            rng, regions, moves, slopes, pool, movable, state.counts, state.totals, state.forms,
-            log_scale, tried, taken, gain,
+            rng,
+            regions,
+            moves,
+            slopes,
+            pool,
+            movable,
+            state.counts,
+            state.totals,
+            state.forms,
+            log_scale,
+            tried,
+            taken,
+            gain,
         )
         k, left = divmod(t - warmup + 1, thin)
         if t >= warmup and left == 0:
@@ -207,8 +218,14 @@ def start(
         weights = np.full(len(rows), n // max(len(rows), 1), dtype=np.int64)
         weights[: n - int(weights.sum())] += 1
         simulate(
-            rng, theta, regions.start, regions.width, regions.nodes, regions.stride,
-            regions.arity, rows,
+            rng,
+            theta,
+            regions.start,
+            regions.width,
+            regions.nodes,
+            regions.stride,
+            regions.arity,
+            rows,
         )
         tabulate(
             rows, weights, regions.start, regions.width, regions.nodes, regions.stride, counts[h]
@@ -217,8 +234,14 @@ def start(
     if len(pool) < 64:  # few rows, or none: levels at random serve as well
         pool = np.empty((64, len(layout.nodes)), dtype=np.int64)
         simulate(
-            rng, theta, regions.start, regions.width, regions.nodes, regions.stride,
-            regions.arity, pool,
+            rng,
+            theta,
+            regions.start,
+            regions.width,
+            regions.nodes,
+            regions.stride,
+            regions.arity,
+            pool,
         )
     return State(counts, counts.sum(axis=0), forms_of(regions, counts)), pool
 

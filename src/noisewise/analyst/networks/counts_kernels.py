@@ -61,9 +61,9 @@ def _form_weight(weights, base, turn, width):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def sweep(
+def sweep(  # type: ignore[no-untyped-def]
     rng, regions, moves, slopes, pool, movable, counts, totals, forms, log_scale, tried, taken, gain
-):  # type: ignore[no-untyped-def]
+):
     """Try every contrast as often as `moves.times` says.
 
     `pool`, shape (rows, nodes), are levels that are worth trying; every other move takes levels at

@@ -91,7 +91,7 @@ def entropy_of(layout: Layout, affordable: Sequence[bool]) -> Entropy:
 
 
 def _junction_tree(families: Sequence[Names]) -> dict[Names, int]:
-    """Exponents of largest families (-1) and of the separators between them (+1, with multiplicity).
+    """Exponents of the largest families (-1) and of the separators between them (+1 each time).
 
     A spanning tree whose separators have the greatest total size is a junction tree (Jensen &
     Jensen 1994), and h = Π w(families) / Π w(separators).
@@ -132,7 +132,7 @@ def is_acyclic(families: Sequence[Names]) -> bool:
         for edge in edges:
             alone = {v for v in edge if sum(v in other for other in edges) == 1}
             if alone:
-                edge -= alone
+                edge.difference_update(alone)
                 changed = True
         for k, edge in enumerate(edges):
             if any(k != m and edge <= other for m, other in enumerate(edges)):

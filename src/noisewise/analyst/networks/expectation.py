@@ -7,6 +7,7 @@ needs them. It is exact, and affordable when the frontier stays small.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -46,9 +47,10 @@ def plan(layout: Layout, wanted: tuple[int, ...]) -> list[Step] | None:
 def probabilities(layout: Layout, steps: list[Step], theta: Floats) -> Floats:
     """The table over the last step's `keep`, sorted by number, from all tables' cells."""
     table = np.ones(())
+    einsum: Any = np.einsum  # its stubs don't know lists of axes
     for step in steps:
         own = theta[layout.part(step.node)].reshape(layout.shape(layout.families[step.node]))
-        table = np.einsum(
+        table = einsum(
             table, list(step.before), own, list(layout.families[step.node]), list(step.keep)
         )
     return table

@@ -79,7 +79,9 @@ def sweep_rows(rng, regions, theta, rows, counts, forms, h, accepted):  # type: 
                 for f in range(form_start[k], form_start[k + 1]):
                     at = form_at[f] - start[k]
                     by = form_weight[at + after] - form_weight[at + before]
-                    log_ratio += _noise_change(form_value[h, f], form_precision[h, f], forms[h, f], by)
+                    log_ratio += _noise_change(
+                        form_value[h, f], form_precision[h, f], forms[h, f], by
+                    )
             if not math.log(uniform(rng)) < log_ratio:
                 continue
             # --- apply

@@ -6,7 +6,7 @@ import numpy as np
 
 from .entropy import Entropy, Names, entropy_of
 from .expectation import Step, plan, probabilities
-from .layout import Floats, Layout, row_sums
+from .layout import Floats, Integers, Layout, row_sums
 
 TINY = 1e-300
 
@@ -32,7 +32,7 @@ class Slopes:
         """Whether any slope depends on the counts."""
         return bool(self._plans)
 
-    def fill(self, out: Floats, names: list[Names], start: Floats, counts: Floats) -> None:
+    def fill(self, out: Floats, names: list[Names], start: Integers, counts: Floats) -> None:
         """Write slopes for the network whose tables are the proportions of smoothed `counts`.
 
         Parameters

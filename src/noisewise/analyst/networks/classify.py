@@ -1,0 +1,122 @@
+"""Classification of new rows: any node given the others, with the posterior's uncertainty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.errors import RequestError
+from .evidence import MISSING
+from .layout import Floats, Layout
+from .queries import joint_probabilities
+
+if TYPE_CHECKING:
+    from .posterior import NetworkPosterior
+
+BATCH = 1 << 23  # numbers in memory
+
+
+@dataclass(frozen=True, eq=False)
+class Classification:
+    """Probabilities of the target's levels for new rows.
+
+    Parameters
+    ----------
+    levels : tuple of str
+    probability : array, shape (rows, levels)
+        Of a new row's level: E[p(level, row)] / E[p(row)] over the posterior.
+    sd, lower, upper : array, shape (rows, levels)
+        Of p(level | row) over the posterior: how well the Release determines it.
+    level : float
+    """
+
+    levels: tuple[str, ...]
+    probability: Floats
+    sd: Floats
+    lower: Floats
+    upper: Floats
+    level: float
+
+    @property
+    def most_likely(self) -> NDArray[np.str_]:
+        """The most likely level of every row."""
+        return np.asarray(np.array(self.levels)[self.probability.argmax(axis=1)])
+
+
+def blanket(layout: Layout, target: int) -> set[int]:
+    """The nodes that decide about the target once they are known."""
+    nodes = set(layout.parents[target])
+    for family in layout.families:
+        if target in family:
+            nodes |= set(family)
+    return nodes - {target}
+
+
+def classify(
+    posterior: NetworkPosterior, target: int, codes: NDArray[np.int64], level: float
+) -> Classification:
+    """Probabilities for rows of codes, -1 where a value is missing."""
+    layout = posterior.layout
+    around = sorted(blanket(layout, target))
+    complete = (codes[:, around] != MISSING).all() if around else True
+    used = around if complete else [i for i in range(codes.shape[1]) if i != target]
+    unique, back = np.unique(codes[:, used], axis=0, return_inverse=True)
+    rows = np.full((len(unique), codes.shape[1]), MISSING, dtype=np.int64)
+    rows[:, used] = unique
+    r = int(layout.arity[target])
+    found = [np.empty((len(rows), r)) for _ in range(4)]
+    batch = max(1, BATCH // (len(posterior.flat) * r))
+    for first in range(0, len(rows), batch):
+        part = slice(first, first + batch)
+        joint = (
+            _from_blanket(layout, posterior.flat, target, rows[part])
+            if complete
+            else _by_elimination(layout, posterior.flat, target, rows[part])
+        )
+        total = joint.sum(axis=-1, keepdims=True)
+        conditional = joint / total
+        predictive = joint.mean(axis=0)
+        found[0][part] = predictive / predictive.sum(axis=-1, keepdims=True)
+        found[1][part] = conditional.std(axis=0)
+        found[2][part], found[3][part] = np.quantile(
+            conditional, [(1 - level) / 2, (1 + level) / 2], axis=0
+        )
+    back = back.reshape(-1)
+    levels = posterior.network.levels(layout.nodes[target])
+    predictive, sd, lower, upper = (x[back] for x in found)
+    return Classification(levels, predictive, sd, lower, upper, level)
+
+
+def _from_blanket(layout: Layout, theta: Floats, target: int, rows: NDArray[np.int64]) -> Floats:
+    """Up to a factor that doesn't depend on the target's level; shape (draws, rows, levels)."""
+    r = int(layout.arity[target])
+    log_joint = np.zeros((len(theta), len(rows), r))
+    log_theta = np.log(np.maximum(theta, 1e-300))
+    for i, family in enumerate(layout.families):
+        if target not in family:
+            continue
+        cell = np.full((len(rows), r), layout.part(i).start, dtype=np.int64)
+        for j, stride in zip(family, layout.strides[i], strict=True):
+            code = np.arange(r)[None, :] if j == target else rows[:, j][:, None]
+            cell = cell + stride * code
+        log_joint += log_theta[:, cell]
+    # One shift a row for all draws keeps their relative weights.
+    log_joint -= log_joint.max(axis=(0, 2), keepdims=True)
+    return np.maximum(np.exp(log_joint), 1e-300)
+
+
+def _by_elimination(layout: Layout, theta: Floats, target: int, rows: NDArray[np.int64]) -> Floats:
+    out = np.empty((len(theta), len(rows), int(layout.arity[target])))
+    for k, row in enumerate(rows):
+        evidence = {i: int(code) for i, code in enumerate(row) if code != MISSING}
+        joint = joint_probabilities(layout, theta, [target], evidence)
+        if joint is None:
+            raise RequestError(
+                "new: the missing values of a row cannot be summed out exactly in this network; "
+                "give more of its nodes, or ask `marginal`, which simulates where it must"
+            )
+        out[:, k] = joint
+    return np.maximum(out, 1e-300)

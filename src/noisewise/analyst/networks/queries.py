@@ -1,0 +1,227 @@
+"""Probabilities under a network, draw by draw: variable elimination, or weighted rows.
+
+Nodes that neither are asked about or given nor have such descendants are dropped. The others are
+summed out one by one, the cheapest first. Where a table on the way would be too large, rows are
+simulated with the given nodes held fixed and weighted by the probability of what is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.analyst.samplers.gibbs_random import chain_keys, seed_stream
+
+from ...core.errors import RequestError
+from .layout import Floats, Layout, strides_of
+
+if TYPE_CHECKING:
+    from .posterior import NetworkPosterior
+
+MAX_TABLE = 1 << 18  # cells of a table on the way, for one draw
+BATCH = 1 << 23  # cells of such tables in memory
+WEIGHTED_ROWS = 2000  # a draw, where summing is too large
+MAX_ANSWER = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """Probabilities with their posterior uncertainty.
+
+    Parameters
+    ----------
+    mean, sd, lower, upper : array, one axis a node that was asked about (or numbers)
+    level : float
+    draws : array, shape (draws, ...)
+        The probabilities under every posterior draw.
+    simulated : bool
+        Whether rows were simulated, which adds Monte Carlo error to every draw.
+    """
+
+    mean: Floats
+    sd: Floats
+    lower: Floats
+    upper: Floats
+    level: float
+    draws: Floats
+    simulated: bool = False
+
+    def at(self, place: tuple[int, ...]) -> Answer:
+        """One entry of it."""
+        index: Any = (slice(None), *place)
+        return _answer(self.draws[index], self.level, self.simulated)
+
+    def __str__(self) -> str:
+        if self.mean.ndim:
+            return f"mean {np.array2string(self.mean, precision=4)}"
+        percent = f"{100 * self.level:g}%"
+        return f"{self.mean:.4f} ({percent} interval {self.lower:.4f} to {self.upper:.4f})"
+
+
+def _answer(draws: Floats, level: float, simulated: bool) -> Answer:
+    lower, upper = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    arrays = [np.asarray(x) for x in (draws.mean(axis=0), draws.std(axis=0), lower, upper)]
+    return Answer(arrays[0], arrays[1], arrays[2], arrays[3], level, draws, simulated)
+
+
+def ask(
+    posterior: NetworkPosterior,
+    wanted: Sequence[int],
+    evidence: Mapping[int, int],
+    level: float,
+    seed: int | None,
+) -> Answer:
+    """P(wanted | evidence) under every draw."""
+    layout = posterior.layout
+    if layout.size(wanted) > MAX_ANSWER:
+        raise RequestError(
+            f"names: these nodes have {layout.size(wanted):,} joint levels; ask about fewer"
+        )
+    joint = joint_probabilities(layout, posterior.flat, wanted, evidence)
+    simulated = joint is None
+    if joint is None:
+        joint = _weighted_rows(posterior, wanted, evidence, seed)
+    total = joint.sum(axis=tuple(range(1, joint.ndim)), keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        draws = np.where(total > 0, joint / total, 1.0 / layout.size(wanted))
+    return _answer(draws, level, simulated)
+
+
+# --- elimination -----------------------------------------------------------------------------
+
+
+def relevant(layout: Layout, nodes: set[int]) -> list[int]:
+    """These nodes and their ancestors, by number."""
+    needed = set(nodes)
+    for i in range(len(layout.nodes) - 1, -1, -1):
+        if i in needed:
+            needed |= set(layout.parents[i])
+    return sorted(needed)
+
+
+def _order(layout: Layout, scopes: list[set[int]], hidden: set[int]) -> tuple[list[int], int]:
+    """An elimination order, and the size of the largest table on the way."""
+    scopes, hidden, order, largest = [set(s) for s in scopes], set(hidden), [], 1
+    while hidden:
+        merged = {v: set().union(*(s for s in scopes if v in s)) for v in sorted(hidden)}
+        cost = {v: layout.size(sorted(scope)) for v, scope in merged.items()}
+        best = min(cost, key=cost.__getitem__)
+        largest = max(largest, cost[best])
+        scopes = [s for s in scopes if best not in s] + [merged[best] - {best}]
+        hidden.remove(best)
+        order.append(best)
+    remaining = set().union(*scopes) if scopes else set()
+    return order, max(largest, layout.size(sorted(remaining)))
+
+
+def joint_probabilities(
+    layout: Layout, theta: Floats, wanted: Sequence[int], evidence: Mapping[int, int]
+) -> Floats | None:
+    """P(wanted, evidence) under every draw, one axis a wanted node; None where it's too large."""
+    nodes = relevant(layout, {*wanted, *evidence})
+    scopes = [set(layout.families[i]) - set(evidence) for i in nodes]
+    hidden = set(nodes) - set(wanted) - set(evidence)
+    order, largest = _order(layout, scopes, hidden)
+    if largest > MAX_TABLE:
+        return None
+    shape = layout.shape(wanted)
+    out = np.empty((len(theta), *shape))
+    batch = max(1, BATCH // max(largest, layout.cells))
+    for first in range(0, len(theta), batch):
+        part = slice(first, first + batch)
+        out[part] = _eliminate(layout, theta[part], nodes, wanted, evidence, order)
+    return out
+
+
+def _eliminate(
+    layout: Layout,
+    theta: Floats,
+    nodes: list[int],
+    wanted: Sequence[int],
+    evidence: Mapping[int, int],
+    order: list[int],
+) -> Floats:
+    factors: list[tuple[list[int], Floats]] = []
+    for i in nodes:
+        family = layout.families[i]
+        table = theta[:, layout.part(i)].reshape(-1, *layout.shape(family))
+        place = tuple(evidence.get(j, slice(None)) for j in family)
+        factors.append(([j for j in family if j not in evidence], table[(slice(None), *place)]))
+    for v in order:
+        used = [f for f in factors if v in f[0]]
+        keep = sorted(set().union(*(f[0] for f in used)) - {v})
+        factors = [f for f in factors if v not in f[0]] + [(keep, _product(used, keep))]
+    return _product(factors, list(wanted))
+
+
+def _product(factors: list[tuple[list[int], Floats]], keep: list[int]) -> Floats:
+    """Multiply, and sum out what isn't kept. Axis 0 is the draw."""
+    scope, table = factors[0]
+    for k, (other, values) in enumerate(factors[1:], 2):
+        union = keep if k == len(factors) else sorted({*scope, *other})
+        table = _einsum(scope, table, other, values, union)
+        scope = union
+    if len(factors) == 1:
+        table = _einsum(scope, table, [], np.ones(len(table)), keep)
+    return table
+
+
+def _einsum(a: list[int], x: Floats, b: list[int], y: Floats, out: list[int]) -> Floats:
+    """`numpy.einsum` knows few letters, so nodes are renumbered for every call."""
+    number = {v: k + 1 for k, v in enumerate(sorted({*a, *b}))}
+    lists = [[0, *(number[v] for v in names)] for names in (a, b, out)]
+    einsum: Any = np.einsum  # its stubs don't know lists of axes
+    return np.asarray(einsum(x, lists[0], y, lists[1], lists[2]))
+
+
+# --- rows ------------------------------------------------------------------------------------
+
+
+def places(layout: Layout) -> tuple[NDArray[np.int64], ...]:
+    """Start, width, nodes and strides of all families, and arities, for compiled code."""
+    d = len(layout.nodes)
+    most = max(len(family) for family in layout.families)
+    nodes = np.zeros((d, most), dtype=np.int64)
+    stride = np.zeros_like(nodes)
+    for i, family in enumerate(layout.families):
+        nodes[i, : len(family)] = family
+        stride[i, : len(family)] = layout.strides[i]
+    width = np.array([len(family) for family in layout.families], dtype=np.int64)
+    return layout.offsets, width, nodes, stride, layout.arity
+
+
+def _weighted_rows(
+    posterior: NetworkPosterior,
+    wanted: Sequence[int],
+    evidence: Mapping[int, int],
+    seed: int | None,
+) -> Floats:
+    from .rows_kernels import weigh_rows
+
+    layout = posterior.layout
+    fixed = np.full(len(layout.nodes), -1, dtype=np.int64)
+    for i, code in evidence.items():
+        fixed[i] = code
+    rng = np.zeros(4, dtype=np.uint64)
+    seed_stream(rng, chain_keys(seed, 1)[0], 0)
+    shape = layout.shape(wanted)
+    out = np.zeros((len(posterior.flat), layout.size(wanted)))
+    asked = np.array(wanted, dtype=np.int64)
+    steps = np.array(strides_of(shape), dtype=np.int64)
+    weigh_rows(rng, posterior.flat, *places(layout), fixed, asked, steps, WEIGHTED_ROWS, out)
+    return out.reshape(-1, *shape)
+
+
+def synthetic_codes(posterior: NetworkPosterior, rows: int, seed: int | None) -> NDArray[np.int64]:
+    """Codes of synthetic rows, shape (rows, nodes by number)."""
+    from .rows_kernels import synthetic_rows
+
+    rng = np.zeros(4, dtype=np.uint64)
+    seed_stream(rng, chain_keys(seed, 1)[0], 0)
+    out = np.empty((rows, len(posterior.layout.nodes)), dtype=np.int64)
+    synthetic_rows(rng, posterior.flat, *places(posterior.layout), out)
+    return out
