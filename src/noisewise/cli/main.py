@@ -31,6 +31,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # paragraphs of docstrings are joined
     help=(
         "Differentially private Bayesian inference with honest uncertainty.\n\n"
         "The holder of sensitive rows declares a schema, sets a budget and publishes a Release. "
