@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_NEGLIGIBLE = 1e-4
+
 
 @dataclass(frozen=True)
 class SummaryTable:
@@ -25,7 +27,7 @@ class SummaryTable:
 
     def __str__(self) -> str:
         columns = list(self.rows[0])
-        shown = [[_shown(row[name]) for name in columns] for row in self.rows]
+        shown = [[_shown(name, row[name]) for name in columns] for row in self.rows]
         lines = [[name.replace("_", " ") for name in columns], *shown]
         widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
         return "\n".join(
@@ -37,5 +39,14 @@ class SummaryTable:
         )
 
 
-def _shown(value: Any) -> str:
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
+def _shown(name: str, value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    if name.startswith("prob") or name == "ignoring_noise":
+        # Nothing in the approximations is right to more than this.
+        if value < _NEGLIGIBLE:
+            return f"< {_NEGLIGIBLE:g}"
+        if value > 1 - _NEGLIGIBLE:
+            return f"> {1 - _NEGLIGIBLE:g}"
+        return f"{value:.4f}"
+    return f"{value:.5g}"
