@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .holder.ledger import Ledger
     from .holder.publish import publish
     from .holder.request import Request, make_request
+    from .lab.plan import plan
 
 _HOMES = {
     "Category": "core.schema",
@@ -42,6 +43,7 @@ _HOMES = {
     "Unbounded": "core.schema",
     "load_release": "core.releases",
     "make_request": "holder.request",
+    "plan": "lab.plan",
     "publish": "holder.publish",
     "read_schema": "core.schema_file",
     "write_schema": "core.schema_file",
@@ -64,6 +66,7 @@ __all__ = [
     "load_posterior",
     "load_release",
     "make_request",
+    "plan",
     "publish",
     "read_schema",
     "write_schema",

@@ -19,6 +19,7 @@ from . import (
     lab,
     ledger,
     network,
+    plan,
     release,
     report,
     sample_regression,
@@ -53,6 +54,7 @@ analyst.add_to(app)
 report.add_to(app)
 federation.add_to(app)
 lab.add_to(app)
+app.command("plan")(plan.plan)
 app.command("audit")(audit.audit)
 
 

@@ -1,0 +1,340 @@
+"""What a Release would be worth, before any budget is spent.
+
+From public quantities only: the schema, the number of rows, and a prior. Truths that the prior and
+the bounds allow are drawn (`plan_truths`), and for each of them the width of the posterior that a
+noise-aware analyst would get is computed (`plan_width`). No row is read, no ledger is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from ..analyst.coefficient_prior import CoefficientPrior
+from ..analyst.model_columns import ModelColumns
+from ..analyst.priors import NIWPrior, NormalInverseGammaIndependent
+from ..core.errors import RequestError
+from ..core.grid import MAX_ROWS
+from ..core.schema import Schema
+from .plan_noise import PlannedNoise
+from .plan_truths import Truths, draw_truths
+from .plan_width import non_private_width, posterior_width
+
+FloatArray = NDArray[np.float64]
+EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
+TRUTHS = 200
+MOST_COLUMNS = 40  # of the design: beyond that a plan takes hours
+_SPAN = (1e-3, 100.0)  # epsilons that are searched
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """What to expect of one coefficient, in original units.
+
+    Parameters
+    ----------
+    mechanism : str
+    epsilon, delta : float
+    name : str
+        Of the coefficient.
+    sd : float
+        Of its posterior: the median over possible truths.
+    half_width : float
+        Of its central interval, likewise.
+    half_width_low, half_width_high : float
+        Points that a tenth of the possible truths are below, or above.
+    half_width_non_private : float
+        With the exact sums.
+    privacy_share : float
+        Share of the posterior variance that privacy noise causes.
+    """
+
+    mechanism: str
+    epsilon: float
+    delta: float
+    name: str
+    sd: float
+    half_width: float
+    half_width_low: float
+    half_width_high: float
+    half_width_non_private: float
+    privacy_share: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Which epsilon an interval of a certain half-width needs.
+
+    Parameters
+    ----------
+    name : str
+    half_width : float
+        Wanted.
+    epsilon : mapping of str to float or None
+        By mechanism; None if no epsilon up to 100 is enough, 0.001 if that is enough already.
+    half_width_non_private : float
+        With the exact sums. If that is wider than wanted, only more rows help.
+    rows_needed : int or None
+        Then, how many rows would do without any noise; None if not even all rows that a Release
+        can hold.
+    """
+
+    name: str
+    half_width: float
+    epsilon: Mapping[str, float | None]
+    half_width_non_private: float
+    rows_needed: int | None
+
+    def __str__(self) -> str:
+        wanted = f"An interval of ±{self.half_width:g} on {self.name}"
+        if self.half_width_non_private > self.half_width:
+            rows = (
+                "more rows than a Release can hold"
+                if self.rows_needed is None
+                else f"about {self.rows_needed:,} rows"
+            )
+            return (
+                f"{wanted} is out of reach: without any noise it would be "
+                f"±{self.half_width_non_private:.3g}. It takes {rows}."
+            )
+        parts = []
+        for mechanism, epsilon in self.epsilon.items():
+            if epsilon is None:
+                parts.append(f"more than {_SPAN[1]:g} with {mechanism}")
+            elif epsilon <= _SPAN[0]:
+                parts.append(f"less than {_SPAN[0]:g} with {mechanism}: the prior says it already")
+            else:
+                parts.append(f"about {epsilon:.2g} with {mechanism}")
+        return f"{wanted} needs epsilon {', '.join(parts)}."
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What Releases of several budgets would be worth."""
+
+    n: int
+    level: float
+    truths: int
+    rows: tuple[PlanRow, ...]
+    answers: tuple[Answer, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON and data frames."""
+        return {
+            "n": self.n,
+            "level": self.level,
+            "truths": self.truths,
+            "rows": [asdict(row) for row in self.rows],
+            "answers": [{**asdict(a), "epsilon": dict(a.epsilon)} for a in self.answers],
+        }
+
+    def __str__(self) -> str:
+        names = list(dict.fromkeys(row.name for row in self.rows))
+        width = max(9, *(len(name) for name in names))
+        lines = [
+            f"Half-widths of {100 * self.level:g}% intervals to expect from {self.n:,} rows, in "
+            "original units",
+            f"{'coefficient':{width}} {'mechanism':>10} {'epsilon':>8} {'half-width':>11} "
+            f"{'(8 of 10 within)':^23} {'exact sums':>11} {'due to privacy':>14}",
+        ]
+        for name in names:
+            for row in (row for row in self.rows if row.name == name):
+                reach = f"{row.half_width_low:.3g} to {row.half_width_high:.3g}"
+                lines.append(
+                    f"{row.name:{width}} {row.mechanism:>10} {row.epsilon:8g} "
+                    f"{row.half_width:11.4g} {reach:^23} {row.half_width_non_private:11.4g} "
+                    f"{100 * row.privacy_share:13.0f}%"
+                )
+        return "\n".join([*lines, *(str(answer) for answer in self.answers)])
+
+
+def plan(
+    schema: Schema,
+    *,
+    target: str,
+    features: Sequence[str],
+    n: int,
+    epsilon: float | Sequence[float] = EPSILONS,
+    mechanism: str | Sequence[str] = ("laplace", "gaussian"),
+    delta: float | None = None,
+    prior: CoefficientPrior | None = None,
+    want: Mapping[str, float] | None = None,
+    level: float = 0.95,
+    truths: int = TRUTHS,
+    seed: int = 0,
+) -> Plan:
+    """Expected widths of posterior intervals, from public quantities only.
+
+    Parameters
+    ----------
+    schema : Schema
+    target, features : str and sequence of str
+    n : int
+        Number of rows that there will be.
+    epsilon : float or sequence of float
+    mechanism : {"laplace", "gaussian", "isometric"} or sequence of them
+    delta : float, optional
+        Of Gaussian noise; 1e-6 by default.
+    prior : CoefficientPrior, optional
+        What is known about coefficients and error. The default is wide: a plan is as sharp as
+        what goes into it.
+    want : mapping of str to float, optional
+        Coefficient to the half-width that its interval shall have, in original units.
+    level : float
+        Of intervals.
+    truths : int
+        Possible truths that are drawn.
+    seed : int
+
+    Returns
+    -------
+    Plan
+    """
+    planner = Planner(schema, target, tuple(features), n, delta, prior, level, truths, seed)
+    epsilons = [float(e) for e in ([epsilon] if isinstance(epsilon, int | float) else epsilon)]
+    mechanisms = [mechanism] if isinstance(mechanism, str) else list(mechanism)
+    for value in epsilons:
+        if not 0 < value <= _SPAN[1]:
+            raise RequestError(f"epsilon: expected numbers above 0 and up to 100, got {value!r}")
+    rows = tuple(
+        row for chosen in mechanisms for value in epsilons for row in planner.rows(chosen, value)
+    )
+    answers = tuple(
+        planner.answer(name, half_width, mechanisms) for name, half_width in (want or {}).items()
+    )
+    return Plan(n, level, truths, rows, answers)
+
+
+class Planner:
+    """Possible truths, and widths at any mechanism and epsilon."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        target: str,
+        features: tuple[str, ...],
+        n: int,
+        delta: float | None = None,
+        prior: CoefficientPrior | None = None,
+        level: float = 0.95,
+        truths: int = TRUTHS,
+        seed: int = 0,
+    ) -> None:
+        if isinstance(n, bool) or int(n) != n or not 1 <= n <= MAX_ROWS:
+            raise RequestError(f"n: expected a number of rows up to {MAX_ROWS:,}, got {n!r}")
+        if not 0 < level < 1:
+            raise RequestError(f"level: expected a probability such as 0.95, got {level!r}")
+        if truths < 10:
+            raise RequestError(f"truths: expected at least 10, got {truths!r}")
+        self.n, self.level = int(n), level
+        self.noise = PlannedNoise(schema, target, features, delta)
+        self.columns = ModelColumns(schema.restricted_to((*features, target)), features, target)
+        k = len(self.columns.covariates)
+        if k + 1 > MOST_COLUMNS:
+            raise RequestError(
+                f"features: they make {k + 1} coefficients, and plans are for up to "
+                f"{MOST_COLUMNS}; plan with fewer"
+            )
+        self.prior = (
+            NormalInverseGammaIndependent.weakly_informative(k)
+            if prior is None
+            else prior.on_unit_scale(self.columns)
+        )
+        self.covariates = NIWPrior.weakly_informative(k)
+        self.truths: Truths = draw_truths(
+            self.prior, self.covariates, truths, np.random.default_rng(seed)
+        )
+        d = len(self.columns.names)
+        shift = self.columns.theta_to_original(np.zeros(d))
+        self._map = (self.columns.theta_to_original(np.eye(d)) - shift).T
+        self.z = float(ndtri(0.5 + level / 2))
+        self.sds = lru_cache(maxsize=None)(self._sds)
+
+    def _sds(self, mechanism: str, epsilon: float) -> tuple[FloatArray, FloatArray]:
+        """Posterior sds at every truth in original units, (m, d) each: with and without noise."""
+        sd = self.noise.sd(mechanism, epsilon)
+        width = posterior_width(self.truths, self.n, self.prior, self.covariates, sd)
+        return self._original(width.private), self._original(width.non_private)
+
+    def _original(self, covariance: FloatArray) -> FloatArray:
+        return np.asarray(np.sqrt(np.einsum("ij,mjk,ik->mi", self._map, covariance, self._map)))
+
+    def rows(self, mechanism: str, epsilon: float) -> list[PlanRow]:
+        """What to expect of every coefficient."""
+        private, exact = self.sds(mechanism, epsilon)
+        found = []
+        for j, name in enumerate(self.columns.names):
+            low, middle, high = np.quantile(private[:, j], [0.1, 0.5, 0.9])
+            share = 1 - np.minimum(1.0, (exact[:, j] / private[:, j]) ** 2)
+            found.append(
+                PlanRow(
+                    mechanism=mechanism,
+                    epsilon=epsilon,
+                    delta=0.0 if mechanism == "laplace" else self.noise.delta,
+                    name=name,
+                    sd=float(middle),
+                    half_width=float(self.z * middle),
+                    half_width_low=float(self.z * low),
+                    half_width_high=float(self.z * high),
+                    half_width_non_private=float(self.z * np.median(exact[:, j])),
+                    privacy_share=float(np.median(share)),
+                )
+            )
+        return found
+
+    def answer(self, name: str, half_width: float, mechanisms: Sequence[str]) -> Answer:
+        """Which epsilon is needed for an interval of this half-width."""
+        if name not in self.columns.names:
+            known = ", ".join(self.columns.names)
+            raise RequestError(f"want: {name!r} is not a coefficient; there are {known}")
+        if not half_width > 0:
+            raise RequestError(f"want: expected a half-width above 0 for {name}, got {half_width}")
+        j = self.columns.names.index(name)
+        _, exact = self.sds(mechanisms[0], 1.0)
+        without = float(self.z * np.median(exact[:, j]))
+        reachable = without <= half_width
+        return Answer(
+            name,
+            half_width,
+            {m: self._epsilon(m, j, half_width) if reachable else None for m in mechanisms},
+            without,
+            self.n if reachable else self._rows_needed(j, half_width),
+        )
+
+    def _epsilon(self, mechanism: str, j: int, half_width: float) -> float | None:
+        def reached(log_epsilon: float) -> bool:
+            private, _ = self.sds(mechanism, _tidy(log_epsilon))
+            return bool(self.z * np.median(private[:, j]) <= half_width)
+
+        low, high = np.log(_SPAN)
+        return _tidy(_first(reached, low, high, 0.02)) if reached(high) else None
+
+    def _rows_needed(self, j: int, half_width: float) -> int | None:
+        def reached(log_n: float) -> bool:
+            n = max(1, round(np.exp(log_n)))
+            exact = self._original(non_private_width(self.truths, n, self.prior))
+            return bool(self.z * np.median(exact[:, j]) <= half_width)
+
+        low, high = np.log(self.n), np.log(MAX_ROWS)
+        return round(float(np.exp(_first(reached, low, high, 0.01)))) if reached(high) else None
+
+
+def _tidy(log_epsilon: float) -> float:
+    """Three digits are more than a plan is worth."""
+    return float(f"{min(max(np.exp(log_epsilon), _SPAN[0]), _SPAN[1]):.3g}")
+
+
+def _first(reached: Any, low: float, high: float, precision: float) -> float:
+    """The smallest number at which a monotone condition holds, by bisection; it holds at `high`."""
+    if reached(low):
+        return low
+    while high - low > precision:
+        middle = (low + high) / 2
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return high

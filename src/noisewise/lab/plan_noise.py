@@ -1,0 +1,65 @@
+"""The noise that a request would get, by mechanism and epsilon."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.design import Design
+from ..core.errors import RequestError
+from ..core.noise import DISCRETE_FAMILIES
+from ..core.schema import Schema
+from ..core.statistic import SecondMoments
+from ..holder.request import DEFAULT_DELTA, make_request
+
+FloatArray = NDArray[np.float64]
+MECHANISMS: dict[str, dict[str, Any]] = {
+    "laplace": {"mechanism": "laplace"},
+    "gaussian": {"mechanism": "gaussian"},
+    "isometric": {"mechanism": "gaussian", "layout": "isometric"},
+}
+
+
+class PlannedNoise:
+    """Standard deviations of the noise for one regression, on unit scale.
+
+    Parameters
+    ----------
+    schema : Schema
+    target : str
+    features : tuple of str
+    delta : float, optional
+        Of Gaussian noise.
+    """
+
+    def __init__(
+        self, schema: Schema, target: str, features: tuple[str, ...], delta: float | None = None
+    ) -> None:
+        self._words = {"target": target, "features": list(features)}
+        self._schema = schema
+        self.delta = float(DEFAULT_DELTA) if delta is None else float(delta)
+        self.design = Design(schema.restricted_to((*features, target)), features, target)
+        self.sd = lru_cache(maxsize=None)(self._sd)
+
+    def _sd(self, mechanism: str, epsilon: float) -> FloatArray:
+        """Of every entry of A, shape (P, P)."""
+        if mechanism not in MECHANISMS:
+            known = ", ".join(MECHANISMS)
+            raise RequestError(f"mechanism: {mechanism!r} is unknown; use {known}")
+        words = {**self._words, **MECHANISMS[mechanism]}
+        if mechanism != "laplace":
+            words["delta"] = self.delta
+        # Laplace noise is proportional to 1 / epsilon; a Gaussian scale has to be solved for.
+        asked = 1.0 if mechanism == "laplace" else epsilon
+        request = make_request(self._schema, epsilon=asked, **words)
+        planned = request.mechanisms[0]
+        family = DISCRETE_FAMILIES[planned.family]
+        size = len(self.design.names)
+        sd = np.zeros((size, size))
+        for a, b in SecondMoments(request.design).entries:
+            scale = planned.scale if a == b else planned.off_diagonal_scale
+            sd[a, b] = sd[b, a] = family(scale).continuous().variance ** 0.5
+        return sd * (asked / epsilon)
