@@ -78,8 +78,9 @@ def test_the_draw_inverts_the_exact_distribution_function(rate, monkeypatch):
     Then the law is exact, because undecided numbers go on in the same way.
     """
     monkeypatch.setattr(median, "FIRST_BITS", 8)
-    lengths, distances = [1000, 1, 3, 1, 70, 1, 5], [6, 4, 2, 0, 2, 4, 6]
-    shares = cumulative(lengths, distances, rate)
+    lengths, distances = np.array([1000, 1, 3, 1, 70, 1, 5]), np.array([6, 4, 2, 0, 2, 4, 6])
+    order = np.argsort(distances, kind="stable")
+    shares = cumulative(lengths[order].tolist(), distances[order].tolist(), rate)
     calls = []
     for first in range(256):
         drawn = [first, 171, 44_000, 0, 7]
@@ -89,7 +90,7 @@ def test_the_draw_inverts_the_exact_distribution_function(rate, monkeypatch):
             return drawn.pop(0)
 
         before = len(calls)
-        index = draw_weighted(lengths, distances, rate, bits)
+        index = order.tolist().index(draw_weighted(lengths, distances, rate, bits))
         used = calls[before:]
         u, total = 0, 0
         for count, part in zip(used, [first, 171, 44_000, 0, 7], strict=False):
@@ -97,7 +98,22 @@ def test_the_draw_inverts_the_exact_distribution_function(rate, monkeypatch):
         with mpmath.workdps(80):
             assert shares[index] <= mpmath.mpf(u) / 2**total
             assert mpmath.mpf(u + 1) / 2**total <= shares[index + 1]
-    assert max(calls) > 8  # some needed a second look
+    assert len(calls) > 256  # some needed a second look
+
+
+def test_runs_that_are_too_light_to_matter_are_still_drawn(monkeypatch):
+    """With few bits most runs are beyond reach at first; the law must not notice."""
+    monkeypatch.setattr(median, "FIRST_BITS", 4)
+    lengths, distances = np.array([50, 1, 400, 3_000]), np.array([0, 2, 9, 30])
+    rate = Fraction(1, 2)
+    shares = np.diff(
+        [float(share) for share in cumulative(lengths.tolist(), distances.tolist(), rate)]
+    )
+    draws = [draw_weighted(lengths, distances, rate, secrets.randbits) for _ in range(6_000)]
+    counts = np.bincount(draws, minlength=4)
+    assert (np.abs(counts - 6_000 * shares) < 6 * np.sqrt(6_000 * shares) + 1).all()
+    assert counts[2] > 0  # 7% of the weight, and beyond the reach of four bits
+    assert median._reach(rate, 4, 30) < 30
 
 
 def test_frequencies_agree_with_exact_probabilities(monkeypatch):

@@ -11,8 +11,9 @@ from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.blocks import sums as block_sums
 from noisewise.holder.blocks.assignment import draw_blocks
 from noisewise.holder.blocks.grid import BlockGrid
-from noisewise.holder.blocks.kernel import CARRY_EVERY, carry, limb_count, split_rows
-from noisewise.holder.blocks.sums import BlockAccumulator, BlockPlan, exact_sum
+from noisewise.holder.blocks.kernel import CARRY_EVERY, carry, split_rows
+from noisewise.holder.blocks.plan import BlockPlan, limb_count
+from noisewise.holder.blocks.sums import BlockAccumulator, exact_sum
 
 SCHEMA = Schema(
     "people",

@@ -26,9 +26,9 @@ from noisewise.core.summary_release import MedianNoise
 from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.grid import BlockGrid
 from noisewise.holder.blocks.mechanisms import exact_values
+from noisewise.holder.blocks.plan import BlockPlan
 from noisewise.holder.blocks.probabilities import probabilities
 from noisewise.holder.blocks.regressions import fit_blocks
-from noisewise.holder.blocks.sums import BlockPlan
 from noisewise.holder.summary_request import make_summary_request
 from noisewise.lab import amitai2018_not_private as printed
 from noisewise.lab.audit import audit, detection_probability, likelihood_ratio

@@ -34,7 +34,7 @@ from ..core.summary import (
 from ..core.summary_posterior import BlockPosterior, Flat
 from ..core.summary_release import MedianNoise, SummaryRelease, SummedNoise
 from .blocks import choice
-from .blocks.sums import BlockPlan, BlockSums
+from .blocks.plan import BlockPlan, BlockSums
 from .ledger import Charge
 from .mechanisms.laplace import LaplaceMechanism
 from .summary_words import mechanism_of

@@ -8,7 +8,7 @@ The way of the rows, in the order of the files:
 
 assignment       which block a row goes to, and why that is private
 grid, kernel     values as integers, and their exact sums in every block, in one pass
-sums             the accumulator that engines fill
+plan, sums       what is accumulated, and the accumulator that engines fill
 regressions      all blocks' regressions at once, from their sums
 sign, stouffer, rescaled_normal, fisher, clipped_mean, location_scale
                  one file a mechanism: what a block contributes, the claim, the proof

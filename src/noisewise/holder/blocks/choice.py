@@ -29,7 +29,7 @@ from fractions import Fraction
 
 from ...core.errors import RequestError
 from ...core.summary import MAX_BLOCKS, MAX_REGRESSIONS
-from .kernel import limb_count
+from .plan import limb_count
 
 WEAK_KAPPA = 4.0
 MEMORY_AIM = 1 << 30

@@ -37,11 +37,6 @@ _HALF = (1 << 30) - 1
 _HIGH = (1 << 28) - 1
 
 
-def limb_count(columns: int) -> int:
-    """Limbs of one block: its rows, two for each column, three for each product of two."""
-    return 1 + 2 * columns + 3 * (columns * (columns + 1) // 2)
-
-
 @compiled
 def split_rows(values: Any, limbs: Any) -> None:
     """Cut all rows' values and products into limbs.

@@ -31,6 +31,7 @@ is that law on the line.
 
 from __future__ import annotations
 
+import math
 import secrets
 from bisect import bisect_right
 from collections.abc import Callable
@@ -51,27 +52,21 @@ def median_rate(epsilon: Fraction, partitions: int, rows_per_unit: int) -> Fract
     return epsilon / (4 * partitions * rows_per_unit)
 
 
-def runs(cells: Integers) -> tuple[list[int], list[int], list[int]]:
+def runs(cells: Integers) -> tuple[Integers, Integers, Integers]:
     """Starts, lengths and distances d of all runs of cells, from left to right."""
     values, counts = np.unique(cells, return_counts=True)
     total = int(counts.sum())
-    starts, lengths, distances = [], [], []
-    position = below = 0
-    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-        if value > position:
-            starts.append(position)
-            lengths.append(value - position)
-            distances.append(abs(2 * below - total))
-        starts.append(value)
-        lengths.append(1)
-        distances.append(max(0, 2 * below - total, total - 2 * (below + count)))
-        below += count
-        position = value + 1
-    if position < CELLS:
-        starts.append(position)
-        lengths.append(CELLS - position)
-        distances.append(total)
-    return starts, lengths, distances
+    at_or_below = np.cumsum(counts)
+    below = at_or_below - counts
+    # A gap before each value and one after the last, with the values' own cells in between.
+    starts = np.zeros(2 * len(values) + 1, dtype=np.int64)
+    ends, distances = np.empty_like(starts), np.empty_like(starts)
+    starts[1::2], starts[2::2] = values, values + 1
+    ends[:-1], ends[-1] = starts[1:], CELLS
+    distances[:-1:2], distances[-1] = np.abs(2 * below - total), total
+    distances[1::2] = np.maximum(0, np.maximum(2 * below - total, total - 2 * at_or_below))
+    kept = ends > starts
+    return starts[kept], (ends - starts)[kept], distances[kept]
 
 
 def draw_median(
@@ -93,27 +88,47 @@ def draw_median(
     """
     starts, lengths, distances = runs(cells)
     chosen = draw_weighted(lengths, distances, rate, random_bits)
-    return starts[chosen] + random_below(lengths[chosen])
+    return int(starts[chosen]) + random_below(int(lengths[chosen]))
 
 
 def draw_weighted(
-    lengths: list[int], distances: list[int], rate: Fraction, random_bits: Callable[[int], int]
+    lengths: Integers, distances: Integers, rate: Fraction, random_bits: Callable[[int], int]
 ) -> int:
     """An index with probability proportional to length * exp(-rate * distance), exactly.
 
-    Let C_i be the cumulative weights and W their sum, and let the uniform number lie in
-    [u, u + 1) / 2**bits after its first bits. Its index is i if C_{i-1} ≤ W v < C_i for all v in
-    that interval, which holds if high(C_{i-1}) ≤ low(W) u and high(W) (u + 1) ≤ low(C_i), scaled
-    by 2**bits. Otherwise more bits of the same number are drawn, and all is computed more finely.
+    The heaviest distances come first. Let C_i be the cumulative weights in this order and W their
+    sum, and let the uniform number lie in [u, u + 1) / 2**bits after its first bits. Its index is
+    i if C_{i-1} ≤ W v < C_i for all v in that interval, which holds if high(C_{i-1}) ≤ low(W) u
+    and high(W) (u + 1) ≤ low(C_i), scaled by 2**bits. Otherwise more bits of the same number are
+    drawn, and all is computed more finely; the order stays, so that the number's index does too.
+
+    Runs beyond a distance where exp(-rate * distance) is below 2**-bits are not looked at: all of
+    them together weigh between nothing and their cells times the last power that was computed.
     """
+    order = np.argsort(distances, kind="stable")
+    sorted_distances = distances[order]
+    cells = int(lengths.sum())
     bits, u = FIRST_BITS, random_bits(FIRST_BITS)
     while True:
-        lows, highs = powers(exponential(rate, bits), max(distances) + 1, bits)
-        low = [0, *accumulate(c * lows[d] for c, d in zip(lengths, distances, strict=True))]
-        high = [0, *accumulate(c * highs[d] for c, d in zip(lengths, distances, strict=True))]
+        reach = _reach(rate, bits, int(sorted_distances[-1]))
+        lows, highs = powers(exponential(rate, bits), reach + 2, bits)
+        near = order[: np.searchsorted(sorted_distances, reach, side="right")]
+        pairs = list(zip(lengths[near].tolist(), distances[near].tolist(), strict=True))
+        low = [0, *accumulate(count * lows[d] for count, d in pairs)]
+        high = [0, *accumulate(count * highs[d] for count, d in pairs)]
+        far = cells * highs[reach + 1] if len(near) < len(order) else 0
         index = bisect_right(high, low[-1] * u >> bits) - 1
         at_least = high[index] << bits <= low[-1] * u
-        if index < len(lengths) and at_least and high[-1] * (u + 1) <= low[index + 1] << bits:
-            return index
+        if index < len(pairs) and at_least:
+            below = (high[-1] + far) * (u + 1) <= low[index + 1] << bits
+            if below:
+                return int(near[index])
         u = (u << bits) | random_bits(bits)
         bits *= 2
+
+
+def _reach(rate: Fraction, bits: int, farthest: int) -> int:
+    """A distance with exp(-rate * distance) < 2**-(bits + 2), or the farthest there is."""
+    if rate * farthest <= bits:
+        return farthest
+    return min(farthest, math.ceil((bits + 2) / rate))

@@ -27,7 +27,7 @@ from ..plan import Floats
 from .compiled import compiled
 from .double_double import from_three_limbs, from_two_limbs, multiply, subtract
 from .grid import BlockGrid
-from .sums import BlockSums
+from .plan import BlockSums
 
 _FLAT, _G_PRIOR, _CONJUGATE = 0, 1, 2
 _PIVOT = 1e-10

@@ -7,71 +7,17 @@ a time on their way through.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...core.design import Design
-from ...core.schema import Schema
 from ..plan import Codes, Floats
 from ..sums import check_row_count
 from .assignment import Blocks, draw_blocks
 from .grid import BlockGrid, Integers
-from .kernel import CARRY_EVERY, LIMB_BITS, add_rows, carry, limb_count, split_rows
+from .kernel import CARRY_EVERY, LIMB_BITS, add_rows, carry, split_rows
+from .plan import BlockPlan, BlockSums, limb_count
 
 _PASS_ROWS = 1 << 13
-
-
-@dataclass(frozen=True)
-class BlockPlan:
-    """What to sum: all products of two columns of a design, within every block.
-
-    Parameters
-    ----------
-    design : Design
-    blocks, partitions : int
-        M and r.
-    """
-
-    design: Design
-    blocks: int
-    partitions: int
-
-    @property
-    def schema(self) -> Schema:
-        """Declares the sources."""
-        return self.design.schema
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The table columns to read, in order."""
-        return self.design.sources
-
-    def accumulator(self) -> BlockAccumulator:
-        """A new, empty accumulator."""
-        return BlockAccumulator(self)
-
-    @property
-    def memory(self) -> int:
-        """Bytes that one accumulator needs for its sums."""
-        return 8 * self.blocks * self.partitions * limb_count(len(self.design.columns))
-
-
-@dataclass(frozen=True)
-class BlockSums:
-    """The exact sums of every block. They are as private as the rows: never log or show them.
-
-    Parameters
-    ----------
-    n : int
-        The number of rows.
-    limbs : (partitions, M, limb_count) array of int64
-        For each block its rows, the sums of its columns and those of their products, as
-        `kernel.carry` leaves them.
-    """
-
-    n: int = field(repr=False)
-    limbs: Integers = field(repr=False)
 
 
 class BlockAccumulator:
