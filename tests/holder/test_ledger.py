@@ -299,9 +299,9 @@ def test_the_refusal_says_everything_and_its_remedy_works(path: Path) -> None:
         for part in (
             "'my survey'",
             "(epsilon=0.2, delta=0)",
-            "cap        epsilon=0.3, delta=0",
-            "spent      epsilon=0.15",
-            "remaining  epsilon=0.15",
+            "cap epsilon=0.3, delta=0",
+            "spent epsilon=0.15",
+            "remaining epsilon=0.15",
             "Unfinished runs among the charges: 1.",
             str(path),
         ):

@@ -130,7 +130,7 @@ def read_prior(path: str | Path) -> CoefficientPrior:
     try:
         document = read_yaml(path)
     except FileNotFoundError:
-        raise RequestError(f"prior: there is no file {path}") from None
+        raise RequestError(f"prior: there is no file {path}; check the path") from None
     except PlainYamlError as error:
         raise RequestError(f"prior: {path}: {error}") from None
     if not isinstance(document, dict) or not set(document) <= {"coefficients", "error_sd"}:

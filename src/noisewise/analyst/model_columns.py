@@ -162,14 +162,26 @@ def observe(
                 )
             if released[name] != first.schema.columns.get(name):
                 raise ReleaseError(
-                    f"release {number} declares column {name!r} differently from release 1; "
-                    "bounds and levels must agree, so that all are on one scale"
+                    f"release {number} declares column {name!r} differently from release 1 "
+                    f"({_told(released[name])} against {_told(first.schema.columns.get(name))}); "
+                    "bounds and levels must agree, so that all are on one scale: fit it alone, or "
+                    "ask for a Release with the same declaration"
                 )
     columns = ModelColumns(
         first.schema.restricted_to((*features, chosen_target)), tuple(features), chosen_target
     )
     _ = columns.design  # validates the choice: a numeric target, no feature twice
     return columns, [_observation(release, columns) for release in releases]
+
+
+def _told(column: object) -> str:
+    """A column's declaration in a few words."""
+    if isinstance(column, Number):
+        return f"{column.lower:g} to {column.upper:g}"
+    if isinstance(column, Category):
+        levels = ", ".join(column.levels[:6]) + (", ..." if len(column.levels) > 6 else "")
+        return f"levels {levels} with reference {column.reference}"
+    return "not declared"
 
 
 def _observation(release: Release, columns: ModelColumns) -> Observation:

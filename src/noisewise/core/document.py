@@ -49,7 +49,7 @@ def read_text(path: str | Path) -> str:
     except UnicodeDecodeError:
         raise ReleaseError(f"{path}: not UTF-8 text; not a Release, or damaged") from None
     except OSError as error:
-        raise ReleaseError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ReleaseError(f"{path}: cannot be read: {error.strerror}; check the path") from None
 
 
 def reading(read: Callable[[Any], Read], text: str) -> Read:

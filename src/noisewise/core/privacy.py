@@ -88,8 +88,9 @@ def _unusable(name: str, value: object) -> RequestError:
         shown = repr(value)[:60]
     except ValueError:  # Python refuses to print integers of more than 4300 digits
         shown = "a number with thousands of digits"
+    sign = "a" if name in ("epsilon", "rho") else "zero or a"  # nobody gets privacy for nothing
     return RequestError(
-        f"{name} = {shown} is not a number that can be used here; give zero or a "
+        f"{name} = {shown} is not a number that can be used here; give {sign} "
         f"positive finite number with an exponent up to {_LARGEST_EXPONENT}, such as 0.1, '1e-6' "
         "or '1/3'"
     )

@@ -264,9 +264,13 @@ def _parse_column(name: str, spec: Any) -> Column:
         _only_keys(where, spec, {"type", "lower", "upper"})
         lower, upper = _bound(where, spec, "lower"), _bound(where, spec, "upper")
         if not lower < upper:
+            remedy = (
+                "a column that never varies carries no information, leave it out"
+                if lower == upper
+                else "swap them"
+            )
             raise SchemaError(
-                f"{where}: lower ({lower:g}) must be below upper ({upper:g}); a column that never "
-                "varies carries no information, leave it out"
+                f"{where}: lower ({lower:g}) must be below upper ({upper:g}); {remedy}"
             )
         number = Number(lower, upper)
         # The unit scale divides by the half-width; beyond these limits a float64 cannot hold it.

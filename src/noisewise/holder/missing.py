@@ -47,10 +47,13 @@ def filled_numbers(values: Floats | Codes, schema: Schema, name: str) -> Floats:
 def missing_value_error(schema: Schema, name: str) -> DataError:
     """The error for a missing value without a fill; says nothing about how many, or where."""
     if not isinstance(schema.columns[name], Category):
-        problem = "has missing values"
+        problem = "has missing values; give"
     else:
-        problem = "has missing values or values that are not among its declared levels"
+        problem = (
+            "has missing values or values that are not among its declared levels; declare every "
+            "level that is publicly known to occur, give"
+        )
     return DataError(
-        f"column {name!r} {problem}; give a public fill value for it under 'missing:' in the "
+        f"column {name!r} {problem} a public fill value for it under 'missing:' in the "
         "schema, or complete the data (rows are never dropped)"
     )

@@ -40,7 +40,7 @@ def column_kinds(path: Path, *, table: str | None = None) -> list[tuple[str, str
     """Column names with 'number', 'category' or 'other', in the file's order."""
     suffix = path.suffix.lower()
     if not path.is_file():
-        raise DataError(f"data: there is no file {path}")
+        raise DataError(f"data: there is no file {path}; check the path")
     if suffix in (".duckdb", ".db"):
         return _duckdb_kinds(path, table)
     import pyarrow as pa

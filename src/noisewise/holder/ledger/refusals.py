@@ -35,23 +35,23 @@ def refusal(path: Path, account: OpenAccount, charge: Charge) -> str | None:
         return None
     spent = total_epsilon(account.losses(), cap_delta)
     pending = sum(record.status == "pending" for record in others)
-    lines = [
+    implicit = " (none was set, so the first release set it)" if account.cap_is_implicit else ""
+    facts = (
         f"Data set {account.dataset!r}: the request (epsilon={exact(charge.epsilon)}, "
-        f"delta={exact(charge.delta)}) does not fit into the privacy budget.",
-        f"  cap        epsilon={exact(cap_epsilon)}, delta={exact(cap_delta)}"
-        + (" (none was set, so the first release set it)" if account.cap_is_implicit else ""),
-        f"  spent      epsilon={up(spent)}",
-        f"  remaining  epsilon={down(remaining_epsilon(cap_epsilon, spent))}",
-    ]
+        f"delta={exact(charge.delta)}) does not fit into the privacy budget: cap "
+        f"epsilon={exact(cap_epsilon)}, delta={exact(cap_delta)}{implicit}, spent "
+        f"epsilon={up(spent)}, remaining epsilon={down(remaining_epsilon(cap_epsilon, spent))}. "
+    )
     if pending:
-        lines.append(
-            f"  Unfinished runs among the charges: {pending}. The same request, run again, "
-            "completes one at no further cost."
+        facts += (
+            f"Unfinished runs among the charges: {pending}. The same request, run again, completes "
+            "one at no further cost. "
         )
-    lines.append("Nothing was read or published. Ask for less, or raise the cap if you decide")
-    lines.append("that the people in the data can bear it:")
-    lines.append(f"  {_remedy(path, account, charge)}")
-    return "\n".join(lines)
+    return (
+        f"{facts}Nothing was read or published.\n"
+        "Ask for less, or raise the cap if you decide that the people in the data can bear it:\n"
+        f"  {_remedy(path, account, charge)}"
+    )
 
 
 def _remedy(path: Path, account: OpenAccount, charge: Charge) -> str:
