@@ -1,0 +1,272 @@
+"""A linear regressor whose every number comes from a differentially private Release."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from ..analyst.fit import fit as fit_releases
+from ..core.errors import RequestError
+from ..core.schema import Category, Column, Number, Schema
+from ..holder.publish import publish
+from ..holder.request import make_request
+from .bounds import column_of, declared_columns
+
+FloatArray = NDArray[np.float64]
+_TARGET = "target"
+
+
+class PrivateBayesianRegressor(RegressorMixin, BaseEstimator):
+    """Bayesian linear regression under differential privacy, noise included in the uncertainty.
+
+    `fit` publishes a Release of the rows (clipped to public bounds, summed exactly, noise added)
+    and learns from that Release alone, so the fitted estimator, its coefficients and its
+    predictions may be published like the Release itself.
+
+    Parameters
+    ----------
+    epsilon, delta, rho : number or exact text
+        The privacy guarantee of one `fit`: epsilon (pure), epsilon and delta, or rho (zCDP).
+    bounds : pair, sequence of pairs, or mapping of name to pair, Number or Category
+        Public bounds of the features; one pair holds for all. Never inferred. A `Category` needs
+        a data frame.
+    y_bounds : pair
+        Public bounds of the target.
+    mechanism, radius
+        See `make_request`.
+    neighbours, max_rows_per_unit
+        Who is protected; see `Schema`.
+    ledger : path, optional
+        Where the budget is kept, under the name `dataset`. Without one, nothing keeps count: every
+        `fit` costs its epsilon again, and so does every fold of a cross-validation.
+    dataset, label : str
+        With a ledger, an equal request returns the stored Release and does not read the rows
+        again; a new `label` says that they are new.
+    method, prior, chains, draws
+        See `noisewise.fit`.
+    random_state : int, RandomState or None
+        Of the sampler on the analyst's side. The privacy noise takes no seed, so two fits differ.
+
+    Attributes
+    ----------
+    release_ : Release
+        All that is left of the rows.
+    posterior_ : Posterior
+        Draws, intervals, the share of uncertainty due to privacy, the naive posterior.
+    coef_ : array, shape (n_coefficients,)
+        Posterior means; one for a number, one for each level but the reference for a category.
+    intercept_ : float
+    coef_std_ : array, shape (n_coefficients,)
+        Posterior standard deviations.
+    sigma_ : float
+        Posterior mean of the error's standard deviation.
+    n_features_in_ : int
+    feature_names_in_ : array, shape (n_features_in_,)
+        If the features have names.
+
+    Notes
+    -----
+    Only this estimator is private. A step before it that learns from the rows, such as
+    `StandardScaler`, is not, and what it has learnt reaches the result; use steps that learn
+    nothing (`FunctionTransformer`, encoders with declared categories).
+
+    Weights of samples are refused: a weight would multiply a person's influence, and with it the
+    sensitivity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from noisewise.sklearn import PrivateBayesianRegressor
+    >>> rng = np.random.default_rng(1)
+    >>> age = rng.uniform(18, 90, (5000, 1))
+    >>> income = 20_000 + 500 * age[:, 0] + 5_000 * rng.standard_normal(5000)
+    >>> model = PrivateBayesianRegressor(epsilon=1, bounds=[(18, 90)], y_bounds=(0, 100_000))
+    >>> mean, std = model.fit(age, income).predict([[40.0]], return_std=True)
+    >>> bool(abs(mean[0] - 40_000) < 5 * std[0])
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: Any = None,
+        delta: Any = None,
+        rho: Any = None,
+        bounds: Any = None,
+        y_bounds: Any = None,
+        mechanism: str | None = None,
+        radius: float | None = None,
+        neighbours: str = "replace_one",
+        max_rows_per_unit: int = 1,
+        ledger: str | os.PathLike[str] | None = None,
+        dataset: str = "data",
+        label: str = "",
+        method: str = "auto",
+        prior: Any = None,
+        chains: int = 4,
+        draws: int = 1000,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.rho = rho
+        self.bounds = bounds
+        self.y_bounds = y_bounds
+        self.mechanism = mechanism
+        self.radius = radius
+        self.neighbours = neighbours
+        self.max_rows_per_unit = max_rows_per_unit
+        self.ledger = ledger
+        self.dataset = dataset
+        self.label = label
+        self.method = method
+        self.prior = prior
+        self.chains = chains
+        self.draws = draws
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Publish a Release of the rows, and learn from it.
+
+        Parameters
+        ----------
+        X : array or data frame, shape (n_samples, n_features)
+        y : array, shape (n_samples,)
+        """
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        table, columns = self._table(X, y)
+        request = make_request(
+            Schema(self.dataset, columns, self.neighbours, self.max_rows_per_unit),
+            target=list(columns)[-1],
+            features=list(columns)[:-1],
+            epsilon=self.epsilon,
+            delta=self.delta,
+            rho=self.rho,
+            mechanism=self.mechanism,
+            radius=self.radius,
+            label=self.label,
+        )
+        published = self._publish(request, table)
+        if published.repeated:
+            warnings.warn(
+                "an equal request had been published before: its stored Release is used at no "
+                "cost, and these rows were not read; give a new label if they are new",
+                UserWarning,
+                stacklevel=2,
+            )
+        self.release_ = published.release
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        self.posterior_ = fit_releases(
+            self.release_,
+            method=self.method,
+            prior=self.prior,
+            chains=self.chains,
+            draws=self.draws,
+            seed=int(seed),
+        )
+        theta = self._theta()
+        self.intercept_ = float(theta[:, 0].mean())
+        self.coef_ = theta[:, 1:].mean(axis=0)
+        self.coef_std_ = theta[:, 1:].std(axis=0)
+        self.sigma_ = float(np.sqrt(self.posterior_.sigma2).mean())
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predict the target of new rows, as they are: values outside the bounds aren't clipped.
+
+        Parameters
+        ----------
+        X : array or data frame, shape (n_samples, n_features)
+        return_std : bool
+            Also return the standard deviation of each prediction: error, sampling and privacy.
+
+        Returns
+        -------
+        mean : array, shape (n_samples,)
+        std : array, shape (n_samples,)
+            If asked for.
+        """
+        check_is_fitted(self)
+        rows = self.posterior_.columns.design_matrix(self._features(X, reset=False))
+        theta = self._theta()
+        mean = rows @ theta.mean(axis=0)
+        if not return_std:
+            return mean
+        spread = np.atleast_2d(np.cov(theta, rowvar=False, bias=True))
+        variance = np.einsum("ij,jk,ik->i", rows, spread, rows)
+        return mean, np.sqrt(variance + self.posterior_.sigma2.mean())
+
+    def _theta(self) -> FloatArray:
+        draws = self.posterior_.theta
+        return draws.reshape(-1, draws.shape[-1])
+
+    def _table(self, X: Any, y: Any) -> tuple[dict[str, Any], dict[str, Column]]:
+        """The rows by name, and what is public about them, the target last."""
+        table = self._features(X, y, reset=True)
+        columns = declared_columns(self.bounds, list(table))
+        if self.y_bounds is None:
+            raise RequestError(
+                "y_bounds: none given; say between which limits the target is publicly known to "
+                "be, such as y_bounds=(0, 200_000). They are never taken from the data"
+            )
+        declared = column_of(self.y_bounds, "y_bounds")
+        if not isinstance(declared, Number):
+            raise RequestError("y_bounds: the target must be a number; give a pair (lower, upper)")
+        target = _TARGET
+        while target in table:
+            target += "_"
+        values = column_or_1d(y, warn=True, dtype=np.float64)
+        return table | {target: values}, columns | {target: declared}
+
+    def _features(self, X: Any, y: Any = None, *, reset: bool) -> dict[str, Any]:
+        """Columns of X by name, after scikit-learn's checks."""
+        if self._has_categories():
+            validate_data(self, X, skip_check_array=True, reset=reset)
+            if getattr(self, "feature_names_in_", None) is None:
+                raise RequestError("X: a category needs a data frame, whose columns have names")
+            return {str(name): np.asarray(X[name]) for name in self.feature_names_in_}
+        if reset:
+            X, _ = validate_data(
+                self, X, y, dtype=np.float64, ensure_min_samples=2, y_numeric=True, reset=True
+            )
+        else:
+            X = validate_data(self, X, dtype=np.float64, reset=False)
+        given = getattr(self, "feature_names_in_", None)
+        names = [f"x{i}" for i in range(X.shape[1])] if given is None else [str(n) for n in given]
+        return {name: X[:, i] for i, name in enumerate(names)}
+
+    def _has_categories(self) -> bool:
+        given = self.bounds
+        values = given.values() if hasattr(given, "values") and callable(given.values) else given
+        if values is None or isinstance(values, str | Number | Category | np.ndarray):
+            return isinstance(values, Category)
+        return any(isinstance(value, Category) for value in values)
+
+    def _publish(self, request: Any, table: dict[str, Any]) -> Any:
+        if self.ledger is not None:
+            if not isinstance(self.ledger, str | os.PathLike):
+                raise RequestError(
+                    f"ledger: expected the path of the budget file, got a "
+                    f"{type(self.ledger).__name__}; clones of an estimator cannot share an open one"
+                )
+            return publish(request, table, ledger=Path(self.ledger))
+        with tempfile.TemporaryDirectory() as folder:
+            return publish(request, table, ledger=Path(folder) / "budget.db")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True  # the privacy noise is fresh in every fit
+        tags.input_tags.string = tags.input_tags.categorical = self._has_categories()
+        return tags
