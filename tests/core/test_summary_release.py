@@ -8,6 +8,7 @@ import random
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from importlib import resources
 
 import pytest
 
@@ -36,6 +37,9 @@ from noisewise.core.summary import (
 from noisewise.core.summary_posterior import Conjugate, Flat, GPrior
 from noisewise.core.summary_release import MedianNoise, SummaryRelease, SummedNoise
 
+SCHEMA_FILE = json.loads(
+    resources.files("noisewise.core").joinpath("summary_release.schema.json").read_text("utf-8")
+)
 COLUMNS = {
     "x1": Unbounded(2.0),
     "region": Category(("north", "süd"), "north"),
@@ -102,6 +106,19 @@ def test_a_release_survives_the_file(mechanism, posterior):
         again = release_from_text(release.to_text())
         assert again == release
         assert again.digest == release.digest
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
+@pytest.mark.parametrize("posterior", POSTERIORS.values(), ids=POSTERIORS)
+def test_the_published_json_schema_describes_releases(mechanism, posterior):
+    jsonschema = pytest.importorskip("jsonschema")
+    validator = jsonschema.Draft202012Validator(SCHEMA_FILE)
+    document = json.loads(summary_release(mechanism, posterior).to_text())
+    validator.validate(document)
+    for key in document:
+        assert not validator.is_valid({k: v for k, v in document.items() if k != key}), key
+    assert not validator.is_valid({**document, "values": [0.5]})
+    assert not validator.is_valid({**document, "mechanism": {"name": "oracle"}})
 
 
 def edited(release, change):
