@@ -45,20 +45,17 @@ def run(
         int | None, typer.Option("--trials", min=2, help="Of every cell, instead of its own.")
     ] = None,
     backend: Annotated[
-        str, typer.Option("--backend", help="joblib's: loky, threading or multiprocessing.")
+        str, typer.Option("--backend", help="joblib's: loky, threading, dask, ray and others.")
     ] = "loky",
 ) -> None:
     """Run an experiment; one that was interrupted goes on where it stopped.
 
     Example: noisewise lab run bs2019-fig3 --quick --out figures
     """
-    from ..core.errors import RequestError
     from ..lab import experiments
+    from ..lab.parallel import check_backend
 
-    if backend not in ("loky", "threading", "multiprocessing"):
-        raise RequestError(
-            f"backend: {backend!r} is unknown; use loky, threading or multiprocessing"
-        )
+    check_backend(backend)
     words = ["noisewise", "lab", "run", experiment, *(["--quick"] if quick else [])]
     words += [] if trials is None else ["--trials", str(trials)]
     paths = experiments.run(
@@ -67,7 +64,7 @@ def run(
         quick=quick,
         trials=trials,
         n_jobs=jobs,
-        backend=backend,  # type: ignore[arg-type]  # checked above
+        backend=backend,
         progress=sys.stderr.isatty(),
         command=shlex.join(words),
     )

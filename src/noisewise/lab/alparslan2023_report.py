@@ -46,6 +46,9 @@ class Options(NamedTuple):
     quick: bool
     runs: int | None  # instead of the experiment's own number
     command: str
+    n_jobs: int = 1
+    backend: str = "loky"  # joblib's
+    progress: bool = False
 
 
 @dataclass(frozen=True)

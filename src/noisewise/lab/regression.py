@@ -149,12 +149,12 @@ class SimulatedRegression:
             mu, T = draw_covariate_law(self.covariates, rng)
             A = draw_gram(rng, self.n, mu, T, theta, sigma2)
         scales = noise_scales(self.k, self.epsilon, self.delta, self.layout, False)
-        released = self._release(A, scales, rng)
+        released = self.release(A, scales, rng)
         halved, fourth = None, None
         if self.fourth:
             scales = noise_scales(self.k, self.epsilon, self.delta, self.layout, True)
-            halved = self._release(A, scales, rng)
-            fourth = self._release_fourth(x, scales, rng)
+            halved = self.release(A, scales, rng)
+            fourth = self.release_fourth(x, scales, rng)
         return Case(np.append(theta, sigma2), A, released, halved, fourth)
 
     def _rows(self, rng: np.random.Generator) -> FloatArray:
@@ -171,15 +171,17 @@ class SimulatedRegression:
         draw = rng.normal if self.family == "gaussian" else rng.laplace
         return np.asarray(draw(0.0, scale, size), dtype=np.float64)
 
-    def _release(self, A: FloatArray, scales: NoiseScales, rng: np.random.Generator) -> Observation:
+    def release(self, A: FloatArray, scales: NoiseScales, rng: np.random.Generator) -> Observation:
+        """A with noise of these scales."""
         scale = np.where(np.eye(len(A), dtype=bool), scales.diagonal, scales.off_diagonal)
         scale[0, 0] = 0.0
         noise = np.triu(self._noise(scale, A.shape, rng))
         return Observation(self.n, A + noise + np.triu(noise, 1).T, scale, self.family)
 
-    def _release_fourth(
+    def release_fourth(
         self, x: FloatArray, scales: NoiseScales, rng: np.random.Generator
     ) -> FourthMomentObservation:
+        """Fourth moments of rows x, with noise."""
         assert scales.fourth is not None
         v = np.column_stack([np.ones(len(x)), x])
         sums = np.array(

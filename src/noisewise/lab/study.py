@@ -11,16 +11,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from .. import __version__
 from .._progress import progress_bar
 from ..core.errors import RequestError
 from .calibration import Cell, Record, run_trial
+from .parallel import check_backend, in_parallel
 
-Backend = Literal["loky", "threading", "multiprocessing"]
 Finished = Callable[[Cell, list[Record]], None]
 
 
@@ -78,7 +78,7 @@ def run_cell(
     out: Path,
     *,
     n_jobs: int = 1,
-    backend: Backend = "loky",
+    backend: str = "loky",
     report: Callable[[int, int | None], None] | None = None,
 ) -> list[Record]:
     """Run a cell's missing trials and return all of them, in order.
@@ -90,13 +90,11 @@ def run_cell(
         The study's folder; made if it does not exist.
     n_jobs : int
         Trials at a time. Records do not depend on it, but for the time they took.
-    backend : {"loky", "threading", "multiprocessing"}
-        Of joblib.
+    backend : str
+        Of joblib; see `parallel.check_backend`.
     report : callable, optional
         Called with (trials done, trials in all).
     """
-    from joblib import Parallel, delayed
-
     done = load_trials(cell, out)
     present = {record["trial"] for record in done}
     missing = [number for number in range(cell.trials) if number not in present]
@@ -107,11 +105,11 @@ def run_cell(
     path = cell_path(cell, out)
     path.parent.mkdir(parents=True, exist_ok=True)
     _drop_incomplete_line(path)
-    parallel = Parallel(n_jobs=n_jobs, backend=backend, return_as="generator")
+    results = in_parallel(partial(run_trial, cell), missing, n_jobs=n_jobs, backend=backend)
     with path.open("a", encoding="utf-8") as file:
         if file.tell() == 0:
             _append(file, header(cell))
-        for record in parallel(delayed(run_trial)(cell, number) for number in missing):
+        for record in results:
             _append(file, record)
             done.append(record)
             if report is not None:
@@ -124,11 +122,12 @@ def run_study(
     out: Path,
     *,
     n_jobs: int = 1,
-    backend: Backend = "loky",
+    backend: str = "loky",
     progress: bool = False,
     finished: Finished | None = None,
 ) -> dict[str, list[Record]]:
     """Run cells in the given order; `finished` is called after each of them."""
+    check_backend(backend)
     for cell in cells:  # a stale file is refused before hours are spent
         load_trials(cell, out)
     results: dict[str, list[Record]] = {}
