@@ -15,7 +15,7 @@ from ..core.errors import RequestError
 from .alparslan2023_report import Options, Report
 from .calibration import Cell, Record
 from .markdown import markdown_table
-from .study import Backend, code_digest, load_trials, run_study
+from .study import code_digest, load_trials, run_study
 from .table import Row, summarise, write_table
 
 Results = Mapping[str, list[Record]]
@@ -34,12 +34,18 @@ class Experiment:
         From whether a quick run is wanted to cells in order of importance.
     draw : callable
         Draws figures from (cells, their records, table, folder) and returns their paths.
+    summarise : callable
+        From a cell and its records to lines of the table.
+    readable : callable
+        From the table to Markdown.
     """
 
     name: str
     describe: str
     cells: Callable[[bool], list[Cell]]
     draw: Callable[[Sequence[Cell], Results, Sequence[Row], Path], list[Path]]
+    summarise: Callable[[Cell, Sequence[Record]], list[Row]] = summarise
+    readable: Callable[[Sequence[Row]], str] = markdown_table
 
 
 def experiments() -> dict[str, Experiment | Report]:
@@ -51,13 +57,16 @@ def experiments() -> dict[str, Experiment | Report]:
         amitai2018,
         amitai2018_calibration,
         bs2019,
+        bs2019_fig4,
         calibration_grid,
+        zhang2016_coverage,
         zhang2016_fig1,
         zhang2016_fig2,
     )
 
     known: tuple[Experiment | Report, ...] = (
         bs2019.EXPERIMENT,
+        bs2019_fig4.EXPERIMENT,
         calibration_grid.EXPERIMENT,
         alparslan2023_tables.EXPERIMENT,
         alparslan2023_figs.EXPERIMENT,
@@ -66,6 +75,7 @@ def experiments() -> dict[str, Experiment | Report]:
         amitai2018_calibration.EXPERIMENT,
         zhang2016_fig1.EXPERIMENT,
         zhang2016_fig2.EXPERIMENT,
+        zhang2016_coverage.EXPERIMENT,
     )
     return {e.name: e for e in known}
 
@@ -85,7 +95,7 @@ def run(
     quick: bool = False,
     trials: int | None = None,
     n_jobs: int = 1,
-    backend: Backend = "loky",
+    backend: str = "loky",
     progress: bool = False,
     command: str = "",
 ) -> list[Path]:
@@ -94,7 +104,7 @@ def run(
     The table is written anew after every cell, so that an interrupted study shows what it has.
     """
     if isinstance(experiment, Report):
-        return experiment.run(out, Options(quick, trials, command))
+        return experiment.run(out, Options(quick, trials, command, n_jobs, backend, progress))
     cells = experiment.cells(quick)
     if trials is not None:
         cells = [cell.with_trials(trials) for cell in cells]
@@ -102,7 +112,7 @@ def run(
     rows: list[Row] = []
 
     def finished(cell: Cell, records: list[Record]) -> None:
-        rows.extend(summarise(cell, records))
+        rows.extend(experiment.summarise(cell, records))
         write_table(rows, out / f"{experiment.name}.csv")
 
     results = run_study(
@@ -131,7 +141,7 @@ def collect(
     if not cells:
         raise RequestError(f"out: no trials of {experiment.name} in {trials_in}")
     results = {cell.name: found[cell.name][1] for cell in cells}
-    rows = [row for cell in cells for row in summarise(cell, results[cell.name])]
+    rows = [row for cell in cells for row in experiment.summarise(cell, results[cell.name])]
     out.mkdir(parents=True, exist_ok=True)
     return _finish(experiment, cells, results, rows, out, command)
 
@@ -150,7 +160,7 @@ def _finish(
     document = {**_origin(command), "trials": {c.name: len(results[c.name]) for c in cells}}
     facts.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     readable = out / f"{experiment.name}.md"
-    readable.write_text(markdown_table(rows), encoding="utf-8")
+    readable.write_text(experiment.readable(rows), encoding="utf-8")
     return [table, facts, readable, *experiment.draw(cells, results, rows, out)]
 
 
