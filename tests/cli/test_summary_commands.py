@@ -99,6 +99,20 @@ def test_location_and_scale_answer_everything(shell):
     assert posterior.prob("x1", "<", 0) < 0.5
 
 
+def test_fit_reads_a_summary_by_itself_and_as_it_is(shell):
+    from noisewise import fit
+    from noisewise.core.errors import RequestError
+
+    shell.summary(*ASK)
+    release = load_release("summary.json")
+    assert fit(release) == fit([release])
+    with pytest.raises(RequestError, match="by itself"):
+        fit([release, release])
+    for words in ({"target": "y"}, {"features": ["x1"]}, {"prior": "flat"}):
+        with pytest.raises(RequestError, match=f"{next(iter(words))}: a block summary is read as"):
+            fit(release, **words)
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -312,6 +312,25 @@ def test_degenerate_blocks_publish_like_any_others(ledger):
         assert all(math.isfinite(value) for value in release.values)
 
 
+def test_a_private_number_of_rows_may_be_zero(ledger):
+    """Under add_remove_one an empty table is a neighbour of one with a row: it must publish."""
+    empty = {name: column[:0] for name, column in people(5).items()}
+    asked = request(schema(neighbours="add_remove_one"), rows=None, blocks=10)
+    assert publish(asked, empty, ledger=ledger).release.n is None
+
+
+def test_base_laws_have_the_scale_of_the_units():
+    asked = request(features=["x1", "age", "region"], coefficients=["x1", "age", "region[süd]"])
+    scales = [item.location.scale for item in asked.mechanism.items]
+    assert scales == [10.0, 10.0 / 36, 10.0]
+    assert [item.location.centre for item in asked.mechanism.items] == [0.0] * 3
+    for item in asked.mechanism.items:
+        narrow = math.exp(item.log_scale.centre) / item.location.scale
+        assert narrow == pytest.approx(1 / math.sqrt(30 * asked.blocks))
+    given = request(coefficients=["x1"], bases={"x1": (5, 0.5)}).mechanism.items[0].location
+    assert (given.centre, given.scale) == (5.0, 0.5)
+
+
 def test_a_parquet_file_in_a_stream(ledger, tmp_path):
     pq.write_table(pa.table(people()), tmp_path / "people.parquet", row_group_size=500)
     asked = request(rows=6_000)
