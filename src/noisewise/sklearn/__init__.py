@@ -10,11 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .naive_bayes import PrivateNaiveBayes
     from .regressor import PrivateBayesianRegressor
 
-_HOMES = {"PrivateBayesianRegressor": "regressor"}
+_HOMES = {
+    "PrivateBayesianRegressor": "regressor",
+    "PrivateNaiveBayes": "naive_bayes",
+}
 
-__all__ = ["PrivateBayesianRegressor"]
+__all__ = ["PrivateBayesianRegressor", "PrivateNaiveBayes"]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +28,12 @@ from .slopes import Slopes
 
 POOL = 4096  # rows that moves are proposed at
 MOST_START_ROWS = 200_000
+WARMUP_BLOCKS = 40  # in each of which steps adapt more slowly than before
 REFRESH = 5  # sweeps between two looks at the network's own expectation
 
 
-@dataclass
-class State:
-    """Counts of one chain: by holder, their sum, and the measured forms."""
+class State(NamedTuple):
+    """Counts of one chain, changed in place: by holder, their sum, and the measured forms."""
 
     counts: NDArray[np.int64]  # (holders, cells)
     totals: NDArray[np.int64]  # (cells,)
@@ -157,37 +158,32 @@ def _chain(
     log_scale = np.full(moves.width.size, _first_scale(problem))
     tried = np.zeros(moves.width.size, dtype=np.int64)
     taken = np.zeros_like(tried)
-    alpha, row_start = problem.alpha, layout.row_start
-    for t in range(warmup + theta.shape[0] * thin):
-        if problem.slopes.needed and t % REFRESH == 0:
-            problem.slopes.fill(
-                slopes, problem.names, regions.start, state.totals[: layout.cells] + alpha
-            )
-        gain = 0.3 / (1 + 20 * t / max(warmup, 1)) if t < warmup else 0.0
-        if t == warmup:
-            tried[:] = taken[:] = 0
-        sweep(
-            rng,
-            regions,
-            moves,
-            slopes,
-            pool,
-            movable,
-            state.counts,
-            state.totals,
-            state.forms,
-            log_scale,
-            tried,
-            taken,
-            gain,
-        )
-        k, left = divmod(t - warmup + 1, thin)
-        if t >= warmup and left == 0:
-            counts = state.totals[: layout.cells]
-            draw_tables(rng, counts, alpha, row_start, theta[k - 1])
-            given[k - 1] = normalised(counts + alpha, layout)
-        if t % 16 == 0:
-            tell(t + 1)
+    alpha, family = problem.alpha, slice(layout.cells)
+
+    def advance(sweeps: int, gain: float) -> None:
+        most = REFRESH if problem.slopes.needed else sweeps
+        while sweeps > 0:
+            if problem.slopes.needed:
+                smoothed = state.totals[family] + alpha
+                problem.slopes.fill(slopes, problem.names, regions.start, smoothed)
+            sweep(
+                rng, regions, moves, slopes, pool, movable, *state, log_scale, tried, taken, gain,
+                min(most, sweeps),
+            )  # fmt: skip
+            sweeps -= most
+
+    for block in range(WARMUP_BLOCKS):
+        first, last = (warmup * b // WARMUP_BLOCKS for b in (block, block + 1))
+        advance(last - first, 0.3 / (1 + 20 * block / WARMUP_BLOCKS))
+        tell(last)
+    tried[:] = taken[:] = 0
+    for k in range(len(theta)):
+        advance(thin, 0.0)
+        given[k] = state.totals[family]
+        draw_tables(rng, given[k], alpha, layout.row_start, theta[k])
+        if k % 16 == 15:
+            tell(warmup + (k + 1) * thin)
+    given[:] = normalised(given + alpha, layout)
     return float(taken.sum() / max(tried.sum(), 1))
 
 

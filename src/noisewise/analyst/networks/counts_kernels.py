@@ -62,9 +62,22 @@ def _form_weight(weights, base, turn, width):  # type: ignore[no-untyped-def]
 
 @compiled
 def sweep(  # type: ignore[no-untyped-def]
-    rng, regions, moves, slopes, pool, movable, counts, totals, forms, log_scale, tried, taken, gain
+    rng,
+    regions,
+    moves,
+    slopes,
+    pool,
+    movable,
+    counts,
+    totals,
+    forms,
+    log_scale,
+    tried,
+    taken,
+    gain,
+    sweeps,
 ):
-    """Try every contrast as often as `moves.times` says.
+    """Try every contrast as often as `moves.times` says, `sweeps` times over.
 
     `pool`, shape (rows, nodes), are levels that are worth trying; every other move takes levels at
     random. `gain` > 0 adapts the steps' scales towards one acceptance in three. `movable` says of
@@ -84,7 +97,8 @@ def sweep(  # type: ignore[no-untyped-def]
     turn = np.zeros(move_nodes.shape[1], dtype=np.int64)
     levels = np.zeros(move_nodes.shape[1], dtype=np.int64)
     holders = counts.shape[0]
-    for m in range(move_width.size):
+    for visit in range(sweeps * move_width.size):
+        m = visit % move_width.size
         width = move_width[m]
         for _ in range(times[m] * holders):
             h = int(uniform(rng) * holders) if holders > 1 else 0

@@ -89,11 +89,12 @@ def _chain(
         k, left = divmod(t - warmup, thin)
         if t >= warmup and left == 0:
             theta[k] = tables
-            given[k] = normalised(totals + problem.alpha, layout)
+            given[k] = totals
         np.maximum(tables, 1e-300, out=tables)
         for h, rows in enumerate(latent):
             sweep_rows(rng, regions, tables, rows, counts, forms, h, accepted)
         if t % 64 == 0:
             tell(t + 1)
+    given[:] = normalised(given + problem.alpha, layout)
     n = sum(len(rows) for rows in latent)
     return float(accepted[0] / (n * (warmup + theta.shape[0] * thin)))

@@ -1,0 +1,320 @@
+"""A naive Bayes classifier whose every number comes from a differentially private Release."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from ..analyst.networks.classify import Classification
+from ..analyst.networks.fit import fit_network
+from ..core.errors import RequestError
+from ..core.network import Network
+from ..core.schema import Category, Schema, level_text
+from ..holder.ledger import Ledger
+from ..holder.network_request import NetworkRequest, make_network_request
+from ..holder.publish import publish
+
+FloatArray = NDArray[np.float64]
+_TARGET = "target"
+
+
+class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
+    """Naive Bayes on categories under differential privacy, noise included in the uncertainty.
+
+    `fit` publishes a Release of the counts of every feature by class and learns from that Release
+    alone, so the fitted estimator and its predictions may be published like the Release itself.
+
+    Parameters
+    ----------
+    epsilon : number or exact text
+        The privacy guarantee of one `fit`.
+    levels : sequence of levels, sequence of sequences, or mapping of name to sequence
+        Public levels of the features; one flat sequence holds for all. Never inferred: which
+        values occur is private.
+    classes : sequence
+        Public classes, in the order of `predict_proba`.
+    mechanism : {"laplace", "fourier", "posterior_sample", "map"}
+        See `make_network_request`.
+    method : {"auto", "joint", "exact", "plugin"}
+        See `fit_network`; ``plugin`` ignores the noise.
+    prior : float or mapping
+        Dirichlet concentrations. The mapping's names are those of features, or ``"target"``.
+    neighbours, max_rows_per_unit
+        Who is protected; see `Schema`.
+    ledger : path, optional
+        Where the budget is kept, under the name `dataset`. Without one, every `fit` has a
+        temporary ledger capped at its own epsilon and nothing adds fits up: each costs its epsilon
+        again, and so does every fold of a cross-validation.
+    dataset, label : str
+        With a ledger, an equal request returns the stored Release and does not read the rows
+        again; a new `label` says that they are new.
+    chains, draws : int
+    random_state : int, RandomState or None
+        Of the sampler on the analyst's side. The privacy noise takes no seed, so two fits differ.
+
+    Attributes
+    ----------
+    release_ : NetworkRelease
+        All that is left of the rows.
+    posterior_ : NetworkPosterior
+        Tables with intervals, queries, synthetic rows.
+    classes_ : array, shape (n_classes,)
+    n_features_in_ : int
+    feature_names_in_ : array, shape (n_features_in_,)
+        If the features have names.
+
+    Notes
+    -----
+    Only this estimator is private. A step before it that learns from the rows, such as
+    `KBinsDiscretizer` or `OrdinalEncoder` without declared categories, is not. Weights of samples
+    are refused: a weight would multiply a person's influence, and with it the sensitivity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from noisewise.sklearn import PrivateNaiveBayes
+    >>> rng = np.random.default_rng(1)
+    >>> y = rng.integers(0, 2, 2000)
+    >>> X = (rng.random((2000, 3)) < np.where(y[:, None] == 1, 0.8, 0.3)).astype(int)
+    >>> model = PrivateNaiveBayes(epsilon=1, levels=[0, 1], classes=[0, 1], random_state=1)
+    >>> bool(model.fit(X, y).score(X, y) > 0.7)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: Any = None,
+        levels: Any = None,
+        classes: Any = None,
+        mechanism: str = "laplace",
+        method: str = "auto",
+        prior: Any = None,
+        neighbours: str = "replace_one",
+        max_rows_per_unit: int = 1,
+        ledger: str | os.PathLike[str] | None = None,
+        dataset: str = "data",
+        label: str = "",
+        chains: int = 4,
+        draws: int = 500,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.levels = levels
+        self.classes = classes
+        self.mechanism = mechanism
+        self.method = method
+        self.prior = prior
+        self.neighbours = neighbours
+        self.max_rows_per_unit = max_rows_per_unit
+        self.ledger = ledger
+        self.dataset = dataset
+        self.label = label
+        self.chains = chains
+        self.draws = draws
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Publish a Release of the rows, and learn from it.
+
+        Parameters
+        ----------
+        X : array or data frame, shape (n_samples, n_features)
+            Levels: text, whole numbers or truth values.
+        y : array, shape (n_samples,)
+        """
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        table = self._features(X, reset=True)
+        labels = column_or_1d(y, warn=True)
+        assert_all_finite(labels, input_name="y")
+        check_classification_targets(labels)
+        check_consistent_length(X, labels)
+        target = _TARGET
+        while target in table:
+            target += "_"
+        declared = _declared(self.levels, list(table))
+        self.classes_ = self._public_classes()
+        # The target comes first: it is the parent, and parents are declared before children.
+        columns = {target: _category("classes", self.classes_.tolist()), **declared}
+        schema = Schema(self.dataset, columns, self.neighbours, self.max_rows_per_unit)
+        request = make_network_request(
+            schema,
+            network=Network.naive_bayes(schema, target, list(table)),
+            epsilon=self.epsilon,
+            mechanism=self.mechanism,
+            label=self.label,
+        )
+        rows = {name: _texts(values) for name, values in table.items()}
+        published = self._publish(request, rows | {target: _texts(labels)})
+        if published.repeated:
+            warnings.warn(
+                "an equal request had been published before: its stored Release is used at no "
+                "cost, and these rows were not read; give a new label if they are new",
+                UserWarning,
+                stacklevel=2,
+            )
+        self.release_ = published.release
+        self.target_ = target
+        prior = self.prior
+        if isinstance(prior, Mapping) and target != _TARGET and _TARGET not in table:
+            prior = {target if name == _TARGET else name: value for name, value in prior.items()}
+        self.posterior_ = fit_network(
+            self.release_,
+            method=self.method,
+            prior=prior,
+            chains=self.chains,
+            draws=self.draws,
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+        )
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most likely class of every row."""
+        check_is_fitted(self)
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Posterior predictive probability of every class, shape (n_samples, n_classes)."""
+        return self.predict_uncertain(X).probability
+
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """Logarithm of `predict_proba`."""
+        return np.asarray(np.log(self.predict_proba(X)))
+
+    def predict_uncertain(self, X: Any, level: float = 0.9) -> Classification:
+        """Probabilities with their standard deviations and intervals over the posterior.
+
+        A wide interval says that the Release doesn't determine the probability: more rows or more
+        epsilon would.
+
+        Parameters
+        ----------
+        X : array or data frame, shape (n_samples, n_features)
+        level : float
+
+        Returns
+        -------
+        Classification
+        """
+        check_is_fitted(self)
+        table = self._features(X, reset=False)
+        rows = {name: _texts(values) for name, values in table.items()}
+        return self.posterior_.predict(self.target_, rows, level)
+
+    def _public_classes(self) -> NDArray[Any]:
+        given = self.classes
+        if given is None or isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
+            raise RequestError(
+                "classes: none given; list the classes that are publicly known to be possible, "
+                "such as classes=['ill', 'well']. They are never taken from the data"
+            )
+        return np.asarray(given)
+
+    def _features(self, X: Any, *, reset: bool) -> dict[str, NDArray[Any]]:
+        """Columns of X by name, after scikit-learn's checks."""
+        if hasattr(X, "columns"):
+            validate_data(self, X, skip_check_array=True, reset=reset)
+        else:
+            X = validate_data(self, X, dtype=None, reset=reset)
+        given = getattr(self, "feature_names_in_", None)
+        if hasattr(X, "columns"):
+            names = list(X.columns) if given is None else list(given)
+            return {str(name): np.asarray(X[name]) for name in names}
+        names = [f"x{i}" for i in range(X.shape[1])] if given is None else list(given)
+        return {str(name): X[:, i] for i, name in enumerate(names)}
+
+    def _publish(self, request: NetworkRequest, table: dict[str, Any]) -> Any:
+        if self.ledger is not None:
+            if not isinstance(self.ledger, str | os.PathLike):
+                raise RequestError(
+                    f"ledger: expected the path of the budget file, got a "
+                    f"{type(self.ledger).__name__}; clones of an estimator cannot share an open one"
+                )
+            return publish(request, table, ledger=Path(self.ledger))
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Ledger(Path(folder) / "budget.db") as ledger,
+        ):
+            epsilon = request.claim.epsilon
+            assert epsilon is not None
+            ledger.set_cap(request.schema.dataset, epsilon, Fraction(0))
+            return publish(request, table, ledger=ledger)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True  # the privacy noise is fresh in every fit
+        tags.input_tags.string = tags.input_tags.categorical = True
+        tags.input_tags.allow_nan = False
+        return tags
+
+
+def _declared(levels: Any, names: list[str]) -> dict[str, Category]:
+    """Categories of the features."""
+    if levels is None or isinstance(levels, str):
+        raise RequestError(
+            "levels: none given; list the values that every feature is publicly known to have, "
+            "such as levels=[0, 1] for all, or levels={'smoker': ['no', 'yes'], ...}. They are "
+            "never taken from the data"
+        )
+    if isinstance(levels, Mapping):
+        unknown = [name for name in levels if name not in names]
+        missing = [name for name in names if name not in levels]
+        if unknown:
+            raise RequestError(f"levels: {unknown[0]!r} is not a feature; there are {names[:20]}")
+        if missing:
+            raise RequestError(f"levels: none for {missing[0]!r}; every feature needs them")
+        return {name: _category(f"levels of {name!r}", levels[name]) for name in names}
+    listed = list(levels)
+    nested = [
+        isinstance(item, Sequence | np.ndarray) and not isinstance(item, str) for item in listed
+    ]
+    if not any(nested):
+        return {name: _category("levels", listed) for name in names}
+    if not all(nested) or len(listed) != len(names):
+        raise RequestError(
+            f"levels: {len(listed)} given for {len(names)} features; give one list for all, or "
+            "one list for each"
+        )
+    pairs = zip(names, listed, strict=True)
+    return {name: _category(f"levels of {name!r}", given) for name, given in pairs}
+
+
+def _category(where: str, given: Any) -> Category:
+    listed = given.tolist() if isinstance(given, np.ndarray) else list(given)
+    texts = [level_text(value) for value in listed]
+    if len(texts) < 2 or None in texts:
+        raise RequestError(
+            f"{where}: expected at least two values (text, numbers or true/false), got "
+            f"{str(given)[:60]}"
+        )
+    return Category(tuple(str(text) for text in texts), str(texts[0]))
+
+
+def _texts(values: Any) -> list[str | None]:
+    """Levels as texts; what can't be one is missing, which the holder's engine refuses."""
+    known: dict[Any, str | None] = {}
+    texts = []
+    for value in np.asarray(values).tolist():
+        key = (type(value), value)
+        if key not in known:
+            known[key] = level_text(value)
+        texts.append(known[key])
+    return texts
+
+
+__all__ = ["PrivateNaiveBayes"]
