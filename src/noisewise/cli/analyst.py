@@ -72,7 +72,7 @@ def fit(
     from ..analyst.fit import fit as run
     from ..analyst.posterior_file import check_folder
     from .network_analyst import fit_networks, networks_among
-    from .summary import say_summary, summary_among
+    from .summary_show import say_summary, summary_among
 
     networks = networks_among(releases)
     if networks:
@@ -162,7 +162,7 @@ def show(
     """
     from ..analyst.posterior_file import load_posterior
     from .network_analyst import show_network
-    from .summary import say_summary, summary_among
+    from .summary_show import say_summary, summary_among
 
     if show_network(posterior, level, as_json):
         return

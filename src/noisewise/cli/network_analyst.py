@@ -21,14 +21,14 @@ def networks_among(paths: list[Path]) -> list[NetworkRelease]:
     from ..core.errors import RequestError
     from ..core.network_release import FORMAT, NetworkRelease
     from ..core.releases import load_release
-    from .summary import _mentions
+    from .summary_show import mentions
 
     files = [
         file
         for path in paths
         for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])
     ]
-    if not any(_mentions(file, FORMAT) for file in files):
+    if not any(mentions(file, FORMAT) for file in files):
         return []
     found: dict[str, NetworkRelease] = {}
     for file in files:

@@ -37,106 +37,39 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .errors import RequestError
+from .summary_entries import CELLS, CauchyBase, LocationItem, QuantileItem, Question, finite
+
+__all__ = [
+    "CELLS",
+    "FRACTION_BITS",
+    "MAX_BLOCKS",
+    "MAX_PARTITIONS",
+    "MAX_REGRESSIONS",
+    "Additive",
+    "Asking",
+    "CauchyBase",
+    "ClippedMean",
+    "Fisher",
+    "LocationItem",
+    "LocationScale",
+    "QuantileItem",
+    "Question",
+    "RescaledNormal",
+    "Sign",
+    "Stouffer",
+    "SummaryMechanism",
+    "coefficients_of",
+    "entries_of",
+    "sensitivity_of",
+]
 
 FRACTION_BITS = 20
-CELL_BITS = 52
-CELLS = 1 << CELL_BITS
 MAX_ENTRIES = 1_000
 MAX_BLOCKS = 1 << 20
 MAX_PARTITIONS = 1_000
 MAX_REGRESSIONS = 1 << 22
 MAX_CLIP = 8.0
 MIN_P_STAR = 1e-6
-
-
-@dataclass(frozen=True)
-class Question:
-    """How probable is it that a coefficient is below a number?"""
-
-    coefficient: str
-    threshold: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "threshold", _number(self.threshold, "threshold"))
-
-    def __str__(self) -> str:
-        return f"{self.coefficient} < {self.threshold:g}"
-
-
-@dataclass(frozen=True)
-class QuantileItem:
-    """A posterior quantile of a coefficient that is known to lie between two public numbers."""
-
-    coefficient: str
-    probability: float
-    lower: float
-    upper: float
-
-    def __post_init__(self) -> None:
-        for name in ("probability", "lower", "upper"):
-            object.__setattr__(self, name, _number(getattr(self, name), name))
-        if not 0 < self.probability < 1:
-            raise RequestError(
-                f"probability: {self.probability:g} is not between 0 and 1, such as 0.05 or 0.5"
-            )
-        if not 0 < self.upper - self.lower < math.inf:
-            raise RequestError(
-                f"bounds of {self.coefficient!r}: lower ({self.lower:g}) must be below upper "
-                f"({self.upper:g})"
-            )
-
-    def __str__(self) -> str:
-        return f"quantile {self.probability:g} of {self.coefficient}"
-
-    def value(self, fraction: float) -> float:
-        """The coefficient that a mean of ψ stands for."""
-        return self.lower + fraction * (self.upper - self.lower)
-
-
-@dataclass(frozen=True)
-class CauchyBase:
-    """The public base law of a median: where it might be, before any row is seen.
-
-    The real line is divided into 2**52 cells of equal probability. It costs little to be wrong: a
-    median k scales away from the centre is found as well as if log(k²) fewer blocks counted.
-    """
-
-    centre: float
-    scale: float
-
-    def __post_init__(self) -> None:
-        for name in ("centre", "scale"):
-            object.__setattr__(self, name, _number(getattr(self, name), f"base {name}"))
-        if not 1e-150 < self.scale < 1e150 or abs(self.centre) > 1e150:
-            raise RequestError(
-                f"base: scale = {self.scale:g} must be a positive number of ordinary size"
-            )
-
-    def value(self, cell: int) -> float:
-        """The number in the middle of a cell (in probability)."""
-        middle = cell + 0.5 - CELLS / 2
-        if abs(middle) <= CELLS / 4:
-            return self.centre + self.scale * math.tan(math.pi * middle / CELLS)
-        # The distance to the end is exact; in the tails the tangent of the middle would not be.
-        rest = CELLS / 2 - abs(middle)
-        return self.centre + math.copysign(self.scale, middle) / math.tan(math.pi * rest / CELLS)
-
-
-@dataclass(frozen=True)
-class LocationItem:
-    """A coefficient whose median and scale are published.
-
-    Parameters
-    ----------
-    location : CauchyBase
-        Base law of the median over blocks of the posterior mean m_j.
-    log_scale : CauchyBase
-        Base law of the median over blocks of the log scale (see `LocationScale`).
-    """
-
-    coefficient: str
-    location: CauchyBase
-    log_scale: CauchyBase
 
 
 # ---------------------------------------------------------------------------------------------
@@ -172,7 +105,7 @@ class Stouffer:
 
     def __post_init__(self) -> None:
         _check_entries(self.questions, Question, "questions")
-        object.__setattr__(self, "clip", _number(self.clip, "clip"))
+        object.__setattr__(self, "clip", finite(self.clip, "clip"))
         if not 0.01 <= self.clip <= MAX_CLIP:
             raise RequestError(
                 f"clip: {self.clip:g} is not between 0.01 and {MAX_CLIP:g}; about 1 is usual"
@@ -224,7 +157,7 @@ class Fisher:
 
     def __post_init__(self) -> None:
         _check_entries(self.questions, Question, "questions")
-        object.__setattr__(self, "p_star", _number(self.p_star, "p_star"))
+        object.__setattr__(self, "p_star", finite(self.p_star, "p_star"))
         if not MIN_P_STAR <= self.p_star <= 0.45:
             raise RequestError(
                 f"p_star: {self.p_star:g} is not between {MIN_P_STAR:g} and 0.45; smaller ones "
@@ -344,15 +277,3 @@ def _check_entries(entries: Any, kind: type[Any], name: str) -> None:
     keys = entries if kind is not LocationItem else tuple(e.coefficient for e in entries)
     if len(set(keys)) < len(keys):
         raise RequestError(f"{name}: one of them is given twice; asking once costs half")
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RequestError(f"{name}: expected a number, got {str(value)[:40]!r}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise RequestError(f"{name}: expected a finite number, got {number}")
-    return number + 0.0

@@ -18,16 +18,13 @@ from ..core.claim import Claim
 from ..core.design import Design
 from ..core.errors import DataError, RequestError
 from ..core.privacy import PureEvent, as_fraction
-from ..core.release import MAX_SCALE
-from ..core.schema import MAX_NAME, Schema
+from ..core.schema import Schema
 from ..core.summary import (
     MAX_BLOCKS,
     MAX_PARTITIONS,
-    MAX_REGRESSIONS,
     LocationScale,
     Question,
     SummaryMechanism,
-    coefficients_of,
     entries_of,
     sensitivity_of,
 )
@@ -37,6 +34,7 @@ from .blocks import choice
 from .blocks.plan import BlockPlan, BlockSums
 from .ledger import Charge
 from .mechanisms.laplace import LaplaceMechanism
+from .summary_check import check_summary_request
 from .summary_words import mechanism_of
 
 
@@ -73,7 +71,7 @@ class SummaryRequest:
     delta_was_given = True
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_summary_request(self)
 
     @property
     def schema(self) -> Schema:
@@ -349,36 +347,6 @@ def _whole(name: str, value: Any, low: int, high: int) -> int:
             f"{name}: expected a whole number from {low:,} to {high:,}, got {value!r}"
         )
     return value
-
-
-def _check(request: SummaryRequest) -> None:
-    if not request.claim.is_pure:
-        raise RequestError("delta: block summaries are purely private; leave delta and rho out")
-    names = request.design.names[:-1]
-    for name in coefficients_of(request.mechanism):
-        if name not in names:
-            raise RequestError(
-                f"coefficient: {name!r} is not one of the regression's: {', '.join(names)}"
-            )
-    request.posterior.check(len(names), request.schema.neighbours == "replace_one")
-    if request.blocks * request.partitions > MAX_REGRESSIONS:
-        raise RequestError(
-            f"partitions: {request.partitions} times {request.blocks:,} blocks are more than "
-            f"{MAX_REGRESSIONS:,} regressions; use fewer partitions"
-        )
-    if request.plan().memory > choice.MEMORY_LIMIT:
-        raise RequestError(
-            f"blocks: the sums of {request.blocks:,} blocks x {request.partitions} partitions with "
-            f"{len(names)} coefficients need {request.plan().memory / 1e9:.1f} GB; use fewer"
-        )
-    if len(request.label) > MAX_NAME or not request.label.isprintable():
-        raise RequestError(f"label: expected printable text of at most {MAX_NAME} characters")
-    noise = request.noise
-    if isinstance(noise, SummedNoise) and noise.scale > MAX_SCALE:
-        raise RequestError(
-            "epsilon: so small that the noise would not fit 64-bit integers and no analyst could "
-            "learn anything; ask for more epsilon, or protect fewer rows per unit"
-        )
 
 
 def _epsilon(claim: Claim) -> Fraction:
