@@ -1,0 +1,184 @@
+"""Whether plans come true: predicted against realised posterior widths.
+
+For every cell of a grid of n, number of covariates, epsilon and mechanism, the same possible truths
+that the plan averages over are made real: sums are drawn from their exact law at each truth, noise
+is added as a Release would have it, and `exact` draws from the posterior. The plan sees none of
+that. Compared are the geometric means over truths of posterior standard deviations.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._progress import progress_bar
+from ..analyst.observation import Observation
+from ..core.schema import Number, Schema
+from .alparslan2023_report import Options, Report
+from .parallel import in_parallel
+from .plan import Planner
+from .plan_noise import MECHANISMS
+from .regression import draw_gram
+from .table import Row, write_table
+
+FloatArray = NDArray[np.float64]
+SEED = 20261116
+
+
+class Setting(NamedTuple):
+    """One cell of the grid."""
+
+    k: int
+    n: int
+    mechanism: str
+    epsilon: float
+
+
+GRID = tuple(
+    Setting(k, n, mechanism, epsilon)
+    for k in (1, 3, 6)
+    for n in (300, 3000, 30_000)
+    for mechanism in ("laplace", "gaussian")
+    for epsilon in (0.1, 1.0, 10.0)
+)
+QUICK_GRID = tuple(
+    Setting(k, n, mechanism, epsilon)
+    for k, n, mechanism, epsilon in (
+        (1, 300, "laplace", 1.0),
+        (1, 3000, "gaussian", 0.1),
+        (3, 3000, "laplace", 1.0),
+        (3, 30_000, "gaussian", 1.0),
+    )
+)
+TRUTHS, QUICK_TRUTHS = 40, 12
+
+
+class Found(NamedTuple):
+    """Posterior sds on unit scale at every truth, shape (truths, d) each."""
+
+    predicted: FloatArray
+    realised: FloatArray
+
+
+def planner_for(setting: Setting, truths: int) -> Planner:
+    """A plan on a schema whose original units are the unit scale."""
+    features = tuple(f"x{j}" for j in range(1, setting.k + 1))
+    schema = Schema("planned", {name: Number(-1, 1) for name in (*features, "y")})
+    return Planner(schema, "y", features, setting.n, truths=truths, seed=SEED)
+
+
+def check(setting: Setting, *, truths: int, draws: int = 600) -> Found:
+    """Predict and realise one cell."""
+    from ..analyst.samplers import exact
+
+    planner = planner_for(setting, truths)
+    predicted, _ = planner.sds(setting.mechanism, setting.epsilon)
+    sd = planner.noise.sd(setting.mechanism, setting.epsilon)
+    laplace = MECHANISMS[setting.mechanism]["mechanism"] == "laplace"
+    scale = sd / np.sqrt(2.0) if laplace else sd
+    # The cell's place in the grid, so that cells have different data.
+    place = (setting.k, setting.n, list(MECHANISMS).index(setting.mechanism))
+    rng = np.random.default_rng([SEED, *place, round(1000 * setting.epsilon)])
+    realised = []
+    for i in range(truths):
+        t = planner.truths
+        A = draw_gram(rng, setting.n, t.mu[i], t.T[i], t.theta[i], float(t.sigma2[i]))
+        draw = rng.laplace if laplace else rng.normal
+        noise = np.triu(draw(0.0, np.where(scale > 0, scale, 1.0)) * (scale > 0))
+        seen = Observation(
+            setting.n, A + noise + np.triu(noise, 1).T, scale, "laplace" if laplace else "gaussian"
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            drawn = exact.sample(
+                [seen],
+                planner.prior,
+                planner.covariates,
+                chains=2,
+                draws=draws // 2,
+                tune=300,
+                seed=int(rng.integers(2**31)),
+                cores=1,
+                keep_covariates=False,
+            )
+        realised.append(drawn.theta.reshape(-1, setting.k + 1).std(axis=0, ddof=1))
+    return Found(predicted, np.array(realised))
+
+
+def row_of(setting: Setting, found: Found) -> Row:
+    """One line of the table: geometric means, their ratio, and its error over truths."""
+    row: Row = {
+        "d": setting.k + 1,
+        "n": setting.n,
+        "mechanism": setting.mechanism,
+        "epsilon": setting.epsilon,
+        "truths": len(found.realised),
+    }
+    groups = {"intercept": slice(0, 1), "slopes": slice(1, None)}
+    for name, columns in groups.items():
+        predicted = np.log(found.predicted[:, columns]).mean(axis=1)
+        realised = np.log(found.realised[:, columns]).mean(axis=1)
+        ratios = np.exp(np.log(found.predicted[:, columns] / found.realised[:, columns]))
+        difference = predicted - realised
+        error = difference.std(ddof=1) / len(difference) ** 0.5
+        row[f"{name}_predicted"] = _short(np.exp(predicted.mean()))
+        row[f"{name}_realised"] = _short(np.exp(realised.mean()))
+        row[f"{name}_ratio"] = _short(np.exp(difference.mean()))
+        row[f"{name}_ratio_error"] = _short(np.exp(difference.mean()) * error)
+        row[f"{name}_within_15"] = _short(np.mean(np.abs(ratios - 1) <= 0.15))
+    return row
+
+
+def write(out: Path, options: Options) -> list[Path]:
+    """The table, as CSV and Markdown."""
+    grid = QUICK_GRID if options.quick else GRID
+    truths = options.runs or (QUICK_TRUTHS if options.quick else TRUTHS)
+    rows: list[Row] = []
+    table = out / "plan-check.csv"
+    with progress_bar("checking plans", unit="cells", show=options.progress) as report:
+        results = in_parallel(
+            partial(check, truths=truths),
+            grid,
+            n_jobs=options.n_jobs,
+            backend=options.backend,
+            report=report,
+        )
+        for setting, found in zip(grid, results, strict=True):
+            rows.append(row_of(setting, found))
+            write_table(rows, table)
+    readable = out / "plan-check.md"
+    readable.write_text(markdown(rows), encoding="utf-8")
+    return [table, readable]
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """A line a cell: predicted and realised sd, and their ratio."""
+    lines = [
+        "| d | n | mechanism | epsilon | slopes: predicted | realised | ratio | "
+        "intercept: predicted | realised | ratio |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        entries = [str(row["d"]), f"{row['n']:,}", str(row["mechanism"]), f"{row['epsilon']:g}"]
+        for name in ("slopes", "intercept"):
+            entries += [f"{row[f'{name}_predicted']:.3g}", f"{row[f'{name}_realised']:.3g}"]
+            entries.append(f"{row[f'{name}_ratio']:.2f} ± {row[f'{name}_ratio_error']:.2f}")
+        lines.append("| " + " | ".join(entries) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _short(value: float) -> float:
+    return float(f"{float(value):.4g}")
+
+
+EXPERIMENT = Report(
+    "plan-check",
+    "Whether `noisewise plan` comes true: predicted against realised posterior widths",
+    write,
+)
