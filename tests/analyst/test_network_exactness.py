@@ -1,0 +1,208 @@
+"""Every sampler of networks against brute force over all data sets of a few rows.
+
+Posterior means and mean squares of all table entries are compared in standard errors from batch
+means. The negative control is the same comparison with twice the noise scale in the oracle.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noisewise.analyst.networks import counts, exact, records
+from noisewise.analyst.networks.entropy import is_acyclic
+from noisewise.analyst.networks.layout import Layout
+from noisewise.analyst.networks.observed import Measurement, Observed
+from noisewise.analyst.networks.plugin import normalised
+
+from .network_oracle import (
+    all_cells,
+    brute_force,
+    discrete_laplace,
+    family_counts,
+    log_evidence,
+    network,
+    simulated,
+)
+
+BINARY = {"a": 2, "b": 2, "c": 2}
+FOUR = {**BINARY, "d": 2}
+NAIVE_BAYES = (BINARY, {"a": [], "b": ["a"], "c": ["a"]}, 5)
+COMMON_CHILD = (BINARY, {"a": [], "b": [], "c": ["b", "a"]}, 5)
+COMPLETE = (BINARY, {"a": [], "b": ["a"], "c": ["a", "b"]}, 5)
+THREE_LEVELS = ({"a": 3, "b": 2}, {"a": [], "b": ["a"]}, 6)
+CHAIN = (FOUR, {"a": [], "b": ["a"], "c": ["b"], "d": ["c"]}, 3)
+COVERED = (FOUR, {"a": [], "b": ["a"], "c": ["a"], "d": ["a", "b", "c"]}, 3)
+DIAMOND = (FOUR, {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}, 4)
+
+
+def problem(example, scale, seed, alpha=1.0, n=None):
+    arities, parents, rows = example
+    layout = Layout(network(arities, parents))
+    rng = np.random.default_rng(seed)
+    concentration = np.full(layout.cells, alpha)
+    theta = normalised(rng.standard_gamma(np.ones(layout.cells)), layout)
+    true, full = simulated(layout, theta, rows if n is None else n, rng)
+    released = true + discrete_laplace(rng, scale, true.size)
+    return layout, all_cells(layout, released, scale, int(full.sum())), concentration, full
+
+
+def rough(layout, observed):
+    if observed.is_direct and len(observed.measurements) == len(layout.nodes):
+        return np.concatenate([np.clip(m.values, 0, None) for m in observed.measurements]) * 1.0
+    return np.ones(layout.cells)
+
+
+def gaps(draws, expected):
+    """Distance from the expected mean in standard errors, from 40 batches."""
+    batches = draws.reshape(40, -1, draws.shape[-1]).mean(axis=1)
+    error = batches.std(axis=0, ddof=1) / np.sqrt(40)
+    return np.abs(batches.mean(axis=0) - expected) / np.maximum(error, 1e-12)
+
+
+def run(sampler, layout, observed, alpha, draws=4000, thin=4):
+    found = sampler.sample(
+        layout, [observed], alpha, rough(layout, observed),
+        chains=2, draws=draws, warmup=300, thin=thin, seed=1,
+    )  # fmt: skip
+    return found.theta, found.given_counts
+
+
+@pytest.mark.parametrize(
+    ("sampler", "example", "alpha"),
+    [
+        (counts, NAIVE_BAYES, 1.0),
+        (counts, COMMON_CHILD, 1.0),
+        (counts, COMPLETE, 0.6),
+        (counts, THREE_LEVELS, 1.5),
+        (counts, CHAIN, 1.0),
+        (counts, COVERED, 1.0),
+        (records, NAIVE_BAYES, 1.0),
+        (records, DIAMOND, 0.7),
+    ],
+)
+def test_joint_posterior_is_that_of_all_data_sets(sampler, example, alpha):
+    layout, observed, concentration, full = problem(example, 2.0, 3, alpha)
+    n = int(full.sum())
+    theta, given = run(sampler, layout, observed, concentration)
+    mean, square = brute_force(layout, observed, concentration, [n])
+    assert gaps(given, mean).max() < 5
+    assert gaps(theta**2, square).max() < 5
+    louder = all_cells(layout, np.concatenate([m.values for m in observed.measurements]), 4.0, n)
+    assert gaps(given, brute_force(layout, louder, concentration, [n])[0]).max() > 5
+
+
+def test_a_private_number_of_rows_is_part_of_the_posterior():
+    layout, observed, alpha, _ = problem(NAIVE_BAYES, 1.0, 4, n=3)
+    private = Observed(None, observed.measurements)
+    _, given = run(counts, layout, private, alpha)
+    # Sizes beyond eight have no weight to speak of: three tables would be off by six each.
+    mean, _ = brute_force(layout, private, alpha, range(9))
+    assert gaps(given, mean).max() < 5
+    assert gaps(given, brute_force(layout, private, alpha, [3])[0]).max() > 5
+
+
+def test_parity_counts_are_linear_in_the_same_counts():
+    """A fourier Release: parities of all subsets of families, each measured once."""
+    layout, _, alpha, full = problem(NAIVE_BAYES, 1.0, 5)
+    rng = np.random.default_rng(6)
+    measured = []
+    for names in [(0,), (1,), (2,), (0, 1), (0, 2)]:
+        table = full.sum(axis=tuple(j for j in range(3) if j not in names)).reshape(-1)
+        odd = np.indices((2,) * len(names)).sum(axis=0).reshape(1, -1) % 2
+        value = odd @ table + discrete_laplace(rng, 1.5, 1)
+        measured.append(Measurement(names, value, np.array([1.5]), odd))
+    observed = Observed(int(full.sum()), tuple(measured))
+    mean, square = brute_force(layout, observed, alpha, [observed.n])
+    for sampler in (counts, records):
+        theta, given = run(sampler, layout, observed, alpha)
+        assert gaps(given, mean).max() < 5
+        assert gaps(theta**2, square).max() < 5
+
+
+def test_several_holders_share_their_tables():
+    """Two holders of two rows each, against brute force over both."""
+    arities, parents = {"a": 2, "b": 2}, {"a": [], "b": ["a"]}
+    layout = Layout(network(arities, parents))
+    alpha = np.ones(layout.cells)
+    rng = np.random.default_rng(7)
+    holders = [all_cells(layout, rng.integers(-1, 4, layout.cells), 1.5, n) for n in (2, 3)]
+    found = counts.sample(
+        layout, holders, alpha, np.ones(layout.cells),
+        chains=2, draws=4000, warmup=300, thin=4, seed=1,
+    )  # fmt: skip
+    expected = _two_holders(layout, holders, alpha)
+    assert gaps(found.given_counts, expected).max() < 5
+    alone, _ = brute_force(layout, holders[0], alpha, [2])
+    assert gaps(found.given_counts, alone).max() > 5
+
+
+def _two_holders(layout, holders, alpha):
+    from scipy.special import gammaln
+
+    from .network_oracle import compositions, log_noise
+
+    weights, means = [], []
+    tables = [[np.array(c).reshape(2, 2) for c in compositions(holder.n, 4)] for holder in holders]
+    for first in tables[0]:
+        for second in tables[1]:
+            total = family_counts(layout, first + second)
+            log_weight = log_evidence(layout, total, alpha)
+            for holder, full in zip(holders, (first, second), strict=True):
+                log_weight += gammaln(full.sum() + 1) - gammaln(full + 1).sum()
+                log_weight += log_noise(holder, layout, full)
+            weights.append(log_weight)
+            means.append(normalised((alpha + total)[None], layout)[0])
+    w = np.exp(np.array(weights) - max(weights))
+    return (w / w.sum()) @ np.array(means)
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+def test_exact_is_the_posterior_of_a_root(levels):
+    """One row with a public total: enumeration leaves nothing out."""
+    layout, observed, alpha, full = problem(({"a": levels}, {"a": []}, 6), 1.5, 8, 0.7)
+    theta, given = exact.sample(layout, observed, alpha, chains=2, draws=4000, seed=1)
+    mean, square = brute_force(layout, observed, alpha, [int(full.sum())])
+    assert gaps(given, mean).max() < 5
+    assert gaps(theta**2, square).max() < 5
+
+
+def test_exact_enumerates_a_row_as_item_18_says():
+    """Weights C(k1+k0, k1) B(a+k1, b+k0) exp(-|y-k|/scale), by brute force over all pairs."""
+    from scipy.special import betaln, gammaln
+
+    y, scale, alpha = np.array([7, -2]), 4.0, np.array([0.5, 2.0])
+    row = exact.enumerate_row(y, scale, alpha, None)
+    k = np.arange(140)
+    k1, k0 = k[:, None], k[None, :]
+    log_weight = gammaln(k1 + k0 + 1) - gammaln(k1 + 1) - gammaln(k0 + 1)
+    log_weight = log_weight + betaln(alpha[0] + k1, alpha[1] + k0)
+    log_weight = log_weight - (np.abs(y[0] - k1) + np.abs(y[1] - k0)) / scale
+    weight = np.exp(log_weight - log_weight.max())
+    sums = np.bincount((k1 + k0).reshape(-1), weight.reshape(-1))
+    law = row.law(0.0)
+    expected = sums[: law.size] / sums.sum()
+    np.testing.assert_allclose(law[: expected.size], expected, atol=1e-8)
+
+
+def test_large_scales_take_steps_and_change_little():
+    y, alpha = np.array([900, 300, -100]), np.ones(3)
+    fine = exact.FINE
+    try:
+        exact.FINE = 10_000
+        whole = exact.enumerate_row(y, 100.0, alpha, None)
+    finally:
+        exact.FINE = fine
+    coarse = exact.enumerate_row(y, 100.0, alpha, None)
+    assert coarse.step == 3
+    means = [row.law(0.0) @ row.sums for row in (whole, coarse)]
+    spread = np.sqrt(whole.law(0.0) @ (whole.sums - means[0]) ** 2)
+    assert abs(means[0] - means[1]) < 0.005 * spread
+
+
+def test_which_networks_have_a_junction_tree():
+    def acyclic(example):
+        return is_acyclic(Layout(network(*example[:2])).families)
+
+    assert all(map(acyclic, (NAIVE_BAYES, COMMON_CHILD, COMPLETE, CHAIN, COVERED)))
+    assert not acyclic(DIAMOND)
