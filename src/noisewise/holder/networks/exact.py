@@ -29,7 +29,7 @@ from decimal import (
     Decimal,
 )
 from fractions import Fraction
-from math import isqrt
+from math import floor, isqrt
 
 # Lower and upper bounds, as a function of the number of digits; they must close in on the values.
 Bounds = Callable[[int], Sequence[tuple[Decimal, Decimal]]]
@@ -81,20 +81,23 @@ def discrete_gaussian(variance: Fraction, centre: Fraction) -> int:
 
     As Canonne, Kamath & Steinke's Algorithm 3, for any rational centre. With c the centre's
     distance from the nearest integer (|c| ≤ 1/2), propose y from a discrete Laplace of whole scale
-    t. On either side of 0, -(y - c)²/2v + |y|/t is at most ±c/t + v/2t², so
-
-        γ(y) = (y - c)²/2v - |y|/t + |c|/t + v/2t²
-
-    is not negative, and accepting with probability exp(-γ(y)) gives the right law exactly.
+    t and accept it with probability exp(f(y) - max f), where f(y) = -(y - c)²/2v + |y|/t is the
+    logarithm of target over proposal. On each side of 0, f is a parabola with its top at
+    ±v/t + c, so its largest value over the integers is at 0 or next to one of the two tops.
     """
     nearest = round(centre)
     c = centre - nearest
     # About √variance, from whole numbers; any t would be right, this one is quick.
     t = 1 + isqrt(variance.numerator // variance.denominator)
-    constant = abs(c) / t + variance / (2 * t * t)
+
+    def ratio(y: int) -> Fraction:
+        return Fraction(abs(y), t) - (y - c) ** 2 / (2 * variance)
+
+    right, left = floor(c + variance / t), floor(c - variance / t)
+    largest = max(ratio(y) for y in (0, max(0, right), right + 1, left, min(0, left + 1)))
     while True:
         y = discrete_laplace(t)
-        if bernoulli_exp((y - c) ** 2 / (2 * variance) - Fraction(abs(y), t) + constant):
+        if bernoulli_exp(largest - ratio(y)):
             return nearest + y
 
 
