@@ -213,6 +213,14 @@ def test_the_identity_of_a_request():
     assert same.charge().request_key != same.charge(table="t").request_key
 
 
+def test_the_audit_trail_says_what_was_asked():
+    asked = request(questions=[f"x1 < {b}" for b in range(6)])
+    assert asked.charge().summary == (
+        "y ~ x1 + region, sign: x1 < 0, x1 < 1, x1 < 2, x1 < 3 and 2 more"
+    )
+    assert request(coefficients=["x1"]).charge().summary.endswith("location_scale: x1")
+
+
 # ---------------------------------------------------------------------------------------------
 # Through the door
 
@@ -303,9 +311,11 @@ def test_a_regression_request_refuses_columns_without_bounds():
         make_request(schema(), target="y", features=["x1"], epsilon=1)
 
 
+@pytest.mark.filterwarnings("error")
 def test_degenerate_blocks_publish_like_any_others(ledger):
-    """Far too many blocks: most have no regression, and nobody can tell from an error."""
+    """Far too many blocks: most have no regression, and nobody can tell from a message."""
     data = people(40)
+    data["x1"][:4], data["y"][4:6] = [np.inf, -np.inf, 1e300, 5e-324], [np.inf, -1e308]
     for number, (words, _) in enumerate(KINDS.values()):
         asked = request(**words, rows=40, blocks=1_000, epsilon="0.4", label=str(number))
         release = publish(asked, data, ledger=ledger).release

@@ -233,9 +233,7 @@ def _in_words(request: SummaryRequest, plan: dict[str, Any]) -> list[str]:
     from ..core.summary import ClippedMean, entries_of
     from ..holder.blocks.expectation import ALWAYS_HALF
 
-    names = [str(getattr(entry, "coefficient", entry)) for entry in entries_of(request.mechanism)]
-    if "questions" in plan["mechanism"]:
-        names = [str(entry) for entry in entries_of(request.mechanism)]
+    names = [str(entry) for entry in entries_of(request.mechanism)]
     each = f", about {request.rows // request.blocks} rows each" if request.rows else ""
     lines = [
         f"{request.mechanism.name}: {', '.join(names)}",

@@ -101,6 +101,9 @@ class LocationItem:
     location: CauchyBase
     log_scale: CauchyBase
 
+    def __str__(self) -> str:
+        return self.coefficient
+
 
 def finite(value: Any, name: str) -> float:
     """A finite number, or an error that names the argument."""

@@ -149,10 +149,7 @@ class SummaryRequest:
 
     def release(self, n: int, result: BlockSums) -> SummaryRelease:
         """Fit the blocks and draw the noise; the only place where it is drawn."""
-        from .blocks import location_scale
-        from .blocks.grid import BlockGrid
-        from .blocks.mechanisms import exact_values
-        from .blocks.regressions import fit_blocks
+        import numpy as np
 
         public_n = n if self.schema.neighbours == "replace_one" else None
         if public_n is not None and self.rows not in (None, public_n):
@@ -160,22 +157,8 @@ class SummaryRequest:
                 f"rows: {self.rows:,} were declared and the data have {public_n:,}; give the right "
                 "number (it decides how many blocks there are)"
             )
-        grid = BlockGrid(self.design)
-        fits = fit_blocks(result, grid, self.posterior, self.blocks, public_n)
-        positions = {name: k for k, name in enumerate(self.design.names[:-1])}
-        if isinstance(self.mechanism, LocationScale):
-            assert isinstance(self.noise, MedianNoise)
-            values = location_scale.draw(
-                self.mechanism,
-                fits,
-                positions,
-                self.blocks,
-                self.noise,
-                self.partitions,
-                by_spread=isinstance(self.posterior, Flat),
-            )
-        else:
-            values = self.laplace.add_noise(exact_values(self.mechanism, fits, positions))
+        with np.errstate(all="ignore"):  # a warning about some block would be about its rows
+            values = self._noisy_values(result, public_n)
         return SummaryRelease(
             design=self.design,
             n=public_n,
@@ -189,6 +172,27 @@ class SummaryRequest:
             event=self.event,
             label=self.label,
             software=f"noisewise {__version__}",
+        )
+
+    def _noisy_values(self, result: BlockSums, n: int | None) -> tuple[int, ...]:
+        from .blocks import location_scale
+        from .blocks.grid import BlockGrid
+        from .blocks.mechanisms import exact_values
+        from .blocks.regressions import fit_blocks
+
+        fits = fit_blocks(result, BlockGrid(self.design), self.posterior, self.blocks, n)
+        positions = {name: k for k, name in enumerate(self.design.names[:-1])}
+        if not isinstance(self.mechanism, LocationScale):
+            return self.laplace.add_noise(exact_values(self.mechanism, fits, positions))
+        assert isinstance(self.noise, MedianNoise)
+        return location_scale.draw(
+            self.mechanism,
+            fits,
+            positions,
+            self.blocks,
+            self.noise,
+            self.partitions,
+            by_spread=isinstance(self.posterior, Flat),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -217,9 +221,10 @@ class SummaryRequest:
         key = self.key
         if table is not None or query is not None:
             key = _digest([key, table, query])
-        asked = ", ".join(str(getattr(e, "coefficient", e)) for e in entries_of(self.mechanism)[:4])
+        entries = [str(entry) for entry in entries_of(self.mechanism)]
+        asked = ", ".join(entries[:4]) + (f" and {len(entries) - 4} more" if entries[4:] else "")
         summary = f"{self.design.target} ~ {' + '.join(self.design.features)}, "
-        summary += f"{self.mechanism.name} of {asked}"
+        summary += f"{self.mechanism.name}: {asked}"
         return Charge(
             dataset=self.schema.dataset,
             request_key=key,
