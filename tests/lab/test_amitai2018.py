@@ -16,6 +16,7 @@ from noisewise.lab.amitai2018_methods import (
     answers,
     flat_probabilities,
     location_and_scale,
+    normal_score,
     prepare,
     private_median,
     recommended_blocks,
@@ -78,7 +79,7 @@ def test_blocks_without_a_regression_count_as_undecided():
     assert np.isnan(fits.estimate).any()
     p = flat_probabilities(fits.first(), np.array([1.0, 2.0]))
     assert (p[:, np.isnan(fits.estimate[0])] == 0.5).all()
-    average = sign_average(fits, np.array([-1e9, 1e9]))
+    average = sign_average(np.sort(fits.estimate, axis=None), np.array([-1e9, 1e9]))
     share = np.isfinite(fits.estimate).mean()
     np.testing.assert_allclose(average, [-share, share])
 
@@ -87,6 +88,13 @@ def test_posteriors_of_all_rows_agree_for_many_rows():
     fits, b = fit_all(rows_of(20_000)), np.array([1.99, 2.0, 2.01])
     flat = flat_probabilities(fits, b)[:, 0]
     np.testing.assert_allclose(stats.norm.cdf(zellner_z(fits, b)[:, 0]), flat, atol=0.02)
+
+
+def test_normal_scores_of_students_t():
+    t = np.linspace(-12, 12, 97)
+    for nu, tolerance in ((3, 1e-4), (10, 1e-6), (28, 1e-7)):
+        found = stats.norm.cdf(normal_score(t, np.full(t.shape, float(nu))))
+        np.testing.assert_allclose(found, stats.t.cdf(t, nu), atol=tolerance)
 
 
 def test_recommended_blocks():

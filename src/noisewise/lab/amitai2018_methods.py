@@ -64,21 +64,42 @@ def zellner_z(fits: Fits, b: FloatArray) -> FloatArray:
     return np.asarray((b[:, None] - shrink * estimate) / np.sqrt(shrink * sigma2 * d))
 
 
-def flat_probabilities(fits: Fits, b: FloatArray) -> FloatArray:
-    """p_j under the flat posterior, of the first partition; 1/2 where there is no regression."""
-    from scipy.special import stdtr
-
+def flat_scores(fits: Fits, b: FloatArray) -> FloatArray:
+    """Φ⁻¹(p_j) under the flat posterior, of the first partition; 0 where there is no regression."""
     estimate, d, rss, n = (array[0] for array in fits[:4])
     nu = np.maximum(n - fits.columns, 1.0)
-    t = (b[:, None] - estimate) / np.sqrt(d * rss / nu)
-    return np.where(np.isfinite(t), stdtr(nu, t), 0.5)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        score = normal_score((b[:, None] - estimate) / np.sqrt(d * rss / nu), nu)
+    return np.where(np.isfinite(score), score, 0.0)
 
 
-def sign_average(fits: Fits, b: FloatArray) -> FloatArray:
-    """Average of sign(b - β̂_j) over all blocks of all partitions; shape (len(b),)."""
-    estimates = np.sort(fits.estimate[np.isfinite(fits.estimate)])
-    below = np.searchsorted(estimates, b, "left") + np.searchsorted(estimates, b, "right")
-    return np.asarray((below - len(estimates)) / fits.estimate.size)
+def normal_score(t: FloatArray, nu: FloatArray) -> FloatArray:
+    """Φ⁻¹(T_ν(t)), by Hill's expansion: within 1e-4 in probability from ν = 3 on, 1e-6 from 10.
+
+    References
+    ----------
+    Hill (1970), Algorithm 395: Student's t-distribution, doi:10.1145/355598.362775.
+    """
+    a = nu - 0.5
+    b = 48 * a * a
+    w2 = a * np.log1p(t * t / nu)
+    w = np.copysign(np.sqrt(w2), t)
+    last = (((4 * w2 + 33) * w2 + 240) * w2 + 855) / (10 * b * (b + 0.8 * w2 * w2 + 100))
+    return np.asarray(w * (1 + (w2 + 3) / b - last))
+
+
+def flat_probabilities(fits: Fits, b: FloatArray) -> FloatArray:
+    """p_j under the flat posterior, of the first partition; 1/2 where there is no regression."""
+    from scipy.special import ndtr
+
+    return np.asarray(ndtr(flat_scores(fits, b)))
+
+
+def sign_average(estimates: FloatArray, b: FloatArray) -> FloatArray:
+    """Average of sign(b - β̂_j) over blocks; `estimates` sorted, NaN (no regression) last."""
+    there = estimates[: np.searchsorted(estimates, np.nan)]
+    below = np.searchsorted(there, b, "left") + np.searchsorted(there, b, "right")
+    return np.asarray((below - len(there)) / len(estimates))
 
 
 # --- the methods ----------------------------------------------------------------------------------
@@ -93,25 +114,26 @@ class Blocks(NamedTuple):
     flat_p: FloatArray  # (b, M)
     scores: FloatArray  # Φ⁻¹ of flat_p
     signs: FloatArray  # (b,)
-    estimates: FloatArray  # of all partitions
+    estimates: FloatArray  # of all partitions, sorted
     log_scales: FloatArray  # log √(v_j/M), for comparison
 
 
 def prepare(fits: Fits, b: FloatArray) -> Blocks:
     """Everything that does not depend on ε."""
-    from scipy.special import ndtr, ndtri
+    from scipy.special import ndtr
 
     first = fits.first()
-    flat = flat_probabilities(first, b)
+    scores = flat_scores(first, b)
+    estimates = np.sort(fits.estimate, axis=None)
     nu = np.maximum(fits.n - fits.columns, 1.0)
     return Blocks(
         fits.blocks,
         len(fits.estimate),
         np.asarray(ndtr(np.nan_to_num(zellner_z(first, b)))),
-        flat,
-        np.asarray(ndtri(flat)),
-        sign_average(fits, b),
-        fits.estimate.ravel(),
+        np.asarray(ndtr(scores)),
+        scores,
+        sign_average(estimates, b),
+        estimates,
         0.5 * np.log(fits.d * fits.rss / nu / fits.blocks).ravel(),
     )
 
@@ -250,7 +272,8 @@ def private_median(
     reach = math.ceil(2 * 60 * partitions / epsilon)
     low, high = max(0, math.floor(half) - reach), min(values.size, math.ceil(half) + reach)
     centre, scale = base
-    units = 0.5 + np.arctan((np.sort(values)[low:high] - centre) / scale) / np.pi
+    middle = np.sort(np.partition(values, (low, high - 1))[low:high])
+    units = 0.5 + np.arctan((middle - centre) / scale) / np.pi
     ends = np.concatenate([[0.0], units, [1.0]])
     rank = low + np.arange(len(ends) - 1)
     with np.errstate(divide="ignore"):
