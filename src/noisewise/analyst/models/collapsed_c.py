@@ -1,6 +1,8 @@
 """The log density and its gradient as a C function, for an engine that knows no Python.
 
-The arrays cross as raw addresses in one table; whoever makes the table keeps them alive.
+The engine sees the coordinates y of `collapsed_pooling`; what it records are those of
+`collapsed_kernels`. The arrays cross as raw addresses in one table; whoever makes the table keeps
+them alive.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ from numpy.typing import NDArray
 
 from noisewise.analyst.models.collapsed_factor import BUFFERS_PER_HOLDER, SHARED_BUFFERS
 from noisewise.analyst.models.collapsed_kernels import Arrays, logp_and_gradient
+from noisewise.analyst.models.collapsed_pooling import Pooling, from_pooled, gradient_to_pooled
 from noisewise.analyst.models.collapsed_prior import SCALARS
-from noisewise.analyst.models.compiled import SOURCES
+from noisewise.analyst.models.compiled import SOURCES, compiled
 
 FloatArray = NDArray[np.float64]
 
 _types: Any = types  # Numba's type constructors are not annotated
-_TABLE = 19
+_TABLE = 29
 
 
 def _pointer_typed(typingctx: Any, address: Any) -> Any:
@@ -41,6 +44,23 @@ _pointer: Any = intrinsic(_pointer_typed)  # an integer address as a pointer
 STAMP = int(SOURCES[:15], 16)
 
 
+@compiled
+def from_table(y, x, table):  # type: ignore[no-untyped-def]
+    """`from_pooled` with the map whose addresses are in the table."""
+    size = table[4]
+    from_pooled(
+        y,
+        x,
+        carray(_pointer(table[20]), (size,), dtype=np.int64),
+        carray(_pointer(table[21]), (size,), dtype=np.int64),
+        carray(_pointer(table[22]), (size,), dtype=np.int64),
+        carray(_pointer(table[23]), (size,), dtype=np.float64),
+        carray(_pointer(table[24]), (size,), dtype=np.float64),
+        carray(_pointer(table[25]), (size,), dtype=np.float64),
+        carray(_pointer(table[26]), (table[5],), dtype=np.float64),
+    )
+
+
 def _density_of(stamp: int) -> Any:
     def logp_c(dim, x_, grad_, logp_, table_):  # type: ignore[no-untyped-def]
         table = carray(table_, (_TABLE,), dtype=np.int64)
@@ -48,41 +68,59 @@ def _density_of(stamp: int) -> Any:
             return -1
         J, P, psi = table[1], table[2], table[3]
         buffers = SHARED_BUFFERS + BUFFERS_PER_HOLDER * J
+        x, grad = carray(_pointer(table[27]), (dim,), dtype=np.float64), carray(grad_, (dim,))
+        from_table(carray(x_, (dim,)), x, table)
         logp = logp_and_gradient(
-            carray(x_, (dim,)),
-            carray(grad_, (dim,)),
-            carray(_pointer(table[4]), (J,), dtype=np.float64),
-            carray(_pointer(table[5]), (J,), dtype=np.bool_),
-            carray(_pointer(table[6]), (J, P, P), dtype=np.float64),
-            carray(_pointer(table[7]), (J, P, P), dtype=np.float64),
-            carray(_pointer(table[8]), (J, P, P), dtype=np.bool_),
-            carray(_pointer(table[9]), (J,), dtype=np.bool_),
-            carray(_pointer(table[10]), (J, P), dtype=np.bool_),
-            carray(_pointer(table[11]), (P - 1, P - 1), dtype=np.float64),
-            carray(_pointer(table[12]), (P, P), dtype=np.float64),
-            carray(_pointer(table[13]), (psi,), dtype=np.float64),
-            carray(_pointer(table[14]), (SCALARS,), dtype=np.float64),
-            carray(_pointer(table[15]), (dim,), dtype=np.float64),
-            carray(_pointer(table[16]), (dim,), dtype=np.float64),
-            carray(_pointer(table[17]), (buffers, P, P), dtype=np.float64),
+            x,
+            grad,
+            carray(_pointer(table[6]), (J,), dtype=np.float64),
+            carray(_pointer(table[7]), (J,), dtype=np.bool_),
+            carray(_pointer(table[8]), (J, P, P), dtype=np.float64),
+            carray(_pointer(table[9]), (J, P, P), dtype=np.float64),
+            carray(_pointer(table[10]), (J, P, P), dtype=np.bool_),
+            carray(_pointer(table[11]), (J,), dtype=np.bool_),
+            carray(_pointer(table[12]), (J, P), dtype=np.bool_),
+            carray(_pointer(table[13]), (P - 1, P - 1), dtype=np.float64),
+            carray(_pointer(table[14]), (P, P), dtype=np.float64),
+            carray(_pointer(table[15]), (psi,), dtype=np.float64),
+            carray(_pointer(table[16]), (SCALARS,), dtype=np.float64),
+            carray(_pointer(table[17]), (dim,), dtype=np.float64),
+            carray(_pointer(table[18]), (dim,), dtype=np.float64),
+            carray(_pointer(table[19]), (buffers, P, P), dtype=np.float64),
         )
+        size = table[4]
+        if size > 0:
+            gradient_to_pooled(
+                grad,
+                carray(_pointer(table[20]), (size,), dtype=np.int64),
+                carray(_pointer(table[21]), (size,), dtype=np.int64),
+                carray(_pointer(table[22]), (size,), dtype=np.int64),
+                carray(_pointer(table[23]), (size,), dtype=np.float64),
+                carray(_pointer(table[24]), (size,), dtype=np.float64),
+                carray(_pointer(table[25]), (size,), dtype=np.float64),
+                carray(_pointer(table[26]), (table[5],), dtype=np.float64),
+            )
         carray(logp_, (1,))[0] = logp
         return 0 if logp > -np.inf else 1
 
     return logp_c
 
 
-def _record_c(dim, size, x_, out_, table_):  # type: ignore[no-untyped-def]
-    x, out = carray(x_, (dim,)), carray(out_, (dim,))
-    for i in range(dim):
-        out[i] = x[i]
-    carray(table_, (_TABLE,), dtype=np.int64)[_TABLE - 1] += 1
-    return 0
+def _record_of(stamp: int) -> Any:
+    def record_c(dim, size, y_, out_, table_):  # type: ignore[no-untyped-def]
+        table = carray(table_, (_TABLE,), dtype=np.int64)
+        if table[0] != stamp:
+            return -1
+        from_table(carray(y_, (dim,)), carray(out_, (dim,)), table)
+        table[_TABLE - 1] += 1
+        return 0
+
+    return record_c
 
 
 @cache
 def c_density() -> Any:
-    """Compiled ``int64 (uint64 dim, double *x, double *gradient, double *logp, void *table)``.
+    """Compiled ``int64 (uint64 dim, double *y, double *gradient, double *logp, void *table)``.
 
     Returns 0, 1 off the support, or -1 if `table` is not an array from `c_table`.
     """
@@ -93,20 +131,24 @@ def c_density() -> Any:
 
 @cache
 def c_record() -> Any:
-    """Compiled ``int64 (uint64 dim, uint64 size, double *x, double *out, void *table)``.
+    """Compiled ``int64 (uint64 dim, uint64 size, double *y, double *out, void *table)``.
 
-    Copies a draw and counts it, in the last entry of the table.
+    Writes a draw down as x and counts it, in the last entry of the table.
     """
     double = _types.CPointer(_types.double)
     signature = _types.int64(_types.uint64, _types.uint64, double, double, _types.voidptr)
-    return numba.cfunc(signature, cache=True)(_record_c)
+    return numba.cfunc(signature, cache=True)(_record_of(STAMP))
 
 
-def c_table(arrays: Arrays, work: FloatArray) -> NDArray[np.int64]:
-    """Stamp, sizes, addresses of the arrays (the caller keeps them alive), counter of draws."""
-    for array in (*arrays, work):
+def c_table(arrays: Arrays, work: FloatArray, pooled: Pooling, x: FloatArray) -> NDArray[np.int64]:
+    """Stamp, sizes, addresses of the arrays (the caller keeps them alive), counter of draws.
+
+    `work` and `x`, of one number for each coordinate, are scratch space of one thread.
+    """
+    given = (*arrays, work, *pooled, x)
+    for array in given:
         if not array.flags.c_contiguous:
             raise ValueError("the compiled density needs contiguous arrays")
     J, P, _ = arrays.values.shape
-    addresses = [array.ctypes.data for array in (*arrays, work)]
-    return np.array([STAMP, J, P, arrays.psi_rate.size, *addresses, 0], dtype=np.int64)
+    sizes = J, P, arrays.psi_rate.size, pooled.place.size, pooled.sums.size
+    return np.array([STAMP, *sizes, *(array.ctypes.data for array in given), 0], dtype=np.int64)

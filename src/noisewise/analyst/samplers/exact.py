@@ -7,7 +7,8 @@ numbers of rows are relaxed to reals; see `collapsed_kernels`). NUTS explores th
 
 Two things make it fast where plain NUTS is slow:
 
-- Coordinates in which noise-dominated directions are nearly standardised (`collapsed_kernels`).
+- Coordinates in which noise-dominated directions are nearly standardised (`collapsed_kernels`), and
+  nearly independent where there are several holders (`collapsed_pooling`).
 - Laplace noise puts a kink into the log density at every released value, and a leapfrog step that
   crosses a kink errs by the first power of its length. The force that moves the trajectory is
   therefore that of a Huber potential, which rounds each kink off, while the energy that decides
@@ -40,6 +41,7 @@ from numpy.typing import NDArray
 from noisewise.analyst.models.collapsed import CollapsedPosterior
 from noisewise.analyst.models.collapsed_c import c_density, c_record, c_table
 from noisewise.analyst.models.collapsed_kernels import Arrays
+from noisewise.analyst.models.collapsed_pooling import Pooling, pooling, to_pooled
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import CovariatePrior, RegressionPrior
 from noisewise.analyst.samplers.nuts_info import NutsInfo
@@ -120,6 +122,8 @@ class Kernel:
 
     arrays: Arrays
     work: FloatArray
+    pooled: Pooling
+    x: FloatArray  # scratch space
     table: NDArray[np.int64]
     start: FloatArray
     coords: dict[str, Any] = field(default_factory=dict)
@@ -153,8 +157,9 @@ class Kernel:
 def build_kernel(posterior: CollapsedPosterior, state: ExactState) -> Kernel:
     """One chain of NUTS on the collapsed posterior that starts at `state`."""
     arrays = posterior.smoothed(smoothing(posterior))
-    work = posterior.workspace()
-    return Kernel(arrays, work, c_table(arrays, work), state.x)
+    work, pooled, x = posterior.workspace(), pooling(arrays), np.zeros_like(state.x)
+    table = c_table(arrays, work, pooled, x)
+    return Kernel(arrays, work, pooled, x, table, to_pooled(state.x, pooled))
 
 
 def _run(
