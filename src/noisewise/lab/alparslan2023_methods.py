@@ -33,8 +33,8 @@ class Effort:
     mix so well that far fewer are enough for a posterior mean; `normal_x` does not.
     """
 
-    normal_x: tuple[int, int] = (4000, 4000)
-    fixed_s: tuple[int, int] = (2000, 500)
+    normal_x: tuple[int, int] = (5000, 5000)
+    fixed_s: tuple[int, int] = (5000, 5000)
     bs_distributed: tuple[int, int] = (1000, 500)
     exact: tuple[int, int] = (300, 300)
 

@@ -36,21 +36,7 @@ HOLDERS = (1, 5, 10)
 EPSILON = Fraction(1)
 METHODS = (*SAMPLED, "ada_ssp", "non_private")
 PROTOCOLS = ("paper, their noise", "paper, right noise", "private")
-SLOW = ("normal_x", "bs_distributed", "exact")
-# Runs of all methods, and of the slow ones, in each protocol.
-RUNS = {
-    "power_plant_energy": ((50, 50), (50, 25), (50, 25)),
-    "bike_sharing": ((50, 20), (50, 10), (50, 10)),
-}
-LONG = Effort()
-MANY_COLUMNS = Effort(bs_distributed=(600, 300), exact=(150, 200))
-
-
-class Runs(NamedTuple):
-    """How many runs all methods have, and how many the slow ones."""
-
-    all: int
-    slow: int
+RUNS = 50  # of every method, as in the paper
 
 
 class Errors(NamedTuple):
@@ -65,12 +51,9 @@ def _try_all(
     given: Given,
     effort: Effort,
     seed: np.random.SeedSequence,
-    slow: bool,
     test: Callable[[FloatArray], float],
 ) -> None:
     for method, stream in zip(SAMPLED, seed.spawn(len(SAMPLED)), strict=True):
-        if method in SLOW and not slow:
-            continue
         try:
             outcome = run(method, given, effort, int(stream.generate_state(1)[0]))
         except (NoisewiseError, ArithmeticError, np.linalg.LinAlgError):
@@ -89,7 +72,7 @@ def paper_errors(
     rows: FloatArray,
     J: int,
     which: not_private.Multiplier,
-    runs: Runs,
+    runs: int,
     effort: Effort,
 ) -> Errors:
     """The paper's protocol: the rows stay, the noise is drawn anew in every run. NOT PRIVATE."""
@@ -101,7 +84,7 @@ def paper_errors(
     def without_intercept(theta: FloatArray) -> float:
         return float(np.mean((task.y_test - task.x_test @ theta) ** 2))
 
-    for number in range(runs.all):
+    for number in range(runs):
         seed = seed_of("paper", data.name, J, which, number)
         noise, rest = seed.spawn(2)
         rng = np.random.default_rng(noise)
@@ -112,8 +95,7 @@ def paper_errors(
             *priors,
             mechanism.bound_y / 3,
         )
-        slow = number < runs.slow
-        _try_all(errors, given, effort, rest, slow, lambda theta: without_intercept(theta[1:]))
+        _try_all(errors, given, effort, rest, lambda theta: without_intercept(theta[1:]))
         theta = not_private.paper_ada_ssp(grams, mechanism, rng)
         errors.values.setdefault("ada_ssp", []).append(without_intercept(theta))
     best = least_squares(task.x, task.y)
@@ -130,14 +112,14 @@ def private_prior(k: int) -> NormalInverseGammaIndependent:
     return NormalInverseGammaIndependent(np.zeros(k + 1), np.diag(variance), 1.0, 0.05)
 
 
-def private_errors(data: DataSet, rows: FloatArray, J: int, runs: Runs, effort: Effort) -> Errors:
+def private_errors(data: DataSet, rows: FloatArray, J: int, runs: int, effort: Effort) -> Errors:
     """The private protocol: rows are split and shared out anew in every run."""
     errors = Errors({}, {})
     y = rows[:, -1]
     scale = float(np.abs(y - y.mean()).max()) ** 2  # to the paper's scale; for the table only
     regression = private_prior(data.k)
     covariates = HierarchicalNIWPrior.weakly_informative(data.k)
-    for number in range(runs.all):
+    for number in range(runs):
         seed = seed_of("private", data.name, J, number)
         noise, rest = seed.spawn(2)
         rng = np.random.default_rng(noise)
@@ -149,7 +131,7 @@ def private_errors(data: DataSet, rows: FloatArray, J: int, runs: Runs, effort: 
         def test(theta: FloatArray, task: private.UnitTask = task) -> float:
             return task.test_error(theta) / scale
 
-        _try_all(errors, given, effort, rest, number < runs.slow, test)
+        _try_all(errors, given, effort, rest, test)
         errors.values.setdefault("ada_ssp", []).append(test(private.ada_ssp(seen)))
         w = np.column_stack([np.ones(len(task.y)), task.x])
         best = least_squares(w, task.y)
@@ -191,15 +173,16 @@ def write(out: Path, options: Options) -> list[Path]:
     rows: list[Row] = []
     table, readable = out / f"{NAME}.csv", out / f"{NAME}.md"
     notes: list[str] = []
+    runs = options.runs or (2 if options.quick else RUNS)
+    effort = QUICK if options.quick else Effort()
     for data in DATA_SETS:
         values = load(data)
         if values is None:
             notes.append(missing_message(data))
             print(notes[-1])
             continue
-        effort = QUICK if options.quick else (LONG if data.k < 10 else MANY_COLUMNS)
         for J in HOLDERS:
-            for protocol, runs in zip(PROTOCOLS, _runs(data, options), strict=True):
+            for protocol in PROTOCOLS:
                 if protocol == "private":
                     errors = private_errors(data, values, J, runs, effort)
                 else:
@@ -211,14 +194,6 @@ def write(out: Path, options: Options) -> list[Path]:
         write_table([{"note": note} for note in notes], table)
     readable.write_text(markdown(rows, notes), encoding="utf-8")
     return [table, readable]
-
-
-def _runs(data: DataSet, options: Options) -> Sequence[Runs]:
-    if options.runs is not None:
-        return (Runs(options.runs, options.runs),) * len(PROTOCOLS)
-    if options.quick:
-        return (Runs(2, 2 if data.k < 10 else 1),) * len(PROTOCOLS)
-    return [Runs(*counts) for counts in RUNS[data.name]]
 
 
 def markdown(rows: Sequence[Row], notes: Sequence[str] = ()) -> str:
