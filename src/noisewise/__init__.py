@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from .analyst.fit import fit
     from .analyst.posterior import Posterior
     from .analyst.posterior_file import load_posterior
+    from .analyst.summaries.posterior import SummaryPosterior
     from .core.errors import NoisewiseError
     from .core.release import Release
     from .core.releases import load_release
     from .core.schema import Category, Number, Schema, Unbounded
     from .core.schema_file import read_schema, write_schema
+    from .core.summary_release import SummaryRelease
     from .holder.ledger import Ledger
     from .holder.publish import publish
     from .holder.request import Request, make_request
+    from .holder.summary_request import SummaryRequest, make_summary_request
     from .lab.plan import plan
 
 _HOMES = {
@@ -40,9 +43,13 @@ _HOMES = {
     "Release": "core.release",
     "Request": "holder.request",
     "Schema": "core.schema",
+    "SummaryPosterior": "analyst.summaries.posterior",
+    "SummaryRelease": "core.summary_release",
+    "SummaryRequest": "holder.summary_request",
     "Unbounded": "core.schema",
     "load_release": "core.releases",
     "make_request": "holder.request",
+    "make_summary_request": "holder.summary_request",
     "plan": "lab.plan",
     "publish": "holder.publish",
     "read_schema": "core.schema_file",
@@ -59,6 +66,9 @@ __all__ = [
     "Release",
     "Request",
     "Schema",
+    "SummaryPosterior",
+    "SummaryRelease",
+    "SummaryRequest",
     "Unbounded",
     "__version__",
     "ada_ssp",
@@ -66,6 +76,7 @@ __all__ = [
     "load_posterior",
     "load_release",
     "make_request",
+    "make_summary_request",
     "plan",
     "publish",
     "read_schema",
