@@ -4,6 +4,7 @@ Tiny networks, all pairs of records: the bounds are attained.
 """
 
 import itertools
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -17,7 +18,7 @@ from noisewise.core.network_tree import depth
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.network_request import make_network_request
 from noisewise.holder.networks import fourier
-from noisewise.holder.networks.counts import CountPlan
+from noisewise.holder.networks.counts import CountPlan, FamilyCounts
 from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import GridMap, plan_grid_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample, split_samplers
@@ -293,6 +294,23 @@ def test_grid_map_loses_at_most_epsilon(name):
             ratios = [x - y for x, y in zip(p, q, strict=True)]
             worst = max(worst, sum(r.max() for r in ratios), -sum(r.min() for r in ratios))
     assert 0 < worst <= 2
+
+
+def test_bounds_of_grid_weights_agree():
+    """Doubles and decimals enclose the same weights, also where all of them nearly vanish."""
+    network = make("one binary")
+    mechanism = GridMap(network, Fraction(9), 2**24 // 8, 6, {"x0": Fraction(2)})
+    for zeros, ones in ((0, 0), (3, 1), (40_000, 17_000), (10**7, 9)):
+        counts = FamilyCounts(zeros + ones, {"x0": np.array([zeros, ones])})
+        given = (network, "x0", counts)
+        (prior,) = split_samplers(*given, Fraction(0), Fraction(2), mechanism.lowest)
+        (posterior,) = split_samplers(*given, Fraction(1), Fraction(2), mechanism.lowest)
+        wide = mechanism._by_doubles(prior, posterior)
+        for digits in (60, 120):
+            narrow = mechanism._by_decimals(prior, posterior, digits)
+            for (low, high), (least, most) in zip(wide, narrow, strict=True):
+                assert low <= least <= most <= high
+                assert most - least <= most * Decimal(10) ** (25 - digits)
 
 
 def test_grid_map_draws_its_law():

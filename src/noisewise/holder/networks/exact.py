@@ -35,7 +35,7 @@ from math import floor, isqrt
 Bounds = Callable[[int], Sequence[tuple[Decimal, Decimal]]]
 
 _FIRST_BITS = 64
-_FIRST_DIGITS = 40
+FIRST_DIGITS = 40  # what bounds are asked for first
 
 
 def bernoulli(p: Fraction) -> bool:
@@ -113,7 +113,7 @@ def choose(bounds: Bounds) -> int:
     Σ_{i<k} w_i ≤ U Σ w < Σ_{i≤k} w_i. Decided where it holds for all weights within the bounds
     and all further digits of U; otherwise both are refined.
     """
-    bits, digits = _FIRST_BITS, _FIRST_DIGITS
+    bits, digits = _FIRST_BITS, FIRST_DIGITS
     u = secrets.randbits(bits)
     while True:
         intervals = bounds(digits)

@@ -20,7 +20,7 @@ from ...core.network import Network
 from ...core.network_content import TABLE_BITS, TableDraws, log_odds, total_depth
 from ...core.privacy import PureEvent
 from .counts import FamilyCounts
-from .exact import choose, decimals
+from .exact import FIRST_DIGITS, choose, decimals
 from .mechanism import records_changed
 from .posterior_sample import DEFAULT_LOWEST, PosteriorSample, plan_posterior_sample, split_samplers
 from .split_sampler import SplitSampler
@@ -155,30 +155,58 @@ class GridMap:
         """One of the grid's values, with probability ∝ π(v) exp(η u(v)), exactly."""
 
         def bounds(digits: int) -> list[tuple[Decimal, Decimal]]:
-            down, up = decimals(digits, ROUND_FLOOR), decimals(digits, ROUND_CEILING)
-            room = Decimal(1).scaleb(3 - digits)  # exp is rounded to nearest, whatever the context
-            less, more = down.subtract(Decimal(1), room), up.add(Decimal(1), room)
-            weights = [posterior.weight(m, digits) for m in self.grid]
-            total_low, total_high = Decimal(0), Decimal(0)
-            for low, high in weights:
-                total_low, total_high = down.add(total_low, low), up.add(total_high, high)
-            found = []
-            for m, (low, high) in zip(self.grid, weights, strict=True):
-                base_low, base_high = prior.weight(m, digits)
-                score_low = down.divide(low, total_high)
-                score_high = min(Decimal(1), up.divide(high, total_low))
-                numerator, denominator = map(Decimal, self.factor.as_integer_ratio())
-                least = down.exp(down.divide(down.multiply(numerator, score_low), denominator))
-                most = up.exp(up.divide(up.multiply(numerator, score_high), denominator))
-                found.append(
-                    (
-                        down.multiply(down.multiply(base_low, least), less),
-                        up.multiply(up.multiply(base_high, most), more),
-                    )
-                )
-            return found
+            if digits <= FIRST_DIGITS:  # nearly always enough, and much quicker
+                return self._by_doubles(prior, posterior)
+            return self._by_decimals(prior, posterior, digits)
 
         return self.grid[choose(bounds)]
+
+    def _by_doubles(
+        self, prior: SplitSampler, posterior: SplitSampler
+    ) -> list[tuple[Decimal, Decimal]]:
+        """Bounds of the weights, with room of 1e-9 for the errors of doubles."""
+        room = 1e-9
+        logs = [posterior.quick_log_ratio(m) for m in self.grid]
+        top = max(high for _, high in logs)
+        lows = [math.exp(low - top) * (1 - room) for low, _ in logs]
+        # exp underflows to 0 below -745, which is no upper bound.
+        highs = [max(math.exp(high - top), 1e-300) * (1 + room) for _, high in logs]
+        factor, least, most = float(self.factor), sum(lows), sum(highs)
+        found = []
+        for m, low, high in zip(self.grid, lows, highs, strict=True):
+            base_low, base_high = prior.quick_log_ratio(m)
+            score_low, score_high = low / most, min(1.0, high / least)
+            start = math.exp(base_low + factor * score_low * (1 - room)) * (1 - room)
+            stop = math.exp(base_high + factor * score_high * (1 + room)) * (1 + room)
+            found.append((Decimal(start), Decimal(stop)))
+        return found
+
+    def _by_decimals(
+        self, prior: SplitSampler, posterior: SplitSampler, digits: int
+    ) -> list[tuple[Decimal, Decimal]]:
+        """Bounds of the weights that close in on them."""
+        down, up = decimals(digits, ROUND_FLOOR), decimals(digits, ROUND_CEILING)
+        room = Decimal(1).scaleb(3 - digits)  # exp is rounded to nearest, whatever the context
+        less, more = down.subtract(Decimal(1), room), up.add(Decimal(1), room)
+        weights = [posterior.weight(m, digits) for m in self.grid]
+        least = most = Decimal(0)
+        for low, high in weights:
+            least, most = down.add(least, low), up.add(most, high)
+        numerator, denominator = map(Decimal, self.factor.as_integer_ratio())
+        found = []
+        for m, (low, high) in zip(self.grid, weights, strict=True):
+            base_low, base_high = prior.weight(m, digits)
+            score_low = down.divide(low, most)
+            score_high = min(Decimal(1), up.divide(high, least))
+            start = down.exp(down.divide(down.multiply(numerator, score_low), denominator))
+            stop = up.exp(up.divide(up.multiply(numerator, score_high), denominator))
+            found.append(
+                (
+                    down.multiply(down.multiply(base_low, start), less),
+                    up.multiply(up.multiply(base_high, stop), more),
+                )
+            )
+        return found
 
 
 def plan_grid_map(

@@ -97,7 +97,7 @@ class SplitSampler:
                 ranges.append((near, stop, near))
         stairs = []
         for start, stop, nearest in ranges:
-            _, high = self._quick(nearest)
+            _, high = self.quick_log_ratio(nearest)
             height = math.ceil(math.ldexp(math.exp(high) * (1 + 4 * _TRUSTED), _STAIR_BITS)) + 1
             stairs.append((start, stop, height))
         stairs.sort(key=lambda stair: -(stair[1] - stair[0] + 1) * stair[2])
@@ -118,7 +118,7 @@ class SplitSampler:
         r = self._reference
         return float(self.a), float(self.b), math.log(r), math.log(ONE - r)
 
-    def _quick(self, m: int) -> tuple[float, float]:
+    def quick_log_ratio(self, m: int) -> tuple[float, float]:
         """Bounds of log(weight(m) / weight(reference)) by doubles.
 
         A logarithm of at most 2**24 is below 17, so each of the four is off by at most 17 · 2^-40,
@@ -167,7 +167,7 @@ class SplitSampler:
         """True with probability weight(m) / (height / 2**64)."""
         bits = 64
         u = secrets.randbits(bits)
-        low, high = self._quick(m)
+        low, high = self.quick_log_ratio(m)
         if low > _SMALLEST_LOG:
             # u height < weight 2^128, by doubles with room for their errors.
             scaled = math.ldexp(float(height), -_STAIR_BITS)
