@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-ExperimentArgument = Annotated[str, typer.Argument(help="A name from `noisewise lab list`.")]
+ExperimentArgument = Annotated[
+    str, typer.Argument(help="A name from `noisewise lab list`, or all of them: all.")
+]
 OutOption = Annotated[Path, typer.Option("--out", help="Folder for trials, table and figures.")]
 QuickOption = Annotated[bool, typer.Option("--quick", help="A small version, within a minute.")]
 
@@ -50,25 +54,50 @@ def run(
 ) -> None:
     """Run an experiment; one that was interrupted goes on where it stopped.
 
+    `all` runs every one of them, and leaves out those whose data aren't there.
+
     Example: noisewise lab run bs2019-fig3 --quick --out figures
     """
     from ..lab import experiments
     from ..lab.parallel import check_backend
 
     check_backend(backend)
-    words = ["noisewise", "lab", "run", experiment, *(["--quick"] if quick else [])]
-    words += [] if trials is None else ["--trials", str(trials)]
-    paths = experiments.run(
-        experiments.find(experiment),
-        out,
-        quick=quick,
-        trials=trials,
-        n_jobs=jobs,
-        backend=backend,
-        progress=sys.stderr.isatty(),
-        command=shlex.join(words),
-    )
-    _say(paths)
+
+    def run_one(name: str) -> list[Path]:
+        words = ["noisewise", "lab", "run", name, *(["--quick"] if quick else [])]
+        words += [] if trials is None else ["--trials", str(trials)]
+        return experiments.run(
+            experiments.find(name),
+            out,
+            quick=quick,
+            trials=trials,
+            n_jobs=jobs,
+            backend=backend,
+            progress=sys.stderr.isatty(),
+            command=shlex.join(words),
+        )
+
+    if experiment == "all":
+        _run_all(run_one)
+    else:
+        _say(run_one(experiment))
+
+
+def _run_all(run_one: Callable[[str], list[Path]]) -> None:
+    """Run every experiment; a line each, with the time it took."""
+    from ..lab.experiments import DataAbsentError, experiments
+
+    start = time.perf_counter()
+    for name in experiments():
+        before = time.perf_counter()
+        try:
+            paths = run_one(name)
+        except DataAbsentError as error:
+            typer.echo(f"{name}: left out, {error}")
+            continue
+        files = ", ".join(path.name for path in paths)
+        typer.echo(f"{name}: {time.perf_counter() - before:.0f} s; {files}")
+    typer.echo(f"All in {time.perf_counter() - start:.0f} s.")
 
 
 def collect(

@@ -35,7 +35,7 @@ from ..core.errors import RequestError
 from ..core.schema import Number, Schema
 from .alparslan2023_data import VARIABLE, data_folder
 from .calibration import Cell, Record, spread_ranks
-from .experiments import Experiment, Results
+from .experiments import DataAbsentError, Experiment, Results
 from .methods import Sampler
 from .non_private import gram
 from .regression import SimulatedRegression, noise_scales
@@ -54,7 +54,7 @@ def unit_rows() -> FloatArray:
     """Wine and cirrhosis on [-1, 1], shape (46, 2)."""
     path = data_folder() / FILE
     if not path.exists():
-        raise RequestError(
+        raise DataAbsentError(
             f"experiment: bs2019-fig4 needs {FILE}, which is not in {data_folder()}; set "
             f"{VARIABLE} to the folder that holds it"
         )

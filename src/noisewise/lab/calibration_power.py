@@ -58,7 +58,7 @@ TESTS: dict[str, Callable[[FloatArray], bool]] = {
 @lru_cache(maxsize=1)
 def models() -> dict[str, SimulatedRegression]:
     """One covariate, 100 rows; noise that matters, and noise that hardly does."""
-    return dict(zip(NAIVE, (broad_model(1, 100, 1.0), broad_model(1, 100, 30.0)), strict=True))
+    return dict(zip(NAIVE, (broad_model(1, 100, 1.0), broad_model(1, 100, 10.0)), strict=True))
 
 
 def distorted(draws: FloatArray, method: str) -> FloatArray:

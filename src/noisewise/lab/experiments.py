@@ -21,6 +21,10 @@ from .table import Row, summarise, write_table
 Results = Mapping[str, list[Record]]
 
 
+class DataAbsentError(RequestError):
+    """An experiment on real data that aren't there."""
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A study with a name.

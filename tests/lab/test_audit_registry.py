@@ -1,0 +1,170 @@
+"""Every mechanism keeps its claim under audit, and every mistake is caught.
+
+Runs have new noise every time. Sound mechanisms are accused wrongly with probability at most 1e-4
+here, by the audit's own promise; controls are those that are caught with probability near one
+within seconds. ``noisewise audit --all`` runs them all (results in docs/lab.md); half of the
+Laplace noise and sensitivities for add/remove are in tests/statistical and test_audit.py.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from noisewise.lab import audit_registry
+from noisewise.lab.audit import detection_probability
+from noisewise.lab.audit_controls import SUBJECTS as CONTROLS
+from noisewise.lab.audit_mechanisms import request_for
+from noisewise.lab.audit_registry import Subject, examine, subjects
+from noisewise.lab.audit_release import (
+    audit_release,
+    chance_of_catching,
+    exact_values,
+    noise_laws,
+    stated_epsilon,
+    stated_mu,
+)
+from noisewise.lab.broken import (
+    fourth_moments_without_noise,
+    noise_scale_halved,
+    with_mechanisms,
+)
+from noisewise.lab.posterior_sampling import PosteriorSampling
+
+CONFIDENCE = 0.9999
+QUICK = {"fourth-exact": 300, "noise-twice": 300, "posterior-clamped": 20_000}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_mistakes_are_caught(name):
+    verdict = examine(subjects()[name], runs=QUICK[name], confidence=CONFIDENCE)
+    assert not verdict.subject.sound
+    assert not verdict.result.passed, str(verdict.result)
+    assert verdict.as_it_should_be
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["laplace-category", "laplace-rows", "laplace-add-remove", "gaussian-ball", "fourth-moments",
+     "eigenvalue", "noise-once", "posterior-truncated"],
+)  # fmt: skip
+def test_sound_mechanisms_keep_their_claims(name):
+    subject = subjects()[name]
+    runs = min(subject.runs, 20_000) if name.startswith("posterior") else 200
+    verdict = examine(subject, runs=runs, confidence=CONFIDENCE)
+    assert verdict.subject.sound
+    assert verdict.result.passed, str(verdict.result)
+
+
+def test_every_mistake_that_was_promised_is_there():
+    broken = {subject.name for subject in CONTROLS if not subject.sound}
+    assert broken == {
+        *("half-noise", "half-noise-gaussian", "add-remove", "fourth-exact"),
+        *("noise-twice", "posterior-clamped"),
+    }
+    sound = {name for name, subject in subjects().items() if subject.sound}
+    assert {"laplace", "gaussian", "gaussian-isometric", "eigenvalue", "fourth-moments"} <= sound
+
+
+def test_half_of_the_gaussian_noise_is_caught_and_all_of_it_is_not():
+    """At epsilon = 10 the pair is 1.6 sds apart, which 300 runs see; halved, 3.2."""
+    request = request_for("hours+age", epsilon=10, delta="1e-6")
+    assert chance_of_catching(request, 0.5, runs=300, confidence=CONFIDENCE) == 1
+    assert chance_of_catching(request, 1.0, runs=300, confidence=CONFIDENCE) == 0
+    broken = with_mechanisms(request, noise_scale_halved(request.mechanisms[0]))
+    found = audit_release(broken, runs=300, confidence=CONFIDENCE)
+    assert not found.passed
+    assert found.result.mu < found.result.mu_lower < 2 * found.result.mu
+    assert found.epsilon_shown > 10
+    sound = audit_release(request, runs=300, confidence=CONFIDENCE)
+    assert sound.passed
+    assert sound.epsilon_shown < 10
+
+
+def test_more_runs_see_more():
+    request = request_for(epsilon=2)
+    few, many = (chance_of_catching(request, 0.5, runs=runs) for runs in (200, 6000))
+    assert few < 0.5
+    assert many > 0.9
+
+
+def test_the_score_is_the_log_likelihood_ratio_of_what_is_published():
+    """Its exact values are the engine's, and for the worst pair its largest value is epsilon."""
+    from noisewise.holder.engines import open_source
+    from noisewise.lab.audit_pairs import neighbours
+
+    request = request_for("hours+age", epsilon=2, fourth_moments="0.3")
+    pair = neighbours(request)
+    a, b = (exact_values(request, open_source(t).sums(request.plan(), None)) for t in
+            (pair.a, pair.b))  # fmt: skip
+    scales = np.array([law.scale for law in noise_laws(request)])
+    assert np.abs((a - b) / scales).sum() == pytest.approx(2 * pair.attained, rel=1e-3)
+    assert stated_epsilon(request) == 2
+    assert stated_mu(request.event) is None
+
+
+def test_a_leak_beside_the_values_is_found(monkeypatch):
+    """Negative control: a Release whose label depends on the rows."""
+    from noisewise.holder.request import Request
+
+    request = request_for(epsilon=1)
+    assert audit_release(request, runs=40).only_values_differ
+    honest = Request.release
+
+    def leaking(self, n, sums):
+        from dataclasses import replace
+
+        first = sums.values["second_moments"][0]
+        return replace(honest(self, n, sums), label=f"total {first}")
+
+    monkeypatch.setattr(Request, "release", leaking)
+    found = audit_release(request, runs=40)
+    assert not found.only_values_differ
+    assert not found.passed
+
+
+def test_exact_fourth_moments_need_fourth_moments():
+    from noisewise.core.errors import RequestError
+
+    with pytest.raises(RequestError, match="fourth"):
+        fourth_moments_without_noise(request_for(epsilon=1))
+
+
+def test_truncated_posterior_sampling_keeps_its_claim_exactly():
+    """The density ratio reaches log((1 - omega)/omega) at the ends, and never exceeds it.
+
+    Clamping leaves masses at the ends whose ratio does.
+    """
+    from scipy.stats import beta
+
+    sampling = PosteriorSampling()
+    theta = np.linspace(sampling.omega, 1 - sampling.omega, 1001)
+    laws = [beta(sampling.alpha + ones, sampling.alpha + 1 - ones) for ones in (1, 0)]
+    density = [
+        law.pdf(theta) / (law.cdf(1 - sampling.omega) - law.cdf(sampling.omega)) for law in laws
+    ]
+    loss = np.log(density[0] / density[1])
+    assert np.abs(loss).max() == pytest.approx(sampling.epsilon, rel=1e-9)
+    at_the_end = math.log(laws[1].cdf(sampling.omega) / laws[0].cdf(sampling.omega))
+    assert at_the_end > sampling.epsilon + 1
+    p, q = laws[1].cdf(sampling.omega), laws[0].cdf(sampling.omega)
+    claim = {"held_out": 10_000, "epsilon": sampling.epsilon, "confidence": CONFIDENCE}
+    assert detection_probability(p, q, **claim) > 0.9999
+
+
+def test_names_are_used_once(monkeypatch):
+    from noisewise.core.errors import RequestError
+    from noisewise.lab import audit_mechanisms
+
+    twice = (audit_mechanisms.SUBJECTS[0],) * 2
+    monkeypatch.setattr(audit_mechanisms, "SUBJECTS", twice)
+    with pytest.raises(RequestError, match="twice"):
+        audit_registry.subjects()
+
+
+def test_a_verdict_knows_what_should_be():
+    passing = CONTROLS[-1]
+    control = Subject("x", "x", passing.check, passing.runs, sound=False)
+    assert not examine(control, runs=2000).as_it_should_be
