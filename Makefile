@@ -32,6 +32,10 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "Open site/index.html, or for the search: $(BIN)/python -m http.server -d site"
+
 bench: $(STAMP)
 	$(BIN)/python benchmarks/release.py
 

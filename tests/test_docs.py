@@ -29,6 +29,7 @@ def people(n, seed):
     return {
         "age": age,
         "region": region,
+        "hours": rng.uniform(0, 60, n),
         "income": 20_000 + 1_000 * age + 10_000 * rng.standard_normal(n),
     }
 
@@ -42,7 +43,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     rows = people(3000, 9)
     for name in ("people", "september"):
-        pq.write_table(pa.table(rows), folder / f"{name}.parquet")
+        pq.write_table(pa.table(people(40_000, 8)), folder / f"{name}.parquet")
     with (folder / "people.csv").open("w", newline="") as file:
         csv.writer(file).writerows([list(rows), *zip(*rows.values(), strict=True)])
     (folder / "new.csv").write_text("age,region\n40,south\n50,north\n")
