@@ -47,7 +47,9 @@ def test_plan_says_which_epsilon_is_needed(folder):
 
 
 def test_plan_as_json_with_a_prior(folder):
-    (folder / "prior.yaml").write_text("coefficients:\n  age: [0, 100]\nerror_sd: [10000, 30000]\n")
+    (folder / "prior.yaml").write_text(
+        "coefficients:\n  age: {mean: 0, sd: 100}\nerror_sd: [10000, 30000]\n"
+    )
     words = ["plan", *WORDS, "--n", 2000, "--epsilon", "1", "--mechanism", "laplace", "--json"]
     wide = json.loads(invoke(*words).stdout)
     sharp = json.loads(invoke(*words, "--prior", "prior.yaml").stdout)
