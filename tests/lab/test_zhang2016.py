@@ -1,0 +1,353 @@
+"""Experiments of Zhang, Rubinstein & Dimitrakakis (2016): laws, exact posteriors, figures."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from noisewise.core.network import Network
+from noisewise.core.network_content import TABLE_BITS
+from noisewise.core.schema import Category, Schema
+from noisewise.holder.networks.counts import FamilyCounts
+from noisewise.holder.networks.fourier import FourierParities
+from noisewise.holder.networks.laplace import LaplaceCounts
+from noisewise.holder.networks.map import plan_grid_map
+from noisewise.holder.networks.posterior_sample import plan_posterior_sample, split_samplers
+from noisewise.lab import experiments
+from noisewise.lab import zhang2016_fig1 as fig1
+from noisewise.lab import zhang2016_fig2 as fig2
+from noisewise.lab import zhang2016_mechanisms as mechanisms
+from noisewise.lab import zhang2016_naive_bayes as nb
+from noisewise.lab import zhang2016_not_private as not_private
+from noisewise.lab.alparslan2023_report import Options
+from noisewise.lab.table import read_table
+
+# Holders' draws have no seed, so a test fails by chance this often at most.
+RARE = 1e-6
+
+
+def binary_naive_bayes(d):
+    columns = {name: Category(("0", "1"), "0") for name in ("y", *(f"x{j}" for j in range(d)))}
+    return Network.naive_bayes(Schema("people", columns), "y")
+
+
+def family_counts(network, counts):
+    """The lab's counts as the holder's."""
+    tables = {"y": np.array([counts.n - counts.ones, counts.ones], dtype=np.int64)}
+    tables.update({f"x{j}": t.astype(np.int64) for j, t in enumerate(counts.tables)})
+    assert set(tables) == set(network.nodes)
+    return FamilyCounts(int(counts.n), tables)
+
+
+@pytest.fixture(scope="module")
+def small():
+    rng = np.random.default_rng(8)
+    data, _ = nb.simulate(rng, 40, 3)
+    return nb.count(data)
+
+
+def same_law(one, other, rng):
+    """p-value of a two-sample test of integers, spread over their unit intervals."""
+    spread = [np.ravel(x) + rng.random(np.size(x)) for x in (one, other)]
+    return stats.ks_2samp(*spread).pvalue
+
+
+# --- Laws -----------------------------------------------------------------------------------------
+
+
+def test_noisy_counts_agree_with_the_holders(small):
+    network = binary_naive_bayes(3)
+    planned = LaplaceCounts(network, Fraction(2))
+    assert planned.sensitivity == 2 * 3 + 1  # what the figure's noise-aware line uses
+    exact = family_counts(network, small)
+    rng = np.random.default_rng(1)
+    theirs, ours, wrong = [], [], []
+    for _ in range(250):
+        values = planned.draw(exact).values
+        tables = [np.subtract(values[f"x{j}"], small.tables[j].ravel()) for j in range(3)]
+        theirs.append(np.concatenate([np.subtract(values["y"], small.ones), *tables]))
+        for factor, into in ((1.0, ours), (1.6, wrong)):
+            noisy = nb.noisy_counts(rng, small, factor * planned.scale)
+            tables = (noisy.tables - small.tables).ravel()
+            into.append(np.append(noisy.ones - small.ones, tables))
+    assert np.shape(theirs) == np.shape(ours) == (250, 13)
+    assert same_law(theirs, ours, rng) > RARE
+    assert same_law(theirs, wrong, rng) < RARE
+
+
+def test_noisy_parities_agree_with_the_holders(small):
+    network = binary_naive_bayes(3)
+    planned = FourierParities(network, Fraction(2))
+    assert planned.sensitivity == 2 * 3
+    exact = family_counts(network, small)
+    odd = nb.parities(small)
+    by_set = {(("y", 1),): odd.y}
+    by_set.update({((f"x{j}", 1),): odd.x[j] for j in range(3)})
+    by_set.update({(("y", 1), (f"x{j}", 1)): odd.xy[j] for j in range(3)})
+    truth = np.array([by_set[s] for s in planned.parities.sets])
+    rng = np.random.default_rng(2)
+    theirs = np.array([planned.draw(exact).values for _ in range(500)]) - truth
+    ours, wrong = [], []
+    for _ in range(500):
+        for factor, into in ((1.0, ours), (1.6, wrong)):
+            noisy = nb.noisy_parities(rng, odd, factor * planned.scale)
+            into.append([noisy.y - odd.y, *(noisy.x - odd.x), *(noisy.xy - odd.xy)])
+    assert same_law(theirs, ours, rng) > RARE
+    assert same_law(theirs, wrong, rng) < RARE
+    # and the tables that parities imply are the holder's
+    release_counts = planned.parities.table("x1", odd.n, truth)
+    np.testing.assert_allclose(release_counts, nb.from_parities(odd).tables[1])
+    np.testing.assert_allclose(nb.from_parities(odd).tables, small.tables)
+
+
+@pytest.mark.parametrize("epsilon", [3, 60])
+def test_posterior_draws_agree_with_the_holders(epsilon):
+    network = binary_naive_bayes(3)
+    given = {"draws": 1, "concentration": dict.fromkeys(network.nodes, Fraction(1))}
+    plain = plan_posterior_sample(network, Fraction(epsilon), temper=Fraction(1), **given)
+    how = mechanisms.widest_truncation(epsilon, 4)
+    assert plain.lowest / 2**TABLE_BITS == pytest.approx(how.omega, rel=2e-4)
+    milder = plan_posterior_sample(network, Fraction(epsilon), omega=Fraction(1, 32), **given)
+    tempered = mechanisms.tempered(epsilon, 4, 1 / 32)
+    assert float(milder.temper) == pytest.approx(tempered.temper)
+    rng = np.random.default_rng(3)
+    table = np.array([[3, 12], [14, 2]])
+    exact = FamilyCounts(31, {"x0": table})
+    for planned, setting in ((plain, how), (milder, tempered)):
+        samplers = split_samplers(network, "x0", exact, planned.temper, Fraction(1), planned.lowest)
+        for row in (0, 1):
+            zeros, ones = table[row]
+            theirs = 1 - np.array([samplers[row].draw() for _ in range(1500)]) / 2**TABLE_BITS
+            ours = mechanisms.posterior_draw(rng, np.full(1500, ones), zeros, setting)
+            assert stats.ks_2samp(theirs, ours).pvalue > RARE
+            assert ours.min() >= setting.omega
+            if epsilon == 60:  # negative control: levels the wrong way round
+                assert stats.ks_2samp(1 - theirs, ours).pvalue < RARE
+
+
+def test_truncated_betas_far_in_their_tails():
+    """By quadrature, where nearly all of the untruncated law is cut off."""
+    rng = np.random.default_rng(4)
+    for a, b, omega in ((300.0, 2.0, 0.3), (2.0, 300.0, 0.3), (1.0, 1.0, 0.49), (40.0, 30.0, 0.01)):
+        v = omega + (1 - 2 * omega) * (np.arange(200_000) + 0.5) / 200_000
+        weight = special.softmax((a - 1) * np.log(v) + (b - 1) * np.log1p(-v))
+        drawn = mechanisms.truncated_beta(rng, np.full(4000, a), b, omega)
+        mean, sd = weight @ v, np.sqrt(weight @ v**2 - (weight @ v) ** 2)
+        assert abs(drawn.mean() - mean) < 5 * sd / 4000**0.5
+        assert drawn.min() >= omega
+        assert drawn.max() <= 1 - omega
+
+
+def test_the_grid_map_agrees_with_the_holders():
+    network = binary_naive_bayes(3)
+    prior = dict.fromkeys(network.nodes, Fraction(1))
+    planned = plan_grid_map(network, Fraction(200), concentration=prior, points=5)
+    omega = planned.lowest / 2**TABLE_BITS
+    factor = mechanisms.grid_factor(200, 4, omega)
+    assert float(planned.factor) == pytest.approx(factor)
+    table = np.array([[4, 7], [9, 1]])
+    counts = FamilyCounts(21, {"x0": table})
+    priors, posteriors = (
+        split_samplers(network, "x0", counts, Fraction(t), Fraction(1), planned.lowest)[0]
+        for t in (0, 1)
+    )
+    theirs = [planned.draw_split(priors, posteriors) for _ in range(300)]
+    found = np.bincount(np.searchsorted(planned.grid, theirs), minlength=5)
+    rng = np.random.default_rng(5)
+    ones, zeros = np.full(100_000, 4), np.full(100_000, 7)  # a split's first level is x = 0
+    ours = mechanisms.grid_map(rng, ones, zeros, factor, omega, 5)
+    share = np.bincount(np.rint((ours - omega) / (1 - 2 * omega) * 4).astype(int), minlength=5)
+    assert share.argmax() == 1
+    among = int(found[1])
+    assert stats.binomtest(among, 300, share[1] / 100_000).pvalue > RARE
+    doubled = mechanisms.grid_map(rng, ones, zeros, 2 * factor, omega, 5)
+    as_often = np.mean(np.isclose(doubled, omega + (1 - 2 * omega) / 4))
+    assert stats.binomtest(among, 300, as_often).pvalue < RARE
+
+
+def test_regression_draws_are_those_of_the_truncated_posterior():
+    """Against rejection from the untruncated posterior, and against leaving the ball out."""
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(50, 2)) / 4
+    y = np.clip(x @ [1.5, -1.0] + 0.2 * rng.normal(size=50), -1, 1)
+    gram, moment = x.T @ x, x.T @ y
+    ball = mechanisms.Ball(1.0, 1.0, 0.7, 0.3)
+    for temper in (1.0, 0.3):
+        P = temper * gram / ball.sigma2 + np.eye(2)
+        mean = np.linalg.solve(P, temper * moment / ball.sigma2)
+        free = rng.multivariate_normal(mean, np.linalg.inv(P), 60_000)
+        inside = free[(free**2).sum(axis=1) <= ball.rho**2]
+        drawn = mechanisms.regression_draws(rng, gram, moment, 1.0, ball, temper, 4000)
+        for i in range(2):
+            assert stats.ks_2samp(drawn[:, i], inside[:, i]).pvalue > 1e-4
+        assert stats.ks_2samp(drawn[:, 0], free[:, 0]).pvalue < 1e-10
+    shifted = mechanisms._shift(np.linalg.eigvalsh(P), np.array([3.0, 1.0]), 0.7)
+    assert shifted > 0
+
+
+@pytest.mark.parametrize("bounds", [(1.0, 0.5), (1.0, 1.0), (0.5, 1.5)])
+def test_what_a_regression_draw_costs(bounds):
+    """A search over records and coefficients finds the bound attained and never exceeded."""
+    B, T = bounds
+    ball = mechanisms.Ball(1.0, B, T, 0.4)
+    claimed = mechanisms.full_epsilon(ball)
+    u, y = np.linspace(-T, T, 201), np.linspace(-B, B, 41)
+    spread = np.array([np.ptp((v - u) ** 2 / (2 * ball.sigma2)) for v in y])
+    # two records x, x' that are opposite and of length 1: u' = -u, so spreads may add up
+    both = [
+        np.ptp(((v - u) ** 2 - (w + u * sign) ** 2) / (2 * ball.sigma2))
+        for v, w, sign in itertools.product(y[::4], y[::4], (-1, 0, 1))
+    ]
+    assert max(both) <= claimed * (1 + 1e-12)
+    assert 2 * spread.max() == pytest.approx(claimed, rel=1e-4)
+    assert max(both) > (0.999 if B >= T else 0.5) * claimed
+
+
+# --- The exact posterior --------------------------------------------------------------------------
+
+
+def brute_force(n, d, log_noise, x):
+    """P(y, x | released) by adding up all data sets: (2, ) for one record x, normalised."""
+    records = list(itertools.product((0, 1), repeat=d + 1))
+    total = np.zeros(2)
+    for chosen in itertools.combinations_with_replacement(range(len(records)), n):
+        rows = np.array([records[i] for i in chosen])
+        data = nb.Data(rows[:, 0], rows[:, 1:])
+        counts = nb.count(data)
+        repeats = np.bincount(chosen)
+        orders = special.gammaln(n + 1) - special.gammaln(repeats + 1).sum()
+        k = counts.ones
+        t = counts.tables
+        marginal = special.betaln(k + 1, n - k + 1)
+        marginal += special.betaln(t[..., 1] + 1, t[..., 0] + 1).sum()
+        weight = np.exp(orders + marginal + log_noise(counts))
+        total += weight * np.exp(nb.log_joint(nb.posterior_mean(counts), x[None])[0])
+    return total / total.sum()
+
+
+@pytest.mark.parametrize("kind", ["counts", "parities"])
+def test_the_enumerated_posterior_is_that_over_all_data_sets(kind):
+    rng = np.random.default_rng(9)
+    n, d, scale = 4, 2, 1.7
+    exact = nb.count(nb.simulate(rng, n, d)[0])
+    x = np.array([1, 0])
+    if kind == "counts":
+        noisy = nb.noisy_counts(rng, exact, scale)
+        found = nb.enumerate_counts(noisy, scale)
+
+        def log_noise(counts, scale=scale):
+            away = abs(noisy.ones - counts.ones) + np.abs(noisy.tables - counts.tables).sum()
+            return -away / scale
+    else:
+        odd = nb.noisy_parities(rng, nb.parities(exact), scale)
+        found = nb.enumerate_parities(odd, scale)
+
+        def log_noise(counts, scale=scale):
+            p = nb.parities(counts)
+            away = abs(odd.y - p.y) + np.abs(odd.x - p.x).sum() + np.abs(odd.xy - p.xy).sum()
+            return -away / scale
+
+    expected = brute_force(n, d, log_noise, x)
+    np.testing.assert_allclose(special.softmax(found.scores(x[None])[0]), expected, rtol=1e-10)
+    other = brute_force(n, d, lambda counts: log_noise(counts, 2 * scale), x)
+    assert np.abs(other - expected).max() > 1e-3  # negative control: another scale
+
+
+def test_without_noise_the_enumerated_posterior_is_the_usual_one(small):
+    x = np.array(list(itertools.product((0, 1), repeat=3)))
+    usual = special.log_softmax(nb.log_joint(nb.posterior_mean(small), x), axis=1)
+    counts = nb.enumerate_counts(small, 0.01)
+    parities = nb.enumerate_parities(nb.parities(small), 0.01)
+    for found in (counts, parities):
+        np.testing.assert_allclose(special.log_softmax(found.scores(x), axis=1), usual, rtol=1e-9)
+
+
+def test_accuracy_counts_a_tie_as_half():
+    scores = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
+    assert nb.accuracy(scores, np.array([1, 0, 1])) == 0.5
+
+
+# --- Figures --------------------------------------------------------------------------------------
+
+
+def test_figure_1_quick(tmp_path):
+    paths = experiments.run(experiments.find("zhang2016-fig1"), tmp_path, quick=True)
+    assert [p.name for p in paths] == [
+        "zhang2016-fig1.json",
+        "zhang2016-fig1.csv",
+        "zhang2016-fig1.png",
+    ]
+    rows = read_table(paths[1])
+    assert {row["method"] for row in rows} == set(fig1.METHODS)
+    again = fig1.table((30.0,), fig1.accuracies((30.0,), 2))
+    assert again == fig1.table((30.0,), fig1.accuracies((30.0,), 2))
+
+
+def test_what_the_committed_figure_1_shows():
+    """The claims of docs/networks.md, from the committed numbers."""
+    rows = committed("zhang2016-fig1.csv")
+    assert {float(row["epsilon"]) for row in rows} == set(fig1.EPSILONS)
+    for row in rows:
+        if row["whose"] == "paper" and row["private"] == 1:
+            for ours in ("laplace", "fourier"):
+                ahead, error = float(row[f"ahead_{ours}"]), float(row[f"ahead_{ours}_se"])
+                assert ahead >= -3 * error - 1e-4, (row, ours)
+    # what is not private would have won
+    printed = [row for row in rows if row["method"].startswith("sampler")]
+    assert float(printed[2]["epsilon"]) == 1.0
+    assert float(printed[2]["ahead_laplace"]) < -0.1
+
+
+def test_figure_2_quick(tmp_path):
+    paths = experiments.run(experiments.find("zhang2016-fig2"), tmp_path, quick=True)
+    rows = read_table(paths[1])
+    assert {row["line"] for row in rows} == set(fig2.STYLES)
+    assert all(float(row["mse"]) > 0.04 for row in rows)
+
+
+def test_what_the_committed_figure_2_shows():
+    rows = [row for row in committed("zhang2016-fig2.csv") if row["data"].startswith("census")]
+    by = {(row["line"], float(row["precision"])): float(row["mse"]) for row in rows}
+    best = min(value for (line, _), value in by.items() if line == "non_private")
+    cheap = [row for row in rows if row["line"] == "full" and float(row["mse"]) < 1.05 * best]
+    assert min(float(row["epsilon"]) for row in cheap) > 100
+    one = {b: mse for (line, b), mse in by.items() if line == "epsilon = 1"}
+    b = min(one, key=one.get)
+    assert 1 < b < 1000  # neither end: both too wide and too narrow a ball cost
+    assert one[b] < 1.3 * best
+
+
+def committed(name):
+    from pathlib import Path
+
+    path = Path(__file__).parents[2] / "docs" / "results" / name
+    return read_table(path)
+
+
+def test_increments_make_nothing_negative_as_often_as_they_say():
+    rng = np.random.default_rng(10)
+    d, scale = 4, 5.0
+    increment = not_private.increment_for(rng, d, scale, 0.9)
+    zero = nb.ParityCounts(0, 0.0, np.zeros(d), np.zeros(d))
+    lowest = [
+        not_private.paper_parities(rng, zero, scale, increment).tables.min() for _ in range(2000)
+    ]
+    assert np.mean(np.array(lowest) >= 0) == pytest.approx(0.9, abs=5 * (0.09 / 1000) ** 0.5)
+    assert not_private.printed_increment(16, 1.0, 0.9) > 10 * not_private.increment_for(
+        rng, 16, not_private.paper_scale(16, 1.0), 0.9, 200
+    )
+
+
+def test_only_the_figure_says_not_private():
+    """Anything that is not private says so in its name, wherever it is shown."""
+    for name, method in fig1.METHODS.items():
+        assert method.private == ("NOT PRIVATE" not in name and name != "non_private")
+
+
+def test_quick_reports_take_runs(tmp_path):
+    rows = fig1.write(tmp_path, Options(True, 3, "x"))
+    assert {row["repeats"] for row in read_table(rows[0])} == {3}
