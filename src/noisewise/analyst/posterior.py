@@ -288,3 +288,9 @@ class Posterior:
         from .posterior_file import save
 
         save(self, path)
+
+    def report(self, path: str | Path, *, level: float = 0.95, title: str | None = None) -> None:
+        """Write one self-contained HTML page; see `noisewise.analyst.report`."""
+        from .report import write_report
+
+        write_report(self, path, level=level, title=title)
