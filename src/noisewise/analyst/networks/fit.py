@@ -23,8 +23,8 @@ from .prior import Prior, concentrations
 METHODS = ("auto", "plugin", "exact", "joint")
 MAX_DRAWS = 100_000
 MAX_NUMBERS = 1 << 30  # table cells times draws that are kept
-MOVES_PER_CHAIN = 20_000_000
-ROWS_PER_SWEEP = 50_000  # latent rows times tables up to which rows are simulated one by one
+MOVES_PER_CHAIN = 12_000_000
+ROWS_PER_SWEEP = 10_000  # latent rows times tables up to which rows are simulated one by one
 
 
 class Drawn(NamedTuple):
@@ -217,7 +217,7 @@ def _joint(job: Job) -> Drawn:
     else:
         sampler, what = counts.sample, "latent counts"
         moves = counts.make_problem(job.layout, holders, job.alpha).moves.times.sum()
-        thin = int(np.clip(MOVES_PER_CHAIN // (moves * len(holders) * job.draws), 1, 20))
+        thin = int(np.clip(MOVES_PER_CHAIN // (moves * len(holders) * job.draws), 1, 10))
     drawn = sampler(
         job.layout,
         holders,
