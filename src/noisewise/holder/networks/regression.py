@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from ..._version import __version__
-from ...core.claim import Claim
+from ...core.claim import MAX_EPSILON, Claim
 from ...core.design import Design
 from ...core.errors import NoisewiseError, RequestError
 from ...core.geometry import Ball, Box, Geometry
@@ -279,6 +279,11 @@ def make_regression_sample_request(
     full = plain.cost(draws)
     if epsilon is None:
         cost = Fraction(math.ceil(full * 10**6), 10**6)
+        if cost > MAX_EPSILON:
+            raise RequestError(
+                f"epsilon: draws from the untempered posterior would cost {float(cost):.6g}, which "
+                "is no protection; give an epsilon, and the likelihood is tempered to it"
+            )
         return _request(plain, draws, Claim(cost), label, batch)
     claim = Claim(as_fraction(epsilon, "epsilon"))
     assert claim.epsilon is not None
