@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -126,17 +127,20 @@ def test_audit_of_everything(monkeypatch):
     from noisewise.lab import audit_registry
     from noisewise.lab.audit_controls import SUBJECTS
 
-    chosen = {s.name: s for s in SUBJECTS if s.name.startswith(("posterior", "noise"))}
+    chosen = {s.name: s for s in SUBJECTS if s.name.startswith("noise")}
     monkeypatch.setattr(audit_registry, "subjects", lambda: chosen)
     shown = invoke("audit", "--all")
     assert shown.exit_code == 0, shown.output
     assert "broken on purpose" in shown.stdout
     assert "every broken one was caught" in shown.stdout
-    # A control that isn't caught is a failure of the audit, and says so.
-    blind = invoke("audit", "--all", "--runs", 40)
+    # Something that is called sound and isn't.
+    broken_but_called_sound = {n: replace(s, sound=True) for n, s in chosen.items()}
+    monkeypatch.setattr(audit_registry, "subjects", lambda: broken_but_called_sound)
+    blind = invoke("audit", "--all")
     assert blind.exit_code == 8
     assert "NOT AS IT SHOULD BE" in blind.stdout
-    assert isinstance(json.loads(invoke("audit", "--all", "--json").stdout), list)
+    documents = json.loads(invoke("audit", "--all", "--json").stdout)
+    assert [document["name"] for document in documents] == list(chosen)
 
 
 def test_audit_needs_a_request():

@@ -8,13 +8,10 @@ Laplace noise and sensitivities for add/remove are in tests/statistical and test
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from noisewise.lab import audit_registry
-from noisewise.lab.audit import detection_probability
 from noisewise.lab.audit_controls import SUBJECTS as CONTROLS
 from noisewise.lab.audit_mechanisms import request_for
 from noisewise.lab.audit_registry import Subject, examine, subjects
@@ -31,10 +28,9 @@ from noisewise.lab.broken import (
     noise_scale_halved,
     with_mechanisms,
 )
-from noisewise.lab.posterior_sampling import PosteriorSampling
 
 CONFIDENCE = 0.9999
-QUICK = {"fourth-exact": 300, "noise-twice": 300, "posterior-clamped": 20_000}
+QUICK = {"fourth-exact": 300, "noise-twice": 300, "posterior-clamped": 2500}
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -52,20 +48,20 @@ def test_mistakes_are_caught(name):
 )  # fmt: skip
 def test_sound_mechanisms_keep_their_claims(name):
     subject = subjects()[name]
-    runs = min(subject.runs, 20_000) if name.startswith("posterior") else 200
-    verdict = examine(subject, runs=runs, confidence=CONFIDENCE)
+    verdict = examine(subject, runs=200, confidence=CONFIDENCE)
     assert verdict.subject.sound
     assert verdict.result.passed, str(verdict.result)
 
 
 def test_every_mistake_that_was_promised_is_there():
-    broken = {subject.name for subject in CONTROLS if not subject.sound}
-    assert broken == {
+    broken = {name for name, subject in subjects().items() if not subject.sound}
+    assert {
         *("half-noise", "half-noise-gaussian", "add-remove", "fourth-exact"),
         *("noise-twice", "posterior-clamped"),
-    }
+    } <= broken
     sound = {name for name, subject in subjects().items() if subject.sound}
     assert {"laplace", "gaussian", "gaussian-isometric", "eigenvalue", "fourth-moments"} <= sound
+    assert {"network-laplace", "network-fourier", "summary-sign", "summary-fisher"} <= sound
 
 
 def test_half_of_the_gaussian_noise_is_caught_and_all_of_it_is_not():
@@ -130,28 +126,6 @@ def test_exact_fourth_moments_need_fourth_moments():
 
     with pytest.raises(RequestError, match="fourth"):
         fourth_moments_without_noise(request_for(epsilon=1))
-
-
-def test_truncated_posterior_sampling_keeps_its_claim_exactly():
-    """The density ratio reaches log((1 - omega)/omega) at the ends, and never exceeds it.
-
-    Clamping leaves masses at the ends whose ratio does.
-    """
-    from scipy.stats import beta
-
-    sampling = PosteriorSampling()
-    theta = np.linspace(sampling.omega, 1 - sampling.omega, 1001)
-    laws = [beta(sampling.alpha + ones, sampling.alpha + 1 - ones) for ones in (1, 0)]
-    density = [
-        law.pdf(theta) / (law.cdf(1 - sampling.omega) - law.cdf(sampling.omega)) for law in laws
-    ]
-    loss = np.log(density[0] / density[1])
-    assert np.abs(loss).max() == pytest.approx(sampling.epsilon, rel=1e-9)
-    at_the_end = math.log(laws[1].cdf(sampling.omega) / laws[0].cdf(sampling.omega))
-    assert at_the_end > sampling.epsilon + 1
-    p, q = laws[1].cdf(sampling.omega), laws[0].cdf(sampling.omega)
-    claim = {"held_out": 10_000, "epsilon": sampling.epsilon, "confidence": CONFIDENCE}
-    assert detection_probability(p, q, **claim) > 0.9999
 
 
 def test_names_are_used_once(monkeypatch):

@@ -1,17 +1,14 @@
 """Mistakes that have been made in earnest, as mechanisms that the audit must catch.
 
-Each states the claim of a sound mechanism. How likely an audit is to catch them is measured by
-``tests/lab/test_audit_registry.py``.
+Each states the claim of a sound mechanism. Those of networks and block summaries are with their
+mechanisms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
-
-import numpy as np
 
 from ..core.grid import STATISTIC_ONE
 from ..holder.mechanisms.laplace import LaplaceMechanism
@@ -27,7 +24,6 @@ from .broken import (
     noise_scale_halved,
     with_mechanisms,
 )
-from .posterior_sampling import PosteriorSampling
 
 
 def _of_request(name: str, describe: str, make: Callable[[], Request], runs: int) -> Subject:
@@ -82,29 +78,6 @@ def two_releases(once: bool) -> Subject:
     return Subject("noise-once", "two Releases with noise of their own", check, 400)
 
 
-def posterior_sampling(clamped: bool) -> Subject:
-    """One draw of a posterior: from its truncated law, or clamped into the interval afterwards."""
-    sampling = PosteriorSampling(clamped=clamped)
-
-    def check(trials: int, confidence: float) -> AuditResult:
-        rng = np.random.default_rng()
-        return audit(
-            *(sampling.runs(ones, rng) for ones in (1, 0)),
-            trials=trials,
-            epsilon=replace(sampling, clamped=False).epsilon,
-            confidence=confidence,
-            seed=0,
-            score=lambda outputs: outputs[:, 0],
-            batch=True,
-        )
-
-    if clamped:
-        return Subject(
-            "posterior-clamped", "posterior sampling, clamped", check, 20_000, sound=False
-        )
-    return Subject("posterior-truncated", "posterior sampling, truncated", check, 20_000)
-
-
 SUBJECTS = (
     _of_request("half-noise", "half of the Laplace noise", _half_laplace, 6000),
     _of_request("half-noise-gaussian", "half of the Gaussian noise", _half_gaussian, 2000),
@@ -112,6 +85,4 @@ SUBJECTS = (
     _of_request("fourth-exact", "fourth moments passed on without noise", _fourth, 500),
     two_releases(once=True),
     two_releases(once=False),
-    posterior_sampling(clamped=True),
-    posterior_sampling(clamped=False),
 )
