@@ -34,7 +34,6 @@ METHODS = (
     Sampler("naive", draws=200),
     Sampler("exact", chains=2, draws=500, tune=400),
     Sampler("gibbs_update", chains=1, draws=4000, tune=1000),
-    Sampler("gibbs_noisy_aware", chains=1, draws=4000, tune=1000),
 )
 QUICK_METHODS = (
     Sampler("non_private", draws=50),
@@ -44,7 +43,7 @@ QUICK_METHODS = (
 K = 2
 
 
-def given_model(n: int, epsilon: float, *, fourth: bool = True) -> SimulatedRegression:
+def given_model(n: int, epsilon: float) -> SimulatedRegression:
     """Coefficients of sd .32, errors of sd .2 or so, covariates of sd .4: rows near the box."""
     return SimulatedRegression(
         NIGPrior(np.zeros(K + 1), 0.4 * np.eye(K + 1), 10.0, 0.36),
@@ -52,7 +51,6 @@ def given_model(n: int, epsilon: float, *, fourth: bool = True) -> SimulatedRegr
         "beyond",
         n,
         epsilon,
-        fourth=fourth,
     )
 
 
@@ -93,7 +91,7 @@ def cells(quick: bool) -> list[Cell]:
     for setting, (n, epsilon) in SETTINGS.items():
         if quick and setting == "clear":
             continue
-        for name, model in departures(given_model(n, epsilon, fourth=not quick)).items():
+        for name, model in departures(given_model(n, epsilon)).items():
             if quick and name not in ("none", "binary", "clipped-much"):
                 continue
             cell_name = f"{'quick-' if quick else ''}beyond-{setting}-{name}"

@@ -56,7 +56,7 @@ QUICK_GRID = tuple(
         (3, 30_000, "gaussian", 1.0),
     )
 )
-TRUTHS, QUICK_TRUTHS = 40, 12
+TRUTHS, QUICK_TRUTHS = 30, 12
 
 
 class Found(NamedTuple):
