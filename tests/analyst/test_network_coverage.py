@@ -1,0 +1,61 @@
+"""Coverage of 90% intervals over tables from the prior, rows and noise; plug-in must fail.
+
+The standard error of a mean over data sets is computed from the data sets themselves, because
+entries of one data set are dependent. The band is two points, what was promised, and three
+standard errors, what so few data sets can tell. The long version is benchmarks/networks.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noisewise.analyst.networks import counts, exact, plugin
+from noisewise.analyst.networks.layout import Layout
+from noisewise.analyst.networks.plugin import normalised
+
+from .network_oracle import all_cells, discrete_laplace, network, simulated
+
+DATA_SETS = 80
+NAIVE_BAYES = ({"c": 2, "x": 2, "y": 3, "z": 2}, {"c": [], "x": ["c"], "y": ["c"], "z": ["c"]})
+POLYTREE = ({"a": 2, "b": 3, "c": 2, "d": 2}, {"a": [], "b": [], "c": ["a", "b"], "d": ["c"]})
+DIAMOND = (
+    {"a": 2, "b": 2, "c": 2, "d": 2},
+    {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]},
+)
+
+
+def covered(draws, truth):
+    lower, upper = np.quantile(draws, [0.05, 0.95], axis=0)
+    return np.mean((lower <= truth) & (truth <= upper))
+
+
+@pytest.mark.parametrize(
+    ("example", "n", "scale"),
+    [(NAIVE_BAYES, 500, 16.0), (POLYTREE, 1000, 40.0), (DIAMOND, 1000, 30.0)],
+    ids=["naive_bayes", "polytree", "diamond"],
+)
+def test_noise_aware_intervals_cover_and_plugin_does_not(example, n, scale):
+    layout = Layout(network(*example))
+    alpha = np.ones(layout.cells)
+    rng = np.random.default_rng(2016)
+    hits = {"joint": [], "exact": [], "plugin": []}
+    for k in range(DATA_SETS):
+        truth = normalised(rng.standard_gamma(alpha), layout)
+        true, _ = simulated(layout, truth, n, rng)
+        released = true + discrete_laplace(rng, scale, true.size)
+        observed = all_cells(layout, released, scale, n)
+        clamped = np.clip(released, 0, n) * 1.0
+        joint = counts.sample(
+            layout, [observed], alpha, clamped, chains=1, draws=200, warmup=200, thin=5, seed=k
+        )
+        hits["joint"].append(covered(joint.theta[0], truth))
+        if k < DATA_SETS // 2:
+            alone, _ = exact.sample(layout, observed, alpha, chains=1, draws=200, seed=k)
+            hits["exact"].append(covered(alone[0], truth))
+        naive = plugin.draw(rng, clamped, alpha, layout, (400,))
+        hits["plugin"].append(covered(naive, truth))
+    for method in ("joint", "exact"):
+        error = np.std(hits[method]) / np.sqrt(len(hits[method]))
+        assert abs(np.mean(hits[method]) - 0.9) < 0.02 + 3 * error, method
+    assert np.mean(hits["plugin"]) < 0.7
