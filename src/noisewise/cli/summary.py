@@ -84,6 +84,9 @@ def release_summary(
         "summary.json"
     ),
     dry_run: DryRunOption = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Spend the budget on what is hopeless.")
+    ] = False,
     label: LabelOption = "",
     engine: EngineOption = "auto",
     table: TableOption = None,
@@ -137,8 +140,13 @@ def release_summary(
             request, data, out=out, lines=lines, document=plan, as_json=as_json, **where
         )
         return
-    for warning in request.warnings:
-        typer.echo(f"Warning: {warning}.", err=True)
+    if request.warnings and not anyway:
+        from ..core.errors import RequestError
+
+        raise RequestError(
+            f"epsilon: {'. '.join(request.warnings)}. Nothing was spent; --dry-run shows what to "
+            "expect, and --anyway spends the budget all the same"
+        )
     publishing.publish_and_say(request, data, out=out, as_json=as_json, **where)
 
 
