@@ -15,16 +15,22 @@ if TYPE_CHECKING:
     from .analyst.ada_ssp import ada_ssp
     from .analyst.coefficient_prior import CoefficientPrior
     from .analyst.fit import fit
+    from .analyst.networks.fit import fit_network
+    from .analyst.networks.posterior import NetworkPosterior
+    from .analyst.networks.posterior_file import load_network_posterior
     from .analyst.posterior import Posterior
     from .analyst.posterior_file import load_posterior
     from .analyst.summaries.posterior import SummaryPosterior
     from .core.errors import NoisewiseError
+    from .core.network import Network
+    from .core.network_release import NetworkRelease
     from .core.release import Release
     from .core.releases import load_release
     from .core.schema import Category, Number, Schema, Unbounded
     from .core.schema_file import read_schema, write_schema
     from .core.summary_release import SummaryRelease
     from .holder.ledger import Ledger
+    from .holder.network_request import NetworkRequest, make_network_request
     from .holder.publish import publish
     from .holder.request import Request, make_request
     from .holder.summary_request import SummaryRequest, make_summary_request
@@ -34,10 +40,17 @@ _HOMES = {
     "Category": "core.schema",
     "CoefficientPrior": "analyst.coefficient_prior",
     "Ledger": "holder.ledger",
+    "Network": "core.network",
+    "NetworkPosterior": "analyst.networks.posterior",
+    "NetworkRelease": "core.network_release",
+    "NetworkRequest": "holder.network_request",
     "NoisewiseError": "core.errors",
     "Posterior": "analyst.posterior",
     "ada_ssp": "analyst.ada_ssp",
     "fit": "analyst.fit",
+    "fit_network": "analyst.networks.fit",
+    "load_network_posterior": "analyst.networks.posterior_file",
+    "make_network_request": "holder.network_request",
     "load_posterior": "analyst.posterior_file",
     "Number": "core.schema",
     "Release": "core.release",
@@ -60,6 +73,10 @@ __all__ = [
     "Category",
     "CoefficientPrior",
     "Ledger",
+    "Network",
+    "NetworkPosterior",
+    "NetworkRelease",
+    "NetworkRequest",
     "NoisewiseError",
     "Number",
     "Posterior",
@@ -73,8 +90,11 @@ __all__ = [
     "__version__",
     "ada_ssp",
     "fit",
+    "fit_network",
+    "load_network_posterior",
     "load_posterior",
     "load_release",
+    "make_network_request",
     "make_request",
     "make_summary_request",
     "plan",

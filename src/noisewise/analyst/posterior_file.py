@@ -87,6 +87,12 @@ def load_posterior(path: str | Path) -> Posterior:
     if not Path(path).is_file():
         what = "a folder" if Path(path).is_dir() else "no such file"
         raise ReleaseError(f"{path}: there is {what}; give the file that `fit` wrote")
+    from .networks.posterior_file import is_network_posterior
+
+    if is_network_posterior(path):
+        raise ReleaseError(
+            f"{path}: this is the posterior of a network; read it with load_network_posterior"
+        )
     try:
         with closing(az.from_netcdf(str(path))) as data:
             posterior = _from_arviz(data)
