@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -252,3 +253,14 @@ def test_mistakes_are_named(tmp_path):
         write_report(made(), tmp_path / "nowhere" / "report.html")
     with pytest.raises(RequestError, match="level: expected a probability"):
         write_report(made(), tmp_path / "report.html", level=95)
+
+
+def test_a_posterior_without_the_later_fields_still_has_a_report():
+    """Files of earlier versions know neither units nor noise, and kept no predictive check."""
+    posterior = made()
+    info = replace(posterior.info, datasets=(), units=(), noise=(), prior_error_sd=None)
+    page = render(replace(posterior, info=info, observed={}, sample_stats={}))
+    assert "cannot tell what the fitted model would have released" in page
+    assert "up to 1 row" not in page
+    assert "who owns one row" in page
+    assert Outline(page).open == []
