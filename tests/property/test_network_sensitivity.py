@@ -148,6 +148,16 @@ def test_fourier_equals_the_full_table(monkeypatch):
         assert mechanism.parities.table(node, len(rows), values) == pytest.approx(marginal)
 
 
+def test_the_simulated_noise_is_discrete_laplace():
+    noise = fourier._public_noise("a", 200_000, 2.5)
+    q = np.exp(-1 / 2.5)
+    for z in range(-4, 5):
+        p = (1 - q) / (1 + q) * q ** abs(z)
+        assert abs(np.mean(noise == z) - p) < 5 * np.sqrt(p / 200_000)
+    assert (noise == fourier._public_noise("a", 200_000, 2.5)).all()
+    assert (noise != fourier._public_noise("b", 200_000, 2.5)).any()
+
+
 def test_simulated_increment_keeps_its_promise():
     parities = Parities(make("naive bayes"))
     scale, stealth = 6.5, 0.9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,7 +25,7 @@ from .laplace import n_is_public, verify_scale
 DEFAULT_STEALTH = 0.9
 
 _LARGEST_TABLE = 1 << 18
-_SIMULATED_CELLS = 1 << 26
+_SIMULATED_CELLS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -181,23 +182,31 @@ def simulated_increment(parities: Parities, scale: float, stealth: float) -> flo
     constant is many times larger.) The order statistic is chosen so that the probability is at
     least `stealth` on average over simulations.
 
-    The result is public and independent of the rows, so ordinary random numbers with a fixed seed
-    will do. Drawing noise again until nothing is negative would not: which noise is kept would
-    depend on the counts, and the privacy loss of what is kept is up to 2ε.
+    Drawing noise again until nothing is negative would not do: which noise is kept would depend on
+    the counts, and the privacy loss of what is kept is up to 2ε.
     """
     network = parities.network
     private = not n_is_public(network)
     cells = sum(1 << parities.family_bits(node) for node in network.nodes)
     draws = max(100, min(1000, _SIMULATED_CELLS // cells))
-    rng = np.random.default_rng(2016)
-    stop = -math.expm1(-1 / scale)
     lowest = np.zeros(draws)
     for draw in range(draws):
-        size = (2, len(parities) + 1)
-        up, down = rng.geometric(stop, size=size)  # their difference is discrete Laplace
-        noise = (up - down).astype(np.float64)
+        noise = _public_noise(f"{scale!r} {draw}", len(parities) + 1, scale)
         total = noise[0] if private else 0.0
         for node in network.nodes:
             lowest[draw] = min(lowest[draw], parities.table(node, total, noise[1:]).min())
     place = min(draws - 1, math.ceil(stealth * (draws + 1)) - 1)
     return float(np.sort(-lowest)[place])
+
+
+def _public_noise(name: str, size: int, scale: float) -> npt.NDArray[np.float64]:
+    """Numbers that look like discrete Laplace noise, the same for everybody. They protect nobody.
+
+    A stream of hashes, so that no random numbers but OpenDP's are ever near the counts. The
+    difference of two geometric numbers is discrete Laplace.
+    """
+    stream = hashlib.shake_128(name.encode("ascii")).digest(16 * size)
+    uniform = (np.frombuffer(stream, dtype="<u8").reshape(2, size) + 0.5) * 2.0**-64
+    geometric = np.floor(-scale * np.log(uniform))
+    noise: npt.NDArray[np.float64] = geometric[0] - geometric[1]
+    return noise
