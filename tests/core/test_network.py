@@ -114,7 +114,9 @@ def test_networkx_and_isolated_nodes():
         ({}, "no nodes"),
         (3, "int"),
         ("smoker", "str"),
-        ({7: []}, "not declared"),
+        ({7: []}, "column's name"),
+        ({"cough": [["smoker"]]}, "column's name"),
+        ([("smoker", 3)], "column's name"),
     ],
 )
 def test_mistakes_are_named(edges, words):

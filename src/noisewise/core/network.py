@@ -177,25 +177,31 @@ def _from_mapping(edges: Mapping[Any, Any]) -> dict[str, tuple[str, ...]]:
                 f"network: the parents of {node!r} must be a list of column names, got "
                 f"{str(given)[:60]!r}; write an empty list for a root"
             )
-        parents[node] = tuple(given)
+        parents[_name(node)] = tuple(given)
     for given in list(parents.values()):
         for parent in given:
-            parents.setdefault(parent, ())
+            parents.setdefault(_name(parent), ())
     return parents
 
 
 def _from_pairs(pairs: Iterable[Any], nodes: Iterable[Any]) -> dict[str, tuple[str, ...]]:
-    parents: dict[str, tuple[str, ...]] = dict.fromkeys(nodes, ())
+    parents: dict[str, tuple[str, ...]] = {_name(node): () for node in nodes}
     for pair in pairs:
         if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) < 2:
             raise RequestError(
                 f"network: expected (parent, child) pairs, got {str(pair)[:60]!r}; a column "
                 "without edges needs the mapping from nodes to parents"
             )
-        parent, child = pair[0], pair[1]
+        parent, child = _name(pair[0]), _name(pair[1])
         parents.setdefault(parent, ())
         parents[child] = (*parents.get(child, ()), parent)
     return parents
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise RequestError(f"network: a node is a column's name, got {str(value)[:60]!r}")
+    return value
 
 
 # ---------------------------------------------------------------------------------------------
