@@ -239,3 +239,8 @@ def test_cost_of_draws_is_the_formula():
     made = draws_release()
     expected = 2 * 2 * (1 + 2 + 3) * np.log(31) / 1000
     assert float(cost_of_draws(made.network, made.content)) == pytest.approx(expected)
+    grid = draws_release("map", law="grid", points=9)
+    expected = 2 * 2 * 2 * 6 * np.tanh(np.log(31) / 4) / 1000
+    assert float(cost_of_draws(grid.network, grid.content)) == pytest.approx(expected)
+    with pytest.raises(ReleaseError, match="more closely"):
+        draws_release("map", law="grid", points=9, temper=Fraction(1, 20))

@@ -234,6 +234,12 @@ def log_odds(lowest: int) -> Fraction:
     return to_fraction(value) + Fraction(1, 10**60)
 
 
+def score_change(lowest: int) -> Fraction:
+    """tanh(L/4) for L = log((1 - ω)/ω), rounded up: how far one record moves a score on a grid."""
+    value = precise().tanh(to_precise(log_odds(lowest)) / 4)
+    return to_fraction(value) + Fraction(1, 10**60)
+
+
 def total_depth(network: Network) -> int:
     """The most splits that one record touches, over all nodes."""
     return sum(depth(network.arity(node)) for node in network.nodes)

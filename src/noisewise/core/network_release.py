@@ -29,6 +29,7 @@ from .network_content import (
     check_nodes,
     log_odds,
     one_is_enough,
+    score_change,
     total_depth,
 )
 from .network_parity import Parities
@@ -230,20 +231,22 @@ def _check_privacy(release: NetworkRelease) -> None:
     if event.epsilon > claim.epsilon:
         fail("the privacy claim does not follow from the event")
     if isinstance(content, TableDraws):
-        if content.law == "posterior" and cost_of_draws(release.network, content) > event.epsilon:
+        if cost_of_draws(release.network, content) > event.epsilon:
             fail("the draws follow the data more closely than the privacy event allows")
     elif Fraction(content.scale) * event.epsilon < content.sensitivity:
         fail("the noise is too small for the privacy event")
 
 
 def cost_of_draws(network: Network, content: TableDraws) -> Fraction:
-    """Epsilon of k posterior draws: k τ r D log((1-ω)/ω), times 2 where records are replaced.
+    """Epsilon of k draws: k τ R D log((1-ω)/ω), or 2k η R D tanh(log((1-ω)/ω)/4) on a grid.
 
-    D is the number of splits that one record touches and r the number of records of a unit. The
-    proof is beside the mechanism, in `holder.networks.posterior_sample`.
+    D is the number of splits that one record touches and R how often a unit can add or take away a
+    record. The proofs are beside the mechanisms, in `holder.networks`.
     """
     schema = network.schema
     sides = 2 if schema.neighbours == "replace_one" else 1
     records = sides * schema.max_rows_per_unit
     touched = records * total_depth(network) * len(content.draws)
-    return content.temper * touched * log_odds(content.lowest)
+    grid = content.law == "grid"
+    change = 2 * score_change(content.lowest) if grid else log_odds(content.lowest)
+    return content.temper * touched * change

@@ -14,10 +14,9 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from ...core.calibration import precise, to_fraction, to_precise
 from ...core.errors import RequestError
 from ...core.network import Network
-from ...core.network_content import TABLE_BITS, TableDraws, log_odds, total_depth
+from ...core.network_content import TABLE_BITS, TableDraws, score_change, total_depth
 from ...core.privacy import PureEvent
 from .counts import FamilyCounts
 from .exact import FIRST_DIGITS, choose, decimals
@@ -96,9 +95,8 @@ class GridMap:
     @cached_property
     def sensitivity(self) -> Fraction:
         """Δ, rounded up."""
-        mp = precise()
-        tanh = to_fraction(mp.tanh(to_precise(log_odds(self.lowest)) / 4)) + Fraction(1, 10**60)
-        return records_changed(self.network.schema) * total_depth(self.network) * tanh
+        touched = records_changed(self.network.schema) * total_depth(self.network)
+        return touched * score_change(self.lowest)
 
     @cached_property
     def factor(self) -> Fraction:
