@@ -12,8 +12,8 @@ nothing to compare.)
     python benchmarks/distributed.py --quick      below a minute
     python benchmarks/distributed.py --write      also writes benchmarks/results/distributed.json
 
-Bars: `normal_x` at least 100 times as fast as NumPy at d = 2; at d = 10, J = 5 `exact` at least 10
-times as many effective draws a second as `normal_x`.
+Bars: `normal_x` at least 100 times as fast as NumPy, for each d with the J where it does worst; at
+d = 10, J = 5 `exact` at least 10 times as many effective draws a second as `normal_x`.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def main() -> None:
     sizes = (2, 5, 10) if options.quick else (2, 3, 5, 7, 10, 15, 20)
     holders = (1, 5) if options.quick else (1, 5, 10)
     methods = ("normal_x", "fixed_s", "gibbs_update", "numpy")
-    seconds = 0.05 if options.quick else 0.3
+    seconds = 0.05 if options.quick else 0.1
     times: dict[str, dict[str, float]] = {}
     print("us per iteration" + "".join(f"{name:>14}" for name in (*methods, "numpy/ours")))
     for J in holders:
@@ -276,14 +276,15 @@ def main() -> None:
             times[f"d={d} J={J}"] = row
             cells = [row.get(name, np.nan) for name in (*methods, "ratio")]
             print(f"  d = {d:2}, J = {J:2} " + "".join(f"{v:14.1f}" for v in cells), flush=True)
-    bars = {
-        "normal_x at least 100 times as fast as NumPy at d = 2": times["d=2 J=1"]["ratio"] >= 100
-    }
+    bars = {}
+    for d in sizes:
+        worst = min(times[f"d={d} J={J}"]["ratio"] for J in holders)
+        bars[f"normal_x {worst:.0f} times as fast as NumPy at d = {d}"] = worst >= 100
     mixed = {}
     for noise in (NOISE, MORE_NOISE):
         for conjugate in (False, True):
             case = f"noise {noise:g}, {'conjugate' if conjugate else 'independent'} prior"
-            found = mixing(10, 5, 60_000 if options.quick else 200_000, noise, conjugate)
+            found = mixing(10, 5, 60_000 if options.quick else 100_000, noise, conjugate)
             mixed[case] = found
             for method, row in found.items():
                 values = ", ".join(f"{what} {value:.4g}" for what, value in row.items())
