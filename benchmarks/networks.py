@@ -159,7 +159,7 @@ SMALL: dict[str, tuple[dict[str, int], dict[str, list[str]]]] = {
 }
 
 
-def coverage(data_sets: int) -> dict[str, Any]:
+def coverage(data_sets: int, keep: Callable[[dict[str, Any]], None]) -> None:
     """Coverage of 90% intervals over tables from the prior, data and noise."""
     import noisewise.analyst.networks.fit as fitting
 
@@ -189,7 +189,7 @@ def coverage(data_sets: int) -> dict[str, Any]:
                 for method, listed in hits.items()
             }
             print(name, n, epsilon, found[f"{name}, n={n}, epsilon={epsilon:g}"], flush=True)
-    return found
+            keep(found)
 
 
 def main() -> None:
@@ -200,20 +200,29 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     results = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-    if arguments.coverage:
-        results["coverage_of_90_percent_intervals"] = coverage(arguments.data_sets)
-    else:
-        size = (12, 50_000) if arguments.quick else (50, 1_000_000)
-        results["quick" if arguments.quick else "large"] = large(*size, [1.0, 0.1])
     results |= {
         "command": "python benchmarks/networks.py [--coverage]",
         "bars_seconds": {"release": RELEASE_BAR, "joint_posterior": POSTERIOR_BAR},
         "noisewise": version("noisewise"),
         "python": platform.python_version(),
         "cores": os.cpu_count(),
-        "load_average_when_finished": round(os.getloadavg()[0], 1),
     }
-    arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+
+    def keep(name: str, found: dict[str, Any]) -> None:
+        load = round(os.getloadavg()[0], 1)
+        results[name] = {**found, "load_average_when_finished": load}
+        arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+
+    if arguments.coverage:
+        many = arguments.data_sets
+        coverage(
+            many,
+            lambda found: keep("coverage_of_90_percent_intervals", {"data_sets": many, **found}),
+        )
+    elif arguments.quick:
+        keep("quick", large(12, 50_000, [1.0, 0.1]))
+    else:
+        keep("large", large(50, 1_000_000, [1.0, 0.1]))
 
 
 if __name__ == "__main__":

@@ -167,6 +167,22 @@ def test_exact_is_the_posterior_of_a_root(levels):
     assert gaps(theta**2, square).max() < 5
 
 
+def test_one_count_of_a_binary_root_is_enough():
+    """The other is n minus it: released once, with noise once."""
+    layout, observed, alpha, full = problem(({"a": 2, "b": 2}, {"a": [], "b": ["a"]}, 6), 1.5, 9)
+    root = observed.measurements[0]
+    scale = np.array([np.inf, 1.5])
+    half = Observed(observed.n, (Measurement((0,), root.values, scale), observed.measurements[1]))
+    mean, _ = brute_force(layout, half, alpha, [int(full.sum())])
+    assert gaps(run(counts, layout, half, alpha)[1], mean).max() < 5
+    # Of the root alone, enumeration is exact too.
+    alone = Layout(network({"a": 2}, {"a": []}))
+    only = Observed(observed.n, (half.measurements[0],))
+    mean, _ = brute_force(alone, only, alpha[:2], [int(full.sum())])
+    _, given = exact.sample(alone, only, alpha[:2], chains=2, draws=4000, seed=1)
+    assert gaps(given, mean).max() < 5
+
+
 def test_exact_enumerates_a_row_as_item_18_says():
     """Weights C(k1+k0, k1) B(a+k1, b+k0) exp(-|y-k|/scale), by brute force over all pairs."""
     from scipy.special import betaln, gammaln

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -271,6 +273,16 @@ def test_the_same_rows_twice_are_noticed(releases):
         draws=20,
     )
     assert any("people count twice" in warning for warning in found.info.warnings)
+
+
+def test_a_forged_release_is_refused(releases):
+    release = releases["replace_one", "laplace"]
+    content = release.content
+    for value in (10**6, 2**62, -(2**62)):
+        values = {**content.values, "cough": (value, *content.values["cough"][1:])}
+        forged = replace(release, content=replace(content, values=values))
+        with pytest.raises(ReleaseError, match="the counts of 'cough' do not add up"):
+            fit_network(forged)
 
 
 def test_a_prior_that_rules_is_obeyed(releases):

@@ -22,6 +22,7 @@ from noisewise.analyst.samplers.gibbs_random import chain_keys, seed_stream
 from .counts_kernels import draw_tables, simulate, sweep, tabulate
 from .layout import Floats, Integers, Layout
 from .observed import Observed
+from .parallel import workers
 from .plugin import normalised
 from .regions import Moves, Regions, make_moves, make_regions
 from .slopes import Slopes
@@ -127,16 +128,10 @@ def sample(
 
         return _chain(problem, rough, keys[c], theta[c], given[c], warmup, thin, tell)
 
-    with ThreadPoolExecutor(max_workers=min(chains, _cores())) as pool:
+    with ThreadPoolExecutor(max_workers=workers(chains)) as pool:
         rates = list(pool.map(run, range(chains)))
     entropy = problem.slopes.entropy
     return Sampled(theta, given, float(np.mean(rates)), entropy.acyclic, entropy.free)
-
-
-def _cores() -> int:
-    import os
-
-    return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
 
 
 def _chain(

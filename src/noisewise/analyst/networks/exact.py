@@ -34,6 +34,7 @@ from ...core.errors import RequestError
 from .exact_kernels import split_sums
 from .layout import Floats, Layout
 from .observed import Measurement, Observed
+from .parallel import workers
 from .plugin import normalised
 
 TAIL = 1e-9
@@ -151,7 +152,7 @@ def sample(
         if progress is not None:
             progress(i + 1, len(layout.nodes))
 
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with ThreadPoolExecutor(max_workers=workers(len(layout.nodes))) as pool:
         list(pool.map(run, range(len(layout.nodes))))
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(len(layout.nodes) + 1)[-1])
     given = alpha + counts

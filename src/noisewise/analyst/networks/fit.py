@@ -16,14 +16,14 @@ from . import plugin
 from .cautions import convergence_warnings, method_warnings, repetition_warnings
 from .entropy import is_acyclic
 from .layout import Floats, Layout
-from .observed import Observed, observe
+from .observed import Observed, check_plausible, observe
 from .posterior import NetworkFit, NetworkPosterior
 from .prior import Prior, concentrations
 
 METHODS = ("auto", "plugin", "exact", "joint")
 MAX_DRAWS = 100_000
-MAX_NUMBERS = 1 << 30  # table cells times draws that are kept
-MOVES_PER_CHAIN = 12_000_000
+MAX_NUMBERS = 1 << 27  # table cells times draws that are kept
+MOVES_PER_CHAIN = 24_000_000
 ROWS_PER_SWEEP = 10_000  # latent rows times tables up to which rows are simulated one by one
 
 
@@ -51,7 +51,10 @@ class Job:
 
     def observed(self) -> list[Observed]:
         """The measurements of all holders."""
-        return [observe(release, self.layout) for release in self.releases]
+        found = [observe(release, self.layout) for release in self.releases]
+        for number, observed in enumerate(found, 1):
+            check_plausible(observed, self.layout, number)
+        return found
 
 
 def fit_network(

@@ -89,20 +89,20 @@ class Layout:
         """The cells of node i."""
         return slice(int(self.offsets[i]), int(self.offsets[i + 1]))
 
-    def _axes(self, i: int) -> list[int]:
+    def axes(self, i: int) -> list[int]:
         """For every sorted axis of node i, which axis it has outside."""
         outside = [self.number[name] for name in self.network.family(self.nodes[i])]
         return [outside.index(j) for j in self.families[i]]
 
     def inward(self, i: int, table: Any) -> NDArray[Any]:
         """Cells of node i in the order used here, from a table in the declared order."""
-        return np.ascontiguousarray(np.transpose(np.asarray(table), self._axes(i))).reshape(-1)
+        return np.ascontiguousarray(np.transpose(np.asarray(table), self.axes(i))).reshape(-1)
 
     def outward(self, i: int, cells: NDArray[Any]) -> NDArray[Any]:
         """A table in the declared order, from cells; leading axes (chains, draws) are kept."""
         lead = cells.shape[:-1]
         table = cells.reshape(*lead, *self.shape(self.families[i]))
-        back = np.argsort(self._axes(i))
+        back = np.argsort(self.axes(i))
         return np.ascontiguousarray(
             np.transpose(table, [*range(len(lead)), *(len(lead) + back).tolist()])
         )

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.errors import RequestError
+from ...core.errors import ReleaseError, RequestError
 from ...core.network_content import NoisyCounts, NoisyParities
 from ...core.network_release import NetworkRelease
 from .layout import Floats, Integers, Layout
+
+IMPOSSIBLE = 20.0  # standard deviations
+LARGEST = 2**60  # a forged value beyond it would overflow; no true count comes near
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +85,8 @@ def _cells(release: NetworkRelease, content: NoisyCounts, layout: Layout, i: int
     measured = layout.inward(i, release.measured(node))
     scale = np.where(measured, content.scale, np.inf)
     values = np.where(measured, layout.inward(i, release.counts(node)), 0.0)
-    return Measurement(layout.families[i], np.rint(values).astype(np.int64), scale)
+    whole = np.clip(np.rint(values), -LARGEST, LARGEST).astype(np.int64)
+    return Measurement(layout.families[i], whole, scale)
 
 
 def _parities(
@@ -93,7 +97,7 @@ def _parities(
     scale = np.array([content.scale])
     if release.n is None:
         ones = np.ones((1, 1), dtype=np.int64)
-        yield Measurement((), np.array([values.pop(0)], dtype=np.int64), scale, ones)
+        yield Measurement((), np.array([_limited(values.pop(0))], dtype=np.int64), scale, ones)
     groups: dict[tuple[int, ...], list[tuple[Integers, int]]] = {}
     for digits, value in zip(release.parities.sets, values, strict=True):
         masks = {layout.number[name]: mask for name, mask in digits}
@@ -106,7 +110,29 @@ def _parities(
     for names, forms in groups.items():
         yield Measurement(
             names,
-            np.array([value for _, value in forms], dtype=np.int64),
+            np.array([_limited(value) for _, value in forms], dtype=np.int64),
             np.full(len(forms), content.scale),
             np.stack([odd for odd, _ in forms]),
         )
+
+
+def _limited(value: int) -> int:
+    return max(-LARGEST, min(LARGEST, value))
+
+
+def check_plausible(observed: Observed, layout: Layout, number: int) -> None:
+    """Refuse a table whose released counts cannot add up to n, whatever the noise did."""
+    if observed.n is None:
+        return
+    for measurement in observed.measurements:
+        if measurement.matrix is not None or not np.isfinite(measurement.scale).all():
+            continue
+        away = abs(int(measurement.values.sum()) - observed.n)
+        # sqrt(2) scale is the noise's standard deviation; for one cell 20 of them are e^-28.
+        if away > IMPOSSIBLE * float(np.sqrt(2 * (measurement.scale**2).sum())) + 1:
+            node = layout.nodes[measurement.names[-1]]
+            raise ReleaseError(
+                f"release {number} cannot come from {observed.n:,} rows and the noise that it "
+                f"states, so it is damaged, forged or miscomputed: the counts of {node!r} do not "
+                "add up to anything near"
+            )

@@ -123,7 +123,7 @@ def _from_arviz(data: az.InferenceData) -> NetworkPosterior:
         if values.shape[2:] != network.shape(node):
             raise ReleaseError("the draws do not fit the network")
         i = layout.number[node]
-        axes = [0, 1, *(2 + a for a in layout._axes(i))]
+        axes = [0, 1, *(2 + a for a in layout.axes(i))]
         parts[i] = np.transpose(values, axes).reshape(*lead, -1)
     theta = np.concatenate([parts[i] for i in range(len(layout.nodes))], axis=-1)
     groups = set(data.groups())

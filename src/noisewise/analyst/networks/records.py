@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from noisewise.analyst.samplers.gibbs_random import chain_keys, seed_stream
 
-from .counts import Problem, Sampled, _cores, forms_of, make_problem
+from .counts import Problem, Sampled, forms_of, make_problem
 from .counts_kernels import draw_tables, simulate, tabulate
 from .layout import Floats, Layout
 from .observed import Observed
+from .parallel import workers
 from .plugin import normalised
 from .records_kernels import sweep_rows
 
@@ -52,7 +53,7 @@ def sample(
 
         return _chain(problem, rough, keys[c], theta[c], given[c], warmup, thin, tell)
 
-    with ThreadPoolExecutor(max_workers=min(chains, _cores())) as pool:
+    with ThreadPoolExecutor(max_workers=workers(chains)) as pool:
         rates = list(pool.map(run, range(chains)))
     return Sampled(theta, given, float(np.mean(rates)), True, ())
 
