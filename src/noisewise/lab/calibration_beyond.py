@@ -29,11 +29,12 @@ from .regression_beyond import BeyondRegression
 from .table import Row
 
 SETTINGS = {"noisy": (1000, 1.0), "clear": (20_000, 10.0)}
+TRIALS = {"noisy": 200, "clear": 100}
 METHODS = (
-    Sampler("non_private", draws=200),
-    Sampler("naive", draws=200),
-    Sampler("exact", chains=2, draws=500, tune=400),
-    Sampler("gibbs_update", chains=1, draws=4000, tune=1000),
+    Sampler("non_private", draws=100),
+    Sampler("naive", draws=100),
+    Sampler("exact", chains=1, draws=400, tune=300),
+    Sampler("gibbs_update", chains=1, draws=2000, tune=500),
 )
 QUICK_METHODS = (
     Sampler("non_private", draws=50),
@@ -98,7 +99,7 @@ def cells(quick: bool) -> list[Cell]:
             found.append(
                 Cell(cell_name, model, QUICK_METHODS, 20, 50)
                 if quick
-                else Cell(cell_name, model, METHODS, 200)
+                else Cell(cell_name, model, METHODS, TRIALS[setting], 100)
             )
     return found
 

@@ -56,7 +56,8 @@ QUICK_GRID = tuple(
         (3, 30_000, "gaussian", 1.0),
     )
 )
-TRUTHS, QUICK_TRUTHS = 30, 12
+TRUTHS = {1: 60, 3: 30, 6: 15}  # by number of covariates: each coefficient counts
+QUICK_TRUTHS = 12
 
 
 class Found(NamedTuple):
@@ -73,10 +74,11 @@ def planner_for(setting: Setting, truths: int) -> Planner:
     return Planner(schema, "y", features, setting.n, truths=truths, seed=SEED)
 
 
-def check(setting: Setting, *, truths: int, draws: int = 600) -> Found:
+def check(setting: Setting, *, truths: int | None = None, draws: int = 400) -> Found:
     """Predict and realise one cell."""
     from ..analyst.samplers import exact
 
+    truths = TRUTHS[setting.k] if truths is None else truths
     planner = planner_for(setting, truths)
     predicted, _ = planner.sds(setting.mechanism, setting.epsilon)
     sd = planner.noise.sd(setting.mechanism, setting.epsilon)
@@ -138,7 +140,7 @@ def row_of(setting: Setting, found: Found) -> Row:
 def write(out: Path, options: Options) -> list[Path]:
     """The table, as CSV and Markdown."""
     grid = QUICK_GRID if options.quick else GRID
-    truths = options.runs or (QUICK_TRUTHS if options.quick else TRUTHS)
+    truths = options.runs or (QUICK_TRUTHS if options.quick else None)
     rows: list[Row] = []
     table = out / "plan-check.csv"
     with progress_bar("checking plans", unit="cells", show=options.progress) as report:
