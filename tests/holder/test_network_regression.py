@@ -14,7 +14,7 @@ from noisewise.core.document import digest_of
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.network_regression import RegressionSampleRelease
 from noisewise.core.releases import load_release, release_from_text
-from noisewise.core.schema import Category, Number, Schema
+from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.engines import open_source
 from noisewise.holder.networks.lattice import LatticeGaussian
 from noisewise.holder.networks.regression import make_regression_sample_request
@@ -153,6 +153,12 @@ def test_epsilon_and_temper_determine_each_other():
 def test_bad_requests_are_named(words, message):
     with pytest.raises(RequestError, match=message):
         request(**words)
+
+
+@pytest.mark.parametrize("name", ["age", "income"])
+def test_columns_without_bounds_are_refused(name):
+    with pytest.raises(RequestError, match=f"{name}.*no bounds.*release-summary"):
+        request(Schema("people", {**SCHEMA.columns, name: Unbounded()}))
 
 
 def test_private_n_stays_private(tmp_path):

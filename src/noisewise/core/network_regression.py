@@ -61,6 +61,8 @@ class RegressionLaw:
     temper: Fraction
 
     def __post_init__(self) -> None:
+        if self.design.unbounded:
+            fail("a column without bounds has no place in a regression on unit scale")
         for name in ("radius", "variance"):
             if not Fraction(1, 10**6) <= getattr(self, name) <= 10**6:
                 fail(f"{name} must be between 1e-6 and 1e6 on unit scale")

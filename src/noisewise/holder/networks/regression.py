@@ -253,9 +253,13 @@ def make_regression_sample_request(
     if isinstance(features, str):
         raise RequestError(f"features: expected a list of column names, got the text {features!r}")
     design = Design(schema, tuple(features), target)
+    if design.unbounded:
+        raise RequestError(
+            f"features: column {design.unbounded[0]!r} has no bounds; sums need them. Declare "
+            "lower and upper, or publish a block summary (noisewise release-summary)"
+        )
     column = schema.columns[target]
-    if not isinstance(column, Number):
-        raise RequestError(f"target: {target!r} has no bounds; declare lower and upper ones")
+    assert isinstance(column, Number)  # a Design has no other target
     if isinstance(draws, bool) or not isinstance(draws, int) or not 1 <= draws <= MAX_DRAWS:
         raise RequestError(f"draws: expected a whole number from 1 to {MAX_DRAWS}, got {draws!r}")
     if len(label) > MAX_NAME or not label.isprintable():
