@@ -14,8 +14,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from noisewise.core.network import Network
+from noisewise.core.network_tree import rows_of_splits
+from noisewise.core.schema import Category, Schema
 from noisewise.holder.networks import exact, split_sampler
+from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.lattice import LatticeGaussian, normaliser_ratio
+from noisewise.holder.networks.posterior_sample import PosteriorSample
 from noisewise.holder.networks.split_sampler import ONE, SplitSampler
 
 WRONGLY = 1e-6
@@ -264,3 +269,29 @@ def test_normaliser_ratio_is_enclosed(variance, centre):
             low, high = normaliser_ratio(v, c, digits)
             assert mpmath.mpf(str(low)) <= normaliser(c) / normaliser(0) <= mpmath.mpf(str(high))
             assert high - low <= Decimal(2).scaleb(-digits)
+
+
+# ---------------------------------------------------------------------------------------------
+# Whole tables
+
+
+def test_untruncated_draws_of_a_row_are_dirichlet():
+    """Splits of any tree are a Dirichlet row: means and covariances, in Monte Carlo errors."""
+    levels = tuple("abcde")
+    network = Network(Schema("d", {"x": Category(levels, "a")}), {"x": ()})
+    counts = np.array([7, 0, 12, 3, 1])
+    planned = PosteriorSample(network, Fraction(10**9), 1500, 1, Fraction(1), {"x": Fraction(2)})
+    drawn = planned.draw(FamilyCounts(23, {"x": counts}))
+    rows = rows_of_splits(np.array([draw["x"] for draw in drawn.draws]) / ONE, 5)
+
+    def largest_error(alpha):
+        law = stats.dirichlet(alpha)
+        scores = (rows - law.mean()) / np.sqrt(law.var())
+        return max(
+            np.abs(scores.mean(axis=0)).max() * np.sqrt(len(rows)),
+            np.abs(scores.std(axis=0) - 1).max() * np.sqrt(2 * len(rows)) / 1.5,
+        )
+
+    assert largest_error(counts + 2) < 5.5
+    assert largest_error(counts + 1) > 5.5  # another prior
+    assert largest_error(counts[::-1] + 2) > 5.5  # levels in another order
