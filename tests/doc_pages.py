@@ -106,7 +106,7 @@ def run_command(words, where):
             if arguments[:2] == ["schema", "new"]:
                 Path(arguments[arguments.index("--out") + 1]).write_text(SCHEMA)
         case ["pip", "install", *names]:
-            for name in names:
+            for name in [name for name in names if name != "."]:
                 extra = re.fullmatch(r"noisewise(?:\[(.+)\])?", name)
                 assert extra, where
                 assert extra[1] is None or set(extra[1].split(",")) <= set(extras()), where
