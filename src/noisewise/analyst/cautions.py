@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 from ..core.design import INTERCEPT
 from ..core.release import Release
 from .model_columns import ModelColumns
+from .models.replication import Replication
 from .posterior import Posterior
 
 FloatArray = NDArray[np.float64]
 CONTRADICTION = 6.0  # standard deviations beyond which a release contradicts the model
 GOOD_RHAT, BAD_RHAT = 1.01, 1.05
 ENOUGH_DRAWS = 400
+OUTSIDE_FEATURE, OUTSIDE_TARGET = 0.1, 0.05  # shares of the model's people beyond the bounds
+WELL_KNOWN = 0.1  # standard deviation of a mean square on unit scale
 PRIOR_SHARE = 0.5  # of the prior's sd: a posterior that is no narrower has learnt little
 
 
@@ -74,6 +77,35 @@ def contradiction_warnings(
             "that all holders measure the same thing in the same units, or fit it alone."
         )
     return tuple(warnings)
+
+
+def bounds_warnings(replications: Sequence[Replication], columns: ModelColumns) -> tuple[str, ...]:
+    """Columns whose bounds cut through the fitted normal law.
+
+    A Release can't tell whether values were clipped, but clipping leaves this trace, and intervals
+    for the coefficients of rows as they were before are then too sure (docs/calibration.md). A
+    column that is uniform over its bounds has 8% outside, so features are named from 10% on.
+    """
+    names = [*columns.names, columns.target]
+    limits = [OUTSIDE_FEATURE] * (len(names) - 1) + [OUTSIDE_TARGET]
+    skipped = {column.name for column in columns.covariates if column.is_indicator}
+    worst: dict[str, float] = {}
+    for found in replications:
+        # Where noise hides a column's spread, what is outside is the prior's doing.
+        seen = found.spread.diagonal() < WELL_KNOWN * max(float(found.expected[0, 0]), 1.0)
+        for name, share, limit, known in zip(names, found.outside, limits, seen, strict=True):
+            if known and share > limit and name not in skipped:
+                worst[name] = max(float(share), worst.get(name, 0.0))
+    tight = [f"{name} ({100 * share:.0f}%)" for name, share in worst.items()]
+    if not tight:
+        return ()
+    shown = ", ".join(tight[:5]) + (f" and {len(tight) - 5} more" if len(tight) > 5 else "")
+    return (
+        f"the fitted model puts people beyond the bounds of {shown}. If values were clipped there, "
+        "coefficients are about clipped values, and intervals are too sure about the others: ask "
+        "the holder whether the bounds clip. Where values only crowd at the bounds, as those of a "
+        "yes/no column do, nothing is wrong with the coefficients.",
+    )
 
 
 def prior_warnings(posterior: Posterior) -> tuple[str, ...]:

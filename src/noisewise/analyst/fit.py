@@ -14,6 +14,7 @@ from ..core.release import Release
 from ..core.summary_release import SummaryRelease
 from .arguments import seed_or_none, whole_number
 from .cautions import (
+    bounds_warnings,
     contradiction_warnings,
     convergence_warnings,
     prior_warnings,
@@ -329,6 +330,7 @@ def _posterior(
         *drawn.warnings,
         *repetition_warnings(releases),
         *contradiction_warnings(drawn.discrepancies, columns),
+        *bounds_warnings(drawn.replications, columns),
         *convergence_warnings(posterior),
         *prior_warnings(posterior),
     )
