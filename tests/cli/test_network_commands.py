@@ -68,3 +68,11 @@ def test_a_prior_file_has_concentrations(folder):
     assert done.exit_code == 0, done.output
     (folder / "prior.yaml").write_text("alpha: 2\n", "utf-8")
     assert "must have one line such as" in str(run("fit", folder / "net.json", *words).exception)
+
+
+def test_plot_draws_tables(folder):
+    done = run("plot", folder / "post.nc", "--out", folder / "tables.png")
+    assert done.exit_code == 0, done.output
+    assert (folder / "tables.png").stat().st_size > 10_000
+    wrong = run("plot", folder / "post.nc", "--out", folder / "t.png", "--names", "age")
+    assert "'age' is not a node" in str(wrong.exception)

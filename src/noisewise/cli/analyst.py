@@ -254,7 +254,10 @@ def plot(
     from ..analyst.plots import PLOTS
     from ..analyst.posterior_file import check_folder, load_posterior
     from ..core.errors import RequestError
+    from .network_analyst import plot_network
 
+    if plot_network(posteriors, out, names, level):
+        return
     stems = [path.stem for path in posteriors]
     labels = stems if len(set(stems)) == len(stems) else [str(path) for path in posteriors]
     if len(set(labels)) < len(labels):

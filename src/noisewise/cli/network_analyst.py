@@ -163,6 +163,25 @@ def classify_rows(
     return lines
 
 
+def plot_network(paths: list[Path], out: Path, names: str | None, level: float) -> bool:
+    """Draw the tables of a network posterior, if that is what was given, alone."""
+    if len(paths) != 1 or not is_network(paths[0]):
+        return False
+    from ..analyst.networks.plots import plot_tables
+    from ..analyst.networks.posterior_file import load_network_posterior
+    from ..analyst.posterior_file import check_folder
+    from ..core.errors import RequestError
+    from .options import names_of
+
+    if out.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise RequestError(f"out: {out} must end in .png, .svg or .pdf")
+    check_folder(out)
+    posterior = load_network_posterior(paths[0])
+    plot_tables(posterior, out, nodes=None if names is None else names_of(names), level=level)
+    typer.echo(f"Wrote {out}.")
+    return True
+
+
 def _document(posterior: NetworkPosterior, level: float) -> dict[str, Any]:
     info = posterior.info
     tables = {}
