@@ -183,7 +183,7 @@ def test_one_count_of_a_binary_root_is_enough():
     assert gaps(given, mean).max() < 5
 
 
-def test_exact_enumerates_a_row_as_item_18_says():
+def test_exact_enumerates_all_pairs_of_counts():
     """Weights C(k1+k0, k1) B(a+k1, b+k0) exp(-|y-k|/scale), by brute force over all pairs."""
     from scipy.special import betaln, gammaln
 

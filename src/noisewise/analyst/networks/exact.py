@@ -4,9 +4,9 @@ In a row (a configuration of the parents) with true counts k and sum M, and rele
 
     P(k | y) ∝ p(M) · DirMult(k | M, α) · Π_x exp(-|y_x - k_x| / λ),
 
-and the row of probabilities given k is Dirichlet(α + k): a Dirichlet mixture (item 18 of Zhang,
-Rubinstein & Dimitrakakis' setting for binary nodes). DirMult factors into a function of M and one
-function of each k_x, so the mixture's weights are a convolution, for any arity.
+and the row of probabilities given k is Dirichlet(α + k): a Dirichlet mixture, and for two levels a
+Beta mixture. DirMult factors into a function of M and one function of each k_x, so the mixture's
+weights are a convolution, for any arity.
 
 What is *assumed*: p(M) is flat, given that the rows' sums add up to n where n is public; this
 condition is imposed on average, by the tilt exp(-s M) with E ΣM = n (for a root, which has one row,

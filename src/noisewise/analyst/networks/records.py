@@ -1,6 +1,6 @@
 """The joint posterior of all tables, by latent rows: exact for every network, for small n.
 
-Data augmentation (item 18; Ju, Awan, Gong & Rao 2022, "Data augmentation MCMC for Bayesian
+Data augmentation (Ju, Awan, Gong & Rao 2022, "Data augmentation MCMC for Bayesian
 inference from privatized data"): latent rows given the tables, tables given the rows' counts. The
 cost of a sweep is n times the number of nodes, so it is for networks whose families form loops
 (where `counts` needs an approximation) and n of up to a few thousand.
