@@ -12,7 +12,6 @@ import pytest
 from scipy import special, stats
 
 from noisewise.analyst.networks.fit import fit_network
-from noisewise.analyst.networks.layout import Layout
 from noisewise.core.network import Network
 from noisewise.core.network_content import TABLE_BITS
 from noisewise.core.schema import Category, Number, Schema
@@ -412,68 +411,3 @@ def test_only_the_figure_says_not_private():
 def test_quick_reports_take_runs(tmp_path):
     rows = fig1.write(tmp_path, Options(True, 3, "x"))
     assert {row["repeats"] for row in read_table(rows[0])} == {3}
-
-
-# --- Coverage -------------------------------------------------------------------------------------
-
-
-def test_simulated_counts_are_those_of_the_network():
-    network = coverage.networks()["three parents"]
-    rng = np.random.default_rng(13)
-    tables = coverage.draw_tables(rng, network)
-    n = 200_000
-    counts = coverage.count_records(rng, network, tables, n)
-    joint = np.einsum("a,b,c,abcd->abcd", *(tables[name] for name in "abcd"))
-    assert all(counts[node].sum() == n for node in network.nodes)
-    expected = joint.ravel() * n
-    assert stats.chisquare(counts["d"].ravel(), expected).pvalue > 1e-4
-    swapped = np.swapaxes(joint, 0, 1).ravel() * n  # negative control
-    assert stats.chisquare(counts["d"].ravel(), swapped).pvalue < 1e-10
-
-
-def test_the_judge_knows_calibrated_draws_from_others():
-    network = coverage.networks()["chain"]
-    rng = np.random.default_rng(14)
-    layout = Layout(network)
-    right, narrow = [], []
-    for _ in range(200):
-        truth = coverage.draw_tables(rng, network)
-        many = [coverage.draw_tables(rng, network) for _ in range(39)]
-        draws = np.array(
-            [
-                np.concatenate([layout.inward(i, t[v]) for i, v in enumerate(layout.nodes)])
-                for t in many
-            ]
-        )
-        right.append(coverage.judge(rng, network, draws, truth).covered)
-        middle = draws.mean(axis=0)
-        narrow.append(coverage.judge(rng, network, middle + (draws - middle) / 2, truth).covered)
-    error = np.std(right) / 200**0.5
-    assert abs(np.mean(right) - 0.9) < 4 * error
-    assert np.mean(narrow) < 0.9 - 10 * error
-
-
-def test_coverage_quick(tmp_path):
-    outcome = coverage.trial("chain", coverage.networks()["chain"], 50, 1.0, 0, ["plugin", "exact"])
-    assert set(outcome) == {"plugin", "exact"}
-    assert outcome["exact"].width > outcome["plugin"].width
-    rows = [
-        coverage.summarise("chain", 50, 1.0, method, [outcome[method]] * 2) for method in outcome
-    ]
-    coverage.draw(rows, tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 1000
-    assert "| chain | 50 | 1 |" in coverage.markdown(rows)
-
-
-def test_what_the_committed_coverage_shows():
-    """Noise-aware within two points of nominal, up to Monte Carlo error; plug-in far off."""
-    rows = committed("zhang2016-coverage.csv")
-    assert len(rows) == 27 * len(coverage.METHODS)
-    for method in ("exact", "joint", "joint, fourier"):
-        here = [row for row in rows if row["method"] == method]
-        away = np.array([row["coverage"] - 0.9 for row in here])
-        error = np.array([row["se"] for row in here])
-        assert np.all(np.abs(away) < 0.02 + 3 * error), method
-        assert abs(away.mean()) < 0.02
-    low = [r for r in rows if r["method"] == "plugin" and r["epsilon"] <= 1 and r["n"] <= 1000]
-    assert max(row["coverage"] for row in low) < 0.75
