@@ -32,8 +32,15 @@ def report(
 
     Example: noisewise report post.nc --out report.html
     """
+    from ..analyst.networks.posterior_file import is_network_posterior
     from ..analyst.posterior_file import load_posterior
     from ..analyst.report import write_report
+    from ..core.errors import RequestError
 
+    if is_network_posterior(posterior):
+        raise RequestError(
+            f"posterior: {posterior} is of a network, and reports are of regressions; see its "
+            f"tables with: noisewise show {posterior}"
+        )
     write_report(load_posterior(posterior), out, level=level, title=title)
     typer.echo(f"Wrote {out}.")
