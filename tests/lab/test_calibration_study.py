@@ -189,8 +189,8 @@ def test_rank_pictures_are_drawn(tmp_path, monkeypatch):
 
 def test_bad_words_are_refused(tmp_path):
     with pytest.raises(RequestError, match="bs2019-fig3"):
-        invoke("run", "bs2019-fig4", "--out", tmp_path)
+        invoke("run", "bs2019-fig5", "--out", tmp_path)
     with pytest.raises(RequestError, match="backend"):
-        invoke("run", "calibration", "--backend", "dask", "--out", tmp_path)
+        invoke("run", "calibration", "--backend", "carrier-pigeon", "--out", tmp_path)
     with pytest.raises(RequestError, match="no trials"):
         invoke("collect", "calibration", "--from", tmp_path, "--out", tmp_path)
