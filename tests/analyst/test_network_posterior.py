@@ -285,7 +285,7 @@ def test_methods_that_a_release_cannot_serve(releases):
         fit_network(releases["replace_one", "posterior_sample"], method="joint")
     with pytest.raises(RequestError, match="takes one Release"):
         fit_network([releases["replace_one", "laplace"]] * 2, method="exact")
-    with pytest.raises(RequestError, match="target: a network has no target"):
+    with pytest.raises(RequestError, match="target: a network is fitted as a whole"):
         nw.fit(releases["replace_one", "laplace"], target="ill")
 
 

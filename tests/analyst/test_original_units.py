@@ -8,7 +8,7 @@ from scipy import stats
 
 import noisewise as nw
 from noisewise.analyst.coefficient_prior import CoefficientPrior, inverse_gamma_between, read_prior
-from noisewise.analyst.fit import _priors
+from noisewise.analyst.fit_regression import _priors
 from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.original_units import (
     coefficients_in_original_units,

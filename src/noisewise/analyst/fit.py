@@ -1,65 +1,26 @@
-"""From Releases to a Posterior in original units."""
+"""From Releases of any kind to what they say: the analyst's one door."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-import numpy as np
-
-from ..core.errors import ReleaseError, RequestError
+from ..core.errors import RequestError
+from ..core.network_regression import RegressionSampleRelease
 from ..core.network_release import NetworkRelease
 from ..core.release import Release
 from ..core.summary_release import SummaryRelease
-from .arguments import seed_or_none, whole_number
-from .cautions import (
-    bounds_warnings,
-    contradiction_warnings,
-    convergence_warnings,
-    prior_warnings,
-    repetition_warnings,
-)
-from .coefficient_prior import CoefficientPrior
-from .methods import METHODS, Draws, Job, choose
-from .model_columns import ModelColumns, as_releases, observe, observe_fourth
-from .models.plausibility import impossible_statistics
-from .observation import Observation
-from .original_units import (
-    coefficients_in_original_units,
-    covariates_to_unit,
-    error_sd_in_original_units,
-    regression_to_unit,
-)
-from .posterior import FitInfo, Naive, Posterior
-from .priors import CovariatePrior, NIWPrior, NormalInverseGammaIndependent, RegressionPrior
 
 if TYPE_CHECKING:
+    from .coefficient_prior import CoefficientPrior
     from .models.moments import CovariateMoments
     from .models.records import Covariates
     from .networks.posterior import NetworkPosterior
     from .networks.prior import Prior as NetworkPrior
+    from .posterior import Posterior
+    from .priors import CovariatePrior, RegressionPrior
+    from .sampled_regression import SampledRegression
     from .summaries.posterior import SummaryPosterior
-
-MAX_DRAWS = 1_000_000
-NAIVE_DRAWS = 4000
-
-
-@overload
-def fit(releases: SummaryRelease) -> SummaryPosterior: ...
-
-
-@overload
-def fit(
-    releases: NetworkRelease | Sequence[NetworkRelease],
-    *,
-    prior: NetworkPrior | None = None,
-    method: str = "auto",
-    chains: int = 4,
-    draws: int = 1000,
-    seed: int | None = None,
-    progress: bool = False,
-) -> NetworkPosterior: ...
 
 
 @overload
@@ -78,268 +39,97 @@ def fit(
     seed: int | None = None,
     progress: bool = False,
 ) -> Posterior: ...
-
-
+@overload
 def fit(
-    releases: Release
-    | Sequence[Release]
-    | SummaryRelease
-    | NetworkRelease
-    | Sequence[NetworkRelease],
+    releases: NetworkRelease | Sequence[NetworkRelease],
     *,
-    target: str | None = None,
-    features: Sequence[str] | None = None,
-    prior: RegressionPrior | CoefficientPrior | NetworkPrior | None = None,
-    covariate_prior: CovariatePrior | CovariateMoments | Covariates | None = None,
-    clip: bool = False,
-    prior_units: Literal["unit", "original"] = "unit",
+    prior: NetworkPrior | None = None,
     method: str = "auto",
     chains: int = 4,
     draws: int = 1000,
     seed: int | None = None,
     progress: bool = False,
-) -> Posterior | SummaryPosterior | NetworkPosterior:
-    """Posterior of a linear regression given one or several Releases.
+) -> NetworkPosterior: ...
+@overload
+def fit(releases: SummaryRelease) -> SummaryPosterior: ...
+@overload
+def fit(releases: RegressionSampleRelease) -> SampledRegression: ...
+
+
+def fit(releases: Any, **options: Any) -> Any:
+    """What one or several Releases say, with the privacy noise accounted for.
 
     Parameters
     ----------
-    releases : Release or sequence of Release, or SummaryRelease
-        From one holder or many; n, epsilon and mechanism may differ. A SummaryRelease (block
-        summaries) is read as it is, by itself, and no other argument applies to it. Network
-        Releases go to `analyst.networks.fit.fit_network`, with its methods and its prior.
-    target, features : str and sequence of str, optional
-        Any released columns; the Release's own by default.
-    prior : CoefficientPrior, NIGPrior or NormalInverseGammaIndependent, optional
-        A CoefficientPrior names coefficients in original units. The others are joint priors in
-        `prior_units`. Default: `NormalInverseGammaIndependent.weakly_informative`.
-    covariate_prior : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or callable, optional
-        Of the covariates' mean and covariance, in `prior_units`. Default:
-        `NIWPrior.weakly_informative`. A callable is a law of the covariates written in NumPyro
-        (`noisewise.analyst.models.records`), on unit scale, for method ``individual``.
-        `CovariateMoments` (`noisewise.analyst.models.moments`; by formula, or by simulation from
-        any law) are for method ``gibbs_prior``, on unit scale.
-    clip : bool
-        The regression is about the rows before they were clipped to their bounds, and clipping
-        is modelled. For method ``individual``.
-    prior_units : {"unit", "original"}
-        Whether joint priors are stated on unit scale (numbers in [-1, 1]) or in original units.
-    method : str
-        ``auto`` picks the recommended method for these Releases and says why.
-    chains, draws : int
-    seed : int, optional
-        Makes the result reproducible. It has nothing to do with the privacy noise.
-    progress : bool
-        Show progress on the terminal.
+    releases : Release or sequence of Release
+        What kind they are decides what is done:
+
+        - statistics of a regression (`Release`), from one holder or many: `fit_regression`;
+        - networks (`NetworkRelease`), from one holder or many: `fit_network`;
+        - a block summary (`SummaryRelease`), by itself: its answers, without options;
+        - draws of a regression (`RegressionSampleRelease`), by itself: the draws in original units.
+    **options
+        Of `noisewise.analyst.fit_regression.fit_regression` (target, features, prior,
+        covariate_prior, clip, prior_units, method, chains, draws, seed, progress) or of
+        `noisewise.analyst.networks.fit.fit_network` (prior, method, chains, draws, seed,
+        progress).
 
     Returns
     -------
-    Posterior
-        In original units. For a SummaryRelease a SummaryPosterior, for network Releases a
-        NetworkPosterior.
+    Posterior, NetworkPosterior, SummaryPosterior or SampledRegression
     """
-    if _is_network(releases):
+    given = list(releases) if isinstance(releases, Sequence) else [releases]
+    if any(isinstance(item, NetworkRelease) for item in given):
         from .networks.fit import fit_network
 
-        _refuse(
-            "a network has no target before it is asked for one, and its prior is `prior`",
-            target=target,
-            features=features,
-            covariate_prior=covariate_prior,
+        allowed = ("prior", "method", "chains", "draws", "seed", "progress")
+        _check_options(
+            options,
+            allowed,
+            "a network is fitted as a whole, and `predict` takes any node for the target",
         )
-        words: Any = {"prior": prior, "method": method, "chains": chains, "draws": draws}
-        network: Any = releases
-        return fit_network(network, **words, seed=seed, progress=progress)
-    summary = _only_summary(releases)
-    if summary is not None:
+        return fit_network(releases, **options)
+    for kind, what in (
+        (SummaryRelease, "a block summary"),
+        (RegressionSampleRelease, "a Release of posterior draws"),
+    ):
+        if not any(isinstance(item, kind) for item in given):
+            continue
+        if len(given) > 1:
+            raise RequestError(
+                f"releases: {what} is read by itself; fit it alone, and the others without it"
+            )
+        _check_options(
+            options,
+            (),
+            f"{what} is read as it was released (the regression and its prior were chosen by the "
+            "holder)",
+        )
+        return _read(given[0])
+    from .fit_regression import fit_regression
+
+    _check_options(options, _options_of(fit_regression), "a regression has no such option")
+    return fit_regression(releases, **options)
+
+
+def _read(release: SummaryRelease | RegressionSampleRelease) -> Any:
+    if isinstance(release, SummaryRelease):
         from .summaries.posterior import SummaryPosterior
 
-        _check_unused(
-            target=target, features=features, prior=prior, covariate_prior=covariate_prior
-        )
-        return SummaryPosterior(summary)
-    given = as_releases(releases)  # type: ignore[arg-type]
-    columns, observations = observe(given, target, features)
-    job = Job(
-        observations,
-        observe_fourth(given, columns),
-        *_priors(prior, covariate_prior, prior_units, columns, method),  # type: ignore[arg-type]
-        clip,
-        whole_number("chains", chains, 1, 1000),
-        whole_number("draws", draws, 4, MAX_DRAWS),
-        seed_or_none(seed),
-        progress,
-    )
-    _check_plausible(observations, columns)
-    name, reason = choose(method, job)
-    return _posterior(given, columns, job, name, reason, METHODS[name].run(job))
+        return SummaryPosterior(release)
+    from .sampled_regression import SampledRegression
+
+    return SampledRegression(release)
 
 
-def _is_network(releases: object) -> bool:
-    given = releases if isinstance(releases, list | tuple) else [releases]
-    return any(isinstance(item, NetworkRelease) for item in given)
+def _options_of(function: Any) -> tuple[str, ...]:
+    import inspect
+
+    return tuple(inspect.signature(function).parameters)[1:]
 
 
-def _refuse(why: str, **arguments: Any) -> None:
-    for name, value in arguments.items():
-        if value is not None:
+def _check_options(options: dict[str, Any], allowed: tuple[str, ...], why: str) -> None:
+    """Refuse options that this kind of Release does not have; None says nothing, so it may stay."""
+    for name in [name for name in options if name not in allowed]:
+        if options.pop(name) is not None:
             raise RequestError(f"{name}: {why}; leave {name} out")
-
-
-def _only_summary(releases: object) -> SummaryRelease | None:
-    """The block summary, if that is what was given, alone or as a list of one."""
-    given = list(releases) if isinstance(releases, Sequence) else [releases]
-    if not any(isinstance(item, SummaryRelease) for item in given):
-        return None
-    if len(given) > 1:
-        raise RequestError(
-            "releases: a block summary is read by itself; fit it alone, and the others without it"
-        )
-    summary = given[0]
-    return summary if isinstance(summary, SummaryRelease) else None
-
-
-def _check_unused(**arguments: Any) -> None:
-    for name, value in arguments.items():
-        if value is not None:
-            raise RequestError(
-                f"{name}: a block summary is read as it was released; leave {name} out (the "
-                "regression and its prior were chosen by the holder)"
-            )
-
-
-def _priors(
-    prior: RegressionPrior | CoefficientPrior | None,
-    covariate_prior: CovariatePrior | CovariateMoments | Covariates | None,
-    units: str,
-    columns: ModelColumns,
-    method: str = "auto",
-) -> tuple[RegressionPrior, CovariatePrior | CovariateMoments | Covariates]:
-    """Both priors on unit scale, checked against the model."""
-    if units not in ("unit", "original"):
-        raise RequestError(f"prior_units: expected 'unit' or 'original', got {units!r}")
-    k = len(columns.covariates)
-    if prior is not None and not isinstance(prior, RegressionPrior | CoefficientPrior):
-        raise RequestError(
-            f"prior: expected a CoefficientPrior, NIGPrior or NormalInverseGammaIndependent, got "
-            f"{type(prior).__name__}; CoefficientPrior({{'age': (mean, sd)}}) names coefficients, "
-            "and read_prior reads a file"
-        )
-    if not (
-        covariate_prior is None
-        or callable(covariate_prior)
-        or isinstance(covariate_prior, CovariatePrior)
-        or _is_moments(covariate_prior)
-    ):
-        raise RequestError(
-            f"covariate_prior: expected an NIWPrior, HierarchicalNIWPrior, HuangWandPrior, "
-            f"CovariateMoments or a law written in NumPyro, got {type(covariate_prior).__name__}"
-        )
-    for given in (prior, covariate_prior):
-        if isinstance(given, RegressionPrior | CovariatePrior) and given.k != k:
-            raise RequestError(
-                f"prior: it is for {given.k} covariates, but the model has {k}: "
-                f"{', '.join(columns.names[1:])}"
-            )
-    if prior is None:
-        regression: RegressionPrior = NormalInverseGammaIndependent.weakly_informative(k)
-    elif isinstance(prior, CoefficientPrior):
-        regression = prior.on_unit_scale(columns)
-    else:
-        regression = regression_to_unit(prior, columns) if units == "original" else prior
-    if covariate_prior is None:
-        needs_moments = method == "gibbs_prior"
-        default = NIWPrior.with_fourth_moments if needs_moments else NIWPrior.weakly_informative
-        return regression, default(k)
-    if units == "original" and isinstance(covariate_prior, CovariatePrior):
-        return regression, covariates_to_unit(covariate_prior, columns)
-    return regression, covariate_prior
-
-
-def _is_moments(given: object) -> bool:
-    """Whether these are moments of the covariates; they load compiled code, so only then."""
-    if type(given).__name__ != "CovariateMoments":
-        return False
-    from .models.moments import CovariateMoments
-
-    return isinstance(given, CovariateMoments)
-
-
-def _check_plausible(observations: Sequence[Observation], columns: ModelColumns) -> None:
-    """Refuse statistics that no rows within the bounds have, whatever the noise did."""
-    names = (*columns.names, columns.target)
-    indicators = [i for i, c in enumerate(columns.covariates, 1) if c.is_indicator]
-    for number, observation in enumerate(observations, 1):
-        found = impossible_statistics(observation, names, indicators)
-        if found:
-            raise ReleaseError(
-                f"release {number} cannot come from rows within its bounds and the noise that it "
-                f"states, so it is damaged, forged or miscomputed: {'; '.join(found)}"
-            )
-
-
-def _posterior(
-    releases: Sequence[Release],
-    columns: ModelColumns,
-    job: Job,
-    method: str,
-    reason: str,
-    drawn: Draws,
-) -> Posterior:
-    if not (np.isfinite(drawn.theta).all() and np.isfinite(drawn.sigma2).all()):
-        raise ReleaseError(
-            f"method {method!r} could not find a proper posterior for these Releases; their "
-            "statistics may be impossible or contradict each other"
-        )
-    prior = zip(*coefficients_in_original_units(job.prior, columns), strict=True)
-    info = FitInfo(
-        method=method,
-        reason=reason,
-        noise_aware=METHODS[method].noise_aware,
-        n=tuple(release.n for release in releases),
-        claims=tuple(str(release.claim) for release in releases),
-        digests=tuple(release.digest for release in releases),
-        datasets=tuple(release.design.schema.dataset for release in releases),
-        units=tuple(release.design.schema.unit for release in releases),
-        noise=tuple(observation.family for observation in job.observations),
-        prior={
-            name: (float(mean), float(sd))
-            for name, (mean, sd) in zip(columns.names, prior, strict=True)
-        },
-        prior_error_sd=error_sd_in_original_units(job.prior, columns),
-    )
-    observed = {
-        f"{what}_{j}": getattr(observation, what)
-        for j, observation in enumerate(job.observations, 1)
-        for what in ("values", "scale")
-    }
-    observed |= {f"discrepancy_{j}": away for j, away in enumerate(drawn.discrepancies, 1)}
-    for j, replication in enumerate(drawn.replications, 1):
-        observed |= {f"{what}_{j}": value for what, value in replication._asdict().items()}
-    mean = drawn.conditional_mean
-    posterior = Posterior(
-        columns,
-        columns.theta_to_original(drawn.theta),
-        columns.sigma2_to_original(drawn.sigma2),
-        info,
-        None if mean is None else columns.theta_to_original(mean),
-        drawn.sample_stats,
-        observed,
-        _naive(job, columns) if method != "naive" else None,
-    )
-    found = (
-        *drawn.warnings,
-        *repetition_warnings(releases),
-        *contradiction_warnings(drawn.discrepancies, columns),
-        *bounds_warnings(drawn.replications, columns),
-        *convergence_warnings(posterior),
-        *prior_warnings(posterior),
-    )
-    return replace(posterior, info=replace(info, warnings=found))
-
-
-def _naive(job: Job, columns: ModelColumns) -> Naive:
-    """The naive posterior of the same Releases: independent draws, so a few thousand do."""
-    drawn = METHODS["naive"].run(replace(job, chains=1, draws=NAIVE_DRAWS))
-    return Naive(
-        columns.theta_to_original(drawn.theta[0]), columns.sigma2_to_original(drawn.sigma2[0])
-    )

@@ -1,0 +1,245 @@
+"""Linear regression from Releases of statistics: a Posterior in original units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ..core.errors import ReleaseError, RequestError
+from ..core.release import Release
+from .arguments import seed_or_none, whole_number
+from .cautions import (
+    bounds_warnings,
+    contradiction_warnings,
+    convergence_warnings,
+    prior_warnings,
+    repetition_warnings,
+)
+from .coefficient_prior import CoefficientPrior
+from .methods import METHODS, Draws, Job, choose
+from .model_columns import ModelColumns, as_releases, observe, observe_fourth
+from .models.plausibility import impossible_statistics
+from .observation import Observation
+from .original_units import (
+    coefficients_in_original_units,
+    covariates_to_unit,
+    error_sd_in_original_units,
+    regression_to_unit,
+)
+from .posterior import FitInfo, Naive, Posterior
+from .priors import CovariatePrior, NIWPrior, NormalInverseGammaIndependent, RegressionPrior
+
+if TYPE_CHECKING:
+    from .models.moments import CovariateMoments
+    from .models.records import Covariates
+
+MAX_DRAWS = 1_000_000
+NAIVE_DRAWS = 4000
+
+
+def fit_regression(
+    releases: Release | Sequence[Release],
+    *,
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    prior: RegressionPrior | CoefficientPrior | None = None,
+    covariate_prior: CovariatePrior | CovariateMoments | Covariates | None = None,
+    clip: bool = False,
+    prior_units: Literal["unit", "original"] = "unit",
+    method: str = "auto",
+    chains: int = 4,
+    draws: int = 1000,
+    seed: int | None = None,
+    progress: bool = False,
+) -> Posterior:
+    """Posterior of a linear regression given one or several Releases.
+
+    Parameters
+    ----------
+    releases : Release or sequence of Release
+        From one holder or many; n, epsilon and mechanism may differ.
+    target, features : str and sequence of str, optional
+        Any released columns; the Release's own by default.
+    prior : CoefficientPrior, NIGPrior or NormalInverseGammaIndependent, optional
+        A CoefficientPrior names coefficients in original units. The others are joint priors in
+        `prior_units`. Default: `NormalInverseGammaIndependent.weakly_informative`.
+    covariate_prior : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or callable, optional
+        Of the covariates' mean and covariance, in `prior_units`. Default:
+        `NIWPrior.weakly_informative`. A callable is a law of the covariates written in NumPyro
+        (`noisewise.analyst.models.records`), on unit scale, for method ``individual``.
+        `CovariateMoments` (`noisewise.analyst.models.moments`; by formula, or by simulation from
+        any law) are for method ``gibbs_prior``, on unit scale.
+    clip : bool
+        The regression is about the rows before they were clipped to their bounds, and clipping
+        is modelled. For method ``individual``.
+    prior_units : {"unit", "original"}
+        Whether joint priors are stated on unit scale (numbers in [-1, 1]) or in original units.
+    method : str
+        ``auto`` picks the recommended method for these Releases and says why.
+    chains, draws : int
+    seed : int, optional
+        Makes the result reproducible. It has nothing to do with the privacy noise.
+    progress : bool
+        Show progress on the terminal.
+
+    Returns
+    -------
+    Posterior
+        In original units.
+    """
+    given = as_releases(releases)
+    columns, observations = observe(given, target, features)
+    job = Job(
+        observations,
+        observe_fourth(given, columns),
+        *_priors(prior, covariate_prior, prior_units, columns, method),
+        clip,
+        whole_number("chains", chains, 1, 1000),
+        whole_number("draws", draws, 4, MAX_DRAWS),
+        seed_or_none(seed),
+        progress,
+    )
+    _check_plausible(observations, columns)
+    name, reason = choose(method, job)
+    return _posterior(given, columns, job, name, reason, METHODS[name].run(job))
+
+
+def _priors(
+    prior: RegressionPrior | CoefficientPrior | None,
+    covariate_prior: CovariatePrior | CovariateMoments | Covariates | None,
+    units: str,
+    columns: ModelColumns,
+    method: str = "auto",
+) -> tuple[RegressionPrior, CovariatePrior | CovariateMoments | Covariates]:
+    """Both priors on unit scale, checked against the model."""
+    if units not in ("unit", "original"):
+        raise RequestError(f"prior_units: expected 'unit' or 'original', got {units!r}")
+    k = len(columns.covariates)
+    if prior is not None and not isinstance(prior, RegressionPrior | CoefficientPrior):
+        raise RequestError(
+            f"prior: expected a CoefficientPrior, NIGPrior or NormalInverseGammaIndependent, got "
+            f"{type(prior).__name__}; CoefficientPrior({{'age': (mean, sd)}}) names coefficients, "
+            "and read_prior reads a file"
+        )
+    if not (
+        covariate_prior is None
+        or callable(covariate_prior)
+        or isinstance(covariate_prior, CovariatePrior)
+        or _is_moments(covariate_prior)
+    ):
+        raise RequestError(
+            f"covariate_prior: expected an NIWPrior, HierarchicalNIWPrior, HuangWandPrior, "
+            f"CovariateMoments or a law written in NumPyro, got {type(covariate_prior).__name__}"
+        )
+    for given in (prior, covariate_prior):
+        if isinstance(given, RegressionPrior | CovariatePrior) and given.k != k:
+            raise RequestError(
+                f"prior: it is for {given.k} covariates, but the model has {k}: "
+                f"{', '.join(columns.names[1:])}"
+            )
+    if prior is None:
+        regression: RegressionPrior = NormalInverseGammaIndependent.weakly_informative(k)
+    elif isinstance(prior, CoefficientPrior):
+        regression = prior.on_unit_scale(columns)
+    else:
+        regression = regression_to_unit(prior, columns) if units == "original" else prior
+    if covariate_prior is None:
+        needs_moments = method == "gibbs_prior"
+        default = NIWPrior.with_fourth_moments if needs_moments else NIWPrior.weakly_informative
+        return regression, default(k)
+    if units == "original" and isinstance(covariate_prior, CovariatePrior):
+        return regression, covariates_to_unit(covariate_prior, columns)
+    return regression, covariate_prior
+
+
+def _is_moments(given: object) -> bool:
+    """Whether these are moments of the covariates; they load compiled code, so only then."""
+    if type(given).__name__ != "CovariateMoments":
+        return False
+    from .models.moments import CovariateMoments
+
+    return isinstance(given, CovariateMoments)
+
+
+def _check_plausible(observations: Sequence[Observation], columns: ModelColumns) -> None:
+    """Refuse statistics that no rows within the bounds have, whatever the noise did."""
+    names = (*columns.names, columns.target)
+    indicators = [i for i, c in enumerate(columns.covariates, 1) if c.is_indicator]
+    for number, observation in enumerate(observations, 1):
+        found = impossible_statistics(observation, names, indicators)
+        if found:
+            raise ReleaseError(
+                f"release {number} cannot come from rows within its bounds and the noise that it "
+                f"states, so it is damaged, forged or miscomputed: {'; '.join(found)}"
+            )
+
+
+def _posterior(
+    releases: Sequence[Release],
+    columns: ModelColumns,
+    job: Job,
+    method: str,
+    reason: str,
+    drawn: Draws,
+) -> Posterior:
+    if not (np.isfinite(drawn.theta).all() and np.isfinite(drawn.sigma2).all()):
+        raise ReleaseError(
+            f"method {method!r} could not find a proper posterior for these Releases; their "
+            "statistics may be impossible or contradict each other"
+        )
+    prior = zip(*coefficients_in_original_units(job.prior, columns), strict=True)
+    info = FitInfo(
+        method=method,
+        reason=reason,
+        noise_aware=METHODS[method].noise_aware,
+        n=tuple(release.n for release in releases),
+        claims=tuple(str(release.claim) for release in releases),
+        digests=tuple(release.digest for release in releases),
+        datasets=tuple(release.design.schema.dataset for release in releases),
+        units=tuple(release.design.schema.unit for release in releases),
+        noise=tuple(observation.family for observation in job.observations),
+        prior={
+            name: (float(mean), float(sd))
+            for name, (mean, sd) in zip(columns.names, prior, strict=True)
+        },
+        prior_error_sd=error_sd_in_original_units(job.prior, columns),
+    )
+    observed = {
+        f"{what}_{j}": getattr(observation, what)
+        for j, observation in enumerate(job.observations, 1)
+        for what in ("values", "scale")
+    }
+    observed |= {f"discrepancy_{j}": away for j, away in enumerate(drawn.discrepancies, 1)}
+    for j, replication in enumerate(drawn.replications, 1):
+        observed |= {f"{what}_{j}": value for what, value in replication._asdict().items()}
+    mean = drawn.conditional_mean
+    posterior = Posterior(
+        columns,
+        columns.theta_to_original(drawn.theta),
+        columns.sigma2_to_original(drawn.sigma2),
+        info,
+        None if mean is None else columns.theta_to_original(mean),
+        drawn.sample_stats,
+        observed,
+        _naive(job, columns) if method != "naive" else None,
+    )
+    found = (
+        *drawn.warnings,
+        *repetition_warnings(releases),
+        *contradiction_warnings(drawn.discrepancies, columns),
+        *bounds_warnings(drawn.replications, columns),
+        *convergence_warnings(posterior),
+        *prior_warnings(posterior),
+    )
+    return replace(posterior, info=replace(info, warnings=found))
+
+
+def _naive(job: Job, columns: ModelColumns) -> Naive:
+    """The naive posterior of the same Releases: independent draws, so a few thousand do."""
+    drawn = METHODS["naive"].run(replace(job, chains=1, draws=NAIVE_DRAWS))
+    return Naive(
+        columns.theta_to_original(drawn.theta[0]), columns.sigma2_to_original(drawn.sigma2[0])
+    )
