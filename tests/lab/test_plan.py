@@ -184,7 +184,7 @@ def test_planned_noise_is_what_a_request_would_add():
 def test_predicted_widths_are_realised(setting):
     """Within 15%, plus three standard errors of what twelve truths can show.
 
-    The full grid, with up to sixty truths a cell, is docs/results/plan-check.md.
+    The full grid, with up to forty truths a cell, is docs/results/plan-check.md.
     """
     row = row_of(setting, check(setting, truths=12, draws=400))
     for name in ("intercept", "slopes"):

@@ -34,7 +34,6 @@ METHODS = (
     Sampler("non_private", draws=100),
     Sampler("naive", draws=100),
     Sampler("exact", chains=1, draws=400, tune=300),
-    Sampler("gibbs_update", chains=1, draws=2000, tune=500),
 )
 QUICK_METHODS = (
     Sampler("non_private", draws=50),

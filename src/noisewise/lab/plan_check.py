@@ -56,7 +56,7 @@ QUICK_GRID = tuple(
         (3, 30_000, "gaussian", 1.0),
     )
 )
-TRUTHS = {1: 60, 3: 30, 6: 15}  # by number of covariates: each coefficient counts
+TRUTHS = {1: 40, 3: 20, 6: 10}  # by number of covariates: each coefficient counts
 QUICK_TRUTHS = 12
 
 
@@ -74,7 +74,7 @@ def planner_for(setting: Setting, truths: int) -> Planner:
     return Planner(schema, "y", features, setting.n, truths=truths, seed=SEED)
 
 
-def check(setting: Setting, *, truths: int | None = None, draws: int = 400) -> Found:
+def check(setting: Setting, *, truths: int | None = None, draws: int = 300) -> Found:
     """Predict and realise one cell."""
     from ..analyst.samplers import exact
 
@@ -102,9 +102,9 @@ def check(setting: Setting, *, truths: int | None = None, draws: int = 400) -> F
                 [seen],
                 planner.prior,
                 planner.covariates,
-                chains=2,
-                draws=draws // 2,
-                tune=300,
+                chains=1,
+                draws=draws,
+                tune=250,
                 seed=int(rng.integers(2**31)),
                 cores=1,
                 keep_covariates=False,
