@@ -255,6 +255,11 @@ def test_mistakes_are_named(tmp_path):
         write_report(made(), tmp_path / "report.html", level=95)
 
 
+def test_many_features_are_counted_in_sentences():
+    page = render(made(tuple(f"f{i}" for i in range(9)), "y"))
+    assert "<h1>y, explained by f0, f1, f2, f3, f4, f5 and 3 more</h1>" in page
+
+
 def test_a_posterior_without_the_later_fields_still_has_a_report():
     """Files of earlier versions know neither units nor noise, and kept no predictive check."""
     posterior = made()

@@ -29,6 +29,7 @@ FloatArray = NDArray[np.float64]
 # No script, no fetching: even if a name slipped through the escaping, it could do nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _TOP_FINDINGS = 8
+_LISTED = 6
 
 
 def write_report(
@@ -94,7 +95,11 @@ def render(posterior: Posterior, *, level: float = 0.95, title: str | None = Non
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
+    """Names in a sentence; beyond a handful only their number."""
+    shown = list(names[:_LISTED])
+    if len(names) > _LISTED:
+        shown.append(f"{len(names) - _LISTED} more")
+    return ", ".join(shown[:-1]) + (" and " if len(shown) > 1 else "") + shown[-1]
 
 
 def _standfirst(posterior: Posterior) -> str:
