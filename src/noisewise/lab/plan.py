@@ -8,7 +8,6 @@ noise-aware analyst would get is computed (`plan_width`). No row is read, no led
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +22,7 @@ from ..core.errors import RequestError
 from ..core.grid import MAX_ROWS
 from ..core.schema import Schema
 from .plan_noise import PlannedNoise
+from .plan_result import LARGEST, SMALLEST, Answer, Plan, PlanRow
 from .plan_truths import Truths, draw_truths
 from .plan_width import non_private_width, posterior_width
 
@@ -30,128 +30,6 @@ FloatArray = NDArray[np.float64]
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 TRUTHS = 200
 MOST_COLUMNS = 40  # of the design: beyond that a plan takes hours
-_SPAN = (1e-3, 100.0)  # epsilons that are searched
-
-
-@dataclass(frozen=True)
-class PlanRow:
-    """What to expect of one coefficient, in original units.
-
-    Parameters
-    ----------
-    mechanism : str
-    epsilon, delta : float
-    name : str
-        Of the coefficient.
-    sd : float
-        Of its posterior: the median over possible truths.
-    half_width : float
-        Of its central interval, likewise.
-    half_width_low, half_width_high : float
-        Points that a tenth of the possible truths are below, or above.
-    half_width_non_private : float
-        With the exact sums.
-    privacy_share : float
-        Share of the posterior variance that privacy noise causes.
-    """
-
-    mechanism: str
-    epsilon: float
-    delta: float
-    name: str
-    sd: float
-    half_width: float
-    half_width_low: float
-    half_width_high: float
-    half_width_non_private: float
-    privacy_share: float
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Which epsilon an interval of a certain half-width needs.
-
-    Parameters
-    ----------
-    name : str
-    half_width : float
-        Wanted.
-    epsilon : mapping of str to float or None
-        By mechanism; None if no epsilon up to 100 is enough, 0.001 if that is enough already.
-    half_width_non_private : float
-        With the exact sums. If that is wider than wanted, only more rows help.
-    rows_needed : int or None
-        Then, how many rows would do without any noise; None if not even all rows that a Release
-        can hold.
-    """
-
-    name: str
-    half_width: float
-    epsilon: Mapping[str, float | None]
-    half_width_non_private: float
-    rows_needed: int | None
-
-    def __str__(self) -> str:
-        wanted = f"An interval of ±{self.half_width:g} on {self.name}"
-        if self.half_width_non_private > self.half_width:
-            rows = (
-                "more rows than a Release can hold"
-                if self.rows_needed is None
-                else f"about {self.rows_needed:,} rows"
-            )
-            return (
-                f"{wanted} is out of reach: without any noise it would be "
-                f"±{self.half_width_non_private:.3g}. It takes {rows}."
-            )
-        parts = []
-        for mechanism, epsilon in self.epsilon.items():
-            if epsilon is None:
-                parts.append(f"more than {_SPAN[1]:g} with {mechanism}")
-            elif epsilon <= _SPAN[0]:
-                parts.append(f"less than {_SPAN[0]:g} with {mechanism}: the prior says it already")
-            else:
-                parts.append(f"about {epsilon:.2g} with {mechanism}")
-        return f"{wanted} needs epsilon {', '.join(parts)}."
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What Releases of several budgets would be worth."""
-
-    n: int
-    level: float
-    truths: int
-    rows: tuple[PlanRow, ...]
-    answers: tuple[Answer, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON and data frames."""
-        return {
-            "n": self.n,
-            "level": self.level,
-            "truths": self.truths,
-            "rows": [asdict(row) for row in self.rows],
-            "answers": [{**asdict(a), "epsilon": dict(a.epsilon)} for a in self.answers],
-        }
-
-    def __str__(self) -> str:
-        names = list(dict.fromkeys(row.name for row in self.rows))
-        width = max(9, *(len(name) for name in names))
-        lines = [
-            f"Half-widths of {100 * self.level:g}% intervals to expect from {self.n:,} rows, in "
-            "original units",
-            f"{'coefficient':{width}} {'mechanism':>10} {'epsilon':>8} {'half-width':>11} "
-            f"{'(8 of 10 within)':^23} {'exact sums':>11} {'due to privacy':>14}",
-        ]
-        for name in names:
-            for row in (row for row in self.rows if row.name == name):
-                reach = f"{row.half_width_low:.3g} to {row.half_width_high:.3g}"
-                lines.append(
-                    f"{row.name:{width}} {row.mechanism:>10} {row.epsilon:8g} "
-                    f"{row.half_width:11.4g} {reach:^23} {row.half_width_non_private:11.4g} "
-                    f"{100 * row.privacy_share:13.0f}%"
-                )
-        return "\n".join([*lines, *(str(answer) for answer in self.answers)])
 
 
 def plan(
@@ -200,7 +78,7 @@ def plan(
     epsilons = [float(e) for e in ([epsilon] if isinstance(epsilon, int | float) else epsilon)]
     mechanisms = [mechanism] if isinstance(mechanism, str) else list(mechanism)
     for value in epsilons:
-        if not 0 < value <= _SPAN[1]:
+        if not 0 < value <= LARGEST:
             raise RequestError(f"epsilon: expected numbers above 0 and up to 100, got {value!r}")
     rows = tuple(
         row for chosen in mechanisms for value in epsilons for row in planner.rows(chosen, value)
@@ -312,7 +190,7 @@ class Planner:
             private, _ = self.sds(mechanism, _tidy(log_epsilon))
             return bool(self.z * np.median(private[:, j]) <= half_width)
 
-        low, high = np.log(_SPAN)
+        low, high = np.log([SMALLEST, LARGEST])
         return _tidy(_first(reached, low, high, 0.02)) if reached(high) else None
 
     def _rows_needed(self, j: int, half_width: float) -> int | None:
@@ -327,7 +205,7 @@ class Planner:
 
 def _tidy(log_epsilon: float) -> float:
     """Three digits are more than a plan is worth."""
-    return float(f"{min(max(np.exp(log_epsilon), _SPAN[0]), _SPAN[1]):.3g}")
+    return float(f"{min(max(np.exp(log_epsilon), SMALLEST), LARGEST):.3g}")
 
 
 def _first(reached: Any, low: float, high: float, precision: float) -> float:

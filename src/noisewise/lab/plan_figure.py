@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from ..core.errors import RequestError
-from .plan import Plan
+from .plan_result import Plan
 
 COLOURS = {"laplace": "#0072B2", "gaussian": "#D55E00", "isometric": "#009E73"}
 FORMATS = (".png", ".svg", ".pdf")
