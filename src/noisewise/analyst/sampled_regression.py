@@ -106,7 +106,8 @@ class SampledRegression:
             "warnings": list(self.warnings),
         }
 
-    def __str__(self) -> str:
+    def describe(self) -> str:
+        """Where the draws come from, their mean and their spread."""
         release, draws = self.release, self.draws
         rows = "a private number of" if release.n is None else f"{release.n:,}"
         width = max(map(len, self.names))
@@ -118,4 +119,7 @@ class SampledRegression:
         for name, values in zip(self.names, draws.T, strict=True):
             spread = f"{values.std(ddof=1):11.5g}" if len(values) > 1 else f"{'-':>11}"
             lines.append(f"{name:{width}}  {values.mean():11.5g} {spread}")
-        return "\n".join([*lines, *(f"Warning: {text}" for text in self.warnings)])
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return "\n".join([self.describe(), *(f"Warning: {text}" for text in self.warnings)])

@@ -15,7 +15,7 @@ from .options import names_of
 
 if TYPE_CHECKING:
     from ..analyst.posterior import Posterior
-    from ..core.release import Release
+    from ..core.releases import AnyRelease
 
 ReleasesArgument = Annotated[list[Path], typer.Argument(help="Release files, or folders of them.")]
 TargetOption = Annotated[str | None, typer.Option("--target", help="Released column to explain.")]
@@ -71,21 +71,21 @@ def fit(
     from ..analyst.coefficient_prior import read_prior
     from ..analyst.fit import fit as run
     from ..analyst.posterior_file import check_folder
-    from .network_analyst import fit_networks, networks_among
-    from .summary_show import say_summary, summary_among
+    from ..core.network_release import NetworkRelease
+    from .as_released import is_read_as_released, say
+    from .network_analyst import fit_networks
 
-    networks = networks_among(releases)
-    if networks:
-        fit_networks(networks, method, prior, chains, draws, seed, out)
+    given = _collected(releases)
+    if any(isinstance(release, NetworkRelease) for release in given):
+        fit_networks(given, method, prior, chains, draws, seed, out)
         return
-    summary = summary_among(releases)
-    if summary is not None:
-        say_summary(run(summary))
-        typer.echo("Nothing was written: a block summary is its own posterior; see `show`.")
+    if any(is_read_as_released(release) for release in given):
+        say(given)
+        typer.echo("Nothing was written: such a Release is read as it is; see `show`.")
         return
     check_folder(out)
-    posterior = run(
-        _collected(releases),
+    posterior: Posterior = run(
+        given,  # type: ignore[arg-type]
         method=method,
         target=target,
         features=None if features is None else names_of(features),
@@ -119,7 +119,7 @@ def estimate(
     if rule not in ("noise", "paper"):
         raise RequestError(f"rule: {rule!r} is unknown; use noise or paper")
     found = ada_ssp(
-        _collected(releases),
+        _collected(releases),  # type: ignore[arg-type]  # ada_ssp refuses other kinds
         target=target,
         features=None if features is None else names_of(features),
         rule="paper" if rule == "paper" else "noise",
@@ -139,7 +139,7 @@ def estimate(
         typer.echo(str(found))
 
 
-def _collected(paths: list[Path]) -> list[Release]:
+def _collected(paths: list[Path]) -> list[AnyRelease]:
     """Releases from files and folders; what doesn't count is said."""
     from ..federation.collect import collect
 
@@ -156,21 +156,15 @@ def show(
 ) -> None:
     """Show the coefficients with their uncertainty, in original units.
 
-    Takes a posterior file, or a Release of block summaries, which needs no fit.
+    Takes a posterior file, or a Release that needs no fit (block summaries, posterior draws).
 
     Example: noisewise show post.nc --json
     """
     from ..analyst.posterior_file import load_posterior
+    from .as_released import show_release
     from .network_analyst import show_network
-    from .summary_show import say_summary, summary_among
 
-    if show_network(posterior, level, as_json):
-        return
-    summary = summary_among([posterior])
-    if summary is not None:
-        from ..analyst.fit import fit as run
-
-        say_summary(run(summary), level, as_json)
+    if show_network(posterior, level, as_json) or show_release(posterior, level, as_json):
         return
     loaded = load_posterior(posterior)
     if as_json:

@@ -11,40 +11,13 @@ import typer
 
 if TYPE_CHECKING:
     from ..analyst.networks.posterior import NetworkPosterior
-    from ..core.network_release import NetworkRelease
+    from ..core.releases import AnyRelease
 
 MOST_ROWS = 60  # table entries that are shown on the screen
 
 
-def networks_among(paths: list[Path]) -> list[NetworkRelease]:
-    """The network Releases, if that is what was given; each counts once."""
-    from ..core.errors import RequestError
-    from ..core.network_release import FORMAT, NetworkRelease
-    from ..core.releases import load_release
-    from .summary_show import mentions
-
-    files = [
-        file
-        for path in paths
-        for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])
-    ]
-    if not any(mentions(file, FORMAT) for file in files):
-        return []
-    found: dict[str, NetworkRelease] = {}
-    for file in files:
-        release = load_release(file)
-        if not isinstance(release, NetworkRelease):
-            raise RequestError(
-                f"releases: {file} is no network Release, and others are; fit them apart"
-            )
-        if release.digest in found:
-            typer.echo(f"Left out {file}: the same Release as another; it counts once", err=True)
-        found.setdefault(release.digest, release)
-    return list(found.values())
-
-
 def fit_networks(
-    releases: list[NetworkRelease],
+    releases: list[AnyRelease],
     method: str,
     prior: Path | None,
     chains: int,
@@ -58,7 +31,7 @@ def fit_networks(
 
     check_folder(out)
     posterior = fit_network(
-        releases,
+        releases,  # type: ignore[arg-type]  # it refuses other kinds
         prior=None if prior is None else read_concentrations(prior),
         method=method,
         chains=chains,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core.errors import ReleaseError
-from ..core.release import Release, load_release
+from ..core.releases import AnyRelease, load_release
 
 
 @dataclass
@@ -20,12 +20,12 @@ class Collected:
     Parameters
     ----------
     releases : dict of Path to Release
-        In the order of the paths given, folders by file name; each Release once.
+        Of any kind, in the order of the paths given, folders by file name; each Release once.
     skipped : dict of Path to str
         Files that don't count, and why.
     """
 
-    releases: dict[Path, Release] = field(default_factory=dict)
+    releases: dict[Path, AnyRelease] = field(default_factory=dict)
     skipped: dict[Path, str] = field(default_factory=dict)
 
 
@@ -69,7 +69,7 @@ def collect(paths: Iterable[str | Path]) -> Collected:
     return found
 
 
-def _add(found: Collected, first: dict[str, Path], path: Path, release: Release) -> None:
+def _add(found: Collected, first: dict[str, Path], path: Path, release: AnyRelease) -> None:
     if release.digest in first:
         found.skipped[path] = f"the same Release as {first[release.digest]}; it counts once"
         return

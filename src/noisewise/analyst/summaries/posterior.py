@@ -168,7 +168,8 @@ class SummaryPosterior:
             "warnings": list(self.warnings),
         }
 
-    def __str__(self) -> str:
+    def describe(self, level: float = 0.95) -> str:
+        """Where the answers come from, and the answers."""
         release = self.release
         rows = "a private number of" if release.n is None else f"{release.n:,}"
         head = (
@@ -176,8 +177,10 @@ class SummaryPosterior:
             f"{f' x {release.partitions} partitions' if release.partitions > 1 else ''}"
             f" of {rows} rows, {release.claim}; target {release.design.target}"
         )
-        notes = [f"Warning: {text}" for text in self.warnings]
-        return "\n".join([head, str(self.summary()), *notes])
+        return f"{head}\n{self.summary(level)}"
+
+    def __str__(self) -> str:
+        return "\n".join([self.describe(), *(f"Warning: {text}" for text in self.warnings)])
 
     # --- from names to entries -------------------------------------------------------------------
 
@@ -256,7 +259,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _parse(statement: Any) -> tuple[str, str, float]:
-    match = re.fullmatch(r"\s*(.+?)\s*(<=|>=|<|>)\s*(.+?)\s*", str(statement))
+    match = re.fullmatch(r"\s*(.+?)\s*(<=|>=|<|>)\s*([^<>=]+?)\s*", str(statement))
     if match is None:
         raise RequestError(
             f"prob: {statement!r} is not a statement such as 'x1 < 0'; write prob('x1', '<', 0)"
