@@ -159,9 +159,9 @@ def test_without_a_departure_it_is_the_plain_simulation():
 
 def test_cells_of_broken_assumptions_run():
     full, quick = calibration_beyond.cells(False), calibration_beyond.cells(True)
-    assert len(full) == 18
-    assert len({cell.name for cell in full + quick}) == 21
-    assert len({cell.entropy for cell in full}) == 18
+    assert len(full) == 13
+    assert len({cell.name for cell in full + quick}) == 16
+    assert len({cell.entropy for cell in full}) == 13
     record = run_trial(quick[-1], 0)
     assert all("u" in outcome for outcome in record["methods"].values())
 
