@@ -60,12 +60,34 @@ def test_the_spread_tells_the_truth_where_the_blocks_own_widths_do_not(by_spread
     assert ITEM.log_scale.value(wide) == pytest.approx(math.log(expected), abs=tolerance)
 
 
-def test_invalid_blocks_count_with_the_middle_cell():
-    fits = fits_of([1.0, 2.0, np.nan], [1.0, 1.0, np.nan])
-    fits = Fits(**{**vars(fits), "valid": np.array([True, True, False])})
+def test_invalid_blocks_count_with_the_ends_by_turns_and_as_infinitely_wide():
+    invalid = np.array([False, True, False, False])
+    fits = fits_of([np.nan, 2.0, 1e300, -np.inf], [np.nan, 1.0, 0.0, 1.0])
+    fits = Fits(**{**vars(fits), "valid": invalid})
     with np.errstate(invalid="ignore"):
-        cells = location_scale.terms(MECHANISM, fits, {"x": 0}, M, [1.5])
-    assert (cells[2] == CELLS // 2).all()
+        for locations in (None, [1.5]):
+            cells = location_scale.terms(MECHANISM, fits, {"x": 0}, M, locations)
+            assert cells[[0, 2, 3], 0].tolist() == [0, 0, CELLS - 1]
+            assert cells[[0, 2, 3], 1].tolist() == [CELLS - 1] * 3
+
+
+@pytest.mark.parametrize("share", [0.02, 0.4])
+def test_invalid_blocks_pull_the_location_nowhere(share):
+    """Blocks that lack a rare level must not draw the coefficient of another column to zero."""
+    rng = np.random.default_rng(4)
+    fits = fits_of(rng.normal(2, 0.3, R * M), np.full(R * M, 0.3))
+    fits = Fits(**{**vars(fits), "valid": rng.random(R * M) >= share})
+    noise = MedianNoise(Fraction(2), Fraction(2), 1)
+    drawn = [
+        location_scale.draw(MECHANISM, fits, {"x": 0}, M, noise, R, by_spread=True)
+        for _ in range(5)
+    ]
+    posterior_sd = 0.3 / math.sqrt(M)
+    for where, wide in drawn:
+        scale = math.exp(ITEM.log_scale.value(wide))
+        assert abs(ITEM.location.value(where) - 2) < 3 * posterior_sd
+        # Wider by at least 1/(1 - share), as fewer blocks are noisier; its own noise is a tenth.
+        assert scale > 0.85 * posterior_sd / (1 - share)
 
 
 def test_other_posteriors_keep_their_own_width():

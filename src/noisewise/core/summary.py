@@ -20,7 +20,7 @@ name              ψ_j                                      no fit        range
 sign              sign(b - m_j)                            0             -1 .. 1
 stouffer          Φ⁻¹(p_j) clipped to ±c                   0             -c .. c
 rescaled_normal   p_j                                      1/2           0 .. 1
-fisher            -2 log max(p_j, p*)                      2 log 2       0 .. -2 log p*
+fisher            -2 log max(p_j, p*)                      2 (1 - p*)    0 .. -2 log p*
 clipped_mean      (Q_j(p) clipped - lower)/(upper - lower) 1/2           0 .. 1
 ================  =======================================  ============  ==================
 

@@ -1,7 +1,8 @@
 """fisher: logarithms of block probabilities, summed (Amitai & Reiter 2018, section 2.2).
 
 **What a block contributes.** ψ = -2 log max(p, p*), p = T_ν((b - m)/√v), on a grid of 2**-20;
-2 log 2 without a regression, as for p = 1/2.
+2 (1 - p*) without a regression, the mean of ψ for uniform p, so that such blocks speak for neither
+side.
 
 **Claim.** The K sums over all blocks of all r partitions have L1 sensitivity -2 log(p*) r K m (on
 the grid, rounded up) for a unit of m rows, under either neighbour relation.
@@ -30,6 +31,7 @@ def terms(mechanism: Fisher, fits: Fits, positions: Mapping[str, int]) -> Intege
     columns = []
     for question in mechanism.questions:
         p = probabilities(fits, positions[question.coefficient], question.threshold)
-        kept = np.maximum(np.where(fits.valid, p, 0.5), mechanism.p_star)
-        columns.append(np.rint(-2 * np.log(kept) * 2.0**mechanism.fraction_bits))
+        score = -2 * np.log(np.maximum(p, mechanism.p_star))
+        kept = np.where(fits.valid, score, 2 * (1 - mechanism.p_star))
+        columns.append(np.rint(kept * 2.0**mechanism.fraction_bits))
     return np.stack(columns, axis=1).astype(np.int64)

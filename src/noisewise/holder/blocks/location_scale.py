@@ -6,8 +6,14 @@ the median of |m - location| is Φ⁻¹(3/4) standard deviations of an estimate 
 those of one from all rows. What the estimates themselves say holds for heavy-tailed errors and
 unequal variances too, where the blocks' own √v does not. With another posterior a block's v may
 hold prior information that its estimate's spread doesn't show, so there it is log √(v / M). Each
-number becomes a cell of a public base law (`CauchyBase`); without a regression it is the cell in
-the middle.
+number becomes a cell of a public base law (`CauchyBase`).
+
+Without a regression a block has no opinion on the location, and must not pull it anywhere: it
+counts with the first cell or the last, by turns in the order of blocks, which balances. (One and
+the same cell for all would: if some per cent of the blocks lack a rare level and count with zero,
+the median of all is many posterior standard deviations from that of the others.) For the scale it
+counts with the last cell: the fewer blocks know, the wider is the posterior, by at least as much as
+fewer blocks are noisier. All these cells are fixed before any row is seen.
 
 **Claim.** With ε_l for each location and ε_s for each scale, all K coefficients together are
 K (ε_l + ε_s)-differentially private.
@@ -36,7 +42,7 @@ from .grid import Integers
 from .median import draw_median, median_rate
 from .regressions import Fits
 
-_MIDDLE = CELLS // 2
+_LAST = CELLS - 1
 _LOG_QUARTILE = np.log(0.6744897501960817)  # of Φ⁻¹(3/4)
 
 
@@ -69,12 +75,13 @@ def terms(
     columns = []
     for i, item in enumerate(mechanism.items):
         k = positions[item.coefficient]
-        columns.append(_cells(fits.mean[:, k], item.location, fits))
+        located = cells_of(fits.mean[:, k], item.location)
+        columns.append(np.where(fits.valid, located, by_turns(len(located))))
         if locations is None:
             values = log_width(fits.variance[:, k], blocks)
         else:
             values = log_spread(fits.mean[:, k], locations[i], blocks)
-        columns.append(_cells(values, item.log_scale, fits))
+        columns.append(np.where(fits.valid, cells_of(values, item.log_scale), _LAST))
     return np.stack(columns, axis=1)
 
 
@@ -115,5 +122,6 @@ def log_width(variances: Floats, blocks: int) -> Floats:
         return np.asarray(0.5 * np.log(variances / blocks))
 
 
-def _cells(values: Floats, base: CauchyBase, fits: Fits) -> Integers:
-    return np.where(fits.valid, cells_of(values, base), _MIDDLE)
+def by_turns(count: int) -> Integers:
+    """The first cell and the last in turn: for blocks that have no opinion."""
+    return np.where(np.arange(count) % 2 == 0, 0, _LAST)
