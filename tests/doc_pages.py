@@ -124,6 +124,19 @@ def run_command(words, where):
             assert beside.exists() or shutil.which(program), f"{where}: {program} is not installed"
 
 
+def parse_command(words):
+    """See that a command of ours would accept these words, without running it."""
+    import typer
+
+    from noisewise.cli.main import app
+
+    command, (name, *rest) = typer.main.get_command(app), words
+    while hasattr(command, "commands"):
+        name, *rest = rest
+        command = command.commands[name]
+    command.make_context(name, list(rest))
+
+
 def extras():
     """Names of the package's extras."""
     with (ROOT / "pyproject.toml").open("rb") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import doctest
 import importlib.util
 import os
 import re
@@ -16,7 +17,7 @@ import pytest
 
 import noisewise as nw
 
-from .doc_pages import LANGUAGES, ROOT, blocks, run
+from .doc_pages import LANGUAGES, ROOT, blocks, commands, parse_command, run, run_command
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
@@ -103,6 +104,76 @@ def test_a_page_does_what_it_says(page, workplace, files):
     if page.name == "methods.md":
         run(TUTORIALS / "holder.md", {})  # it speaks of that schema
     run(page, {"data_frame": people(500, 9)})
+
+
+# Examples in the commands' own help that take long, or a server: they are parsed, not run.
+LONG = ("audit", "plan", "federation", "lab")
+EXAMPLE_SCHEMA = """\
+dataset: people
+columns:
+  age: {type: number, lower: 18, upper: 90}
+  hours: {type: number, lower: 0, upper: 80}
+  region: {type: category, levels: [north, south, east], reference: north}
+  disease: {type: category, levels: ["no", "yes"], reference: "no"}
+  income: {type: number, lower: 0, upper: 200000}
+"""
+
+
+def test_the_examples_of_the_commands(workplace, files):
+    """Every example of the page of commands, in an order in which files are there when needed."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    reference = load_hook().reference()
+    found = [
+        words
+        for text in re.findall(r"```sh\n(.*?)```", reference, flags=re.S)
+        for words in commands(text)
+    ]
+    assert len(found) >= 15
+    rows = people(20_000, 3)
+    sick = np.random.default_rng(4).random(20_000) < 0.2
+    pq.write_table(pa.table(rows | {"disease": np.where(sick, "yes", "no")}), "people.parquet")
+    for name in ("people.csv", "new.csv"):
+        shutil.copy(files / name, workplace)
+    order = ["schema", "ledger", "release", "release-summary", "release-network"]
+    found.sort(key=lambda words: order.index(words[1]) if words[1] in order else len(order))
+    for words in found:
+        if words[1] in LONG:
+            parse_command(words)
+            continue
+        if words[1] not in ("schema", "ledger"):  # later rows have more columns than the CSV file
+            kept = "category" if words[1] == "release-network" else "type"  # nodes are categories
+            lines = EXAMPLE_SCHEMA.splitlines()
+            Path("schema.yaml").write_text(
+                "\n".join([*lines[:2], *(line for line in lines[2:] if kept in line)])
+            )
+        run_command(words, "the page of commands")
+        if words[1:3] == ["ledger", "cap"]:
+            run_command([*words[:-4], "--epsilon", "30", "--delta", "1e-5"], "a larger cap")
+
+
+def load_hook():
+    """The hook of the site that writes the page of commands."""
+    pytest.importorskip("mkdocs", reason="the extra docs is not installed")
+    spec = importlib.util.spec_from_file_location("hook", DOCS / "_site" / "cli_reference.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in sorted((ROOT / "src").rglob("*.py")) if ">>> " in p.read_text("utf-8")],
+    ids=lambda path: path.stem,
+)
+def test_the_examples_in_docstrings(path, workplace):
+    name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+    if "sklearn" in name:
+        pytest.importorskip("sklearn", reason="the extra sklearn is not installed")
+    outcome = doctest.testmod(importlib.import_module(name))
+    assert outcome.attempted > 0
+    assert outcome.failed == 0
 
 
 def test_the_prior_file_is_the_prior_of_the_page(workplace):
