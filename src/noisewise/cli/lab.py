@@ -140,5 +140,8 @@ def _say(paths: list[Path]) -> None:
         typer.echo("p-values below 0.01, of all (1% are expected of a calibrated method):")
         for method, (small, all_) in surprises(rows).items():
             typer.echo(f"  {method:18} {small} of {all_}")
+    else:
+        for path in (path for path in paths if path.suffix == ".md"):
+            typer.echo(path.read_text(encoding="utf-8"))
     for path in paths:
         typer.echo(f"Wrote {path}.")
