@@ -171,3 +171,8 @@ def test_intervals_between_noisy_quantiles_cover():
     error = math.sqrt(level * (1 - level) / 4000)
     assert abs(covered / 4000 - level) < 4 * error + 0.01
     assert naive / 4000 < level - 4 * error  # the negative control
+
+
+def test_noise_never_turns_the_ends_of_an_interval_round():
+    low, high = clipped_mean.interval(1.0, 0.0, 0.25, 0.75, 0.1)
+    assert low < high

@@ -33,11 +33,14 @@ def posterior_sd(low: float, high: float, p_low: float, p_high: float) -> float:
 def interval(
     low: float, high: float, p_low: float, p_high: float, noise: float
 ) -> tuple[float, float]:
-    """The ends that leave `p_low` below and `1 - p_high` above, noise included."""
+    """The ends that leave `p_low` below and `1 - p_high` above, noise included.
+
+    Where the noise has turned even these round, the smaller one comes first.
+    """
     sd = posterior_sd(low, high, p_low, p_high)
     ends = (
         released - sd * _Z(p) + float(normal_laplace.ppf(p, sd, noise))
         for released, p in ((low, p_low), (high, p_high))
     )
-    first, second = ends
+    first, second = sorted(ends)
     return first, second
