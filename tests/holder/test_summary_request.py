@@ -275,6 +275,45 @@ def test_every_posterior_gets_through(ledger):
         assert publish(asked, people(), ledger=ledger).release.posterior == posterior
 
 
+def test_long_names_and_long_budgets_can_be_read_again(ledger):
+    """Names of columns and levels have up to 200 characters each, exact fractions far more."""
+    column, level = "c" * 200, "l" * 200
+    made_of = Schema("people", {**COLUMNS, column: Category((level, "b"), "b")})
+    data = {**people(), column: np.where(np.arange(6_000) % 2 == 0, level, "b")}
+    words = {"features": ["x1", column], "rows": 6_000, "epsilon": "1." + "1" * 300}
+    asked = {"questions": [f"{column}[{level}] < 0"]}, {"coefficients": [f"{column}[{level}]"]}
+    for kind in asked:
+        made = request(made_of, **{**words, **kind}, blocks=200)
+        published = publish(made, data, ledger=ledger).release
+        assert published.coefficients[-1] == f"{column}[{level}]"
+
+
+def test_a_release_that_nobody_could_read_costs_nothing(ledger, monkeypatch):
+    monkeypatch.setattr(SummaryRelease, "to_text", lambda self: "{}")
+    with pytest.raises(NoisewiseError, match="not a noisewise Release"):
+        publish(request(rows=6_000), people(), ledger=ledger)
+    assert spent(ledger) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"mechanism": "stouffer", "epsilon": "1e-200"},
+        {"mechanism": "stouffer", "epsilon": "1e-390"},
+        {"mechanism": "sign", "epsilon": "1e-390"},
+    ],
+)
+def test_a_budget_of_nearly_nothing_is_refused_in_words(words):
+    with pytest.raises(RequestError, match="epsilon"):
+        request(**words)
+
+
+def test_units_that_are_worlds_apart_are_refused_in_words():
+    made_of = Schema("people", {"x": Unbounded(1e200), "y": Unbounded(1e-200)})
+    with pytest.raises(RequestError, match="base: scale"):
+        request(made_of, features=["x"], coefficients=["x"])
+
+
 def test_the_wrong_number_of_rows_costs_nothing(ledger):
     with pytest.raises(DataError, match="6,001 were declared and the data have 6,000"):
         publish(request(rows=6_001), people(), ledger=ledger)

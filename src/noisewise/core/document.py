@@ -18,6 +18,8 @@ from .schema import MAX_NAME
 
 MAX_BYTES = 64_000_000
 MAX_INTEGER = 2**63 - 1
+MAX_DESIGN_NAME = 2 * MAX_NAME + 2  # of a design column: "column[level]"
+MAX_RATIO = 2_600  # characters of an exact fraction, as `as_fraction` takes them
 
 Read = TypeVar("Read")
 
@@ -135,15 +137,15 @@ def real(value: Any, where: str) -> float:
     return number
 
 
-def text(value: Any, where: str) -> str:
+def text(value: Any, where: str, limit: int = MAX_NAME) -> str:
     """A short text."""
-    if not isinstance(value, str) or len(value) > MAX_NAME:
-        fail(f"{where} must be text of at most {MAX_NAME} characters")
+    if not isinstance(value, str) or len(value) > limit:
+        fail(f"{where} must be text of at most {limit} characters")
     return value
 
 
-def texts(value: Any, where: str) -> tuple[str, ...]:
+def texts(value: Any, where: str, limit: int = MAX_NAME) -> tuple[str, ...]:
     """A list of short texts."""
     if not isinstance(value, list):
         fail(f"{where} must be a list")
-    return tuple(text(item, where) for item in value)
+    return tuple(text(item, where, limit) for item in value)

@@ -17,6 +17,7 @@ from .claim import Claim
 from .composition import within
 from .design import Design
 from .document import (
+    MAX_DESIGN_NAME,
     MAX_INTEGER,
     check_envelope,
     digest_of,
@@ -222,7 +223,7 @@ def _read(document: Any) -> Release:
     (_, _, software, label, schema, features, target) = take(document, "the document", keys)[:7]
     design_columns, geometry, n, measurements, privacy, _ = take(document, "", keys)[7:]
     design = Design(Schema.from_dict(schema), texts(features, "features"), text(target, "target"))
-    if texts(design_columns, "design_columns") != design.names:
+    if texts(design_columns, "design_columns", MAX_DESIGN_NAME) != design.names:
         fail("design_columns do not follow from the schema and the features")
     claim, event = take(privacy, "privacy", ("claim", "event"))
     if not isinstance(measurements, list):

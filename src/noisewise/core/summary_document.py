@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .document import fail, real, take, text
+from .document import MAX_DESIGN_NAME, fail, real, take, text
 from .summary import (
     CauchyBase,
     ClippedMean,
@@ -44,7 +44,7 @@ def _questions(document: Any) -> tuple[Question, ...]:
     found = []
     for item in _list(document, "questions"):
         coefficient, threshold = take(item, "a question", ("coefficient", "threshold"))
-        found.append(Question(text(coefficient, "coefficient"), real(threshold, "threshold")))
+        found.append(Question(_name(coefficient), real(threshold, "threshold")))
     return tuple(found)
 
 
@@ -64,7 +64,7 @@ def _clipped_mean(document: Any) -> ClippedMean:
     for item in _list(take(document, "clipped_mean", ("name", "items"))[1], "items"):
         coefficient, *numbers = take(item, "an item", keys)
         named = zip(numbers, keys[1:], strict=True)
-        found.append(QuantileItem(text(coefficient, "coefficient"), *(real(*n) for n in named)))
+        found.append(QuantileItem(_name(coefficient), *(real(*n) for n in named)))
     return ClippedMean(tuple(found))
 
 
@@ -73,9 +73,7 @@ def _location_scale(document: Any) -> LocationScale:
     for item in _list(take(document, "location_scale", ("name", "items"))[1], "items"):
         keys = ("coefficient", "location", "log_scale")
         coefficient, location, log_scale = take(item, "an item", keys)
-        found.append(
-            LocationItem(text(coefficient, "coefficient"), _base(location), _base(log_scale))
-        )
+        found.append(LocationItem(_name(coefficient), _base(location), _base(log_scale)))
     return LocationScale(tuple(found))
 
 
@@ -103,6 +101,10 @@ def posterior_from_json(document: Any) -> BlockPosterior:
         real(shape, "shape"),
         real(rate, "rate"),
     )
+
+
+def _name(value: Any) -> str:
+    return text(value, "coefficient", MAX_DESIGN_NAME)
 
 
 def _list(value: Any, where: str) -> list[Any]:

@@ -15,7 +15,9 @@ from .claim import Claim, fraction_text
 from .composition import within
 from .design import Design
 from .document import (
+    MAX_DESIGN_NAME,
     MAX_INTEGER,
+    MAX_RATIO,
     check_envelope,
     digest_of,
     dumps,
@@ -207,7 +209,7 @@ def _read(document: Any) -> SummaryRelease:
     coefficients, n, blocks, partitions, mechanism, posterior, noise = found[7:14]
     values, privacy, _ = found[14:]
     design = Design(Schema.from_dict(schema), texts(features, "features"), text(target, "target"))
-    if texts(coefficients, "coefficients") != design.names[:-1]:
+    if texts(coefficients, "coefficients", MAX_DESIGN_NAME) != design.names[:-1]:
         fail("coefficients do not follow from the schema and the features")
     claim, event = take(privacy, "privacy", ("claim", "event"))
     if not isinstance(values, list):
@@ -241,8 +243,8 @@ def _noise(document: Any) -> SummedNoise | MedianNoise:
     keys = ("family", "location_epsilon", "scale_epsilon", "sensitivity")
     _, location, scale, sensitivity = take(document, "noise", keys)
     return MedianNoise(
-        as_fraction(text(location, "location_epsilon"), "location_epsilon"),
-        as_fraction(text(scale, "scale_epsilon"), "scale_epsilon"),
+        as_fraction(text(location, "location_epsilon", MAX_RATIO), "location_epsilon"),
+        as_fraction(text(scale, "scale_epsilon", MAX_RATIO), "scale_epsilon"),
         integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
     )
 

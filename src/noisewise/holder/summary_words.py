@@ -181,15 +181,12 @@ def _bases(
     target = design.columns[-1]
     found = []
     for coefficient in coefficients:
-        if coefficient in bases:
-            base = CauchyBase(*bases[coefficient])
-            found.append((coefficient, base.centre, base.scale))
-            continue
         scale, centre = _size(design, -1), target.centre
         for k, column in enumerate(design.columns[:-1]):
             if column.name == coefficient:
                 scale, centre = scale / _size(design, k), 0.0
-        found.append((coefficient, centre, scale))
+        base = CauchyBase(*bases.get(coefficient, (centre, scale)))
+        found.append((coefficient, base.centre, base.scale))
     return tuple(found)
 
 

@@ -83,6 +83,7 @@ def best_clip(kappa: float) -> float:
     That is the variance of the answer beyond what sampling all rows has, in its own units: from
     clipping, and from Laplace noise of scale 2c/(Mε).
     """
+    kappa = max(kappa, 1e-6)  # below, only the noise counts; its square must not vanish
 
     def cost(c: float) -> float:
         inside = math.erf(c / math.sqrt(2))
