@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from noisewise.lab.plan_check import GRID, QUICK_GRID, check, markdown, planner_
 from noisewise.lab.plan_figure import draw_plan
 from noisewise.lab.plan_noise import PlannedNoise
 from noisewise.lab.plan_truths import LARGEST_VARIANCE, Truths, draw_truths
+from noisewise.lab.table import read_table
 
+DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = Schema(
     "people",
     {
@@ -200,7 +203,21 @@ def test_the_check_would_notice_a_plan_that_forgets_the_noise():
     assert forgetful["slopes_ratio"] < 0.85 - 3 * forgetful["slopes_ratio_error"]
 
 
-def test_the_committed_grid_is_the_announced_one():
+def test_the_committed_plans_came_true():
+    """Every cell within 15%, up to the Monte Carlo error of its truths, and most without it."""
+    rows = read_table(DOCS / "results" / "plan-check.csv")
+    assert len(rows) == len(GRID)
+    within = []
+    for row in rows:
+        for name in ("slopes", "intercept"):
+            off = abs(row[f"{name}_ratio"] - 1)
+            assert off < 0.15 + 2 * row[f"{name}_ratio_error"], row
+            within.append(off < 0.15)
+    assert np.mean(within) > 0.9
+    assert markdown(rows) in (DOCS / "lab.md").read_text("utf-8")
+
+
+def test_the_grid_is_the_announced_one():
     assert len(GRID) == 54
     assert {s.k + 1 for s in GRID} == {2, 4, 7}
     row = {f"{n}_{w}": 1.0 for n in ("slopes", "intercept") for w in
