@@ -63,7 +63,7 @@ def rand_health():
     request = make_request(
         Schema.from_dict(parse_yaml(demo.SCHEMA)),
         target="visits",
-        features=["lncoins", "physlm", "disea", "plan", "health"],
+        features=[*demo.FEATURES, "plan", "health"],
         epsilon=1,
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -17,15 +17,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+FEATURES = ["log_coinsurance", "physical_limitation", "chronic_diseases"]
 SCHEMA = """\
 dataset: rand_health
 columns:
-  visits:    {type: number, lower: 0, upper: 30}       # visits to a doctor in a year
-  lncoins:   {type: number, lower: 0, upper: 4.62}     # ln(coinsurance + 1), coinsurance 0..100 %
-  physlm:    {type: number, lower: 0, upper: 1}        # physical limitation
-  disea:     {type: number, lower: 0, upper: 60}       # chronic diseases
-  plan:      {type: category, levels: [family, individual], reference: family}
-  health:    {type: category, levels: [excellent, good, fair, poor], reference: excellent}
+  visits: {type: number, lower: 0, upper: 30}              # visits to a doctor in a year
+  log_coinsurance: {type: number, lower: 0, upper: 4.62}   # ln(percent paid oneself + 1), 0..100 %
+  physical_limitation: {type: number, lower: 0, upper: 1}
+  chronic_diseases: {type: number, lower: 0, upper: 60}
+  plan: {type: category, levels: [family, individual], reference: family}
+  health: {type: category, levels: [excellent, good, fair, poor], reference: excellent}
 neighbours: replace_one
 max_rows_per_unit: 5          # a person is in the data for up to five years
 missing: error
@@ -47,9 +48,9 @@ def write_data(path: Path) -> None:
     )
     columns = {
         "visits": table["mdvis"],
-        "lncoins": table["lncoins"],
-        "physlm": table["physlm"],
-        "disea": table["disea"],
+        "log_coinsurance": table["lncoins"],
+        "physical_limitation": table["physlm"],
+        "chronic_diseases": table["disea"],
         "plan": np.where(table["idp"] == 1, "individual", "family"),
         "health": health,
     }
@@ -77,7 +78,7 @@ def main() -> None:
 
     release = [
         *("release", "--data", "rand_health.parquet", "--schema", "schema.yaml"),
-        *("--target", "visits", "--features", "lncoins,physlm,disea"),
+        *("--target", "visits", "--features", ",".join(FEATURES)),
         *("--epsilon", "1", "--ledger", "budget.db", "--out", "release.json"),
     ]
     run("schema", "check", "schema.yaml", "--data", "rand_health.parquet")
@@ -108,8 +109,7 @@ def draw_picture() -> None:
     from noisewise.analyst.plots import plot_intervals
 
     table = pq.read_table("rand_health.parquet")
-    features = ["lncoins", "physlm", "disea"]
-    rows = np.column_stack([np.ones(len(table)), *(table[name].to_numpy() for name in features)])
+    rows = np.column_stack([np.ones(len(table)), *(table[name].to_numpy() for name in FEATURES)])
     visits = np.clip(table["visits"].to_numpy(), 0, 30)
     truth, *_ = np.linalg.lstsq(rows, visits, rcond=None)
     plot_intervals(
@@ -118,7 +118,7 @@ def draw_picture() -> None:
             "noise-aware": nw.load_posterior("noise_aware.nc"),
         },
         "intervals.png",
-        reference=dict(zip(features, truth[1:], strict=True)),
+        reference=dict(zip(FEATURES, truth[1:], strict=True)),
         title="Doctor visits a year, epsilon = 1 per person: 95% intervals",
     )
 

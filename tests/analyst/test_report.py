@@ -17,7 +17,7 @@ from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior import FitInfo, Naive, Posterior
 from noisewise.analyst.report import render, write_report
 from noisewise.analyst.report.checks import deviations
-from noisewise.analyst.report.markup import Markup, tag, text
+from noisewise.analyst.report.markup import Markup, breakable, tag, text
 from noisewise.analyst.report.numbers import percent, rounded, short, ticks
 from noisewise.analyst.report.words import claim_in_words
 from noisewise.cli.main import app
@@ -171,7 +171,7 @@ def test_nothing_is_fetched_and_nothing_runs():
         "html", "head", "meta", "title", "style", "body", "header", "main", "section", "aside",
         "footer", "h1", "h2", "h3", "p", "ul", "li", "strong", "span", "code", "table", "caption",
         "thead", "tbody", "tr", "th", "td", "figure", "figcaption", "svg", "g", "line", "circle",
-        "rect", "text",
+        "rect", "text", "wbr",
     }  # fmt: skip
     assert {name for name, _ in outline.elements} <= allowed
     for name, attributes in outline.elements:
@@ -198,6 +198,7 @@ def test_characters_that_deceive_are_shown():
     assert "\ufffd" in text("abc\u202edef\x07")
     assert text("می‌خواهم") == "می‌خواهم"
     assert tag("p", Markup("<b>"), "<b>") == "<p><b>&lt;b&gt;</p>"
+    assert breakable("<b>_c") == "&lt;b&gt;_<wbr/>c"
 
 
 def test_a_naive_posterior_comes_with_a_caution():
@@ -220,6 +221,7 @@ def test_numbers_are_written_for_people():
     assert rounded(-0.0001, 0.5) == "0.00"
     assert rounded(float("nan"), 1) == "not available"
     assert short(-0.5) == "−0.5"
+    assert short(1e-6) == "1e-06"
     assert short(123456.0) == "123,456"
     assert percent(0.0004) == "<0.1%"
     assert percent(0.9996) == ">99.9%"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from html import escape
 
-VOID = frozenset({"br", "circle", "line", "meta", "rect"})
+VOID = frozenset({"br", "circle", "line", "meta", "rect", "wbr"})
 
 
 class Markup(str):
@@ -56,6 +56,12 @@ def tag(name: str, /, *children: Content, **attributes: Content) -> Markup:
     if name in VOID:
         return Markup(f"<{name}{words}/>")
     return Markup(f"<{name}{words}>{''.join(map(text, children))}</{name}>")
+
+
+def breakable(name: str) -> Markup:
+    """A name that may go on in a new line after an underscore, where there is no room for it."""
+    first, *rest = name.split("_")
+    return join(first, *(join("_", tag("wbr"), part) for part in rest))
 
 
 def join(*parts: Content) -> Markup:

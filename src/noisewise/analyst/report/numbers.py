@@ -32,7 +32,7 @@ def short(value: float, digits: int = 4) -> str:
     if not math.isfinite(value):
         return "not available"
     if value != 0 and not 1e-4 <= abs(value) < 1e7:
-        return signed(f"{value:.{digits - 1}e}")
+        return signed(f"{value:.{digits}g}")
     if value == 0:
         return "0"
     places = max(digits - 1 - math.floor(math.log10(abs(value))), 0)

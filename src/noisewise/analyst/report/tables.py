@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .markup import Content, Markup, join, tag
+from .markup import Content, Markup, breakable, join, tag
 
 
 def section(name: str, title: str, *children: Content) -> Markup:
@@ -33,7 +33,7 @@ def table(caption: str, head: Sequence[str], body: Sequence[Sequence[Content]]) 
     rows = [
         tag(
             "tr",
-            tag("th", first, scope="row", role="rowheader"),
+            tag("th", breakable(str(first)), scope="row", role="rowheader"),
             *(
                 tag("td", cell, role="cell", data_label=label, class_=_width(cell))
                 if cell != ""
