@@ -12,6 +12,8 @@ What is *assumed*: p(M) is flat, given that the rows' sums add up to n where n i
 condition is imposed on average, by the tilt exp(-s M) with E ΣM = n (for a root, which has one row,
 it is imposed exactly). What is *ignored*: everything that other families say about these counts, so
 two families may disagree about a variable that they share. `joint` leaves nothing out.
+Its 90% intervals were measured to cover 0.89 to 0.94 (benchmarks/networks.py), more than they say
+where the flat p(M) is far from what the network implies.
 
 Counts are enumerated where the noise has all but `TAIL` of its mass. Above a scale of `FINE` the
 enumeration takes steps of scale/FINE, with counts spread evenly within a step; the error in
