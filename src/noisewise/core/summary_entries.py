@@ -47,6 +47,12 @@ class QuantileItem:
                 f"bounds of {self.coefficient!r}: lower ({self.lower:g}) must be below upper "
                 f"({self.upper:g})"
             )
+        size = max(abs(self.lower), abs(self.upper))
+        if size > 1e150 or self.upper - self.lower < 1e-150:
+            raise RequestError(
+                f"bounds of {self.coefficient!r}: {self.lower:g} and {self.upper:g} must be "
+                "numbers of ordinary size, and not the same to 150 digits"
+            )
 
     def __str__(self) -> str:
         return f"quantile {self.probability:g} of {self.coefficient}"

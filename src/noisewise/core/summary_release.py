@@ -48,6 +48,7 @@ from .summary_posterior import BlockPosterior
 
 FORMAT = "noisewise-summary-release"
 FORMAT_VERSION = 1
+MIN_MEDIAN_EPSILON = Fraction(1, 10**9)  # a median of all the blocks there may be needs 1e-4
 
 
 @dataclass(frozen=True)
@@ -282,8 +283,8 @@ def _check_privacy(release: SummaryRelease) -> None:
     if isinstance(mechanism, LocationScale):
         if not isinstance(noise, MedianNoise) or noise.sensitivity != rows:
             fail("location_scale is drawn by the exponential mechanism, one rank a row")
-        if min(noise.location_epsilon, noise.scale_epsilon) <= 0:
-            fail("every median needs a positive epsilon")
+        if min(noise.location_epsilon, noise.scale_epsilon) < MIN_MEDIAN_EPSILON:
+            fail("every median needs a positive epsilon that is not next to nothing")
         spent = len(mechanism.items) * (noise.location_epsilon + noise.scale_epsilon)
         consistent = spent <= event.epsilon
     else:

@@ -45,10 +45,12 @@ def reference(blocks: int, partitions: int, epsilon_location: float) -> Referenc
 
 def probability(b: Any, location: Any, scale: Any, law: Reference) -> FloatArray:
     """P(β ≤ b)."""
-    away = (np.asarray(b, dtype=np.float64) - location) / scale
-    return normal_laplace.cdf(away, *law)
+    with np.errstate(over="ignore", divide="ignore"):  # a wild scale, or hardly any epsilon
+        away = (np.asarray(b, dtype=np.float64) - location) / scale
+        return normal_laplace.cdf(away, *law)
 
 
 def quantile(p: Any, location: Any, scale: Any, law: Reference) -> FloatArray:
     """The p-quantile of β."""
-    return np.asarray(location + scale * normal_laplace.ppf(p, *law))
+    with np.errstate(over="ignore", divide="ignore"):
+        return np.asarray(location + scale * normal_laplace.ppf(p, *law))

@@ -116,7 +116,8 @@ class SummaryPosterior:
             return found.quantile(low), found.quantile(high)
         if isinstance(self.release.mechanism, ClippedMean):
             ends = self._released(coefficient, low), self._released(coefficient, high)
-            return clipped_mean.interval(*ends, low, high, self._noise(coefficient, low))
+            noise = max(self._noise(coefficient, p) for p in (low, high))
+            return clipped_mean.interval(*ends, low, high, noise)
         return self._refuse(
             f"an interval of {coefficient}", "single probabilities, from which none follows"
         )
