@@ -4,7 +4,7 @@ Two settings of two covariates and Laplace noise: `noisy`, where privacy noise m
 posterior's width (n = 1000, epsilon = 1), and, for some of the departures, `clear`, where it makes
 little (n = 20,000, epsilon = 10):
 
-- covariates that are uniform, binary or skewed, truths from the prior;
+- covariates that are uniform, binary or skewed, with means and covariances as assumed;
 - rows that are really clipped, a little (3% of x, 2% of y) and a lot (14% of x, 6% of y);
 - truths from another prior than methods have: coefficients twice as large, errors twice as large,
   covariates with a third of the expected spread.
@@ -29,8 +29,8 @@ from .regression_beyond import BeyondRegression
 from .table import Row
 
 SETTINGS = {"noisy": (1000, 1.0), "clear": (20_000, 10.0)}
-TRIALS = {"noisy": 150, "clear": 100}
-ALSO_CLEAR = ("none", "binary", "clipped", "clipped-much")
+TRIALS = {"noisy": 200, "clear": 150}
+ALSO_CLEAR = ("none", "binary", "skewed", "clipped", "clipped-much")
 METHODS = (
     Sampler("non_private", draws=100),
     Sampler("naive", draws=100),

@@ -41,7 +41,8 @@ class BeyondRegression:
     label : str
         What tables call this departure.
     law : {"normal", "uniform", "binary", "skewed"}
-        Of each covariate, independent of the others but for "normal".
+        Of the covariates; their mean and covariance are drawn as methods assume. Columns are
+        mixed to get that covariance, so only the first has the law in its purity.
     spread : float
         Covariates and errors are this many times as wide, coefficients as they are.
     clip : bool
@@ -89,7 +90,7 @@ class BeyondRegression:
         return {
             **self.given.describe(),
             "departure": self.label,
-            "law": self.law,
+            "law": f"{self.law}, standardised",
             "spread": self.spread,
             "clip": self.clip,
             "truth": None
@@ -127,15 +128,16 @@ class BeyondRegression:
         )
 
     def _covariates(self, rng: np.random.Generator) -> FloatArray:
+        """Rows with the mean and covariance that were drawn, whatever their law."""
         n, k = self.given.n, self.given.k
-        if self.law == "uniform":  # a middle and a half-width for every column, within bounds
-            half = rng.uniform(0.4, 0.9, k)
-            return np.asarray(
-                rng.uniform(-1, 1, k) * (1 - half) + half * rng.uniform(-1, 1, (n, k))
-            )
-        if self.law == "binary":  # 0 or 1, with a probability of its own for every column
-            return (rng.uniform(size=(n, k)) < rng.uniform(0.1, 0.9, k)).astype(np.float64)
-        if self.law == "skewed":  # most near the lower bound, skewness about 1.5
-            return np.asarray(2 * rng.beta(1.0, rng.uniform(4, 8, k), (n, k)) - 1)
         mu, T = draw_covariate_law(self.truth_covariates or self.covariates, rng)
-        return np.asarray(rng.multivariate_normal(mu, T, n))
+        if self.law == "uniform":
+            z = np.sqrt(3.0) * rng.uniform(-1, 1, (n, k))
+        elif self.law == "binary":  # with a probability of its own for every column
+            p = rng.uniform(0.1, 0.9, k)
+            z = ((rng.uniform(size=(n, k)) < p) - p) / np.sqrt(p * (1 - p))
+        elif self.law == "skewed":  # exponential: skewness 2
+            z = rng.exponential(size=(n, k)) - 1.0
+        else:
+            z = rng.standard_normal((n, k))
+        return np.asarray(mu + z @ np.linalg.cholesky(T).T)
