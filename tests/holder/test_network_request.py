@@ -170,6 +170,7 @@ def test_tempered_draws_follow_the_data(tmp_path):
         ({"mechanism": "posterior_sample", "draws": 0}, "draws"),
         ({"mechanism": "posterior_sample", "draws": True}, "draws"),
         ({"mechanism": "posterior_sample", "omega": "0.5"}, "between 0 and 1/2"),
+        ({"mechanism": "map", "kind": "grid", "omega": "0.49999999"}, "at most 0.49"),
         ({"mechanism": "posterior_sample", "omega": 0}, "between 0 and 1/2"),
         ({"mechanism": "posterior_sample", "temper": 2}, "at most 1"),
         ({"mechanism": "posterior_sample", "temper": 1, "omega": 0.1}, "one of the two"),

@@ -323,6 +323,30 @@ def test_bounds_of_grid_weights_agree():
                 assert most - least <= most * Decimal(10) ** (25 - digits)
 
 
+def test_grid_map_fails_for_no_data():
+    """An error that only some data raise would be seen, and cost nothing."""
+    network = make("one binary")
+    mechanism = plan_grid_map(
+        network, Fraction(100), concentration={"x0": Fraction(1)}, omega=Fraction(49, 100)
+    )
+    assert mechanism.factor > 1000  # exp of it is no double
+    for table in ([50, 50], [10**6, 0], [0, 10**9]):
+        drawn = mechanism.draw(FamilyCounts(sum(table), {"x0": np.array(table)}))
+        assert drawn.draws[0]["x0"][0] in mechanism.grid
+
+
+def test_bounds_of_grid_weights_hold_where_doubles_vanish():
+    network = make("one binary")
+    mechanism = GridMap(network, Fraction(9), 2**24 // 8, 6, {"x0": Fraction(5000)})
+    given = (network, "x0", FamilyCounts(0, {"x0": np.array([0, 0])}))
+    (prior,) = split_samplers(*given, Fraction(0), Fraction(5000), mechanism.lowest)
+    wide = mechanism._by_doubles(prior, prior)
+    narrow = mechanism._by_decimals(prior, prior, 60)
+    assert float(narrow[0][1]) == 0.0
+    for (low, high), (least, most) in zip(wide, narrow, strict=True):
+        assert low <= least <= most <= high
+
+
 def test_grid_map_draws_its_law():
     network = make("one binary")
     prior = {"x0": Fraction(2)}

@@ -29,6 +29,7 @@ from .networks.posterior_sample import plan_posterior_sample
 Amount = int | float | str | Fraction
 
 MAP_KINDS = ("counts", "tempered", "grid")
+MAX_OMEGA = Fraction(49, 100)
 _SAMPLED = ("draws", "omega", "temper")
 # Which options each mechanism knows, so that one that would have no effect is refused.
 OPTIONS: dict[tuple[str, str | None], tuple[str, ...]] = {
@@ -260,8 +261,11 @@ def _options(mechanism: str, kind: str | None, given: dict[str, Any]) -> dict[st
         options[name] = as_fraction(value, name) if name in ("omega", "temper") else value
     if "omega" in options and "temper" in options:
         raise RequestError("temper: follows from omega and epsilon; give one of the two")
-    if not 0 < options.get("omega", Fraction(1, 4)) < Fraction(1, 2):
-        raise RequestError(f"omega: expected a number between 0 and 1/2, got {given['omega']}")
+    if not 0 < options.get("omega", Fraction(1, 4)) <= MAX_OMEGA:
+        raise RequestError(
+            f"omega: expected a number between 0 and 1/2 (at most {float(MAX_OMEGA)}, or all "
+            f"tables would be uniform), got {given['omega']}"
+        )
     if not 0 < options.get("temper", Fraction(1)) <= 1:
         raise RequestError(f"temper: expected a number above 0, at most 1, got {given['temper']}")
     count = options.get("draws", 1)

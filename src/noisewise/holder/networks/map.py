@@ -28,6 +28,8 @@ ONE = 1 << TABLE_BITS
 DEFAULT_POINTS = 31
 MAX_POINTS = 1000
 _FACTOR_BITS = 64
+# Above this factor of the score, exp of a double could overflow for some data.
+_LARGEST_DOUBLE_FACTOR = 600
 
 
 def plan_tempered_map(
@@ -153,7 +155,9 @@ class GridMap:
         """One of the grid's values, with probability ∝ π(v) exp(η u(v)), exactly."""
 
         def bounds(digits: int) -> list[tuple[Decimal, Decimal]]:
-            if digits <= FIRST_DIGITS:  # nearly always enough, and much quicker
+            # Nearly always enough, and much quicker. Whether it is tried must not depend on the
+            # counts, and it must not fail for any: an error is seen, and costs nothing.
+            if digits <= FIRST_DIGITS and self.factor <= _LARGEST_DOUBLE_FACTOR:
                 return self._by_doubles(prior, posterior)
             return self._by_decimals(prior, posterior, digits)
 
@@ -167,7 +171,7 @@ class GridMap:
         logs = [posterior.quick_log_ratio(m) for m in self.grid]
         top = max(high for _, high in logs)
         lows = [math.exp(low - top) * (1 - room) for low, _ in logs]
-        # exp underflows to 0 below -745, which is no upper bound.
+        # exp underflows to 0 below -745, which is no upper bound (here and for `stop`).
         highs = [max(math.exp(high - top), 1e-300) * (1 + room) for _, high in logs]
         factor, least, most = float(self.factor), sum(lows), sum(highs)
         found = []
@@ -176,6 +180,7 @@ class GridMap:
             score_low, score_high = low / most, min(1.0, high / least)
             start = math.exp(base_low + factor * score_low * (1 - room)) * (1 - room)
             stop = math.exp(base_high + factor * score_high * (1 + room)) * (1 + room)
+            stop = max(stop, 1e-300)
             found.append((Decimal(start), Decimal(stop)))
         return found
 
