@@ -82,7 +82,7 @@ def test_audit_of_a_request_reads_no_data_and_no_ledger(folder):
     assert "Claim: epsilon = 1, for one row replaced; laplace noise." in shown.stdout
     assert "Found: epsilon is at least" in shown.stdout
     assert "not proof" in shown.stdout
-    assert "catches half of the stated noise" in shown.stdout
+    assert "of the stated scale would have been noticed" in shown.stdout
     assert [path.name for path in folder.iterdir()] == ["schema.yaml"]
 
 
@@ -93,6 +93,7 @@ def test_audit_as_json():
     assert document["passed"]
     assert document["mu_claimed"] == pytest.approx(1.0, rel=1e-6)
     assert document["only_values_differ"]
+    assert document["noise"]["passed"]
     assert set(document["chance_of_catching"]) == {"0.5", "0.25"}
 
 

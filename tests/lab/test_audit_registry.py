@@ -11,9 +11,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noisewise.lab import audit_registry
+from noisewise.core.noise import Gaussian, Laplace
+from noisewise.lab import audit_noise, audit_registry
 from noisewise.lab.audit_controls import SUBJECTS as CONTROLS
 from noisewise.lab.audit_mechanisms import request_for
+from noisewise.lab.audit_noise import check_noise
 from noisewise.lab.audit_registry import Subject, examine, subjects
 from noisewise.lab.audit_release import (
     audit_release,
@@ -77,6 +79,46 @@ def test_half_of_the_gaussian_noise_is_caught_and_all_of_it_is_not():
     sound = audit_release(request, runs=300, confidence=CONFIDENCE)
     assert sound.passed
     assert sound.epsilon_shown < 10
+
+
+@pytest.mark.parametrize("law", [Laplace(3.0), Gaussian(3.0)])
+def test_noise_as_stated_passes_and_other_noise_does_not(law):
+    rng = np.random.default_rng(6)
+    draw = rng.laplace if isinstance(law, Laplace) else rng.normal
+    noise = draw(0.0, 3.0, (400, 5))
+    sound = check_noise(noise, [law] * 5)
+    assert sound.passed
+    assert 0.8 < sound.smallest <= sound.largest < 1.2
+    assert 0.7 < sound.blind_above < 0.9
+    less = noise.copy()
+    less[:, 2] *= 0.6
+    assert not check_noise(less, [law] * 5).enough
+    none = noise.copy()
+    none[:, 4] = 0.0
+    assert not check_noise(none, [law] * 5).enough
+    shared = noise.copy()
+    shared[:, 1] = shared[:, 0]
+    assert not check_noise(shared, [law] * 5).independent
+    assert check_noise(noise[:, :1], [law]).passed
+
+
+def test_sound_noise_is_hardly_ever_accused(monkeypatch):
+    """At a level of 2% instead of 1e-6, so that it can be counted: 300 checks, two tests each."""
+    monkeypatch.setattr(audit_noise, "FALSE_ALARMS", 0.02)
+    rng = np.random.default_rng(7)
+    checks = [check_noise(rng.laplace(size=(300, 4)), [Laplace(1.0)] * 4) for _ in range(300)]
+    for found in (sum(not c.enough for c in checks), sum(not c.independent for c in checks)):
+        assert found <= 16  # of 300 at 2%: more have probability 3e-4
+
+
+def test_too_little_noise_is_seen_where_telling_people_apart_shows_nothing():
+    request = request_for("hours+age", epsilon=1)
+    broken = with_mechanisms(request, noise_scale_halved(request.mechanisms[0]))
+    found = audit_release(broken, runs=100)
+    assert found.result.passed
+    assert not found.noise.enough
+    assert not found.passed
+    assert audit_release(request, runs=100).passed
 
 
 def test_more_runs_see_more():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,6 +128,7 @@ def _document(found: ReleaseAudit, caught: dict[float, float]) -> dict[str, Any]
         "runs_in_region": [result.likelier, result.rarer],
         "share_of_sensitivity": found.pair.attained,
         "only_values_differ": found.only_values_differ,
+        "noise": {**asdict(found.noise), "passed": found.noise.passed},
         "chance_of_catching": {str(factor): chance for factor, chance in caught.items()},
     }
 
@@ -150,6 +152,17 @@ def _words(request: Request, found: ReleaseAudit, caught: dict[float, float]) ->
             f"  As Gaussian noise: the two are at least {result.mu_lower:.3f} standard deviations "
             f"apart, where the claim allows {result.mu:.3f}."
         )
+    noise = found.noise
+    lines.append(
+        f"Noise: {100 * noise.smallest:.0f}% to {100 * noise.largest:.0f}% of the stated scale "
+        f"over all published values; the largest correlation of two is {noise.correlation:.2f}."
+    )
+    if not noise.passed:
+        what = "less noise than stated" if not noise.enough else "noise that values share"
+        lines.append(
+            f"VIOLATED: there is {what}. Sound noise would look like that once in a million "
+            "audits. Do not publish; report this as a bug."
+        )
     if not found.only_values_differ:
         lines.append(
             "VIOLATED: the two published files differ in more than their noisy values, so "
@@ -171,8 +184,10 @@ def _words(request: Request, found: ReleaseAudit, caught: dict[float, float]) ->
         )
     half, quarter = caught[0.5], caught[0.25]
     lines.append(
-        f"Sight: an audit of this size catches half of the stated noise in {100 * half:.0f}% of "
-        f"cases, a quarter of it in {100 * quarter:.0f}%."
+        f"Sight: noise below {100 * noise.blind_above:.0f}% of the stated scale would have been "
+        "noticed. By telling people apart alone, half of the noise is noticed in "
+        f"{100 * half:.0f}% of cases and a quarter of it in {100 * quarter:.0f}%, which is what "
+        "counts for a sensitivity that is too small."
         + (" More --runs see more." if half < 0.95 else "")
     )
     return lines

@@ -3,7 +3,8 @@
 Everything between rows and a published file takes part: two neighbouring synthetic data sets
 (`audit_pairs`) go once through the one door, `publish`, with a ledger that is thrown away, where
 all of the file but the noisy values must be equal; their exact sums come from the holder's engine;
-then noise is drawn, written into a Release's text and read back, many times for each. The holder's
+then noise is drawn, written into a Release's text and read back, many times for each. The outputs
+are used twice: how well do they tell the two apart, and is their noise the stated one? The holder's
 data and ledger are never opened.
 """
 
@@ -31,6 +32,7 @@ from ..holder.request import DEFAULT_DELTA, Request
 from ..holder.statistics.smallest_eigenvalue import value as eigenvalue
 from ..holder.sums import Sums
 from .audit import AuditResult, audit
+from .audit_noise import NoiseCheck, check_noise
 from .audit_pairs import Neighbours, Table, neighbours
 from .audit_scores import likelihood_ratio
 
@@ -49,6 +51,8 @@ class ReleaseAudit:
     request : Request
     pair : Neighbours
     result : AuditResult
+    noise : NoiseCheck
+        Whether the noise of the runs is the stated one (`audit_noise`).
     only_values_differ : bool
         Whether the two published files agree in everything but the noisy values.
     """
@@ -56,12 +60,13 @@ class ReleaseAudit:
     request: Request
     pair: Neighbours
     result: AuditResult
+    noise: NoiseCheck
     only_values_differ: bool
 
     @property
     def passed(self) -> bool:
         """Whether nothing was found that contradicts the claim."""
-        return self.result.passed and self.only_values_differ
+        return self.result.passed and self.noise.passed and self.only_values_differ
 
     @property
     def epsilon_shown(self) -> float:
@@ -122,8 +127,9 @@ def audit_release(
     exact = [exact_values(request, found) for found in sums]
     laws = noise_laws(request)
     counter = _Counter(2 * runs, report)
+    kept = [_Kept(published_values(request, found, counter)) for found in sums]
     result = audit(
-        *(published_values(request, found, counter) for found in sums),
+        *kept,
         trials=runs,
         training=TRAINING,
         epsilon=stated_epsilon(request),
@@ -133,7 +139,9 @@ def audit_release(
         seed=seed,
         score=(likelihood_ratio(laws, *exact), None),
     )
-    return ReleaseAudit(request, pair, result, _only_values_differ(request, pair))
+    drawn = [np.array(runs.outputs) - values for runs, values in zip(kept, exact, strict=True)]
+    noise = check_noise(np.concatenate(drawn), laws)
+    return ReleaseAudit(request, pair, result, noise, _only_values_differ(request, pair))
 
 
 def published_values(
@@ -233,6 +241,18 @@ def _beside_values(request: Request, table: Table, ledger: Path) -> dict[str, An
     for part in document["measurements"]:
         part.pop("values")
     return document
+
+
+class _Kept:
+    """Runs that remember what they returned."""
+
+    def __init__(self, run: Callable[[], list[float]]) -> None:
+        self.run = run
+        self.outputs: list[list[float]] = []
+
+    def __call__(self) -> list[float]:
+        self.outputs.append(self.run())
+        return self.outputs[-1]
 
 
 class _Counter:
