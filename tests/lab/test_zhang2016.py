@@ -12,10 +12,12 @@ import pytest
 from scipy import special, stats
 
 from noisewise.analyst.networks.fit import fit_network
+from noisewise.core.errors import RequestError
 from noisewise.core.network import Network
 from noisewise.core.network_content import TABLE_BITS
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
+from noisewise.holder.network_request import make_network_request
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts
@@ -411,3 +413,21 @@ def test_only_the_figure_says_not_private():
 def test_quick_reports_take_runs(tmp_path):
     rows = fig1.write(tmp_path, Options(True, 3, "x"))
     assert {row["repeats"] for row in read_table(rows[0])} == {3}
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_released_table_is_read_without_ado():
+    """A MAP estimate is one draw: it has no sd, and says what it was drawn from."""
+    network = binary_naive_bayes(2)
+    counts = nb.count(nb.simulate(np.random.default_rng(15), 30, 2)[0])
+    request = make_network_request(
+        network.schema, network=network, epsilon=5, mechanism="map", kind="grid", points=3
+    )
+    posterior = fit_network(request.release(30, family_counts(network, counts)))
+    assert np.isnan(posterior.table("x0").sd).all()
+    assert np.isnan(posterior.summary(["y"]).rows["y=1"].sd)
+    (warning,) = posterior.info.warnings
+    assert "3 values of a split" in warning
+    assert "away from 0 and 1" in warning
+    with pytest.raises(RequestError, match="event: 'age' is not a node"):
+        posterior.prob({"age": "1"})

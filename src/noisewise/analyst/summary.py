@@ -112,7 +112,7 @@ def row_of(draws: FloatArray, level: float) -> Row:
     several = varies and draws.shape[0] > 1
     return Row(
         mean=float(draws.mean()),
-        sd=float(draws.std(ddof=1)),
+        sd=float(draws.std(ddof=1)) if draws.size > 1 else float("nan"),
         lower=lower,
         upper=upper,
         rhat=float(az.rhat(draws)) if several else float("nan"),

@@ -58,10 +58,15 @@ def method_warnings(
     content = releases[0].content
     if isinstance(content, TableDraws):
         many = len(content.draws)
-        tempered = f", from a likelihood raised to the power {float(content.temper):.3g}"
+        power = f"{float(content.temper):.3g}"
+        how = (
+            f"from a likelihood raised to the power {power}"
+            if content.law == "posterior"
+            else f"by scores that count {power} times, from {content.points} values of a split"
+        )
         return (
-            f"these are the {many} set(s) of tables that were released{tempered} and with every "
-            f"split kept within {content.omega:.3g} of 0 and 1. They show no more of the "
+            f"these are the {many} set(s) of tables that were released, drawn {how}, with every "
+            f"split at least {content.omega:.3g} away from 0 and 1. They show no more of the "
             "posterior than that: intervals are quantiles of these draws, the prior is the "
             "holder's, and what truncation and tempering changed cannot be undone.",
         )

@@ -17,7 +17,7 @@ MISSING = -1
 
 
 def evidence_codes(
-    layout: Layout, given: Mapping[str, Any], taken: Sequence[str]
+    layout: Layout, given: Mapping[str, Any], taken: Sequence[str], where: str = "given"
 ) -> dict[int, int]:
     """Node numbers with the codes of their levels."""
     if not isinstance(given, Mapping):
@@ -26,7 +26,7 @@ def evidence_codes(
     for name, level in given.items():
         if name not in layout.number:
             shown = ", ".join(layout.network.nodes[:20])
-            raise RequestError(f"given: {name!r} is not a node; the nodes are {shown}")
+            raise RequestError(f"{where}: {name!r} is not a node; the nodes are {shown}")
         if name in taken:
             raise RequestError(f"given: {name!r} is asked about; it can't be given too")
         found[layout.number[name]] = _code(layout, name, level)

@@ -124,7 +124,8 @@ class NetworkPosterior:
         draws = self.draws(node)
         draws = draws.reshape(-1, *draws.shape[2:])
         lower, upper = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
-        return Table(draws.mean(axis=0), draws.std(axis=0, ddof=1), lower, upper, level)
+        sd = draws.std(axis=0, ddof=1) if len(draws) > 1 else np.full(lower.shape, np.nan)
+        return Table(draws.mean(axis=0), sd, lower, upper, level)
 
     def plugin_table(self, node: str, level: float = 0.9) -> Table:
         """The same from the plug-in posterior, which ignores the privacy noise."""
@@ -223,7 +224,7 @@ class NetworkPosterior:
         """
         if not isinstance(event, Mapping) or not event:
             raise RequestError('event: expected nodes with their levels, such as {"cough": "yes"}')
-        codes = evidence_codes(self.layout, event, taken=())
+        codes = evidence_codes(self.layout, event, taken=(), where="event")
         answer = self.marginal(list(event), given, level, seed)
         return answer.at(tuple(codes[self.layout.number[name]] for name in event))
 
