@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import integrate, optimize, special, stats
 
-from noisewise.analyst.models import collapsed_kernels, compiled
+from noisewise.analyst.models import collapsed_kernels
 from noisewise.analyst.models import collapsed_normalisers as normalisers
 from noisewise.analyst.models.collapsed import CollapsedPosterior
-from noisewise.analyst.models.collapsed_draws import conjugate_draws
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import (
     HierarchicalNIWPrior,
@@ -186,17 +184,6 @@ def test_normalisers_and_their_slopes():
                 weight * value(n + (i - 4) * step) for i, weight in enumerate(STENCIL) if weight
             )
             assert slope(n) == pytest.approx(numeric / step, rel=1e-7)
-
-
-def test_the_cache_of_compiled_code_depends_on_every_file_that_is_compiled_in():
-    """Numba looks at a function's own file only; see `compiled`."""
-    here = Path(compiled.__file__).parent
-    covered = {path.name for pattern in compiled._FILES for path in here.glob(pattern)}
-    for function in (collapsed_kernels.logp_and_gradient, conjugate_draws, normalisers.digamma):
-        assert function._cache._cache_file._source_stamp[1] == compiled.SOURCES
-        for callee in function.py_func.__globals__.values():
-            if hasattr(callee, "py_func"):
-                assert Path(callee.py_func.__code__.co_filename).name in covered
 
 
 # --- against brute force --------------------------------------------------------------------------

@@ -18,9 +18,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.models.moments_compiled import compiled_to_the_letter
 from noisewise.analyst.samplers import gibbs_random
 from noisewise.analyst.samplers.gibbs_random import uniform
+from noisewise.analyst.samplers.given_s_compiled import compiled_to_the_letter
 
 _LAYERS = 256
 _TAIL = 3.6541528853610088  # where the lowest of 256 layers of equal area gives way to the tail
