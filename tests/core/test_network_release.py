@@ -191,6 +191,9 @@ DAMAGE = {
     "a float": lambda d: d["result"]["values"]["b"].__setitem__(0, 1.5),
     "a node too few": lambda d: d["result"]["values"].pop("b"),
     "less noise": lambda d: d["result"]["noise"].update(scale=4.9),
+    "less influence": lambda d: d["result"].update(
+        sensitivity=4, noise={"family": "discrete_laplace", "scale": 4.0}
+    ),
     "no noise": lambda d: d["result"]["noise"].update(scale=0),
     "another family": lambda d: d["result"]["noise"].update(family="gaussian"),
     "a better claim": lambda d: d["privacy"]["claim"].update(epsilon="0.5"),
@@ -210,6 +213,18 @@ def test_damaged_documents_are_refused(damage):
     damage(document)
     with pytest.raises(ReleaseError):
         NetworkRelease.from_text(_with_digest(document))
+
+
+def test_parities_cannot_claim_less_than_half_of_their_influence():
+    size = len(Parities(network()))
+    for least, private in ((size // 2 + size % 2, False), (size // 2 + size % 2 + 1, True)):
+        values = (0,) * (size + private)
+        neighbours = "add_remove_one" if private else "replace_one"
+        strong = NoisyParities(values, float(size), least, 1.0, 0.9)
+        release(strong, "fourier", neighbours=neighbours)
+        weak = NoisyParities(values, float(size), least - 1, 1.0, 0.9)
+        with pytest.raises(ReleaseError, match="influence"):
+            release(weak, "fourier", neighbours=neighbours)
 
 
 def test_damage_without_a_new_digest_is_found():

@@ -221,6 +221,25 @@ def one_is_enough(network: Network, n_is_public: bool, node: str) -> bool:
     return n_is_public and network.shape(node) == (2,)
 
 
+def l1_sensitivity(network: Network) -> int:
+    """Δ of all noisy counts together; the proof is at `holder.networks.LaplaceCounts`."""
+    rows = network.schema.max_rows_per_unit
+    if network.schema.neighbours != "replace_one":
+        return rows * len(network.nodes)
+    return rows * sum(1 if one_is_enough(network, True, node) else 2 for node in network.nodes)
+
+
+def least_parity_sensitivity(parities: Parities) -> int:
+    """What `holder.networks.FourierParities` has as Δ, or less: every set is odd for half of all d.
+
+    So the average number of odd sets over all differences d is half of the sets, and the largest is
+    no less. It is quick, for readers; the holder finds the largest itself.
+    """
+    schema = parities.network.schema
+    private = schema.neighbours != "replace_one"
+    return schema.max_rows_per_unit * ((len(parities) + 1) // 2 + private)
+
+
 # ---------------------------------------------------------------------------------------------
 # What draws cost
 

@@ -27,6 +27,8 @@ from .network_content import (
     Tables,
     check_draws,
     check_nodes,
+    l1_sensitivity,
+    least_parity_sensitivity,
     log_odds,
     one_is_enough,
     score_change,
@@ -233,7 +235,12 @@ def _check_privacy(release: NetworkRelease) -> None:
     if isinstance(content, TableDraws):
         if cost_of_draws(release.network, content) > event.epsilon:
             fail("the draws follow the data more closely than the privacy event allows")
-    elif Fraction(content.scale) * event.epsilon < content.sensitivity:
+        return
+    exact = isinstance(content, NoisyCounts)
+    least = l1_sensitivity(release.network) if exact else least_parity_sensitivity(release.parities)
+    if content.sensitivity < least:
+        fail("the sensitivity is smaller than one unit's influence on these counts")
+    if Fraction(content.scale) * event.epsilon < content.sensitivity:
         fail("the noise is too small for the privacy event")
 
 

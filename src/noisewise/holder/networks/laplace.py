@@ -9,7 +9,7 @@ from typing import Any
 
 from ...core.calibration import float_up
 from ...core.network import Network
-from ...core.network_content import NoisyCounts, one_is_enough
+from ...core.network_content import NoisyCounts, l1_sensitivity, one_is_enough
 from ...core.noise import DiscreteLaplace
 from ...core.privacy import PureEvent
 from ..mechanisms import opendp_noise
@@ -96,14 +96,6 @@ class LaplaceCounts:
 
     def _one(self, node: str) -> bool:
         return one_is_enough(self.network, n_is_public(self.network), node)
-
-
-def l1_sensitivity(network: Network) -> int:
-    """Δ of all published counts together; the proof is at `LaplaceCounts`."""
-    rows = network.schema.max_rows_per_unit
-    if not n_is_public(network):
-        return rows * len(network.nodes)
-    return rows * sum(1 if one_is_enough(network, True, node) else 2 for node in network.nodes)
 
 
 def n_is_public(network: Network) -> bool:
