@@ -218,6 +218,15 @@ def test_another_file_is_never_overwritten(shell):
     assert "is not a Release" in shell.err
 
 
+def test_show_answers_what_is_asked(shell):
+    shell.summary(*MEDIANS)
+    assert "P(x1 < 2) = 0." in shell("show", "summary.json", "--ask", "x1 < 2")
+    document = json.loads(shell("show", "summary.json", "--ask", "x1 < 2", "--json"))
+    assert 0 < document["probabilities"]["x1 < 2"] < 1
+    shell("show", "summary.json", "--ask", "nobody < 2", code=2)
+    assert "nobody" in shell.err
+
+
 def test_a_hopeless_budget_is_not_spent_unless_asked_to(shell):
     hopeless = ("--ask", "x1 < 2", "--epsilon", "0.01")
     shell.summary(*hopeless, code=2)

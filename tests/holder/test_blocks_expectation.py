@@ -69,15 +69,15 @@ def test_the_best_clip_is_best():
 
 def test_budgets_of_medians_add_up_and_are_refused_when_hopeless():
     for epsilon, blocks in ((1, 1000), (Fraction(1, 3), 10_000), (2, 100)):
-        location, scale = choice.median_epsilons(Fraction(epsilon), blocks, 1)
+        location, scale = choice.median_epsilons(Fraction(epsilon), blocks, 1, 2)
         assert location + scale == epsilon
         assert location * blocks >= choice.LOCATION_RANKS
         assert scale * blocks >= choice.SCALE_RANKS
         assert scale >= Fraction(epsilon) / 10
     with pytest.raises(RequestError, match="too little for private medians of 100 blocks"):
-        choice.median_epsilons(Fraction(1), 100, 1)
+        choice.median_epsilons(Fraction(1), 100, 1, 2)
     with pytest.raises(RequestError, match="too little"):
-        choice.median_epsilons(Fraction(1), 1000, 10)
+        choice.median_epsilons(Fraction(1), 1000, 10, 2)
 
 
 PSI = {

@@ -152,25 +152,34 @@ def _collected(paths: list[Path]) -> list[AnyRelease]:
 def show(
     posterior: PosteriorArgument,
     level: Annotated[float, typer.Option("--level", help="Level of credible intervals.")] = 0.95,
+    ask: Annotated[
+        list[str] | None,
+        typer.Option("--ask", help="Probability of a statement such as 'age > 0'; repeatable."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the coefficients with their uncertainty, in original units.
 
     Takes a posterior file, or a Release that needs no fit (block summaries, posterior draws).
 
-    Example: noisewise show post.nc --json
+    Example: noisewise show post.nc --ask "age > 0"
     """
     from ..analyst.posterior_file import load_posterior
     from .as_released import show_release
     from .network_analyst import show_network
 
-    if show_network(posterior, level, as_json) or show_release(posterior, level, as_json):
+    asked = ask or []
+    if show_network(posterior, level, as_json) or show_release(posterior, level, asked, as_json):
         return
     loaded = load_posterior(posterior)
+    answers = {statement: loaded.prob(statement) for statement in asked}
     if as_json:
-        typer.echo(json.dumps(_without_nan(_document(loaded, level)), indent=1, allow_nan=False))
-    else:
-        _say(loaded, level)
+        document = {**_document(loaded, level), "probabilities": answers}
+        typer.echo(json.dumps(_without_nan(document), indent=1, allow_nan=False))
+        return
+    _say(loaded, level)
+    for statement, probability in answers.items():
+        typer.echo(f"P({statement}) = {probability:.4f}")
 
 
 def predict(

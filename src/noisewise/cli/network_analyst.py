@@ -85,7 +85,7 @@ def show_network(path: Path, level: float, as_json: bool) -> bool:
     return True
 
 
-def say(posterior: NetworkPosterior, level: float = 0.9) -> None:
+def say(posterior: NetworkPosterior, level: float = 0.95) -> None:
     """The tables with their uncertainty, on the screen."""
     info = posterior.info
     edges = ", ".join(f"{a}>{b}" for a, b in posterior.network.edges[:12])

@@ -144,7 +144,7 @@ def release_summary(
         from ..core.errors import RequestError
 
         raise RequestError(
-            f"epsilon: {'. '.join(request.warnings)}. Nothing was spent; --dry-run shows what to "
+            f"{'. '.join(request.warnings)}. Nothing was spent; --dry-run shows what to "
             "expect, and --anyway spends the budget all the same"
         )
     publishing.publish_and_say(request, data, out=out, as_json=as_json, **where)
@@ -249,6 +249,12 @@ def _in_words(request: SummaryRequest, plan: dict[str, Any]) -> list[str]:
         f"{request.blocks:,} blocks{each}, {request.partitions} partition(s); "
         f"epsilon * sqrt(blocks) = {request.kappa:.3g} for each answer",
     ]
+    if request.rows and request.design.category_sizes:
+        rare = min(1.0, 3 * request.blocks / request.rows)
+        lines.append(
+            f"A level that fewer than about {rare:.2g} of all rows have is missing in many blocks, "
+            "which then have no regression: merge rare levels"
+        )
     if "noise_on_mean" in plan:
         lines.append(f"Laplace noise of scale {plan['noise_on_mean']:.3g} on a mean over blocks")
     if isinstance(request.mechanism, ClippedMean):

@@ -109,7 +109,8 @@ class SummaryRequest:
             return SummedNoise(self.laplace.scale, self.laplace.sensitivity)
         rows = self.schema.max_rows_per_unit
         each = _epsilon(self.claim) / len(self.mechanism.items)
-        return MedianNoise(*choice.median_epsilons(each, self.blocks, rows), rows)
+        size = len(self.design.columns)
+        return MedianNoise(*choice.median_epsilons(each, self.blocks, rows, size), rows)
 
     @property
     def event(self) -> PureEvent:
@@ -122,14 +123,14 @@ class SummaryRequest:
         found = []
         if self.kappa < choice.WEAK_KAPPA:
             found.append(
-                f"epsilon * sqrt(blocks) is {self.kappa:.2g} for each answer, below "
+                f"epsilon: epsilon * sqrt(blocks) is {self.kappa:.2g} for each answer, below "
                 f"{choice.WEAK_KAPPA:g}: the noise will drown it. Ask fewer questions, spend more "
                 "epsilon, or use more blocks if there are rows for them"
             )
         least = choice.least_rows(len(self.design.columns))
         if self.rows is not None and self.rows < least * self.blocks:
             found.append(
-                f"{self.blocks:,} blocks leave about {self.rows // self.blocks} rows to each; with "
+                f"blocks: {self.blocks:,} leave {self.rows // self.blocks} rows to each, roughly; with "
                 f"fewer than {least} their regressions are skewed or do not exist"
             )
         return tuple(found)

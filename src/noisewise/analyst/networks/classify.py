@@ -91,7 +91,12 @@ def classify(
 
 
 def _from_blanket(layout: Layout, theta: Floats, target: int, rows: NDArray[np.int64]) -> Floats:
-    """Up to a factor that doesn't depend on the target's level; shape (draws, rows, levels)."""
+    """Up to a factor that doesn't depend on the target's level; shape (draws, rows, levels).
+
+    Families without the target would weigh draws, not levels. They are left out: that is exact
+    where their tables are independent of the blanket's (as they are given the counts), and their
+    weights would leave few effective draws in a large network.
+    """
     r = int(layout.arity[target])
     log_joint = np.zeros((len(theta), len(rows), r))
     log_theta = np.log(np.maximum(theta, 1e-300))

@@ -95,7 +95,7 @@ def best_clip(kappa: float) -> float:
 
 
 def median_epsilons(
-    epsilon: Fraction, blocks: int, rows_per_unit: int
+    epsilon: Fraction, blocks: int, rows_per_unit: int, coefficients: int
 ) -> tuple[Fraction, Fraction]:
     """ε_l and ε_s of one coefficient, or a refusal.
 
@@ -104,6 +104,8 @@ def median_epsilons(
     epsilon : Fraction
         For this coefficient.
     blocks, rows_per_unit : int
+    coefficients : int
+        Of the regression: they decide how many rows a block needs.
     """
     scale = max(epsilon / 10, Fraction(SCALE_RANKS * rows_per_unit, blocks))
     location = epsilon - scale
@@ -112,6 +114,6 @@ def median_epsilons(
         raise RequestError(
             f"epsilon: {float(epsilon):g} for each coefficient is too little for private medians "
             f"of {blocks:,} blocks; that takes {needed:,} blocks (and so at least "
-            f"{30 * needed:,} rows), more epsilon, or fewer coefficients"
+            f"{least_rows(coefficients) * needed:,} rows), more epsilon, or fewer coefficients"
         )
     return location, scale
