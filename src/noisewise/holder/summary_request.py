@@ -130,7 +130,7 @@ class SummaryRequest:
         least = choice.least_rows(len(self.design.columns))
         if self.rows is not None and self.rows < least * self.blocks:
             found.append(
-                f"blocks: {self.blocks:,} leave {self.rows // self.blocks} rows to each, roughly; with "
+                f"blocks: {self.blocks:,} are about {self.rows // self.blocks} rows each; with "
                 f"fewer than {least} their regressions are skewed or do not exist"
             )
         return tuple(found)
