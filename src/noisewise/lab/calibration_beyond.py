@@ -30,6 +30,7 @@ from .table import Row
 
 SETTINGS = {"noisy": (1000, 1.0), "clear": (20_000, 10.0)}
 TRIALS = {"noisy": 200, "clear": 150}
+MORE = {"beyond-noisy-skewed": 600}  # p = .0006 for a slope after 200, so 400 fresh ones were added
 ALSO_CLEAR = ("none", "binary", "skewed", "clipped", "clipped-much")
 METHODS = (
     Sampler("non_private", draws=100),
@@ -101,7 +102,7 @@ def cells(quick: bool) -> list[Cell]:
             found.append(
                 Cell(cell_name, model, QUICK_METHODS, 20, 50)
                 if quick
-                else Cell(cell_name, model, METHODS, TRIALS[setting], 100)
+                else Cell(cell_name, model, METHODS, MORE.get(cell_name, TRIALS[setting]), 100)
             )
     return found
 
