@@ -41,6 +41,8 @@ from .plugin import normalised
 
 TAIL = 1e-9
 FINE = 32
+MAX_ROOT_COUNTS = 1_000_000  # of a binary root
+MAX_WEIGHTS = 1 << 26  # of one node's rows, in memory
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,13 @@ def _node(
         assert n is not None
         counts[:, part] = _one_of_two(rng, y[0], scales[0], alphas[0], n, len(counts))
         return
+    # A row of r counts has r convolutions of up to r times as many weights as one count.
+    reach = float(scales[0, 0]) * math.log(1 / TAIL) if scales[0, 0] <= FINE else FINE * 21
+    if len(y) * r * r * (2 * reach + 1) > MAX_WEIGHTS:
+        raise RequestError(
+            f"method: the table of {layout.nodes[i]!r} is too large to be enumerated; use "
+            "method='joint'"
+        )
     rows = [enumerate_row(y[j], float(scales[j, 0]), alphas[j], n) for j in range(len(y))]
     tilt = find_tilt(rows, n) if n is not None and len(rows) > 1 else 0.0
     for j, row in enumerate(rows):
@@ -214,11 +223,16 @@ def _one_of_two(
 
     x = int(np.flatnonzero(np.isfinite(scale))[0])
     reach = math.ceil(scale[x] * math.log(1 / TAIL))
-    k = np.arange(max(0, min(n, int(y[x]) - reach)), min(n, max(int(y[x]), 0) + reach) + 1)
+    low, high = max(0, min(n, int(y[x]) - reach)), min(n, max(int(y[x]), 0) + reach)
+    # Every count up to a million of them: a finer step than FINE asks for, and a bounded memory.
+    step = max(1, (high - low) // MAX_ROOT_COUNTS)
+    k = np.arange(low, high + 1, step)
     log_weight = gammaln(k + alpha[x]) - gammaln(k + 1) - np.abs(y[x] - k) / scale[x]
     log_weight += gammaln(n - k + alpha[1 - x]) - gammaln(n - k + 1)
     weight = np.exp(log_weight - log_weight.max())
     drawn = rng.choice(k, size=draws, p=weight / weight.sum())
+    if step > 1:
+        drawn = np.minimum(drawn + rng.integers(0, step, size=draws), high)
     both = np.empty((draws, 2))
     both[:, x], both[:, 1 - x] = drawn, n - drawn
     return both

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from ...core.network_release import NetworkRelease
 from .layout import Floats, Integers, Layout
 
 IMPOSSIBLE = 20.0  # standard deviations
+MAX_COEFFICIENTS = 1 << 25  # of parity counts as forms of cells, in memory
 LARGEST = 2**60  # a forged value beyond it would overflow; no true count comes near
 
 
@@ -93,6 +95,13 @@ def _parities(
     release: NetworkRelease, content: NoisyParities, layout: Layout
 ) -> Iterator[Measurement]:
     """One measurement for every set of nodes: the parity counts that involve just those nodes."""
+    number = layout.number
+    sizes = (layout.size([number[name] for name, _ in digits]) for digits in release.parities.sets)
+    if sum(sizes) > MAX_COEFFICIENTS:
+        raise RequestError(
+            "method: the families of this fourier Release are too large for 'joint' (its parity "
+            "counts depend on too many cells); use method='plugin', or ask for a laplace Release"
+        )
     values = list(content.values)
     scale = np.array([content.scale])
     if release.n is None:
@@ -105,7 +114,7 @@ def _parities(
         levels = np.indices(layout.shape(names)).reshape(len(names), -1)
         odd = np.zeros(levels.shape[1], dtype=np.int64)
         for j, level in zip(names, levels, strict=True):
-            odd ^= np.array([(int(x) & masks[j]).bit_count() & 1 for x in level], dtype=np.int64)
+            odd ^= np.bitwise_count(level & masks[j]).astype(np.int64) & 1
         groups.setdefault(names, []).append((odd, value))
     for names, forms in groups.items():
         yield Measurement(
@@ -121,11 +130,14 @@ def _limited(value: int) -> int:
 
 
 def check_plausible(observed: Observed, layout: Layout, number: int) -> None:
-    """Refuse a table whose released counts cannot add up to n, whatever the noise did."""
+    """Refuse counts that cannot be within 0 and n, or add up to n, whatever the noise did."""
     if observed.n is None:
         return
     for measurement in observed.measurements:
-        if measurement.matrix is not None or not np.isfinite(measurement.scale).all():
+        if measurement.matrix is not None:
+            continue
+        if not np.isfinite(measurement.scale).all():
+            _check_one_of_two(measurement, observed.n, layout, number)
             continue
         away = abs(int(measurement.values.sum()) - observed.n)
         # sqrt(2) scale is the noise's standard deviation; for one cell 20 of them are e^-28.
@@ -136,3 +148,15 @@ def check_plausible(observed: Observed, layout: Layout, number: int) -> None:
                 f"states, so it is damaged, forged or miscomputed: the counts of {node!r} do not "
                 "add up to anything near"
             )
+
+
+def _check_one_of_two(measurement: Measurement, n: int, layout: Layout, number: int) -> None:
+    """A binary root of which one count was released: it must be within 0 and n, noise aside."""
+    x = int(np.flatnonzero(np.isfinite(measurement.scale))[0])
+    value, room = int(measurement.values[x]), IMPOSSIBLE * math.sqrt(2) * measurement.scale[x] + 1
+    if not -room <= value <= n + room:
+        node = layout.nodes[measurement.names[-1]]
+        raise ReleaseError(
+            f"release {number} cannot come from {n:,} rows and the noise that it states, so it is "
+            f"damaged, forged or miscomputed: the count of {node!r} is nowhere near 0 to {n:,}"
+        )

@@ -1,0 +1,84 @@
+"""Network Releases that nobody could have made, or that are too large: refused, and quickly."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from noisewise.analyst.networks import exact
+from noisewise.analyst.networks.fit import fit_network
+from noisewise.analyst.networks.layout import Layout
+from noisewise.analyst.networks.observed import observe
+from noisewise.core.claim import Claim
+from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.network_content import NoisyCounts, NoisyParities
+from noisewise.core.network_parity import Parities
+from noisewise.core.network_release import NetworkRelease
+from noisewise.core.privacy import PureEvent
+
+from .network_oracle import network
+
+FEW = {"draws": 10, "chains": 1, "seed": 1}
+
+
+def release(made, content, n, epsilon="1"):
+    mechanism = "fourier" if isinstance(content, NoisyParities) else "laplace"
+    claim, event = Claim(Fraction(epsilon)), PureEvent(Fraction(epsilon))
+    return NetworkRelease(made, n, mechanism, content, claim, event)
+
+
+def fourier(arities, parents):
+    made = network(arities, parents)
+    size = len(Parities(made))
+    return release(made, NoisyParities(tuple(range(size)), float(size), size, 0.0, 0.9), 100)
+
+
+@pytest.mark.parametrize("value", [-(2**63), -100, 1100, 2**63 - 1])
+@pytest.mark.parametrize("method", ["joint", "exact"])
+def test_one_count_of_two_must_be_possible(value, method):
+    made = network({"a": 2}, {"a": []})
+    with pytest.raises(ReleaseError, match="forged"):
+        fit_network(release(made, NoisyCounts({"a": (value,)}, 1.0, 1), 1000), method=method, **FEW)
+
+
+def test_a_root_of_many_rows_and_much_noise_needs_little_memory():
+    made = network({"a": 2}, {"a": []})
+    forged = release(made, NoisyCounts({"a": (0,)}, 2.0**40, 1), 2**30, "1e-12")
+    posterior = fit_network(forged, method="exact", **FEW)
+    assert np.isfinite(posterior.theta).all()
+
+
+def test_steps_of_a_root_change_nothing(monkeypatch):
+    made = network({"a": 2}, {"a": []})
+    given = release(made, NoisyCounts({"a": (300,)}, 40.0, 1), 1000)
+    means = []
+    for most in (10**6, 300):
+        monkeypatch.setattr(exact, "MAX_ROOT_COUNTS", most)
+        posterior = fit_network(given, method="exact", draws=20_000, chains=1, seed=1)
+        means.append((posterior.theta.mean(axis=(0, 1))[1], posterior.theta.std(axis=(0, 1))[1]))
+    # The standard deviation is about 0.06, so the error of a mean is 0.0004.
+    assert means[0] == pytest.approx(means[1], abs=0.004)
+
+
+def test_families_with_too_many_parities_are_refused():
+    with pytest.raises(RequestError, match="method='plugin'"):
+        fit_network(fourier({"a": 256, "b": 256}, {"a": [], "b": ["a"]}), **FEW)
+
+
+def test_tables_too_large_to_enumerate_are_refused():
+    made = network({"a": 300, "b": 300}, {"a": [], "b": ["a"]})
+    content = NoisyCounts({"a": (3,) * 300, "b": (1,) * 90_000}, 20.0, 4)
+    with pytest.raises(RequestError, match="method='joint'"):
+        fit_network(release(made, content, 1000), method="exact", **FEW)
+
+
+def test_parities_as_forms_of_cells():
+    given = fourier({"a": 3, "b": 5}, {"a": [], "b": ["a"]})
+    layout = Layout(given.network)
+    forms = {m.names: m.matrix for m in observe(given, layout).measurements}
+    expected = [
+        [((a & x).bit_count() + (b & y).bit_count()) % 2 for a in range(3) for b in range(5)]
+        for x in range(1, 4)
+        for y in range(1, 8)
+    ]
+    assert sorted(map(tuple, forms[0, 1])) == sorted(map(tuple, expected))
