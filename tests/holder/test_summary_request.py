@@ -191,7 +191,7 @@ def test_questions_share_the_budget():
 def test_warnings_before_anything_is_spent():
     assert request().warnings == ()
     assert "drown" in request(epsilon="0.05").warnings[0]
-    assert "rows to each" in request(blocks=5_000).warnings[0]
+    assert "rows each" in request(blocks=5_000).warnings[0]
 
 
 def test_the_identity_of_a_request():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,6 +16,7 @@ from ..core.network_content import MAX_DRAWS
 from ..core.network_release import CONTENTS, MechanismName, NetworkRelease
 from ..core.privacy import as_fraction
 from ..core.schema import MAX_NAME, Schema
+from .identity import charge_of, key_of
 from .ledger import Charge
 from .networks.counts import CountPlan, FamilyCounts
 from .networks.fourier import DEFAULT_STEALTH, FourierParities
@@ -154,27 +153,25 @@ class NetworkRequest:
     @property
     def key(self) -> str:
         """Identity of the request: equal requests are the same Release."""
-        return _digest(self.to_json())
+        return key_of(self.to_json())
 
     def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
         """What the ledger is asked for. Another table or query is another request."""
-        key = self.key
-        if table is not None or query is not None:
-            key = _digest([key, table, query])
         assert self.claim.epsilon is not None
         nodes = self.network.nodes
         shown = ", ".join(nodes[:4]) + (", …" if len(nodes) > 4 else "")
         what = self.mechanism if self.kind is None else f"{self.mechanism} ({self.kind})"
         summary = f"network of {len(nodes)} nodes ({shown}), {what}"
-        return Charge(
-            dataset=self.schema.dataset,
-            request_key=key,
-            unit=self.schema.unit,
-            event=self.planned.event(),
+        return charge_of(
+            self.key,
+            self.schema,
+            self.planned.event(),
             epsilon=self.claim.epsilon,
-            delta=Fraction(0),
-            summary=summary + (f", label {self.label}" if self.label else ""),
+            summary=summary,
+            label=self.label,
             batch=self.batch,
+            table=table,
+            query=query,
         )
 
 
@@ -292,8 +289,3 @@ def _concentrations(network: Network, given: Amount | Mapping[str, Amount]) -> d
                 "below 1 the prior has no mode to draw around"
             )
     return found
-
-
-def _digest(document: Any) -> str:
-    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode("ascii")).hexdigest()

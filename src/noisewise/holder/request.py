@@ -6,8 +6,6 @@ request fails here, before anything is charged, and a dry run needs nothing else
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +30,7 @@ from ..core.statistic import (
     Statistic,
     Summed,
 )
+from .identity import charge_of, key_of
 from .ledger import Charge
 from .mechanisms import Mechanism
 from .mechanisms.gaussian import GaussianMechanism
@@ -240,17 +239,10 @@ class Request:
     @property
     def key(self) -> str:
         """Identity of the request: equal requests are the same Release."""
-        canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+        return key_of(self.to_json())
 
     def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
-        """What the ledger is asked for. A zCDP claim is also stated at the default delta.
-
-        Another table or query of a database is another population, hence another request.
-        """
-        key = self.key
-        if table is not None or query is not None:
-            key = hashlib.sha256(json.dumps([key, table, query]).encode("ascii")).hexdigest()
+        """What the ledger is asked for. A zCDP claim is also stated at the default delta."""
         epsilon, delta = self.claim.epsilon, self.claim.delta
         if epsilon is None:
             delta = DEFAULT_DELTA
@@ -258,15 +250,17 @@ class Request:
             epsilon = Fraction(math.ceil(epsilon_of([self.event], delta) * 10**6), 10**6)
         design = self.design
         summary = f"{design.target} ~ {' + '.join(design.features)}, {self.mechanism}"
-        return Charge(
-            dataset=design.schema.dataset,
-            request_key=key,
-            unit=design.schema.unit,
-            event=self.event,
+        return charge_of(
+            self.key,
+            design.schema,
+            self.event,
             epsilon=epsilon,
             delta=delta,
-            summary=summary + (f", label {self.label}" if self.label else ""),
+            summary=summary,
+            label=self.label,
             batch=self.batch,
+            table=table,
+            query=query,
         )
 
 

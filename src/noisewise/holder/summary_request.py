@@ -5,8 +5,6 @@ All of it is public, and all of it goes into the Release but for who was in whic
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -32,6 +30,7 @@ from ..core.summary_posterior import BlockPosterior, Flat
 from ..core.summary_release import MedianNoise, SummaryRelease, SummedNoise
 from .blocks import choice
 from .blocks.plan import BlockPlan, BlockSums
+from .identity import charge_of, key_of
 from .ledger import Charge
 from .mechanisms.laplace import LaplaceMechanism
 from .summary_check import check_summary_request
@@ -215,26 +214,24 @@ class SummaryRequest:
     @property
     def key(self) -> str:
         """Identity of the request: equal requests are the same Release."""
-        return _digest(self.to_json())
+        return key_of(self.to_json())
 
     def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
         """What the ledger is asked for."""
-        key = self.key
-        if table is not None or query is not None:
-            key = _digest([key, table, query])
         entries = [str(entry) for entry in entries_of(self.mechanism)]
         asked = ", ".join(entries[:4]) + (f" and {len(entries) - 4} more" if entries[4:] else "")
         summary = f"{self.design.target} ~ {' + '.join(self.design.features)}, "
         summary += f"{self.mechanism.name}: {asked}"
-        return Charge(
-            dataset=self.schema.dataset,
-            request_key=key,
-            unit=self.schema.unit,
-            event=self.event,
+        return charge_of(
+            self.key,
+            self.schema,
+            self.event,
             epsilon=_epsilon(self.claim),
-            delta=Fraction(0),
-            summary=summary + (f", label {self.label}" if self.label else ""),
+            summary=summary,
+            label=self.label,
             batch=self.batch,
+            table=table,
+            query=query,
         )
 
 
@@ -358,8 +355,3 @@ def _whole(name: str, value: Any, low: int, high: int) -> int:
 def _epsilon(claim: Claim) -> Fraction:
     assert claim.epsilon is not None
     return claim.epsilon
-
-
-def _digest(document: Any) -> str:
-    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode("ascii")).hexdigest()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +24,7 @@ from ...core.network_regression import (
 from ...core.privacy import PureEvent, as_fraction
 from ...core.schema import MAX_NAME, Number, Schema
 from ...core.statistic import SecondMoments
+from ..identity import charge_of, key_of
 from ..ledger import Charge
 from ..sums import SumPlan, Sums
 from .lattice import LatticeGaussian
@@ -193,24 +192,22 @@ class RegressionSampleRequest:
     @cached_property
     def key(self) -> str:
         """Identity of the request: equal requests are the same Release."""
-        return _digest(self.to_json())
+        return key_of(self.to_json())
 
     def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
         """What the ledger is asked for. Another table or query is another request."""
-        key = self.key
-        if table is not None or query is not None:
-            key = _digest([key, table, query])
         design = self.design
         summary = f"{design.target} ~ {' + '.join(design.features)}, posterior_sample"
-        return Charge(
-            dataset=self.schema.dataset,
-            request_key=key,
-            unit=self.schema.unit,
-            event=self.planned.event(),
+        return charge_of(
+            self.key,
+            self.schema,
+            self.planned.event(),
             epsilon=self.planned.epsilon,
-            delta=Fraction(0),
-            summary=summary + (f", label {self.label}" if self.label else ""),
+            summary=summary,
+            label=self.label,
             batch=self.batch,
+            table=table,
+            query=query,
         )
 
 
@@ -305,8 +302,3 @@ def _request(
 ) -> RegressionSampleRequest:
     assert claim.epsilon is not None
     return RegressionSampleRequest(RegressionSample(law, draws, claim.epsilon), claim, label, batch)
-
-
-def _digest(document: Any) -> str:
-    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
