@@ -154,3 +154,33 @@ def test_a_feature_called_target():
     levels = {"target": ["no", "yes"], "age": [0, 1, 2]}
     fitted = model(levels=levels, method="plugin").fit(X.rename(columns={"smoker": "target"}), y)
     assert fitted.target_ == "target_"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"method": "magic"},
+        {"draws": 1},
+        {"chains": 0},
+        {"prior": -1},
+        {"prior": {"stranger": 1}},
+        {"random_state": "today"},
+        {"mechanism": "fourier", "method": "exact"},
+        {"mechanism": "posterior_sample", "method": "joint"},
+    ],
+    ids=str,
+)
+def test_wrong_words_cost_nothing(tmp_path, words):
+    ledger = tmp_path / "budget.db"
+    given = {"epsilon": 1, "levels": [0, 1], "classes": [0, 1], "ledger": ledger, **QUICK}
+    with pytest.raises((RequestError, ValueError)):
+        PrivateNaiveBayes(**{**given, **words}).fit([[0], [1]], [0, 1])
+    assert not ledger.exists()
+
+
+def test_no_warning_tells_how_many_classes_there_are():
+    model = PrivateNaiveBayes(epsilon=1, levels=[0, 1], classes=list(range(30)), **QUICK)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(np.arange(25)[:, None] % 2, np.arange(25))
+    assert not [warning for warning in caught if "unique classes" in str(warning.message)]

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from ..analyst.networks.classify import Classification
-from ..analyst.networks.fit import fit_network
+from ..analyst.networks.fit import check_fit, fit_network
 from ..core.errors import RequestError
 from ..core.network import Network
 from ..core.schema import Category, Schema, level_text
@@ -142,7 +142,10 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         table = self._features(X, reset=True)
         labels = column_or_1d(y, warn=True)
         assert_all_finite(labels, input_name="y")
-        check_classification_targets(labels)
+        with warnings.catch_warnings():
+            # How many different classes there are is private, so no warning may tell.
+            warnings.simplefilter("ignore", UserWarning)
+            check_classification_targets(labels)
         check_consistent_length(X, labels)
         target = _TARGET
         while target in table:
@@ -159,6 +162,20 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
             mechanism=self.mechanism,
             label=self.label,
         )
+        prior = self.prior
+        if isinstance(prior, Mapping) and target != _TARGET and _TARGET not in table:
+            prior = {target if name == _TARGET else name: value for name, value in prior.items()}
+        # All words are checked before anything is published: afterwards the budget is spent.
+        check_fit(
+            request.network,
+            request.mechanism,
+            has_counts=request.mechanism != "posterior_sample",
+            prior=prior,
+            method=self.method,
+            chains=self.chains,
+            draws=self.draws,
+        )
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         rows = {name: _texts(values) for name, values in table.items()}
         published = self._publish(request, rows | {target: _texts(labels)})
         if published.repeated:
@@ -170,16 +187,13 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
             )
         self.release_ = published.release
         self.target_ = target
-        prior = self.prior
-        if isinstance(prior, Mapping) and target != _TARGET and _TARGET not in table:
-            prior = {target if name == _TARGET else name: value for name, value in prior.items()}
         self.posterior_ = fit_network(
             self.release_,
             method=self.method,
             prior=prior,
             chains=self.chains,
             draws=self.draws,
-            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            seed=seed,
         )
         return self
 

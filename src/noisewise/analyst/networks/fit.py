@@ -10,6 +10,7 @@ import numpy as np
 
 from ..._progress import progress_bar
 from ...core.errors import RequestError
+from ...core.network import Network
 from ...core.network_release import NetworkRelease
 from ..arguments import seed_or_none, whole_number
 from . import plugin
@@ -94,14 +95,8 @@ def fit_network(
     given = as_network_releases(releases)
     layout = Layout(given[0].network)
     alpha = concentrations(prior, layout)
-    chains = whole_number("chains", chains, 1, 1000)
-    draws = whole_number("draws", draws, 4, MAX_DRAWS)
-    if chains * draws * layout.cells > MAX_NUMBERS:
-        raise RequestError(
-            f"draws: {chains} chains of {draws} draws of {layout.cells:,} table cells do not fit "
-            f"in memory; ask for {max(4, MAX_NUMBERS // (chains * layout.cells))} draws or fewer"
-        )
-    name, reason = _choose(method, given)
+    chains, draws = _sizes(layout, chains, draws)
+    name, reason = _choose(method, [release.mechanism for release in given], given[0].has_counts)
     with progress_bar(f"Posterior by {name}", unit="steps", show=progress) as tell:
         job = Job(given, layout, alpha, chains, draws, seed_or_none(seed), tell)
         drawn = _RUN[name](job)
@@ -133,6 +128,37 @@ def fit_network(
     return replace(posterior, info=replace(info, warnings=found))
 
 
+def check_fit(
+    network: Network,
+    mechanism: str,
+    *,
+    has_counts: bool,
+    prior: Prior | None,
+    method: str,
+    chains: int,
+    draws: int,
+) -> None:
+    """Refuse what `fit_network` would refuse of a Release that is not there yet.
+
+    For those who publish and fit in one step: a word that is wrong must not cost anything.
+    """
+    layout = Layout(network)
+    concentrations(prior, layout)
+    _sizes(layout, chains, draws)
+    _choose(method, [mechanism], has_counts)
+
+
+def _sizes(layout: Layout, chains: int, draws: int) -> tuple[int, int]:
+    chains = whole_number("chains", chains, 1, 1000)
+    draws = whole_number("draws", draws, 4, MAX_DRAWS)
+    if chains * draws * layout.cells > MAX_NUMBERS:
+        raise RequestError(
+            f"draws: {chains} chains of {draws} draws of {layout.cells:,} table cells do not fit "
+            f"in memory; ask for {max(4, MAX_NUMBERS // (chains * layout.cells))} draws or fewer"
+        )
+    return chains, draws
+
+
 def as_network_releases(releases: Any) -> tuple[NetworkRelease, ...]:
     """One or several Releases of the same network."""
     given = (releases,) if isinstance(releases, NetworkRelease) else tuple(releases)
@@ -159,22 +185,22 @@ def as_network_releases(releases: Any) -> tuple[NetworkRelease, ...]:
     return given
 
 
-def _choose(method: str, releases: Sequence[NetworkRelease]) -> tuple[str, str]:
+def _choose(method: str, mechanisms: Sequence[str], has_counts: bool) -> tuple[str, str]:
     if method not in METHODS:
         raise RequestError(f"method: {method!r} is unknown; use {', '.join(METHODS)}")
-    if not releases[0].has_counts:
+    if not has_counts:
         if method in ("auto", "plugin"):
             return "plugin", "the Release holds draws of the tables, which are used as they are"
         raise RequestError(
             f"method: {method!r} models the noise on counts, and a Release by "
-            f"{releases[0].mechanism!r} holds drawn tables instead; use method='plugin'"
+            f"{mechanisms[0]!r} holds drawn tables instead; use method='plugin'"
         )
     if method == "exact":
-        if len(releases) > 1:
+        if len(mechanisms) > 1:
             raise RequestError(
                 "method: 'exact' takes one Release; use method='joint', which combines several"
             )
-        if releases[0].mechanism == "fourier":
+        if mechanisms[0] == "fourier":
             raise RequestError(
                 "method: 'exact' needs counts with noise of their own, and a fourier Release has "
                 "parity counts; use method='joint'"
