@@ -96,21 +96,24 @@ def _junction_tree(families: Sequence[Names]) -> dict[Names, int]:
     A spanning tree whose separators have the greatest total size is a junction tree (Jensen &
     Jensen 1994), and h = Π w(families) / Π w(separators).
     """
-    largest = [f for f in families if not any(set(f) < set(other) for other in families)]
+    sets = [set(family) for family in families]
+    largest = [f for f, members in zip(families, sets, strict=True) if not _within(members, sets)]
     kappa: defaultdict[Names, int] = defaultdict(int)
     kappa[largest[0]] -= 1
-    joined, waiting = [set(largest[0])], [set(family) for family in largest[1:]]
+    # Every waiting family with the most that it shares with one that was joined.
+    waiting = [(set(family), set(family) & set(largest[0])) for family in largest[1:]]
     while waiting:
-        shared, nearest = max(
-            ((max((new & old for old in joined), key=len), new) for new in waiting),
-            key=lambda pair: len(pair[0]),
-        )
+        place = max(range(len(waiting)), key=lambda k: len(waiting[k][1]))
+        nearest, shared = waiting.pop(place)
         kappa[tuple(sorted(nearest))] -= 1
         kappa[tuple(sorted(shared))] += 1
-        joined.append(nearest)
-        waiting.remove(nearest)
+        waiting = [(new, max(most, new & nearest, key=len)) for new, most in waiting]
     kappa[()] += 1  # the first family alone: n! / Π C!
     return {names: power for names, power in kappa.items() if power}
+
+
+def _within(members: set[int], sets: Sequence[set[int]]) -> bool:
+    return any(members < other for other in sets)
 
 
 def _counting_numbers(parents: Names, earlier: list[set[int]]) -> dict[Names, int]:
@@ -125,18 +128,27 @@ def _counting_numbers(parents: Names, earlier: list[set[int]]) -> dict[Names, in
 
 def is_acyclic(families: Sequence[Names]) -> bool:
     """Whether the families have a junction tree: reduction of Graham (1979), Yu & Ozsoyoglu."""
-    edges = [set(family) for family in families]
-    changed = True
-    while changed:
-        changed = False
-        for edge in edges:
-            alone = {v for v in edge if sum(v in other for other in edges) == 1}
-            if alone:
-                edge.difference_update(alone)
-                changed = True
-        for k, edge in enumerate(edges):
-            if any(k != m and edge <= other for m, other in enumerate(edges)):
-                del edges[k]
-                changed = True
-                break
+    edges = {k: set(family) for k, family in enumerate(families)}
+    holding: defaultdict[int, set[int]] = defaultdict(set)  # which edges have a node
+    for k, edge in edges.items():
+        for v in edge:
+            holding[v].add(k)
+    waiting = list(edges)
+    while waiting:
+        k = waiting.pop()
+        if k not in edges:
+            continue
+        edge = edges[k]
+        edge.difference_update([v for v in edge if len(holding[v]) == 1])
+        if edge:
+            rarest = min(edge, key=lambda v: len(holding[v]))
+            covered = any(k != m and edge <= edges[m] for m in holding[rarest])
+        else:
+            covered = len(edges) > 1
+        if covered:  # it goes, and a node that only one other edge has can go next
+            del edges[k]
+            for v in edge:
+                holding[v].discard(k)
+                if len(holding[v]) == 1:
+                    waiting.extend(holding[v])
     return len(edges) <= 1
