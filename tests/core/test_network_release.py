@@ -237,6 +237,8 @@ def test_damage_without_a_new_digest_is_found():
     "changes",
     [
         {"temper": Fraction(1, 10)},
+        {"temper": Fraction(0)},
+        {"concentration": {"a": Fraction(0), "b": Fraction(1), "c": Fraction(1)}},
         {"lowest": 1 << (TABLE_BITS - 1)},
         {"concentration": {"a": Fraction(1)}},
         {"draws": ()},

@@ -237,6 +237,8 @@ def _checked_parents(schema: Schema, given: Any) -> dict[str, tuple[str, ...]]:
 
 
 def _no_repeats(where: str, names: list[str]) -> None:
+    if len(set(names)) == len(names):
+        return
     for name in names:
         if names.count(name) > 1:
             raise RequestError(f"{where}: {name!r} is given twice; give it once")

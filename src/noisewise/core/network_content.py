@@ -273,6 +273,10 @@ def check_draws(network: Network, content: TableDraws) -> None:
         fail("lowest must be below one half")
     if content.law not in ("posterior", "grid") or (content.law == "grid") != bool(content.points):
         fail("the law of the draws must be posterior, or grid with its number of points")
+    if not content.temper > 0:
+        fail("temper must be above 0: draws that do not follow the data at all are not published")
+    if not all(1 <= value <= 10**6 for value in content.concentration.values()):
+        fail("every concentration must be from 1 to a million")
     if set(content.concentration) != set(network.nodes):
         fail("there must be one concentration for every node")
     for draw in content.draws:
