@@ -428,7 +428,7 @@ def test_folders_of_releases_and_a_point_estimate(shell):
         (["fit", "clear.json", "--method", "magic"], 2),
         (["fit", "clear.json", "--features", "wage"], 2),
         (["show", "absent.nc"], 6),
-        (["show", "clear.json"], 6),
+        (["show", "clear.json"], 2),
     ],
 )
 def test_mistakes(shell, words, code):

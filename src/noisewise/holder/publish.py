@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from ..core.errors import DataError, ReleaseError, RequestError
+from ..core.errors import DataError, NoisewiseError, ReleaseError, RequestError
 from ..core.releases import AnyRelease, load_release, release_from_text
 from .engines import Source, open_source
 from .ledger import Ledger, Reservation
@@ -81,7 +81,8 @@ def publish(
     RequestError, DataError, BudgetError, LedgerError
         None of them leaves anything charged, but for one: if the Release is stored in the ledger
         and the file then cannot be written, the RequestError says so, and the same request
-        writes the stored Release at no further cost.
+        writes the stored Release at no further cost. Any other error after the rows were read
+        leaves the charge, which the same request takes up again.
     """
     request.verify()
     if out is not None:
@@ -107,17 +108,24 @@ def _fulfil(
     source: Source,
     progress: Callable[[int, int | None], None] | None,
 ) -> str:
-    """From a charge to stored text. Whatever goes wrong before the commit lifts the charge.
+    """From a charge to stored text. Data that do not fit lift the charge.
 
     Lifting is sound because nothing has left this function: the noisy values, if they were drawn
-    at all, are discarded with it.
+    at all, are discarded with it. But an unforeseen error of a mechanism may depend on the rows,
+    and who could provoke it for free, as often as they like, could learn from it whether it
+    occurs. So once the rows are summed, only deliberate errors lift the charge; after any other it
+    stays, as after a crash, and the same request takes it up again.
     """
     try:
         result = source.sums(request.plan(), with_total(source, progress))
         _check_rows(request, result.n)
+    except BaseException as error:
+        ledger.void(reservation, type(error).__name__)
+        raise
+    try:
         text = request.release(result.n, result).to_text()
         release_from_text(text)  # what nobody could read must not cost anything
-    except BaseException as error:
+    except NoisewiseError as error:
         ledger.void(reservation, type(error).__name__)
         raise
     return ledger.commit(reservation, text)

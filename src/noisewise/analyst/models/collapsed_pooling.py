@@ -114,7 +114,8 @@ def _slope(arrays: Arrays, places: IntArray) -> FloatArray:
 
 def _noise_information(arrays: Arrays, n: FloatArray, places: IntArray) -> FloatArray:
     """Of each entry of F in each holder's noise, the other entries held fixed; shape (J, P, P)."""
-    precision = arrays.precision * n[:, None, None]
+    # The map only has to be roughly right: a bound keeps squares of absurd precisions finite.
+    precision = np.minimum(arrays.precision * n[:, None, None], 1e60)
     weight = precision**2 / np.where(arrays.laplace, 2.0, 1.0)[:, None, None]
     squares = _factor_of_reference(arrays, places) ** 2
     diagonal = np.diagonal(weight, axis1=1, axis2=2)
