@@ -73,3 +73,17 @@ def test_it_is_read_by_itself_and_as_it_is(release):
         nw.fit(release, method="exact")
     with pytest.raises(RequestError, match="expected draws"):
         SampledRegression("sample.json")
+
+
+def test_kinds_do_not_mix(release):
+    from tests.releases import example_request, release_of
+
+    with pytest.raises(RequestError, match="posterior draws and statistics of a regression"):
+        nw.fit([release, release_of(example_request())])
+
+
+def test_the_error_of_a_senseless_noise_names_it():
+    with pytest.raises(RequestError, match=r"noise_sd: .* between 0\.05 and 50000"):
+        make_regression_sample_request(
+            SCHEMA, target="income", features=["age"], noise_sd=0, epsilon=1
+        )

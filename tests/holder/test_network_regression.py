@@ -139,7 +139,7 @@ def test_epsilon_and_temper_determine_each_other():
         ({"features": "age"}, "list of column names"),
         ({"features": ["age", "weight"]}, "weight"),
         ({"target": "region", "features": ["age"]}, "region"),
-        ({"noise_sd": 0}, "variance"),
+        ({"noise_sd": 0}, "noise_sd"),
         ({"noise_sd": -3}, "noise_sd"),
         ({"draws": 0}, "draws"),
         ({"radius": 1000}, "radius"),

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from .sampled_regression import SampledRegression
     from .summaries.posterior import SummaryPosterior
 
+_KINDS: dict[type[Any], str] = {
+    Release: "statistics of a regression",
+    NetworkRelease: "networks",
+    SummaryRelease: "block summaries",
+    RegressionSampleRelease: "posterior draws",
+}
+
 
 @overload
 def fit(
@@ -79,6 +86,12 @@ def fit(releases: Any, **options: Any) -> Any:
     Posterior, NetworkPosterior, SummaryPosterior or SampledRegression
     """
     given = list(releases) if isinstance(releases, Sequence) else [releases]
+    kinds = {type(item): None for item in given if type(item) in _KINDS}
+    if len(kinds) > 1:
+        raise RequestError(
+            f"releases: {' and '.join(_KINDS[kind] for kind in kinds)} do not go together; fit "
+            "each kind by itself"
+        )
     if any(isinstance(item, NetworkRelease) for item in given):
         from .networks.fit import fit_network
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -22,9 +19,8 @@ from ..analyst.networks.fit import check_fit, fit_network
 from ..core.errors import RequestError
 from ..core.network import Network
 from ..core.schema import Category, Schema, level_text
-from ..holder.ledger import Ledger
-from ..holder.network_request import NetworkRequest, make_network_request
-from ..holder.publish import publish
+from ..holder.network_request import make_network_request
+from .publishing import released
 
 FloatArray = NDArray[np.float64]
 _TARGET = "target"
@@ -177,15 +173,7 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         rows = {name: _texts(values) for name, values in table.items()}
-        published = self._publish(request, rows | {target: _texts(labels)})
-        if published.repeated:
-            warnings.warn(
-                "an equal request had been published before: its stored Release is used at no "
-                "cost, and these rows were not read; give a new label if they are new",
-                UserWarning,
-                stacklevel=2,
-            )
-        self.release_ = published.release
+        self.release_ = released(request, rows | {target: _texts(labels)}, self.ledger)
         self.target_ = target
         self.posterior_ = fit_network(
             self.release_,
@@ -251,23 +239,6 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
             return {str(name): np.asarray(X[name]) for name in names}
         names = [f"x{i}" for i in range(X.shape[1])] if given is None else list(given)
         return {str(name): X[:, i] for i, name in enumerate(names)}
-
-    def _publish(self, request: NetworkRequest, table: dict[str, Any]) -> Any:
-        if self.ledger is not None:
-            if not isinstance(self.ledger, str | os.PathLike):
-                raise RequestError(
-                    f"ledger: expected the path of the budget file, got a "
-                    f"{type(self.ledger).__name__}; clones of an estimator cannot share an open one"
-                )
-            return publish(request, table, ledger=Path(self.ledger))
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            Ledger(Path(folder) / "budget.db") as ledger,
-        ):
-            epsilon = request.claim.epsilon
-            assert epsilon is not None
-            ledger.set_cap(request.schema.dataset, epsilon, Fraction(0))
-            return publish(request, table, ledger=ledger)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
-import warnings
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -17,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from ..analyst.fit import fit as fit_releases
 from ..core.errors import RequestError
 from ..core.schema import Category, Column, Number, Schema
-from ..holder.publish import publish
 from ..holder.request import make_request
 from .bounds import column_of, declared_columns
+from .publishing import released
 
 FloatArray = NDArray[np.float64]
 _TARGET = "target"
@@ -158,15 +155,7 @@ class PrivateBayesianRegressor(RegressorMixin, BaseEstimator):
             radius=self.radius,
             label=self.label,
         )
-        published = self._publish(request, table)
-        if published.repeated:
-            warnings.warn(
-                "an equal request had been published before: its stored Release is used at no "
-                "cost, and these rows were not read; give a new label if they are new",
-                UserWarning,
-                stacklevel=2,
-            )
-        self.release_ = published.release
+        self.release_ = released(request, table, self.ledger)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         self.posterior_ = fit_releases(
             self.release_,
@@ -253,17 +242,6 @@ class PrivateBayesianRegressor(RegressorMixin, BaseEstimator):
         if values is None or isinstance(values, str | Number | Category | np.ndarray):
             return isinstance(values, Category)
         return any(isinstance(value, Category) for value in values)
-
-    def _publish(self, request: Any, table: dict[str, Any]) -> Any:
-        if self.ledger is not None:
-            if not isinstance(self.ledger, str | os.PathLike):
-                raise RequestError(
-                    f"ledger: expected the path of the budget file, got a "
-                    f"{type(self.ledger).__name__}; clones of an estimator cannot share an open one"
-                )
-            return publish(request, table, ledger=Path(self.ledger))
-        with tempfile.TemporaryDirectory() as folder:
-            return publish(request, table, ledger=Path(folder) / "budget.db")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

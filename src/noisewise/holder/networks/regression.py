@@ -263,6 +263,12 @@ def make_regression_sample_request(
         raise RequestError(f"label: expected printable text of at most {MAX_NAME} characters")
     geometry: Geometry = Box() if radius is None else Ball(radius)
     sd = as_fraction(noise_sd, "noise_sd") / Fraction(column.half_width)
+    if not Fraction(1, 1000) <= sd <= 1000:
+        raise RequestError(
+            f"noise_sd: expected the standard deviation of {target!r} given the features, between "
+            f"{column.half_width / 1000:g} and {column.half_width * 1000:g} for its bounds, got "
+            f"{noise_sd}"
+        )
     try:
         plain = RegressionLaw(
             design=Design(schema.restricted_to((*features, target)), design.features, target),
