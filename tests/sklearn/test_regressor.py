@@ -190,6 +190,20 @@ def test_a_ledger_keeps_count(tmp_path):
         model(ledger=path, label="new rows").fit(X, y)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"method": "magic"}, {"chains": 0}, {"draws": 1.5}, {"prior": "flat"}]
+)
+def test_a_wrong_word_costs_nothing(wrong, tmp_path):
+    X, y = people(300)
+    path = tmp_path / "budget.db"
+    with nw.Ledger(path) as ledger:
+        ledger.set_cap("data", 5, 0)
+    with pytest.raises(RequestError, match=next(iter(wrong))):
+        model(ledger=path, **wrong).fit(X, y)
+    with nw.Ledger(path) as ledger:
+        assert ledger.accounts()[0].spent_epsilon == 0
+
+
 def test_a_target_called_target():
     X, y = people(300)
     names = {"age": "target", "bmi": "target_"}

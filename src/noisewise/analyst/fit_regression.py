@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ..core.design import Design
 from ..core.errors import ReleaseError, RequestError
 from ..core.release import Release
 from .arguments import seed_or_none, whole_number
@@ -19,7 +20,7 @@ from .cautions import (
     repetition_warnings,
 )
 from .coefficient_prior import CoefficientPrior
-from .methods import METHODS, Draws, Job, choose
+from .methods import METHODS, Draws, Job, check_method, choose
 from .model_columns import ModelColumns, as_releases, observe, observe_fourth
 from .models.plausibility import impossible_statistics
 from .observation import Observation
@@ -105,6 +106,25 @@ def fit_regression(
     _check_plausible(observations, columns)
     name, reason = choose(method, job)
     return _posterior(given, columns, job, name, reason, METHODS[name].run(job))
+
+
+def check_fit(
+    design: Design,
+    *,
+    prior: RegressionPrior | CoefficientPrior | None,
+    method: str,
+    chains: int,
+    draws: int,
+) -> None:
+    """Refuse what `fit_regression` would refuse of any Release of this design.
+
+    For those who publish and fit in one step: a word that is wrong must not cost anything.
+    """
+    check_method(method)
+    whole_number("chains", chains, 1, 1000)
+    whole_number("draws", draws, 4, MAX_DRAWS)
+    columns = ModelColumns(design.schema, design.features, design.target)
+    _priors(prior, None, "unit", columns, method)
 
 
 def _priors(

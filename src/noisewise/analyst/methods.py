@@ -391,15 +391,20 @@ METHODS: dict[str, Method] = {
 }
 
 
+def check_method(method: str) -> None:
+    """Refuse a name that no method has."""
+    if method != "auto" and method not in METHODS:
+        known = ", ".join(["auto", *METHODS])
+        raise RequestError(f"method: {method!r} is unknown; there are {known}")
+
+
 def choose(method: str, job: Job) -> tuple[str, str]:
     """The method's name and why it was taken.
 
     `auto` takes a method that is calibrated for these Releases, or refuses with the remedy.
     """
+    check_method(method)
     if method != "auto":
-        if method not in METHODS:
-            known = ", ".join(["auto", *METHODS])
-            raise RequestError(f"method: {method!r} is unknown; there are {known}")
         return method, METHODS[method].describe
     if callable(job.covariate_prior):
         return "individual", "chosen by auto: the one method with such a law of the covariates"

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from ..analyst.fit import fit as fit_releases
+from ..analyst.fit_regression import check_fit
 from ..core.errors import RequestError
 from ..core.schema import Category, Column, Number, Schema
 from ..holder.request import make_request
@@ -155,8 +156,15 @@ class PrivateBayesianRegressor(RegressorMixin, BaseEstimator):
             radius=self.radius,
             label=self.label,
         )
-        self.release_ = released(request, table, self.ledger)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
+        check_fit(
+            request.design,
+            prior=self.prior,
+            method=self.method,
+            chains=self.chains,
+            draws=self.draws,
+        )
+        self.release_ = released(request, table, self.ledger)
         self.posterior_ = fit_releases(
             self.release_,
             method=self.method,
