@@ -17,7 +17,9 @@ def plan(
     features: Annotated[
         str, typer.Option("--features", help="Columns that explain it, separated by commas.")
     ],
-    n: Annotated[int, typer.Option("--n", min=1, help="Number of rows that there will be.")],
+    n: Annotated[
+        int, typer.Option("--rows", "--n", min=1, help="Number of rows that there will be.")
+    ],
     epsilon: Annotated[
         str, typer.Option("--epsilon", help="Budgets to compare, separated by commas.")
     ] = "0.1,0.3,1,3,10",
