@@ -7,16 +7,26 @@ Powers are in ``tests/statistical/test_summary_audit.py``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.design import Design
 from ..core.releases import release_from_text
 from ..core.schema import Schema, Unbounded
+from ..core.summary import CELLS, CauchyBase, LocationItem, LocationScale
+from ..core.summary_posterior import Flat
+from ..core.summary_release import MedianNoise
+from ..holder.blocks import location_scale
+from ..holder.blocks.grid import BlockGrid
+from ..holder.blocks.plan import BlockPlan
+from ..holder.blocks.regressions import fit_blocks
 from ..holder.summary_request import SummaryRequest, make_summary_request
 from .audit import AuditResult, audit
 from .audit_registry import Subject
@@ -24,6 +34,7 @@ from .broken import noise_scale_halved
 
 Array = NDArray[np.float64]
 ROWS, BLOCKS, PARTITIONS = 60, 3, 2
+SLOPE = 0.1
 ASKING: dict[str, dict[str, Any]] = {
     "sign": {"questions": ["x < 0"]},
     "stouffer": {"questions": ["x < 0"], "clip": 1.0},
@@ -33,18 +44,21 @@ ASKING: dict[str, dict[str, Any]] = {
 }
 
 
-def _rows(end: float) -> list[Array]:
+def _rows(end: float, error: float = 0.01) -> list[Array]:
     rng = np.random.default_rng(0)  # any line will do
     x = rng.normal(size=ROWS)
-    y = 0.1 * x + 0.01 * rng.normal(size=ROWS)
+    y = SLOPE * x + error * rng.normal(size=ROWS)
     x[-1], y[-1] = 1e6, end
     return [x, y]
 
 
+def _schema() -> Schema:
+    return Schema("audited", {"x": Unbounded(), "y": Unbounded()})
+
+
 def _request(mechanism: str) -> SummaryRequest:
-    schema = Schema("audited", {"x": Unbounded(), "y": Unbounded()})
     return make_summary_request(
-        schema,
+        _schema(),
         target="y",
         features=["x"],
         epsilon=1,
@@ -88,6 +102,45 @@ def _check(make: Callable[[], SummaryRequest], runs: int, confidence: float) -> 
     )
 
 
+# Medians: nearly all of the base law is to the left of the line's slope, and the odd record's block
+# is at one end or the other. Then the weight of what is to the right and the sum of all weights
+# both change by exp(ε/2), against each other, and the ratio comes close to exp(ε).
+MEDIAN_EPSILON = 2.0
+SLOPE_QUANTILE = 0.9
+
+
+def _check_median(factor: int, runs: int, confidence: float) -> AuditResult:
+    """The location of `location_scale`, which is given `factor` times the epsilon it claims."""
+    design = Design(_schema(), ("x",), "y")
+    base = CauchyBase(SLOPE - math.tan(math.pi * (SLOPE_QUANTILE - 0.5)), 1.0)
+    mechanism = LocationScale((LocationItem("x", base, CauchyBase(0, 1)),))
+    noise = MedianNoise(factor * Fraction(MEDIAN_EPSILON), Fraction(1), 1)
+    grid, positions = BlockGrid(design), {"intercept": 0, "x": 1}
+
+    def outputs(end: float) -> Callable[[], list[float]]:
+        columns = _rows(end, 0.0)
+
+        def run() -> list[float]:
+            accumulator = BlockPlan(design, BLOCKS, PARTITIONS).accumulator()
+            accumulator.add(columns)
+            fits = fit_blocks(accumulator.result(), grid, Flat(), BLOCKS, ROWS)
+            sizes = (BLOCKS, noise, PARTITIONS)
+            drawn = location_scale.draw(mechanism, fits, positions, *sizes, by_spread=True)
+            return [drawn[0] / CELLS]
+
+        return run
+
+    return audit(
+        *(outputs(end) for end in (-1e12, 1e12)),
+        trials=runs,
+        training=0.25,
+        epsilon=MEDIAN_EPSILON,
+        confidence=confidence,
+        seed=0,
+        score=lambda values: -values[:, 0],
+    )
+
+
 SUBJECTS = (
     *(
         Subject(
@@ -97,6 +150,19 @@ SUBJECTS = (
             700,
         )
         for name in ASKING
+    ),
+    Subject(
+        "summary-location-scale",
+        "block summaries, the private median of location_scale",
+        partial(_check_median, 1),
+        1400,
+    ),
+    Subject(
+        "summary-median-twice-epsilon",
+        "a private median with twice the epsilon that it claims",
+        partial(_check_median, 2),
+        1400,
+        sound=False,
     ),
     Subject(
         "summary-half-noise",

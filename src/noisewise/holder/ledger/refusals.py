@@ -48,9 +48,8 @@ def refusal(path: Path, account: OpenAccount, charge: Charge) -> str | None:
             "one at no further cost. "
         )
     return (
-        f"{facts}Nothing was read or published.\n"
-        "Ask for less, or raise the cap if you decide that the people in the data can bear it:\n"
-        f"  {_remedy(path, account, charge)}"
+        f"{facts}Nothing was read or published. Ask for less, or raise the cap if you decide that "
+        f"the people in the data can bear it:\n  {_remedy(path, account, charge)}"
     )
 
 
