@@ -191,7 +191,7 @@ def us_per_iteration(method: str, d: int, J: int, seconds: float) -> float:
     if method == "numpy":
         chain = NumpyNormalX(seen, prior, covariates)
         chain.step()
-        return best_time(lambda count: [chain.step() for _ in range(count)], 10, 3)
+        return best_time(lambda count: [chain.step() for _ in range(count)], 10, 6)
     key = chain_keys(1, 1)[0]
     if method == "gibbs_update":
         other = gibbs_update.build_kernel(seen, prior, covariates)
@@ -217,7 +217,7 @@ def us_per_iteration(method: str, d: int, J: int, seconds: float) -> float:
     start = time.perf_counter()
     run(20)
     count = max(20, int(20 * seconds / max(time.perf_counter() - start, 1e-6)))
-    return best_time(run, count, 4)
+    return best_time(run, count, 12)
 
 
 def effective(drawn) -> tuple[float, float, float]:
@@ -266,7 +266,7 @@ def main() -> None:
     sizes = (2, 5, 10) if options.quick else (2, 3, 5, 7, 10, 15, 20)
     holders = (1, 5) if options.quick else (1, 5, 10)
     methods = ("normal_x", "fixed_s", "gibbs_update", "numpy")
-    seconds = 0.05 if options.quick else 0.1
+    seconds = 0.02 if options.quick else 0.05
     times: dict[str, dict[str, float]] = {}
     print("us per iteration" + "".join(f"{name:>14}" for name in (*methods, "numpy/ours")))
     for J in holders:
@@ -284,7 +284,7 @@ def main() -> None:
     for noise in (NOISE, MORE_NOISE):
         for conjugate in (False, True):
             case = f"noise {noise:g}, {'conjugate' if conjugate else 'independent'} prior"
-            found = mixing(10, 5, 60_000 if options.quick else 100_000, noise, conjugate)
+            found = mixing(10, 5, 60_000 if options.quick else 300_000, noise, conjugate)
             mixed[case] = found
             for method, row in found.items():
                 values = ", ".join(f"{what} {value:.4g}" for what, value in row.items())

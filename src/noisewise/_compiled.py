@@ -64,6 +64,10 @@ class Family:
         """`to_the_letter`, into its callers: passing many arrays can cost more than the work."""
         return self.compile(function, inline="always")
 
+    def expanded(self, function: Callable[..., Any]) -> Any:
+        """`to_the_letter`, into its callers: as `inlined`, for functions with loops in them."""
+        return self.compile(function, forceinline=True)
+
     def uncounted(self, function: Callable[..., Any]) -> Any:
         """`fast`, without counting references to arrays; for functions that allocate nothing.
 

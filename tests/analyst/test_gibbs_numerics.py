@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.samplers import gibbs_eigen, gibbs_linalg
+from noisewise.analyst.samplers import gibbs_eigen, gibbs_linalg, gibbs_triangular
 from noisewise.analyst.samplers import gibbs_random as random
 
 from .gibbs_problems import p_value, stream
@@ -20,12 +20,18 @@ def many(function, *arguments, seed=1, size=20_000):
 
 
 def test_normals():
-    rng, out = stream(1), np.zeros(50_001)
-    random.fill_normal(rng, out, out.size)
-    assert p_value(out, stats.norm()) > 1e-3
-    assert p_value(out, stats.norm(scale=1.06)) < 1e-3  # it would notice
-    pairs = out[:-1].reshape(-1, 2)
-    assert abs(np.corrcoef(pairs.T)[0, 1]) < 4.5 / np.sqrt(len(pairs))
+    rng, drawn = stream(1), np.zeros(1_000_000)
+    random.fill_normal(rng, drawn, drawn.size)
+    far = np.abs(drawn) > 3.0  # through the lowest layers, and the tail behind them
+    pieces = {
+        "all": (drawn, stats.norm.cdf),
+        "tails": (np.abs(drawn[far]), lambda x: 1 - stats.norm.sf(x) / stats.norm.sf(3.0)),
+        "neighbours": ((drawn[::2] + drawn[1::2]) / np.sqrt(2), stats.norm.cdf),
+    }
+    for values, cdf in pieces.values():
+        assert stats.kstest(values, cdf).pvalue > 1e-3
+        assert stats.kstest(1.02 * values, cdf).pvalue < 1e-4  # a scale that is 2% off is noticed
+    assert abs(far.sum() - 2e6 * stats.norm.sf(3.0)) < 4 * np.sqrt(2e6 * stats.norm.sf(3.0))
 
 
 @pytest.mark.parametrize("shape", [0.3, 1.0, 2.5, 300.0])
@@ -35,8 +41,9 @@ def test_gammas(shape):
     assert p_value(sample, stats.gamma(shape, scale=1 + 0.2 / np.sqrt(shape))) < 1e-3
 
 
-def test_chi():
-    assert p_value(many(random.chi, 7.0), stats.chi(7)) > 1e-3
+@pytest.mark.parametrize("degrees", [1.3, 2.0, 7.0, 40.0, 1e5])
+def test_chi(degrees):
+    assert p_value(many(random.chi, degrees), stats.chi(degrees)) > 1e-3
 
 
 @pytest.mark.parametrize("q", [0.0, 0.2, 1.0, 30.0])
@@ -68,24 +75,14 @@ def test_streams_differ_by_key_and_counter():
 # --- linear algebra -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 9, 16, 33])
+SIZES = [1, 2, 3, 4, 5, 6, 7, 9, 16, 33]  # with and without rows beside the blocks of four
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_linear_algebra(size):
     rng = np.random.default_rng(size)
     root = rng.standard_normal((size, size))
-    A = root @ root.T + 0.1 * np.eye(size)
-    Y = root + root.T
-    L = A.copy()
-    assert gibbs_linalg.cholesky(L, size)
-    np.testing.assert_allclose(np.tril(L), np.linalg.cholesky(A), atol=1e-12)
-    L = np.tril(L)
-    x = rng.standard_normal(size)
-    for solve, matrix in (
-        (gibbs_linalg.solve_lower, L),
-        (gibbs_linalg.solve_lower_transposed, L.T),
-    ):
-        y = x.copy()
-        solve(L, y, size)
-        np.testing.assert_allclose(matrix @ y, x, atol=1e-9)
+    Y, L = root + root.T, np.tril(root)
     out, scratch = np.zeros((size, size)), np.zeros((size, size))
     for function, expected in (
         (gibbs_linalg.congruence, root @ Y @ root.T),
@@ -95,14 +92,47 @@ def test_linear_algebra(size):
         np.testing.assert_allclose(out, expected, atol=1e-10)
     gibbs_linalg.congruence_lower(L, Y, out, scratch, size)
     np.testing.assert_allclose(out, L @ Y @ L.T, atol=1e-10)
-    gibbs_linalg.invert_lower(L, scratch, size)
-    np.testing.assert_allclose(np.tril(scratch), np.linalg.inv(L), atol=1e-8)
-    gibbs_linalg.gram_of_lower(scratch, out, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_triangles(size):
+    """Results have a triangle; what is in the other one must not matter."""
+    rng = np.random.default_rng(size)
+    root = rng.standard_normal((size, size))
+    A = root @ root.T + 0.1 * np.eye(size)
+    L = np.where(np.tri(size, dtype=bool), A, np.nan)
+    assert gibbs_triangular.cholesky(L, size)
+    L = np.tril(L)
+    np.testing.assert_allclose(L, np.linalg.cholesky(A), atol=1e-12)
+    x, other = rng.standard_normal((2, size))
+    for solve, matrix in (
+        (gibbs_triangular.solve_lower, L),
+        (gibbs_triangular.solve_lower_transposed, L.T),
+    ):
+        y = x.copy()
+        solve(L, y, size)
+        np.testing.assert_allclose(matrix @ y, x, atol=1e-9)
+    y, z = x.copy(), other.copy()
+    gibbs_triangular.solve_two(L, y, z, size)
+    np.testing.assert_allclose(L @ np.column_stack([y, z]), np.column_stack([x, other]), atol=1e-9)
+    W, V, out = np.zeros((3, size, size))
+    gibbs_triangular.invert_lower(L, W, size)
+    np.testing.assert_allclose(W, np.linalg.inv(L), atol=1e-8)
+    gibbs_triangular.gram_of_lower(W, out, size)
     np.testing.assert_allclose(out, np.linalg.inv(A), rtol=1e-6, atol=1e-8)
-    X = np.tril(root)
-    expected = X @ np.linalg.inv(L)
-    gibbs_linalg.right_solve_lower(X, L, size)
-    np.testing.assert_allclose(np.tril(X), expected, atol=1e-8)
+    gibbs_triangular.invert_transposed(L, V, size)
+    np.testing.assert_allclose(V, np.linalg.inv(L).T, atol=1e-8)
+    out[:] = np.nan
+    gibbs_triangular.gram_of_upper(V, out, size)
+    np.testing.assert_allclose(np.tril(out), np.tril(np.linalg.inv(A)), rtol=1e-6, atol=1e-8)
+    gibbs_triangular.square_of_lower(L, out, size)
+    np.testing.assert_allclose(np.tril(out), np.tril(A), atol=1e-12)
+    B = np.where(np.tri(size, dtype=bool).T, root, np.nan)  # a lower triangle, as its transpose
+    product = np.tril(L) @ np.triu(root).T
+    gibbs_triangular.multiply_lower(L, B, out, size)
+    np.testing.assert_allclose(np.tril(out), product, atol=1e-12)
+    gibbs_triangular.multiply_lower(L, B, L, size)
+    np.testing.assert_allclose(np.tril(L), product, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7, 21, 50])
@@ -122,6 +152,14 @@ def test_eigen(size, kind):
     np.testing.assert_allclose((V.T * values) @ V, A, atol=1e-11 * max(1, np.abs(A).max()))
 
 
-def test_not_positive_definite_is_noticed():
-    assert not gibbs_linalg.cholesky(np.array([[1.0, 2.0], [2.0, 1.0]]), 2)
-    assert not gibbs_linalg.cholesky(np.full((5, 5), np.nan), 5)
+@pytest.mark.parametrize("size", SIZES[:-1])
+def test_not_positive_definite_is_noticed(size):
+    """Whichever pivot fails, and however."""
+    rng = np.random.default_rng(size)
+    root = rng.standard_normal((size, size))
+    for at in range(size):
+        for bad in (-1e-6, -50.0, np.nan, np.inf):
+            A = root @ root.T + np.eye(size)
+            L = np.linalg.cholesky(A)
+            A[at, at] += bad - L[at, at] ** 2  # what is left of the diagonal at this pivot is `bad`
+            assert not gibbs_triangular.cholesky(A, size)

@@ -3,6 +3,7 @@
 from noisewise._compiled import Family
 
 _family = Family(__file__, "moments*.py", "../samplers/gibbs*.py")
-compiled = _family.fast
+compiled = _family.uncounted
 compiled_to_the_letter = _family.to_the_letter
 inlined = _family.inlined
+expanded = _family.expanded

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 
-from noisewise.analyst.samplers.gibbs_linalg import cholesky, copy, solve_lower
+from noisewise.analyst.samplers.gibbs_linalg import copy
 from noisewise.analyst.samplers.gibbs_random import uniform
+from noisewise.analyst.samplers.gibbs_triangular import cholesky, solve_lower
 from noisewise.analyst.samplers.given_s import log_prior, propose_sigma2, propose_theta
 from noisewise.analyst.samplers.given_s_compiled import compiled
 

@@ -10,8 +10,13 @@ from numpy.typing import NDArray
 
 from noisewise.analyst.models.moments_compiled import compiled
 from noisewise.analyst.priors import CovariatePrior, NIWPrior
-from noisewise.analyst.samplers.gibbs_linalg import cholesky, invert_lower, right_solve_lower
-from noisewise.analyst.samplers.gibbs_random import chi, fill_normal, gamma
+from noisewise.analyst.samplers.gibbs_linalg import product
+from noisewise.analyst.samplers.gibbs_random import fill_bartlett, fill_normal, gamma
+from noisewise.analyst.samplers.gibbs_triangular import (
+    cholesky,
+    invert_transposed,
+    multiply_lower,
+)
 from noisewise.core.errors import RequestError
 
 FloatArray = NDArray[np.float64]
@@ -56,21 +61,24 @@ def draw_covariates(rng, total, prior, mu, L, Psi, work):  # type: ignore[no-unt
     T directly. Given T, psi_j ~ Gamma(shape + nu / 2, rate_j + (T⁻¹)_jj / 2).
     """
     k = mu.size
-    E, R, g = work.squares[0], work.squares[1], work.vectors[0]
+    E, R, V, g = work.squares[0], work.squares[1], work.squares[3], work.vectors[0]
     for a in range(k + 1):
         for b in range(a + 1):
             E[a, b] = prior.bordered[a, b] + total[a, b]
-            if b > 0:
-                E[a, b] += Psi[a - 1, b - 1]
+    for a in range(k):
+        row = E[a + 1, 1:]
+        for b in range(a + 1):
+            row[b] += Psi[a, b]
     if not cholesky(E, k + 1):
         return
     n = total[0, 0]
+    fill_bartlett(rng, R, prior.nu + n - k + 1.0, 1.0, k, V.reshape(-1))
     for a in range(k):
-        fill_normal(rng, R[a], a)
-        R[a, a] = chi(rng, prior.nu + n - k + 1.0 + a)
+        row = E[a + 1, 1:]
         for b in range(a + 1):
-            L[a, b] = E[a + 1, b + 1]
-    right_solve_lower(L, R, k)
+            L[a, b] = row[b]
+    invert_transposed(R, V, k)
+    multiply_lower(L, V, L, k)
     fill_normal(rng, g, k)
     inverse = 1.0 / math.sqrt(prior.lam + n)
     for a in range(k):
@@ -79,9 +87,7 @@ def draw_covariates(rng, total, prior, mu, L, Psi, work):  # type: ignore[no-unt
             value += L[a, b] * g[b]
         mu[a] = value * inverse
     if prior.rate.size > 0:
-        invert_lower(L, R, k)
+        invert_transposed(L, V, k)
         for b in range(k):
-            precision = 0.0
-            for a in range(b, k):
-                precision += R[a, b] * R[a, b]
+            precision = product(V[b, b:], V[b, b:], k - b)
             Psi[b, b] = gamma(rng, prior.shape + 0.5 * prior.nu) / (prior.rate[b] + 0.5 * precision)

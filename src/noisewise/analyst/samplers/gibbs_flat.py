@@ -28,8 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.analyst.models.moments_compiled import compiled
-from noisewise.analyst.samplers.gibbs_linalg import cholesky, solve_lower, solve_lower_transposed
 from noisewise.analyst.samplers.gibbs_random import fill_normal, laplace_variance, uniform
+from noisewise.analyst.samplers.gibbs_triangular import (
+    cholesky,
+    solve_lower,
+    solve_lower_transposed,
+)
 
 FloatArray = NDArray[np.float64]
 

@@ -59,13 +59,7 @@ from __future__ import annotations
 import math
 
 from noisewise.analyst.models.moments_compiled import compiled
-from noisewise.analyst.samplers.gibbs_linalg import (
-    cholesky,
-    copy,
-    fill,
-    gram_of_lower,
-    invert_lower,
-)
+from noisewise.analyst.samplers.gibbs_linalg import copy, fill
 from noisewise.analyst.samplers.gibbs_orbits import (
     WIDTH,
     mirror_row,
@@ -81,6 +75,7 @@ from noisewise.analyst.samplers.gibbs_orbits import (
     whiten_prior,
 )
 from noisewise.analyst.samplers.gibbs_regression import draw_regression, pool, store_draw
+from noisewise.analyst.samplers.gibbs_triangular import cholesky, gram_of_lower, invert_lower
 
 _ROWS = 12  # covariates that move in one sweep, about
 

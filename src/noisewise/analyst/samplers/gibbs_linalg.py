@@ -1,4 +1,4 @@
-"""Dense linear algebra for the compiled Gibbs kernels, on buffers that the caller owns.
+"""Dense linear algebra for the compiled samplers, on buffers that the caller owns.
 
 Loops are written out instead of calling BLAS and LAPACK: matrices are small (at most about a
 hundred rows), nothing is allocated, and chains run in threads of their own, where a BLAS with
@@ -9,109 +9,32 @@ eight rows share their loads. Symmetric results are written into both triangles.
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
-from noisewise.analyst.models.moments_compiled import compiled
+from noisewise.analyst.models.moments_compiled import compiled, inlined
 
 
-@compiled
-def cholesky(A, size):  # type: ignore[no-untyped-def]
-    """Overwrite the lower triangle of A by its Cholesky factor; False if A is not positive."""
-    start = 0
-    while start < size:
-        stop = min(start + 4, size)
-        i = start
-        if stop - start == 4:
-            for j in range(start):
-                t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
-                for c in range(j):
-                    v = A[j, c]
-                    t0 += A[i, c] * v
-                    t1 += A[i + 1, c] * v
-                    t2 += A[i + 2, c] * v
-                    t3 += A[i + 3, c] * v
-                inverse = 1.0 / A[j, j]
-                A[i, j] = (A[i, j] - t0) * inverse
-                A[i + 1, j] = (A[i + 1, j] - t1) * inverse
-                A[i + 2, j] = (A[i + 2, j] - t2) * inverse
-                A[i + 3, j] = (A[i + 3, j] - t3) * inverse
-        for i in range(start, stop):
-            for j in range(start if stop - start == 4 else 0, i):
-                total = A[i, j]
-                for c in range(j):
-                    total -= A[i, c] * A[j, c]
-                A[i, j] = total / A[j, j]
-            total = A[i, i]
-            for c in range(i):
-                total -= A[i, c] * A[i, c]
-            if not (total > 0.0 and total < np.inf):
-                return False
-            A[i, i] = math.sqrt(total)
-        start = stop
-    return True
+@inlined
+def product(x, y, count):  # type: ignore[no-untyped-def]
+    """Inner product of the first `count` entries."""
+    total = 0.0
+    for c in range(count):
+        total += x[c] * y[c]
+    return total
 
 
-@compiled
-def solve_lower(L, x, size):  # type: ignore[no-untyped-def]
-    """x <- L⁻¹ x."""
-    for i in range(size):
-        total = x[i]
-        for c in range(i):
-            total -= L[i, c] * x[c]
-        x[i] = total / L[i, i]
-
-
-@compiled
-def solve_lower_transposed(L, x, size):  # type: ignore[no-untyped-def]
-    """x <- L⁻ᵀ x."""
-    for i in range(size - 1, -1, -1):
-        value = x[i] / L[i, i]
-        x[i] = value
-        for c in range(i):
-            x[c] -= value * L[i, c]
-
-
-@compiled
-def right_solve_lower(X, R, size):  # type: ignore[no-untyped-def]
-    """X <- X R⁻¹ for lower triangular X and R."""
-    for i in range(size):
-        for c in range(i, -1, -1):
-            value = X[i, c] / R[c, c]
-            X[i, c] = value
-            for b in range(c):
-                X[i, b] -= value * R[c, b]
-
-
-@compiled
-def invert_lower(R, W, size):  # type: ignore[no-untyped-def]
-    """W <- R⁻¹ for lower triangular R."""
-    for i in range(size):
-        for b in range(i):
-            W[i, b] = 0.0
-        for c in range(i):
-            r = R[i, c]
-            for b in range(c + 1):
-                W[i, b] -= r * W[c, b]
-        inverse = 1.0 / R[i, i]
-        for b in range(i):
-            W[i, b] *= inverse
-        W[i, i] = inverse
-
-
-@compiled
-def gram_of_lower(W, out, size):  # type: ignore[no-untyped-def]
-    """out <- W'W for lower triangular W."""
-    for a in range(size):
-        for b in range(a + 1):
-            out[a, b] = 0.0
-    for i in range(size):
-        for a in range(i + 1):
-            weight = W[i, a]
-            for b in range(a + 1):
-                out[a, b] += weight * W[i, b]
-    mirror(out, size)
+@inlined
+def four_products(A, a, x, first, count):  # type: ignore[no-untyped-def]
+    """Inner products of x with `count` entries from `first` on of rows a, ..., a + 3 of A."""
+    stop = first + count
+    A0, A1 = A[a, first:stop], A[a + 1, first:stop]
+    A2, A3 = A[a + 2, first:stop], A[a + 3, first:stop]
+    t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
+    for c in range(count):
+        v = x[c]
+        t0 += A0[c] * v
+        t1 += A1[c] * v
+        t2 += A2[c] * v
+        t3 += A3[c] * v
+    return t0, t1, t2, t3
 
 
 @compiled
@@ -170,29 +93,15 @@ def multiply(A, B, out, size):  # type: ignore[no-untyped-def]
 @compiled
 def _rows_by_rows(A, B, out, size, triangular):  # type: ignore[no-untyped-def]
     """out <- A B', known to be symmetric; B lower triangular if `triangular`."""
-    i = 0
-    while i < size:
-        stop = min(i + 4, size)
-        if stop - i == 4:
-            for j in range(stop):
-                reach = j + 1 if triangular else size
-                t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
-                for c in range(reach):
-                    v = B[j, c]
-                    t0 += A[i, c] * v
-                    t1 += A[i + 1, c] * v
-                    t2 += A[i + 2, c] * v
-                    t3 += A[i + 3, c] * v
-                out[i, j], out[i + 1, j], out[i + 2, j], out[i + 3, j] = t0, t1, t2, t3
-        else:
-            for r in range(i, stop):
-                for j in range(r + 1):
-                    reach = j + 1 if triangular else size
-                    total = 0.0
-                    for c in range(reach):
-                        total += A[r, c] * B[j, c]
-                    out[r, j] = total
-        i = stop
+    first = size % 4
+    for r in range(first):
+        for j in range(r + 1):
+            out[r, j] = product(A[r], B[j], j + 1 if triangular else size)
+    for i in range(first, size, 4):
+        for j in range(i + 4):
+            reach = j + 1 if triangular else size
+            t0, t1, t2, t3 = four_products(A, i, B[j], 0, reach)
+            out[i, j], out[i + 1, j], out[i + 2, j], out[i + 3, j] = t0, t1, t2, t3
     mirror(out, size)
 
 

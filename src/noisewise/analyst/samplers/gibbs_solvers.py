@@ -20,13 +20,15 @@ from noisewise.analyst.models.moments_compiled import compiled
 from noisewise.analyst.models.moments_formulas import normal_covariance
 from noisewise.analyst.samplers.gibbs_eigen import eigen
 from noisewise.analyst.samplers.gibbs_linalg import (
-    cholesky,
     congruence,
     congruence_transposed,
     copy,
     fill,
     inner,
     quadratic_form,
+)
+from noisewise.analyst.samplers.gibbs_triangular import (
+    cholesky,
     solve_lower,
     solve_lower_transposed,
 )

@@ -36,7 +36,7 @@ import numpy as np
 
 from noisewise.analyst.models.moments_compiled import compiled
 from noisewise.analyst.samplers.gibbs_arrays import CG_EIGEN, DENSE, EIGEN
-from noisewise.analyst.samplers.gibbs_linalg import cholesky, congruence_lower, copy
+from noisewise.analyst.samplers.gibbs_linalg import congruence_lower, copy
 from noisewise.analyst.samplers.gibbs_random import fill_normal, laplace_variance, uniform
 from noisewise.analyst.samplers.gibbs_solvers import (
     factor_dense,
@@ -44,6 +44,7 @@ from noisewise.analyst.samplers.gibbs_solvers import (
     solve_dense,
     solve_eigen,
 )
+from noisewise.analyst.samplers.gibbs_triangular import cholesky
 
 _MAX_SHRINK = 60
 

@@ -44,14 +44,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.analyst.observation import Observation
-from noisewise.analyst.samplers.gibbs_linalg import (
+from noisewise.analyst.samplers.gibbs_linalg import copy, quadratic_form
+from noisewise.analyst.samplers.gibbs_random import fill_normal, normal, uniform
+from noisewise.analyst.samplers.gibbs_triangular import (
     cholesky,
-    copy,
-    quadratic_form,
     solve_lower,
     solve_lower_transposed,
 )
-from noisewise.analyst.samplers.gibbs_random import fill_normal, normal, uniform
 from noisewise.analyst.samplers.given_s_compiled import compiled
 from noisewise.core.errors import RequestError
 
@@ -197,18 +196,19 @@ def add_holder(H, r, Q, m):  # type: ignore[no-untyped-def]
 def finish_proposal(rng, Q, m, theta, beta, new):  # type: ignore[no-untyped-def]
     """A draw from equation (12), or a part of the way there (beta < 1); False if it has none.
 
-    Leaves the factor of the precision in Q and the mean in m.
+    With precision Q = LL' and shift m that is L⁻ᵀ(L⁻¹m + a normal vector).
     """
     d = theta.size
     if not cholesky(Q, d):
         return False
     solve_lower(Q, m, d)
-    solve_lower_transposed(Q, m, d)
     fill_normal(rng, new, d)
-    solve_lower_transposed(Q, new, d)
     keep = math.sqrt(max(1.0 - beta * beta, 0.0))
     for a in range(d):
-        new[a] = m[a] + keep * (theta[a] - m[a]) + beta * new[a]
+        new[a] = (1.0 - keep) * m[a] + beta * new[a]
+    solve_lower_transposed(Q, new, d)
+    for a in range(d):
+        new[a] += keep * theta[a]
     return True
 
 

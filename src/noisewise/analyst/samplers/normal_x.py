@@ -40,16 +40,17 @@ from noisewise.analyst.samplers.gibbs_linalg import copy, mirror
 from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
 from noisewise.analyst.samplers.gibbs_regression import pool, prepare_regression
 from noisewise.analyst.samplers.gibbs_start import starting_regression, starting_statistics
+from noisewise.analyst.samplers.gibbs_triangular import gram_of_upper, invert_transposed
 from noisewise.analyst.samplers.given_s import TARGET, adapted, prepare_holders
 from noisewise.analyst.samplers.given_s_chains import Draws, Progress, Store, Work
 from noisewise.analyst.samplers.given_s_compiled import compiled
-from noisewise.analyst.samplers.given_s_linalg import gram_of_upper, invert_transposed
 from noisewise.analyst.samplers.normal_x_moves import (
     FIT,
     move_mean,
     move_scatter,
     move_sigma2,
     move_theta,
+    shape_of_mean,
     start_holder,
 )
 from noisewise.core.errors import RequestError
@@ -83,7 +84,7 @@ def _move_holders(rng, holders, state, adapt, t, work):  # type: ignore[no-untyp
     """Scatter matrices and means of all holders; with the steps, if they adapt."""
     k, J = state.mu.size, state.mean.shape[0]
     theta, sigma2 = state.theta, state.sigma2[()]
-    V, T_inverse = work.squares[5], work.squares[6]
+    V, T_inverse, Q = work.squares[5], work.squares[6], work.squares[7]
     invert_transposed(state.L_T, V, k)
     gram_of_upper(V, T_inverse, k)
     mirror(T_inverse, k)
@@ -93,9 +94,11 @@ def _move_holders(rng, holders, state, adapt, t, work):  # type: ignore[no-untyp
             rng, holders, j, state.mean[j], state.L[j], theta, sigma2, T_inverse, alpha, work
         )
         step = math.exp(state.log_step[j])
-        by_mean = move_mean(
-            rng, holders, j, state.mean[j], theta, sigma2, state.mu, T_inverse, step, work
-        )
+        by_mean = 0
+        if shape_of_mean(holders, j, T_inverse, Q):
+            by_mean = move_mean(
+                rng, holders, j, state.mean[j], theta, sigma2, state.mu, T_inverse, step, Q, work
+            )
         work.accepted[2] += by_scatter / J
         work.accepted[3] += by_mean / J
         if adapt:

@@ -33,12 +33,19 @@ from __future__ import annotations
 
 import math
 
-from noisewise.analyst.samplers.gibbs_linalg import (
+from noisewise.analyst.samplers.gibbs_linalg import copy, mirror, product
+from noisewise.analyst.samplers.gibbs_random import fill_bartlett, fill_normal, uniform
+from noisewise.analyst.samplers.gibbs_triangular import (
     cholesky,
-    copy,
+    copy_lower,
+    gram_of_upper,
+    invert_transposed,
+    multiply_lower,
+    solve_lower,
     solve_lower_transposed,
+    solve_two,
+    square_of_lower,
 )
-from noisewise.analyst.samplers.gibbs_random import uniform
 from noisewise.analyst.samplers.given_s import (
     add_holder,
     finish_proposal,
@@ -48,15 +55,6 @@ from noisewise.analyst.samplers.given_s import (
     start_proposal,
 )
 from noisewise.analyst.samplers.given_s_compiled import compiled
-from noisewise.analyst.samplers.given_s_linalg import (
-    copy_lower,
-    gram_of_upper,
-    invert_transposed,
-    multiply_lower,
-    solve_two,
-    square_of_lower,
-)
-from noisewise.analyst.samplers.given_s_random import chi, fill_normal
 
 # Columns of `Work.log`: ln p(Ŝ_j | S), ln |M|^(1/2), ln p(û_j | ẑ_j, ...) and ln p(ẑ_j, û_j | ...).
 NOISE, ROOT, U, FIT = 0, 1, 2, 3
@@ -189,20 +187,17 @@ def move_scatter(  # type: ignore[no-untyped-def]
     k, n = mean.size, holders.n[j]
     B, new, S, C = work.squares[2], work.squares[3], work.H[j], work.squares[4]
     root = 1.0 / math.sqrt(alpha)
+    fill_bartlett(rng, B, alpha, -1.0, k, new.reshape(-1))
     square = 0.0
     for a in range(k):
-        fill_normal(rng, B[a], a)
-        B[a, a] = root * chi(rng, alpha - a)
-        square += B[a, a] * B[a, a]
-        for b in range(a):
-            value = root * B[a, b]
-            B[a, b], B[b, a] = value, value
-            square += value * value
+        for b in range(a + 1):
+            B[a, b] *= root
+        square += product(B[a], B[a], a + 1)
+    mirror(B, k)
     log_det = 2.0 * log_diagonal(B, k)
     invert_transposed(B, new, k)
     for a in range(k):
-        for b in range(a, k):
-            square -= new[a, b] * new[a, b]
+        square -= product(new[a, a:], new[a, a:], k - a)
     multiply_lower(L, B, new, k)
     square_of_lower(new, C, k)
     trace = 0.0  # of T⁻¹(C' - C)
@@ -222,19 +217,37 @@ def move_scatter(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def move_mean(  # type: ignore[no-untyped-def]
-    rng, holders, j, mean, theta, sigma2, mu, T_inverse, step, work
-):  # fmt: skip
-    """Move the mean, and what is kept of holder j; returns 1 if accepted."""
-    k, n = mean.size, holders.n[j]
-    Q, S = work.squares[2], work.H[j]
-    new, away = work.vectors[4][:k], work.vectors[5]
+def shape_of_mean(holders, j, T_inverse, Q):  # type: ignore[no-untyped-def]
+    """Factor of the precision of steps of holder j's mean into Q; False if it has none.
+
+    Q is left as it is where the holder before has the same n and the same noise.
+    """
+    n, precision = holders.n[j], holders.S_precision[j, 0, 1:]
+    k = precision.size
+    if j > 0:
+        before, same = holders.S_precision[j - 1, 0, 1:], n == holders.n[j - 1]
+        for a in range(k):
+            same &= precision[a] == before[a]
+        if same:
+            return Q[0, 0] > 0.0
     for a in range(k):
         for b in range(a + 1):
             Q[a, b] = n * T_inverse[a, b]
-        Q[a, a] += n * n * holders.S_precision[j, 0, a + 1]
+        Q[a, a] += n * n * precision[a]
     if not cholesky(Q, k):
-        return 0
+        Q[0, 0] = 0.0
+        return False
+    return True
+
+
+@compiled
+def move_mean(  # type: ignore[no-untyped-def]
+    rng, holders, j, mean, theta, sigma2, mu, T_inverse, step, Q, work
+):  # fmt: skip
+    """Move the mean by a step of shape Q, and what is kept of holder j; returns 1 if accepted."""
+    k, n = mean.size, holders.n[j]
+    S = work.H[j]
+    new, away = work.vectors[4][:k], work.vectors[5]
     fill_normal(rng, new, k)
     solve_lower_transposed(Q, new, k)
     ratio = 0.0  # from the difference of two quadratic forms, the product of sum and difference
@@ -285,10 +298,7 @@ def add_statistics(w, S, sigma2, M, r, V, G, x, Q, m):  # type: ignore[no-untype
             _add_by_definition(w, S, M, r, G, Q, m)
             return
     for a in range(d):  # H'r = S w L⁻ᵀ r
-        value = 0.0
-        for c in range(a, d):
-            value += V[a, c] * r[c]
-        x[a] = w[a] * value
+        x[a] = w[a] * product(V[a, a:], r[a:], d - a)
     gram_of_upper(V, G, d)
     inverse = 1.0 / sigma2
     for a in range(d):
@@ -299,10 +309,7 @@ def add_statistics(w, S, sigma2, M, r, V, G, x, Q, m):  # type: ignore[no-untype
     for a in range(d):
         # |column a of H|²; in the sum of the docstring the diagonal cancels twice, here once.
         square = (M[a, a] - V[a, a]) ** 2
-        for c in range(a):
-            square += M[a, c] * M[a, c]
-        for c in range(a + 1, d):
-            square += V[a, c] * V[a, c]
+        square += product(M[a], M[a], a) + product(V[a, a + 1 :], V[a, a + 1 :], d - a - 1)
         x[a] = inverse / w[a]
         for b in range(a):
             Q[a, b] += inverse * S[a, b] + x[a] * x[b] * G[a, b]
@@ -323,13 +330,8 @@ def move_theta(rng, holders, prior, theta, sigma2, beta, work):  # type: ignore[
     ratio = 0.0
     for j in range(J):
         log = work.log_new[j]
-        quadratic = _fill_image(holders, j, work.S[j], new, x)
-        for a in range(d):
-            g[a] = 0.0
-        for a in range(d):  # g <- L⁻¹ x
-            value = x[a]
-            for c in range(a, d):
-                g[c] += value * V[j, a, c]
+        quadratic = _fill_image(holders, j, work.S[j], new, g)
+        solve_lower(work.M[j], g, d)
         log[ROOT] = work.log[j, ROOT]
         _fill_fit(holders, j, sigma2, quadratic, g, work.r[j], log)
         ratio += log[U] - work.log[j, U]
