@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from noisewise.core.claim import Claim, fraction_text
 from noisewise.core.composition import within
+from noisewise.core.document import digest_of
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.privacy import as_fraction
-from noisewise.core.release import Release, digest_of, load_release
+from noisewise.core.release import Release, load_release
 
 from ..releases import EXAMPLES, example_request, release_of
 

@@ -15,10 +15,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from noisewise.core.document import digest_of
 from noisewise.core.errors import DataError, NoisewiseError, ReleaseError, SchemaError
 from noisewise.core.geometry import Box
 from noisewise.core.plain_yaml import PlainYamlError, parse_yaml
-from noisewise.core.release import Release, digest_of
+from noisewise.core.release import Release
 from noisewise.core.schema import Schema
 from noisewise.core.schema_file import schema_text
 from noisewise.core.statistic import SecondMoments

@@ -158,8 +158,8 @@ def test_fewer_rows_than_columns(ledger):
 
 
 def test_readers_check_it():
+    from noisewise.core.document import digest_of
     from noisewise.core.errors import ReleaseError
-    from noisewise.core.release import digest_of
 
     release = release_of(example_request(smallest_eigenvalue=0.2))
 

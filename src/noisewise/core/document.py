@@ -54,6 +54,15 @@ def read_text(path: str | Path) -> str:
         raise ReleaseError(f"{path}: cannot be read: {error.strerror}; check the path") from None
 
 
+def load(path: str | Path, from_text: Callable[[str], Read]) -> Read:
+    """Read a Release's file; a ReleaseError begins with its path."""
+    text = read_text(path)
+    try:
+        return from_text(text)
+    except ReleaseError as error:
+        raise ReleaseError(f"{path}: {error}") from None
+
+
 def reading(read: Callable[[Any], Read], text: str) -> Read:
     """Parse and read a document; raises ReleaseError and nothing else."""
     try:

@@ -10,21 +10,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import isqrt
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from .base_release import BaseRelease, Received, check_n, geometry_from_json, pure_event
 from .claim import Claim, fraction_text
 from .design import Design
-from .document import check_envelope, digest_of, dumps, fail, integer, reading, take, text, texts
-from .geometry import Ball, Box, Geometry, geometry_to_dict
-from .grid import MAX_ROWS, row_bits
-from .privacy import Event, PureEvent, as_fraction, event_from_json, event_to_json
+from .document import fail, integer, take
+from .geometry import Ball, Geometry, geometry_to_dict
+from .grid import row_bits
+from .privacy import Event, as_fraction
 from .schema import Schema
 
-FORMAT = "noisewise-regression-sample-release"
-FORMAT_VERSION = 1
 COEFFICIENT_BITS = 32
 MAX_DRAWS = 10_000
 
@@ -100,9 +99,7 @@ class RegressionLaw:
 
     def cost(self, draws: int) -> Fraction:
         """ε of so many independent draws, for whatever a unit may change."""
-        schema = self.design.schema
-        sides = 2 if schema.neighbours == "replace_one" else 1
-        return draws * sides * schema.max_rows_per_unit * self.cost_of_one
+        return draws * self.design.schema.records_changed * self.cost_of_one
 
     def to_json(self) -> dict[str, Any]:
         """Plain structure."""
@@ -117,7 +114,7 @@ class RegressionLaw:
 
 
 @dataclass(frozen=True)
-class RegressionSampleRelease:
+class RegressionSampleRelease(BaseRelease):
     """Posterior draws of a regression's coefficients.
 
     Parameters
@@ -141,6 +138,10 @@ class RegressionSampleRelease:
     label: str = ""
     software: str = ""
 
+    FORMAT = "noisewise-regression-sample-release"
+    FORMAT_VERSION = 1
+    KEYS = ("features", "target", "n", "law", "draws")
+
     def __post_init__(self) -> None:
         _check(self)
 
@@ -159,42 +160,34 @@ class RegressionSampleRelease:
         unit = float(self.law.radius) / (1 << COEFFICIENT_BITS)
         return np.array(self.draws, dtype=np.float64) * unit
 
-    @cached_property
-    def document(self) -> dict[str, Any]:
-        """The JSON document, without its digest."""
+    def _content(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "software": self.software,
-            "label": self.label,
-            "schema": self.schema.to_dict(),
             "features": list(self.design.features),
             "target": self.design.target,
             "n": self.n,
             "law": self.law.to_json(),
             "draws": [list(draw) for draw in self.draws],
-            "privacy": {"claim": self.claim.to_json(), "event": event_to_json(self.event)},
         }
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the document in canonical form."""
-        return digest_of(self.document)
-
-    def to_text(self) -> str:
-        """The JSON text of the file."""
-        return dumps(self.document)
-
     @classmethod
-    def from_text(cls, text: str) -> RegressionSampleRelease:
-        """Read and check a Release; raises ReleaseError and nothing else."""
-        return reading(_read, text)
+    def _read(cls, document: Received) -> Self:
+        draws = document["draws"]
+        if not isinstance(draws, list) or not all(isinstance(draw, list) for draw in draws):
+            fail("draws must be lists of whole numbers")
+        one = 1 << COEFFICIENT_BITS
+        return cls(
+            law=_law(document["law"], document.design),
+            n=document.n,
+            draws=tuple(tuple(integer(g, "a coefficient", -one, one) for g in d) for d in draws),
+            claim=document.claim,
+            event=document.event,
+            label=document.label,
+            software=document.software,
+        )
 
 
 def _check(release: RegressionSampleRelease) -> None:
-    private_n = release.schema.neighbours == "add_remove_one"
-    if private_n != (release.n is None):
-        fail("n must be given under replace_one and must be absent under add_remove_one")
+    check_n(release)
     if not 1 <= len(release.draws) <= MAX_DRAWS:
         fail(f"there must be 1 to {MAX_DRAWS} draws")
     for draw in release.draws:
@@ -202,38 +195,9 @@ def _check(release: RegressionSampleRelease) -> None:
             fail(f"a draw has {len(draw)} coefficients, expected {len(release.design.columns)}")
         if sum(g * g for g in draw) > 1 << (2 * COEFFICIENT_BITS):
             fail("a draw is outside the ball")
-    event, claim = release.event, release.claim
-    if not isinstance(event, PureEvent) or not claim.is_pure:
-        fail("posterior draws make a pure claim")
-    assert claim.epsilon is not None
-    if event.epsilon > claim.epsilon:
-        fail("the privacy claim does not follow from the event")
+    event = pure_event(release, "posterior draws make a pure claim")
     if release.law.cost(len(release.draws)) > event.epsilon:
         fail("the draws follow the data more closely than the privacy event allows")
-
-
-def _read(document: Any) -> RegressionSampleRelease:
-    check_envelope(document, FORMAT, FORMAT_VERSION)
-    keys = (
-        *("format", "format_version", "software", "label", "schema", "features", "target", "n"),
-        *("law", "draws", "privacy", "digest"),
-    )
-    values = take(document, "the document", keys)
-    _, _, software, label, schema, features, target, n, law, draws, privacy, _ = values
-    claim, event = take(privacy, "privacy", ("claim", "event"))
-    if not isinstance(draws, list) or not all(isinstance(draw, list) for draw in draws):
-        fail("draws must be lists of whole numbers")
-    one = 1 << COEFFICIENT_BITS
-    design = Design(Schema.from_dict(schema), texts(features, "features"), text(target, "target"))
-    return RegressionSampleRelease(
-        law=_law(law, design),
-        n=None if n is None else integer(n, "n", 1, MAX_ROWS),
-        draws=tuple(tuple(integer(g, "a coefficient", -one, one) for g in d) for d in draws),
-        claim=Claim.from_json(claim),
-        event=event_from_json(event),
-        label=text(label, "label"),
-        software=text(software, "software"),
-    )
 
 
 def _law(document: Any, design: Design) -> RegressionLaw:
@@ -242,9 +206,5 @@ def _law(document: Any, design: Design) -> RegressionLaw:
     integer(bits, "fraction_bits", COEFFICIENT_BITS, COEFFICIENT_BITS)
     if not all(isinstance(number, str) for number in numbers):
         fail("the law's numbers must be written as text")
-    box = geometry == {"kind": "box"}
-    ball: Geometry = Box() if box else Ball(take(geometry, "geometry", ("kind", "radius"))[1])
-    if geometry_to_dict(ball) != geometry:
-        fail("geometry must be a box or a ball")
     values = (as_fraction(value, name) for name, value in zip(names, numbers, strict=True))
-    return RegressionLaw(design, ball, *values)
+    return RegressionLaw(design, geometry_from_json(geometry), *values)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from .base_release import BaseRelease, Received, check_n, pure_event
 from .claim import Claim
-from .document import check_envelope, digest_of, dumps, fail, integer, reading, take, text
-from .grid import MAX_ROWS
+from .document import fail, text
 from .network import Network
 from .network_content import (
     Content,
@@ -37,11 +37,8 @@ from .network_content import (
 from .network_parity import Parities
 from .network_reading import content_from_json
 from .noise import DiscreteLaplace
-from .privacy import Event, PureEvent, event_from_json, event_to_json
+from .privacy import Event
 from .schema import Schema
-
-FORMAT = "noisewise-network-release"
-FORMAT_VERSION = 1
 
 MechanismName = Literal["laplace", "fourier", "posterior_sample", "map"]
 
@@ -56,7 +53,7 @@ CONTENTS: dict[str, tuple[type[Content], ...]] = {
 
 
 @dataclass(frozen=True)
-class NetworkRelease:
+class NetworkRelease(BaseRelease):
     """Private statistics of a network, with everything needed to interpret them.
 
     Parameters
@@ -82,6 +79,10 @@ class NetworkRelease:
     event: Event
     label: str = ""
     software: str = ""
+
+    FORMAT = "noisewise-network-release"
+    FORMAT_VERSION = 1
+    KEYS = ("parents", "n", "mechanism", "result")
 
     def __post_init__(self) -> None:
         _check(self)
@@ -138,61 +139,33 @@ class NetworkRelease:
     def _tables(self) -> Tables:
         return Tables(self.network, self.n, self.content)
 
-    @cached_property
-    def document(self) -> dict[str, Any]:
-        """The JSON document, without its digest."""
+    def _content(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "software": self.software,
-            "label": self.label,
-            "schema": self.schema.to_dict(),
             "parents": self.network.to_json(),
             "n": self.n,
             "mechanism": self.mechanism,
             "result": self.content.to_json(),
-            "privacy": {"claim": self.claim.to_json(), "event": event_to_json(self.event)},
         }
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the document in canonical form."""
-        return digest_of(self.document)
-
-    def to_text(self) -> str:
-        """The JSON text of the file."""
-        return dumps(self.document)
-
     @classmethod
-    def from_text(cls, text: str) -> NetworkRelease:
-        """Read and check a Release; raises ReleaseError and nothing else."""
-        return reading(_read, text)
-
-
-def _read(document: Any) -> NetworkRelease:
-    check_envelope(document, FORMAT, FORMAT_VERSION)
-    keys = (
-        *("format", "format_version", "software", "label", "schema", "parents", "n"),
-        *("mechanism", "result", "privacy", "digest"),
-    )
-    values = take(document, "the document", keys)
-    _, _, software, label, schema, parents, n, mechanism, result, privacy, _ = values
-    claim, event = take(privacy, "privacy", ("claim", "event"))
-    if not isinstance(parents, dict):
-        fail("parents must be an object with a list for every node")
-    network = Network.make(Schema.from_dict(schema), parents)
-    if tuple(network.schema.columns) != tuple(schema["columns"]):
-        fail("the schema has columns that are no nodes")
-    return NetworkRelease(
-        network=network,
-        n=None if n is None else integer(n, "n", 1, MAX_ROWS),
-        mechanism=text(mechanism, "mechanism"),  # type: ignore[arg-type]
-        content=content_from_json(result),
-        claim=Claim.from_json(claim),
-        event=event_from_json(event),
-        label=text(label, "label"),
-        software=text(software, "software"),
-    )
+    def _read(cls, document: Received) -> Self:
+        parents = document["parents"]
+        if not isinstance(parents, dict):
+            fail("parents must be an object with a list for every node")
+        schema = document.schema
+        network = Network.make(schema, parents)
+        if tuple(network.schema.columns) != tuple(schema.columns):
+            fail("the schema has columns that are no nodes")
+        return cls(
+            network=network,
+            n=document.n,
+            mechanism=text(document["mechanism"], "mechanism"),  # type: ignore[arg-type]
+            content=content_from_json(document["result"]),
+            claim=document.claim,
+            event=document.event,
+            label=document.label,
+            software=document.software,
+        )
 
 
 # ---------------------------------------------------------------------------------------------
@@ -205,9 +178,7 @@ def _check(release: NetworkRelease) -> None:
         fail("the mechanism must be laplace, fourier, posterior_sample or map")
     if not isinstance(content, CONTENTS[release.mechanism]):
         fail(f"the mechanism {release.mechanism} does not publish {content.kind}")
-    private_n = release.schema.neighbours == "add_remove_one"
-    if private_n != (release.n is None):
-        fail("n must be given under replace_one and must be absent under add_remove_one")
+    check_n(release)
     if isinstance(content, NoisyCounts):
         check_nodes(network, content.values)
         for node in network.nodes:
@@ -216,7 +187,7 @@ def _check(release: NetworkRelease) -> None:
             if len(content.values[node]) != expected:
                 fail(f"node {node!r} has {len(content.values[node])} counts, expected {expected}")
     elif isinstance(content, NoisyParities):
-        expected = len(release.parities) + private_n
+        expected = len(release.parities) + (release.n is None)
         if len(content.values) != expected:
             fail(f"there are {len(content.values)} parity counts, expected {expected}")
     else:
@@ -226,12 +197,8 @@ def _check(release: NetworkRelease) -> None:
 
 def _check_privacy(release: NetworkRelease) -> None:
     """The event must follow from the noise or the draws, and the claim from the event."""
-    event, claim, content = release.event, release.claim, release.content
-    if not isinstance(event, PureEvent) or not claim.is_pure:
-        fail("every mechanism for networks makes a pure claim")
-    assert claim.epsilon is not None
-    if event.epsilon > claim.epsilon:
-        fail("the privacy claim does not follow from the event")
+    event = pure_event(release, "every mechanism for networks makes a pure claim")
+    content = release.content
     if isinstance(content, TableDraws):
         if cost_of_draws(release.network, content) > event.epsilon:
             fail("the draws follow the data more closely than the privacy event allows")
@@ -250,10 +217,7 @@ def cost_of_draws(network: Network, content: TableDraws) -> Fraction:
     D is the number of splits that one record touches and R how often a unit can add or take away a
     record. The proofs are beside the mechanisms, in `holder.networks`.
     """
-    schema = network.schema
-    sides = 2 if schema.neighbours == "replace_one" else 1
-    records = sides * schema.max_rows_per_unit
-    touched = records * total_depth(network) * len(content.draws)
+    touched = network.schema.records_changed * total_depth(network) * len(content.draws)
     grid = content.law == "grid"
     change = 2 * score_change(content.lowest) if grid else log_odds(content.lowest)
     return content.temper * touched * change

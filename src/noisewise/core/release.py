@@ -9,44 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from .base_release import BaseRelease, Received, check_n, geometry_from_json
 from .claim import Claim
 from .composition import within
 from .design import Design
-from .document import (
-    MAX_DESIGN_NAME,
-    MAX_INTEGER,
-    check_envelope,
-    digest_of,
-    dumps,
-    fail,
-    integer,
-    read_text,
-    reading,
-    take,
-    text,
-    texts,
-)
-from .errors import ReleaseError
-from .geometry import Ball, Box, Geometry, geometry_to_dict
-from .grid import MAX_ROWS, STATISTIC_BITS, STATISTIC_ONE
+from .document import MAX_DESIGN_NAME, MAX_INTEGER, fail, integer, load, take, text, texts
+from .geometry import Geometry, geometry_to_dict
+from .grid import STATISTIC_BITS, STATISTIC_ONE
 from .noise import DISCRETE_FAMILIES, DiscreteGaussian, DiscreteLaplace
-from .privacy import (
-    ComposedEvent,
-    Event,
-    GaussianEvent,
-    PureEvent,
-    event_from_json,
-    event_to_json,
-)
+from .privacy import ComposedEvent, Event, GaussianEvent, PureEvent
 from .schema import Schema
 from .statistic import STATISTICS, SecondMoments, Statistic
 
-FORMAT = "noisewise-release"
-FORMAT_VERSION = 1
 MAX_SCALE = 2**56  # 128 standard deviations below the largest integer
 
 
@@ -108,7 +85,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Release:
+class Release(BaseRelease):
     """Noisy statistics with everything needed to interpret them.
 
     Parameters
@@ -139,8 +116,17 @@ class Release:
     label: str = ""
     software: str = ""
 
+    FORMAT = "noisewise-release"
+    FORMAT_VERSION = 1
+    KEYS = ("features", "target", "design_columns", "geometry", "n", "measurements")
+
     def __post_init__(self) -> None:
         _check(self)
+
+    @property
+    def schema(self) -> Schema:
+        """The declared columns that were read, and who is protected."""
+        return self.design.schema
 
     def measurement(self, name: str) -> Measurement | None:
         """The measurement of the statistic with this name, or None."""
@@ -162,37 +148,33 @@ class Release:
             return float(self.n)
         return self.second_moments.values[0] / STATISTIC_ONE
 
-    @cached_property
-    def document(self) -> dict[str, Any]:
-        """The JSON document, without its digest."""
+    def _content(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "software": self.software,
-            "label": self.label,
-            "schema": self.design.schema.to_dict(),
             "features": list(self.design.features),
             "target": self.design.target,
             "design_columns": list(self.design.names),
             "geometry": geometry_to_dict(self.geometry),
             "n": self.n,
             "measurements": [m.to_json() for m in self.measurements],
-            "privacy": {"claim": self.claim.to_json(), "event": event_to_json(self.event)},
         }
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the document in canonical form."""
-        return digest_of(self.document)
-
-    def to_text(self) -> str:
-        """The JSON text of the file."""
-        return dumps(self.document)
-
     @classmethod
-    def from_text(cls, text: str) -> Release:
-        """Read and check a Release; raises ReleaseError and nothing else."""
-        return reading(_read, text)
+    def _read(cls, document: Received) -> Self:
+        design = document.design
+        if texts(document["design_columns"], "design_columns", MAX_DESIGN_NAME) != design.names:
+            fail("design_columns do not follow from the schema and the features")
+        if not isinstance(document["measurements"], list):
+            fail("measurements must be a list")
+        return cls(
+            design=design,
+            geometry=geometry_from_json(document["geometry"]),
+            n=document.n,
+            measurements=tuple(_measurement(item) for item in document["measurements"]),
+            claim=document.claim,
+            event=document.event,
+            label=document.label,
+            software=document.software,
+        )
 
 
 def load_release(path: str | Path) -> Release:
@@ -203,53 +185,14 @@ def load_release(path: str | Path) -> Release:
     ReleaseError
         With the path and one reason, for any kind of damage.
     """
-    text = read_text(path)
-    try:
-        return Release.from_text(text)
-    except ReleaseError as error:
-        raise ReleaseError(f"{path}: {error}") from None
+    return load(path, Release.from_text)
 
 
 # ---------------------------------------------------------------------------------------------
 # Reading
 
 
-def _read(document: Any) -> Release:
-    check_envelope(document, FORMAT, FORMAT_VERSION)
-    keys = (
-        *("format", "format_version", "software", "label", "schema", "features", "target"),
-        *("design_columns", "geometry", "n", "measurements", "privacy", "digest"),
-    )
-    (_, _, software, label, schema, features, target) = take(document, "the document", keys)[:7]
-    design_columns, geometry, n, measurements, privacy, _ = take(document, "", keys)[7:]
-    design = Design(Schema.from_dict(schema), texts(features, "features"), text(target, "target"))
-    if texts(design_columns, "design_columns", MAX_DESIGN_NAME) != design.names:
-        fail("design_columns do not follow from the schema and the features")
-    claim, event = take(privacy, "privacy", ("claim", "event"))
-    if not isinstance(measurements, list):
-        fail("measurements must be a list")
-    return Release(
-        design=design,
-        geometry=_geometry(geometry),
-        n=None if n is None else integer(n, "n", 1, MAX_ROWS),
-        measurements=tuple(_measurement(item, design) for item in measurements),
-        claim=Claim.from_json(claim),
-        event=event_from_json(event),
-        label=text(label, "label"),
-        software=text(software, "software"),
-    )
-
-
-def _geometry(document: Any) -> Geometry:
-    if document == {"kind": "box"}:
-        return Box()
-    _kind, radius = take(document, "geometry", ("kind", "radius"))
-    if _kind != "ball":
-        fail("geometry must be a box or a ball")
-    return Ball(radius)
-
-
-def _measurement(document: Any, design: Design) -> Measurement:
+def _measurement(document: Any) -> Measurement:
     keys = ("statistic", "layout", "fraction_bits", "noise", "sensitivity", "values")
     name, layout, bits, noise, sensitivity, values = take(document, "a measurement", keys)
     if not isinstance(name, str) or name not in STATISTICS:
@@ -280,9 +223,7 @@ def _check(release: Release) -> None:
         fail("measurements must start with the second moments and name each statistic once")
     if release.design.unbounded:
         fail(f"column {release.design.unbounded[0]!r} has no bounds, so its sums cannot be private")
-    private_n = release.design.schema.neighbours == "add_remove_one"
-    if private_n != (release.n is None):
-        fail("n must be given under replace_one and must be absent under add_remove_one")
+    check_n(release)
     for measurement in release.measurements:
         _check_measurement(measurement, release.statistic(measurement.statistic))
     _check_privacy(release)

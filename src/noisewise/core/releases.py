@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .document import parse_json, read_text
+from .document import load, parse_json
 from .errors import ReleaseError
 
 if TYPE_CHECKING:
@@ -46,8 +46,4 @@ def load_release(path: str | Path) -> AnyRelease:
     ReleaseError
         With the path and one reason, for any kind of damage.
     """
-    text = read_text(path)
-    try:
-        return release_from_text(text)
-    except ReleaseError as error:
-        raise ReleaseError(f"{path}: {error}") from None
+    return load(path, release_from_text)

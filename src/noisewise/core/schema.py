@@ -153,6 +153,20 @@ class Schema:
         )
 
     @property
+    def n_is_public(self) -> bool:
+        """Whether the number of rows may be known: nobody's being there changes it."""
+        return self.neighbours == "replace_one"
+
+    @property
+    def records_changed(self) -> int:
+        """How often one unit can add or take away a record.
+
+        Replacing a record takes one away and adds one: 2. A unit owns up to `max_rows_per_unit`.
+        """
+        sides = 2 if self.neighbours == "replace_one" else 1
+        return sides * self.max_rows_per_unit
+
+    @property
     def unit(self) -> str:
         """Who is protected, as one word: budgets under different units do not add up."""
         return f"{self.neighbours}/{self.max_rows_per_unit}"

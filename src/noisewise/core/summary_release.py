@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+from .base_release import BaseRelease, Received, check_n
 from .claim import Claim, fraction_text
 from .composition import within
 from .design import Design
@@ -18,18 +18,13 @@ from .document import (
     MAX_DESIGN_NAME,
     MAX_INTEGER,
     MAX_RATIO,
-    check_envelope,
-    digest_of,
-    dumps,
     fail,
     integer,
-    reading,
     take,
     text,
     texts,
 )
-from .grid import MAX_ROWS
-from .privacy import Event, PureEvent, as_fraction, event_from_json, event_to_json
+from .privacy import Event, PureEvent, as_fraction
 from .release import MAX_SCALE
 from .schema import Schema
 from .summary import (
@@ -46,8 +41,6 @@ from .summary import (
 from .summary_document import mechanism_from_json, posterior_from_json
 from .summary_posterior import BlockPosterior
 
-FORMAT = "noisewise-summary-release"
-FORMAT_VERSION = 1
 MIN_MEDIAN_EPSILON = Fraction(1, 10**9)  # a median of all the blocks there may be needs 1e-4
 
 
@@ -100,7 +93,7 @@ class MedianNoise:
 
 
 @dataclass(frozen=True)
-class SummaryRelease:
+class SummaryRelease(BaseRelease):
     """Block summaries with everything needed to interpret them.
 
     Parameters
@@ -136,8 +129,20 @@ class SummaryRelease:
     label: str = ""
     software: str = ""
 
+    FORMAT = "noisewise-summary-release"
+    FORMAT_VERSION = 1
+    KEYS = (
+        *("features", "target", "coefficients", "n", "blocks", "partitions"),
+        *("mechanism", "posterior", "noise", "values"),
+    )
+
     def __post_init__(self) -> None:
         _check(self)
+
+    @property
+    def schema(self) -> Schema:
+        """The declared columns that were read, and who is protected."""
+        return self.design.schema
 
     @property
     def coefficients(self) -> tuple[str, ...]:
@@ -159,15 +164,8 @@ class SummaryRelease:
         assert not isinstance(self.mechanism, LocationScale)
         return 2.0**-self.mechanism.fraction_bits / (self.blocks * self.partitions)
 
-    @cached_property
-    def document(self) -> dict[str, Any]:
-        """The JSON document, without its digest."""
+    def _content(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "software": self.software,
-            "label": self.label,
-            "schema": self.design.schema.to_dict(),
             "features": list(self.design.features),
             "target": self.design.target,
             "coefficients": list(self.coefficients),
@@ -178,57 +176,33 @@ class SummaryRelease:
             "posterior": self.posterior.to_json(),
             "noise": self.noise.to_json(),
             "values": list(self.values),
-            "privacy": {"claim": self.claim.to_json(), "event": event_to_json(self.event)},
         }
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the document in canonical form."""
-        return digest_of(self.document)
-
-    def to_text(self) -> str:
-        """The JSON text of the file."""
-        return dumps(self.document)
-
     @classmethod
-    def from_text(cls, text: str) -> SummaryRelease:
-        """Read and check a Release; raises ReleaseError and nothing else."""
-        return reading(_read, text)
+    def _read(cls, document: Received) -> Self:
+        design, values = document.design, document["values"]
+        if texts(document["coefficients"], "coefficients", MAX_DESIGN_NAME) != design.names[:-1]:
+            fail("coefficients do not follow from the schema and the features")
+        if not isinstance(values, list):
+            fail("values must be a list")
+        return cls(
+            design=design,
+            n=document.n,
+            blocks=integer(document["blocks"], "blocks", 1, MAX_BLOCKS),
+            partitions=integer(document["partitions"], "partitions", 1, MAX_PARTITIONS),
+            mechanism=mechanism_from_json(document["mechanism"]),
+            posterior=posterior_from_json(document["posterior"]),
+            values=tuple(integer(v, "every value", -MAX_INTEGER - 1, MAX_INTEGER) for v in values),
+            noise=_noise(document["noise"]),
+            claim=document.claim,
+            event=document.event,
+            label=document.label,
+            software=document.software,
+        )
 
 
 # ---------------------------------------------------------------------------------------------
 # Reading
-
-
-def _read(document: Any) -> SummaryRelease:
-    check_envelope(document, FORMAT, FORMAT_VERSION)
-    first = ("format", "format_version", "software", "label", "schema", "features", "target")
-    then = ("coefficients", "n", "blocks", "partitions", "mechanism", "posterior", "noise")
-    last = ("values", "privacy", "digest")
-    found = take(document, "the document", (*first, *then, *last))
-    _, _, software, label, schema, features, target = found[:7]
-    coefficients, n, blocks, partitions, mechanism, posterior, noise = found[7:14]
-    values, privacy, _ = found[14:]
-    design = Design(Schema.from_dict(schema), texts(features, "features"), text(target, "target"))
-    if texts(coefficients, "coefficients", MAX_DESIGN_NAME) != design.names[:-1]:
-        fail("coefficients do not follow from the schema and the features")
-    claim, event = take(privacy, "privacy", ("claim", "event"))
-    if not isinstance(values, list):
-        fail("values must be a list")
-    return SummaryRelease(
-        design=design,
-        n=None if n is None else integer(n, "n", 1, MAX_ROWS),
-        blocks=integer(blocks, "blocks", 1, MAX_BLOCKS),
-        partitions=integer(partitions, "partitions", 1, MAX_PARTITIONS),
-        mechanism=mechanism_from_json(mechanism),
-        posterior=posterior_from_json(posterior),
-        values=tuple(integer(v, "every value", -MAX_INTEGER - 1, MAX_INTEGER) for v in values),
-        noise=_noise(noise),
-        claim=Claim.from_json(claim),
-        event=event_from_json(event),
-        label=text(label, "label"),
-        software=text(software, "software"),
-    )
 
 
 def _noise(document: Any) -> SummedNoise | MedianNoise:
@@ -255,15 +229,13 @@ def _noise(document: Any) -> SummedNoise | MedianNoise:
 
 
 def _check(release: SummaryRelease) -> None:
-    private_n = release.design.schema.neighbours == "add_remove_one"
-    if private_n != (release.n is None):
-        fail("n must be given under replace_one and must be absent under add_remove_one")
+    check_n(release)
     if release.blocks * release.partitions > MAX_REGRESSIONS:
         fail(f"more than {MAX_REGRESSIONS:,} blocks in all partitions together")
     for name in coefficients_of(release.mechanism):
         if name not in release.coefficients:
             fail(f"{name[:40]!r} is not a coefficient of the regression")
-    release.posterior.check(len(release.coefficients), not private_n)
+    release.posterior.check(len(release.coefficients), release.schema.n_is_public)
     per_entry = 2 if isinstance(release.mechanism, LocationScale) else 1
     expected = per_entry * len(entries_of(release.mechanism))
     if len(release.values) != expected:
@@ -277,7 +249,7 @@ def _check(release: SummaryRelease) -> None:
 def _check_privacy(release: SummaryRelease) -> None:
     """The noise must be large enough for the event, and the claim follow from the event."""
     event, noise, mechanism = release.event, release.noise, release.mechanism
-    rows = release.design.schema.max_rows_per_unit
+    rows = release.schema.max_rows_per_unit
     if not isinstance(event, PureEvent) or not release.claim.is_pure:
         fail("block summaries have a pure privacy event and a pure claim")
     if isinstance(mechanism, LocationScale):
