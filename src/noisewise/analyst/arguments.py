@@ -21,6 +21,11 @@ def whole_number(name: str, value: Any, low: int, high: int) -> int:
     return number
 
 
+def chains_and_draws(chains: Any, draws: Any, most_draws: int) -> tuple[int, int]:
+    """How many chains, and draws of each; four draws are the fewest that R-hat is defined for."""
+    return whole_number("chains", chains, 1, 1000), whole_number("draws", draws, 4, most_draws)
+
+
 def seed_or_none(value: Any) -> int | None:
     """A seed, or None for a random one."""
     return None if value is None else whole_number("seed", value, 0, MAX_SEED)

@@ -95,10 +95,9 @@ def fit(releases: Any, **options: Any) -> Any:
     if any(isinstance(item, NetworkRelease) for item in given):
         from .networks.fit import fit_network
 
-        allowed = ("prior", "method", "chains", "draws", "seed", "progress")
         _check_options(
             options,
-            allowed,
+            _options_of(fit_network),
             "a network is fitted as a whole, and `predict` takes any node for the target",
         )
         return fit_network(releases, **options)

@@ -11,7 +11,7 @@ import numpy as np
 from ..core.design import Design
 from ..core.errors import ReleaseError, RequestError
 from ..core.release import Release
-from .arguments import seed_or_none, whole_number
+from .arguments import chains_and_draws, seed_or_none
 from .cautions import (
     bounds_warnings,
     contradiction_warnings,
@@ -98,8 +98,7 @@ def fit_regression(
         observe_fourth(given, columns),
         *_priors(prior, covariate_prior, prior_units, columns, method),
         clip,
-        whole_number("chains", chains, 1, 1000),
-        whole_number("draws", draws, 4, MAX_DRAWS),
+        *chains_and_draws(chains, draws, MAX_DRAWS),
         seed_or_none(seed),
         progress,
     )
@@ -121,8 +120,7 @@ def check_fit(
     For those who publish and fit in one step: a word that is wrong must not cost anything.
     """
     check_method(method)
-    whole_number("chains", chains, 1, 1000)
-    whole_number("draws", draws, 4, MAX_DRAWS)
+    chains_and_draws(chains, draws, MAX_DRAWS)
     columns = ModelColumns(design.schema, design.features, design.target)
     _priors(prior, None, "unit", columns, method)
 
@@ -210,11 +208,12 @@ def _posterior(
             f"method {method!r} could not find a proper posterior for these Releases; their "
             "statistics may be impossible or contradict each other"
         )
+    chosen = METHODS[method]
     prior = zip(*coefficients_in_original_units(job.prior, columns), strict=True)
     info = FitInfo(
         method=method,
         reason=reason,
-        noise_aware=METHODS[method].noise_aware,
+        noise_aware=chosen.noise_aware,
         n=tuple(release.n for release in releases),
         claims=tuple(str(release.claim) for release in releases),
         digests=tuple(release.digest for release in releases),
@@ -247,6 +246,7 @@ def _posterior(
         _naive(job, columns) if method != "naive" else None,
     )
     found = (
+        *([chosen.caveat] if chosen.caveat else []),
         *drawn.warnings,
         *repetition_warnings(releases),
         *contradiction_warnings(drawn.discrepancies, columns),

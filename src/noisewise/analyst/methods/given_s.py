@@ -1,0 +1,48 @@
+"""The methods of Alparslan, Yıldırım & Birbil (2023): second moments of x that move, or are fixed.
+
+They check themselves that noise is Gaussian.
+"""
+
+from __future__ import annotations
+
+from .checks import normal_covariates, public_n
+from .job import Draws, Job
+
+NORMAL_X_THIN = 30  # iterations a draw: Metropolis moves of the statistics are slow
+
+
+def run_normal_x(job: Job) -> Draws:
+    """The covariates are normal, and their second moments move by Metropolis."""
+    from ..samplers import normal_x
+
+    public_n(job, "normal_x")
+    covariates = normal_covariates(job, "normal_x")
+    with job.watched() as options:
+        drawn = normal_x.sample(
+            job.observations,
+            job.prior,
+            covariates,
+            tune=NORMAL_X_THIN * 100,
+            thin=NORMAL_X_THIN,
+            **options,
+        )
+    return Draws(drawn.theta, drawn.sigma2, sample_stats=drawn.info._asdict())
+
+
+def run_fixed_s(job: Job) -> Draws:
+    """Second moments of the covariates fixed at the possible ones nearest to the released."""
+    from ..samplers import fixed_s
+
+    public_n(job, "fixed_s")
+    with job.watched() as options:
+        drawn = fixed_s.sample(job.observations, job.prior, **options)
+    return Draws(drawn.theta, drawn.sigma2, sample_stats=drawn.info._asdict())
+
+
+def run_fixed_s_fast(job: Job) -> Draws:
+    """The same in closed form, with the error variance fixed too."""
+    from ..samplers import fixed_s_fast
+
+    public_n(job, "fixed_s_fast")
+    drawn = fixed_s_fast.sample(job.observations, job.prior, **job.size)
+    return Draws(drawn.theta, drawn.sigma2)

@@ -1,0 +1,138 @@
+"""Which methods there are, what each is and what is wrong with it, and which one `auto` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...core.errors import ReleaseError, RequestError
+from .exact import run_exact
+from .gibbs import (
+    run_bs_distributed,
+    run_gibbs_noisy,
+    run_gibbs_noisy_aware,
+    run_gibbs_prior,
+    run_gibbs_update,
+)
+from .given_s import run_fixed_s, run_fixed_s_fast, run_normal_x
+from .individual import run_individual
+from .job import Draws, Job
+from .naive import run_naive
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to the posterior.
+
+    Parameters
+    ----------
+    run : callable
+    noise_aware : bool
+        Whether all of the privacy noise is accounted for.
+    describe : str
+        What it is, in a sentence.
+    caveat : str
+        What is wrong with it whatever the Releases are; a warning of every posterior.
+    """
+
+    run: Callable[[Job], Draws]
+    noise_aware: bool
+    describe: str
+    caveat: str = ""
+
+
+METHODS: dict[str, Method] = {
+    "exact": Method(
+        run_exact, True, "NUTS on the latent statistics, no approximation but Monte Carlo error"
+    ),
+    "individual": Method(
+        run_individual,
+        True,
+        "NUTS on every latent record (MCMC-Ind); any law of the covariates, for few rows",
+    ),
+    "gibbs_update": Method(
+        run_gibbs_update,
+        True,
+        "Gibbs sampling with a hierarchical normal prior for the covariates; central limit theorem",
+    ),
+    "gibbs_prior": Method(
+        run_gibbs_prior,
+        True,
+        "Gibbs sampling with the covariates' moments fixed by their prior; central limit theorem",
+        "gibbs_prior fixes the law of the covariates at its prior and learns nothing about it "
+        "from the Releases: if that prior is off, so are the intervals; use exact.",
+    ),
+    "gibbs_noisy": Method(
+        run_gibbs_noisy,
+        True,
+        "Gibbs sampling with released fourth moments taken at face value; central limit theorem",
+        "gibbs_noisy takes the released fourth moments at face value: its intervals are a little "
+        "too narrow; use exact.",
+    ),
+    "gibbs_noisy_aware": Method(
+        run_gibbs_noisy_aware,
+        True,
+        "Metropolis-within-Gibbs with released fourth moments as noisy observations of x's law",
+        "gibbs_noisy_aware has a flat prior for the covariates' moments: with few rows or much "
+        "noise its intervals for slopes are too narrow; use exact.",
+    ),
+    "bs_distributed": Method(
+        run_bs_distributed,
+        True,
+        "gibbs_update for holders with Gaussian noise; central limit theorem",
+    ),
+    "normal_x": Method(
+        run_normal_x,
+        True,
+        "Metropolis on each holder's second moments (Alparslan et al. 2023); y'y normal",
+    ),
+    "fixed_s": Method(
+        run_fixed_s,
+        False,
+        "the noise on X'y accounted for, that on X'X ignored (Alparslan et al.)",
+        "fixed_s takes the released second moments of the covariates for the true ones: its "
+        "intervals are too narrow; use exact.",
+    ),
+    "fixed_s_fast": Method(
+        run_fixed_s_fast,
+        False,
+        "the same in closed form, with the error variance fixed too",
+        "fixed_s_fast takes the released second moments of the covariates for the true ones "
+        "and one guess for the error variance: its intervals are too narrow; use exact.",
+    ),
+    "naive": Method(
+        run_naive,
+        False,
+        "the noisy statistics taken at face value",
+        "naive ignores the privacy noise: its intervals are too narrow.",
+    ),
+}
+
+
+def check_method(method: str) -> None:
+    """Refuse a name that no method has."""
+    if method != "auto" and method not in METHODS:
+        known = ", ".join(["auto", *METHODS])
+        raise RequestError(f"method: {method!r} is unknown; there are {known}")
+
+
+def choose(method: str, job: Job) -> tuple[str, str]:
+    """The method's name and why it was taken.
+
+    `auto` takes a method that is calibrated for these Releases, or refuses with the remedy.
+    """
+    check_method(method)
+    if method != "auto":
+        return method, METHODS[method].describe
+    if callable(job.covariate_prior):
+        return "individual", "chosen by auto: the one method with such a law of the covariates"
+    if job.clip:
+        return "individual", "chosen by auto: the one method that models clipping"
+    columns = job.observations[0].k + 1
+    for number, observation in enumerate(job.observations, 1):
+        if not observation.n_is_private and observation.n <= columns:
+            raise ReleaseError(
+                f"release {number} has {observation.n} rows and {columns} columns besides the "
+                "intercept; a posterior needs more rows than columns: choose fewer features"
+            )
+    return "exact", "chosen by auto: right for any noise and any number of rows"
