@@ -15,11 +15,23 @@ from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.lab import plan_width
 from noisewise.lab.plan import plan
-from noisewise.lab.plan_check import GRID, QUICK_GRID, check, markdown, planner_for, row_of
+from noisewise.lab.plan_check import (
+    GRID,
+    QUICK_BEYOND_GRID,
+    QUICK_GRID,
+    Setting,
+    check,
+    markdown,
+    planner_for,
+    realise,
+    row_of,
+)
 from noisewise.lab.plan_figure import draw_plan
 from noisewise.lab.plan_noise import PlannedNoise
-from noisewise.lab.plan_truths import LARGEST_VARIANCE, Truths, draw_truths
+from noisewise.lab.plan_truths import LARGEST_VARIANCE, Truths, covariate_prior, draw_truths
 from noisewise.lab.table import read_table
+
+from . import dense_plan
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = Schema(
@@ -38,7 +50,7 @@ def truths_of(k, count=3, seed=0):
         NormalInverseGammaIndependent.weakly_informative(k),
         NIWPrior(np.zeros(k), 2.0, 0.2 * (k + 5) * np.eye(k), 2 * k + 6.0),
     )
-    return prior, covariates, draw_truths(prior, covariates, count, np.random.default_rng(seed))
+    return prior, covariates, draw_truths(prior, covariates, count, np.random.default_rng(seed))[0]
 
 
 # --- truths ---------------------------------------------------------------------------------------
@@ -48,7 +60,7 @@ def truths_of(k, count=3, seed=0):
 @pytest.mark.parametrize("kind", [NIGPrior, NormalInverseGammaIndependent])
 def test_truths_stay_within_the_bounds(k, kind):
     covariates = NIWPrior.weakly_informative(k)
-    truths = draw_truths(kind.weakly_informative(k), covariates, 50, np.random.default_rng(1))
+    truths, _ = draw_truths(kind.weakly_informative(k), covariates, 50, np.random.default_rng(1))
     G = second_moments(*truths)
     assert (np.einsum("maa->ma", G) <= 1 + 1e-12).all()
     assert (np.einsum("maa->ma", truths.T) <= LARGEST_VARIANCE + 1e-12).all()
@@ -62,13 +74,40 @@ def test_a_prior_that_contradicts_the_bounds_is_refused():
         draw_truths(prior, NIWPrior.weakly_informative(1), 3, np.random.default_rng(0))
 
 
+@pytest.mark.parametrize(("k", "radius"), [(1, 0.5), (4, 1.0), (12, 1.0), (12, 5.0)])
+def test_truths_stay_within_a_ball(k, radius):
+    """Rows of each truth are in the ball, and have the truth's mean and covariance."""
+    rng = np.random.default_rng(1)
+    prior = NormalInverseGammaIndependent.weakly_informative(k)
+    truths, laws = draw_truths(prior, covariate_prior(k, radius), 30, rng, radius)
+    lengths = []
+    for mu, T, law in zip(truths.mu, truths.T, laws, strict=True):
+        assert T.trace() + mu @ mu <= radius**2
+        x = law.draw(rng, 100_000)
+        lengths.append(np.linalg.norm(x, axis=1))
+        assert x.mean(axis=0) == pytest.approx(mu, abs=6 * np.sqrt(T.diagonal().max() / 2000))
+        assert x.var(axis=0) == pytest.approx(T.diagonal(), rel=0.25)
+    assert np.max(lengths) <= radius * (1 + 1e-12)
+    forced = np.mean(np.array(lengths) > radius * (1 - 1e-9))
+    assert 0.01 < forced < 0.6 if radius < 5 else forced < 0.01
+    assert np.std([T.trace() for T in truths.T]) > 0  # they differ
+
+
+def test_a_ball_that_holds_everything_changes_no_truth():
+    prior = NormalInverseGammaIndependent.weakly_informative(3)
+    _, laws = draw_truths(prior, covariate_prior(3, None), 1, np.random.default_rng(1))
+    _, large = draw_truths(prior, covariate_prior(3, 64.0), 1, np.random.default_rng(1), 64.0)
+    np.testing.assert_allclose(large[0].mu, laws[0].mu)
+    np.testing.assert_allclose(large[0].T, laws[0].T)
+
+
 # --- formulas -------------------------------------------------------------------------------------
 
 
 def test_slopes_are_those_of_finite_differences():
     k = 3
     _, _, truths = truths_of(k, 2)
-    found = plan_width._slopes(truths, second_moments(*truths))
+    found = dense_plan.slopes(truths, second_moments(*truths))
     pairs = [(i, j) for i in range(k) for j in range(i, k)]
 
     def moved(parameter, h):
@@ -102,7 +141,7 @@ def test_covariances_of_products_are_those_of_simulated_rows():
     a, b = np.triu_indices(k + 2)
     products = w[:, a] * w[:, b]
     simulated = np.cov(products.T)
-    exact = plan_width._covariance_of_products(G, a, b)[0]
+    exact = dense_plan.covariance_of_products(G, a, b)[0]
     size = np.sqrt(np.outer(simulated.diagonal(), simulated.diagonal()))
     assert np.abs(exact - simulated).max() < 0.02 * size.max()
     assert np.abs(exact[0]).max() < 1e-12  # the constant doesn't vary
@@ -112,7 +151,7 @@ def test_the_prior_of_the_covariance_has_the_information_of_nu_rows():
     """Against its definition nu/2 tr(T⁻¹ E T⁻¹ F), one pair of directions at a time."""
     k = 3
     prior, covariates, truths = truths_of(k, 1)
-    found = plan_width._prior_precision(truths, prior, covariates)[0][2 * k + 2 :, 2 * k + 2 :]
+    found = dense_plan.prior_precision(truths, prior, covariates)[0][2 * k + 2 :, 2 * k + 2 :]
     inverse = np.linalg.inv(truths.T[0])
     directions = []
     for i in range(k):
@@ -125,6 +164,39 @@ def test_the_prior_of_the_covariance_has_the_information_of_nu_rows():
         for E in directions
     ]
     assert found == pytest.approx(np.array(expected), rel=1e-9)
+
+
+COLUMNS = {
+    "numbers": {f"x{j}": Number(-1, 1) for j in range(5)},
+    "one": {"x": Number(-1, 1)},
+    "one category": {"c": Category(tuple("abcdefg"), "a")},
+    "categories": {
+        "x": Number(-1, 1),
+        "c": Category(tuple("abcd"), "a"),
+        "e": Category(tuple("uvw"), "u"),
+    },
+}
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove_one"])
+@pytest.mark.parametrize("kind", [NIGPrior, NormalInverseGammaIndependent])
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_widths_are_those_of_the_large_matrices(columns, kind, neighbours):
+    """Whatever noise, rows and prior: from noise that drowns everything to hardly any."""
+    schema = Schema("p", {**COLUMNS[columns], "y": Number(-1, 1)}, neighbours=neighbours)
+    noise = PlannedNoise(schema, "y", tuple(COLUMNS[columns]))
+    k = len(noise.design.columns) - 1
+    prior, covariates = kind.weakly_informative(k), NIWPrior.weakly_informative(k)
+    truths, _ = draw_truths(prior, covariates, 10, np.random.default_rng(2))
+    for mechanism in ("laplace", "isometric"):
+        for n in (5, 3000, 10**7):
+            for epsilon in (0.001, 0.1, 1.0, 100.0):
+                words = (truths, n, prior, covariates, noise.sd(mechanism, epsilon))
+                found = plan_width.posterior_width(*words).private
+                expected = dense_plan.private_width(*words)
+                size = np.sqrt(np.einsum("maa->ma", expected))
+                off = np.abs(found - expected) / (size[:, :, None] * size[:, None, :])
+                assert off.max() < 1e-4
 
 
 def test_without_information_the_posterior_is_the_prior_and_with_all_of_it_the_exact_one():
@@ -157,7 +229,7 @@ def test_many_truths_are_worked_through_in_parts(monkeypatch):
     sd = np.full((4, 4), 3.0)
     sd[0, 0] = 0.0
     whole = plan_width.posterior_width(truths, 500, prior, covariates, sd)
-    monkeypatch.setattr(plan_width, "_ENTRIES_AT_ONCE", 200)
+    monkeypatch.setattr(plan_width, "_NUMBERS_AT_ONCE", 60)
     parts = plan_width.posterior_width(truths, 500, prior, covariates, sd)
     assert parts.private == pytest.approx(whole.private, rel=1e-12)
 
@@ -166,11 +238,12 @@ def test_many_truths_are_worked_through_in_parts(monkeypatch):
 
 
 def test_planned_noise_is_what_a_request_would_add():
-    noise = PlannedNoise(SCHEMA, "income", ("age", "region"), 1e-6)
+    noise = PlannedNoise(SCHEMA, "income", ("age", "region"), 1e-6, 0.75)
     for mechanism, words in (
         ("laplace", {}),
         ("gaussian", {"delta": "1e-6"}),
         ("isometric", {"delta": "1e-6", "layout": "isometric"}),
+        ("ball", {"delta": "1e-6", "radius": 0.75}),
     ):
         request = nw.make_request(
             SCHEMA, target="income", features=["age", "region"], epsilon=0.7, **words
@@ -183,7 +256,7 @@ def test_planned_noise_is_what_a_request_would_add():
         assert sd[0, 0] == 0
 
 
-@pytest.mark.parametrize("setting", QUICK_GRID)
+@pytest.mark.parametrize("setting", [*QUICK_GRID, *QUICK_BEYOND_GRID])
 def test_predicted_widths_are_realised(setting):
     """Within 15%, plus three standard errors of what twelve truths can show.
 
@@ -193,6 +266,17 @@ def test_predicted_widths_are_realised(setting):
     for name in ("intercept", "slopes"):
         assert abs(row[f"{name}_ratio"] - 1) < 0.15 + 3 * row[f"{name}_ratio_error"]
         assert row[f"{name}_ratio_error"] < 0.15
+
+
+def test_predicted_widths_of_many_coefficients_are_realised():
+    """As above, for more of them than could be planned with all of V in memory."""
+    setting = Setting(45, 300_000, "gaussian", 1.0)
+    planner = planner_for(setting, 10)
+    predicted, _ = planner.sds(setting.mechanism, setting.epsilon)
+    realised = realise(setting, planner, 0, np.random.default_rng(8), draws=300)
+    ratio = np.exp(np.log(predicted[0] / realised)[1:].mean())
+    assert abs(ratio - 1) < 0.15
+    assert (predicted[0][1:] < 0.3 * (0.5 / 45) ** 0.5).all()  # far from the prior's width
 
 
 def test_the_check_would_notice_a_plan_that_forgets_the_noise():
@@ -338,7 +422,49 @@ def test_errors_name_the_argument(changes, word):
 
 
 def test_too_many_columns_are_refused():
-    schema = Schema("wide", {f"x{j}": Number(0, 1) for j in range(60)})
-    features = [f"x{j}" for j in range(1, 60)]
+    schema = Schema("wide", {f"x{j}": Number(0, 1) for j in range(260)})
+    features = [f"x{j}" for j in range(1, 260)]
     with pytest.raises(RequestError, match="plan with fewer"):
         plan(schema, target="x0", features=features, n=100, epsilon=1.0)
+    levels = Category(tuple(f"level {j}" for j in range(90)), "level 0")
+    schema = Schema("levels", {"a": levels, "b": levels, "y": Number(0, 1)})
+    with pytest.raises(RequestError, match="many levels"):
+        plan(schema, target="y", features=["a", "b"], n=100, epsilon=1.0)
+
+
+def test_many_columns_are_planned_with_fewer_truths():
+    schema = Schema("wide", {f"x{j}": Number(0, 1) for j in range(60)})
+    features = [f"x{j}" for j in range(1, 60)]
+    made = plan(schema, target="x0", features=features, n=10**6, epsilon=1.0, mechanism="gaussian")
+    assert made.truths == 50
+    assert "medians over 50 possible truths" in str(made)
+    assert len(made.rows) == 60
+    assert all(row.half_width > row.half_width_non_private > 0 for row in made.rows)
+
+
+def test_a_ball_is_planned():
+    """Noise that is calibrated to the ball, rows that lie in it; the others for the same rows."""
+    schema = Schema("people", {f"x{j}": Number(0, 10) for j in range(12)})
+    words = {"target": "x0", "features": [f"x{j}" for j in range(1, 12)], "n": 10_000}
+    made = plan(schema, **words, epsilon=1.0, radius=1, truths=20)
+    widths = {row.mechanism: row.half_width for row in made.rows if row.name == "x3"}
+    assert list(widths) == ["laplace", "gaussian", "ball"]
+    assert widths["ball"] < 0.7 * widths["gaussian"] < widths["laplace"]
+    exact = {row.half_width_non_private for row in made.rows if row.name == "x3"}
+    assert len(exact) == 1
+    assert made.to_dict()["radius"] == 1.0
+    assert "rows in a ball of radius 1 " in str(made)
+    assert next(row for row in made.rows if row.mechanism == "ball").delta == 1e-6
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"mechanism": "ball"}, "needs a radius"),
+        ({"mechanism": "gaussian", "radius": 1.0}, "radius: none of gaussian"),
+        ({"radius": -1.0}, "radius"),
+    ],
+)
+def test_balls_and_radii_go_together(changes, word):
+    with pytest.raises(RequestError, match=word):
+        plan(SCHEMA, **{**WORDS, "epsilon": 1.0, "truths": 10, **changes})

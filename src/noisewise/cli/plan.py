@@ -24,10 +24,19 @@ def plan(
         str, typer.Option("--epsilon", help="Budgets to compare, separated by commas.")
     ] = "0.1,0.3,1,3,10",
     mechanism: Annotated[
-        str, typer.Option("--mechanism", help="Of laplace, gaussian and isometric.")
-    ] = "laplace,gaussian",
+        str | None,
+        typer.Option(
+            "--mechanism",
+            help="Of laplace, gaussian, isometric and ball; laplace and gaussian by default, and "
+            "ball with --radius.",
+        ),
+    ] = None,
     delta: Annotated[
         float | None, typer.Option("--delta", help="Of Gaussian noise; 1e-6 by default.")
+    ] = None,
+    radius: Annotated[
+        float | None,
+        typer.Option("--radius", help="Of a ball that rows are forced into, on unit scale."),
     ] = None,
     prior: Annotated[
         Path | None, typer.Option("--prior", help="Prior file, as for `noisewise fit`.")
@@ -65,8 +74,9 @@ def plan(
         features=names_of(features),
         n=n,
         epsilon=[_number(text, "epsilon") for text in names_of(epsilon, "epsilon")],
-        mechanism=names_of(mechanism, "mechanism"),
+        mechanism=None if mechanism is None else names_of(mechanism, "mechanism"),
         delta=delta,
+        radius=radius,
         prior=None if prior is None else read_prior(prior),
         want=wanted,
         level=level,

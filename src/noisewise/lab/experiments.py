@@ -78,6 +78,7 @@ def experiments() -> dict[str, Experiment | Report]:
         calibration_beyond.EXPERIMENT,
         calibration_power.EXPERIMENT,
         plan_check.EXPERIMENT,
+        plan_check.BEYOND,
         alparslan2023_tables.EXPERIMENT,
         alparslan2023_figs.EXPERIMENT,
         alparslan2023_calibration.EXPERIMENT,

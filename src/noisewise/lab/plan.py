@@ -17,19 +17,21 @@ from scipy.special import ndtri
 
 from ..analyst.coefficient_prior import CoefficientPrior
 from ..analyst.model_columns import ModelColumns
-from ..analyst.priors import NIWPrior, NormalInverseGammaIndependent
+from ..analyst.priors import NormalInverseGammaIndependent
 from ..core.errors import RequestError
 from ..core.grid import MAX_ROWS
 from ..core.schema import Schema
+from .plan_gram import entry_noise, largest_array
 from .plan_noise import PlannedNoise
 from .plan_result import LARGEST, SMALLEST, Answer, Plan, PlanRow
-from .plan_truths import Truths, draw_truths
+from .plan_truths import covariate_prior, draw_truths
 from .plan_width import non_private_width, posterior_width
 
 FloatArray = NDArray[np.float64]
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 TRUTHS = 200
-MOST_COLUMNS = 40  # of the design: beyond that a plan takes hours
+MANY_COLUMNS, FEWER_TRUTHS = 40, 50  # truths are more alike the more coefficients there are
+MOST_NUMBERS = 25_000_000  # in an array: 200 numeric columns
 
 
 def plan(
@@ -39,12 +41,13 @@ def plan(
     features: Sequence[str],
     n: int,
     epsilon: float | Sequence[float] = EPSILONS,
-    mechanism: str | Sequence[str] = ("laplace", "gaussian"),
+    mechanism: str | Sequence[str] | None = None,
     delta: float | None = None,
+    radius: float | None = None,
     prior: CoefficientPrior | None = None,
     want: Mapping[str, float] | None = None,
     level: float = 0.95,
-    truths: int = TRUTHS,
+    truths: int | None = None,
     seed: int = 0,
 ) -> Plan:
     """Expected widths of posterior intervals, from public quantities only.
@@ -56,9 +59,14 @@ def plan(
     n : int
         Number of rows that there will be.
     epsilon : float or sequence of float
-    mechanism : {"laplace", "gaussian", "isometric"} or sequence of them
+    mechanism : {"laplace", "gaussian", "isometric", "ball"} or sequence of them, optional
+        Laplace and Gaussian by default, and with a radius the ball too: Gaussian noise for rows
+        that are forced into it.
     delta : float, optional
         Of Gaussian noise; 1e-6 by default.
+    radius : float, optional
+        Of the ball, on unit scale. All mechanisms are then planned for rows that lie in it, so
+        that they differ by their noise alone.
     prior : CoefficientPrior, optional
         What is known about coefficients and error. The default is wide: a plan is as sharp as
         what goes into it.
@@ -66,17 +74,17 @@ def plan(
         Coefficient to the half-width that its interval shall have, in original units.
     level : float
         Of intervals.
-    truths : int
-        Possible truths that are drawn.
+    truths : int, optional
+        Possible truths that are drawn: 200 by default, 50 with more than 40 coefficients.
     seed : int
 
     Returns
     -------
     Plan
     """
-    planner = Planner(schema, target, tuple(features), n, delta, prior, level, truths, seed)
+    mechanisms = _mechanisms(mechanism, radius)
+    planner = Planner(schema, target, tuple(features), n, delta, prior, level, truths, seed, radius)
     epsilons = [float(e) for e in ([epsilon] if isinstance(epsilon, int | float) else epsilon)]
-    mechanisms = [mechanism] if isinstance(mechanism, str) else list(mechanism)
     for value in epsilons:
         if not 0 < value <= LARGEST:
             raise RequestError(f"epsilon: expected numbers above 0 and up to 100, got {value!r}")
@@ -86,7 +94,19 @@ def plan(
     answers = tuple(
         planner.answer(name, half_width, mechanisms) for name, half_width in (want or {}).items()
     )
-    return Plan(n, level, truths, rows, answers)
+    return Plan(n, level, len(planner.laws), rows, answers, planner.noise.radius)
+
+
+def _mechanisms(mechanism: str | Sequence[str] | None, radius: float | None) -> list[str]:
+    if mechanism is None:
+        return ["laplace", "gaussian", *([] if radius is None else ["ball"])]
+    chosen = [mechanism] if isinstance(mechanism, str) else list(mechanism)
+    if radius is not None and "ball" not in chosen:
+        raise RequestError(
+            f"radius: none of {', '.join(chosen)} forces rows into a ball; add the mechanism ball, "
+            "or leave the radius out"
+        )
+    return chosen
 
 
 class Planner:
@@ -101,32 +121,36 @@ class Planner:
         delta: float | None = None,
         prior: CoefficientPrior | None = None,
         level: float = 0.95,
-        truths: int = TRUTHS,
+        truths: int | None = None,
         seed: int = 0,
+        radius: float | None = None,
     ) -> None:
         if isinstance(n, bool) or int(n) != n or not 1 <= n <= MAX_ROWS:
             raise RequestError(f"n: expected a number of rows up to {MAX_ROWS:,}, got {n!r}")
         if not 0 < level < 1:
             raise RequestError(f"level: expected a probability such as 0.95, got {level!r}")
-        if truths < 10:
+        if truths is not None and truths < 10:
             raise RequestError(f"truths: expected at least 10, got {truths!r}")
         self.n, self.level = int(n), level
-        self.noise = PlannedNoise(schema, target, features, delta)
+        self.noise = PlannedNoise(schema, target, features, delta, radius)
         self.columns = ModelColumns(schema.restricted_to((*features, target)), features, target)
         k = len(self.columns.covariates)
-        if k + 1 > MOST_COLUMNS:
+        of_features = entry_noise(self.noise.sd("laplace", 1.0)[1:-1, 1:-1] ** 2)
+        if largest_array(of_features) > MOST_NUMBERS:
             raise RequestError(
-                f"features: they make {k + 1} coefficients, and plans are for up to "
-                f"{MOST_COLUMNS}; plan with fewer"
+                f"features: they make {k + 1} coefficients, and plans are for up to 200, or fewer "
+                "where categories have many levels; plan with fewer"
             )
+        if truths is None:
+            truths = TRUTHS if k + 1 <= MANY_COLUMNS else FEWER_TRUTHS
         self.prior = (
             NormalInverseGammaIndependent.weakly_informative(k)
             if prior is None
             else prior.on_unit_scale(self.columns)
         )
-        self.covariates = NIWPrior.weakly_informative(k)
-        self.truths: Truths = draw_truths(
-            self.prior, self.covariates, truths, np.random.default_rng(seed)
+        self.covariates = covariate_prior(k, self.noise.radius)
+        self.truths, self.laws = draw_truths(
+            self.prior, self.covariates, truths, np.random.default_rng(seed), self.noise.radius
         )
         d = len(self.columns.names)
         shift = self.columns.theta_to_original(np.zeros(d))

@@ -4,6 +4,9 @@ For every cell of a grid of n, number of covariates, epsilon and mechanism, the 
 that the plan averages over are made real: sums are drawn from their exact law at each truth, noise
 is added as a Release would have it, and `exact` draws from the posterior. The plan sees none of
 that. Compared are the geometric means over truths of posterior standard deviations.
+
+A second grid has rows in balls and many covariates. Rows in a ball aren't normal, whatever the
+plan and the analyst's model take them for: there the rows themselves are drawn and forced.
 """
 
 from __future__ import annotations
@@ -38,6 +41,12 @@ class Setting(NamedTuple):
     n: int
     mechanism: str
     epsilon: float
+    radius: float | None = None
+
+    @property
+    def noise(self) -> str:
+        """What tables call the mechanism."""
+        return self.mechanism if self.radius is None else f"ball of {self.radius:g}"
 
 
 GRID = tuple(
@@ -56,7 +65,27 @@ QUICK_GRID = tuple(
         (3, 30_000, "gaussian", 1.0),
     )
 )
-TRUTHS = {1: 40, 3: 20, 6: 10}  # by number of covariates: each coefficient counts
+BEYOND_GRID = (
+    *(
+        Setting(k, n, "ball", epsilon, radius)
+        for k, radius in ((1, 0.5), (3, 1.0), (10, 1.0), (10, 2.0))
+        for n, epsilon in ((3000, 1.0), (30_000, 1.0), (30_000, 10.0))
+    ),
+    *(
+        Setting(k, n, mechanism, 1.0)
+        for k in (45, 70)
+        for n in (30_000, 300_000)
+        for mechanism in ("laplace", "gaussian")
+    ),
+    Setting(45, 300_000, "ball", 1.0, 2.0),
+)
+QUICK_BEYOND_GRID = (
+    Setting(1, 3000, "ball", 1.0, 0.5),
+    Setting(3, 3000, "ball", 1.0, 1.0),
+    Setting(10, 30_000, "ball", 1.0, 1.0),
+)
+TRUTHS = {1: 40, 3: 20}  # by number of covariates: each coefficient counts
+LEAST_TRUTHS = 10
 QUICK_TRUTHS = 12
 
 
@@ -71,46 +100,64 @@ def planner_for(setting: Setting, truths: int) -> Planner:
     """A plan on a schema whose original units are the unit scale."""
     features = tuple(f"x{j}" for j in range(1, setting.k + 1))
     schema = Schema("planned", {name: Number(-1, 1) for name in (*features, "y")})
-    return Planner(schema, "y", features, setting.n, truths=truths, seed=SEED)
+    radius = setting.radius
+    return Planner(schema, "y", features, setting.n, truths=truths, seed=SEED, radius=radius)
 
 
 def check(setting: Setting, *, truths: int | None = None, draws: int = 300) -> Found:
     """Predict and realise one cell."""
-    from ..analyst.samplers import exact
-
-    truths = TRUTHS[setting.k] if truths is None else truths
+    truths = TRUTHS.get(setting.k, LEAST_TRUTHS) if truths is None else truths
     planner = planner_for(setting, truths)
     predicted, _ = planner.sds(setting.mechanism, setting.epsilon)
+    # The cell's place in the grid, so that cells have different data.
+    place = (setting.k, setting.n, list(MECHANISMS).index(setting.mechanism))
+    ball = [] if setting.radius is None else [round(1000 * setting.radius)]
+    rng = np.random.default_rng([SEED, *place, round(1000 * setting.epsilon), *ball])
+    realised = [realise(setting, planner, i, rng, draws=draws) for i in range(truths)]
+    return Found(predicted, np.array(realised))
+
+
+def realise(
+    setting: Setting, planner: Planner, i: int, rng: np.random.Generator, *, draws: int
+) -> FloatArray:
+    """Posterior sds, shape (d,), of a fit to a Release of the i-th truth."""
+    from ..analyst.samplers import exact
+
+    A = _sums(planner, i, rng)
     sd = planner.noise.sd(setting.mechanism, setting.epsilon)
     laplace = MECHANISMS[setting.mechanism]["mechanism"] == "laplace"
     scale = sd / np.sqrt(2.0) if laplace else sd
-    # The cell's place in the grid, so that cells have different data.
-    place = (setting.k, setting.n, list(MECHANISMS).index(setting.mechanism))
-    rng = np.random.default_rng([SEED, *place, round(1000 * setting.epsilon)])
-    realised = []
-    for i in range(truths):
-        t = planner.truths
-        A = draw_gram(rng, setting.n, t.mu[i], t.T[i], t.theta[i], float(t.sigma2[i]))
-        draw = rng.laplace if laplace else rng.normal
-        noise = np.triu(draw(0.0, np.where(scale > 0, scale, 1.0)) * (scale > 0))
-        seen = Observation(
-            setting.n, A + noise + np.triu(noise, 1).T, scale, "laplace" if laplace else "gaussian"
+    draw = rng.laplace if laplace else rng.normal
+    noise = np.triu(draw(0.0, np.where(scale > 0, scale, 1.0)) * (scale > 0))
+    seen = Observation(
+        setting.n, A + noise + np.triu(noise, 1).T, scale, "laplace" if laplace else "gaussian"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        drawn = exact.sample(
+            [seen],
+            planner.prior,
+            planner.covariates,
+            chains=1,
+            draws=draws,
+            tune=250,
+            seed=int(rng.integers(2**31)),
+            cores=1,
+            keep_covariates=False,
         )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            drawn = exact.sample(
-                [seen],
-                planner.prior,
-                planner.covariates,
-                chains=1,
-                draws=draws,
-                tune=250,
-                seed=int(rng.integers(2**31)),
-                cores=1,
-                keep_covariates=False,
-            )
-        realised.append(drawn.theta.reshape(-1, setting.k + 1).std(axis=0, ddof=1))
-    return Found(predicted, np.array(realised))
+    return np.asarray(drawn.theta.reshape(-1, setting.k + 1).std(axis=0, ddof=1))
+
+
+def _sums(planner: Planner, i: int, rng: np.random.Generator) -> FloatArray:
+    """A = Σ ww' of rows of the i-th truth."""
+    truth = planner.truths
+    theta, sigma2 = truth.theta[i], float(truth.sigma2[i])
+    if planner.noise.radius is None:
+        return draw_gram(rng, planner.n, truth.mu[i], truth.T[i], theta, sigma2)
+    x = planner.laws[i].draw(rng, planner.n)
+    y = theta[0] + x @ theta[1:] + np.sqrt(sigma2) * rng.standard_normal(planner.n)
+    w = np.column_stack([np.ones(planner.n), x, y])
+    return np.asarray(w.T @ w)
 
 
 def row_of(setting: Setting, found: Found) -> Row:
@@ -118,7 +165,7 @@ def row_of(setting: Setting, found: Found) -> Row:
     row: Row = {
         "d": setting.k + 1,
         "n": setting.n,
-        "mechanism": setting.mechanism,
+        "mechanism": setting.noise,
         "epsilon": setting.epsilon,
         "truths": len(found.realised),
     }
@@ -139,10 +186,19 @@ def row_of(setting: Setting, found: Found) -> Row:
 
 def write(out: Path, options: Options) -> list[Path]:
     """The table, as CSV and Markdown."""
-    grid = QUICK_GRID if options.quick else GRID
+    return _write(out, options, "plan-check", QUICK_GRID if options.quick else GRID)
+
+
+def write_beyond(out: Path, options: Options) -> list[Path]:
+    """The same for balls and many covariates."""
+    grid = QUICK_BEYOND_GRID if options.quick else BEYOND_GRID
+    return _write(out, options, "plan-check-beyond", grid)
+
+
+def _write(out: Path, options: Options, name: str, grid: Sequence[Setting]) -> list[Path]:
     truths = options.runs or (QUICK_TRUTHS if options.quick else None)
     rows: list[Row] = []
-    table = out / "plan-check.csv"
+    table = out / f"{name}.csv"
     with progress_bar("checking plans", unit="cells", show=options.progress) as report:
         results = in_parallel(
             partial(check, truths=truths),
@@ -154,7 +210,7 @@ def write(out: Path, options: Options) -> list[Path]:
         for setting, found in zip(grid, results, strict=True):
             rows.append(row_of(setting, found))
             write_table(rows, table)
-    readable = out / "plan-check.md"
+    readable = out / f"{name}.md"
     readable.write_text(markdown(rows), encoding="utf-8")
     return [table, readable]
 
@@ -183,4 +239,9 @@ EXPERIMENT = Report(
     "plan-check",
     "Whether `noisewise plan` comes true: predicted against realised posterior widths",
     write,
+)
+BEYOND = Report(
+    "plan-check-beyond",
+    "The same for rows in balls and for many coefficients",
+    write_beyond,
 )

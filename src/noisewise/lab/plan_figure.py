@@ -8,7 +8,7 @@ from pathlib import Path
 from ..core.errors import RequestError
 from .plan_result import Plan
 
-COLOURS = {"laplace": "#0072B2", "gaussian": "#D55E00", "isometric": "#009E73"}
+COLOURS = {"laplace": "#0072B2", "gaussian": "#D55E00", "isometric": "#009E73", "ball": "#CC79A7"}
 FORMATS = (".png", ".svg", ".pdf")
 MOST_PANELS = 12
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..core.design import Design
 from ..core.errors import RequestError
+from ..core.geometry import Ball
 from ..core.noise import DISCRETE_FAMILIES
 from ..core.schema import Schema
 from ..core.statistic import SecondMoments
@@ -20,6 +21,7 @@ MECHANISMS: dict[str, dict[str, Any]] = {
     "laplace": {"mechanism": "laplace"},
     "gaussian": {"mechanism": "gaussian"},
     "isometric": {"mechanism": "gaussian", "layout": "isometric"},
+    "ball": {"mechanism": "gaussian"},  # with a radius
 }
 
 
@@ -33,11 +35,19 @@ class PlannedNoise:
     features : tuple of str
     delta : float, optional
         Of Gaussian noise.
+    radius : float, optional
+        Of the ball that rows are forced into if the mechanism is "ball".
     """
 
     def __init__(
-        self, schema: Schema, target: str, features: tuple[str, ...], delta: float | None = None
+        self,
+        schema: Schema,
+        target: str,
+        features: tuple[str, ...],
+        delta: float | None = None,
+        radius: float | None = None,
     ) -> None:
+        self.radius = None if radius is None else Ball(radius).radius
         self._words = {"target": target, "features": list(features)}
         self._schema = schema
         self.delta = float(DEFAULT_DELTA) if delta is None else float(delta)
@@ -50,6 +60,10 @@ class PlannedNoise:
             known = ", ".join(MECHANISMS)
             raise RequestError(f"mechanism: {mechanism!r} is unknown; use {known}")
         words = {**self._words, **MECHANISMS[mechanism]}
+        if mechanism == "ball":
+            if self.radius is None:
+                raise RequestError("mechanism: ball needs a radius; give one, on unit scale")
+            words["radius"] = self.radius
         if mechanism != "laplace":
             words["delta"] = self.delta
         # Laplace noise is proportional to 1 / epsilon; a Gaussian scale has to be solved for.

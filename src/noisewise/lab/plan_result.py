@@ -99,6 +99,7 @@ class Plan:
     truths: int
     rows: tuple[PlanRow, ...]
     answers: tuple[Answer, ...] = ()
+    radius: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON and data frames."""
@@ -106,6 +107,7 @@ class Plan:
             "n": self.n,
             "level": self.level,
             "truths": self.truths,
+            "radius": self.radius,
             "rows": [asdict(row) for row in self.rows],
             "answers": [{**asdict(a), "epsilon": dict(a.epsilon)} for a in self.answers],
         }
@@ -115,7 +117,7 @@ class Plan:
         width = max(9, *(len(name) for name in names))
         lines = [
             f"Half-widths of {100 * self.level:g}% intervals to expect from {self.n:,} rows, in "
-            "original units",
+            f"original units (medians over {self.truths} possible truths)",
             f"{'coefficient':{width}} {'mechanism':>10} {'epsilon':>8} {'half-width':>11} "
             f"{'(8 of 10 within)':^23} {'exact sums':>11} {'due to privacy':>14}",
         ]
@@ -127,4 +129,10 @@ class Plan:
                     f"{row.half_width:11.4g} {reach:^23} {row.half_width_non_private:11.4g} "
                     f"{100 * row.privacy_share:13.0f}%"
                 )
+        if self.radius is not None:
+            lines.append(
+                f"All widths are for rows in a ball of radius {self.radius:g} on unit scale. The "
+                "mechanism ball scales longer rows down, and coefficients are then those of the "
+                "rows as scaled."
+            )
         return "\n".join([*lines, *(str(answer) for answer in self.answers)])

@@ -8,6 +8,12 @@ moment is above 1, and truths that contradict that are left out:
   scaled down to that;
 - each mean comes from its prior given T, confined to where mean² + variance <= 1;
 - coefficients and error variance come from theirs, confined to where E[y²] <= 1.
+
+Where a request forces rows into a ball, E|x|² is at most its radius², and the same is done with
+that: the prior expects the variances of all columns to add up to half of it at most, a T beyond
+that half is scaled down, and so is a mean that is too long. Some rows are outside the ball all the
+same. What matters is the law of the rows after the holder has forced them, which has no formula:
+rows are simulated and forced, and mu and T are theirs.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ from .regression import draw_covariate_law
 FloatArray = NDArray[np.float64]
 LARGEST_VARIANCE = 0.5
 _MOST_TRIES = 5000
+_ROWS_A_COLUMN = 100  # simulated: each eigenvalue of T then comes within a tenth or two
 
 
 class Truths(NamedTuple):
@@ -40,40 +47,97 @@ class Truths(NamedTuple):
         return Truths(self.theta[which], self.sigma2[which], self.mu[which], self.T[which])
 
 
+def covariate_prior(k: int, radius: float | None) -> NIWPrior:
+    """The default prior of k covariates, for rows in a ball if there is one."""
+    prior = NIWPrior.weakly_informative(k)
+    if radius is None:
+        return prior
+    expected = prior.Psi.trace() / (prior.nu - k - 1)
+    share = min(1.0, LARGEST_VARIANCE * radius**2 / expected)
+    return NIWPrior(prior.m, prior.lam, share * prior.Psi, prior.nu)
+
+
+class RowLaw(NamedTuple):
+    """Normal rows of covariates, scaled down where they are outside a ball."""
+
+    mu: FloatArray  # (k,)
+    T: FloatArray  # (k, k)
+    radius: float | None
+
+    def draw(self, rng: np.random.Generator, count: int) -> FloatArray:
+        """Rows, shape (count, k)."""
+        root = np.linalg.cholesky(self.T)
+        x = self.mu + rng.standard_normal((count, len(self.mu))) @ root.T
+        if self.radius is not None:
+            x *= np.minimum(1.0, self.radius / np.linalg.norm(x, axis=1, keepdims=True))
+        return np.asarray(x)
+
+    def moments(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance of the rows."""
+        if self.radius is None:
+            return self.mu, self.T
+        x = self.draw(rng, max(2000, _ROWS_A_COLUMN * len(self.mu)))
+        return x.mean(axis=0), np.cov(x.T, ddof=0).reshape(self.T.shape)
+
+
 def draw_truths(
-    prior: RegressionPrior, covariates: NIWPrior, count: int, rng: np.random.Generator
-) -> Truths:
-    """Draw truths from both priors, confined to the unit box."""
-    found = [_one(prior, covariates, rng) for _ in range(count)]
-    theta, sigma2, mu, T = (np.array(part) for part in zip(*found, strict=True))
-    return Truths(theta, sigma2, mu, T)
+    prior: RegressionPrior,
+    covariates: NIWPrior,
+    count: int,
+    rng: np.random.Generator,
+    radius: float | None = None,
+) -> tuple[Truths, list[RowLaw]]:
+    """Draw truths from both priors, confined to the unit box, and to a ball if there is one.
+
+    Returns
+    -------
+    truths : Truths
+    laws : list of RowLaw
+        What rows of each of them may be like; their mean and covariance are mu and T.
+    """
+    found = [_one(prior, covariates, radius, rng) for _ in range(count)]
+    theta, sigma2, mu, T = (np.array([one[part] for one, _ in found]) for part in range(4))
+    return Truths(theta, sigma2, mu, T), [law for _, law in found]
 
 
 def _one(
-    prior: RegressionPrior, covariates: NIWPrior, rng: np.random.Generator
-) -> tuple[FloatArray, float, FloatArray, FloatArray]:
-    _, T = draw_covariate_law(covariates, rng)
-    shrink = np.minimum(1.0, np.sqrt(LARGEST_VARIANCE / T.diagonal()))
-    T = T * np.outer(shrink, shrink)
-    mu = _confined_normal(
-        covariates.m,
-        np.sqrt(T.diagonal() / covariates.lam),
-        np.sqrt(1 - T.diagonal()),
-        rng,
-    )
+    prior: RegressionPrior,
+    covariates: NIWPrior,
+    radius: float | None,
+    rng: np.random.Generator,
+) -> tuple[tuple[FloatArray, float, FloatArray, FloatArray], RowLaw]:
+    law = _row_law(covariates, radius, rng)
+    mu, T = law.moments(rng)
     S = np.empty((len(mu) + 1, len(mu) + 1))
     S[0, 0], S[0, 1:], S[1:, 0] = 1.0, mu, mu
     S[1:, 1:] = T + np.outer(mu, mu)
     sigma2 = prior.b0 / rng.standard_gamma(prior.a0, _MOST_TRIES)
     theta = _coefficients(prior, sigma2, rng)
-    square = np.einsum("mi,ij,mj->m", theta, S, theta) + sigma2
+    square = np.einsum("mi,mi->m", theta @ S, theta) + sigma2
     possible = np.flatnonzero(square <= 1)
     if not len(possible):
         raise RequestError(
             "prior: hardly any of its draws keeps the target within its bounds; widen the "
             "target's bounds or state a prior that fits them"
         )
-    return theta[possible[0]], float(sigma2[possible[0]]), mu, T
+    return (theta[possible[0]], float(sigma2[possible[0]]), mu, T), law
+
+
+def _row_law(covariates: NIWPrior, radius: float | None, rng: np.random.Generator) -> RowLaw:
+    _, T = draw_covariate_law(covariates, rng)
+    shrink = np.minimum(1.0, np.sqrt(LARGEST_VARIANCE / T.diagonal()))
+    T = T * np.outer(shrink, shrink)
+    if radius is not None:
+        T = T * min(1.0, LARGEST_VARIANCE * radius**2 / T.trace())
+    mu = _confined_normal(
+        covariates.m,
+        np.sqrt(T.diagonal() / covariates.lam),
+        np.sqrt(1 - T.diagonal()),
+        rng,
+    )
+    if radius is not None:
+        mu = mu * min(1.0, np.sqrt((radius**2 - T.trace()) / (mu @ mu)))
+    return RowLaw(mu, T, radius)
 
 
 def _coefficients(

@@ -17,12 +17,18 @@ Fisher information, twice as large, is never reached. The prior of T has the inf
 rows, nu/2 tr(T⁻¹ dT T⁻¹ dT). Where n is private it is one more parameter with a flat prior, and
 its noisy value one more observation.
 
+φ has some d²/2 entries, and V has d⁴/4. Neither is ever written down: what the noisy S = Σ vv'
+leaves open enters the other sums through S theta only (`plan_gram`),
+
+    Σ vy = S theta + Σ ve,    Σ y² = theta'S theta + 2 theta'Σ ve + Σ e²,
+
+and the rest has d + 1 rows and columns. Numbers are the same; a test compares them.
+
 How near this comes to real posteriors is measured by ``noisewise lab run plan-check``.
 """
 
 from __future__ import annotations
 
-from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import numpy as np
@@ -30,10 +36,11 @@ from numpy.typing import NDArray
 
 from ..analyst.models.agreement import second_moments
 from ..analyst.priors import NIGPrior, NIWPrior, RegressionPrior
+from .plan_gram import EntryNoise, entry_noise, largest_array, unknown_products
 from .plan_truths import Truths
 
 FloatArray = NDArray[np.float64]
-_ENTRIES_AT_ONCE = 4_000_000  # of covariance matrices in memory
+_NUMBERS_AT_ONCE = 4_000_000  # in an array
 
 
 class Width(NamedTuple):
@@ -60,32 +67,46 @@ def posterior_width(
     noise_sd : array, shape (P, P)
         Standard deviation of the noise of each entry; ``noise_sd[0, 0]`` is 0 if n is public.
     """
-    entries = len(noise_sd) * (len(noise_sd) + 1) // 2
-    chunk = max(1, _ENTRIES_AT_ONCE // entries**2)
+    noise = entry_noise(noise_sd[1:-1, 1:-1] ** 2)
+    chunk = max(1, _NUMBERS_AT_ONCE // largest_array(noise))
     parts = [
-        _private(truths.part(slice(start, start + chunk)), n, prior, covariates, noise_sd)
+        _private(truths.part(slice(start, start + chunk)), n, prior, covariates, noise_sd, noise)
         for start in range(0, len(truths.sigma2), chunk)
     ]
     return Width(np.concatenate(parts), non_private_width(truths, n, prior))
 
 
 def _private(
-    truths: Truths, n: int, prior: RegressionPrior, covariates: NIWPrior, noise_sd: FloatArray
+    truths: Truths,
+    n: int,
+    prior: RegressionPrior,
+    covariates: NIWPrior,
+    noise_sd: FloatArray,
+    noise: EntryNoise,
 ) -> FloatArray:
-    k = truths.mu.shape[1]
-    d = k + 1
-    n_is_private = noise_sd[0, 0] > 0
-    pairs = list(combinations_with_replacement(range(k + 2), 2))[0 if n_is_private else 1 :]
-    a, b = np.array(pairs).T
-    G = second_moments(*truths)
-    J = n * _slopes(truths, G)[:, :, a, b]
-    precision = _prior_precision(truths, prior, covariates)
-    if n_is_private:
-        J = np.concatenate([J, G[:, None, a, b]], axis=1)
-        precision = np.pad(precision, ((0, 0), (0, 1), (0, 1)))
-    V = n * _covariance_of_products(G, a, b)
-    V[:, np.arange(len(a)), np.arange(len(a))] += noise_sd[a, b] ** 2
-    information = precision + J @ np.linalg.solve(V, np.swapaxes(J, 1, 2))
+    theta, sigma2 = truths.theta, truths.sigma2
+    m, d = theta.shape
+    S = n * second_moments(*truths)[:, :d, :d]
+    S_theta = np.einsum("mij,mj->mi", S, theta)
+    # Of Σ vy, S theta is open; of Σ y², theta'S theta and the number of errors, if n is private.
+    through = np.zeros((m, d + 1, d + 1))
+    through[:, :d, :d] = np.eye(d)
+    through[:, d, :d] = theta
+    through[:, d, d] = sigma2
+    unknown = unknown_products(truths, n, covariates, noise_sd, noise)
+    V = through @ unknown @ np.swapaxes(through, 1, 2)
+    V[:, :d, :d] += sigma2[:, None, None] * S
+    V[:, :d, d] += 2 * sigma2[:, None] * S_theta
+    V[:, d, :d] += 2 * sigma2[:, None] * S_theta
+    V[:, d, d] += 4 * sigma2 * np.einsum("mi,mi->m", theta, S_theta) + 2 * n * sigma2**2
+    V += np.diag(noise_sd[:, d] ** 2)
+    J = np.zeros((m, d + 1, d + 1))  # of theta and log sigma2
+    J[:, :d, :d] = S
+    J[:, d, :d] = 2 * S_theta
+    J[:, d, d] = n * sigma2
+    information = np.swapaxes(J, 1, 2) @ np.linalg.solve(V, J)
+    information[:, :d, :d] += _regression_precision(truths, prior)
+    information[:, d, d] += prior.a0
     return np.asarray(np.linalg.inv(information)[:, :d, :d])
 
 
@@ -100,67 +121,3 @@ def _regression_precision(truths: Truths, prior: RegressionPrior) -> FloatArray:
     if isinstance(prior, NIGPrior):
         return np.asarray(prior.Lam0 / truths.sigma2[:, None, None])
     return np.broadcast_to(np.linalg.inv(prior.V0), (len(truths.sigma2), *prior.V0.shape))
-
-
-def _slopes(truths: Truths, G: FloatArray) -> FloatArray:
-    """∂G/∂φ, shape (m, parameters, P, P): theta, log sigma2, mu, then T's upper triangle."""
-    m, k = truths.mu.shape
-    d = k + 1
-    corners = list(combinations_with_replacement(range(1, d), 2))
-    out = np.zeros((m, d + 1 + k + len(corners), d + 1, d + 1))
-    S = G[:, :d, :d]
-    for j in range(d):
-        out[:, j, :d, d] = out[:, j, d, :d] = S[:, j]
-        out[:, j, d, d] = 2 * G[:, j, d]
-    out[:, d, d, d] = truths.sigma2
-    for j in range(1, d):
-        dS = out[:, d + j, :d, :d]
-        dS[:, 0, j] = dS[:, j, 0] = 1.0
-        dS[:, j, 1:] += truths.mu
-        dS[:, 1:, j] += truths.mu
-    for number, (i, j) in enumerate(corners, d + 1 + k):
-        out[:, number, i, j] = out[:, number, j, i] = 1.0
-    # What changes S changes z = S theta and theta'S theta with it.
-    dS = out[:, d + 1 :, :d, :d]
-    dz = np.einsum("mpij,mj->mpi", dS, truths.theta)
-    out[:, d + 1 :, :d, d] = out[:, d + 1 :, d, :d] = dz
-    out[:, d + 1 :, d, d] = np.einsum("mpi,mi->mp", dz, truths.theta)
-    return out
-
-
-def _covariance_of_products(
-    G: FloatArray, a: NDArray[np.int64], b: NDArray[np.int64]
-) -> FloatArray:
-    """Covariances of w_a w_b and w_c w_d for normal w with E[ww'] = G (Isserlis)."""
-    mean = G[:, 0]
-
-    def pick(matrix: FloatArray, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> FloatArray:
-        return np.asarray(matrix[:, rows[:, None], columns[None, :]])
-
-    # E[..] = G_ac G_bd + G_ad G_bc + G_ab G_cd - 2 m_a m_b m_c m_d for four normal variables.
-    fours = pick(G, a, a) * pick(G, b, b) + pick(G, a, b) * pick(G, b, a)
-    means = mean[:, a] * mean[:, b]
-    out = fours - 2 * means[:, :, None] * means[:, None, :]
-    return np.asarray(out)
-
-
-def _prior_precision(truths: Truths, prior: RegressionPrior, covariates: NIWPrior) -> FloatArray:
-    """Of theta, log sigma2, mu and T's upper triangle, shape (m, parameters, parameters)."""
-    m, k = truths.mu.shape
-    d = k + 1
-    i, j = np.array(list(combinations_with_replacement(range(k), 2))).T
-    out = np.zeros((m, d + 1 + k + len(i), d + 1 + k + len(i)))
-    out[:, :d, :d] = _regression_precision(truths, prior)
-    out[:, d, d] = prior.a0
-    inverse = np.linalg.inv(truths.T)
-    out[:, d + 1 : d + 1 + k, d + 1 : d + 1 + k] = covariates.lam * inverse
-
-    def pick(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> FloatArray:
-        return np.asarray(inverse[:, rows[:, None], columns[None, :]])
-
-    # tr(T⁻¹ E T⁻¹ F) for E, F symmetric with ones at (i, j) and (k, l): an off-diagonal one has
-    # two ones, a diagonal one has one.
-    weight = np.where(i == j, 0.5, 1.0)
-    trace = 2 * (pick(i, i) * pick(j, j) + pick(i, j) * pick(j, i))
-    out[:, d + 1 + k :, d + 1 + k :] = covariates.nu / 2 * trace * np.outer(weight, weight)
-    return out
