@@ -12,9 +12,10 @@ from ..._progress import progress_bar
 from ...core.errors import RequestError
 from ...core.network import Network
 from ...core.network_release import NetworkRelease
-from ..arguments import seed_or_none, whole_number
+from ..arguments import chains_and_draws, seed_or_none
+from ..common_cautions import first_few, repetition_warnings
 from . import plugin
-from .cautions import convergence_warnings, method_warnings, repetition_warnings
+from .cautions import convergence_warnings, method_warnings
 from .entropy import is_acyclic
 from .layout import Floats, Layout
 from .observed import Observed, check_plausible, observe
@@ -110,6 +111,10 @@ def fit_network(
         n=tuple(release.n for release in given),
         claims=tuple(str(release.claim) for release in given),
         digests=tuple(release.digest for release in given),
+        datasets=tuple(release.schema.dataset for release in given),
+        units=tuple(release.schema.unit for release in given),
+        noise_scales=tuple(release.noise.scale for release in given) if from_counts else (),
+        concentration=(float(alpha.min()), float(alpha.max())) if from_counts else (),
     )
     posterior = NetworkPosterior(
         layout.network,
@@ -122,7 +127,7 @@ def fit_network(
     found = (
         *drawn.warnings,
         *method_warnings(posterior, given),
-        *repetition_warnings(given),
+        *repetition_warnings((release.schema.dataset, release.n) for release in given),
         *(convergence_warnings(posterior) if name == "joint" else ()),
     )
     return replace(posterior, info=replace(info, warnings=found))
@@ -149,8 +154,7 @@ def check_fit(
 
 
 def _sizes(layout: Layout, chains: int, draws: int) -> tuple[int, int]:
-    chains = whole_number("chains", chains, 1, 1000)
-    draws = whole_number("draws", draws, 4, MAX_DRAWS)
+    chains, draws = chains_and_draws(chains, draws, MAX_DRAWS)
     if chains * draws * layout.cells > MAX_NUMBERS:
         raise RequestError(
             f"draws: {chains} chains of {draws} draws of {layout.cells:,} table cells do not fit "
@@ -236,6 +240,7 @@ def _exact(job: Job) -> Drawn:
 
 def _joint(job: Job) -> Drawn:
     from . import counts, records
+    from .problem import make_problem
 
     holders = job.observed()
     tables = len(job.layout.nodes) + len(set(job.layout.parents))
@@ -245,7 +250,7 @@ def _joint(job: Job) -> Drawn:
         sampler, thin, what = records.sample, 10, "latent rows"
     else:
         sampler, what = counts.sample, "latent counts"
-        moves = counts.make_problem(job.layout, holders, job.alpha).moves.times.sum()
+        moves = make_problem(job.layout, holders, job.alpha).moves.times.sum()
         thin = int(np.clip(MOVES_PER_CHAIN // (moves * len(holders) * job.draws), 1, 10))
     drawn = sampler(
         job.layout,
@@ -273,8 +278,7 @@ def _loop_warning(free: list[str]) -> str:
         "counts is approximated (coverage of 90% intervals was measured to be within 2 points)"
     )
     if free:
-        shown = ", ".join(free[:5]) + (f" and {len(free) - 5} more" if len(free) > 5 else "")
-        text += f"; loops above {shown} are too wide to be followed and were left out"
+        text += f"; loops above {first_few(free)} are too wide to be followed and were left out"
     return text + "."
 
 

@@ -48,6 +48,12 @@ class NetworkFit:
         Of each Release.
     warnings : tuple of str
         What a reader must know before trusting the numbers, in plain words.
+    datasets, units : tuple of str
+        Of each Release: the data set, and who is protected (`Schema.unit`).
+    noise_scales : tuple of float
+        Scale of the discrete Laplace noise of each Release; empty for draws of tables.
+    concentration : tuple of float
+        The smallest and the largest concentration of the prior; empty where it is the holder's.
     """
 
     method: str
@@ -59,6 +65,10 @@ class NetworkFit:
     claims: tuple[str, ...] = ()
     digests: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    noise_scales: tuple[float, ...] = ()
+    concentration: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -288,3 +298,9 @@ class NetworkPosterior:
         from .posterior_file import save
 
         save(self, path)
+
+    def report(self, path: str | Path, *, level: float = 0.95, title: str | None = None) -> None:
+        """Write one self-contained HTML page; see `noisewise.analyst.report`."""
+        from ..report import write_report
+
+        write_report(self, path, level=level, title=title)

@@ -55,12 +55,16 @@ class Median(NamedTuple):
 
     def below(self, b: float, noise_aware: bool = True) -> float:
         """P(coefficient ≤ b)."""
-        law = self.law if noise_aware else self.law._replace(noise=0.0)
-        return float(location_scale.probability(b, self.location, self.scale, law))
+        return float(
+            location_scale.probability(b, self.location, self.scale, self._law(noise_aware))
+        )
 
-    def quantile(self, p: float) -> float:
+    def quantile(self, p: float, noise_aware: bool = True) -> float:
         """The p-quantile."""
-        return float(location_scale.quantile(p, self.location, self.scale, self.law))
+        return float(location_scale.quantile(p, self.location, self.scale, self._law(noise_aware)))
+
+    def _law(self, noise_aware: bool) -> location_scale.Reference:
+        return self.law if noise_aware else self.law._replace(noise=0.0)
 
 
 def median(release: SummaryRelease, index: int) -> Median:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ...core.errors import RequestError
@@ -106,16 +107,23 @@ class SummaryPosterior:
             f"a quantile of {coefficient}", "single probabilities, from which none follows"
         )
 
-    def interval(self, coefficient: str, level: float = 0.95) -> tuple[float, float]:
-        """Central credible interval."""
+    def interval(
+        self, coefficient: str, level: float = 0.95, *, noise_aware: bool = True
+    ) -> tuple[float, float]:
+        """Central credible interval.
+
+        Without `noise_aware` the released numbers are taken for exact, for comparison.
+        """
         level = probability("level", level)
         self._known(coefficient)
         low, high = (1 - level) / 2, (1 + level) / 2
         if isinstance(self.release.mechanism, LocationScale):
             found = self._median(coefficient)
-            return found.quantile(low), found.quantile(high)
+            return found.quantile(low, noise_aware), found.quantile(high, noise_aware)
         if isinstance(self.release.mechanism, ClippedMean):
             ends = self._released(coefficient, low), self._released(coefficient, high)
+            if not noise_aware:
+                return min(ends), max(ends)
             noise = max(self._noise(coefficient, p) for p in (low, high))
             return clipped_mean.interval(*ends, low, high, noise)
         return self._refuse(
@@ -179,6 +187,12 @@ class SummaryPosterior:
             f" of {rows} rows, {release.claim}; target {release.design.target}"
         )
         return f"{head}\n{self.summary(level)}"
+
+    def report(self, path: str | Path, *, level: float = 0.95, title: str | None = None) -> None:
+        """Write one self-contained HTML page; see `noisewise.analyst.report`."""
+        from ..report import write_report
+
+        write_report(self, path, level=level, title=title)
 
     def __str__(self) -> str:
         return "\n".join([self.describe(), *(f"Warning: {text}" for text in self.warnings)])
