@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .analyst import PosteriorArgument
+if TYPE_CHECKING:
+    from ..analyst.report.page import AnyPosterior
 
 
 def add_to(app: typer.Typer) -> None:
@@ -16,7 +17,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def report(
-    posterior: PosteriorArgument,
+    posterior: Annotated[
+        Path,
+        typer.Argument(help="Posterior file that `fit` wrote, or a Release of block summaries."),
+    ],
     out: Annotated[Path, typer.Option("--out", help="Web page to write, .html.")] = Path(
         "report.html"
     ),
@@ -30,17 +34,52 @@ def report(
     The page is self-contained: no network, no script. It reads on a phone, prints, and may be
     published like the Release that it was made from.
 
-    Example: noisewise report post.nc --out report.html
-    """
-    from ..analyst.networks.posterior_file import is_network_posterior
-    from ..analyst.posterior_file import load_posterior
-    from ..analyst.report import write_report
-    from ..core.errors import RequestError
+    A regression that was fitted:
 
-    if is_network_posterior(posterior):
-        raise RequestError(
-            f"posterior: {posterior} is of a network, and reports are of regressions; see its "
-            f"tables with: noisewise show {posterior}"
-        )
-    write_report(load_posterior(posterior), out, level=level, title=title)
+    Example: noisewise report post.nc --out report.html
+
+    Block summaries, a Release that needs no fit:
+
+    Example: noisewise report summary.json --out summary.html
+
+    A Bayesian network, whose Release is fitted first:
+
+    Example: noisewise fit network.json --out network.nc
+
+    Example: noisewise report network.nc --out network.html
+    """
+    from ..analyst.report import write_report
+
+    write_report(_read(posterior), out, level=level, title=title)
     typer.echo(f"Wrote {out}.")
+
+
+def _read(path: Path) -> AnyPosterior:
+    """What to report on; a Release that has to be fitted first is refused."""
+    from ..analyst.networks.posterior_file import load_network_posterior
+    from ..analyst.posterior_file import load_posterior
+    from .network_analyst import is_network
+
+    if path.suffix.lower() == ".json":
+        return _read_release(path)
+    return load_network_posterior(path) if is_network(path) else load_posterior(path)
+
+
+def _read_release(path: Path) -> AnyPosterior:
+    from ..analyst.summaries.posterior import SummaryPosterior
+    from ..core.errors import RequestError
+    from ..core.releases import load_release
+    from ..core.summary_release import SummaryRelease
+    from .as_released import is_read_as_released
+
+    release = load_release(path)
+    if isinstance(release, SummaryRelease):
+        return SummaryPosterior(release)
+    if is_read_as_released(release):
+        raise RequestError(
+            f"posterior: {path} holds posterior draws of a regression, too few for a report; see "
+            f"them with: noisewise show {path}"
+        )
+    raise RequestError(
+        f"posterior: {path} is a Release; run `noisewise fit {path}` and report what it writes"
+    )

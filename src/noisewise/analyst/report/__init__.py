@@ -1,6 +1,7 @@
 """One self-contained HTML page about a posterior, for whoever has to act on it.
 
-`page` arranges the sections, `words` says what numbers mean, `charts` draws, `markup` escapes.
+`page` frames what `regression_page`, `summary_page` and `network_page` have to say. `sections` has
+what they share, `words` says what numbers mean, `charts` and `graph` draw, `markup` escapes.
 Nothing is fetched when the page is read: styles and pictures are inside, there is no script.
 """
 

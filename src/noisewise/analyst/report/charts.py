@@ -8,6 +8,7 @@ on paper. Every chart is an image with a text that says what it shows.
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -28,6 +29,18 @@ class Bar(NamedTuple):
     mean: float
     inner_upper: float
     upper: float
+
+
+class Line(NamedTuple):
+    """A probability with its name: a bar as this analysis sees it, and others to compare."""
+
+    name: str
+    bars: Sequence[Bar]
+
+
+def point(label: str, style: str, value: float) -> Bar:
+    """A number that has no interval."""
+    return Bar(label, style, value, value, value, value, value)
 
 
 class _Axis(NamedTuple):
@@ -56,11 +69,30 @@ def intervals(bars: Sequence[Bar], description: str) -> Markup:
         drawn.append(tag("line", class_="zero", x1=zero, x2=zero, y1="0", y2=str(bottom)))
     for number, bar in enumerate(bars):
         drawn.append(_interval(axis, bar, _LINE * number + _LINE // 2 + 2))
-    return _svg(bottom + 24, description, *drawn)
+    return svg(bottom + 24, description, *drawn)
+
+
+def probabilities(lines: Sequence[Line], description: str) -> Markup:
+    """Intervals or points of probabilities, on one axis from 0 to 1, each below its name."""
+    axis, top, drawn = _Axis(0.0, 1.0), 0, []
+    for line in lines:
+        drawn.append(tag("text", cut(line.name, 38), x="0", y=top + 14, class_="name"))
+        for number, bar in enumerate(line.bars):
+            drawn.append(_interval(axis, bar, top + 27 + 14 * number))
+        top += 26 + 14 * len(line.bars)
+    bottom = top + 8
+    grid = [
+        tag("line", class_="grid", x1=axis.at(value), x2=axis.at(value), y1="0", y2=str(bottom))
+        for value in ticks(axis.low, axis.high)
+    ]
+    return svg(bottom + 24, description, *grid, _scale(axis, bottom), *drawn)
 
 
 def _interval(axis: _Axis, bar: Bar, y: int) -> Markup:
     height = str(y)
+    dot = tag("circle", cx=axis.at(bar.mean), cy=height, r="4")
+    if bar.lower == bar.upper:
+        return tag("g", dot, class_=bar.style)
     ends = [
         tag("line", class_="end", x1=axis.at(x), x2=axis.at(x), y1=str(y - 5), y2=str(y + 5))
         for x in (bar.lower, bar.upper)
@@ -74,7 +106,6 @@ def _interval(axis: _Axis, bar: Bar, y: int) -> Markup:
         y1=height,
         y2=height,
     )
-    dot = tag("circle", cx=axis.at(bar.mean), cy=height, r="4")
     return tag("g", outer, inner, *ends, dot, class_=bar.style)
 
 
@@ -96,12 +127,12 @@ def shares(rows: Sequence[tuple[str, float, str]], description: str) -> Markup:
         top = 44 * number
         width = f"{100 * min(max(share, 0.0), 1.0):.2f}%"
         drawn += [
-            tag("text", _cut(name), x="0", y=top + 14, class_="name"),
+            tag("text", cut(name), x="0", y=top + 14, class_="name"),
             tag("text", words, x="100%", y=top + 14, text_anchor="end"),
             tag("rect", class_="track", x="0", y=top + 20, width="100%", height="12"),
             tag("rect", class_="share", x="0", y=top + 20, width=width, height="12"),
         ]
-    return _svg(44 * len(rows), description, *drawn)
+    return svg(44 * len(rows), description, *drawn)
 
 
 def strip(groups: Sequence[tuple[str, Sequence[float]]], description: str) -> Markup:
@@ -124,7 +155,7 @@ def strip(groups: Sequence[tuple[str, Sequence[float]]], description: str) -> Ma
         for place, offset in _spread(values, 2 * reach / 60):
             centre = axis.at(place)
             drawn.append(tag("circle", class_="dot", cx=centre, cy=middle + offset, r="3.5"))
-    return _svg(bottom + 24, description, *drawn)
+    return svg(bottom + 24, description, *drawn)
 
 
 def _spread(values: Sequence[float], width: float) -> list[tuple[float, int]]:
@@ -141,17 +172,37 @@ def _spread(values: Sequence[float], width: float) -> list[tuple[float, int]]:
     return places
 
 
-def _cut(name: str) -> str:
-    """A name that leaves room beside it on a phone; the tables have it in full."""
-    return name if len(name) <= 28 else name[:27] + "…"
+def cut(name: str, most: int = 28) -> str:
+    """A name that leaves room beside it on a phone; the tables have it in full.
+
+    Parameters
+    ----------
+    name : str
+    most : int
+        Room for so many ordinary letters.
+    """
+    room = float(most)
+    for place, letter in enumerate(name):
+        room -= _width(letter)
+        if room < 0:
+            return name[: max(place - 1, 0)] + "…"
+    return name
 
 
-def _svg(height: int, description: str, *drawn: Markup) -> Markup:
+def _width(letter: str) -> float:
+    """Roughly how many ordinary letters are as wide as this one."""
+    if letter in "MWmw@%—" or unicodedata.east_asian_width(letter) in "WF":
+        return 2.0
+    return 1.4 if letter.isupper() else 1.0
+
+
+def svg(height: int, description: str, *drawn: Markup, style: str = "chart") -> Markup:
+    """An image as wide as its column, with a text for those who don't see it."""
     return tag(
         "svg",
         tag("title", description),
         tag("g", *drawn, aria_hidden="true"),
-        class_="chart",
+        class_=style,
         role="img",
         aria_label=description,
         width="100%",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from html import escape
 
-VOID = frozenset({"br", "circle", "line", "meta", "rect", "wbr"})
+VOID = frozenset({"br", "circle", "line", "meta", "path", "rect", "wbr"})
 
 
 class Markup(str):

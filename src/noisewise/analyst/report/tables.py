@@ -51,3 +51,18 @@ def table(caption: str, head: Sequence[str], body: Sequence[Sequence[Content]]) 
         tag("tbody", join(*rows), role="rowgroup"),
         role="table",
     )
+
+
+def facts(caption: str, known: Sequence[tuple[str, Content]]) -> Markup:
+    """A table of what is known about one thing, a line each."""
+    rows = [
+        tag(
+            "tr",
+            tag("th", name, scope="row", role="rowheader"),
+            tag("td", value, role="cell", class_="fact"),
+            role="row",
+        )
+        for name, value in known
+    ]
+    body = tag("tbody", join(*rows), role="rowgroup")
+    return tag("table", tag("caption", caption), body, role="table")

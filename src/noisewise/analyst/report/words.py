@@ -1,40 +1,69 @@
-"""What the numbers of a posterior mean, in sentences for readers who are no statisticians."""
+"""What numbers of a posterior mean, in sentences for readers who are no statisticians."""
 
 from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...core.design import DesignColumn
-from ...core.schema import Category
-from ..cautions import BAD_RHAT, ENOUGH_DRAWS, GOOD_RHAT
-from ..posterior import Posterior
-from ..summary import Summary
+from ...core.schema import Category, Number, Schema, Unbounded
+from ..common_cautions import BAD_RHAT, ENOUGH_DRAWS, GOOD_RHAT
 from .numbers import percent, rounded, short
 
 FloatArray = NDArray[np.float64]
 SURE, LIKELY = 0.975, 0.9
 _SLACK_DELTA = 1e-6
+HOLDER_IS_TRUSTED = (
+    "The holder is trusted",
+    "to have used the right rows, and to know how many rows a person may own. The digest "
+    "finds damage; it is no signature.",
+)
+MAY_BE_PUBLISHED = (
+    "This page may be published.",
+    "It was made from released files alone, so it tells nobody more about a person than they do.",
+)
+NO_CAUSES = (
+    "Associations, not causes.",
+    "A coefficient compares people who differ in one feature and are alike in the others "
+    "that are listed. It does not say what would happen if somebody changed.",
+)
 
 
-def finding(posterior: Posterior, column: DesignColumn, level: float) -> str:
+class Estimate(NamedTuple):
+    """What is known of one coefficient.
+
+    Parameters
+    ----------
+    centre, sd : float
+    low, high : float
+        Ends of the credible interval.
+    above : float
+        Probability that it is above zero.
+    """
+
+    centre: float
+    sd: float
+    low: float
+    high: float
+    above: float
+
+
+def finding(
+    column: DesignColumn, schema: Schema, target: str, found: Estimate, level: float
+) -> str:
     """What one slope says about the target, with its interval and how sure its sign is."""
-    draws = posterior.draws(column.name)
-    mean, sd = float(draws.mean()), float(draws.std())
-    low, high = posterior.interval(column.name, level)
-    target = posterior.columns.target
-    above = chance_above_zero(draws)
-    more, chance = ("higher", above) if mean >= 0 else ("lower", 1 - above)
+    more, chance = ("higher", found.above) if found.centre >= 0 else ("lower", 1 - found.above)
     if column.is_indicator:
-        declared = posterior.columns.schema.columns[column.source]
+        declared = schema.columns[column.source]
         assert isinstance(declared, Category)
         start = f"{column.source}: {column.level} rather than {declared.reference} goes"
     else:
         start = f"{column.name}: one unit more goes"
-    size = rounded(abs(mean), sd)
+    size = rounded(abs(found.centre), found.sd)
     if chance >= SURE:
         verdict = f"with {target} that is {more} by {size} on average"
     elif chance >= LIKELY:
@@ -42,9 +71,14 @@ def finding(posterior: Posterior, column: DesignColumn, level: float) -> str:
     else:
         verdict = f"with {target} that may be higher or lower: undecided"
     return (
-        f"{start} {verdict} ({percent(level)} interval {rounded(low, sd)} to {rounded(high, sd)}; "
+        f"{start} {verdict} ({percent(level)} interval {between(found.low, found.high, found.sd)}; "
         f"probability that it is {more}: {percent(chance)})."
     )
+
+
+def between(low: float, high: float, spread: float) -> str:
+    """An interval, with the digits that the spread leaves."""
+    return f"{rounded(low, spread)} to {rounded(high, spread)}"
 
 
 def chance_above_zero(draws: FloatArray) -> float:
@@ -81,17 +115,39 @@ def unit_in_words(unit: str) -> str:
     neighbours, _, rows = unit.partition("/")
     owned = "one row" if rows == "1" else f"up to {rows} rows"
     if neighbours == "replace_one":
-        return f"what the data say of any one person, who owns {owned}"
+        return f"what the data say of any one person, who owns {owned} (replace_one)"
     if neighbours == "add_remove_one":
-        return f"whether any one person, who owns {owned}, is in the data at all"
+        return f"whether any one person, who owns {owned}, is in the data at all (add_remove_one)"
     return "not stated in this file"
 
 
-def convergence(posterior: Posterior, summary: Summary) -> list[str]:
-    """Whether the simulation has settled, in plain words."""
-    chains, draws = posterior.sigma2.shape
-    rhat = max((row.rhat for row in summary.rows.values()), default=math.nan)
-    ess = min((row.ess for row in summary.rows.values()), default=math.nan)
+def declared_in_words(schema: Schema, name: str) -> str:
+    """A column's public bounds or levels."""
+    declared = schema.columns[name]
+    if isinstance(declared, Category):
+        return ", ".join(
+            f"{level} (reference)" if level == declared.reference else level
+            for level in declared.levels
+        )
+    if isinstance(declared, Number):
+        return f"{short(declared.lower, 7)} to {short(declared.upper, 7)}"
+    assert isinstance(declared, Unbounded)
+    return f"no bounds; measured in units of about {short(declared.unit)}"
+
+
+def convergence(
+    chains: int, draws: int, rhat: float, ess: float, diverging: FloatArray | None = None
+) -> list[str]:
+    """Whether the simulation has settled, in plain words.
+
+    Parameters
+    ----------
+    chains, draws : int
+    rhat, ess : float
+        The largest R-hat and the smallest number of effective draws; NaN where unknown.
+    diverging : array of bool, optional
+        Which steps of the sampler failed.
+    """
     said = [
         f"The posterior was simulated in {chains} independent run{'s' if chains > 1 else ''} of "
         f"{draws:,} draws."
@@ -116,7 +172,6 @@ def convergence(posterior: Posterior, summary: Summary) -> list[str]:
             f"so the ends of 95% intervals are known to about {percent(error)} of a posterior "
             "standard deviation."
         )
-    diverging = posterior.sample_stats.get("diverging")
     if diverging is not None:
         count = int(np.sum(diverging))
         failed = "No step" if count == 0 else f"{count:,} of {diverging.size:,} steps"
@@ -130,40 +185,3 @@ def price(share: float) -> str:
     if left > 0.95:
         return "without the noise the interval would be about as wide"
     return f"without the noise the interval would be about {percent(left)} as wide"
-
-
-def limits(posterior: Posterior) -> list[tuple[str, str]]:
-    """What this analysis cannot say, each with a short name."""
-    target = posterior.columns.target
-    return [
-        (
-            "Associations, not causes.",
-            "A coefficient compares people who differ in one feature and are alike in the others "
-            "that are listed. It does not say what would happen if somebody changed.",
-        ),
-        (
-            "Straight lines only.",
-            "The file that was released holds sums of squares and products. They cannot show "
-            "curves, outliers or errors that are larger for some people than for others, so none "
-            "of that was checked.",
-        ),
-        (
-            "Values were clipped to their public bounds before they were summed.",
-            f"The analysis is of the clipped values of {target} and of the features.",
-        ),
-        (
-            "The prior counts.",
-            "The noisier the file, the more the prior decides. Compare its width with that of the "
-            "posterior in the table, and see what another prior changes.",
-        ),
-        (
-            "The holder is trusted",
-            "to have summed the right rows, and to know how many rows a person may own. The digest "
-            "finds damage; it is no signature.",
-        ),
-        (
-            "This page may be published.",
-            "It was made from the released file alone, so it tells nobody more about a person than "
-            "that file does.",
-        ),
-    ]

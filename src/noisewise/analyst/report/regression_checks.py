@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,14 +23,18 @@ _MOST_FILES = 30
 
 def checks_section(posterior: Posterior, summary: Summary) -> Markup:
     """Predictive check, bounds and convergence."""
-    settled = [tag("p", " ".join(words.convergence(posterior, summary)))]
+    rhat = max((row.rhat for row in summary.rows.values()), default=math.nan)
+    ess = min((row.ess for row in summary.rows.values()), default=math.nan)
+    diverging = posterior.sample_stats.get("diverging")
+    chains, draws = posterior.sigma2.shape
+    said = words.convergence(chains, draws, rhat, ess, diverging)
     return section(
         "checks",
         "Can the numbers be trusted?",
         tag("h3", "Does the model fit what was released?"),
         *_predictive(posterior),
         tag("h3", "Has the simulation settled?"),
-        *settled,
+        tag("p", " ".join(said)),
     )
 
 

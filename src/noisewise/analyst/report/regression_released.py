@@ -1,14 +1,14 @@
-"""The section on what was released, and at what privacy."""
+"""The section on what was released for a regression, and at what privacy."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ...core.schema import Category, Number
 from ..posterior import Posterior
 from . import words
 from .markup import Content, Markup, tag
 from .numbers import short
+from .sections import promises
 from .tables import section, table
 
 _NOISE = {"laplace": "Laplace", "gaussian": "Gaussian"}
@@ -17,20 +17,6 @@ _NOISE = {"laplace": "Laplace", "gaussian": "Gaussian"}
 def released_section(posterior: Posterior) -> Markup:
     """Files with their privacy, the promise in words, and the columns with their bounds."""
     info = posterior.info
-    promises = []
-    for claim in dict.fromkeys(info.claims):
-        told = words.claim_in_words(claim)
-        if told:
-            promises.append(tag("p", tag("strong", f"{claim}. "), told))
-    several = (
-        tag(
-            "p",
-            "Each file protects the people in it. For people who are in several of them the "
-            "promises add up, as the holders' ledgers say.",
-        )
-        if len(info.claims) > 1
-        else None
-    )
     return section(
         "released",
         "What was released",
@@ -45,8 +31,7 @@ def released_section(posterior: Posterior) -> Markup:
             ["", "data set", "rows", "privacy", "noise", "protects"],
             [_file(posterior, number) for number in range(len(info.n))],
         ),
-        *promises,
-        several,
+        *promises(info.claims),
         table("Columns", ["", "role", "public bounds or levels"], _columns(posterior)),
     )
 
@@ -83,18 +68,12 @@ def _size(posterior: Posterior, number: int) -> str:
 
 
 def _columns(posterior: Posterior) -> list[list[Content]]:
-    rows: list[list[Content]] = []
     columns = posterior.columns
-    for name in (columns.target, *columns.features):
-        declared = columns.schema.columns[name]
-        if isinstance(declared, Category):
-            told = ", ".join(
-                f"{level} (reference)" if level == declared.reference else level
-                for level in declared.levels
-            )
-        elif isinstance(declared, Number):
-            told = f"{short(declared.lower, 7)} to {short(declared.upper, 7)}"
-        else:
-            told = "none"
-        rows.append([name, "target" if name == columns.target else "feature", told])
-    return rows
+    return [
+        [
+            name,
+            "target" if name == columns.target else "feature",
+            words.declared_in_words(columns.schema, name),
+        ]
+        for name in (columns.target, *columns.features)
+    ]
