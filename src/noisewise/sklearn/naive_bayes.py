@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state
+from sklearn.base import ClassifierMixin
+from sklearn.utils import assert_all_finite, check_consistent_length
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
@@ -20,13 +20,13 @@ from ..core.errors import RequestError
 from ..core.network import Network
 from ..core.schema import Category, Schema, level_text
 from ..holder.network_request import make_network_request
+from .estimator import TARGET, ReleaseEstimator, target_name
 from .publishing import released
 
 FloatArray = NDArray[np.float64]
-_TARGET = "target"
 
 
-class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
+class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
     """Naive Bayes on categories under differential privacy, noise included in the uncertainty.
 
     `fit` publishes a Release of the counts of every feature by class and learns from that Release
@@ -131,10 +131,7 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
             Levels: text, whole numbers or truth values.
         y : array, shape (n_samples,)
         """
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None"
-            )
+        self._require_target(y)
         table = self._features(X, reset=True)
         labels = column_or_1d(y, warn=True)
         assert_all_finite(labels, input_name="y")
@@ -143,9 +140,7 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
             warnings.simplefilter("ignore", UserWarning)
             check_classification_targets(labels)
         check_consistent_length(X, labels)
-        target = _TARGET
-        while target in table:
-            target += "_"
+        target = target_name(table)
         declared = _declared(self.levels, list(table))
         self.classes_ = self._public_classes()
         # The target comes first: it is the parent, and parents are declared before children.
@@ -159,8 +154,8 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
             label=self.label,
         )
         prior = self.prior
-        if isinstance(prior, Mapping) and target != _TARGET and _TARGET not in table:
-            prior = {target if name == _TARGET else name: value for name, value in prior.items()}
+        if isinstance(prior, Mapping) and target != TARGET and TARGET not in table:
+            prior = {target if name == TARGET else name: value for name, value in prior.items()}
         # All words are checked before anything is published: afterwards the budget is spent.
         check_fit(
             request.network,
@@ -171,7 +166,7 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
             chains=self.chains,
             draws=self.draws,
         )
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = self._seed()
         rows = {name: _texts(values) for name, values in table.items()}
         self.release_ = released(request, rows | {target: _texts(labels)}, self.ledger)
         self.target_ = target
@@ -233,16 +228,13 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
             validate_data(self, X, skip_check_array=True, reset=reset)
         else:
             X = validate_data(self, X, dtype=None, reset=reset)
-        given = getattr(self, "feature_names_in_", None)
         if hasattr(X, "columns"):
-            names = list(X.columns) if given is None else list(given)
+            names = getattr(self, "feature_names_in_", X.columns)
             return {str(name): np.asarray(X[name]) for name in names}
-        names = [f"x{i}" for i in range(X.shape[1])] if given is None else list(given)
-        return {str(name): X[:, i] for i, name in enumerate(names)}
+        return {name: X[:, i] for i, name in enumerate(self._names(X.shape[1]))}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = True  # the privacy noise is fresh in every fit
         tags.input_tags.string = tags.input_tags.categorical = True
         tags.input_tags.allow_nan = False
         return tags

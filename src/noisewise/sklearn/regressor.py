@@ -7,8 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from ..analyst.fit import fit as fit_releases
@@ -17,13 +16,13 @@ from ..core.errors import RequestError
 from ..core.schema import Category, Column, Number, Schema
 from ..holder.request import make_request
 from .bounds import column_of, declared_columns
+from .estimator import ReleaseEstimator, target_name
 from .publishing import released
 
 FloatArray = NDArray[np.float64]
-_TARGET = "target"
 
 
-class PrivateBayesianRegressor(RegressorMixin, BaseEstimator):
+class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
     """Bayesian linear regression under differential privacy, noise included in the uncertainty.
 
     `fit` publishes a Release of the rows (clipped to public bounds, summed exactly, noise added)
@@ -140,10 +139,7 @@ class PrivateBayesianRegressor(RegressorMixin, BaseEstimator):
         X : array or data frame, shape (n_samples, n_features)
         y : array, shape (n_samples,)
         """
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None"
-            )
+        self._require_target(y)
         table, columns = self._table(X, y)
         request = make_request(
             Schema(self.dataset, columns, self.neighbours, self.max_rows_per_unit),
@@ -156,7 +152,7 @@ class PrivateBayesianRegressor(RegressorMixin, BaseEstimator):
             radius=self.radius,
             label=self.label,
         )
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        seed = self._seed()
         check_fit(
             request.design,
             prior=self.prior,
@@ -171,7 +167,7 @@ class PrivateBayesianRegressor(RegressorMixin, BaseEstimator):
             prior=self.prior,
             chains=self.chains,
             draws=self.draws,
-            seed=int(seed),
+            seed=seed,
         )
         theta = self._theta()
         self.intercept_ = float(theta[:, 0].mean())
@@ -221,9 +217,7 @@ class PrivateBayesianRegressor(RegressorMixin, BaseEstimator):
         declared = column_of(self.y_bounds, "y_bounds")
         if not isinstance(declared, Number):
             raise RequestError("y_bounds: the target must be a number; give a pair (lower, upper)")
-        target = _TARGET
-        while target in table:
-            target += "_"
+        target = target_name(table)
         values = column_or_1d(y, warn=True, dtype=np.float64)
         return table | {target: values}, columns | {target: declared}
 
@@ -240,9 +234,7 @@ class PrivateBayesianRegressor(RegressorMixin, BaseEstimator):
             )
         else:
             X = validate_data(self, X, dtype=np.float64, reset=False)
-        given = getattr(self, "feature_names_in_", None)
-        names = [f"x{i}" for i in range(X.shape[1])] if given is None else [str(n) for n in given]
-        return {name: X[:, i] for i, name in enumerate(names)}
+        return {name: X[:, i] for i, name in enumerate(self._names(X.shape[1]))}
 
     def _has_categories(self) -> bool:
         given = self.bounds
@@ -253,6 +245,5 @@ class PrivateBayesianRegressor(RegressorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = True  # the privacy noise is fresh in every fit
         tags.input_tags.string = tags.input_tags.categorical = self._has_categories()
         return tags
