@@ -102,18 +102,18 @@ def test_a_violation_fails_by_exit_code(monkeypatch):
     from noisewise.holder import request as module
     from noisewise.lab.broken import BrokenMechanism, noise_scale_halved
 
-    honest = module.Request._gaussian
+    honest = module.plan_gaussian
 
-    def broken(self):
+    def broken(*planned):
         found = []
-        for mechanism in honest(self):
+        for mechanism in honest(*planned):
             drawn = mechanism
             for _ in range(3):
                 drawn = noise_scale_halved(drawn).drawn
             found.append(BrokenMechanism(mechanism, drawn))
         return tuple(found)
 
-    monkeypatch.setattr(module.Request, "_gaussian", broken)
+    monkeypatch.setattr(module, "plan_gaussian", broken)
     words = [*WORDS, "--epsilon", 1, "--delta", "1e-6", "--runs", 200]
     shown = invoke("audit", *words)
     assert shown.exit_code == 8

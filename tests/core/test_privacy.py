@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisewise.core import calibration, composition
+from noisewise.core.claim import Claim
 from noisewise.core.composition import epsilon_of, within
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import (
@@ -478,6 +479,18 @@ small_events = st.lists(
     max_size=6,
 )
 deltas = st.integers(1, 40).map(lambda n: Fraction(1, 2**n))
+
+
+def test_claims_are_satisfied_exactly_and_no_more() -> None:
+    half = GaussianEvent(1.0)  # 1/2-zCDP
+    assert composition.satisfies([half, half], Claim(rho=Fraction(1)))
+    assert composition.satisfies([ComposedEvent((half, half))], Claim(rho=Fraction(1)))
+    assert not composition.satisfies([half, half], Claim(rho=1 - Fraction(1, 10**30)))
+    assert composition.satisfies([PureEvent(Fraction(1))], Claim(Fraction(1)))
+    assert not composition.satisfies([PureEvent(Fraction(1))], Claim(1 - Fraction(1, 10**30)))
+    assert not composition.satisfies([half], Claim(Fraction(1)))  # no delta, no Gaussian noise
+    # ε-DP is ε²/2-zCDP, but nobody here plans pure noise for such a claim.
+    assert not composition.satisfies([PureEvent(Fraction(1))], Claim(rho=Fraction(1)))
 
 
 @settings(deadline=None, max_examples=60)

@@ -49,6 +49,7 @@ from .calibration import (
     to_precise,
     zcdp_epsilon,
 )
+from .claim import Claim
 from .errors import RequestError
 from .privacy import ComposedEvent, Event, GaussianEvent, PureEvent
 
@@ -123,6 +124,24 @@ def within(events: Sequence[Event], epsilon: Fraction, delta: Fraction) -> bool:
         or (delta > 0 and zcdp_epsilon(total.rho, delta) <= epsilon)
         or total.by_loss(epsilon, delta)
     )
+
+
+def satisfies(events: Sequence[Event], claim: Claim) -> bool:
+    """Tell whether all events together are as private as the claim says.
+
+    The rho of Gaussian events is the sum of 1/(2 noise_multiplier^2), discrete noise included
+    (Canonne, Kamath and Steinke 2020, Theorem 14); it is compared exactly. A rho-zCDP claim about
+    anything else is not supported.
+    """
+    if claim.rho is None:
+        assert claim.epsilon is not None
+        return within(events, claim.epsilon, claim.delta)
+    spent = Fraction(0)
+    for event in _leaves(events):
+        if not isinstance(event, GaussianEvent):
+            return False
+        spent += 1 / (2 * Fraction(event.noise_multiplier) ** 2)
+    return spent <= claim.rho
 
 
 def _check_delta(delta: Fraction) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from .base_release import BaseRelease, Received, check_n, geometry_from_json
 from .claim import Claim
-from .composition import within
+from .composition import satisfies
 from .design import Design
 from .document import MAX_DESIGN_NAME, MAX_INTEGER, fail, integer, load, take, text, texts
 from .geometry import Geometry, geometry_to_dict
@@ -263,16 +263,8 @@ def _check_privacy(release: Release) -> None:
             consistent = False
         if not consistent:
             fail(f"{measurement.statistic}: the noise is too small for the privacy event")
-    claim = release.claim
-    if claim.rho is not None:
-        spent = Fraction(0)
-        for event in events:
-            if not isinstance(event, GaussianEvent):
-                fail("a zCDP claim needs Gaussian noise")
-            spent += 1 / (2 * Fraction(event.noise_multiplier) ** 2)
-        sound = spent <= claim.rho
-    else:
-        assert claim.epsilon is not None
-        sound = within(events, claim.epsilon, claim.delta)
-    if not sound:
+    zcdp = release.claim.rho is not None
+    if zcdp and not all(isinstance(event, GaussianEvent) for event in events):
+        fail("a zCDP claim needs Gaussian noise")
+    if not satisfies(events, release.claim):
         fail("the privacy claim does not follow from the event")

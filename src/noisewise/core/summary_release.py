@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from .base_release import BaseRelease, Received, check_n
 from .claim import Claim, fraction_text
-from .composition import within
+from .composition import satisfies
 from .design import Design
 from .document import (
     MAX_DESIGN_NAME,
@@ -267,6 +267,5 @@ def _check_privacy(release: SummaryRelease) -> None:
         consistent = noise.scale * event.epsilon >= noise.sensitivity
     if not consistent:
         fail("the noise is too small for the privacy event")
-    assert release.claim.epsilon is not None
-    if not within([event], release.claim.epsilon, release.claim.delta):
+    if not satisfies([event], release.claim):
         fail("the privacy claim does not follow from the event")

@@ -8,24 +8,21 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from .._version import __version__
 from ..core.claim import Claim, fraction_text
 from ..core.errors import RequestError
 from ..core.network import Network
 from ..core.network_content import MAX_DRAWS
 from ..core.network_release import CONTENTS, MechanismName, NetworkRelease
-from ..core.privacy import as_fraction
-from ..core.schema import MAX_NAME, Schema
-from .identity import charge_of, key_of
-from .ledger import Charge
+from ..core.privacy import PureEvent, as_fraction
+from ..core.schema import Schema
+from .base_request import BaseRequest
 from .networks.counts import CountPlan, FamilyCounts
 from .networks.fourier import DEFAULT_STEALTH, FourierParities
-from .networks.laplace import LaplaceCounts, n_is_public
+from .networks.laplace import LaplaceCounts
 from .networks.map import plan_grid_map, plan_tempered_map
 from .networks.mechanism import NetworkMechanism
 from .networks.posterior_sample import plan_posterior_sample
-
-Amount = int | float | str | Fraction
+from .words import Amount, check_draws, check_label, given_epsilon
 
 MAP_KINDS = ("counts", "tempered", "grid")
 MAX_OMEGA = Fraction(49, 100)
@@ -42,7 +39,7 @@ OPTIONS: dict[tuple[str, str | None], tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class NetworkRequest:
+class NetworkRequest(BaseRequest):
     """What a holder asks to publish of a network. Use `make_network_request`.
 
     Parameters
@@ -68,11 +65,9 @@ class NetworkRequest:
     options: Mapping[str, Any]
     label: str = ""
     batch: str | None = None
-    delta_was_given = True  # there is none: every mechanism here is purely private
 
     def __post_init__(self) -> None:
-        if len(self.label) > MAX_NAME or not self.label.isprintable():
-            raise RequestError(f"label: expected printable text of at most {MAX_NAME} characters")
+        check_label(self.label)
         _ = self.planned
 
     @property
@@ -88,9 +83,7 @@ class NetworkRequest:
     @cached_property
     def planned(self) -> NetworkMechanism:
         """The planned mechanism."""
-        epsilon = self.claim.epsilon
-        assert epsilon is not None
-        network, options = self.network, self.options
+        network, epsilon, options = self.network, self.epsilon, self.options
         if self.mechanism == "fourier":
             return FourierParities(network, epsilon, options.get("stealth", DEFAULT_STEALTH))
         if self.mechanism == "posterior_sample":
@@ -110,6 +103,11 @@ class NetworkRequest:
             return plan_grid_map(network, epsilon, concentration=prior, omega=omega, points=points)
         return LaplaceCounts(network, epsilon)
 
+    @property
+    def event(self) -> PureEvent:
+        """The cost of everything together."""
+        return self.planned.event()
+
     def verify(self) -> None:
         """Check the mechanism against its claim."""
         self.planned.verify()
@@ -122,13 +120,13 @@ class NetworkRequest:
         """Draw the noise, or the tables."""
         return NetworkRelease(
             network=self.network,
-            n=n if n_is_public(self.network) else None,
+            n=self.public_n(n),
             mechanism=self.mechanism,
             content=self.planned.draw(result),
             claim=self.claim,
-            event=self.planned.event(),
+            event=self.event,
             label=self.label,
-            software=f"noisewise {__version__}",
+            software=self.software,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -151,28 +149,12 @@ class NetworkRequest:
         }
 
     @property
-    def key(self) -> str:
-        """Identity of the request: equal requests are the same Release."""
-        return key_of(self.to_json())
-
-    def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
-        """What the ledger is asked for. Another table or query is another request."""
-        assert self.claim.epsilon is not None
+    def summary(self) -> str:
+        """The first few nodes, and the mechanism."""
         nodes = self.network.nodes
         shown = ", ".join(nodes[:4]) + (", …" if len(nodes) > 4 else "")
         what = self.mechanism if self.kind is None else f"{self.mechanism} ({self.kind})"
-        summary = f"network of {len(nodes)} nodes ({shown}), {what}"
-        return charge_of(
-            self.key,
-            self.schema,
-            self.planned.event(),
-            epsilon=self.claim.epsilon,
-            summary=summary,
-            label=self.label,
-            batch=self.batch,
-            table=table,
-            query=query,
-        )
+        return f"network of {len(nodes)} nodes ({shown}), {what}"
 
 
 def make_network_request(
@@ -220,8 +202,7 @@ def make_network_request(
     batch : str, optional
         Name of the batch of a stream, if you declare that nobody is in two batches.
     """
-    if epsilon is None:
-        raise RequestError("epsilon: not given; say how much privacy may be spent, such as 1.0")
+    epsilon = given_epsilon(epsilon)
     if mechanism not in CONTENTS:
         raise RequestError(
             f"mechanism: {mechanism!r} is unknown; use laplace, fourier, posterior_sample or map"
@@ -265,9 +246,7 @@ def _options(mechanism: str, kind: str | None, given: dict[str, Any]) -> dict[st
         )
     if not 0 < options.get("temper", Fraction(1)) <= 1:
         raise RequestError(f"temper: expected a number above 0, at most 1, got {given['temper']}")
-    count = options.get("draws", 1)
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_DRAWS:
-        raise RequestError(f"draws: expected a whole number from 1 to {MAX_DRAWS}, got {count!r}")
+    check_draws(options.get("draws", 1), MAX_DRAWS)
     share = options.get("stealth", 0.5)
     if isinstance(share, bool) or not isinstance(share, float) or not 0 < share <= 0.99:
         raise RequestError(f"stealth: expected a probability up to 0.99, got {share!r}")

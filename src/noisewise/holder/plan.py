@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ..core.design import Design
 from ..core.schema import Schema
 
 Floats = npt.NDArray[np.float64]
@@ -57,3 +58,25 @@ class Plan(Protocol[Result_co]):
 
     def accumulator(self) -> Accumulator[Result_co]:
         """A new, empty accumulator."""
+
+
+class HasDesign(Protocol):
+    """Whatever is about one design."""
+
+    @property
+    def design(self) -> Design:
+        """Features and target."""
+
+
+class ReadsDesign:
+    """A plan or a request that reads the columns of its design, and no others."""
+
+    @property
+    def schema(self: HasDesign) -> Schema:
+        """The declared columns that are read, and who is protected."""
+        return self.design.schema
+
+    @property
+    def sources(self: HasDesign) -> tuple[str, ...]:
+        """The table columns to read, in order: the features, then the target."""
+        return self.design.sources

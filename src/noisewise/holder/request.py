@@ -13,15 +13,13 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
 
-from .._version import __version__
-from ..core.calibration import gaussian_noise_multiplier, gaussian_scale, zcdp_noise_multiplier
 from ..core.claim import Claim, fraction_text
-from ..core.composition import epsilon_of, within
+from ..core.composition import epsilon_of
 from ..core.design import Design
 from ..core.errors import RequestError
 from ..core.geometry import Ball, Box, Geometry, geometry_to_dict
 from ..core.privacy import ComposedEvent, Event, as_fraction
-from ..core.release import MAX_SCALE, Measurement, Release
+from ..core.release import Measurement, Release
 from ..core.schema import Schema
 from ..core.statistic import (
     FourthMoments,
@@ -30,22 +28,22 @@ from ..core.statistic import (
     Statistic,
     Summed,
 )
-from .identity import charge_of, key_of
-from .ledger import Charge
+from .base_request import BaseRequest
 from .mechanisms import Mechanism
-from .mechanisms.gaussian import GaussianMechanism
-from .mechanisms.laplace import LaplaceMechanism
+from .noise_plan import plan_gaussian, plan_laplace
+from .plan import ReadsDesign
 from .request_check import check_request
-from .statistics import Layout, l1_sensitivity, l2_sensitivity
+from .statistics import Layout
 from .statistics.smallest_eigenvalue import value as eigenvalue
 from .sums import SumPlan, Sums
+from .words import Amount, check_scale, feature_names, given_epsilon, restricted_design
 
 DEFAULT_DELTA = Fraction("1e-6")
 MechanismName = Literal["laplace", "gaussian"]
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(ReadsDesign, BaseRequest):
     """What a holder asks to publish.
 
     Parameters
@@ -100,16 +98,6 @@ class Request:
         rest = 1 - sum((share for _, share in further), Fraction(0))
         return [(SecondMoments(self.design), rest), *further]
 
-    @property
-    def schema(self) -> Schema:
-        """The declared columns that are read, and who is protected."""
-        return self.design.schema
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The table columns that are read."""
-        return self.design.sources
-
     def plan(self) -> SumPlan:
         """What has to be summed over the rows."""
         sums = tuple(s for s in self.statistics if isinstance(s, Summed))
@@ -139,77 +127,24 @@ class Request:
         return Release(
             design=self.design,
             geometry=self.geometry,
-            n=n if self.schema.neighbours == "replace_one" else None,
+            n=self.public_n(n),
             measurements=tuple(measurements),
             claim=self.claim,
             event=self.event,
             label=self.label,
-            software=f"noisewise {__version__}",
+            software=self.software,
         )
 
     @cached_property
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """The planned noise of every statistic."""
-        planned = self._laplace() if self.mechanism == "laplace" else self._gaussian()
-        if max(m.scale for m in planned) > MAX_SCALE:
-            raise RequestError(
-                "epsilon: so small that the noise would not fit 64-bit integers and no analyst "
-                "could learn anything; ask for more epsilon, or protect fewer rows per unit"
-            )
+        planned: tuple[Mechanism, ...]
+        if self.mechanism == "laplace":
+            planned = plan_laplace(self._shared, self.epsilon)
+        else:
+            planned = plan_gaussian(self._shared, self.claim, self.geometry, self.layout)
+        check_scale(max(mechanism.scale for mechanism in planned))
         return planned
-
-    def _laplace(self) -> tuple[Mechanism, ...]:
-        """Pure epsilons add, so each statistic gets its share of epsilon."""
-        assert self.claim.epsilon is not None
-        return tuple(
-            LaplaceMechanism(l1_sensitivity(statistic), self.claim.epsilon * share)
-            for statistic, share in zip(self.statistics, self.shares, strict=True)
-        )
-
-    def _gaussian(self) -> tuple[Mechanism, ...]:
-        """Squared noise multipliers add up in the denominator, so each gets multiplier/√share.
-
-        The calibration is for continuous noise. The slack of discreteness is tiny, and raising
-        the multiplier by one part in 10¹² at a time until the exact events satisfy the claim
-        covers it, whatever the number of entries.
-        """
-        claim = self.claim
-        multiplier = (
-            zcdp_noise_multiplier(claim.rho)
-            if claim.rho is not None
-            else gaussian_noise_multiplier(_some(claim.epsilon), claim.delta)
-        )
-        for _ in range(64):
-            planned = tuple(
-                self._gaussian_mechanism(statistic, share, multiplier)
-                for statistic, share in zip(self.statistics, self.shares, strict=True)
-            )
-            events = [m.event() for m in planned]
-            if claim.rho is not None:
-                spent = sum(1 / (2 * Fraction(e.noise_multiplier) ** 2) for e in events)
-                sound = spent <= claim.rho
-            else:
-                sound = within(events, _some(claim.epsilon), claim.delta)
-            if sound:
-                return planned
-            multiplier *= 1 + 1e-12
-        raise RequestError(
-            f"epsilon: Gaussian noise cannot be certified for {claim}; use the laplace mechanism "
-            "or a larger epsilon"
-        )
-
-    def _gaussian_mechanism(
-        self, statistic: Statistic, share: Fraction, multiplier: float
-    ) -> GaussianMechanism:
-        layout: Layout = self.layout if isinstance(statistic, SecondMoments) else "upper"
-        sensitivity = l2_sensitivity(statistic, self.geometry, layout)
-        if share != 1:
-            # One part in 10¹⁵ covers the rounding of the square root.
-            multiplier = multiplier / float(share) ** 0.5 * (1 + 1e-15)
-        off_diagonal = tuple(
-            layout == "isometric" and entry[0] != entry[1] for entry in statistic.entries
-        )
-        return GaussianMechanism(sensitivity, gaussian_scale(sensitivity, multiplier), off_diagonal)
 
     @property
     def event(self) -> Event:
@@ -237,31 +172,17 @@ class Request:
         }
 
     @property
-    def key(self) -> str:
-        """Identity of the request: equal requests are the same Release."""
-        return key_of(self.to_json())
+    def summary(self) -> str:
+        """The regression and the noise."""
+        return f"{self.design.target} ~ {' + '.join(self.design.features)}, {self.mechanism}"
 
-    def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
-        """What the ledger is asked for. A zCDP claim is also stated at the default delta."""
-        epsilon, delta = self.claim.epsilon, self.claim.delta
-        if epsilon is None:
-            delta = DEFAULT_DELTA
-            # Six decimals, rounded up: people will read this number.
-            epsilon = Fraction(math.ceil(epsilon_of([self.event], delta) * 10**6), 10**6)
-        design = self.design
-        summary = f"{design.target} ~ {' + '.join(design.features)}, {self.mechanism}"
-        return charge_of(
-            self.key,
-            design.schema,
-            self.event,
-            epsilon=epsilon,
-            delta=delta,
-            summary=summary,
-            label=self.label,
-            batch=self.batch,
-            table=table,
-            query=query,
-        )
+    def stated_cost(self) -> tuple[Fraction, Fraction]:
+        """Epsilon and delta as people read them: a zCDP claim is stated at the default delta."""
+        if self.claim.rho is None:
+            return super().stated_cost()
+        # Six decimals, rounded up: people will read this number.
+        epsilon = math.ceil(epsilon_of([self.event], DEFAULT_DELTA) * 10**6)
+        return Fraction(epsilon, 10**6), DEFAULT_DELTA
 
 
 def make_request(
@@ -269,14 +190,14 @@ def make_request(
     *,
     target: str,
     features: Sequence[str],
-    epsilon: int | float | str | Fraction | None = None,
-    delta: int | float | str | Fraction | None = None,
-    rho: int | float | str | Fraction | None = None,
+    epsilon: Amount | None = None,
+    delta: Amount | None = None,
+    rho: Amount | None = None,
     mechanism: str | None = None,
     radius: float | None = None,
     layout: str | None = None,
-    fourth_moments: int | float | str | Fraction | None = None,
-    smallest_eigenvalue: int | float | str | Fraction | None = None,
+    fourth_moments: Amount | None = None,
+    smallest_eigenvalue: Amount | None = None,
     label: str = "",
     batch: str | None = None,
 ) -> Request:
@@ -304,10 +225,9 @@ def make_request(
     batch : str, optional
         Name of the batch of a stream, if you declare that nobody is in two batches.
     """
-    if isinstance(features, str):
-        raise RequestError(f"features: expected a list of column names, got the text {features!r}")
-    if epsilon is None and rho is None:
-        raise RequestError("epsilon: not given; say how much privacy may be spent, such as 1.0")
+    features = feature_names(features)
+    if rho is None:
+        given_epsilon(epsilon)
     if delta is not None and rho is not None:
         raise RequestError("delta: rho-zCDP has no delta; leave one of them out")
     if mechanism is None:
@@ -334,10 +254,8 @@ def make_request(
         chosen = "isometric" if layout == "isometric" else "upper"
     fourth = _share(fourth_moments, "fourth_moments")
     eigenvalue = _share(smallest_eigenvalue, "smallest_eigenvalue")
-    names = (*features, target)
-    design = Design(schema, tuple(features), target)
     return Request(
-        design=Design(schema.restricted_to(names), design.features, target),
+        design=restricted_design(schema, features, target),
         claim=claim,
         mechanism="laplace" if mechanism == "laplace" else "gaussian",
         geometry=geometry,
@@ -357,10 +275,5 @@ def _exact_values(statistic: Statistic, sums: Sums) -> tuple[int, ...]:
     return sums.values[statistic.name]
 
 
-def _share(value: int | float | str | Fraction | None, name: str) -> Fraction | None:
+def _share(value: Amount | None, name: str) -> Fraction | None:
     return None if value is None else as_fraction(value, name)
-
-
-def _some(value: Fraction | None) -> Fraction:
-    assert value is not None
-    return value

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import RequestError
 from ..core.geometry import Ball
-from ..core.schema import MAX_NAME
 from ..core.statistic import FourthMoments, SmallestEigenvalue
 from .statistics.smallest_eigenvalue import MAX_SIZE
+from .words import check_bounded, check_label
 
 if TYPE_CHECKING:
     from .request import Request
@@ -19,11 +19,7 @@ MAX_DELTA = Fraction(1, 4)
 
 def check_request(request: Request) -> None:
     """Refuse what cannot be published, whatever the rows; the error says what to do."""
-    if request.design.unbounded:
-        raise RequestError(
-            f"features: column {request.design.unbounded[0]!r} has no bounds; sums need them. "
-            "Declare lower and upper, or publish a block summary (noisewise release-summary)"
-        )
+    check_bounded(request.design)
     if request.mechanism == "laplace":
         if isinstance(request.geometry, Ball):
             raise RequestError(
@@ -45,8 +41,7 @@ def check_request(request: Request) -> None:
             "1 / (number of people), such as 1e-6"
         )
     _check_shares(request)
-    if len(request.label) > MAX_NAME or not request.label.isprintable():
-        raise RequestError(f"label: expected printable text of at most {MAX_NAME} characters")
+    check_label(request.label)
 
 
 def _check_shares(request: Request) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.errors import RequestError
-from ..core.release import MAX_SCALE
-from ..core.schema import MAX_NAME
 from ..core.summary import MAX_REGRESSIONS, coefficients_of
 from ..core.summary_release import SummedNoise
 from .blocks import choice
+from .words import check_label, check_scale
 
 if TYPE_CHECKING:
     from .summary_request import SummaryRequest
@@ -25,7 +24,7 @@ def check_summary_request(request: SummaryRequest) -> None:
             raise RequestError(
                 f"coefficient: {name!r} is not one of the regression's: {', '.join(names)}"
             )
-    request.posterior.check(len(names), request.schema.neighbours == "replace_one")
+    request.posterior.check(len(names), request.schema.n_is_public)
     if request.blocks * request.partitions > MAX_REGRESSIONS:
         raise RequestError(
             f"partitions: {request.partitions} times {request.blocks:,} blocks are more than "
@@ -36,11 +35,6 @@ def check_summary_request(request: SummaryRequest) -> None:
             f"blocks: the sums of {request.blocks:,} blocks x {request.partitions} partitions with "
             f"{len(names)} coefficients need {request.plan().memory / 1e9:.1f} GB; use fewer"
         )
-    if len(request.label) > MAX_NAME or not request.label.isprintable():
-        raise RequestError(f"label: expected printable text of at most {MAX_NAME} characters")
-    noise = request.noise
-    if isinstance(noise, SummedNoise) and noise.scale > MAX_SCALE:
-        raise RequestError(
-            "epsilon: so small that the noise would not fit 64-bit integers and no analyst could "
-            "learn anything; ask for more epsilon, or protect fewer rows per unit"
-        )
+    check_label(request.label)
+    if isinstance(request.noise, SummedNoise):
+        check_scale(request.noise.scale)

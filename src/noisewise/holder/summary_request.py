@@ -11,7 +11,6 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from .._version import __version__
 from ..core.claim import Claim
 from ..core.design import Design
 from ..core.errors import DataError, RequestError
@@ -28,17 +27,18 @@ from ..core.summary import (
 )
 from ..core.summary_posterior import BlockPosterior, Flat
 from ..core.summary_release import MedianNoise, SummaryRelease, SummedNoise
+from .base_request import BaseRequest
 from .blocks import choice
 from .blocks.plan import BlockPlan, BlockSums
-from .identity import charge_of, key_of
-from .ledger import Charge
 from .mechanisms.laplace import LaplaceMechanism
+from .plan import ReadsDesign
 from .summary_check import check_summary_request
 from .summary_words import mechanism_of
+from .words import Amount, feature_names, given_epsilon, restricted_design
 
 
 @dataclass(frozen=True)
-class SummaryRequest:
+class SummaryRequest(ReadsDesign, BaseRequest):
     """What a holder asks to publish about the regressions of blocks.
 
     Parameters
@@ -67,26 +67,15 @@ class SummaryRequest:
     rows: int | None = None
     label: str = ""
     batch: str | None = None
-    delta_was_given = True
 
     def __post_init__(self) -> None:
         check_summary_request(self)
 
     @property
-    def schema(self) -> Schema:
-        """The declared columns that are read, and who is protected."""
-        return self.design.schema
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The table columns that are read."""
-        return self.design.sources
-
-    @property
     def entry_epsilon(self) -> Fraction:
         """Epsilon of one entry for one row of a unit: what the accuracy depends on."""
         entries = len(entries_of(self.mechanism))
-        return _epsilon(self.claim) / (entries * self.schema.max_rows_per_unit)
+        return self.epsilon / (entries * self.schema.max_rows_per_unit)
 
     @property
     def kappa(self) -> float:
@@ -99,7 +88,7 @@ class SummaryRequest:
         assert not isinstance(self.mechanism, LocationScale)
         rows = self.schema.max_rows_per_unit
         sensitivity = sensitivity_of(self.mechanism, self.partitions, rows)
-        return LaplaceMechanism(sensitivity, _epsilon(self.claim))
+        return LaplaceMechanism(sensitivity, self.epsilon)
 
     @cached_property
     def noise(self) -> SummedNoise | MedianNoise:
@@ -107,14 +96,14 @@ class SummaryRequest:
         if not isinstance(self.mechanism, LocationScale):
             return SummedNoise(self.laplace.scale, self.laplace.sensitivity)
         rows = self.schema.max_rows_per_unit
-        each = _epsilon(self.claim) / len(self.mechanism.items)
+        each = self.epsilon / len(self.mechanism.items)
         size = len(self.design.columns)
         return MedianNoise(*choice.median_epsilons(each, self.blocks, rows, size), rows)
 
     @property
     def event(self) -> PureEvent:
         """The cost of everything together."""
-        return PureEvent(_epsilon(self.claim))
+        return PureEvent(self.epsilon)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -140,7 +129,7 @@ class SummaryRequest:
             self.laplace.verify()
             return
         spent = self.noise.location_epsilon + self.noise.scale_epsilon
-        if len(entries_of(self.mechanism)) * spent > _epsilon(self.claim):
+        if len(entries_of(self.mechanism)) * spent > self.epsilon:
             raise AssertionError("the medians cost more than the claim")
 
     def plan(self) -> BlockPlan:
@@ -151,7 +140,7 @@ class SummaryRequest:
         """Fit the blocks and draw the noise; the only place where it is drawn."""
         import numpy as np
 
-        public_n = n if self.schema.neighbours == "replace_one" else None
+        public_n = self.public_n(n)
         if public_n is not None and self.rows not in (None, public_n):
             raise DataError(
                 f"rows: {self.rows:,} were declared and the data have {public_n:,}; give the right "
@@ -171,7 +160,7 @@ class SummaryRequest:
             claim=self.claim,
             event=self.event,
             label=self.label,
-            software=f"noisewise {__version__}",
+            software=self.software,
         )
 
     def _noisy_values(self, result: BlockSums, n: int | None) -> tuple[int, ...]:
@@ -212,27 +201,12 @@ class SummaryRequest:
         }
 
     @property
-    def key(self) -> str:
-        """Identity of the request: equal requests are the same Release."""
-        return key_of(self.to_json())
-
-    def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
-        """What the ledger is asked for."""
+    def summary(self) -> str:
+        """The regression, the mechanism, and the first few of its answers."""
         entries = [str(entry) for entry in entries_of(self.mechanism)]
         asked = ", ".join(entries[:4]) + (f" and {len(entries) - 4} more" if entries[4:] else "")
-        summary = f"{self.design.target} ~ {' + '.join(self.design.features)}, "
-        summary += f"{self.mechanism.name}: {asked}"
-        return charge_of(
-            self.key,
-            self.schema,
-            self.event,
-            epsilon=_epsilon(self.claim),
-            summary=summary,
-            label=self.label,
-            batch=self.batch,
-            table=table,
-            query=query,
-        )
+        regression = f"{self.design.target} ~ {' + '.join(self.design.features)}"
+        return f"{regression}, {self.mechanism.name}: {asked}"
 
 
 def make_summary_request(
@@ -240,7 +214,7 @@ def make_summary_request(
     *,
     target: str,
     features: Sequence[str],
-    epsilon: int | float | str | Fraction | None = None,
+    epsilon: Amount | None = None,
     mechanism: str | None = None,
     questions: Sequence[str | tuple[str, float] | Question] = (),
     coefficients: Sequence[str] = (),
@@ -291,14 +265,10 @@ def make_summary_request(
     batch : str, optional
         Name of the batch of a stream, if you declare that nobody is in two batches.
     """
-    if isinstance(features, str):
-        raise RequestError(f"features: expected a list of column names, got the text {features!r}")
-    if epsilon is None:
-        raise RequestError("epsilon: not given; say how much privacy may be spent, such as 1.0")
-    claim = Claim(as_fraction(epsilon, "epsilon"))
-    checked = Design(schema, tuple(features), target)
-    restricted = schema.restricted_to((*features, target))
-    design = Design(restricted, checked.features, target)
+    features = feature_names(features)
+    spent = as_fraction(given_epsilon(epsilon), "epsilon")
+    claim = Claim(spent)
+    design = restricted_design(schema, features, target)
     words = mechanism_of(
         design,
         mechanism,
@@ -310,7 +280,7 @@ def make_summary_request(
         clip=clip,
         p_star=p_star,
     )
-    each = _epsilon(claim) / (words.entries * schema.max_rows_per_unit)
+    each = spent / (words.entries * schema.max_rows_per_unit)
     size = len(design.columns)
     if blocks is None:
         blocks = choice.default_blocks(_public_rows(schema, rows), each, size)
@@ -331,7 +301,7 @@ def make_summary_request(
 
 
 def _public_rows(schema: Schema, rows: int | None) -> int:
-    if schema.neighbours != "replace_one":
+    if not schema.n_is_public:
         raise RequestError(
             "blocks: the number of rows is private under add_remove_one and cannot decide how many "
             "blocks there are; give blocks (about one for 30 rows that you expect), and no rows"
@@ -350,8 +320,3 @@ def _whole(name: str, value: Any, low: int, high: int) -> int:
             f"{name}: expected a whole number from {low:,} to {high:,}, got {value!r}"
         )
     return value
-
-
-def _epsilon(claim: Claim) -> Fraction:
-    assert claim.epsilon is not None
-    return claim.epsilon

@@ -22,11 +22,11 @@ from ..core.design import Design
 from ..core.errors import DataError
 from ..core.geometry import Geometry
 from ..core.grid import MAX_ROWS
-from ..core.schema import Category, Schema
+from ..core.schema import Category
 from ..core.statistic import FourthMoments, Summed
 from .fixedpoint import RowGrid
 from .missing import fill_codes, filled_codes, missing_value_error
-from .plan import Codes, Floats
+from .plan import Codes, Floats, ReadsDesign
 
 # BLAS libraries start threads of their own for products above some size, and on a busy machine
 # these threads wait for each other: a block took a hundred times as long. As measured, OpenBLAS
@@ -42,7 +42,7 @@ _MIN_BLOCK_ROWS = 1 << 7
 
 
 @dataclass(frozen=True)
-class SumPlan:
+class SumPlan(ReadsDesign):
     """What to sum: the statistics of one design, with rows forced into one geometry."""
 
     design: Design
@@ -58,16 +58,6 @@ class SumPlan:
             raise ValueError("statistics: only sums over rows; others are computed from those")
         if any(statistic.design != self.design for statistic in self.statistics):
             raise ValueError("statistics: all of them must be of the plan's design")
-
-    @property
-    def schema(self) -> Schema:
-        """The design's."""
-        return self.design.schema
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The design's: features, then target."""
-        return self.design.sources
 
     def accumulator(self) -> SumAccumulator:
         """A new, empty one."""

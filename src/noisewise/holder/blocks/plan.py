@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...core.design import Design
-from ...core.schema import Schema
+from ..plan import ReadsDesign
 from .grid import Integers
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def limb_count(columns: int) -> int:
 
 
 @dataclass(frozen=True)
-class BlockPlan:
+class BlockPlan(ReadsDesign):
     """What to sum: all products of two columns of a design, within every block.
 
     Parameters
@@ -32,16 +32,6 @@ class BlockPlan:
     design: Design
     blocks: int
     partitions: int
-
-    @property
-    def schema(self) -> Schema:
-        """Declares the sources."""
-        return self.design.schema
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The table columns to read, in order."""
-        return self.design.sources
 
     def accumulator(self) -> BlockAccumulator:
         """A new, empty accumulator."""

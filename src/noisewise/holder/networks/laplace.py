@@ -100,7 +100,7 @@ class LaplaceCounts:
 
 def n_is_public(network: Network) -> bool:
     """Whether the number of rows may be known."""
-    return network.schema.neighbours == "replace_one"
+    return network.schema.n_is_public
 
 
 def verify_scale(scale: float, sensitivity: int, epsilon: Fraction) -> None:

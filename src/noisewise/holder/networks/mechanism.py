@@ -27,9 +27,5 @@ class NetworkMechanism(Protocol):
 
 
 def records_changed(schema: Schema) -> int:
-    """How often one unit can add or take away a record.
-
-    Replacing a record takes one away and adds one: 2. A unit owns up to `max_rows_per_unit`.
-    """
-    sides = 2 if schema.neighbours == "replace_one" else 1
-    return sides * schema.max_rows_per_unit
+    """How often one unit can add or take away a record."""
+    return schema.records_changed

@@ -6,10 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
-from ..._version import __version__
 from ...core.claim import MAX_EPSILON, Claim
 from ...core.design import Design
 from ...core.errors import NoisewiseError, RequestError
@@ -22,14 +20,21 @@ from ...core.network_regression import (
     RegressionSampleRelease,
 )
 from ...core.privacy import PureEvent, as_fraction
-from ...core.schema import MAX_NAME, Number, Schema
+from ...core.schema import Number, Schema
 from ...core.statistic import SecondMoments
-from ..identity import charge_of, key_of
-from ..ledger import Charge
+from ..base_request import BaseRequest
+from ..plan import ReadsDesign
 from ..sums import SumPlan, Sums
+from ..words import (
+    Amount,
+    check_bounded,
+    check_draws,
+    check_label,
+    feature_names,
+    restricted_design,
+)
 from .lattice import LatticeGaussian
 
-Amount = int | float | str | Fraction
 _TEMPER_BITS = 64
 
 
@@ -130,14 +135,13 @@ def _moments(design: Design, sums: Sums) -> dict[tuple[int, int], int]:
 
 
 @dataclass(frozen=True)
-class RegressionSampleRequest:
+class RegressionSampleRequest(ReadsDesign, BaseRequest):
     """What a holder asks to publish. Use `make_regression_sample_request`."""
 
     planned: RegressionSample
     claim: Claim
     label: str = ""
     batch: str | None = None
-    delta_was_given = True  # there is none
 
     @property
     def design(self) -> Design:
@@ -145,14 +149,9 @@ class RegressionSampleRequest:
         return self.planned.law.design
 
     @property
-    def schema(self) -> Schema:
-        """The declared columns that are read, and who is protected."""
-        return self.design.schema
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The table columns that are read."""
-        return self.design.sources
+    def event(self) -> PureEvent:
+        """The cost of all draws together."""
+        return self.planned.event()
 
     def verify(self) -> None:
         """Check the draws against their claim."""
@@ -167,12 +166,12 @@ class RegressionSampleRequest:
         """Draw the coefficients."""
         return RegressionSampleRelease(
             law=self.planned.law,
-            n=n if self.schema.neighbours == "replace_one" else None,
+            n=self.public_n(n),
             draws=self.planned.draw(result),
             claim=self.claim,
-            event=self.planned.event(),
+            event=self.event,
             label=self.label,
-            software=f"noisewise {__version__}",
+            software=self.software,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -189,26 +188,10 @@ class RegressionSampleRequest:
             "batch": self.batch,
         }
 
-    @cached_property
-    def key(self) -> str:
-        """Identity of the request: equal requests are the same Release."""
-        return key_of(self.to_json())
-
-    def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
-        """What the ledger is asked for. Another table or query is another request."""
-        design = self.design
-        summary = f"{design.target} ~ {' + '.join(design.features)}, posterior_sample"
-        return charge_of(
-            self.key,
-            self.schema,
-            self.planned.event(),
-            epsilon=self.planned.epsilon,
-            summary=summary,
-            label=self.label,
-            batch=self.batch,
-            table=table,
-            query=query,
-        )
+    @property
+    def summary(self) -> str:
+        """The regression, and that it is sampled."""
+        return f"{self.design.target} ~ {' + '.join(self.design.features)}, posterior_sample"
 
 
 def make_regression_sample_request(
@@ -247,20 +230,12 @@ def make_regression_sample_request(
     label : str
     batch : str, optional
     """
-    if isinstance(features, str):
-        raise RequestError(f"features: expected a list of column names, got the text {features!r}")
-    design = Design(schema, tuple(features), target)
-    if design.unbounded:
-        raise RequestError(
-            f"features: column {design.unbounded[0]!r} has no bounds; sums need them. Declare "
-            "lower and upper, or publish a block summary (noisewise release-summary)"
-        )
+    design = restricted_design(schema, feature_names(features), target)
+    check_bounded(design)
     column = schema.columns[target]
     assert isinstance(column, Number)  # a Design has no other target
-    if isinstance(draws, bool) or not isinstance(draws, int) or not 1 <= draws <= MAX_DRAWS:
-        raise RequestError(f"draws: expected a whole number from 1 to {MAX_DRAWS}, got {draws!r}")
-    if len(label) > MAX_NAME or not label.isprintable():
-        raise RequestError(f"label: expected printable text of at most {MAX_NAME} characters")
+    check_draws(draws, MAX_DRAWS)
+    check_label(label)
     geometry: Geometry = Box() if radius is None else Ball(radius)
     sd = as_fraction(noise_sd, "noise_sd") / Fraction(column.half_width)
     if not Fraction(1, 1000) <= sd <= 1000:
@@ -271,7 +246,7 @@ def make_regression_sample_request(
         )
     try:
         plain = RegressionLaw(
-            design=Design(schema.restricted_to((*features, target)), design.features, target),
+            design=design,
             geometry=geometry,
             radius=as_fraction(largest_norm, "largest_norm"),
             variance=sd**2,

@@ -1,0 +1,100 @@
+"""What every kind of request is: a claim, an identity, and a charge by which it is paid once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from .._version import __version__
+from ..core.claim import Claim
+from ..core.privacy import Event
+from ..core.schema import Schema
+from .ledger import Charge
+
+
+def key_of(document: Any) -> str:
+    """SHA-256 of a canonical description."""
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+
+
+class BaseRequest(ABC):
+    """Which request this is, and what it costs; each kind is a frozen dataclass.
+
+    Attributes
+    ----------
+    claim : Claim
+    label : str
+        Makes an otherwise equal request a new one, which costs anew.
+    batch : str or None
+        The batch of a stream that the rows belong to; see `Charge.batch`.
+    delta_was_given : bool
+        Whether the holder chose delta. Kinds that are purely private have none to choose.
+    software : str
+        As it is written into Releases.
+    """
+
+    claim: Claim
+    label: str
+    batch: str | None
+    delta_was_given: bool = True
+    software: ClassVar[str] = f"noisewise {__version__}"
+
+    @property
+    @abstractmethod
+    def schema(self) -> Schema:
+        """The declared columns that are read, and who is protected."""
+
+    @property
+    @abstractmethod
+    def event(self) -> Event:
+        """The cost of everything together."""
+
+    @property
+    @abstractmethod
+    def summary(self) -> str:
+        """What is published, in the words that the ledger keeps."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Canonical description; its digest is the request's identity."""
+
+    @property
+    def key(self) -> str:
+        """Identity of the request: equal requests are the same Release."""
+        return key_of(self.to_json())
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The claim's, of a kind that makes no other claims."""
+        assert self.claim.epsilon is not None
+        return self.claim.epsilon
+
+    def stated_cost(self) -> tuple[Fraction, Fraction]:
+        """Epsilon and delta as people read them; composition uses the event."""
+        return self.epsilon, self.claim.delta
+
+    def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
+        """What the ledger is asked for.
+
+        Another table or query of a database is another population, hence another request.
+        """
+        here = table is None and query is None
+        epsilon, delta = self.stated_cost()
+        return Charge(
+            dataset=self.schema.dataset,
+            request_key=self.key if here else key_of([self.key, table, query]),
+            unit=self.schema.unit,
+            event=self.event,
+            epsilon=epsilon,
+            delta=delta,
+            summary=self.summary + (f", label {self.label}" if self.label else ""),
+            batch=self.batch,
+        )
+
+    def public_n(self, n: int) -> int | None:
+        """The number of rows, if a Release may say it."""
+        return n if self.schema.n_is_public else None
