@@ -128,6 +128,16 @@ def test_a_single_quantile_has_no_interval():
     assert "Intervals" not in outline.tables
 
 
+@pytest.mark.parametrize("p", [0.05, 1e-9, 1e-13, 1e-17])
+def test_quantiles_that_only_look_like_ends_are_no_interval(p):
+    """A file may hold probabilities that differ from ends of an interval by less than rounding."""
+    other = 1 - 3 * p if p < 0.05 else 0.9500001
+    items = tuple(QuantileItem("hours", q, -10, 10) for q in (p, other) if q < 1)
+    outline = Outline(render(SummaryPosterior(summary_release(ClippedMean(items)))))
+    assert "Intervals" not in outline.tables
+    assert len(outline.tables["Released quantiles"]) == 1 + len(items)
+
+
 @pytest.mark.parametrize("name", mechanisms())
 def test_it_is_accessible(name):
     outline = Outline(render(made(name)))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
+from html import unescape
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -63,6 +66,53 @@ def test_a_release_that_has_to_be_fitted_says_so(tmp_path, out, release):
     assert done.exit_code != 0
     assert f"run `noisewise fit {tmp_path / 'r.json'}`" in str(done.exception)
     assert not out.exists()
+
+
+def commands_of(page):
+    """The commands by which a page says that it can be made again."""
+    found = re.findall(r"<pre><code>(.*?)</code></pre>", page.read_text(encoding="utf-8"))
+    return [shlex.split(unescape(command)) for command in found]
+
+
+@pytest.mark.parametrize(
+    ("release", "method"),
+    [
+        (summary_release(), None),
+        (network_release(), "exact"),
+        (draws_release(), "auto"),
+        (release_of(example_request()), "naive"),
+    ],
+    ids=["summary", "network", "draws", "regression"],
+)
+def test_the_commands_of_a_page_make_it_again(tmp_path, monkeypatch, release, method):
+    monkeypatch.chdir(tmp_path)
+    Path("release.json").write_text(release.to_text(), encoding="utf-8")
+    reported = "release.json"
+    if method is not None:
+        words = ("--method", method, "--chains", 2, "--draws", 20, "--seed", 1, "--out", "first.nc")
+        assert run("fit", "release.json", *words).exit_code == 0
+        reported = "first.nc"
+    assert run("report", reported, "--out", "first.html").exit_code == 0
+    again = commands_of(Path("first.html"))
+    assert len(again) == 2
+    for words in again:
+        assert words[0] == "noisewise"
+        done = run(*words[1:])
+        assert done.exit_code == 0, (words, done.output, done.exception)
+    first, second = (Path(n).read_text(encoding="utf-8") for n in ("first.html", "report.html"))
+    if method in (None, "auto"):  # nothing is random
+        assert first == second
+    else:
+        assert re.findall(r"<h2.*?</h2>", first) == re.findall(r"<h2.*?</h2>", second)
+
+
+def test_names_in_commands_cannot_do_harm(tmp_path):
+    """Whoever copies a command must not run what a column is called."""
+    target = "$(touch /tmp/x); 'y' `z` \"w\" <b>"
+    made(("a b", "it's"), target).report(tmp_path / "page.html")
+    fitting, _ = commands_of(tmp_path / "page.html")
+    assert fitting[fitting.index("--target") + 1] == target
+    assert fitting[fitting.index("--features") + 1] == "a b,it's"
 
 
 def test_files_that_are_nothing(tmp_path, out):

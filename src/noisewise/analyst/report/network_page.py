@@ -32,8 +32,8 @@ def contents(posterior: NetworkPosterior, level: float) -> Contents:
         noise = f"What was released carries noise that protects people; this analysis {does} it."
     return Contents(
         f"How {listed(posterior.nodes)} depend on each other"
-        if len(posterior.nodes) > 1
-        else f"The distribution of {posterior.nodes[0]}",
+        if posterior.network.edges
+        else f"The distribution of {listed(posterior.nodes)}",
         lead("A Bayesian network", info.n, info.claims, noise),
         (
             marginals_section(posterior, level),

@@ -90,7 +90,7 @@ def model_section(posterior: NetworkPosterior) -> Markup:
     if released_as_tables(posterior):
         prior = "The prior of the tables is the holder's."
     elif info.concentration:
-        low, high = info.concentration
+        low, high = min(info.concentration), max(info.concentration)
         size = short(low) if low == high else f"{short(low)} to {short(high)}"
         even = " (every distribution is equally probable beforehand)" if low == high == 1 else ""
         prior = (

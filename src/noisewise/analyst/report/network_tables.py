@@ -21,7 +21,7 @@ from .tables import section, table
 _OPEN = 40  # probabilities up to which all tables are unfolded
 _DRAWN = 24  # of one table up to which there is a picture of it
 _MOST_OF_ONE = 256
-_MOST_LETTERS = 1_500_000  # of all tables on a page, about
+_MOST_LETTERS = 2_500_000  # of all tables on a page, about
 _LETTERS_OF_A_ROW = 1_200  # with its picture, names not counted
 
 
@@ -81,10 +81,10 @@ def _chosen(posterior: NetworkPosterior) -> tuple[list[str], list[str]]:
 
 
 def _left_out(left: list[str]) -> Markup:
-    tables = "table is" if len(left) == 1 else "tables are"
+    tables = "table does" if len(left) == 1 else "tables do"
     return tag(
         "p",
-        f"{len(left):,} {tables} too large for this page: {listed(left)}. ",
+        f"{len(left):,} {tables} not fit on this page: {listed(left)}. ",
         tag("code", "noisewise show post.nc --json"),
         " prints everything.",
     )

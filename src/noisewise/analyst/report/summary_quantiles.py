@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from ...core.errors import RequestError
 from ...core.summary import ClippedMean, QuantileItem
 from ..summaries.posterior import SummaryPosterior
 from . import charts, words
@@ -29,7 +30,7 @@ def quantile_sections(posterior: SummaryPosterior, mechanism: ClippedMean) -> Se
     ]
     found: list[list[Content]] = []
     told, figures = [], []
-    for name, level in _pairs(mechanism.items):
+    for name, level in _pairs(posterior, mechanism.items):
         aware = posterior.interval(name, level)
         naive = posterior.interval(name, level, noise_aware=False)
         spread = (aware[1] - aware[0]) / 4
@@ -71,14 +72,19 @@ def quantile_sections(posterior: SummaryPosterior, mechanism: ClippedMean) -> Se
     )
 
 
-def _pairs(items: Sequence[QuantileItem]) -> list[tuple[str, float]]:
+def _pairs(
+    posterior: SummaryPosterior, items: Sequence[QuantileItem]
+) -> Iterator[tuple[str, float]]:
     """Coefficients and levels of which both ends were released."""
-    there = {(item.coefficient, round(item.probability, 12)) for item in items}
-    return [
-        (item.coefficient, 1 - 2 * item.probability)
-        for item in items
-        if item.probability < 0.5 and (item.coefficient, round(1 - item.probability, 12)) in there
-    ]
+    for item in items:
+        if item.probability >= 0.5:
+            continue
+        level = 1 - 2 * item.probability
+        try:
+            posterior.interval(item.coefficient, level)
+        except RequestError:  # the other end is not there
+            continue
+        yield item.coefficient, level
 
 
 def _plain_bar(style: str, ends: tuple[float, float]) -> charts.Bar:
