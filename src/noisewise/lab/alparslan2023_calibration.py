@@ -10,9 +10,8 @@ Rows are not clipped, and noise is calibrated for rows in [-1, 1]; see `noisewis
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..analyst.observation import Observation
-from ..core.errors import RequestError
 from . import non_private
 from .alparslan2023_data import with_noise
 from .alparslan2023_report import style
 from .calibration import Cell
 from .calibration_grid import broad_model
 from .experiments import Experiment, Results
+from .methods import ChainMethod, Pair
 from .regression import (
     SimulatedRegression,
     draw_covariate_law,
@@ -38,7 +37,6 @@ from .table import Row
 from .uniformity import LEVELS
 
 FloatArray = NDArray[np.float64]
-Pair = tuple[FloatArray, FloatArray]
 NAME = "calibration-distributed"
 DELTA = 1e-6
 
@@ -96,54 +94,32 @@ class Federation:
 
 
 @dataclass(frozen=True)
-class FederatedSampler:
-    """A method with the effort that a trial spends on it.
+class FederatedSampler(ChainMethod):
+    """One of noisewise's methods for several holders.
 
     Parameters
     ----------
-    name : str
-        A key of `RUNNERS`.
-    chains, draws, tune : int
+    name, chains, draws, tune
+        As for every `ChainMethod`.
     thin : int
         Iterations for each draw; `normal_x` only.
     """
 
-    name: str
-    chains: int = 1
-    draws: int = 200
-    tune: int = 0
     thin: int = 1
 
-    def __post_init__(self) -> None:
-        if self.name not in RUNNERS:
-            raise RequestError(f"method: {self.name!r} is unknown; use one of {', '.join(RUNNERS)}")
+    without_chains = ("non_private", "fixed_s_fast")
 
     @property
-    def independent(self) -> bool:
-        """Whether draws are independent by construction."""
-        return self.name in ("non_private", "fixed_s_fast")
-
-    def describe(self) -> dict[str, Any]:
-        """Everything that decides the draws."""
-        return asdict(self)
+    def runners(self) -> Mapping[str, Callable[..., Pair]]:
+        """Functions that draw, by name of the method."""
+        return RUNNERS
 
     def sample(
         self, model: Federation, case: DistributedCase, seed: int, longer: int = 1
     ) -> FloatArray:
         """Draws of (theta, sigma2), shape (chains, draws, d + 1)."""
-        options = {
-            "chains": self.chains,
-            "draws": longer * self.draws,
-            "tune": longer * self.tune,
-            "seed": seed,
-            "cores": 1,
-        }
-        if self.name == "normal_x":
-            options["thin"] = self.thin
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            theta, sigma2 = RUNNERS[self.name](model.one, case, options)
-        return np.concatenate([theta, sigma2[..., None]], axis=-1)
+        thin = {"thin": self.thin} if self.name == "normal_x" else {}
+        return self.run(model.one, case, self.options(seed, longer) | thin)
 
 
 def _non_private(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:

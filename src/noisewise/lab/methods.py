@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,13 @@ Pair = tuple[FloatArray, FloatArray]  # theta (chains, draws, d) and sigma2 (cha
 
 
 @dataclass(frozen=True)
-class Sampler:
-    """One of noisewise's methods with the effort that a trial spends on it.
+class ChainMethod:
+    """A method with the effort that a trial spends on it; what all such methods share.
 
     Parameters
     ----------
     name : str
-        A key of `RUNNERS`.
+        A key of `runners`.
     chains, draws, tune : int
         Of methods with chains; independent samplers take `draws` only.
     """
@@ -35,28 +35,26 @@ class Sampler:
     draws: int = 200
     tune: int = 0
 
+    without_chains: ClassVar[tuple[str, ...]]
+
     def __post_init__(self) -> None:
-        if self.name not in RUNNERS:
-            raise RequestError(f"method: {self.name!r} is unknown; use one of {', '.join(RUNNERS)}")
+        if self.name not in self.runners:
+            known = ", ".join(self.runners)
+            raise RequestError(f"method: {self.name!r} is unknown; use one of {known}")
+
+    @property
+    def runners(self) -> Mapping[str, Callable[..., Pair]]:
+        """Functions that draw, by name of the method."""
+        raise NotImplementedError
 
     @property
     def independent(self) -> bool:
         """Whether draws are independent by construction."""
-        return self.name in ("non_private", "naive")
+        return self.name in self.without_chains
 
     def describe(self) -> dict[str, Any]:
         """Everything that decides the draws, as plain data."""
         return asdict(self)
-
-    def sample(
-        self, model: SimulatedRegression, case: Case, seed: int, longer: int = 1
-    ) -> FloatArray:
-        """Draws of (theta, sigma2), shape (chains, draws, d + 1), `longer` times as many."""
-        with warnings.catch_warnings():
-            # Few rows for the central limit theorem: what a study is there to measure.
-            warnings.simplefilter("ignore", UserWarning)
-            theta, sigma2 = RUNNERS[self.name](self, model, case, seed, longer)
-        return np.concatenate([theta, sigma2[..., None]], axis=-1)
 
     def options(self, seed: int, longer: int) -> dict[str, Any]:
         """Keyword arguments that all samplers with chains share."""
@@ -67,6 +65,32 @@ class Sampler:
             "seed": seed,
             "cores": 1,
         }
+
+    def run(self, *given: Any) -> FloatArray:
+        """Draws of (theta, sigma2), shape (chains, draws, d + 1), by the method's function."""
+        with warnings.catch_warnings():
+            # Few rows for the central limit theorem: what a study is there to measure.
+            warnings.simplefilter("ignore", UserWarning)
+            theta, sigma2 = self.runners[self.name](*given)
+        return np.concatenate([theta, sigma2[..., None]], axis=-1)
+
+
+@dataclass(frozen=True)
+class Sampler(ChainMethod):
+    """One of noisewise's methods for one holder."""
+
+    without_chains = ("non_private", "naive")
+
+    @property
+    def runners(self) -> Mapping[str, Callable[..., Pair]]:
+        """Functions that draw, by name of the method."""
+        return RUNNERS
+
+    def sample(
+        self, model: SimulatedRegression, case: Case, seed: int, longer: int = 1
+    ) -> FloatArray:
+        """Draws of (theta, sigma2), shape (chains, draws, d + 1), `longer` times as many."""
+        return self.run(self, model, case, seed, longer)
 
 
 def _non_private(
