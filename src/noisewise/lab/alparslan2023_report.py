@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from .. import __version__
-from .study import code_digest
+from .trial_file import code_digest
 
 FloatArray = NDArray[np.float64]
 

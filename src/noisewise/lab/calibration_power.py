@@ -22,16 +22,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .._progress import progress_bar
 from .alparslan2023_report import Options, Report
 from .calibration_grid import broad_model
 from .methods import Sampler
-from .parallel import in_parallel
 from .regression import SimulatedRegression
-from .table import Row, write_table
+from .report_trials import kept_trials, write_both
+from .table import Row
+from .trial_file import Record
 from .uniformity import coverage_test, outside_band, spread_rank, uniformity_test
 
 FloatArray = NDArray[np.float64]
+NAME = "calibration-power"
 SEED = 20261117
 RANKED = 200
 SIZES = (100, 300, 1000)
@@ -117,20 +118,18 @@ def rejections(u: FloatArray, trials: int) -> dict[str, tuple[float, float, int]
 def write(out: Path, options: Options) -> list[Path]:
     """The table, as CSV and Markdown."""
     trials = options.runs or (QUICK_TRIALS if options.quick else TRIALS)
-    chunks = range(max(1, trials // CHUNK))
-    with progress_bar("studies of studies", unit="chunks", show=options.progress) as report:
-        parts = list(
-            in_parallel(
-                partial(ranks, trials=min(trials, CHUNK)),
-                chunks,
-                n_jobs=options.n_jobs,
-                backend=options.backend,
-                report=report,
-            )
-        )
+    size = min(trials, CHUNK)
+    parts = kept_trials(
+        f"{NAME}-{size}",
+        partial(_chunk, size),
+        max(1, trials // CHUNK),
+        {"size": size, "ranked": RANKED, "methods": list(METHODS)},
+        out,
+        options,
+    )
     rows: list[Row] = []
     for method in METHODS:
-        u = np.concatenate([part[method] for part in parts])
+        u = np.concatenate([np.array(part["ranks"][method]) for part in parts])
         for size in (size for size in SIZES if len(u) >= size):
             row: Row = {"method": method, "trials": size}
             for test, (share, error, studies) in rejections(u, size).items():
@@ -138,11 +137,12 @@ def write(out: Path, options: Options) -> list[Path]:
                 row[test] = float(f"{share:.4g}")
                 row[f"{test}_error"] = float(f"{error:.2g}")
             rows.append(row)
-    table = out / "calibration-power.csv"
-    write_table(rows, table)
-    readable = out / "calibration-power.md"
-    readable.write_text(markdown(rows), encoding="utf-8")
-    return [table, readable]
+    return write_both(rows, markdown, NAME, out)
+
+
+def _chunk(trials: int, number: int) -> Record:
+    found = ranks(number, trials=trials)
+    return {"trial": number, "ranks": {method: u.tolist() for method, u in found.items()}}
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -160,7 +160,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 EXPERIMENT = Report(
-    "calibration-power",
+    NAME,
     "Size and power of the calibration harness: how often it rejects right and wrong methods",
     write,
 )

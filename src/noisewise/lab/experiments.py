@@ -15,8 +15,9 @@ from ..core.errors import RequestError
 from .alparslan2023_report import Options, Report
 from .calibration import Cell, Record
 from .markdown import markdown_table
-from .study import code_digest, load_trials, run_study
+from .study import load_trials, run_study
 from .table import Row, summarise, write_table
+from .trial_file import code_digest
 
 Results = Mapping[str, list[Record]]
 

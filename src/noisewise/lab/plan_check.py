@@ -20,15 +20,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._progress import progress_bar
 from ..analyst.observation import Observation
 from ..core.schema import Number, Schema
 from .alparslan2023_report import Options, Report
-from .parallel import in_parallel
 from .plan import Planner
 from .plan_noise import MECHANISMS
 from .regression import draw_gram
-from .table import Row, write_table
+from .report_trials import kept_trials, write_both
+from .table import Row
+from .trial_file import Record
 
 FloatArray = NDArray[np.float64]
 SEED = 20261116
@@ -197,22 +197,28 @@ def write_beyond(out: Path, options: Options) -> list[Path]:
 
 def _write(out: Path, options: Options, name: str, grid: Sequence[Setting]) -> list[Path]:
     truths = options.runs or (QUICK_TRUTHS if options.quick else None)
-    rows: list[Row] = []
-    table = out / f"{name}.csv"
-    with progress_bar("checking plans", unit="cells", show=options.progress) as report:
-        results = in_parallel(
-            partial(check, truths=truths),
-            grid,
-            n_jobs=options.n_jobs,
-            backend=options.backend,
-            report=report,
-        )
-        for setting, found in zip(grid, results, strict=True):
-            rows.append(row_of(setting, found))
-            write_table(rows, table)
-    readable = out / f"{name}.md"
-    readable.write_text(markdown(rows), encoding="utf-8")
-    return [table, readable]
+    records = kept_trials(
+        f"{name}-{truths}" if truths else name,
+        partial(_trial, grid, truths),
+        len(grid),
+        {"grid": [list(setting) for setting in grid], "truths": truths},
+        out,
+        options,
+    )
+    rows = [
+        row_of(setting, Found(np.array(record["predicted"]), np.array(record["realised"])))
+        for setting, record in zip(grid, records, strict=True)
+    ]
+    return write_both(rows, markdown, name, out)
+
+
+def _trial(grid: Sequence[Setting], truths: int | None, number: int) -> Record:
+    found = check(grid[number], truths=truths)
+    return {
+        "trial": number,
+        "predicted": found.predicted.tolist(),
+        "realised": found.realised.tolist(),
+    }
 
 
 def markdown(rows: Sequence[Row]) -> str:

@@ -1,45 +1,23 @@
 """Many cells of trials: in parallel, resumable after an interruption, never mixed up.
 
-Every cell has an append-only file of JSON lines. The first line is a header with a fingerprint of
-everything that decides a trial: model, methods, the version, and the code of the analyst's wing. A
-file with another fingerprint is refused. Trials that are in the file are not run again, so that a
-study goes on where it stopped, and can be made longer.
+Every cell has a file of its own (`trial_file`). What decides a trial is the model, the methods, the
+version, and the code of the analyst's wing. A study goes on where it stopped, and can be made
+longer.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from .. import __version__
 from .._progress import progress_bar
-from ..core.errors import RequestError
 from .calibration import Cell, Record, run_trial
-from .parallel import check_backend, in_parallel
+from .parallel import Report, check_backend
+from .trial_file import TrialFile, code_digest
 
 Finished = Callable[[Cell, list[Record]], None]
-
-
-@lru_cache(maxsize=1)
-def code_digest() -> str:
-    """Digest of the analyst's source code: trials of different code are different trials."""
-    root = Path(__file__).parents[1] / "analyst"
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def header(cell: Cell) -> Record:
-    """The first line of a cell's file."""
-    content = {"cell": cell.describe(), "noisewise": __version__, "code": code_digest()}
-    text = json.dumps(content, sort_keys=True)
-    return {**content, "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
 
 def cell_path(cell: Cell, out: Path) -> Path:
@@ -58,19 +36,8 @@ def load_trials(cell: Cell, out: Path, *, check: bool = True) -> list[Record]:
     check : bool
         Refuse a file that other code or another configuration has made.
     """
-    path = cell_path(cell, out)
-    if not path.exists():
-        return []
-    lines = _complete_lines(path)
-    if not lines:
-        return []
-    if check and lines[0].get("fingerprint") != header(cell)["fingerprint"]:
-        raise RequestError(
-            f"out: {path} holds trials of another configuration or of other code; results are "
-            "never mixed, so give another folder or delete that file"
-        )
-    trials = {line["trial"]: line for line in lines[1:]}
-    return [trials[number] for number in sorted(trials) if number < cell.trials]
+    trials = _file(cell, out).load(check=check)
+    return [record for record in trials if record["trial"] < cell.trials]
 
 
 def run_cell(
@@ -79,7 +46,7 @@ def run_cell(
     *,
     n_jobs: int = 1,
     backend: str = "loky",
-    report: Callable[[int, int | None], None] | None = None,
+    report: Report | None = None,
 ) -> list[Record]:
     """Run a cell's missing trials and return all of them, in order.
 
@@ -95,26 +62,9 @@ def run_cell(
     report : callable, optional
         Called with (trials done, trials in all).
     """
-    done = load_trials(cell, out)
-    present = {record["trial"] for record in done}
-    missing = [number for number in range(cell.trials) if number not in present]
-    if report is not None:
-        report(len(done), cell.trials)
-    if not missing:
-        return done
-    path = cell_path(cell, out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _drop_incomplete_line(path)
-    results = in_parallel(partial(run_trial, cell), missing, n_jobs=n_jobs, backend=backend)
-    with path.open("a", encoding="utf-8") as file:
-        if file.tell() == 0:
-            _append(file, header(cell))
-        for record in results:
-            _append(file, record)
-            done.append(record)
-            if report is not None:
-                report(len(done), cell.trials)
-    return sorted(done, key=lambda record: int(record["trial"]))
+    return _file(cell, out).run_missing(
+        partial(run_trial, cell), cell.trials, n_jobs=n_jobs, backend=backend, report=report
+    )
 
 
 def run_study(
@@ -141,21 +91,6 @@ def run_study(
     return results
 
 
-def _append(file: Any, record: Record) -> None:
-    file.write(json.dumps(record, separators=(",", ":")) + "\n")
-    file.flush()
-
-
-def _complete_lines(path: Path) -> list[Record]:
-    text = path.read_text("utf-8")
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-
-
-def _drop_incomplete_line(path: Path) -> None:
-    """Cut off what an interruption left of a line that was being written."""
-    if path.exists():
-        content = path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole != len(content):
-            with path.open("r+b") as file:
-                file.truncate(whole)
+def _file(cell: Cell, out: Path) -> TrialFile:
+    content = {"cell": cell.describe(), "noisewise": __version__, "code": code_digest()}
+    return TrialFile(cell_path(cell, out), content)
