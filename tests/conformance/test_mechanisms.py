@@ -23,9 +23,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from noisewise.core.calibration import float_up, gaussian_noise_multiplier, gaussian_scale
+from noisewise.core.calibration import gaussian_noise_multiplier, gaussian_scale
 from noisewise.core.composition import epsilon_of, within
 from noisewise.core.noise import DISCRETE_FAMILIES, DiscreteGaussian, DiscreteLaplace
+from noisewise.core.precision import float_up
 from noisewise.core.privacy import GaussianEvent, PureEvent
 from noisewise.core.release import MAX_SCALE
 from noisewise.holder import mechanisms as package

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from fractions import Fraction
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from noisewise.core import calibration
 from noisewise.core.errors import RequestError
+from noisewise.core.precision import precise
 
 EPSILONS = ["1e-6", "1e-3", "0.1", "1", "20", "1000"]
 DELTAS = ["1e-300", "1e-100", "1e-16", "1e-6", "0.5"]
@@ -103,7 +103,7 @@ def test_noise_multiplier_decreases_in_epsilon_and_delta(
 @pytest.mark.parametrize("delta", ["1e-200", "1e-9", "0.2"])
 def test_gaussian_epsilon_inverts_delta(sigma: float, delta: str) -> None:
     d = Fraction(delta)
-    found = calibration.gaussian_epsilon(1 / calibration.precise().mpf(sigma), d)
+    found = calibration.gaussian_epsilon(1 / precise().mpf(sigma), d)
     target = mpmath.mpf(d.numerator) / d.denominator
     assert delta_by_quadrature(sigma, Fraction(found)) <= target * (1 + mpmath.mpf("1e-20"))
     if found > 0:
@@ -113,7 +113,7 @@ def test_gaussian_epsilon_inverts_delta(sigma: float, delta: str) -> None:
 
 
 def test_gaussian_delta_stays_an_upper_bound_where_80_digits_end() -> None:
-    mp = calibration.precise()
+    mp = precise()
     assert calibration.gaussian_delta(mp.mpf("1e-300"), Fraction(0)) >= mp.mpf("1e-301")
     assert calibration.gaussian_delta(mp.mpf("1e-300"), Fraction(1)) < mp.mpf("1e-1000")
     assert calibration.gaussian_delta(mp.mpf("1e150"), Fraction(1)) == 1
@@ -134,7 +134,7 @@ def test_zcdp_epsilon_is_sound_and_near_the_best_order(rho: str, delta: str) -> 
     """The Gaussian with this rho needs less; no order of a fine search needs notably less."""
     from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 
-    mp = calibration.precise()
+    mp = precise()
     found = calibration.zcdp_epsilon(mp.mpf(rho), Fraction(delta))
     assert found >= calibration.gaussian_epsilon(mp.sqrt(2 * mp.mpf(rho)), Fraction(delta))
     orders = 1 + np.exp(np.linspace(np.log(0.011), 40, 4000))
@@ -168,120 +168,6 @@ def test_gaussian_scale_is_the_smallest_representable(sensitivity: int, multipli
     assert before < wanted
 
 
-@settings(deadline=None, max_examples=300)
-@given(st.fractions(min_value=-(10**400), max_value=10**400))
-def test_float_rounding_directions(value: Fraction) -> None:
-    up, down = calibration.float_up(value), calibration.float_down(value)
-    assert down <= value <= up
-    assert up == down or up == math.nextafter(down, math.inf)
-
-
-# Discrete against continuous noise, in the open: scales so small that the difference shows.
-
-
-def log_pmf_ratio(x: int, scale: int) -> mpmath.mpf:
-    """Return log(p/r) for the discrete Gaussian p and the rounded continuous Gaussian r."""
-    s, half = mpmath.mpf(scale), mpmath.mpf("0.5")
-    total = mpmath.jtheta(3, 0, mpmath.exp(-1 / (2 * s * s)))  # the sum of exp(-k^2 / 2s^2)
-    root = s * mpmath.sqrt(2)
-    r = (mpmath.erfc((x - half) / root) - mpmath.erfc((x + half) / root)) / 2
-    return -mpmath.mpf(x * x) / (2 * s * s) - mpmath.log(total * r)
-
-
-@pytest.mark.parametrize("scale", [2, 5, 16, 64])
-def test_pmf_ratio_bounds_hold_everywhere(scale: int) -> None:
-    with mpmath.workdps(60):
-        s = mpmath.mpf(scale)
-        zeta = 3 * mpmath.exp(-2 * mpmath.pi**2 * s * s)
-        for x in range(0, 12 * scale, max(1, scale // 8)):
-            log_ratio = log_pmf_ratio(x, scale)
-            assert log_ratio <= 1 / (24 * s**2)
-            assert -log_ratio <= mpmath.log1p(zeta) + mpmath.mpf(x * x) / (24 * s**4)
-
-
-@pytest.mark.parametrize("scale", [32, 128, 1024])
-@pytest.mark.parametrize("entries", [1, 100])
-@pytest.mark.parametrize("tail", [3, 20])
-def test_slack_covers_the_worst_noise_and_is_nearly_attained(
-    scale: int, entries: int, tail: int
-) -> None:
-    above, below = (float(x) for x in calibration._slack_terms(entries, scale, tail))
-    with mpmath.workdps(60):
-        # Above, the worst vector is zero. Below, it is the longest one, here along the diagonal.
-        highest = entries * float(log_pmf_ratio(0, scale))
-        length = math.floor(scale * (1 + tail / math.sqrt(entries)) + 0.5)
-        lowest = -entries * float(log_pmf_ratio(length, scale))
-    assert 0.95 * above < highest <= above
-    # The proof drops exp(-u^2/2s^2) <= 1 below, worth as much as `above`, and no more than that.
-    assert 0.9 * (below - above) < lowest <= below
-
-
-def discrete_delta(shift: tuple[int, ...], scale: int, epsilon: float) -> float:
-    """Sum [p(x - shift) - e^epsilon p(x)]_+ over a box of 13 scales around both centres."""
-    axes = [np.arange(-13 * scale, 13 * scale + d + 1) for d in shift]
-    log_p = np.zeros([1] * len(shift))
-    loss = np.zeros([1] * len(shift))
-    for k, (x, d) in enumerate(zip(axes, shift, strict=True)):
-        form = [-1 if j == k else 1 for j in range(len(shift))]
-        noise = np.arange(-14 * scale, 14 * scale + 1)
-        normaliser = math.fsum(np.exp(-(noise**2) / (2 * scale**2)))
-        log_p = log_p + (-((x - d) ** 2) / (2 * scale**2) - math.log(normaliser)).reshape(form)
-        loss = loss + ((2 * x * d - d * d) / (2 * scale**2)).reshape(form)
-    gain = -np.expm1(np.minimum(epsilon - loss, 0.0))
-    return math.fsum((np.exp(log_p) * gain).ravel())
-
-
-CASES = [
-    *itertools.product([(1,), (3,), (16,), (40,)], [16], [0.05, 0.5, 1.0, 3.0]),
-    *itertools.product([(1,), (9,), (64,), (256,)], [64, 256], [0.1, 1.0]),
-    *itertools.product([(3, 5), (1, 1), (0, 7), (16, 11)], [16], [0.05, 0.5, 1.0]),
-    *itertools.product([(2, 3, 4)], [4], [0.2, 1.0, 2.0]),
-]
-
-
-@pytest.mark.parametrize(("shift", "scale", "epsilon"), CASES)
-def test_discrete_noise_stays_within_the_slack(
-    shift: tuple[int, ...], scale: int, epsilon: float
-) -> None:
-    tail = 8
-    above, below = calibration._slack_terms(len(shift), scale, tail)
-    slack = float(above + below)
-    mp = calibration.precise()
-    mu = mp.sqrt(sum(d * d for d in shift)) / scale
-    continuous = float(calibration.gaussian_delta(mu, Fraction(epsilon)))
-    bound = math.exp(slack) * (continuous + math.exp(epsilon - tail**2 / 2))
-    assert discrete_delta(shift, scale, epsilon + slack) <= bound
-
-
-@pytest.mark.parametrize(
-    ("shift", "scale", "epsilon"), [((16,), 16, 0.1), ((1,), 4, 1.0), ((4,), 4, 0.1)]
-)
-def test_discrete_noise_without_slack_exceeds_the_continuous(
-    shift: tuple[int, ...], scale: int, epsilon: float
-) -> None:
-    """The control: there is something to account for."""
-    mp = calibration.precise()
-    continuous = calibration.gaussian_delta(mp.mpf(shift[0]) / scale, Fraction(epsilon))
-    assert discrete_delta(shift, scale, epsilon) > float(continuous) * (1 + 1e-5)
-
-
-def test_slack_shrinks_with_the_square_of_the_scale() -> None:
-    assert calibration.discreteness_slack(10**4, 2**32) < 1e-12
-    assert calibration.discreteness_slack(1, 2**20) < 1e-9
-    for entries in (1, 10, 10**4):
-        slacks = [calibration.discreteness_slack(entries, 2**k) for k in range(20, 40)]
-        ratios = np.divide(slacks[:-1], slacks[1:])
-        np.testing.assert_allclose(ratios, 4, rtol=1e-4)
-    assert calibration.discreteness_slack(11, 2**20) > calibration.discreteness_slack(10, 2**20)
-
-
-@pytest.mark.parametrize("scale", [1, 2**19, 2**20 - 1])
-def test_slack_refuses_coarse_noise(scale: int) -> None:
-    with pytest.raises(RequestError, match=r"2\*\*20"):
-        calibration.discreteness_slack(1, scale)
-    calibration.discreteness_slack(1, 2**20)
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -300,8 +186,6 @@ def test_slack_refuses_coarse_noise(scale: int) -> None:
         lambda: calibration.gaussian_noise_multiplier(1.0, Fraction(1, 2)),
         lambda: calibration.gaussian_noise_multiplier(Fraction(1, 10**320), Fraction(1, 10**9)),
         lambda: calibration.zcdp_noise_multiplier(Fraction(-1)),
-        lambda: calibration.discreteness_slack(0, 2**30),
-        lambda: calibration.discreteness_slack(1, float(2**30)),
     ],
 )
 def test_bad_parameters_are_refused(call) -> None:

@@ -38,19 +38,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from .calibration import (
-    MARGIN,
-    TAIL,
-    float_down,
-    float_up,
-    gaussian_delta,
-    gaussian_epsilon,
-    precise,
-    to_precise,
-    zcdp_epsilon,
-)
+from .calibration import gaussian_delta, gaussian_epsilon, zcdp_epsilon
 from .claim import Claim
+from .discreteness import TAIL
 from .errors import RequestError
+from .precision import MARGIN, float_down, float_up, precise, to_precise
 from .privacy import ComposedEvent, Event, GaussianEvent, PureEvent
 
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ...core.calibration import discreteness_slack, float_down, float_up, gaussian_scale
+from ...core.calibration import gaussian_scale
+from ...core.discreteness import discreteness_slack
+from ...core.precision import float_down, float_up
 from ...core.privacy import GaussianEvent
 from . import opendp_noise
 
@@ -17,7 +19,7 @@ class GaussianMechanism:
     """Independent discrete Gaussian noise: scale s on entries, s/√2 on off-diagonal ones.
 
     **Claim.** ρ-zCDP with ρ = Δ₂²/2s², and the (ε, δ) curve of a continuous Gaussian mechanism with
-    noise multiplier s/Δ₂ up to the slack of discreteness (`core.calibration.discreteness_slack`).
+    noise multiplier s/Δ₂ up to the slack of discreteness (`core.discreteness.discreteness_slack`).
 
     **Proof.** Let c be the change of the integer sums and s_i the scale of entry i. The privacy
     loss of independent discrete Gaussians is that of one with squared distance Σ c_i²/s_i²

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from ...core.calibration import float_up, laplace_scale
+from ...core.calibration import laplace_scale
+from ...core.precision import float_up
 from ...core.privacy import PureEvent
 from . import opendp_noise
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...core.calibration import float_up
 from ...core.network import Network
 from ...core.network_content import NoisyParities
 from ...core.network_parity import Parities, walsh_hadamard
 from ...core.noise import DiscreteLaplace
+from ...core.precision import float_up
 from ...core.privacy import PureEvent
 from ..mechanisms import opendp_noise
 from .counts import FamilyCounts

@@ -7,10 +7,10 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from ...core.calibration import float_up
 from ...core.network import Network
 from ...core.network_content import NoisyCounts, l1_sensitivity, one_is_enough
 from ...core.noise import DiscreteLaplace
+from ...core.precision import float_up
 from ...core.privacy import PureEvent
 from ..mechanisms import opendp_noise
 from .counts import FamilyCounts
