@@ -8,15 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.design import INTERCEPT
-from ..core.release import Release
+from .common_cautions import BAD_RHAT, ENOUGH_DRAWS, GOOD_RHAT, ONE_CHAIN, first_few
 from .model_columns import ModelColumns
 from .models.replication import Replication
 from .posterior import Posterior
 
 FloatArray = NDArray[np.float64]
 CONTRADICTION = 6.0  # standard deviations beyond which a release contradicts the model
-GOOD_RHAT, BAD_RHAT = 1.01, 1.05
-ENOUGH_DRAWS = 400
 OUTSIDE_FEATURE, OUTSIDE_TARGET = 0.1, 0.05  # shares of the model's people beyond the bounds
 WELL_KNOWN = 0.1  # standard deviation of a mean square on unit scale
 PRIOR_SHARE = 0.5  # of the prior's sd: a posterior that is no narrower has learnt little
@@ -33,9 +31,7 @@ def convergence_warnings(posterior: Posterior) -> tuple[str, ...]:
     chains, exact = posterior.sigma2.shape[0], posterior.info.method == "exact"
     remedy = "run more draws" + ("" if exact else ", or method='exact' where it applies")
     if chains == 1:
-        warnings.append(
-            "one chain cannot show whether it has converged: run several (four by default)."
-        )
+        warnings.append(ONE_CHAIN)
     elif rows[worst_rhat].rhat > BAD_RHAT:
         warnings.append(
             f"the chains disagree on {worst_rhat!r} (R-hat {rows[worst_rhat].rhat:.3f}, should be "
@@ -99,12 +95,11 @@ def bounds_warnings(replications: Sequence[Replication], columns: ModelColumns) 
     tight = [f"{name} ({100 * share:.0f}%)" for name, share in worst.items()]
     if not tight:
         return ()
-    shown = ", ".join(tight[:5]) + (f" and {len(tight) - 5} more" if len(tight) > 5 else "")
     return (
-        f"the fitted model puts people beyond the bounds of {shown}. If values were clipped there, "
-        "coefficients are about clipped values, and intervals are too sure about the others: ask "
-        "the holder whether the bounds clip. Where values only crowd at the bounds, as those of a "
-        "yes/no column do, nothing is wrong with the coefficients.",
+        f"the fitted model puts people beyond the bounds of {first_few(tight)}. If values were "
+        "clipped there, coefficients are about clipped values, and intervals are too sure about "
+        "the others: ask the holder whether the bounds clip. Where values only crowd at the "
+        "bounds, as those of a yes/no column do, nothing is wrong with the coefficients.",
     )
 
 
@@ -117,27 +112,8 @@ def prior_warnings(posterior: Posterior) -> tuple[str, ...]:
     ]
     if not ruled:
         return ()
-    shown = ", ".join(ruled[:5]) + (f" and {len(ruled) - 5} more" if len(ruled) > 5 else "")
     return (
-        f"the Releases say little about {shown}: the posterior is more than half as wide as the "
-        "prior, which therefore matters. Give a prior that you can defend, and see what another "
-        "one changes.",
+        f"the Releases say little about {first_few(ruled)}: the posterior is more than half as "
+        "wide as the prior, which therefore matters. Give a prior that you can defend, and see "
+        "what another one changes.",
     )
-
-
-def repetition_warnings(releases: Sequence[Release]) -> tuple[str, ...]:
-    """Releases that look as if the same rows were behind them, which would count people twice."""
-    seen: dict[tuple[str, int], int] = {}
-    warnings = []
-    for number, release in enumerate(releases, 1):
-        if release.n is None:
-            continue
-        key = (release.design.schema.dataset, release.n)
-        if key in seen:
-            warnings.append(
-                f"releases {seen[key]} and {number} are of a data set {key[0]!r} with {key[1]:,} "
-                "rows each. If the same rows are behind both, people count twice and intervals "
-                "are too narrow: use one of them."
-            )
-        seen.setdefault(key, number)
-    return tuple(warnings)

@@ -17,9 +17,9 @@ from .cautions import (
     contradiction_warnings,
     convergence_warnings,
     prior_warnings,
-    repetition_warnings,
 )
 from .coefficient_prior import CoefficientPrior
+from .common_cautions import repetition_warnings
 from .methods import METHODS, Draws, Job, check_method, choose
 from .model_columns import ModelColumns, as_releases, observe, observe_fourth
 from .models.plausibility import impossible_statistics
@@ -248,7 +248,7 @@ def _posterior(
     found = (
         *([chosen.caveat] if chosen.caveat else []),
         *drawn.warnings,
-        *repetition_warnings(releases),
+        *repetition_warnings((r.design.schema.dataset, r.n) for r in releases),
         *contradiction_warnings(drawn.discrepancies, columns),
         *bounds_warnings(drawn.replications, columns),
         *convergence_warnings(posterior),

@@ -8,10 +8,10 @@ import numpy as np
 
 from ...core.network_content import TableDraws
 from ...core.network_release import NetworkRelease
+from ..common_cautions import BAD_RHAT, ENOUGH_DRAWS, GOOD_RHAT, ONE_CHAIN
 from .layout import Floats
 from .posterior import NetworkPosterior
 
-GOOD_RHAT, BAD_RHAT, ENOUGH_DRAWS = 1.01, 1.05, 400
 LOOKED_AT = 40  # worst cells whose effective number of draws is computed
 LITTLE = 0.8  # of the prior's sd
 
@@ -32,7 +32,7 @@ def convergence_warnings(posterior: NetworkPosterior) -> tuple[str, ...]:
     import arviz as az
 
     if posterior.theta.shape[0] == 1:
-        return ("one chain cannot show whether it has converged: run several (four by default).",)
+        return (ONE_CHAIN,)
     rhat = split_rhat(posterior.theta)
     worst = np.argsort(rhat)[-LOOKED_AT:]
     ess = min(float(az.ess(posterior.theta[:, :, cell])) for cell in worst)
@@ -81,21 +81,3 @@ def method_warnings(
             "was not used. method='joint' uses it.",
         )
     return ()
-
-
-def repetition_warnings(releases: Sequence[NetworkRelease]) -> tuple[str, ...]:
-    """Releases that look as if the same rows were behind them."""
-    seen: dict[tuple[str, int], int] = {}
-    warnings = []
-    for number, release in enumerate(releases, 1):
-        if release.n is None:
-            continue
-        key = (release.schema.dataset, release.n)
-        if key in seen:
-            warnings.append(
-                f"releases {seen[key]} and {number} are of a data set {key[0]!r} with {key[1]:,} "
-                "rows each. If the same rows are behind both, people count twice and intervals "
-                "are too narrow: use one of them."
-            )
-        seen.setdefault(key, number)
-    return tuple(warnings)
