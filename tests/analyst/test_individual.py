@@ -18,6 +18,7 @@ from numpyro.infer.util import log_density
 from scipy import stats
 
 from noisewise.analyst.models import records
+from noisewise.analyst.models.released_records import caveats, noise_log_density
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import (
     HierarchicalNIWPrior,
@@ -235,9 +236,9 @@ def test_energy_is_exact_and_only_the_force_is_rounded():
     observation = second_moments(10, (1.0, 2.0, 3.0, 1.5, 4.0), 2.0, "laplace")
     A = observation.values + np.array([[0, 9.0, 0.1], [9.0, -9.0, 0.0], [0.1, 0.0, -0.1]])
     with jax.enable_x64(True):
-        value, force = jax.value_and_grad(
-            lambda A: individual.noise_log_density(observation, A, 0.5)
-        )(jax.numpy.asarray(A))
+        value, force = jax.value_and_grad(lambda A: noise_log_density(observation, A, 0.5))(
+            jax.numpy.asarray(A)
+        )
     assert float(value) == pytest.approx(-(9 + 0.1 + 9 + 0 + 0.1) / 2)
     np.testing.assert_allclose(force, [[0, -0.5, -0.05], [0, 0.5, 0.0], [0, 0, 0.05]], atol=1e-12)
 
@@ -245,8 +246,8 @@ def test_energy_is_exact_and_only_the_force_is_rounded():
 def test_what_the_model_leaves_out_is_said():
     plain = second_moments(10, (1.0, 2.0, 3.0, 1.5, 4.0), 2.0, "laplace")
     public = second_moments(10, (1.0, 2.0, 3.0, 0.0, 4.0), [2.0, 2.0, 2.0, 0.0, 2.0], "laplace")
-    assert individual.caveats([plain]) == ()
-    (message,) = individual.caveats([plain, public])
+    assert caveats([plain]) == ()
+    (message,) = caveats([plain, public])
     assert "known exactly" in message
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.core.errors import ReleaseError
+from noisewise.core.errors import ReleaseError, RequestError
 
 FloatArray = NDArray[np.float64]
 Family = Literal["laplace", "gaussian"]
@@ -108,6 +109,19 @@ class Observation:
         """Standard deviation of the noise, shape (P, P)."""
         factor = np.sqrt(2.0) if self.family == "laplace" else 1.0
         return self.scale * factor
+
+
+def common_k(observations: Sequence[Observation]) -> int:
+    """Number of covariates of all holders, who must cover the same columns."""
+    if not observations:
+        raise RequestError("give the observation of at least one holder")
+    k = observations[0].k
+    if any(observation.k != k for observation in observations):
+        raise RequestError(
+            "all holders must cover the same columns; got "
+            f"{[observation.k for observation in observations]} covariates"
+        )
+    return k
 
 
 def _rough_n(noisy_n: float) -> int:

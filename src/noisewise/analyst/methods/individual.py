@@ -8,6 +8,7 @@ from .job import Draws, Job
 
 def run_individual(job: Job) -> Draws:
     """Draw latent records along with the regression."""
+    from ..models.released_records import caveats
     from ..samplers import individual
 
     public_n(job, "individual")
@@ -19,5 +20,5 @@ def run_individual(job: Job) -> Draws:
         drawn.sigma2,
         drawn.conditional_mean,
         drawn.info._asdict(),
-        warnings=individual.caveats(job.observations),
+        warnings=caveats(job.observations),
     )

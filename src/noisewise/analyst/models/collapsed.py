@@ -33,7 +33,7 @@ from noisewise.analyst.models.collapsed_prior import (
     SMOOTHING,
 )
 from noisewise.analyst.models.rough import rough_coordinates
-from noisewise.analyst.observation import Observation
+from noisewise.analyst.observation import Observation, common_k
 from noisewise.analyst.priors import (
     CovariatePrior,
     NIWPrior,
@@ -214,14 +214,7 @@ def _check(
     prior: RegressionPrior,
     covariates: CovariatePrior,
 ) -> int:
-    if not observations:
-        raise RequestError("give the observation of at least one holder")
-    k = observations[0].k
-    if any(observation.k != k for observation in observations):
-        raise RequestError(
-            "all holders must cover the same columns; got "
-            f"{[observation.k for observation in observations]} covariates"
-        )
+    k = common_k(observations)
     for name, given in (("prior", prior.k), ("covariates", covariates.k)):
         if given != k:
             raise RequestError(f"{name} is for {given} covariates, the statistics are for {k}")

@@ -13,8 +13,7 @@ Two things make it fast where plain NUTS is slow:
   crosses a kink errs by the first power of its length. The force that moves the trajectory is
   therefore that of a Huber potential, which rounds each kink off, while the energy that decides
   stays exact. Leapfrog steps keep volume and reverse under any force, so the target is unchanged.
-  The two potentials must stay close, or good steps are refused: the total mismatch of D entries
-  grows like (D smoothing³)^(1/2), which sets smoothing to 0.8 D^(-1/3) noise scales.
+  How far kinks are rounded off is in `nuts`.
 
 The engine is nutpie (Rust), driven through the C interface that its PyMC backend uses: no Python
 and no lock in the loop. Each chain has its own sampler, scratch space and seeds, so draws do not
@@ -28,10 +27,9 @@ https://github.com/pymc-devs/nutpie.
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -44,11 +42,11 @@ from noisewise.analyst.models.collapsed_kernels import Arrays
 from noisewise.analyst.models.collapsed_pooling import Pooling, pooling, to_pooled
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import CovariatePrior, RegressionPrior
-from noisewise.analyst.samplers.nuts_info import NutsInfo
-from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.analyst.samplers.chains import Progress, available_cores
+from noisewise.analyst.samplers.nuts import NutsInfo, check_lengths, rounding
+from noisewise.core.errors import ReleaseError
 
 FloatArray = NDArray[np.float64]
-Progress = Callable[[int, int], None]
 
 # nutpie's names for the fields of NutsInfo.
 _STATISTICS = (
@@ -110,7 +108,7 @@ def smoothing(posterior: CollapsedPosterior) -> float:
     arrays = posterior.arrays
     upper = np.triu(np.ones(arrays.values.shape[1:], dtype=np.bool_))
     kinks = int(((arrays.precision > 0) & upper & arrays.laplace[:, None, None]).sum())
-    return 0.8 * kinks ** (-1.0 / 3.0) if kinks else 0.0
+    return rounding(kinks)
 
 
 @dataclass(frozen=True)
@@ -290,9 +288,7 @@ def sample_posterior(
     -------
     ExactDraws
     """
-    for name, number in (("chains", chains), ("draws", draws), ("tune", tune)):
-        if number < 1:
-            raise RequestError(f"{name} must be at least 1; got {number}")
+    check_lengths(chains=chains, draws=draws, tune=tune)
     streams = [
         [np.random.default_rng(stream) for stream in chain.spawn(3)]
         for chain in np.random.SeedSequence(seed).spawn(chains)
@@ -308,7 +304,7 @@ def sample_posterior(
                 "target_accept": target_accept,
                 "maxdepth": max_depth,
             },
-            cores or _usable_cores(),
+            cores or available_cores(),
             progress,
         )
         x, info = _collect(traces)
@@ -328,12 +324,6 @@ def sample_posterior(
             "check the Release"
         )
     return ExactDraws(theta, sigma2, mean, mu, T, x, info)
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _collect(traces: Sequence[Any]) -> tuple[FloatArray, NutsInfo]:

@@ -36,21 +36,22 @@ from numpy.typing import NDArray
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import RegressionPrior
 from noisewise.analyst.samplers import fixed_s_fast, given_s_chains
+from noisewise.analyst.samplers.chains import Progress
 from noisewise.analyst.samplers.fixed_s_noise import move_sigma2_with_noise, move_theta_with_noise
-from noisewise.analyst.samplers.gibbs_linalg import copy, quadratic_form
+from noisewise.analyst.samplers.gibbs_linalg import quadratic_form
 from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream, uniform
 from noisewise.analyst.samplers.gibbs_regression import prepare_regression
 from noisewise.analyst.samplers.given_s import (
-    TARGET,
     Holders,
-    adapted,
+    adapt_steps,
     log_fit,
     log_prior,
     move_theta,
     prepare_holders,
     propose_sigma2,
+    store_draw,
 )
-from noisewise.analyst.samplers.given_s_chains import Draws, Progress, Store, Work
+from noisewise.analyst.samplers.given_s_chains import Draws, Store, Work
 from noisewise.analyst.samplers.given_s_compiled import compiled
 
 FloatArray = NDArray[np.float64]
@@ -174,13 +175,9 @@ def _run(  # type: ignore[no-untyped-def]
             )  # fmt: skip
             accepted[1] = _move_sigma2(rng, holders, fixed, prior, state, work)
         if t < tune:
-            log_beta = adapted(state.log_steps[0], accepted[0], t, TARGET)
-            state.log_steps[0] = min(log_beta, 0.0)
-            state.log_steps[1] = adapted(state.log_steps[1], accepted[1], t, TARGET)
+            adapt_steps(state.log_steps, accepted, t)
         if t >= keep_from:
-            copy(state.theta, store.theta[t - keep_from])
-            store.sigma2[t - keep_from] = state.sigma2[()]
-            copy(accepted, store.accepted[t - keep_from])
+            store_draw(t - keep_from, state.theta, state.sigma2[()], accepted, store)
 
 
 # --- init, kernel, top-level call -----------------------------------------------------------------

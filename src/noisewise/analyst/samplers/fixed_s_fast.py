@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from noisewise.analyst.models.projection import project_gram
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import RegressionPrior
-from noisewise.analyst.samplers.gibbs import check_counts
+from noisewise.analyst.samplers.chains import check_counts
 from noisewise.analyst.samplers.gibbs_regression import Regression, prepare_regression
 from noisewise.analyst.samplers.given_s import Holders, prepare_holders
 from noisewise.core.errors import RequestError

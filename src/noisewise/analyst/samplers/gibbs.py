@@ -10,8 +10,8 @@ One iteration of every `gibbs_*` method, with A_j the latent Gram matrix of hold
 
 `gibbs_statistics` has the draw of A_j, and why it keeps its target; `gibbs_regression` and
 `gibbs_covariates` the conjugate draws; `gibbs_interweave` the moves along orbits. Observations
-become arrays in `gibbs_holders`, chains start by `gibbs_start`. Here are what a kernel is, the loop
-over chains, and what the diagnostics mean.
+become arrays in `gibbs_holders`, chains start by `gibbs_start`. Here are what their kernels share,
+what chains keep, and what the diagnostics mean.
 
 **What is approximate.** A_j | theta by the central limit theorem and theta | A_j by conjugacy are
 conditionals of different joint laws. The stationary law is near both for n much larger than the
@@ -35,30 +35,24 @@ arXiv:1910.13153, Algorithm 1.
 
 from __future__ import annotations
 
-import os
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import RegressionPrior
+from noisewise.analyst.samplers import kernels
+from noisewise.analyst.samplers.chains import Progress, check_counts
 from noisewise.analyst.samplers.gibbs_arrays import Holders
 from noisewise.analyst.samplers.gibbs_holders import Update, prepare_holders, wants_interweaving
 from noisewise.analyst.samplers.gibbs_random import KeyArray, chain_keys
 from noisewise.analyst.samplers.gibbs_regression import Regression, prepare_regression
-from noisewise.core.errors import RequestError
+from noisewise.analyst.samplers.kernels import StateT
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.int64]
-Progress = Callable[[int, int], None]
-StateT = TypeVar("StateT", bound=tuple[Any, ...])
-
-_BLOCK = 500  # iterations between two looks at whether to stop
 
 
 class Info(NamedTuple):
@@ -98,12 +92,8 @@ class Store(NamedTuple):
 # --- a kernel -------------------------------------------------------------------------------------
 
 
-class Kernel(ABC, Generic[StateT]):
-    """The transition ``(rng, state) -> (state, info)``, and the compiled loop over many.
-
-    `rng` is a chain's key of two words and the number of the iteration. A call changes nothing in
-    place: with the same arguments it gives the same result.
-    """
+class Kernel(kernels.Kernel[StateT]):
+    """See `kernels.Kernel`."""
 
     holders: Holders
     regression: Regression
@@ -125,21 +115,10 @@ class Kernel(ABC, Generic[StateT]):
     def __call__(self, rng: tuple[KeyArray, int], state: StateT) -> tuple[StateT, Info]:
         """One iteration."""
         key, counter = rng
-        new = cast(StateT, cast(Any, type(state))(*(np.array(field) for field in state)))
+        new = kernels.copied(state)
         store = make_store(1, *self.holders.values.shape[:2])
         self.advance(key, counter, 1, counter, new, self.workspace(), store)
         return new, Info(*(field[0] for field in store[-3:]))
-
-    @abstractmethod
-    def workspace(self) -> Any:
-        """Scratch space for one thread."""
-
-    @abstractmethod
-    def advance(
-        self, key: KeyArray, first: int, count: int, keep_from: int, state: StateT, scratch: Any,
-        store: Store,
-    ) -> None:  # fmt: skip
-        """Run `count` iterations in place, storing those from number `keep_from` on."""
 
 
 # --- running chains -------------------------------------------------------------------------------
@@ -159,10 +138,7 @@ def sample_chains(
     covariates: bool = False,
     statistics: bool = False,
 ) -> Draws:
-    """Run chains in parallel threads, each from the state that `init` makes of its key.
-
-    Iterations come in blocks, so that progress can be shown and an interrupt be obeyed.
-    """
+    """Run chains in parallel threads, each from the state that `init` makes of its key."""
     check_counts(chains=chains, draws=draws, tune=tune, cores=cores)
     keys = chain_keys(seed, chains)
     states = [init(key) for key in keys]
@@ -174,31 +150,9 @@ def sample_chains(
         )
         for _ in keys
     ]  # fmt: skip
-    total = tune + draws
-    stop = threading.Event()
-    lock = threading.Lock()
-    done = 0
-
-    def run(chain: int) -> None:
-        nonlocal done
-        scratch = kernel.workspace()
-        for first in range(0, total, _BLOCK):
-            if stop.is_set():
-                return
-            count = min(_BLOCK, total - first)
-            kernel.advance(keys[chain], first, count, tune, states[chain], scratch, stores[chain])
-            if progress is not None:
-                with lock:
-                    done += count
-                    progress(done, total * chains)
-
-    with ThreadPoolExecutor(min(chains, cores or available_cores())) as executor:
-        futures = [executor.submit(run, chain) for chain in range(chains)]
-        try:
-            for future in futures:
-                future.result()
-        finally:
-            stop.set()
+    kernels.advance_chains(
+        kernel, keys, states, stores, tune=tune, iterations=draws, cores=cores, progress=progress
+    )
     all_chains = Store(*(np.stack(parts) for parts in zip(*stores, strict=True)))
     return Draws(*all_chains[:-3], Info(*all_chains[-3:]))
 
@@ -226,21 +180,6 @@ def make_store(
         exhausted=np.zeros(draws, dtype=np.int64),
         solver_iterations=np.zeros(draws, dtype=np.int64),
     )
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
-
-
-def check_counts(**numbers: int | None) -> None:
-    """Refuse numbers that make no sense. None: chosen here."""
-    for name, value in numbers.items():
-        least = 0 if name == "tune" else 1
-        if value is not None and (isinstance(value, bool) or int(value) != value or value < least):
-            raise RequestError(f"{name} must be a whole number, at least {least}; got {value!r}")
 
 
 # --- diagnostics in words -------------------------------------------------------------------------

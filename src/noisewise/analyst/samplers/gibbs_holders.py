@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from noisewise.analyst.models.moments_formulas import unique_entries
-from noisewise.analyst.observation import Observation
+from noisewise.analyst.observation import Observation, common_k
 from noisewise.analyst.samplers.gibbs_arrays import CG_EIGEN, CG_JACOBI, DENSE, EIGEN, Holders
 from noisewise.analyst.samplers.gibbs_start import rough_population
 from noisewise.core.errors import RequestError
@@ -31,14 +31,7 @@ def prepare_holders(
 
     Warns about small holders if the method rests on the central limit theorem (`clt`).
     """
-    if not observations:
-        raise RequestError("give the observation of at least one holder")
-    P = observations[0].k + 2
-    if any(observation.k + 2 != P for observation in observations):
-        raise RequestError(
-            "all holders must cover the same columns; got "
-            f"{[observation.k for observation in observations]} covariates"
-        )
+    P = common_k(observations) + 2
     smallest = min(observation.n for observation in observations)
     if smallest < P:
         raise RequestError(

@@ -45,7 +45,8 @@ from noisewise.analyst.models.moments_fourth import FourthMomentObservation, mon
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import RegressionPrior
 from noisewise.analyst.samplers import gibbs
-from noisewise.analyst.samplers.gibbs import Draws, Progress, Store
+from noisewise.analyst.samplers.chains import Progress
+from noisewise.analyst.samplers.gibbs import Draws, Store
 from noisewise.analyst.samplers.gibbs_arrays import Work, workspace
 from noisewise.analyst.samplers.gibbs_flat import (
     PERSISTENCE,

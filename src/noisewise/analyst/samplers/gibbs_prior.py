@@ -34,7 +34,8 @@ from noisewise.analyst.models.moments_formulas import (
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import NIWPrior, RegressionPrior
 from noisewise.analyst.samplers import gibbs
-from noisewise.analyst.samplers.gibbs import Draws, Progress, Store
+from noisewise.analyst.samplers.chains import Progress, check_counts
+from noisewise.analyst.samplers.gibbs import Draws, Store
 from noisewise.analyst.samplers.gibbs_arrays import Fixed, Holders, Work, workspace
 from noisewise.analyst.samplers.gibbs_interweave import update_regression
 from noisewise.analyst.samplers.gibbs_linalg import fill
@@ -111,7 +112,7 @@ class Kernel(gibbs.Kernel[State]):
         interweave: bool | None,
         tries: int,
     ) -> None:
-        gibbs.check_counts(tries=tries)
+        check_counts(tries=tries)
         super().__init__(observations, prior, update="dense", interweave=interweave)
         self.fixed = prepare_moments(moments, observations[0].k)
         self.holders = _without_constants(self.holders, self.fixed)

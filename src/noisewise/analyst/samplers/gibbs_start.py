@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import RegressionPrior
+from noisewise.analyst.priors import CovariatePrior, NIWPrior, RegressionPrior
 from noisewise.analyst.samplers.gibbs_regression import prepare_regression
 from noisewise.core.errors import ReleaseError
 
@@ -91,3 +91,11 @@ def starting_regression(A: FloatArray, prior: RegressionPrior) -> tuple[FloatArr
     theta = np.linalg.solve(factor[:-1, :-1].T, factor[-1, :-1])
     sigma2 = (prior.b0 + 0.5 * factor[-1, -1] ** 2) / (prior.a0 + 0.5 * total[0, 0])
     return theta, np.array(sigma2)
+
+
+def starting_scale(covariates: CovariatePrior, variance: FloatArray) -> FloatArray:
+    """Psi, (k, k): the prior's, or where that has it unknown one that expects `variance`, (k,)."""
+    if isinstance(covariates, NIWPrior):
+        return np.array(covariates.Psi)
+    expected = max(covariates.nu - covariates.k - 1.0, 1.0)
+    return np.diag(expected * np.maximum(variance, 1e-6))

@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from noisewise.analyst.models.moments_compiled import compiled
 from noisewise.analyst.models.moments_formulas import normal_factor
 from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import CovariatePrior, NIWPrior, RegressionPrior
+from noisewise.analyst.priors import CovariatePrior, RegressionPrior
 from noisewise.analyst.samplers import gibbs
-from noisewise.analyst.samplers.gibbs import Draws, Progress, Store
+from noisewise.analyst.samplers.chains import Progress, check_counts
+from noisewise.analyst.samplers.gibbs import Draws, Store
 from noisewise.analyst.samplers.gibbs_arrays import CG_JACOBI, DENSE, Large, Work, workspace
 from noisewise.analyst.samplers.gibbs_covariates import draw_covariates, prepare_covariates
 from noisewise.analyst.samplers.gibbs_holders import Update
@@ -37,7 +38,11 @@ from noisewise.analyst.samplers.gibbs_orbits import Orbits, prepare_orbits
 from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
 from noisewise.analyst.samplers.gibbs_regression import draw_regression, pool, store_draw
 from noisewise.analyst.samplers.gibbs_solvers import decompose
-from noisewise.analyst.samplers.gibbs_start import starting_regression, starting_statistics
+from noisewise.analyst.samplers.gibbs_start import (
+    starting_regression,
+    starting_scale,
+    starting_statistics,
+)
 from noisewise.analyst.samplers.gibbs_statistics import draw_noise_variances, draw_statistics
 
 FloatArray = NDArray[np.float64]
@@ -134,11 +139,7 @@ def init(
     k = theta.size - 1
     n = A[:, 0, 0].sum()
     E = prepare_covariates(covariates, k).bordered + A.sum(axis=0)[:-1, :-1]
-    if isinstance(covariates, NIWPrior):
-        Psi = np.array(covariates.Psi)
-    else:
-        variance = E.diagonal()[1:] / n - (E[0, 1:] / n) ** 2
-        Psi = np.diag(max(covariates.nu - k - 1.0, 1.0) * np.maximum(variance, 1e-6))
+    Psi = starting_scale(covariates, E.diagonal()[1:] / n - (E[0, 1:] / n) ** 2)
     E[1:, 1:] += Psi
     factor = np.linalg.cholesky(E)
     L = np.ascontiguousarray(factor[1:, 1:]) / math.sqrt(covariates.nu + n)
@@ -158,7 +159,7 @@ class Kernel(gibbs.Kernel[State]):
         tries: int,
         tolerance: float,
     ) -> None:
-        gibbs.check_counts(tries=tries)
+        check_counts(tries=tries)
         super().__init__(observations, prior, update=update, interweave=interweave)
         self.covariates = prepare_covariates(covariates, observations[0].k)
         self.tries, self.tolerance = tries, tolerance

@@ -260,3 +260,18 @@ def propose_sigma2(rng, sigma2, step):  # type: ignore[no-untyped-def]
 def adapted(log_step, accepted, t, target):  # type: ignore[no-untyped-def]
     """The logarithm of a step after iteration t of warm-up (Robbins-Monro)."""
     return log_step + 2.0 * (accepted - target) / (t + 1.0) ** 0.6
+
+
+@compiled
+def adapt_steps(log_steps, accepted, t):  # type: ignore[no-untyped-def]
+    """Adapt ln β of theta, which is at most 0, and the step of ln sigma2, in place."""
+    log_steps[0] = min(adapted(log_steps[0], accepted[0], t, TARGET), 0.0)
+    log_steps[1] = adapted(log_steps[1], accepted[1], t, TARGET)
+
+
+@compiled
+def store_draw(row, theta, sigma2, accepted, store):  # type: ignore[no-untyped-def]
+    """Put one draw into a row of the store."""
+    copy(theta, store.theta[row])
+    store.sigma2[row] = sigma2
+    copy(accepted, store.accepted[row])

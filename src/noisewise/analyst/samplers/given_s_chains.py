@@ -1,24 +1,19 @@
-"""Chains in parallel threads for `normal_x` and `fixed_s`."""
+"""What the kernels of `normal_x` and `fixed_s` share, and what their chains keep."""
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.samplers.gibbs import available_cores, check_counts
+from noisewise.analyst.samplers import kernels
+from noisewise.analyst.samplers.chains import Progress, check_counts
 from noisewise.analyst.samplers.gibbs_random import KeyArray, chain_keys
+from noisewise.analyst.samplers.kernels import StateT
 
 FloatArray = NDArray[np.float64]
-Progress = Callable[[int, int], None]
-StateT = TypeVar("StateT", bound=tuple[Any, ...])
-
-_BLOCK = 500  # iterations between two looks at whether to stop
 
 
 class Info(NamedTuple):
@@ -84,12 +79,11 @@ def workspace(J: int, d: int) -> Work:
     )
 
 
-class Kernel(ABC, Generic[StateT]):
-    """The transition ``(rng, state) -> (state, info)``, and the compiled loop over many.
+class Kernel(kernels.Kernel[StateT]):
+    """See `kernels.Kernel`.
 
-    `rng` is a chain's key of two words and the number of the iteration. A call changes nothing in
-    place: with the same arguments it gives the same result. Iterations before number `tune` adapt
-    the steps, which are part of the state; later ones leave them alone.
+    Iterations before number `tune` adapt the steps, which are part of the state; later ones leave
+    them alone.
     """
 
     J: int
@@ -100,17 +94,13 @@ class Kernel(ABC, Generic[StateT]):
     def __call__(self, rng: tuple[KeyArray, int], state: StateT) -> tuple[StateT, Info]:
         """One iteration."""
         key, counter = rng
-        new = cast(StateT, cast(Any, type(state))(*(np.array(field) for field in state)))
-        work = workspace(self.J, self.d)
+        new, work = kernels.copied(state), self.workspace()
         self.advance(key, counter, 1, counter, new, work, make_store(1, self.d))
         return new, Info(*work.accepted)
 
-    @abstractmethod
-    def advance(
-        self, key: KeyArray, first: int, count: int, keep_from: int, state: StateT, work: Work,
-        store: Store,
-    ) -> None:  # fmt: skip
-        """Run `count` iterations in place, storing those from number `keep_from` on."""
+    def workspace(self) -> Work:
+        """Scratch space for one thread."""
+        return workspace(self.J, self.d)
 
 
 def make_store(draws: int, d: int) -> Store:
@@ -128,39 +118,14 @@ def sample_chains(
     cores: int | None,
     progress: Progress | None,
 ) -> Draws:
-    """Run chains in parallel threads, each from the state that `init` makes of its key.
-
-    Iterations come in blocks, so that progress can be shown and an interrupt be obeyed.
-    """
+    """Run chains in parallel threads, each from the state that `init` makes of its key."""
     check_counts(chains=chains, draws=draws, tune=kernel.tune, thin=kernel.thin, cores=cores)
     keys = chain_keys(seed, chains)
     states = [init(key) for key in keys]
     stores = [make_store(draws, kernel.d) for _ in keys]
-    total = kernel.tune + draws * kernel.thin
-    stop, lock = threading.Event(), threading.Lock()
-    done = 0
-
-    def run(chain: int) -> None:
-        nonlocal done
-        work = workspace(kernel.J, kernel.d)
-        for first in range(0, total, _BLOCK):
-            if stop.is_set():
-                return
-            count = min(_BLOCK, total - first)
-            kernel.advance(
-                keys[chain], first, count, kernel.tune, states[chain], work, stores[chain]
-            )
-            if progress is not None:
-                with lock:
-                    done += count
-                    progress(done, total * chains)
-
-    with ThreadPoolExecutor(min(chains, cores or available_cores())) as executor:
-        futures = [executor.submit(run, chain) for chain in range(chains)]
-        try:
-            for future in futures:
-                future.result()
-        finally:
-            stop.set()
+    kernels.advance_chains(
+        kernel, keys, states, stores, tune=kernel.tune, iterations=draws * kernel.thin,
+        cores=cores, progress=progress,
+    )  # fmt: skip
     theta, sigma2, accepted = (np.stack(parts) for parts in zip(*stores, strict=True))
     return Draws(theta, sigma2, None, Info(*(accepted[..., i] for i in range(4))))

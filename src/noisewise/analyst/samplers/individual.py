@@ -17,10 +17,7 @@ arXiv:1912.11554.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any, NamedTuple, cast
@@ -28,23 +25,17 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.models.records import Covariates, normal, regression, targets
-from noisewise.analyst.numpyro_release import gram, released_entries, require_numpyro
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import (
-    CovariatePrior,
-    HierarchicalNIWPrior,
-    HuangWandPrior,
-    NIGPrior,
-    NIWPrior,
-    RegressionPrior,
-)
-from noisewise.analyst.samplers.nuts_info import NutsInfo
+from noisewise.analyst.models.records import Covariates
+from noisewise.analyst.models.released_records import build_model, check_model, conditional_mean
+from noisewise.analyst.numpyro_release import released_entries, require_numpyro
+from noisewise.analyst.observation import Observation, common_k
+from noisewise.analyst.priors import CovariatePrior, RegressionPrior
+from noisewise.analyst.samplers.chains import Progress, Report, run_chains
+from noisewise.analyst.samplers.nuts import NutsInfo, check_lengths, rounding
 from noisewise.core.errors import RequestError
 
 FloatArray = NDArray[np.float64]
 Array = Any
-Progress = Callable[[int, int], None]
 
 MAX_RECORDS = 5000
 _BLOCK = 50  # iterations between two reports of progress
@@ -62,41 +53,7 @@ class IndividualDraws(NamedTuple):
     info: NutsInfo
 
 
-# --- model ----------------------------------------------------------------------------------------
-
-
-def build_model(
-    observations: Sequence[Observation],
-    prior: RegressionPrior,
-    covariates: Covariates,
-    *,
-    clip: bool = False,
-) -> Callable[[], None]:
-    """The NumPyro model of latent records and released values."""
-    sizes = [observation.n for observation in observations]
-    n, k = sum(sizes), observations[0].k
-    rounding = smoothing(observations)
-
-    def model() -> None:
-        import jax.numpy as jnp
-        import numpyro
-
-        theta, sigma2 = regression(prior)
-        x = covariates(n, k)
-        if np.shape(x) != (n, k):
-            raise RequestError(
-                f"covariates: the function must return x of shape (n, k) = {(n, k)}, the rows of "
-                f"all holders; got {np.shape(x)}"
-            )
-        rows = jnp.column_stack([x, targets(x, theta, sigma2)])
-        numpyro.deterministic("statistics", gram(rows))
-        summed = jnp.clip(rows, -1.0, 1.0) if clip else rows
-        ends = np.cumsum(sizes)
-        for j, observation in enumerate(observations):
-            A = gram(summed[ends[j] - sizes[j] : ends[j]])
-            numpyro.factor(f"release_{j + 1}", noise_log_density(observation, A, rounding))
-
-    return model
+# --- kernel ---------------------------------------------------------------------------------------
 
 
 def smoothing(observations: Sequence[Observation]) -> float:
@@ -106,60 +63,20 @@ def smoothing(observations: Sequence[Observation]) -> float:
         for observation in observations
         if observation.family == "laplace"
     )
-    return 0.8 * kinks ** (-1.0 / 3.0) if kinks else 0.0
-
-
-def noise_log_density(observation: Observation, A: Array, rounding: float) -> Array:
-    """Log density of the released values given A, up to a constant.
-
-    The value is exact. The derivative of Laplace noise is that of a Huber potential: leapfrog steps
-    keep volume and reverse under any force, so NUTS has the right target all the same.
-    """
-    import jax
-    import jax.numpy as jnp
-
-    entries = released_entries(observation)
-    residual = (A[entries] - observation.values[entries]) / observation.scale[entries]
-    if observation.family == "gaussian":
-        return -0.5 * (residual**2).sum()
-
-    @jax.custom_jvp
-    def distance(r: Array) -> Array:
-        return jnp.abs(r)
-
-    @distance.defjvp
-    def _force(primals: Any, tangents: Any) -> Any:
-        return jnp.abs(primals[0]), jnp.clip(primals[0] / rounding, -1.0, 1.0) * tangents[0]
-
-    return -distance(residual).sum()
-
-
-def caveats(observations: Sequence[Observation]) -> tuple[str, ...]:
-    """What the model leaves out, in plain words; empty when nothing."""
-    upper = [observation.scale[np.triu_indices(observation.k + 2)] for observation in observations]
-    if all((scale == 0).sum() == 1 for scale in upper):  # n alone
-        return ()
-    return (
-        "individual does not use that some statistics are known exactly (two levels of a category "
-        "exclude each other), and treats indicators as continuous: intervals may be wider than "
-        "those of exact.",
-    )
-
-
-# --- kernel ---------------------------------------------------------------------------------------
+    return rounding(kinks)
 
 
 class _Chains:
-    """One compiled block of NUTS iterations, run for each chain in a thread of its own."""
+    """One compiled block of NUTS iterations, run for each chain in a thread of its own.
+
+    XLA lets go of Python's lock while it computes.
+    """
 
     def __init__(self, model: Callable[[], None], tune: int, settings: dict[str, Any]) -> None:
         from numpyro.infer import NUTS
 
         self.tune = tune
         self.kernel = NUTS(model, **settings)
-        self.finished = 0
-        self.lock = threading.Lock()
-        self.stopped = threading.Event()
 
     def start(self, keys: Sequence[Array]) -> list[Array]:
         """Draw a starting point for each chain and compile the block."""
@@ -194,19 +111,17 @@ class _Chains:
         self.block = block.lower(states[0]).compile()
         return states
 
-    def run(self, state: Array, total: int, report: Callable[[int], None]) -> list[NDArray[Any]]:
+    def run(self, state: Array, length: int, report: Report) -> list[NDArray[Any]]:
         """All draws of one chain after warm-up; a few too many are thrown away."""
         import jax
 
         blocks: list[Any] = []
         with _double_precision():  # precision is a setting of the thread
-            for done in range(0, total, _BLOCK):
-                if self.stopped.is_set():
-                    break
+            for first in range(0, length, _BLOCK):
                 state, drawn = self.block(state)
                 blocks.append(jax.device_get(drawn))
-                report(min(_BLOCK, total - done))
-        return [np.concatenate(part)[self.tune : total] for part in zip(*blocks, strict=True)]
+                report(min(first + _BLOCK, length))
+        return [np.concatenate(part)[self.tune : length] for part in zip(*blocks, strict=True)]
 
 
 def _double_precision() -> AbstractContextManager[None]:
@@ -277,22 +192,26 @@ def sample(
         discrete, or NumPyro is not installed.
     """
     require_numpyro()
-    for name, number in (("chains", chains), ("draws", draws), ("tune", tune)):
-        if number < 1:
-            raise RequestError(f"{name} must be at least 1; got {number}")
+    check_lengths(chains=chains, draws=draws, tune=tune)
     _check(observations, prior, max_records)
     import jax
 
     with _double_precision():
-        model = build_model(observations, prior, _law(covariates), clip=clip)
+        model = build_model(
+            observations, prior, covariates, clip=clip, rounding=smoothing(observations)
+        )
         seeds = np.random.SeedSequence(seed).generate_state(chains)
-        _check_model(model)
+        check_model(model)
         depth = (min(_WARM_UP_DEPTH, max_depth), max_depth)
         engine = _Chains(
             model, tune, {"target_accept_prob": target_accept, "max_tree_depth": depth}
         )
         states = engine.start([jax.random.PRNGKey(int(number)) for number in seeds])
-    drawn = _run(engine, states, tune + draws, cores or _usable_cores(), progress)
+    length = tune + draws
+    drawn = run_chains(
+        lambda chain, report: engine.run(states[chain], length, report),
+        chains=chains, length=length, cores=cores, progress=progress,
+    )  # fmt: skip
     theta, sigma2, statistics, diverging, steps, *others = (
         np.stack(part) for part in zip(*drawn, strict=True)
     )
@@ -301,51 +220,14 @@ def sample(
     return IndividualDraws(
         theta,
         sigma2,
-        _conditional_mean(prior, statistics, sigma2),
+        conditional_mean(prior, statistics, sigma2),
         statistics,
         NutsInfo(diverging, tree_depth, steps, *others),
     )
 
 
-def _run(
-    engine: _Chains, states: Sequence[Array], total: int, cores: int, progress: Progress | None
-) -> list[list[NDArray[Any]]]:
-    """Run all chains, at most `cores` at a time; XLA lets go of Python's lock while it computes."""
-
-    def report(number: int) -> None:
-        with engine.lock:
-            engine.finished += number
-            if progress is not None:
-                progress(engine.finished, total * len(states))
-
-    with ThreadPoolExecutor(cores) as pool:
-        try:
-            running = [pool.submit(engine.run, state, total, report) for state in states]
-            return [chain.result() for chain in running]
-        finally:
-            engine.stopped.set()
-
-
-def _law(covariates: CovariatePrior | Covariates) -> Covariates:
-    if isinstance(covariates, NIWPrior | HierarchicalNIWPrior | HuangWandPrior):
-        return normal(covariates)
-    if not callable(covariates):
-        raise RequestError(
-            "covariates: expected an NIWPrior, a HierarchicalNIWPrior, a HuangWandPrior or a "
-            f"function of (n, k); got {type(covariates).__name__}"
-        )
-    return covariates
-
-
 def _check(observations: Sequence[Observation], prior: RegressionPrior, max_records: int) -> None:
-    if not observations:
-        raise RequestError("give the observation of at least one holder")
-    k = observations[0].k
-    if any(observation.k != k for observation in observations):
-        raise RequestError(
-            "all holders must cover the same columns; got "
-            f"{[observation.k for observation in observations]} covariates"
-        )
+    k = common_k(observations)
     if prior.k != k:
         raise RequestError(f"prior: it is for {prior.k} covariates, but the model has {k}")
     if any(observation.n_is_private for observation in observations):
@@ -360,38 +242,3 @@ def _check(observations: Sequence[Observation], prior: RegressionPrior, max_reco
             "method exact, whose cost does not depend on the rows, or wait and give a larger "
             f"max_records than {max_records:,}"
         )
-
-
-def _check_model(model: Callable[[], None]) -> None:
-    """Trace the model once: shapes are checked on the way, and NUTS needs continuous sites."""
-    import jax
-    from numpyro import handlers
-
-    def discrete(key: Array) -> None:
-        for name, site in handlers.trace(handlers.seed(model, key)).get_trace().items():
-            if site["type"] == "sample" and not site["is_observed"] and site["fn"].is_discrete:
-                raise RequestError(
-                    f"covariates: the site {name!r} is discrete, and NUTS moves continuous "
-                    "variables only; use a continuous law with the same mean and variance"
-                )
-
-    jax.eval_shape(discrete, jax.random.PRNGKey(0))
-
-
-def _conditional_mean(
-    prior: RegressionPrior, statistics: FloatArray, sigma2: FloatArray
-) -> FloatArray:
-    """E[theta | latent records] at each draw, and given sigma2 if that is a priori independent."""
-    if isinstance(prior, NIGPrior):
-        precision, weight = prior.Lam0, np.ones_like(sigma2)
-    else:
-        precision, weight = np.asarray(np.linalg.inv(prior.V0), dtype=np.float64), 1.0 / sigma2
-    S = precision + weight[..., None, None] * statistics[..., :-1, :-1]
-    z = precision @ prior.mu0 + weight[..., None] * statistics[..., :-1, -1]
-    return np.asarray(np.linalg.solve(S, z[..., None])[..., 0], dtype=np.float64)
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

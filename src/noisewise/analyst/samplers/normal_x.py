@@ -33,16 +33,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import CovariatePrior, NIWPrior, RegressionPrior
+from noisewise.analyst.priors import CovariatePrior, RegressionPrior
 from noisewise.analyst.samplers import given_s_chains
+from noisewise.analyst.samplers.chains import Progress
 from noisewise.analyst.samplers.gibbs_covariates import draw_covariates, prepare_covariates
-from noisewise.analyst.samplers.gibbs_linalg import copy, mirror
+from noisewise.analyst.samplers.gibbs_linalg import mirror
 from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
 from noisewise.analyst.samplers.gibbs_regression import pool, prepare_regression
-from noisewise.analyst.samplers.gibbs_start import starting_regression, starting_statistics
+from noisewise.analyst.samplers.gibbs_start import (
+    starting_regression,
+    starting_scale,
+    starting_statistics,
+)
 from noisewise.analyst.samplers.gibbs_triangular import gram_of_upper, invert_transposed
-from noisewise.analyst.samplers.given_s import TARGET, adapted, prepare_holders
-from noisewise.analyst.samplers.given_s_chains import Draws, Progress, Store, Work
+from noisewise.analyst.samplers.given_s import (
+    TARGET,
+    adapt_steps,
+    adapted,
+    prepare_holders,
+    store_draw,
+)
+from noisewise.analyst.samplers.given_s_chains import Draws, Store, Work
 from noisewise.analyst.samplers.given_s_compiled import compiled
 from noisewise.analyst.samplers.normal_x_moves import (
     FIT,
@@ -137,15 +148,10 @@ def _run(  # type: ignore[no-untyped-def]
                 math.exp(state.log_steps[1]), work,
             )  # fmt: skip
         if t < tune:
-            log_beta = adapted(state.log_steps[0], accepted[0], t, TARGET)
-            state.log_steps[0] = min(log_beta, 0.0)
-            state.log_steps[1] = adapted(state.log_steps[1], accepted[1], t, TARGET)
+            adapt_steps(state.log_steps, accepted, t)
         since = t - keep_from
         if since >= 0 and since % thin == thin - 1:
-            row = since // thin
-            copy(state.theta, store.theta[row])
-            store.sigma2[row] = state.sigma2[()]
-            copy(accepted, store.accepted[row])
+            store_draw(since // thin, state.theta, state.sigma2[()], accepted, store)
 
 
 # --- init, kernel, top-level call -----------------------------------------------------------------
@@ -164,16 +170,12 @@ def init(
     mean = A[:, 0, 1:-1] / n[:, None]
     C = A[:, 1:-1, 1:-1] - n[:, None, None] * mean[:, :, None] * mean[:, None, :]
     T = C.sum(axis=0) / n.sum()
-    if isinstance(covariates, NIWPrior):
-        Psi = np.array(covariates.Psi)
-    else:
-        Psi = np.diag(max(covariates.nu - k - 1.0, 1.0) * np.maximum(np.diag(T), 1e-6))
     return State(
         theta=theta,
         sigma2=sigma2,
         mu=mean.mean(axis=0),
         L_T=np.linalg.cholesky(T),
-        Psi=Psi,
+        Psi=starting_scale(covariates, np.diag(T)),
         mean=mean,
         L=np.linalg.cholesky(C).astype(np.float64),
         log_alpha=np.log(n * max(1.0, k * k / 4.0)),
