@@ -10,22 +10,21 @@ State: `State`. Kernel: `counts_kernels.sweep`. Top-level call: `sample`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.samplers.gibbs_random import chain_keys, seed_stream
+from noisewise.analyst.samplers.chains import Report
+from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
 
-from .counts_kernels import draw_tables, simulate, sweep, tabulate
+from .counts_kernels import draw_tables, sweep, tabulate
 from .layout import Floats, Integers, Layout
 from .observed import Observed
-from .parallel import workers
 from .plugin import normalised
-from .regions import Moves, Regions, make_moves, make_regions
-from .slopes import Slopes
+from .problem import Problem, Sampled, forms_of, make_problem, sample_chains
+from .rows_kernels import simulate
 
 POOL = 4096  # rows that moves are proposed at
 MOST_START_ROWS = 200_000
@@ -39,51 +38,6 @@ class State(NamedTuple):
     counts: NDArray[np.int64]  # (holders, cells)
     totals: NDArray[np.int64]  # (cells,)
     forms: NDArray[np.int64]  # (holders, forms)
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """Draws of all chains.
-
-    Parameters
-    ----------
-    theta : array, shape (chains, draws, cells)
-    given_counts : array, shape (chains, draws, cells)
-        E[theta | counts] at each draw.
-    acceptance : float
-    exact : bool
-        Whether no approximation was made.
-    free : tuple of int
-        Nodes whose parents' joint counts were left without the network's own expectation.
-    """
-
-    theta: Floats
-    given_counts: Floats
-    acceptance: float
-    exact: bool
-    free: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What all chains share."""
-
-    layout: Layout
-    slopes: Slopes
-    regions: Regions
-    names: list[tuple[int, ...]]
-    moves: Moves
-    holders: tuple[Observed, ...]
-    alpha: Floats
-
-
-def make_problem(layout: Layout, holders: Sequence[Observed], alpha: Floats) -> Problem:
-    """Arrays for these holders and concentrations."""
-    slopes = Slopes(layout)
-    regions, names = make_regions(layout, slopes.entropy, holders, alpha)
-    private = any(holder.n is None for holder in holders)
-    moves = make_moves(layout, names, private)
-    return Problem(layout, slopes, regions, names, moves, tuple(holders), alpha)
 
 
 def sample(
@@ -115,35 +69,25 @@ def sample(
     progress : callable, optional
     """
     problem = make_problem(layout, holders, alpha)
-    keys = chain_keys(seed, chains)
-    theta = np.empty((chains, draws, layout.cells))
-    given = np.empty_like(theta)
-    done = np.zeros(chains, dtype=np.int64)
-
-    def run(c: int) -> float:
-        def tell(sweeps: int) -> None:
-            done[c] = sweeps
-            if progress is not None:
-                progress(int(done.sum()), chains * (warmup + draws * thin))
-
-        return _chain(problem, rough, keys[c], theta[c], given[c], warmup, thin, tell)
-
-    with ThreadPoolExecutor(max_workers=workers(chains)) as pool:
-        rates = list(pool.map(run, range(chains)))
+    theta, given, acceptance = sample_chains(
+        partial(_chain, problem, rough, warmup, thin), layout.cells,
+        chains=chains, draws=draws, sweeps=warmup + draws * thin, seed=seed, progress=progress,
+    )  # fmt: skip
     entropy = problem.slopes.entropy
-    return Sampled(theta, given, float(np.mean(rates)), entropy.acyclic, entropy.free)
+    return Sampled(theta, given, acceptance, entropy.acyclic, entropy.free)
 
 
 def _chain(
     problem: Problem,
     rough: Floats,
-    key: NDArray[np.uint64],
-    theta: Floats,
-    given: Floats,
     warmup: int,
     thin: int,
-    tell: Callable[[int], None],
+    key: KeyArray,
+    theta: Floats,
+    given: Floats,
+    report: Report,
 ) -> float:
+    """Fill in one chain's draws; see `problem.sample_chains`."""
     layout, regions, moves = problem.layout, problem.regions, problem.moves
     rng = np.zeros(4, dtype=np.uint64)
     seed_stream(rng, key, 0)
@@ -170,14 +114,14 @@ def _chain(
     for block in range(WARMUP_BLOCKS):
         first, last = (warmup * b // WARMUP_BLOCKS for b in (block, block + 1))
         advance(last - first, 0.3 / (1 + 20 * block / WARMUP_BLOCKS))
-        tell(last)
+        report(last)
     tried[:] = taken[:] = 0
     for k in range(len(theta)):
         advance(thin, 0.0)
         given[k] = state.totals[family]
         draw_tables(rng, given[k], alpha, layout.row_start, theta[k])
         if k % 16 == 15:
-            tell(warmup + (k + 1) * thin)
+            report(warmup + (k + 1) * thin)
     given[:] = normalised(given + alpha, layout)
     return float(taken.sum() / max(tried.sum(), 1))
 
@@ -200,53 +144,21 @@ def start(
     layout, regions = problem.layout, problem.regions
     theta = np.empty(layout.cells)
     draw_tables(rng, rough, problem.alpha + 0.5, layout.row_start, theta)
-    cells = int(regions.start[-1])
-    counts = np.zeros((len(problem.holders), cells), dtype=np.int64)
+    counts = np.zeros((len(problem.holders), int(regions.start[-1])), dtype=np.int64)
+    places = (regions.start, regions.width, regions.nodes, regions.stride)
     rows: Integers = np.zeros((0, 0), dtype=np.int64)
     for h, holder in enumerate(problem.holders):
         n = _rough_n(problem, holder) if holder.n is None else holder.n
         rows = np.empty((min(n, MOST_START_ROWS), len(layout.nodes)), dtype=np.int64)
         weights = np.full(len(rows), n // max(len(rows), 1), dtype=np.int64)
         weights[: n - int(weights.sum())] += 1
-        simulate(
-            rng,
-            theta,
-            regions.start,
-            regions.width,
-            regions.nodes,
-            regions.stride,
-            regions.arity,
-            rows,
-        )
-        tabulate(
-            rows, weights, regions.start, regions.width, regions.nodes, regions.stride, counts[h]
-        )
+        simulate(rng, theta, *places, regions.arity, rows)
+        tabulate(rows, weights, *places, counts[h])
     pool = np.ascontiguousarray(rows[:POOL])
     if len(pool) < 64:  # few rows, or none: levels at random serve as well
         pool = np.empty((64, len(layout.nodes)), dtype=np.int64)
-        simulate(
-            rng,
-            theta,
-            regions.start,
-            regions.width,
-            regions.nodes,
-            regions.stride,
-            regions.arity,
-            pool,
-        )
+        simulate(rng, theta, *places, regions.arity, pool)
     return State(counts, counts.sum(axis=0), forms_of(regions, counts)), pool
-
-
-def forms_of(regions: Regions, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The measured forms of every holder's counts, shape (holders, forms)."""
-    forms = np.zeros_like(regions.form_value)
-    for k in range(regions.width.size):
-        cells = slice(int(regions.start[k]), int(regions.start[k + 1]))
-        for f in range(int(regions.form_start[k]), int(regions.form_start[k + 1])):
-            at = int(regions.form_at[f])
-            weight = regions.form_weight[at : at + cells.stop - cells.start]
-            forms[:, f] = counts[:, cells] @ weight
-    return forms
 
 
 def _rough_n(problem: Problem, holder: Observed) -> int:

@@ -30,13 +30,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise.analyst.samplers.chains import available_cores
 from noisewise.analyst.samplers.gibbs_random import chain_keys, seed_stream
 
 from ...core.errors import RequestError
 from .exact_kernels import split_sums
 from .layout import Floats, Layout
 from .observed import Measurement, Observed
-from .parallel import workers
 from .plugin import normalised
 
 TAIL = 1e-9
@@ -156,7 +156,7 @@ def sample(
         if progress is not None:
             progress(i + 1, len(layout.nodes))
 
-    with ThreadPoolExecutor(max_workers=workers(len(layout.nodes))) as pool:
+    with ThreadPoolExecutor(min(len(layout.nodes), available_cores())) as pool:
         list(pool.map(run, range(len(layout.nodes))))
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(len(layout.nodes) + 1)[-1])
     given = alpha + counts

@@ -9,20 +9,20 @@ cost of a sweep is n times the number of nodes, so it is for networks whose fami
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from noisewise.analyst.samplers.gibbs_random import chain_keys, seed_stream
+from noisewise.analyst.samplers.chains import Report
+from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
 
-from .counts import Problem, Sampled, forms_of, make_problem
-from .counts_kernels import draw_tables, simulate, tabulate
+from .counts_kernels import draw_tables, tabulate
 from .layout import Floats, Layout
 from .observed import Observed
-from .parallel import workers
 from .plugin import normalised
+from .problem import Problem, Sampled, forms_of, make_problem, sample_chains
 from .records_kernels import sweep_rows
+from .rows_kernels import simulate
 
 
 def sample(
@@ -39,35 +39,24 @@ def sample(
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Sampled:
     """Draws of all tables; the arguments are those of `counts.sample`. Every n must be public."""
-    problem = make_problem(layout, holders, alpha)
-    keys = chain_keys(seed, chains)
-    theta = np.empty((chains, draws, layout.cells))
-    given = np.empty_like(theta)
-    done = np.zeros(chains, dtype=np.int64)
-
-    def run(c: int) -> float:
-        def tell(sweeps: int) -> None:
-            done[c] = sweeps
-            if progress is not None:
-                progress(int(done.sum()), chains * (warmup + draws * thin))
-
-        return _chain(problem, rough, keys[c], theta[c], given[c], warmup, thin, tell)
-
-    with ThreadPoolExecutor(max_workers=workers(chains)) as pool:
-        rates = list(pool.map(run, range(chains)))
-    return Sampled(theta, given, float(np.mean(rates)), True, ())
+    theta, given, acceptance = sample_chains(
+        partial(_chain, make_problem(layout, holders, alpha), rough, warmup, thin), layout.cells,
+        chains=chains, draws=draws, sweeps=warmup + draws * thin, seed=seed, progress=progress,
+    )  # fmt: skip
+    return Sampled(theta, given, acceptance, True, ())
 
 
 def _chain(
     problem: Problem,
     rough: Floats,
-    key: NDArray[np.uint64],
-    theta: Floats,
-    given: Floats,
     warmup: int,
     thin: int,
-    tell: Callable[[int], None],
+    key: KeyArray,
+    theta: Floats,
+    given: Floats,
+    report: Report,
 ) -> float:
+    """Fill in one chain's draws; see `problem.sample_chains`."""
     layout, regions = problem.layout, problem.regions
     rng = np.zeros(4, dtype=np.uint64)
     seed_stream(rng, key, 0)
@@ -95,7 +84,7 @@ def _chain(
         for h, rows in enumerate(latent):
             sweep_rows(rng, regions, tables, rows, counts, forms, h, accepted)
         if t % 64 == 0:
-            tell(t + 1)
+            report(t + 1)
     given[:] = normalised(given + problem.alpha, layout)
     n = sum(len(rows) for rows in latent)
     return float(accepted[0] / (n * (warmup + theta.shape[0] * thin)))
