@@ -13,11 +13,57 @@ from numpy.typing import NDArray
 
 from noisewise.core.errors import RequestError
 
+from .prior_checks import count, degrees, positive, positive_definite, positive_vector, vector
+
 FloatArray = NDArray[np.float64]
 
 
+class _Regression:
+    """What priors of theta = (intercept, slopes) and of the error variance share."""
+
+    mu0: FloatArray
+    a0: float
+    b0: float
+
+    @property
+    def k(self) -> int:
+        """Number of covariates."""
+        return self.mu0.size - 1
+
+    def _check(self, matrix: str) -> None:
+        """Check mu0, a0, b0 and the precision or covariance of that name; freeze the arrays."""
+        mu0 = vector("mu0", self.mu0)
+        if mu0.size < 1:
+            raise RequestError("mu0 needs one entry for the intercept and one for each covariate")
+        object.__setattr__(self, "mu0", mu0)
+        given = getattr(self, matrix)
+        object.__setattr__(self, matrix, positive_definite(matrix, given, mu0.size))
+        object.__setattr__(self, "a0", positive("a0", self.a0))
+        object.__setattr__(self, "b0", positive("b0", self.b0))
+
+
+class _Covariates:
+    """What priors of the covariates' mean mu and covariance T share: mu | T ~ N(m, T / lam)."""
+
+    m: FloatArray
+    lam: float
+    nu: float
+
+    @property
+    def k(self) -> int:
+        """Number of covariates."""
+        return self.m.size
+
+    def _check(self) -> None:
+        """Check m, lam and nu, and freeze m."""
+        m = vector("m", self.m)
+        object.__setattr__(self, "m", m)
+        object.__setattr__(self, "lam", positive("lam", self.lam))
+        object.__setattr__(self, "nu", degrees(self.nu, m.size))
+
+
 @dataclass(frozen=True, eq=False)
-class NIGPrior:
+class NIGPrior(_Regression):
     """Normal inverse gamma: theta | sigma2 ~ N(mu0, sigma2 Lam0⁻¹), sigma2 ~ IG(a0, b0).
 
     Parameters
@@ -37,12 +83,7 @@ class NIGPrior:
     b0: float
 
     def __post_init__(self) -> None:
-        _check_regression(self, "Lam0")
-
-    @property
-    def k(self) -> int:
-        """Number of covariates."""
-        return self.mu0.size - 1
+        self._check("Lam0")
 
     @classmethod
     def weakly_informative(cls, k: int) -> NIGPrior:
@@ -56,13 +97,13 @@ class NIGPrior:
         k slopes it expects them to explain nearly everything, and where noise hides the
         covariances that belief shrinks sigma2 whatever its own prior says.
         """
-        precision = np.full(_count(k) + 1, 0.2 * k)
+        precision = np.full(count(k) + 1, 0.2 * k)
         precision[0] = 0.02
         return cls(np.zeros(k + 1), np.diag(precision), 1.0, 0.02)
 
 
 @dataclass(frozen=True, eq=False)
-class NormalInverseGammaIndependent:
+class NormalInverseGammaIndependent(_Regression):
     """Independent normal and inverse gamma: theta ~ N(mu0, V0), sigma2 ~ IG(a0, b0).
 
     Parameters
@@ -81,12 +122,7 @@ class NormalInverseGammaIndependent:
     b0: float
 
     def __post_init__(self) -> None:
-        _check_regression(self, "V0")
-
-    @property
-    def k(self) -> int:
-        """Number of covariates."""
-        return self.mu0.size - 1
+        self._check("V0")
 
     @classmethod
     def weakly_informative(cls, k: int) -> NormalInverseGammaIndependent:
@@ -103,13 +139,13 @@ class NormalInverseGammaIndependent:
         that share their scale with the error (`NIGPrior`) are too small when it is. How often
         intervals hold fixed truths under either prior is in `benchmarks/default_prior.py`.
         """
-        variance = np.full(_count(k) + 1, 0.5 / max(k, 1))
+        variance = np.full(count(k) + 1, 0.5 / max(k, 1))
         variance[0] = 1.0
         return cls(np.zeros(k + 1), np.diag(variance), 0.5, 0.01)
 
 
 @dataclass(frozen=True, eq=False)
-class NIWPrior:
+class NIWPrior(_Covariates):
     """Normal inverse Wishart for the covariates: mu | T ~ N(m, T / lam), T ~ IW(nu, Psi).
 
     Parameters
@@ -130,13 +166,8 @@ class NIWPrior:
     nu: float
 
     def __post_init__(self) -> None:
-        _check_covariates(self)
-        object.__setattr__(self, "Psi", _positive_definite("Psi", self.Psi, self.k))
-
-    @property
-    def k(self) -> int:
-        """Number of covariates."""
-        return self.m.size
+        self._check()
+        object.__setattr__(self, "Psi", positive_definite("Psi", self.Psi, self.k))
 
     @classmethod
     def weakly_informative(cls, k: int) -> NIWPrior:
@@ -151,7 +182,7 @@ class NIWPrior:
         One Psi for all columns expects all variances near 0.2. If some may be far smaller (rare
         indicators, bounds much wider than the data), use `HierarchicalNIWPrior`.
         """
-        return cls(np.zeros(_count(k)), 0.1, 0.2 * (k + 1.0) * np.eye(k), 2.0 * k + 2.0)
+        return cls(np.zeros(count(k)), 0.1, 0.2 * (k + 1.0) * np.eye(k), 2.0 * k + 2.0)
 
     @classmethod
     def with_fourth_moments(cls, k: int) -> NIWPrior:
@@ -159,11 +190,11 @@ class NIWPrior:
 
         The prior mean of T is 0.2 I, as in `weakly_informative`.
         """
-        return cls(np.zeros(_count(k)), 0.1, 0.2 * (k + 4.0) * np.eye(k), 2.0 * k + 5.0)
+        return cls(np.zeros(count(k)), 0.1, 0.2 * (k + 4.0) * np.eye(k), 2.0 * k + 5.0)
 
 
 @dataclass(frozen=True, eq=False)
-class HierarchicalNIWPrior:
+class HierarchicalNIWPrior(_Covariates):
     """Normal inverse Wishart for the covariates, with the scale of each column unknown.
 
     mu | T ~ N(m, T / lam), T | psi ~ IW(nu, diag(psi)), psi_j ~ Gamma(shape) with mean psi[j]. A
@@ -197,14 +228,9 @@ class HierarchicalNIWPrior:
     shape: float = 2.0
 
     def __post_init__(self) -> None:
-        _check_covariates(self)
-        object.__setattr__(self, "psi", _positive_vector("psi", self.psi, self.k))
-        object.__setattr__(self, "shape", _positive("shape", self.shape))
-
-    @property
-    def k(self) -> int:
-        """Number of covariates."""
-        return self.m.size
+        self._check()
+        object.__setattr__(self, "psi", positive_vector("psi", self.psi, self.k))
+        object.__setattr__(self, "shape", positive("shape", self.shape))
 
     @property
     def rate(self) -> FloatArray:
@@ -214,11 +240,11 @@ class HierarchicalNIWPrior:
     @classmethod
     def weakly_informative(cls, k: int) -> HierarchicalNIWPrior:
         """Return the default for `k` covariates; means as in `NIWPrior.weakly_informative`."""
-        return cls(np.zeros(_count(k)), 0.1, np.full(k, 0.2 * (k + 1.0)), 2.0 * k + 2.0)
+        return cls(np.zeros(count(k)), 0.1, np.full(k, 0.2 * (k + 1.0)), 2.0 * k + 2.0)
 
 
 @dataclass(frozen=True, eq=False)
-class HuangWandPrior:
+class HuangWandPrior(_Covariates):
     """The hierarchical prior whose standard deviations have half-t laws (shape 1/2).
 
     √T_jj has the half-t law with nu - k + 1 degrees of freedom and scale A_j. It lets a variance go
@@ -246,13 +272,8 @@ class HuangWandPrior:
     nu: float
 
     def __post_init__(self) -> None:
-        _check_covariates(self)
-        object.__setattr__(self, "A", _positive_vector("A", self.A, self.k))
-
-    @property
-    def k(self) -> int:
-        """Number of covariates."""
-        return self.m.size
+        self._check()
+        object.__setattr__(self, "A", positive_vector("A", self.A, self.k))
 
     @property
     def shape(self) -> float:
@@ -267,88 +288,8 @@ class HuangWandPrior:
     @classmethod
     def weakly_informative(cls, k: int) -> HuangWandPrior:
         """Return the default for `k` covariates: standard deviations flat up to about 0.5."""
-        return cls(np.zeros(_count(k)), 0.1, np.full(k, 0.5), 2.0 * k + 2.0)
+        return cls(np.zeros(count(k)), 0.1, np.full(k, 0.5), 2.0 * k + 2.0)
 
 
 RegressionPrior = NIGPrior | NormalInverseGammaIndependent
 CovariatePrior = NIWPrior | HierarchicalNIWPrior | HuangWandPrior
-
-
-def _check_regression(prior: RegressionPrior, matrix: str) -> None:
-    """Check mu0, a0, b0 and the precision or covariance of that name, and freeze their arrays."""
-    mu0 = _vector("mu0", prior.mu0)
-    if mu0.size < 1:
-        raise RequestError("mu0 needs one entry for the intercept and one for each covariate")
-    object.__setattr__(prior, "mu0", mu0)
-    given = getattr(prior, matrix)
-    object.__setattr__(prior, matrix, _positive_definite(matrix, given, mu0.size))
-    object.__setattr__(prior, "a0", _positive("a0", prior.a0))
-    object.__setattr__(prior, "b0", _positive("b0", prior.b0))
-
-
-def _check_covariates(prior: CovariatePrior) -> None:
-    """Check m, lam and nu, which all priors of the covariates have, and freeze m."""
-    m = _vector("m", prior.m)
-    object.__setattr__(prior, "m", m)
-    object.__setattr__(prior, "lam", _positive("lam", prior.lam))
-    object.__setattr__(prior, "nu", _degrees(prior.nu, m.size))
-
-
-def _positive_vector(name: str, value: object, k: int) -> FloatArray:
-    vector = _vector(name, value)
-    if vector.size != k or (vector <= 0).any():
-        raise RequestError(
-            f"{name} must have one positive entry for each of the {k} covariates; got {vector}"
-        )
-    return vector
-
-
-def _count(k: int) -> int:
-    if k < 0:
-        raise RequestError(f"k must be the number of covariates, at least 0; got {k}")
-    return k
-
-
-def _positive(name: str, value: float) -> float:
-    number = float(value)
-    if not (np.isfinite(number) and number > 0):
-        raise RequestError(f"{name} must be a positive finite number; got {value!r}")
-    return number
-
-
-def _degrees(nu: float, k: int) -> float:
-    degrees = _positive("nu", nu)
-    if degrees <= k - 1:
-        raise RequestError(
-            f"nu must be more than k - 1 = {k - 1} for a proper prior; got {nu}. "
-            f"2k + 2 = {2 * k + 2} is a weak choice"
-        )
-    return degrees
-
-
-def _vector(name: str, value: object) -> FloatArray:
-    vector = np.array(value, dtype=np.float64)
-    if vector.ndim != 1 or not np.isfinite(vector).all():
-        raise RequestError(f"{name} must be a vector of finite numbers; got shape {vector.shape}")
-    vector.setflags(write=False)
-    return vector
-
-
-def _positive_definite(name: str, value: object, size: int) -> FloatArray:
-    matrix = np.array(value, dtype=np.float64)
-    if matrix.shape != (size, size):
-        raise RequestError(
-            f"{name} must be {size} by {size}, one row for each entry of the mean; got shape "
-            f"{matrix.shape}. Use np.diag for independent entries"
-        )
-    if not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T, rtol=1e-10, atol=0.0):
-        raise RequestError(f"{name} must be symmetric with finite entries")
-    matrix = 0.5 * (matrix + matrix.T)
-    if size and np.linalg.eigvalsh(matrix)[0] <= 0:
-        raise RequestError(
-            f"{name} must be positive definite; its smallest eigenvalue is "
-            f"{np.linalg.eigvalsh(matrix)[0]:.3g}. An improper flat prior is not supported: give "
-            "small positive values instead"
-        )
-    matrix.setflags(write=False)
-    return matrix
