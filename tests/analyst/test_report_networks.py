@@ -14,6 +14,7 @@ from noisewise.analyst.networks.fit import fit_network
 from noisewise.analyst.networks.posterior_file import load_network_posterior
 from noisewise.analyst.report import render, write_report
 from noisewise.analyst.report.graph import drawing, family_order
+from noisewise.analyst.report.network_contrasts import contrasts, sentence
 from noisewise.analyst.report.network_tables import plug_in_means
 from noisewise.analyst.report.numbers import percent, rounded
 from noisewise.core.errors import RequestError
@@ -84,6 +85,44 @@ def test_its_marginals_are_those_of_the_posterior(fitted):
             mean = rounded(float(answer.mean[k]), float(answer.sd[k]))
             expected.append([f"{node} = {level}", mean, " to ".join(ends)])
     assert [row[:3] for row in rows] == expected
+
+
+def test_its_sentences_are_about_conditional_probabilities(fitted):
+    """P(child | parent) from the posterior's own queries, one for every arrow, the surest first."""
+    found = contrasts(fitted)
+    assert len(found) == len(fitted.network.edges)
+    assert [c.chance for c in found] == sorted((c.chance for c in found), reverse=True)
+    told = [sentence(contrast, LEVEL) for contrast in found]
+    said = Outline(render(fitted, level=LEVEL)).said
+    for contrast, text in zip(found, told, strict=True):
+        child, level = contrast.event.split(" = ")
+        parent, high = contrast.given.split(" = ")
+        _, low = contrast.otherwise.split(" = ")
+        more, less = (fitted.prob({child: level}, given={parent: k}) for k in (high, low))
+        difference = more.draws - less.draws
+        np.testing.assert_allclose(contrast.difference, difference, atol=1e-12)
+        assert contrast.more == pytest.approx(float(more.mean))
+        assert contrast.less == pytest.approx(float(less.mean))
+        assert contrast.more >= contrast.less
+        sd = float(difference.std())
+        ends = np.quantile(difference, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        assert f"difference {rounded(ends[0], sd)} to {rounded(ends[1], sd)}" in text
+        assert text in said
+        verdict = contrast.chance
+        assert ("undecided" in text) == (verdict < 0.9)
+        assert ("is probably more common" in text) == (0.9 <= verdict < 0.975)
+
+
+def test_the_largest_contrast_is_told():
+    """Three levels on either side: the sentence is about the pair that differs most."""
+    network = clinic({"a": [], "b": ["a"]}, {"a": ("x", "y", "z"), "b": ("1", "2", "3")})
+    posterior = made_network(network, chains=2, draws=100)
+    theta = posterior.theta.copy()
+    rows = np.array([[0.2, 0.3, 0.5], [0.2, 0.7, 0.1], [0.3, 0.25, 0.45]])
+    theta[..., posterior.layout.part(posterior.layout.number["b"])] = rows.reshape(-1)
+    (found,) = contrasts(replace(posterior, theta=theta))
+    assert (found.event, found.given, found.otherwise) == ("b = 2", "a = y", "a = z")
+    assert found.more - found.less == pytest.approx(0.45)
 
 
 def test_ignoring_the_noise_is_the_mean_of_plug_in_draws(fitted):

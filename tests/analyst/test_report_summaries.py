@@ -10,7 +10,8 @@ import pytest
 
 import noisewise as nw
 from noisewise.analyst.report import render, write_report
-from noisewise.analyst.report.numbers import percent, rounded, short
+from noisewise.analyst.report.numbers import rounded, short
+from noisewise.analyst.report.words import chance
 from noisewise.analyst.summaries.posterior import SummaryPosterior
 from noisewise.core.errors import RequestError
 from noisewise.core.summary import (
@@ -41,7 +42,8 @@ def test_a_page_has_everything_that_was_promised(name):
     outline = Outline(render(posterior))
     assert not outline.open
     for word in (
-        "What it says", "What was released", "Model and prior", "What it cannot say",
+        "What it says", "What was released", "Model and prior", "Can the numbers be trusted?",
+        "What it cannot say",
         "Reproduce and cite", "epsilon = 4", "54.6 times", "pure differential privacy",
         "replace_one", "up to 2 rows", f"{name}: ", "400 of about 100 rows", "10 times over",
         "income", "region[south]", "noisewise show release.json --level 0.95", "the label",
@@ -59,8 +61,8 @@ def test_probabilities_are_those_of_the_posterior(name):
     assert rows == [
         [
             str(q),
-            percent(posterior.prob(q.coefficient, "<", q.threshold)),
-            percent(posterior.prob(q.coefficient, "<", q.threshold, noise_aware=False)),
+            chance(posterior.prob(q.coefficient, "<", q.threshold)),
+            chance(posterior.prob(q.coefficient, "<", q.threshold, noise_aware=False)),
         ]
         for q in questions
     ]
@@ -80,9 +82,9 @@ def test_intervals_of_medians_are_those_of_the_posterior():
             name,
             rounded(posterior.quantile(name, 0.5), sd),
             " to ".join(aware),
-            percent(posterior.prob(name, ">", 0)),
+            chance(posterior.prob(name, ">", 0)),
             " to ".join(naive),
-            percent(posterior.prob(name, ">", 0, noise_aware=False)),
+            chance(posterior.prob(name, ">", 0, noise_aware=False)),
         ]
         assert aware != naive
 
@@ -183,6 +185,28 @@ def test_warnings_come_first():
         assert warning[1:] in outline.said
     assert made().warnings == ()
     assert "Before you use these numbers" not in render(made())
+
+
+def test_what_the_answers_rest_on_is_shown_and_agrees_with_the_warnings():
+    rows = Outline(render(made("location_scale"))).tables["What the answers rest on"][1:]
+    here = {row[0]: (float(row[1].replace(",", "")), float(row[2].split()[-1])) for row in rows}
+    kappa = here["epsilon of one answer times the root of the number of blocks"]
+    assert kappa == (pytest.approx(1.4 * 20), 4)
+    assert here["rows a block, about"] == (100, 45)
+    assert here["blocks"] == (400, 10)
+    assert here["epsilon of each scale times the number of blocks"] == (240, 80)
+    assert all(value >= wanted for value, wanted in here.values())
+    poor = made("location_scale", epsilon=0.4)
+    rows = Outline(render(poor)).tables["What the answers rest on"][1:]
+    short_of = [row for row in rows if float(row[1]) < float(row[2].split()[-1])]
+    assert len(short_of) == len(poor.warnings) == 3
+
+
+def test_certainty_is_never_claimed():
+    release = summary_release(Sign((Question("hours", 1.0),)))
+    posterior = SummaryPosterior(replace(release, values=(4000,)))
+    assert posterior.prob("hours < 1") == 1.0  # in floating point
+    assert "100%" not in Outline(render(posterior)).said.partition("What it says")[2]
 
 
 def test_a_private_number_of_rows():

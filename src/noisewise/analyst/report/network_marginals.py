@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from ..networks.posterior import NetworkPosterior
 from . import charts, words
 from .markup import Content, Markup, tag
+from .network_contrasts import contrasts, sentence
 from .network_tables import compares, plug_in_means
 from .numbers import percent, rounded
 from .sections import cautions, key
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ..networks.queries import Answer
 
 _MOST_NODES = 12
+_MOST_SENTENCES = 8
 _MOST_LEVELS = 12  # of such a node
 
 
@@ -40,11 +42,12 @@ class Marginal(NamedTuple):
 
 
 def marginals_section(posterior: NetworkPosterior, level: float) -> Markup:
-    """The first section: what must be known beforehand, then probabilities of levels."""
+    """The first section: what must be known beforehand, dependences, then levels."""
     found = list(_marginals(posterior, level))
-    title, warned = "What it says", _cautions(posterior)
+    sentences = [sentence(contrast, level) for contrast in contrasts(posterior)]
+    first = [_cautions(posterior), *_surest(sentences)]
     if not found:
-        return section("findings", title, warned, tag("p", _TOO_LARGE))
+        return section("findings", "What it says", *first, tag("p", _TOO_LARGE))
     aware, comparing = posterior.info.noise_aware, compares(posterior)
     size = percent(level)
     rows = [row for marginal in found for row in _rows(posterior, marginal)]
@@ -52,8 +55,9 @@ def marginals_section(posterior: NetworkPosterior, level: float) -> Markup:
     told = "; ".join(f"{row[0]} {row[1]} ({row[2]})" for row in rows[:8])
     return section(
         "findings",
-        title,
-        warned,
+        "What it says",
+        *first,
+        tag("h3", "How common each level is"),
         tag("p", _note(posterior, len(found), level)),
         table("Probability of each level", head, rows),
         key(aware, comparing or not aware, "plug-in"),
@@ -74,6 +78,16 @@ _TOO_LARGE = (
 )
 
 
+def _surest(sentences: Sequence[str]) -> list[Markup]:
+    """What the surest arrows amount to."""
+    if not sentences:
+        return []
+    shown = [tag("li", told) for told in sentences[:_MOST_SENTENCES]]
+    rest = len(sentences) - len(shown)
+    more = [tag("p", f"The tables below have {rest:,} more dependences.")] if rest else []
+    return [tag("ul", *shown), *more]
+
+
 def _cautions(posterior: NetworkPosterior) -> Markup | None:
     given = list(posterior.info.warnings)
     if not posterior.info.noise_aware and not given:
@@ -82,11 +96,12 @@ def _cautions(posterior: NetworkPosterior) -> Markup | None:
 
 
 def _note(posterior: NetworkPosterior, count: int, level: float) -> str:
-    which = (
-        "every node"
-        if count == len(posterior.nodes)
-        else f"{count} of the {len(posterior.nodes):,} nodes; "
-        "NetworkPosterior.marginal in Python answers for any of them, and for several together"
+    every = count == len(posterior.nodes)
+    which = "every node" if every else f"{count} of the {len(posterior.nodes):,} nodes"
+    others = (
+        ""
+        if every
+        else " NetworkPosterior.marginal in Python answers for any of them, or several together."
     )
     ignoring = (
         " The last column is what one gets by taking the noisy counts for the true ones. It is "
@@ -95,8 +110,8 @@ def _note(posterior: NetworkPosterior, count: int, level: float) -> str:
         else ""
     )
     return (
-        f"How common each level is, whatever the others are, for {which}. An interval holds the "
-        f"true probability with probability {percent(level)}, given model, prior and what was "
+        f"For {which}, whatever the levels of the others are.{others} An interval holds the true "
+        f"probability with probability {percent(level)}, given model, prior and what was "
         f"released.{ignoring} The picture leaves out the first of two levels, since the other "
         "tells it."
     )

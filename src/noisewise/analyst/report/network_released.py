@@ -28,11 +28,6 @@ def released_as_tables(posterior: NetworkPosterior) -> bool:
 def released_section(posterior: NetworkPosterior) -> Markup:
     """Files with their privacy, the mechanisms and the promise in words."""
     info = posterior.info
-    mechanisms = [
-        tag("li", tag("strong", name), f": {_PUBLISHED[name]}.")
-        for name in dict.fromkeys(info.mechanisms)
-        if name in _PUBLISHED
-    ]
     return section(
         "released",
         "What was released",
@@ -43,7 +38,6 @@ def released_section(posterior: NetworkPosterior) -> Markup:
             "of the rows.",
         ),
         _files(posterior),
-        tag("ul", *mechanisms) if mechanisms else None,
         *promises(info.claims),
     )
 
@@ -65,13 +59,17 @@ def _file(posterior: NetworkPosterior, number: int) -> list[Content]:
         info.datasets[number] if info.datasets else schema.dataset,
         "private" if n is None else f"{n:,}",
         info.claims[number],
-        info.mechanisms[number],
+        _mechanism(info.mechanisms[number]),
         _noise(info.noise_scales[number]) if info.noise_scales else _unknown(posterior),
         # Only the first file's unit is known of posteriors from earlier versions.
         words.unit_in_words(
             info.units[number] if info.units else schema.unit if number == 0 else ""
         ),
     ]
+
+
+def _mechanism(name: str) -> str:
+    return f"{name}: {_PUBLISHED[name]}" if name in _PUBLISHED else name
 
 
 def _noise(scale: float) -> str:

@@ -40,9 +40,9 @@ def median_sections(posterior: SummaryPosterior, level: float) -> Sequence[Marku
                 name,
                 rounded(found[name].centre, found[name].sd),
                 words.between(found[name].low, found[name].high, found[name].sd),
-                percent(found[name].above),
+                words.chance(found[name].above),
                 words.between(low, high, found[name].sd),
-                percent(1 - posterior.prob(name, "<", 0, noise_aware=False)),
+                words.chance(1 - posterior.prob(name, "<", 0, noise_aware=False)),
             ]
         )
     return (

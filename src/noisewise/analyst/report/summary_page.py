@@ -13,6 +13,7 @@ from ..summaries.posterior import SummaryPosterior
 from . import words
 from .markup import Markup
 from .sections import Contents, lead, limits_section, listed, reproduce_section
+from .summary_checks import checks_section
 from .summary_medians import median_sections
 from .summary_quantiles import quantile_sections
 from .summary_questions import question_sections
@@ -43,6 +44,7 @@ def contents(posterior: SummaryPosterior, level: float) -> Contents:
             *parts,
             released_section(release),
             model_section(release),
+            checks_section(release),
             limits_section(_limits(posterior)),
             _reproduce(posterior, level),
         ),

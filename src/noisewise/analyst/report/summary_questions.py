@@ -8,7 +8,7 @@ from ..summaries import answers
 from ..summaries.posterior import SummaryPosterior
 from . import charts, words
 from .markup import Content, Markup, tag
-from .numbers import percent, short
+from .numbers import short
 from .sections import findings_section, key
 from .tables import section, table
 
@@ -25,7 +25,7 @@ def question_sections(posterior: SummaryPosterior) -> Sequence[Markup]:
         _verdict(questions[i].coefficient, short(questions[i].threshold), aware[i]) for i in surest
     ]
     rows: list[list[Content]] = [
-        [str(question), percent(p), percent(q)]
+        [str(question), words.chance(p), words.chance(q)]
         for question, p, q in zip(questions, aware, naive, strict=True)
     ]
     shown = list(zip(questions, aware, naive, strict=True))[:MOST_FIGURES]
@@ -36,7 +36,10 @@ def question_sections(posterior: SummaryPosterior) -> Sequence[Markup]:
         )
         for question, p, q in shown
     ]
-    said = "; ".join(f"{q} {percent(p)}, ignoring the noise {percent(n)}" for q, p, n in shown[:8])
+    said = "; ".join(
+        f"{question} {words.chance(p)}, ignoring the noise {words.chance(q)}"
+        for question, p, q in shown[:8]
+    )
     return (
         findings_section(posterior.warnings, told),
         section(
@@ -73,6 +76,6 @@ def _verdict(coefficient: str, threshold: str, below: float) -> str:
     else:
         return (
             f"{coefficient}: whether it is below or above {threshold} is undecided (probability "
-            f"that it is {side}: {percent(chance)})."
+            f"that it is {side}: {words.chance(chance)})."
         )
-    return f"{coefficient} {verdict} (probability {percent(chance)})."
+    return f"{coefficient} {verdict} (probability {words.chance(chance)})."

@@ -56,7 +56,7 @@ def finding(
     column: DesignColumn, schema: Schema, target: str, found: Estimate, level: float
 ) -> str:
     """What one slope says about the target, with its interval and how sure its sign is."""
-    more, chance = ("higher", found.above) if found.centre >= 0 else ("lower", 1 - found.above)
+    more, sure = ("higher", found.above) if found.centre >= 0 else ("lower", 1 - found.above)
     if column.is_indicator:
         declared = schema.columns[column.source]
         assert isinstance(declared, Category)
@@ -64,15 +64,15 @@ def finding(
     else:
         start = f"{column.name}: one unit more goes"
     size = rounded(abs(found.centre), found.sd)
-    if chance >= SURE:
+    if sure >= SURE:
         verdict = f"with {target} that is {more} by {size} on average"
-    elif chance >= LIKELY:
+    elif sure >= LIKELY:
         verdict = f"probably with {target} that is {more}, by {size} on average"
     else:
         verdict = f"with {target} that may be higher or lower: undecided"
     return (
         f"{start} {verdict} ({percent(level)} interval {between(found.low, found.high, found.sd)}; "
-        f"probability that it is {more}: {percent(chance)})."
+        f"probability that it is {more}: {chance(sure)})."
     )
 
 
@@ -84,6 +84,14 @@ def between(low: float, high: float, spread: float) -> str:
 def chance_above_zero(draws: FloatArray) -> float:
     """Probability of a positive value; a finite number of draws never makes it certain."""
     return (float(np.sum(draws > 0)) + 0.5) / (draws.size + 1)
+
+
+def chance(probability: float) -> str:
+    """A probability that was computed from a law: far out in the tails it is small, never nothing.
+
+    Floating point rounds it to 0 or 1 there, and no approximation is right to so many digits.
+    """
+    return percent(min(max(probability, 1e-9), 1 - 1e-9))
 
 
 def claim_in_words(claim: str) -> str:
