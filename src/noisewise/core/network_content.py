@@ -29,8 +29,26 @@ TABLE_BITS = 24
 MAX_DRAWS = 10_000
 
 
+class _Noisy:
+    """Integers with independent discrete Laplace noise, all of one scale."""
+
+    scale: float
+    sensitivity: int
+
+    @property
+    def noise(self) -> DiscreteLaplace:
+        """The law of the noise on every measured value."""
+        return DiscreteLaplace(self.scale)
+
+    def _noise_to_json(self) -> dict[str, Any]:
+        return {
+            "noise": {"family": "discrete_laplace", "scale": self.scale},
+            "sensitivity": self.sensitivity,
+        }
+
+
 @dataclass(frozen=True)
-class NoisyCounts:
+class NoisyCounts(_Noisy):
     """The counts of every family's cells, each with independent discrete Laplace noise.
 
     Where n is public, one count of a binary root is enough, since the other is n minus it: only
@@ -52,23 +70,17 @@ class NoisyCounts:
     sensitivity: int
     kind = "counts"
 
-    @property
-    def noise(self) -> DiscreteLaplace:
-        """The law of every measured count's noise."""
-        return DiscreteLaplace(self.scale)
-
     def to_json(self) -> dict[str, Any]:
         """Plain structure."""
         return {
             "kind": self.kind,
-            "noise": {"family": "discrete_laplace", "scale": self.scale},
-            "sensitivity": self.sensitivity,
+            **self._noise_to_json(),
             "values": {node: list(values) for node, values in self.values.items()},
         }
 
 
 @dataclass(frozen=True)
-class NoisyParities:
+class NoisyParities(_Noisy):
     """Parity counts over the downward closure, each with independent discrete Laplace noise.
 
     Parameters
@@ -91,17 +103,11 @@ class NoisyParities:
     stealth: float
     kind = "parities"
 
-    @property
-    def noise(self) -> DiscreteLaplace:
-        """The law of every value's noise."""
-        return DiscreteLaplace(self.scale)
-
     def to_json(self) -> dict[str, Any]:
         """Plain structure."""
         return {
             "kind": self.kind,
-            "noise": {"family": "discrete_laplace", "scale": self.scale},
-            "sensitivity": self.sensitivity,
+            **self._noise_to_json(),
             "increment": self.increment,
             "stealth": self.stealth,
             "values": list(self.values),

@@ -1,0 +1,198 @@
+"""One suite that every kind of Release passes: the file, the digest, and what readers refuse."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from fractions import Fraction
+from importlib import import_module
+
+import pytest
+
+from noisewise.core.base_release import BaseRelease
+from noisewise.core.claim import Claim
+from noisewise.core.document import digest_of
+from noisewise.core.errors import ReleaseError
+from noisewise.core.network import Network
+from noisewise.core.network_content import NoisyCounts
+from noisewise.core.network_regression import RegressionLaw, RegressionSampleRelease
+from noisewise.core.network_release import NetworkRelease
+from noisewise.core.privacy import PureEvent
+from noisewise.core.releases import _KINDS, load_release, release_from_text
+from noisewise.core.schema import Category, Schema
+from noisewise.core.summary import Question, Sign, sensitivity_of
+from noisewise.core.summary_posterior import Flat
+from noisewise.core.summary_release import SummaryRelease, SummedNoise
+
+from ..releases import example_request, release_of
+
+COMMON = {
+    "claim": Claim(Fraction(1)),
+    "event": PureEvent(Fraction(1)),
+    "label": "Q3",
+    "software": "noisewise test",
+}
+
+
+def sums_release():
+    return replace(release_of(example_request()), label="Q3")
+
+
+def summary_release():
+    asked = Sign((Question("age", 0.0),))
+    sensitivity = sensitivity_of(asked, 2, 1)
+    return SummaryRelease(
+        design=example_request().design,
+        n=1000,
+        blocks=30,
+        partitions=2,
+        mechanism=asked,
+        posterior=Flat(),
+        values=(7,),
+        noise=SummedNoise(sensitivity, sensitivity),
+        **COMMON,
+    )
+
+
+def network_release():
+    columns = {name: Category(("no", "yes"), "no") for name in ("smoker", "cough")}
+    network = Network.make(Schema("people", columns), {"cough": ["smoker"]})
+    content = NoisyCounts({"smoker": (40,), "cough": (1, -2, 3, 4)}, 3.0, 3)
+    return NetworkRelease(network=network, n=100, mechanism="laplace", content=content, **COMMON)
+
+
+def draws_release():
+    request = example_request()
+    numbers = {"radius": 1, "variance": 1, "prior_precision": 1, "temper": Fraction(1, 32)}
+    law = RegressionLaw(
+        request.design, request.geometry, **{k: Fraction(v) for k, v in numbers.items()}
+    )
+    return RegressionSampleRelease(law=law, n=1000, draws=((0, 1, -2, 3),), **COMMON)
+
+
+# SHA-256 of the files, from before the kinds shared any code: a change here is one of the format.
+KINDS = {
+    "noisewise-release": (
+        sums_release,
+        "1a9d92d4f1a4acaf6adaa6e496745d6cc6c5727839d664bb11b499f791c6299e",
+    ),
+    "noisewise-summary-release": (
+        summary_release,
+        "aab4e5f1d4646d553133c8653f77271b316deee62a95d7047fd4e6d8b9c29ef5",
+    ),
+    "noisewise-network-release": (
+        network_release,
+        "1572df2ec6e5a5b0ca79c41a47d5d18020999e3f138aac183eb0cf911afeebad",
+    ),
+    "noisewise-regression-sample-release": (
+        draws_release,
+        "34f9eeb9d58385de70863d0ae06825c18142eefe7f2c6cd8160cd4c523d441dd",
+    ),
+}
+
+
+@pytest.fixture(params=KINDS)
+def form(request):
+    return request.param
+
+
+@pytest.fixture
+def release(form):
+    return KINDS[form][0]()
+
+
+def refusal(release, change):
+    """Why a reader refuses the document after this change to it."""
+    document = json.loads(release.to_text())
+    change(document)
+    document["digest"] = digest_of({k: v for k, v in document.items() if k != "digest"})
+    with pytest.raises(ReleaseError) as caught:
+        release_from_text(json.dumps(document))
+    return str(caught.value)
+
+
+def test_the_suite_knows_every_kind():
+    assert set(KINDS) == set(_KINDS)
+
+
+def test_the_kind_is_found_by_its_format(form, release):
+    module, name = _KINDS[form]
+    kind = getattr(import_module(f"noisewise.core.{module}"), name)
+    assert issubclass(kind, BaseRelease)
+    assert kind is type(release)
+    assert form == kind.FORMAT == release.document["format"]
+
+
+def test_the_file_is_the_same_as_ever(form, release):
+    assert hashlib.sha256(release.to_text().encode("utf-8")).hexdigest() == KINDS[form][1]
+    assert json.loads(release.to_text())["digest"] == release.digest
+
+
+def test_text_and_file_both_ways(release, tmp_path):
+    path = tmp_path / "release.json"
+    path.write_text(release.to_text(), encoding="utf-8")
+    assert load_release(path) == type(release).from_text(release.to_text()) == release
+
+
+def test_the_keys_are_those_that_are_read(release):
+    before = ["format", "format_version", "software", "label", "schema"]
+    assert list(release.document) == [*before, *release.KEYS, "privacy"]
+
+
+def test_every_key_is_needed_and_no_other_known(release):
+    for key in ("software", "label", "schema", *release.KEYS, "privacy"):
+        assert f"the document lacks '{key}'" in refusal(release, lambda d, key=key: d.pop(key))
+    assert "unknown key 'more'" in refusal(release, lambda d: d.update(more=1))
+    for key in ("claim", "event"):
+        assert "privacy lacks" in refusal(release, lambda d, key=key: d["privacy"].pop(key))
+
+
+@pytest.mark.parametrize("key", ["label", "software"])
+@pytest.mark.parametrize("value", [None, 1, "x" * 201])
+def test_common_texts_are_short(release, key, value):
+    assert f"{key} must be text" in refusal(release, lambda d: d.update({key: value}))
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.5, True, "1000", 2**31])
+def test_n_is_a_whole_number_of_rows(release, n):
+    assert "n must be a whole number" in refusal(release, lambda d: d.update(n=n))
+
+
+def test_n_is_there_exactly_if_it_is_public(release):
+    assert "n must be given" in refusal(release, lambda d: d.update(n=None))
+    assert "n must be given" in refusal(
+        release, lambda d: d["schema"].update(neighbours="add_remove_one")
+    )
+
+
+def test_a_claim_stronger_than_the_event_is_refused(release):
+    def boast(document):
+        document["privacy"]["claim"]["epsilon"] = "0.999"
+
+    assert "does not follow" in refusal(release, boast)
+
+
+def test_an_event_stronger_than_the_noise_is_refused(release):
+    def boast(document):
+        document["privacy"]["event"]["epsilon"] = "1/100"
+
+    assert json.loads(release.to_text())["privacy"]["event"]["epsilon"] != "1/100"
+    assert "privacy event" in refusal(release, boast)
+
+
+def test_damage_is_noticed(release):
+    with pytest.raises(ReleaseError, match="digest does not match"):
+        release_from_text(release.to_text().replace('"Q3"', '"Q4"'))
+
+
+def test_a_newer_version_is_told_from_damage(release):
+    text = release.to_text().replace('"format_version": 1', '"format_version": 2')
+    with pytest.raises(ReleaseError, match="update noisewise"):
+        release_from_text(text)
+
+
+def test_another_kind_is_refused_by_name(form, release):
+    other = next(made() for name, (made, _) in KINDS.items() if name != form)
+    with pytest.raises(ReleaseError, match=f"not a {form} document"):
+        type(release).from_text(other.to_text())
