@@ -17,11 +17,10 @@ from noisewise.lab.audit_controls import SUBJECTS as CONTROLS
 from noisewise.lab.audit_mechanisms import request_for
 from noisewise.lab.audit_noise import check_noise
 from noisewise.lab.audit_registry import Subject, examine, subjects
+from noisewise.lab.audit_regression_request import exact_values, noise_laws
 from noisewise.lab.audit_release import (
     audit_release,
     chance_of_catching,
-    exact_values,
-    noise_laws,
     stated_epsilon,
     stated_mu,
 )

@@ -20,6 +20,7 @@ from ..core.noise import Gaussian, Laplace
 
 Array = NDArray[np.float64]
 FALSE_ALARMS = 1e-6  # chance that sound noise is called too small or shared, each
+_MOST_COMPARED = 2000  # columns; all pairs of more would not fit memory
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class NoiseCheck:
     smallest, largest : float
         Over all published values, the observed scale over the stated one.
     correlation : float
-        The largest in size between two of them.
+        The largest in size between two of them, of the first 2,000.
     enough, independent : bool
         Whether nowhere there is less noise than stated, and no two values share any; both are
         wrongly denied with probability 1e-6.
@@ -64,15 +65,7 @@ def check_noise(noise: Array, laws: Sequence[Laplace | Gaussian]) -> NoiseCheck:
     tail = gammainc(degrees, total)
     observed = (total / degrees) ** (1 / power)
     limit = gammaincinv(degrees, FALSE_ALARMS / values) / degrees
-    largest_correlation = 0.0
-    shared = False
-    if values > 1:
-        spread = scaled.std(axis=0)
-        centred = (scaled - scaled.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-        pairs = np.abs((centred.T @ centred / runs)[np.triu_indices(values, 1)])
-        largest_correlation = float(pairs.max())
-        z = np.arctanh(min(largest_correlation, 1 - 1e-15)) * max(runs - 3, 1) ** 0.5
-        shared = bool(2 * ndtr(-z) * len(pairs) < FALSE_ALARMS)
+    largest_correlation, shared = shared_randomness(scaled) if values > 1 else (0.0, False)
     return NoiseCheck(
         float(observed.min()),
         float(observed.max()),
@@ -81,3 +74,31 @@ def check_noise(noise: Array, laws: Sequence[Laplace | Gaussian]) -> NoiseCheck:
         not shared,
         float(limit ** (1 / power)),
     )
+
+
+def shared_randomness(numbers: Array) -> tuple[float, bool]:
+    """The largest correlation of two columns, and whether it is beyond chance."""
+    numbers = numbers[:, :_MOST_COMPARED]
+    runs, values = numbers.shape
+    spread = numbers.std(axis=0)
+    centred = (numbers - numbers.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    pairs = np.abs((centred.T @ centred / runs)[np.triu_indices(values, 1)])
+    largest = float(pairs.max())
+    z = np.arctanh(min(largest, 1 - 1e-15)) * max(runs - 3, 1) ** 0.5
+    return largest, bool(2 * ndtr(-z) * len(pairs) < FALSE_ALARMS)
+
+
+def spread_out(noise: Array, scale: float, rng: np.random.Generator) -> Array:
+    """Make Laplace noise of discrete Laplace noise of the same scale.
+
+    With a scale of few integers the two differ. P(|Z| ≥ k) = 2q^k/(1 + q) for k ≥ 1, q = e^(-1/s);
+    a number drawn uniformly between P(|Z| > |z|) and P(|Z| ≥ |z|) is uniform over all, and -s times
+    its logarithm is the size of Laplace noise. Noise of less than the stated scale stays that.
+    """
+    size = np.abs(noise)
+    share = 2 / (1 + np.exp(-1 / scale))
+    below = share * np.exp(-(size + 1) / scale)
+    above = np.where(size == 0, 1.0, share * np.exp(-size / scale))
+    uniform = np.maximum(below + (above - below) * rng.random(noise.shape), 1e-300)
+    sign = np.where(size == 0, rng.choice([-1.0, 1.0], noise.shape), np.sign(noise))
+    return np.asarray(-scale * np.log(uniform) * sign)

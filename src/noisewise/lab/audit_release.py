@@ -1,16 +1,18 @@
 """An audit of a holder's own request, on data sets that are made from its public schema.
 
-Everything between rows and a published file takes part: two neighbouring synthetic data sets
-(`audit_pairs`) go once through the one door, `publish`, with a ledger that is thrown away, where
-all of the file but the noisy values must be equal; their exact sums come from the holder's engine;
-then noise is drawn, written into a Release's text and read back, many times for each. The outputs
-are used twice: how well do they tell the two apart, and is their noise the stated one? The holder's
-data and ledger are never opened.
+Everything between rows and a published file takes part: two neighbouring synthetic data sets go
+once through the one door, `publish`, with a ledger that is thrown away, where all of the file but
+the noisy values must be equal; then Releases are made of each, many times, written as text and read
+back. The outputs are used twice: how well do they tell the two apart, and is their noise the stated
+one? The holder's data and ledger are never opened.
+
+Any request that can be published can be audited: regressions, block summaries, networks, and draws
+of a regression's coefficients.
 """
 
 from __future__ import annotations
 
-import copy
+import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,28 +20,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.composition import epsilon_of
-from ..core.grid import STATISTIC_ONE
-from ..core.noise import DISCRETE_FAMILIES, Gaussian, Laplace
+from ..core.errors import RequestError
 from ..core.privacy import ComposedEvent, Event, GaussianEvent
-from ..core.releases import release_from_text
-from ..core.statistic import SecondMoments, SmallestEigenvalue
-from ..holder.engines import open_source
+from ..holder.network_request import NetworkRequest
+from ..holder.networks.regression import RegressionSampleRequest
 from ..holder.publish import publish
+from ..holder.publishable import Publishable
 from ..holder.request import DEFAULT_DELTA, Request
-from ..holder.statistics.smallest_eigenvalue import value as eigenvalue
-from ..holder.sums import Sums
+from ..holder.summary_request import SummaryRequest
 from .audit import AuditResult, audit
-from .audit_noise import NoiseCheck, check_noise
-from .audit_pairs import Neighbours, Table, neighbours
-from .audit_scores import likelihood_ratio
+from .audit_challenge import Challenge, Run
+from .audit_laws import DrawCheck
+from .audit_noise import NoiseCheck
+from .audit_pairs import Neighbours, Table
 
-Array = NDArray[np.float64]
 Report = Callable[[int, int | None], None]
 RUNS = 1000
-TRAINING = 0.3  # the likelihood ratio is known, so only a threshold has to be found
+TRAINING = 0.3  # the best score is nearly always known, so only a threshold has to be found
+_NOISY = ("values", "draws", "digest")  # what may differ between the files of two data sets
 
 
 @dataclass(frozen=True)
@@ -48,25 +48,27 @@ class ReleaseAudit:
 
     Parameters
     ----------
-    request : Request
+    request : Publishable
     pair : Neighbours
     result : AuditResult
-    noise : NoiseCheck
-        Whether the noise of the runs is the stated one (`audit_noise`).
+    noise : NoiseCheck, DrawCheck or None
+        Whether the noise of the runs is the stated one (`audit_noise`), or the draws follow their
+        stated law (`audit_laws`); None if that law could not be computed.
     only_values_differ : bool
         Whether the two published files agree in everything but the noisy values.
     """
 
-    request: Request
+    request: Publishable[Any]
     pair: Neighbours
     result: AuditResult
-    noise: NoiseCheck
+    noise: NoiseCheck | DrawCheck | None
     only_values_differ: bool
 
     @property
     def passed(self) -> bool:
         """Whether nothing was found that contradicts the claim."""
-        return self.result.passed and self.noise.passed and self.only_values_differ
+        noise = self.noise is None or self.noise.passed
+        return self.result.passed and noise and self.only_values_differ
 
     @property
     def epsilon_shown(self) -> float:
@@ -81,15 +83,16 @@ class ReleaseAudit:
         return max(self.result.epsilon_lower, from_mu)
 
 
-def stated_delta(request: Request) -> Any:
+def stated_delta(request: Publishable[Any]) -> Any:
     """The claim's delta; for zCDP, the default one."""
     return DEFAULT_DELTA if request.claim.epsilon is None else request.claim.delta
 
 
-def stated_epsilon(request: Request) -> float:
+def stated_epsilon(request: Publishable[Any]) -> float:
     """The claim's epsilon; for zCDP, the one at the default delta."""
     if request.claim.epsilon is not None:
         return float(request.claim.epsilon)
+    assert isinstance(request, Request)  # no other has claims without epsilon
     return float(epsilon_of([request.event], DEFAULT_DELTA))
 
 
@@ -100,8 +103,29 @@ def stated_mu(event: Event) -> float | None:
     return float(np.linalg.norm(gaussian)) if len(gaussian) == len(events) else None
 
 
+def challenge_of(request: Publishable[Any]) -> Challenge:
+    """Two data sets for a request, and how to run it on them."""
+    if isinstance(request, Request):
+        from .audit_regression_request import regression_challenge
+
+        return regression_challenge(request)
+    if isinstance(request, SummaryRequest):
+        from .audit_summary_request import summary_challenge
+
+        return summary_challenge(request)
+    if isinstance(request, NetworkRequest):
+        from .audit_network_request import network_challenge
+
+        return network_challenge(request)
+    if isinstance(request, RegressionSampleRequest):
+        from .audit_draws_request import draws_challenge
+
+        return draws_challenge(request)
+    raise RequestError(f"request: a {type(request).__name__} cannot be audited")
+
+
 def audit_release(
-    request: Request,
+    request: Publishable[Any] | Challenge,
     *,
     runs: int = RUNS,
     confidence: float = 0.99,
@@ -112,7 +136,7 @@ def audit_release(
 
     Parameters
     ----------
-    request : Request
+    request : Publishable, or its Challenge
     runs : int
         Releases of each of the two data sets.
     confidence : float
@@ -122,68 +146,19 @@ def audit_release(
     report : callable, optional
         Called with (runs done, runs in all).
     """
-    pair = neighbours(request)
-    sums = [open_source(table).sums(request.plan(), None) for table in (pair.a, pair.b)]
-    exact = [exact_values(request, found) for found in sums]
-    laws = noise_laws(request)
+    challenge = request if isinstance(request, Challenge) else challenge_of(request)
     counter = _Counter(2 * runs, report)
-    kept = [_Kept(published_values(request, found, counter)) for found in sums]
+    a, b = (_Kept(run, counter) for run in challenge.runs)
     result = audit(
-        *kept,
-        trials=runs,
-        training=TRAINING,
-        epsilon=stated_epsilon(request),
-        delta=float(stated_delta(request)),
-        mu=stated_mu(request.event),
-        confidence=confidence,
-        seed=seed,
-        score=(likelihood_ratio(laws, *exact), None),
+        a, b, trials=runs, seed=seed, score=challenge.scores, **_claim(challenge, confidence)
     )
-    drawn = [np.array(runs.outputs) - values for runs, values in zip(kept, exact, strict=True)]
-    noise = check_noise(np.concatenate(drawn), laws)
-    return ReleaseAudit(request, pair, result, noise, _only_values_differ(request, pair))
-
-
-def published_values(
-    request: Request, sums: Sums, count: Callable[[], None] | None = None
-) -> Callable[[], list[float]]:
-    """Runs from exact sums on: noise, Release, text, Release; all its values on unit scale."""
-
-    def run() -> list[float]:
-        release: Any = release_from_text(request.release(sums.n, sums).to_text())
-        if count is not None:
-            count()
-        return [value for part in release.measurements for value in part.unit_values()]
-
-    return run
-
-
-def exact_values(request: Request, sums: Sums) -> Array:
-    """What would be published without noise, on unit scale."""
-    values: list[int] = []
-    for statistic in request.statistics:
-        if isinstance(statistic, SmallestEigenvalue):
-            second = sums.values[SecondMoments.name]
-            values.append(eigenvalue(statistic, sums.n, second))
-        else:
-            values += sums.values[statistic.name]
-    return np.array([value / STATISTIC_ONE for value in values])
-
-
-def noise_laws(request: Request) -> list[Laplace | Gaussian]:
-    """The stated law of the noise on every published value, on unit scale."""
-    laws: list[Laplace | Gaussian] = []
-    for statistic, mechanism in zip(request.statistics, request.mechanisms, strict=True):
-        family = DISCRETE_FAMILIES[mechanism.family]
-        for entry in statistic.entries:
-            off = isinstance(statistic, SecondMoments) and entry[0] != entry[1]
-            scale = mechanism.off_diagonal_scale if off else mechanism.scale
-            laws.append(family(scale).continuous())
-    return laws
+    noise = challenge.check(np.array(a.outputs), np.array(b.outputs))
+    alike = _only_values_differ(challenge)
+    return ReleaseAudit(challenge.request, challenge.pair, result, noise, alike)
 
 
 def chance_of_catching(
-    request: Request,
+    request: Publishable[Any] | Challenge,
     factor: float,
     *,
     runs: int,
@@ -195,63 +170,64 @@ def chance_of_catching(
 
     Simulated: audits of the same pair with noise of the stated family, by NumPy's generator.
     """
-    pair = neighbours(request)
-    exact = [
-        exact_values(request, open_source(table).sums(request.plan(), None))
-        for table in (pair.a, pair.b)
-    ]
-    laws = noise_laws(request)
-    scales = factor * np.array([law.scale for law in laws])
-    rng = np.random.default_rng(seed)
-    draw = rng.laplace if isinstance(laws[0], Laplace) else rng.normal
-
-    def noisy(values: Array) -> Callable[[int], Array]:
-        return lambda trials: values + draw(0.0, scales, (trials, len(values)))
-
+    challenge = request if isinstance(request, Challenge) else challenge_of(request)
+    weakened = challenge.weakened(factor, np.random.default_rng(seed))
     caught = sum(
         not audit(
-            *(noisy(values) for values in exact),
+            *weakened,
             trials=runs,
-            training=TRAINING,
-            epsilon=stated_epsilon(request),
-            delta=float(stated_delta(request)),
-            mu=stated_mu(request.event),
-            confidence=confidence,
             seed=number,
-            score=likelihood_ratio(laws, *exact),
+            score=challenge.scores[0],
             batch=True,
+            **_claim(challenge, confidence),
         ).passed
         for number in range(audits)
     )
     return caught / audits
 
 
-def _only_values_differ(request: Request, pair: Neighbours) -> bool:
+def _claim(challenge: Challenge, confidence: float) -> dict[str, Any]:
+    """What is challenged, in the words of `audit`."""
+    request = challenge.request
+    return {
+        "training": TRAINING,
+        "epsilon": stated_epsilon(request),
+        "delta": float(stated_delta(request)),
+        "mu": stated_mu(request.event) if isinstance(request, Request) else None,
+        "confidence": confidence,
+    }
+
+
+def _only_values_differ(challenge: Challenge) -> bool:
     """Publish both data sets for real and compare what is beside the values."""
-    documents = []
+    pair, documents = challenge.pair, []
     with tempfile.TemporaryDirectory() as folder:
         for name, table in (("a", pair.a), ("b", pair.b)):
-            documents.append(_beside_values(request, table, Path(folder) / f"{name}.ledger"))
+            ledger = Path(folder) / f"{name}.ledger"
+            documents.append(_beside_values(challenge.request, table, ledger))
     return documents[0] == documents[1]
 
 
-def _beside_values(request: Request, table: Table, ledger: Path) -> dict[str, Any]:
-    release: Any = publish(request, table, ledger=ledger).release
-    document: dict[str, Any] = copy.deepcopy(release.document)
-    for part in document["measurements"]:
-        part.pop("values")
-    return document
+def _beside_values(request: Publishable[Any], table: Table, ledger: Path) -> Any:
+    return _without_values(json.loads(publish(request, table, ledger=ledger).release.to_text()))
+
+
+def _without_values(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {name: _without_values(p) for name, p in part.items() if name not in _NOISY}
+    return [_without_values(p) for p in part] if isinstance(part, list) else part
 
 
 class _Kept:
     """Runs that remember what they returned."""
 
-    def __init__(self, run: Callable[[], list[float]]) -> None:
-        self.run = run
+    def __init__(self, run: Run, counter: _Counter) -> None:
+        self.run, self.counter = run, counter
         self.outputs: list[list[float]] = []
 
     def __call__(self) -> list[float]:
         self.outputs.append(self.run())
+        self.counter()
         return self.outputs[-1]
 
 
