@@ -58,9 +58,18 @@ def test_plan_as_json_with_a_prior(folder):
     assert sharp["rows"][1]["sd"] < wide["rows"][1]["sd"]
 
 
+def test_plan_for_rows_in_a_ball():
+    shown = invoke("plan", *WORDS, "--n", 2000, "--epsilon", "1", "--radius", 1)
+    assert "rows in a ball of radius 1 on unit scale" in shown.stdout
+    rows = [line.split() for line in shown.stdout.splitlines() if line.startswith("age ")]
+    assert [row[1] for row in rows] == ["laplace", "gaussian", "ball"]
+
+
 @pytest.mark.parametrize(
     ("extra", "word"),
     [
+        (["--mechanism", "ball"], "mechanism"),
+        (["--mechanism", "laplace", "--radius", "1"], "radius"),
         (["--want", "age"], "want"),
         (["--want", "age: wide"], "want"),
         (["--epsilon", "one"], "epsilon"),

@@ -30,7 +30,7 @@ from .plan_width import non_private_width, posterior_width
 FloatArray = NDArray[np.float64]
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 TRUTHS = 200
-MANY_COLUMNS, FEWER_TRUTHS = 40, 50  # truths are more alike the more coefficients there are
+MANY_COLUMNS, FEWER_TRUTHS = 60, 50  # truths are more alike the more coefficients there are
 MOST_NUMBERS = 25_000_000  # in an array: 200 numeric columns
 
 
@@ -75,7 +75,7 @@ def plan(
     level : float
         Of intervals.
     truths : int, optional
-        Possible truths that are drawn: 200 by default, 50 with more than 40 coefficients.
+        Possible truths that are drawn: 200 by default, 50 with more than 60 coefficients.
     seed : int
 
     Returns
