@@ -12,10 +12,10 @@ import pytest
 import noisewise as nw
 from noisewise.analyst.networks.fit import fit_network
 from noisewise.analyst.networks.posterior_file import load_network_posterior
-from noisewise.analyst.report import render, write_report
+from noisewise.analyst.report import network_tables, render, write_report
 from noisewise.analyst.report.graph import drawing, family_order
 from noisewise.analyst.report.network_contrasts import contrasts, sentence
-from noisewise.analyst.report.network_tables import plug_in_means
+from noisewise.analyst.report.network_tables import plug_in_means, summable
 from noisewise.analyst.report.numbers import percent, rounded
 from noisewise.core.errors import RequestError
 
@@ -231,6 +231,16 @@ def test_nothing_is_simulated_unasked():
     shown = {row[0].partition(" = ")[0] for row in outline.tables["Probability of each level"][1:]}
     assert shown == set(names[:12])
     assert "12 of the 19 nodes" in outline.said
+    assert "more common" not in outline.said  # nor what its parents do to it
+
+
+def test_what_would_take_minutes_is_left_out(monkeypatch):
+    posterior = made_network()
+    assert summable(posterior, [posterior.layout.number["cough"]])
+    monkeypatch.setattr(network_tables, "_MOST_WORK", 10 * len(posterior.flat))
+    assert not summable(posterior, [posterior.layout.number["cough"]])  # a table of 12 cells
+    _, *rows = Outline(render(posterior)).tables["Probability of each level"]
+    assert {row[0].partition(" = ")[0] for row in rows} == {"smoker", "region"}
 
 
 def test_nodes_of_many_levels_have_no_list_of_them():

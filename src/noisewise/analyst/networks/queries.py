@@ -118,14 +118,26 @@ def _order(layout: Layout, scopes: list[set[int]], hidden: set[int]) -> tuple[li
     return order, max(largest, layout.size(sorted(remaining)))
 
 
+def _plan(
+    layout: Layout, wanted: Sequence[int], evidence: Mapping[int, int]
+) -> tuple[list[int], list[int], int]:
+    """Nodes that matter, in which order others are summed out, and the largest table on the way."""
+    nodes = relevant(layout, {*wanted, *evidence})
+    scopes = [set(layout.families[i]) - set(evidence) for i in nodes]
+    hidden = set(nodes) - set(wanted) - set(evidence)
+    return nodes, *_order(layout, scopes, hidden)
+
+
+def largest_table(layout: Layout, wanted: Sequence[int]) -> int:
+    """Cells of the largest table on the way to P(wanted), for one draw: what summing costs."""
+    return _plan(layout, wanted, {})[2]
+
+
 def joint_probabilities(
     layout: Layout, theta: Floats, wanted: Sequence[int], evidence: Mapping[int, int]
 ) -> Floats | None:
     """P(wanted, evidence) under every draw, one axis a wanted node; None where it's too large."""
-    nodes = relevant(layout, {*wanted, *evidence})
-    scopes = [set(layout.families[i]) - set(evidence) for i in nodes]
-    hidden = set(nodes) - set(wanted) - set(evidence)
-    order, largest = _order(layout, scopes, hidden)
+    nodes, order, largest = _plan(layout, wanted, evidence)
     if largest > MAX_TABLE:
         return None
     shape = layout.shape(wanted)

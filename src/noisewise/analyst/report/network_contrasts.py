@@ -15,6 +15,7 @@ from ..networks.layout import Floats
 from ..networks.posterior import NetworkPosterior
 from ..summary import central_interval
 from . import words
+from .network_tables import summable
 from .numbers import percent, rounded
 
 _MOST_ARROWS = 60
@@ -59,11 +60,10 @@ def _contrasts(posterior: NetworkPosterior) -> Iterator[Contrast]:
     network, layout = posterior.network, posterior.layout
     for parent, child in network.edges[:_MOST_ARROWS]:
         pair = [layout.number[parent], layout.number[child]]
-        if layout.size(pair) > _MOST_CELLS:
+        if layout.size(pair) > _MOST_CELLS or not summable(posterior, pair):
             continue
         joint = joint_probabilities(layout, posterior.flat, pair, {})
-        if joint is None:  # rows would have to be simulated, which takes long and adds error
-            continue
+        assert joint is not None  # it was summable
         total = joint.sum(axis=2, keepdims=True)
         with np.errstate(invalid="ignore", divide="ignore"):
             given = np.where(total > 0, joint / total, 1.0 / joint.shape[2])

@@ -11,7 +11,7 @@ from ..networks.posterior import NetworkPosterior
 from . import charts, words
 from .markup import Content, Markup, tag
 from .network_contrasts import contrasts, sentence
-from .network_tables import compares, plug_in_means
+from .network_tables import compares, plug_in_means, summable
 from .numbers import percent, rounded
 from .sections import cautions, key
 from .tables import section, table
@@ -73,8 +73,8 @@ def marginals_section(posterior: NetworkPosterior, level: float) -> Markup:
 
 
 _TOO_LARGE = (
-    "How common each level is does not fit here: nodes have too many levels, or rows would have to "
-    "be simulated. NetworkPosterior.marginal in Python answers it."
+    "How common each level is does not fit here: nodes have too many levels, or it would take "
+    "long to compute. NetworkPosterior.marginal in Python answers it."
 )
 
 
@@ -118,10 +118,7 @@ def _note(posterior: NetworkPosterior, count: int, level: float) -> str:
 
 
 def _marginals(posterior: NetworkPosterior, level: float) -> Iterator[Marginal]:
-    """The first few nodes whose distribution follows by summation.
-
-    Elsewhere rows would have to be simulated, which takes long and adds error.
-    """
+    """The first few nodes whose distribution follows by summation."""
     from ..networks.queries import joint_probabilities
 
     means = plug_in_means(posterior)[None] if compares(posterior) else None
@@ -130,7 +127,7 @@ def _marginals(posterior: NetworkPosterior, level: float) -> Iterator[Marginal]:
         number = [posterior.layout.number[node]]
         if count == _MOST_NODES or posterior.network.arity(node) > _MOST_LEVELS:
             continue
-        if joint_probabilities(posterior.layout, posterior.flat[:1], number, {}) is None:
+        if not summable(posterior, number):
             continue
         plug_in = None
         if means is not None:

@@ -22,12 +22,24 @@ _OPEN = 40  # probabilities up to which all tables are unfolded
 _DRAWN = 24  # of one table up to which there is a picture of it
 _MOST_OF_ONE = 256
 _MOST_LETTERS = 2_500_000  # of all tables on a page, about
+_MOST_WORK = 1 << 25  # cells of a table times draws, of one question
 _LETTERS_OF_A_ROW = 1_200  # with its picture, names not counted
 
 
 def compares(posterior: NetworkPosterior) -> bool:
     """Whether there is a plug-in posterior to be warned of, other than the one on the page."""
     return posterior.plugin is not None and posterior.info.noise_aware
+
+
+def summable(posterior: NetworkPosterior, numbers: list[int]) -> bool:
+    """Whether the joint distribution of these nodes follows by summation, and quickly.
+
+    Elsewhere rows would be simulated, which adds error, or a page would take minutes.
+    """
+    from ..networks.queries import MAX_TABLE, largest_table
+
+    largest = largest_table(posterior.layout, numbers)
+    return largest <= MAX_TABLE and largest * len(posterior.flat) <= _MOST_WORK
 
 
 def plug_in_means(posterior: NetworkPosterior) -> Floats:
