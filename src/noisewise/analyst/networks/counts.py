@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from noisewise.analyst.samplers.chains import Report
 from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
 
-from .counts_kernels import draw_tables, sweep, tabulate
+from .counts_kernels import draw_tables, simulate, sweep, tabulate
 from .layout import Floats, Integers, Layout
 from .observed import Observed
 from .plugin import normalised
 from .problem import Problem, Sampled, forms_of, make_problem, sample_chains
-from .rows_kernels import simulate
 
 POOL = 4096  # rows that moves are proposed at
 MOST_START_ROWS = 200_000

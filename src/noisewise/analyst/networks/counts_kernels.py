@@ -195,6 +195,24 @@ def draw_tables(rng, counts, alpha, row_start, out):  # type: ignore[no-untyped-
 
 
 @compiled
+def simulate(rng, theta, start, width, nodes, stride, arity, out):  # type: ignore[no-untyped-def]
+    """Rows from a network, nodes in topological order; the tables are cells of families."""
+    for r in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            cell = start[i]
+            for j in range(width[i] - 1):
+                cell += out[r, nodes[i, j]] * stride[i, j]
+            u = uniform(rng)
+            level = 0
+            while level < arity[i] - 1:
+                u -= theta[cell + level]
+                if u < 0.0:
+                    break
+                level += 1
+            out[r, i] = level
+
+
+@compiled
 def tabulate(rows, weights, start, width, nodes, stride, out):  # type: ignore[no-untyped-def]
     """Add weighted rows to the cells of every region."""
     for k in range(width.size):

@@ -16,13 +16,12 @@ import numpy as np
 from noisewise.analyst.samplers.chains import Report
 from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
 
-from .counts_kernels import draw_tables, tabulate
+from .counts_kernels import draw_tables, simulate, tabulate
 from .layout import Floats, Layout
 from .observed import Observed
 from .plugin import normalised
 from .problem import Problem, Sampled, forms_of, make_problem, sample_chains
 from .records_kernels import sweep_rows
-from .rows_kernels import simulate
 
 
 def sample(

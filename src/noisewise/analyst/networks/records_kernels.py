@@ -9,7 +9,6 @@ import numpy as np
 from noisewise.analyst.samplers.gibbs_random import uniform
 
 from .compiled import compiled, inlined
-from .rows_kernels import draw_row
 
 
 @inlined
@@ -42,7 +41,18 @@ def sweep_rows(rng, regions, theta, rows, counts, forms, h, accepted):  # type: 
             log_ratio = 0.0
             picked = -1
             if turn == 0:
-                draw_row(rng, theta, start, width, nodes, stride, arity, new)
+                for i in range(d):
+                    cell = start[i]
+                    for j in range(width[i] - 1):
+                        cell += new[nodes[i, j]] * stride[i, j]
+                    u = uniform(rng)
+                    level = 0
+                    while level < arity[i] - 1:
+                        u -= theta[cell + level]
+                        if u < 0.0:
+                            break
+                        level += 1
+                    new[i] = level
             else:
                 for i in range(d):
                     new[i] = rows[r, i]

@@ -1,4 +1,4 @@
-"""Compiled simulation of rows from the tables of a network."""
+"""Compiled simulation of rows from posterior draws of a network."""
 
 from __future__ import annotations
 
@@ -21,29 +21,16 @@ def _draw_level(rng, theta, cell, arity):  # type: ignore[no-untyped-def]
     return level
 
 
-@inlined
-def draw_row(rng, theta, start, width, nodes, stride, arity, row):  # type: ignore[no-untyped-def]
-    """One row, nodes in topological order; the tables are cells of families."""
-    for i in range(row.size):
-        cell = start[i]
-        for j in range(width[i] - 1):
-            cell += row[nodes[i, j]] * stride[i, j]
-        row[i] = _draw_level(rng, theta, cell, arity[i])
-
-
-@compiled
-def simulate(rng, theta, start, width, nodes, stride, arity, out):  # type: ignore[no-untyped-def]
-    """Rows from one set of tables; theta has shape (cells,)."""
-    for r in range(out.shape[0]):
-        draw_row(rng, theta, start, width, nodes, stride, arity, out[r])
-
-
 @compiled
 def synthetic_rows(rng, theta, start, width, nodes, stride, arity, out):  # type: ignore[no-untyped-def]
     """Rows, each from a draw taken at random; theta has shape (draws, cells)."""
     for r in range(out.shape[0]):
         tables = theta[int(uniform(rng) * theta.shape[0])]
-        draw_row(rng, tables, start, width, nodes, stride, arity, out[r])
+        for i in range(out.shape[1]):
+            cell = start[i]
+            for j in range(width[i] - 1):
+                cell += out[r, nodes[i, j]] * stride[i, j]
+            out[r, i] = _draw_level(rng, tables, cell, arity[i])
 
 
 @compiled
