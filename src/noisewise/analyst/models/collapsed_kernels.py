@@ -12,7 +12,8 @@ columns of w that are not constant::
 
 Everything depends on the rows through the A_j alone, and mu, T, theta, sigma2 have closed-form
 marginals given the sum of the A_j. Integrating them out leaves the posterior of the latent A_j.
-No central limit theorem is involved, so it is right down to n_j = p + 1.
+No central limit theorem is involved, so it is right down to n_j = p + 1. Holders may also have a
+mu_j and a T_j of their own, independent given Psi; theta and sigma2 are then still those of all.
 
 Coordinates
 -----------
@@ -80,19 +81,24 @@ from noisewise.analyst.models.collapsed_factor import (
     private_n_slope,
 )
 from noisewise.analyst.models.collapsed_normalisers import (
-    log_marginal,
-    log_marginal_slope,
+    log_covariates,
+    log_covariates_slope,
+    log_regression,
+    log_regression_slope,
 )
 from noisewise.analyst.models.collapsed_prior import (
     A0,
     CONSTANT,
     KEEPS_SIGMA2,
     LAM,
+    LAWS,
     NU,
+    SHAPE,
     SMOOTHING,
-    collapsed_prior,
+    covariate_prior,
     log_residual_variance,
     log_variance,
+    regression_prior,
 )
 from noisewise.analyst.models.compiled import compiled
 from noisewise.analyst.models.triangular import gram_entry
@@ -153,6 +159,78 @@ def _statistics_and_noise(  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _law_of_covariates(total, private, E0, scalars, psi, psi_bar, work):  # type: ignore[no-untyped-def]
+    """Log density of the covariates of the rows whose sums are `total`, under one law.
+
+    Its derivative by `total` goes to work[7], those by ln psi are added to `psi_bar`. Also returns
+    the derivative by the number of rows by other ways than `total`.
+    """
+    E, W, pull = work[1], work[3], work[7]
+    nu, lam, k = scalars[NU], scalars[LAM], E0.shape[0] - 1
+    for a in range(k + 1):
+        for b in range(a + 1):
+            pull[a, b] = 0.0
+    logp, by_rows = covariate_prior(total, E0, psi, nu, E, W, pull)
+    if private:
+        logp += log_covariates(total[0, 0], k, nu, lam)
+        by_rows += log_covariates_slope(total[0, 0], k, nu, lam)
+    for c in range(psi.size):
+        psi_bar[c] += psi[c] * pull[c + 1, c + 1]
+    return logp, by_rows
+
+
+@compiled
+def _prior(J, private, psi_rate, E0, B0, scalars, extra, extra_bar, work):  # type: ignore[no-untyped-def]
+    """Log density of all A_j under the priors.
+
+    Its derivative by the sum of the A_j goes to G; what is a holder's own is added to its force,
+    and what its number of rows does by other ways than A_j is kept in force[0, 1]. `extra` are the
+    coordinates that the priors add, `extra_bar` their derivatives.
+    """
+    A, B, W, G, pull, rows = work[0], work[2], work[3], work[4], work[7], work[8]
+    d = A.shape[0] - 1
+    keeps_sigma2 = scalars[KEEPS_SIGMA2] > 0.0
+    log_sigma2 = extra[0] if keeps_sigma2 else 0.0
+    logp, by_rows, by_sigma2 = regression_prior(A, B0, scalars, log_sigma2, B, W, rows[0], G)
+    if private:
+        logp += log_regression(A[0, 0], scalars[A0], keeps_sigma2)
+        by_rows += log_regression_slope(A[0, 0], scalars[A0], keeps_sigma2)
+    first_psi = 0
+    if keeps_sigma2:
+        extra_bar[0] = by_sigma2
+        first_psi = 1
+    psi, psi_bar = work[5, 0, : psi_rate.size], extra_bar[first_psi:]
+    power = 0.5 * scalars[NU] * scalars[LAWS] + scalars[SHAPE]
+    for c in range(psi_rate.size):
+        psi[c] = math.exp(extra[first_psi + c])
+        logp += power * extra[first_psi + c] - psi_rate[c] * psi[c]
+        psi_bar[c] = power - psi_rate[c] * psi[c]
+    if scalars[LAWS] == 1.0:
+        marginal, by_own = _law_of_covariates(A, private, E0, scalars, psi, psi_bar, work)
+        for a in range(d):
+            for b in range(a + 1):
+                G[a, b] += pull[a, b]
+        for j in range(J):
+            work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j + 2, 0, 1] = by_rows + by_own
+        return logp + marginal
+    own = work[6]
+    for j in range(J):
+        base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
+        F, force = work[base], work[base + 2]
+        for a in range(d):
+            for b in range(a + 1):
+                own[a, b] = F[0, 1] * gram_entry(F, a, b)
+        marginal, by_own = _law_of_covariates(own, private, E0, scalars, psi, psi_bar, work)
+        logp += marginal
+        force[0, 1] = by_rows + by_own
+        for a in range(d):
+            for b in range(a):
+                force[a, b] += 2.0 * pull[a, b]
+            force[a, a] += pull[a, a]
+    return logp
+
+
+@compiled
 def logp_and_gradient(  # type: ignore[no-untyped-def]
     x,
     grad,
@@ -180,13 +258,11 @@ def logp_and_gradient(  # type: ignore[no-untyped-def]
     """
     J = n.size
     P = values.shape[1]
-    A, E, B, W, G = work[0], work[1], work[2], work[3], work[4]
-    Fbar, Kbar, Rbar, rows = work[5], work[6], work[7], work[8]
+    A, G, Fbar, Kbar, Rbar, rows = work[0], work[4], work[5], work[6], work[7], work[8]
     R = work[SHARED_BUFFERS]
     logp = scalars[CONSTANT]
     private = False
     A[:] = 0.0
-    Rbar[:] = 0.0
     grad[:] = 0.0
     end = 0
     for j in range(J):
@@ -210,18 +286,11 @@ def logp_and_gradient(  # type: ignore[no-untyped-def]
         extra[0] += log_residual_variance(R)
     for c in range(psi_rate.size):
         extra[first_psi + c] += log_variance(R, c + 1)
-    marginal, nbar = collapsed_prior(
-        A, E0, B0, psi_rate, scalars, extra, grad[end:], E, B, W, rows[0], Kbar[0], G
-    )
-    logp += marginal
-    if private:
-        keeps_sigma2 = scalars[KEEPS_SIGMA2] > 0.0
-        N, nu, lam, a0 = A[0, 0], scalars[NU], scalars[LAM], scalars[A0]
-        logp += log_marginal(N, P - 2, nu, lam, a0, keeps_sigma2)
-        nbar += log_marginal_slope(N, P - 2, nu, lam, a0, keeps_sigma2)
+    logp += _prior(J, private, psi_rate, E0, B0, scalars, extra, grad[end:], work)
     if not (logp > -np.inf and logp < np.inf):
         grad[:] = 0.0
         return -np.inf
+    Rbar[:] = 0.0
     if first_psi > 0:
         Rbar[P - 1, P - 1] += 2.0 * grad[end] / R[P - 1, P - 1]
     for c in range(psi_rate.size):
@@ -257,5 +326,5 @@ def logp_and_gradient(  # type: ignore[no-untyped-def]
         )
         if not known[j, 0, 0]:
             end -= 1
-            grad[end] = private_n_slope(nbar + by_known, G, force, F) * scale[end]
+            grad[end] = private_n_slope(force[0, 1] + by_known, G, force, F) * scale[end]
     return logp

@@ -69,20 +69,30 @@ def log_volume_slope(n, p):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def log_marginal(N, k, nu, lam, a0, keeps_sigma2):  # type: ignore[no-untyped-def]
-    """The part of the log marginal density of N rows that depends on N, but not on the rows.
+def log_covariates(n, k, nu, lam):  # type: ignore[no-untyped-def]
+    """The part of the log marginal density of n rows' covariates that depends on n alone.
 
-    Powers of pi from the normal laws of k covariates and the target, and what integrating
-    (mu, T), theta and (unless it is kept) sigma2 out leaves of the conjugate posterior.
+    Powers of pi from their normal law, and what integrating (mu, T) out leaves of the conjugate
+    posterior.
     """
-    total = log_multigamma(0.5 * (nu + N), k) - 0.5 * k * math.log(lam + N)
-    total -= 0.5 * N * (_LOG_2 + (k + 1) * _LOG_PI)
+    return log_multigamma(0.5 * (nu + n), k) - 0.5 * k * (math.log(lam + n) + n * _LOG_PI)
+
+
+@compiled
+def log_covariates_slope(n, k, nu, lam):  # type: ignore[no-untyped-def]
+    """Derivative of `log_covariates` by n."""
+    return 0.5 * (log_multigamma_slope(0.5 * (nu + n), k) - k * (1.0 / (lam + n) + _LOG_PI))
+
+
+@compiled
+def log_regression(N, a0, keeps_sigma2):  # type: ignore[no-untyped-def]
+    """The same of N rows' targets; theta and (unless it is kept) sigma2 are integrated out."""
+    total = -0.5 * N * (_LOG_2 + _LOG_PI)
     return total if keeps_sigma2 else total + math.lgamma(a0 + 0.5 * N)
 
 
 @compiled
-def log_marginal_slope(N, k, nu, lam, a0, keeps_sigma2):  # type: ignore[no-untyped-def]
-    """Derivative of `log_marginal` by N."""
-    total = log_multigamma_slope(0.5 * (nu + N), k) - k / (lam + N)
-    total -= _LOG_2 + (k + 1) * _LOG_PI
+def log_regression_slope(N, a0, keeps_sigma2):  # type: ignore[no-untyped-def]
+    """Derivative of `log_regression` by N."""
+    total = -_LOG_2 - _LOG_PI
     return 0.5 * (total if keeps_sigma2 else total + digamma(a0 + 0.5 * N))

@@ -1,8 +1,11 @@
-"""The conjugate priors with their parameters integrated out: log density of the total statistics.
+"""The conjugate priors with their parameters integrated out: log density of the statistics.
 
 With E = [[lam, lam m'], [lam m, Psi + lam m m']] + A[:d, :d] and B = [[Lam0, Lam0 mu0],
 [., 2 b0 + mu0' Lam0 mu0]] + A one has ln|Psi_n| = ln|E| - ln(lam + N), Lam_n = B[:d, :d] and
 2 b_n = |B| / |Lam_n|, so that two Cholesky factorisations do everything.
+
+The regression is that of all holders, and B has the sum of their statistics. E has it too where
+they share one law of the covariates; where each has its own, there is an E for each.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from noisewise.analyst.models.compiled import compiled
 from noisewise.analyst.models.triangular import add_gram, cholesky, invert_triangle, trace
 
 # Places in the array of scalars. CONSTANT collects all that depends on nothing latent; SMOOTHING is
-# that of the Laplace law's kinks, in units of the noise scale.
-CONSTANT, NU, LAM, KEEPS_SIGMA2, A0, B0_SIGMA2, SMOOTHING, SHAPE, SCALARS = range(9)
+# that of the Laplace law's kinks, in units of the noise scale; LAWS is the number of laws of the
+# covariates: 1 or, where each holder has its own, J.
+CONSTANT, NU, LAM, KEEPS_SIGMA2, A0, B0_SIGMA2, SMOOTHING, SHAPE, LAWS, SCALARS = range(10)
 
 
 @compiled
@@ -35,49 +39,65 @@ def log_residual_variance(F):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def prior_matrices(A, E0, B0, psi, t, E, B):  # type: ignore[no-untyped-def]
-    """Cholesky factors of E and B (see the module) into E and B; False if A is impossible."""
+def factor_covariates(A, E0, psi, E):  # type: ignore[no-untyped-def]
+    """Cholesky factor of E = E0 + A, psi on its diagonal; False if A is impossible."""
+    d = E0.shape[0]
+    for a in range(d):
+        for b in range(a + 1):
+            E[a, b] = E0[a, b] + A[a, b]
+    for c in range(psi.size):
+        E[c + 1, c + 1] += psi[c]
+    return cholesky(E, d)
+
+
+@compiled
+def factor_regression(A, B0, t, B):  # type: ignore[no-untyped-def]
+    """Cholesky factor of B = B0 + t A; False if A is impossible."""
     P = A.shape[0]
     for a in range(P):
         for b in range(a + 1):
             B[a, b] = B0[a, b] + t * A[a, b]
-            if a < P - 1:
-                E[a, b] = E0[a, b] + A[a, b]
-    for c in range(psi.size):
-        E[c + 1, c + 1] += psi[c]
-    return cholesky(E, P - 1) and cholesky(B, P)
+    return cholesky(B, P)
 
 
 @compiled
-def collapsed_prior(  # type: ignore[no-untyped-def]
-    A, E0, B0, psi_rate, scalars, extra, extra_bar, E, B, W, v, psi, G
-):
-    """Log marginal density of the rows given their A, and G with dlogp = tr(G dA), lower triangle.
+def covariate_prior(A, E0, psi, nu, E, W, G):  # type: ignore[no-untyped-def]
+    """Log marginal density of rows' covariates given their A; adds its derivative to G.
 
-    `extra` are the coordinates that the priors add: ln sigma2 if it is kept, ln psi if Psi is not
-    fixed; their derivatives go to `extra_bar`. Also returns the derivative by the number of rows N
-    in the exponents, which comes on top of that by A_00 = N. `log_marginal` is left to the caller.
+    That is dlogp = tr(G dA), lower triangle. Also returns the derivative by the number of rows
+    n = A_00 in the exponents, which comes on top of that by A_00. `log_covariates` is left to the
+    caller, and so is the prior of psi.
+    """
+    d = E0.shape[0]
+    nu_n = nu + A[0, 0]
+    if not factor_covariates(A, E0, psi, E):
+        return -np.inf, 0.0
+    half_log_det = 0.0  # of Psi_n: E's first pivot is lam + n
+    for a in range(1, d):
+        half_log_det += math.log(E[a, a])
+    slope = 0.5 * nu_n / (E[0, 0] * E[0, 0]) - half_log_det
+    invert_triangle(E, d, W)
+    add_gram(W, d, -0.5 * nu_n, G)
+    return -nu_n * half_log_det, slope
+
+
+@compiled
+def regression_prior(A, B0, scalars, log_sigma2, B, W, v, G):  # type: ignore[no-untyped-def]
+    """Log marginal density of rows' targets given A and the covariates; its derivative into G.
+
+    As in `covariate_prior`; the derivative by ln sigma2, where it is kept, is the third result.
+    `log_regression` is left to the caller.
     """
     P = A.shape[0]
     d = P - 1
     keeps_sigma2 = scalars[KEEPS_SIGMA2] > 0.0
-    nu_n, a_n, b0 = scalars[NU] + A[0, 0], scalars[A0] + 0.5 * A[0, 0], scalars[B0_SIGMA2]
-    psi_power = 0.5 * scalars[NU] + scalars[SHAPE]
-    first_psi = 1 if keeps_sigma2 else 0
-    log_sigma2 = extra[0] if keeps_sigma2 else 0.0
+    a_n, b0 = scalars[A0] + 0.5 * A[0, 0], scalars[B0_SIGMA2]
     t = math.exp(-log_sigma2)
+    if not factor_regression(A, B0, t, B):
+        return -np.inf, 0.0, 0.0
     logp = 0.0
-    for c in range(psi_rate.size):
-        psi[c] = math.exp(extra[first_psi + c])
-        logp += psi_power * extra[first_psi + c] - psi_rate[c] * psi[c]
-    if not prior_matrices(A, E0, B0, psi[: psi_rate.size], t, E, B):
-        return -np.inf, 0.0
-    half_log_det = 0.0  # of Psi_n: E's first pivot is lam + N
-    for a in range(1, d):
-        half_log_det += math.log(E[a, a])
+    for a in range(d):
         logp -= math.log(B[a, a])
-    logp -= nu_n * half_log_det + math.log(B[0, 0])
-    slope = 0.5 * nu_n / (E[0, 0] * E[0, 0]) - half_log_det
     schur = B[d, d] * B[d, d]
     if keeps_sigma2:
         log_b = log_sigma2
@@ -87,16 +107,9 @@ def collapsed_prior(  # type: ignore[no-untyped-def]
         log_b = math.log(0.5 * schur)
         weight = a_n / schur
     logp -= a_n * log_b
-    slope -= 0.5 * log_b
     for a in range(P):
         for b in range(a + 1):
             G[a, b] = 0.0
-    invert_triangle(E, d, W)
-    add_gram(W, d, -0.5 * nu_n, G)
-    for c in range(psi_rate.size):
-        extra_bar[first_psi + c] = psi[c] * (G[c + 1, c + 1] - psi_rate[c]) + psi_power
-    if keeps_sigma2:
-        extra_bar[0] = b0 * t - a_n + trace(G, A)
     invert_triangle(B, d, W)
     add_gram(W, d, -0.5 * t, G)
     # v = (-mu_n, 1): the last row of B's factor is (R⁻¹ z)', and mu_n = R⁻ᵀ R⁻¹ z.
@@ -111,6 +124,5 @@ def collapsed_prior(  # type: ignore[no-untyped-def]
         scaled = weight * v[a]
         for b in range(a + 1):
             G[a, b] -= scaled * v[b]
-    if keeps_sigma2:
-        extra_bar[0] -= trace(G, A)
-    return logp, slope
+    by_sigma2 = b0 * t - a_n - trace(G, A) if keeps_sigma2 else 0.0
+    return logp, -0.5 * log_b, by_sigma2
