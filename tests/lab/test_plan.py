@@ -279,6 +279,21 @@ def test_predicted_widths_of_many_coefficients_are_realised():
     assert (predicted[0][1:] < 0.3 * (0.5 / 45) ** 0.5).all()  # far from the prior's width
 
 
+def test_a_prior_that_contradicts_the_ball_is_too_sure():
+    """What docs/lab.md warns of: the default expects more of ten features than a ball can hold."""
+    setting = Setting(10, 3000, "ball", 1.0, 1.0)
+    planner = planner_for(setting, 10)
+    predicted, _ = planner.sds(setting.mechanism, setting.epsilon)
+    ratios = {}
+    for name, prior in (("ball", planner.covariates), ("box", NIWPrior.weakly_informative(10))):
+        planner.covariates = prior
+        rng = np.random.default_rng(9)
+        realised = [realise(setting, planner, i, rng, draws=300)[1:] for i in range(10)]
+        ratios[name] = np.exp(np.log(predicted[:, 1:] / np.array(realised)).mean())
+    assert abs(ratios["ball"] - 1) < 0.15
+    assert ratios["box"] > 1.25
+
+
 def test_the_check_would_notice_a_plan_that_forgets_the_noise():
     setting = QUICK_GRID[2]
     found = check(setting, truths=10, draws=200)
@@ -392,6 +407,28 @@ def test_a_real_release_has_a_width_within_the_plan(tmp_path):
     made = plan(schema, target="income", features=["age"], n=n, epsilon=2.0, mechanism="laplace")
     row = next(row for row in made.rows if row.name == "age")
     assert row.half_width_low / 2 < (high - low) / 2 < 2 * row.half_width_high
+
+
+def test_a_real_release_of_rows_in_a_ball_has_a_width_within_the_plan(tmp_path):
+    rng = np.random.default_rng(6)
+    n, radius = 20_000, 1.0
+    features = [f"x{j}" for j in range(1, 7)]
+    schema = Schema("people", {name: Number(-1, 1) for name in (*features, "y")})
+    # Features share half of their variance, as the prior expects; a tenth of rows are too long.
+    x = 0.2 * (rng.standard_normal((n, 1)) + rng.standard_normal((n, 6)))
+    y = np.clip(0.3 * x[:, 0] + 0.2 * rng.standard_normal(n), -1, 1)
+    words = {"target": "y", "features": features, "radius": radius}
+    request = nw.make_request(schema, **words, epsilon=2, delta="1e-6")
+    rows = {name: np.clip(x[:, j], -1, 1) for j, name in enumerate(features)} | {"y": y}
+    release = nw.publish(request, rows, ledger=tmp_path / "ledger.db").release
+    posterior = nw.fit(
+        release, seed=1, chains=2, draws=400, covariate_prior=covariate_prior(6, radius)
+    )
+    low, high = posterior.interval("x1")
+    made = plan(schema, **words, n=n, epsilon=2.0, mechanism=["gaussian", "ball"])
+    box, ball = (row for row in made.rows if row.name == "x1")
+    assert ball.half_width_low / 2 < (high - low) / 2 < 2 * ball.half_width_high
+    assert (high - low) / 2 < box.half_width_low  # which is not what a box would give
 
 
 def test_pictures(tmp_path):

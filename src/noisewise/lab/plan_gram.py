@@ -138,8 +138,8 @@ def _products(Y: FloatArray, T: FloatArray, kappa: float, noise: EntryNoise) -> 
         share = np.where(noise.i == noise.j, 0.5, 0.5**0.5)[:, None, None]
         rotated = np.concatenate([rotated, share * (single + np.swapaxes(single, 2, 3))], axis=1)
     flat = (rotated * root[:, None]).reshape(m, p + r, k * k)
-    all_ = flat @ np.swapaxes(flat, 1, 2)
+    gram = flat @ np.swapaxes(flat, 1, 2)
     if not r:
-        return np.asarray(all_)
-    inner = all_[:, p:, p:] + np.diag(1 / noise.more)
-    return np.asarray(all_[:, :p, :p] - all_[:, :p, p:] @ np.linalg.solve(inner, all_[:, p:, :p]))
+        return np.asarray(gram)
+    inner = gram[:, p:, p:] + np.diag(1 / noise.more)
+    return np.asarray(gram[:, :p, :p] - gram[:, :p, p:] @ np.linalg.solve(inner, gram[:, p:, :p]))
