@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .budget import account, account_json, account_line
-from .options import LedgerOption
+from .options import LedgerOption, PrintJsonOption
 
 app = typer.Typer(no_args_is_help=True, help="See and set privacy budgets.")
 
@@ -38,7 +38,7 @@ def ledger_cap(
 @app.command("show")
 def ledger_show(
     ledger: LedgerOption,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: PrintJsonOption = False,
 ) -> None:
     """Show every data set's cap, what is spent and what remains, and all charges.
 

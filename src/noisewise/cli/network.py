@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import (
-    DataOption,
-    DryRunOption,
-    EngineOption,
-    JsonOption,
-    LabelOption,
-    LedgerOption,
-    QueryOption,
-    SchemaOption,
-    TableOption,
-    names_of,
-)
+from . import options, publishing, words
 
 if TYPE_CHECKING:
-    from ..core.network import Network
-    from ..core.schema import Schema
     from ..holder.network_request import NetworkRequest
 
 
 def release_network(
-    data: DataOption,
-    schema: SchemaOption,
-    ledger: LedgerOption,
-    epsilon: Annotated[
-        str | None, typer.Option("--epsilon", help="Privacy loss to spend, such as 1 or 0.5.")
-    ] = None,
+    data: options.DataOption,
+    schema: options.SchemaOption,
+    ledger: options.LedgerOption,
+    epsilon: options.EpsilonOption = None,
     graph: Annotated[
         Path | None, typer.Option("--graph", help="YAML file: every node and a list of parents.")
     ] = None,
@@ -67,15 +52,13 @@ def release_network(
     concentration: Annotated[
         str, typer.Option("--concentration", help="Dirichlet prior of drawn tables, a cell.")
     ] = "1",
-    out: Annotated[Path, typer.Option("--out", help="Where to write the Release.")] = Path(
-        "network.json"
-    ),
-    dry_run: DryRunOption = False,
-    label: LabelOption = "",
-    engine: EngineOption = "auto",
-    table: TableOption = None,
-    query: QueryOption = None,
-    as_json: JsonOption = False,
+    out: options.OutOption = Path("network.json"),
+    dry_run: options.DryRunOption = False,
+    label: options.LabelOption = "",
+    engine: options.EngineOption = "auto",
+    table: options.TableOption = None,
+    query: options.QueryOption = None,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Publish a differentially private Release of a Bayesian network.
 
@@ -88,13 +71,13 @@ def release_network(
     --naive-bayes disease --epsilon 1 --ledger budget.db --out network.json
     """
     from ..core.schema_file import read_schema
-    from ..holder.network_request import make_network_request
-    from . import publishing
 
-    declared = read_schema(schema)
-    request = make_network_request(
-        declared,
-        network=_network(declared, graph, edges, naive_bayes, features),
+    request = words.network_request(
+        read_schema(schema),
+        graph=graph,
+        edges=edges,
+        naive_bayes=naive_bayes,
+        features=features,
         epsilon=epsilon,
         mechanism=mechanism,
         kind=kind,
@@ -105,68 +88,12 @@ def release_network(
         concentration=concentration,
         label=label,
     )
-    where: dict[str, Any] = {"ledger": ledger, "engine": engine, "table": table, "query": query}
+    errand = publishing.Errand(data, ledger, out, engine, table, query, as_json)
     if dry_run:
-        publishing.dry_run(
-            request,
-            data,
-            out=out,
-            lines=_plan_in_words(request),
-            document={"nodes": list(request.network.nodes), "plan": request.planned.describe()},
-            as_json=as_json,
-            **where,
-        )
+        document = {"nodes": list(request.network.nodes), "plan": request.planned.describe()}
+        publishing.dry_run(request, errand, lines=_plan_in_words(request), document=document)
         return
-    publishing.publish_and_say(request, data, out=out, as_json=as_json, doing="counting", **where)
-
-
-def _network(
-    schema: Schema,
-    graph: Path | None,
-    edges: str | None,
-    naive_bayes: str | None,
-    features: str | None,
-) -> Network:
-    from ..core.errors import RequestError
-    from ..core.network import Network
-
-    if sum(given is not None for given in (graph, edges, naive_bayes)) != 1:
-        raise RequestError("graph: give one of --graph, --edges and --naive-bayes")
-    if features is not None and naive_bayes is None:
-        raise RequestError("features: they go with --naive-bayes; leave them out")
-    if naive_bayes is not None:
-        names = None if features is None else names_of(features)
-        return Network.naive_bayes(schema, naive_bayes, names)
-    if edges is not None:
-        return Network.make(schema, [_edge(text) for text in names_of(edges, "edges")])
-    assert graph is not None
-    return Network.make(schema, _read_graph(graph))
-
-
-def _edge(text: str) -> tuple[str, str]:
-    from ..core.errors import RequestError
-
-    parts = [part.strip().rstrip("-").strip() for part in text.split(">")]
-    if len(parts) != 2 or not all(parts):
-        raise RequestError(
-            f"edges: {text!r} is not an edge; write parent>child, separated by commas"
-        )
-    return parts[0], parts[1]
-
-
-def _read_graph(path: Path) -> Any:
-    from ..core.errors import RequestError
-    from ..core.plain_yaml import PlainYamlError, read_yaml
-
-    try:
-        graph = read_yaml(path)
-    except FileNotFoundError:
-        raise RequestError(f"graph: there is no file {path}") from None
-    except PlainYamlError as error:
-        raise RequestError(f"graph: {path}: {error}") from None
-    if not isinstance(graph, dict):
-        raise RequestError(f"graph: {path}: expected lines such as 'cough: [smoker, region]'")
-    return {node: [] if parents is None else parents for node, parents in graph.items()}
+    publishing.publish_and_say(request, errand, doing="counting")
 
 
 def _plan_in_words(request: NetworkRequest) -> list[str]:

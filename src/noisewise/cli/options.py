@@ -13,6 +13,14 @@ SchemaOption = Annotated[Path, typer.Option("--schema", help="Schema file with p
 LedgerOption = Annotated[
     Path, typer.Option("--ledger", help="The budget file. Made at the first cap or release.")
 ]
+TargetOption = Annotated[str, typer.Option("--target", help="Numeric column to explain.")]
+FeaturesOption = Annotated[
+    str, typer.Option("--features", help="Columns that explain it, separated by commas.")
+]
+EpsilonOption = Annotated[
+    str | None, typer.Option("--epsilon", help="Privacy loss to spend, such as 1 or 0.5.")
+]
+OutOption = Annotated[Path, typer.Option("--out", help="Where to write the Release.")]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show noise and cost; read no rows, spend nothing.")
 ]
@@ -25,6 +33,7 @@ QueryOption = Annotated[
     str | None, typer.Option("--query", help="Query on a DuckDB file, one row a row.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
+PrintJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def names_of(text: str, argument: str = "features") -> list[str]:

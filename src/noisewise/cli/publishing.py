@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,28 +18,41 @@ if TYPE_CHECKING:
     from ..holder.publishable import Publishable
 
 
+@dataclass(frozen=True)
+class Errand:
+    """Where rows come from, where the Release goes, who pays, and how it is told.
+
+    Parameters
+    ----------
+    data, ledger, out, engine, table, query
+        As `publish` takes them.
+    as_json : bool
+        Say it as JSON.
+    """
+
+    data: Path
+    ledger: Path
+    out: Path | None
+    engine: str
+    table: str | None
+    query: str | None
+    as_json: bool
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """How the rows are read."""
+        return {"engine": self.engine, "table": self.table, "query": self.query}
+
+
 def publish_and_say(
-    request: Publishable[Any],
-    data: Path,
-    *,
-    ledger: Path,
-    out: Path,
-    engine: str = "auto",
-    table: str | None = None,
-    query: str | None = None,
-    as_json: bool = False,
-    doing: str = "summing",
-    note: str = "",
+    request: Publishable[Any], errand: Errand, *, doing: str = "summing", note: str = ""
 ) -> None:
     """Publish, with a progress bar, and say what happened and what is left of the budget.
 
     Parameters
     ----------
     request : Publishable
-    data, ledger, out, engine, table, query
-        As `publish` takes them.
-    as_json : bool
-        Say it as JSON.
+    errand : Errand
     doing : str
         What the progress bar says.
     note : str
@@ -47,21 +61,14 @@ def publish_and_say(
     from ..holder.ledger import Ledger
     from ..holder.publish import publish
 
-    dataset = request.schema.dataset
+    dataset, out, ledger = request.schema.dataset, errand.out, errand.ledger
     with Ledger(ledger) as budget:
         with progress_bar(doing, unit="rows", show=sys.stderr.isatty()) as progress:
             outcome = publish(
-                request,
-                data,
-                ledger=budget,
-                out=out,
-                engine=engine,
-                table=table,
-                query=query,
-                progress=progress,
+                request, errand.data, ledger=budget, out=out, progress=progress, **errand.source
             )
         left = account(budget, dataset)
-    if as_json:
+    if errand.as_json:
         document = {"release": str(out), "digest": outcome.release.digest}
         typer.echo(json.dumps({**document, "repeated": outcome.repeated, **account_json(left)}))
         return
@@ -85,39 +92,29 @@ def publish_and_say(
 
 
 def dry_run(
-    request: Publishable[Any],
-    data: Path,
-    *,
-    ledger: Path,
-    out: Path | None,
-    lines: list[str],
-    document: dict[str, Any],
-    engine: str = "auto",
-    table: str | None = None,
-    query: str | None = None,
-    as_json: bool = False,
+    request: Publishable[Any], errand: Errand, *, lines: list[str], document: dict[str, Any]
 ) -> None:
     """Check everything that can be checked, and show plan and cost. Reads no row, spends nothing.
 
     Parameters
     ----------
-    request, data, ledger, out, engine, table, query
-        As in `publish_and_say`; no `out`, no check that it can be written.
+    request : Publishable
+    errand : Errand
+        No `out`, no check that it can be written.
     lines : list of str
         The plan in words.
     document : dict
         The plan as JSON.
-    as_json : bool
     """
     from ..holder.ledger import Ledger
     from ..holder.publish import check_columns, check_writable
 
-    if out is not None:
-        check_writable(out)
-    check_columns(request, data, engine=engine, table=table, query=query)
-    with Ledger(ledger) as budget:
-        quote = budget.preview(request.charge(table=table, query=query))
-    if as_json:
+    if errand.out is not None:
+        check_writable(errand.out)
+    check_columns(request, errand.data, **errand.source)
+    with Ledger(errand.ledger) as budget:
+        quote = budget.preview(request.charge(table=errand.table, query=errand.query))
+    if errand.as_json:
         typer.echo(json.dumps({**document, "budget": quote_json(quote)}))
     else:
         typer.echo(f"Dry run: nothing is read, spent or written. Asked for: {request.claim}.")

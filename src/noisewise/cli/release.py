@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import (
-    DataOption,
-    DryRunOption,
-    EngineOption,
-    JsonOption,
-    LabelOption,
-    LedgerOption,
-    QueryOption,
-    SchemaOption,
-    TableOption,
-    names_of,
-)
+from . import options, publishing, words
 
 if TYPE_CHECKING:
     from ..holder.request import Request
 
 
 def release(
-    data: DataOption,
-    schema: SchemaOption,
-    target: Annotated[str, typer.Option("--target", help="Numeric column to explain.")],
-    features: Annotated[
-        str, typer.Option("--features", help="Columns that explain it, separated by commas.")
-    ],
-    ledger: LedgerOption,
-    epsilon: Annotated[
-        str | None, typer.Option("--epsilon", help="Privacy loss to spend, such as 1 or 0.5.")
-    ] = None,
+    data: options.DataOption,
+    schema: options.SchemaOption,
+    target: options.TargetOption,
+    features: options.FeaturesOption,
+    ledger: options.LedgerOption,
+    epsilon: options.EpsilonOption = None,
     delta: Annotated[
         str | None,
         typer.Option("--delta", help="For Gaussian noise; well below 1 / (number of people)."),
@@ -46,10 +32,8 @@ def release(
         str | None,
         typer.Option("--mechanism", help="laplace, or gaussian (default when delta is given)."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Where to write the Release.")] = Path(
-        "release.json"
-    ),
-    dry_run: DryRunOption = False,
+    out: options.OutOption = Path("release.json"),
+    dry_run: options.DryRunOption = False,
     radius: Annotated[
         float | None,
         typer.Option("--radius", help="Force rows into a ball (Gaussian, many features)."),
@@ -67,7 +51,7 @@ def release(
             "--smallest-eigenvalue", help="Share of the budget for the eigenvalue of adaSSP."
         ),
     ] = None,
-    label: LabelOption = "",
+    label: options.LabelOption = "",
     append: Annotated[
         Path | None,
         typer.Option("--append", help="Folder of a series: write this batch's Release into it."),
@@ -79,10 +63,10 @@ def release(
         bool,
         typer.Option("--disjoint", help="I declare that nobody is in two batches of the series."),
     ] = False,
-    engine: EngineOption = "auto",
-    table: TableOption = None,
-    query: QueryOption = None,
-    as_json: JsonOption = False,
+    engine: options.EngineOption = "auto",
+    table: options.TableOption = None,
+    query: options.QueryOption = None,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Publish a differentially private Release of regression statistics.
 
@@ -97,13 +81,11 @@ def release(
     --features age,region --epsilon 1 --ledger budget.db --out release.json
     """
     from ..core.schema_file import read_schema
-    from ..holder.request import make_request
-    from . import publishing
 
-    request = make_request(
+    request = words.regression_request(
         read_schema(schema),
         target=target,
-        features=names_of(features),
+        features=features,
         epsilon=epsilon,
         delta=delta,
         rho=rho,
@@ -117,24 +99,18 @@ def release(
     )
     if append is not None or batch is not None or disjoint:
         out = _batch_path(append, batch, request)
-    where = {"ledger": ledger, "engine": engine, "table": table, "query": query}
+    errand = publishing.Errand(data, ledger, out, engine, table, query, as_json)
     if dry_run:
-        new_series = append is not None and not append.exists()
-        publishing.dry_run(
-            request,
-            data,
-            out=None if new_series else out,
-            lines=_plan_in_words(request),
-            document={"measurements": _plan(request)},
-            as_json=as_json,
-            **where,
-        )
+        if append is not None and not append.exists():
+            errand = replace(errand, out=None)
+        lines, document = _plan_in_words(request), {"measurements": _plan(request)}
+        publishing.dry_run(request, errand, lines=lines, document=document)
         return
     if append is not None:
         append.mkdir(parents=True, exist_ok=True)
     unspent = delta is not None and request.claim.delta == 0
     note = "Laplace noise spends no delta." if unspent else ""
-    publishing.publish_and_say(request, data, out=out, as_json=as_json, note=note, **where)
+    publishing.publish_and_say(request, errand, note=note)
 
 
 def _plan(request: Request) -> list[dict[str, Any]]:

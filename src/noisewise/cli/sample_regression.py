@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from .options import (
-    DataOption,
-    DryRunOption,
-    EngineOption,
-    JsonOption,
-    LabelOption,
-    LedgerOption,
-    QueryOption,
-    SchemaOption,
-    TableOption,
-    names_of,
-)
+from . import options, publishing, words
 
 
 def sample_regression(
-    data: DataOption,
-    schema: SchemaOption,
-    target: Annotated[str, typer.Option("--target", help="Numeric column to explain.")],
-    features: Annotated[
-        str, typer.Option("--features", help="Columns that explain it, separated by commas.")
-    ],
+    data: options.DataOption,
+    schema: options.SchemaOption,
+    target: options.TargetOption,
+    features: options.FeaturesOption,
     noise_sd: Annotated[
         str, typer.Option("--noise-sd", help="Known standard deviation of the target, in its unit.")
     ],
-    ledger: LedgerOption,
+    ledger: options.LedgerOption,
     epsilon: Annotated[
         str | None,
         typer.Option("--epsilon", help="Privacy loss to spend; without it, whatever draws cost."),
@@ -46,15 +33,13 @@ def sample_regression(
     prior_precision: Annotated[
         str, typer.Option("--prior-precision", help="Of a coefficient, on unit scale.")
     ] = "1",
-    out: Annotated[Path, typer.Option("--out", help="Where to write the Release.")] = Path(
-        "sample.json"
-    ),
-    dry_run: DryRunOption = False,
-    label: LabelOption = "",
-    engine: EngineOption = "auto",
-    table: TableOption = None,
-    query: QueryOption = None,
-    as_json: JsonOption = False,
+    out: options.OutOption = Path("sample.json"),
+    dry_run: options.DryRunOption = False,
+    label: options.LabelOption = "",
+    engine: options.EngineOption = "auto",
+    table: options.TableOption = None,
+    query: options.QueryOption = None,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Publish draws from the posterior of a linear regression, instead of noisy statistics.
 
@@ -66,13 +51,11 @@ def sample_regression(
     --features age,region --noise-sd 20000 --epsilon 1 --ledger budget.db --out sample.json
     """
     from ..core.schema_file import read_schema
-    from ..holder.networks.regression import make_regression_sample_request
-    from . import publishing
 
-    request = make_regression_sample_request(
+    request = words.sample_request(
         read_schema(schema),
         target=target,
-        features=names_of(features),
+        features=features,
         noise_sd=noise_sd,
         epsilon=epsilon,
         draws=draws,
@@ -81,18 +64,11 @@ def sample_regression(
         prior_precision=prior_precision,
         label=label,
     )
-    where: dict[str, Any] = {"ledger": ledger, "engine": engine, "table": table, "query": query}
+    errand = publishing.Errand(data, ledger, out, engine, table, query, as_json)
     if dry_run:
         plan = request.planned.describe()
         shown = ", ".join(f"{name.replace('_', ' ')} {value:.6g}" for name, value in plan.items())
-        publishing.dry_run(
-            request,
-            data,
-            out=out,
-            lines=[f"Coefficients: {', '.join(request.design.names[:-1])}", f"  {shown}"],
-            document={"plan": plan},
-            as_json=as_json,
-            **where,
-        )
+        lines = [f"Coefficients: {', '.join(request.design.names[:-1])}", f"  {shown}"]
+        publishing.dry_run(request, errand, lines=lines, document={"plan": plan})
         return
-    publishing.publish_and_say(request, data, out=out, as_json=as_json, **where)
+    publishing.publish_and_say(request, errand)

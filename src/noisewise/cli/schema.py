@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from .._progress import progress_bar
+from .options import TableOption
 
 app = typer.Typer(no_args_is_help=True, help="Declare what is public about a table.")
 
@@ -26,7 +27,7 @@ def schema_new(
     dataset: Annotated[
         str, typer.Option("--dataset", help="Name of the data set's budget. Default: file name.")
     ] = "",
-    table: Annotated[str | None, typer.Option("--table", help="Table in a DuckDB file.")] = None,
+    table: TableOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a schema to fill in: column names and types, nothing else.
@@ -62,7 +63,7 @@ def schema_check(
     data: Annotated[
         Path | None, typer.Option("--data", help="Also check that this file fits the schema.")
     ] = None,
-    table: Annotated[str | None, typer.Option("--table", help="Table in a DuckDB file.")] = None,
+    table: TableOption = None,
 ) -> None:
     """Check a schema, and on request that a file fits it. Spends and publishes nothing.
 

@@ -7,36 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import (
-    DataOption,
-    DryRunOption,
-    EngineOption,
-    JsonOption,
-    LabelOption,
-    LedgerOption,
-    QueryOption,
-    SchemaOption,
-    TableOption,
-    names_of,
-)
+from . import options, publishing, words
 
 if TYPE_CHECKING:
     from ..core.schema import Schema
-    from ..core.summary_posterior import BlockPosterior
     from ..holder.summary_request import SummaryRequest
 
 
 def release_summary(
-    data: DataOption,
-    schema: SchemaOption,
-    target: Annotated[str, typer.Option("--target", help="Numeric column to explain.")],
-    features: Annotated[
-        str, typer.Option("--features", help="Columns that explain it, separated by commas.")
-    ],
-    ledger: LedgerOption,
-    epsilon: Annotated[
-        str | None, typer.Option("--epsilon", help="Privacy loss to spend, such as 1 or 0.5.")
-    ] = None,
+    data: options.DataOption,
+    schema: options.SchemaOption,
+    target: options.TargetOption,
+    features: options.FeaturesOption,
+    ledger: options.LedgerOption,
+    epsilon: options.EpsilonOption = None,
     ask: Annotated[
         list[str] | None,
         typer.Option("--ask", help="A question such as 'x1 < 0'; may be repeated."),
@@ -80,18 +64,16 @@ def release_summary(
     ] = None,
     clip: Annotated[float | None, typer.Option("--clip", help="Of stouffer.")] = None,
     p_star: Annotated[float | None, typer.Option("--p-star", help="Of fisher.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="Where to write the Release.")] = Path(
-        "summary.json"
-    ),
-    dry_run: DryRunOption = False,
+    out: options.OutOption = Path("summary.json"),
+    dry_run: options.DryRunOption = False,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Spend the budget on what is hopeless.")
     ] = False,
-    label: LabelOption = "",
-    engine: EngineOption = "auto",
-    table: TableOption = None,
-    query: QueryOption = None,
-    as_json: JsonOption = False,
+    label: options.LabelOption = "",
+    engine: options.EngineOption = "auto",
+    table: options.TableOption = None,
+    query: options.QueryOption = None,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Publish private answers about regression coefficients of data without known bounds.
 
@@ -107,38 +89,34 @@ def release_summary(
     --features age,hours --ask "hours < 0" --epsilon 1 --ledger budget.db --out summary.json
     """
     from ..core.schema_file import read_schema
-    from ..holder.summary_request import make_summary_request
-    from . import publishing
 
     declared = read_schema(schema)
     if rows is None and blocks is None:
         rows = _known_rows(declared, data, engine, table, query)
-    request = make_summary_request(
+    request = words.summary_request(
         declared,
         target=target,
-        features=names_of(features),
+        features=features,
         epsilon=epsilon,
         mechanism=mechanism,
-        questions=ask or (),
-        coefficients=() if coefficients is None else names_of(coefficients, "coefficients"),
-        quantiles=() if quantiles is None else _numbers(quantiles, "quantiles"),
-        bounds=None if bounds is None else _pairs(bounds, "bounds"),
-        bases=None if base is None else _pairs(base, "base"),
+        ask=ask,
+        coefficients=coefficients,
+        quantiles=quantiles,
+        bounds=bounds,
+        base=base,
         rows=rows,
         blocks=blocks,
         partitions=partitions,
-        posterior=_posterior(posterior, g),
+        posterior=posterior,
+        g=g,
         clip=clip,
         p_star=p_star,
         label=label,
     )
-    where: dict[str, Any] = {"ledger": ledger, "engine": engine, "table": table, "query": query}
+    errand = publishing.Errand(data, ledger, out, engine, table, query, as_json)
     if dry_run:
         plan = _plan(request)
-        lines = _in_words(request, plan)
-        publishing.dry_run(
-            request, data, out=out, lines=lines, document=plan, as_json=as_json, **where
-        )
+        publishing.dry_run(request, errand, lines=_in_words(request, plan), document=plan)
         return
     if request.warnings and not anyway:
         from ..core.errors import RequestError
@@ -147,7 +125,7 @@ def release_summary(
             f"{'. '.join(request.warnings)}. Nothing was spent; --dry-run shows what to "
             "expect, and --anyway spends the budget all the same"
         )
-    publishing.publish_and_say(request, data, out=out, as_json=as_json, **where)
+    publishing.publish_and_say(request, errand)
 
 
 def _known_rows(
@@ -159,48 +137,6 @@ def _known_rows(
     if schema.neighbours != "replace_one":
         return None
     return open_source(data, engine=engine, table=table, query=query).row_count()
-
-
-def _posterior(name: str, g: float | None) -> BlockPosterior:
-    from ..core.errors import RequestError
-    from ..core.summary_posterior import Flat, GPrior
-
-    if name == "flat" and g is None:
-        return Flat()
-    if name == "g_prior":
-        return GPrior("n" if g is None else g)
-    if name == "flat":
-        raise RequestError("g: the flat posterior has none; add --posterior g_prior")
-    raise RequestError(f"posterior: {name!r} is unknown; use flat or g_prior")
-
-
-def _numbers(text: str, argument: str) -> list[float]:
-    from ..core.errors import RequestError
-
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise RequestError(
-            f"{argument}: expected numbers separated by commas, got {text!r}"
-        ) from None
-
-
-def _pairs(texts: list[str], argument: str) -> dict[str, tuple[float, float]]:
-    from ..core.errors import RequestError
-
-    found = {}
-    for text in texts:
-        name, equals, numbers = text.rpartition("=")
-        try:
-            first, second = (float(part) for part in numbers.split(":"))
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise RequestError(f"{argument}: expected NAME=NUMBER:NUMBER, got {text!r}")
-        if name.strip() in found:
-            raise RequestError(f"{argument}: {name.strip()!r} is given twice")
-        found[name.strip()] = (first, second)
-    return found
 
 
 def _plan(request: SummaryRequest) -> dict[str, Any]:
