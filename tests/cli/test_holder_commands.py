@@ -122,13 +122,31 @@ def test_a_dry_run_reads_spends_and_writes_nothing(shell):
     assert plan["budget"]["allowed"] is True
 
 
+def monthly(*words):
+    return ("--epsilon", "1", "--append", "series", "--disjoint", "--series", "monthly", *words)
+
+
+def spent(shell):
+    (account,) = json.loads(shell("ledger", "show", "--ledger", "budget.db", "--json"))["datasets"]
+    return account["spent_epsilon"]
+
+
+def cap(shell, epsilon):
+    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", epsilon)
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def test_a_series_of_disjoint_batches(shell):
-    words = ("--epsilon", "1", "--append", "series", "--disjoint")
-    plan = json.loads(shell.release(*words, "--batch", "2026-01", "--dry-run", "--json"))
+    out = shell.release(*monthly("--batch", "2026-01", "--dry-run"))
+    assert "nobody is in two batches of this series" in out
+    plan = json.loads(shell.release(*monthly("--batch", "2026-01", "--dry-run", "--json")))
     assert plan["budget"]["allowed"] is True
     assert not (shell.folder / "series").exists()
     for batch in ("2026-01", "2026-02", "2026-03"):
-        shell.release(*words, "--batch", batch)
+        shell.release(*monthly("--batch", batch))
     assert sorted(path.name for path in (shell.folder / "series").iterdir()) == [
         "2026-01.json",
         "2026-02.json",
@@ -138,12 +156,81 @@ def test_a_series_of_disjoint_batches(shell):
     accounts = json.loads(shell("ledger", "show", "--ledger", "budget.db", "--json"))["datasets"]
     assert accounts[0]["spent_epsilon"] == 1.0
     assert [one["batch"] for one in accounts[0]["charges"]] == ["2026-01", "2026-02", "2026-03"]
-    assert "no cost" in shell.release(*words, "--batch", "2026-03")
+    assert {one["series"] for one in accounts[0]["charges"]} == {"monthly"}
+    before = files(shell.folder / "series")
+    out = shell.release(*monthly("--batch", "2026-03"))
+    assert "no cost" in out
+    assert "another --batch" in out
+    assert "--label" not in out
+    assert files(shell.folder / "series") == before
+
+
+def test_two_series_of_the_same_people_add_up(shell):
+    """The same rows by month and by week: whoever is in both loses both."""
+    cap(shell, "1")
+    shell.release(*monthly("--batch", "2026-09"))
+    weekly = ("--epsilon", "1", "--append", "weeks", "--disjoint", "--series", "weekly")
+    shell.release(*weekly, "--batch", "week-36", code=5)
+    assert not (shell.folder / "weeks").exists()
+    other = ("--data", "people.parquet", "--schema", "schema.yaml", "--ledger", "budget.db")
+    features = ("--target", "income", "--features", "age")
+    shell("release", *other, *features, *weekly, "--batch", "2026-09", code=5)
+    assert spent(shell) == 1.0
+    cap(shell, "2")
+    shell.release(*weekly, "--batch", "week-36")
+    shell.release(*weekly, "--batch", "week-37")
+    shell.release(*monthly("--batch", "2026-10"))
+    assert spent(shell) == 2.0
+
+
+def test_a_series_is_known_by_its_name_wherever_its_folder_is(shell):
+    cap(shell, "1")
+    shell.release(*monthly("--batch", "2026-09"))
+    (shell.folder / "series").rename(shell.folder / "moved")
+    moved = ("--epsilon", "1", "--disjoint", "--append", "moved")
+    shell.release(*moved, "--series", "monthly", "--batch", "2026-10")
+    assert spent(shell) == 1.0
+    # A slip of the name, of the folder, or of both never merges two series.
+    before = files(shell.folder / "moved")
+    shell.release(*moved, "--series", "mnothly", "--batch", "2026-11", code=2)
+    assert "--series monthly" in shell.err
+    shell.release(*monthly("--batch", "2026-11"), code=2)
+    assert "holds none of its Releases" in " ".join(shell.err.split())
+    shell.release(*monthly("--batch", "2026-11", "--dry-run"), code=2)
+    shell.release(*moved[:-1], "new", "--series", "mnothly", "--batch", "2026-11", code=5)
+    assert files(shell.folder / "moved") == before
+    assert not (shell.folder / "series").exists()
+    assert not (shell.folder / "new").exists()
+    assert spent(shell) == 1.0
+    # The remedy: an earlier batch, at no cost, and the series goes on in its new folder.
+    assert "no cost" in shell.release(*monthly("--batch", "2026-10"))
+    shell.release(*monthly("--batch", "2026-11"))
+    assert spent(shell) == 1.0
+
+
+def test_the_release_of_a_batch_is_not_replaced_by_another(shell):
+    cap(shell, "9")
+    for words in (monthly(), ("--epsilon", "1", "--append", "plain")):
+        shell.release(*words, "--batch", "w37")
+        folder = shell.folder / words[words.index("--append") + 1]
+        before, cost = files(folder), spent(shell)
+        for change in (("--epsilon", "2"), ("--label", "again"), ("--fourth-moments", "0.2")):
+            for mode in ((), ("--dry-run",)):
+                shell.release(*words, "--batch", "w37", *change, *mode, code=2)
+                assert "another --batch" in " ".join(shell.err.split())
+        assert files(folder) == before
+        assert spent(shell) == cost
+    # The same batch from before it was declared disjoint is another request, too.
+    shell.release(*monthly("--batch", "w37", "--append", "plain"), code=2)
+    # A file that was lost is written again, at no cost.
+    (shell.folder / "series" / "w37.json").unlink()
+    assert "no cost" in shell.release(*monthly("--batch", "w37"))
 
 
 def test_a_series_that_is_not_declared_disjoint_adds_up(shell):
-    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "2")
+    cap(shell, "2")
     words = ("--epsilon", "1", "--append", "series")
+    assert "its cost is added" in shell.release(*words, "--batch", "a", "--dry-run")
     shell.release(*words, "--batch", "a")
     assert "remaining 0" in shell.release(*words, "--batch", "b")
     shell.release(*words, "--batch", "c", code=5)
@@ -153,20 +240,54 @@ def test_mistakes_with_a_series(shell):
     shell.release("--epsilon", "1", "--append", "series", "--batch", "a")
     shell.release("--epsilon", "1", "--append", "series", code=2)
     shell.release("--epsilon", "1", "--disjoint", code=2)
+    shell.release("--epsilon", "1", "--series", "s", code=2)
     shell.release("--epsilon", "1", "--append", "series", "--batch", "../a", code=2)
     shell.release("--epsilon", "1", "--append", "people.csv", "--batch", "a", code=2)
     other = ("--data", "people.csv", "--schema", "schema.yaml", "--ledger", "budget.db")
     words = ("--epsilon", "1", "--append", "series", "--batch", "b")
+    shell.release(*words, "--disjoint", code=2)
+    assert "--series monthly" in " ".join(shell.err.split())
+    shell.release(*words, "--series", "s", code=2)
+    assert "give both, or neither" in " ".join(shell.err.split())
+    shell.release(*words, "--disjoint", "--series", " s", code=2)
+    shell.release(*words, "--out", "x.json", code=2)
+    assert "leave --out out" in " ".join(shell.err.split())
+    assert not (shell.folder / "x.json").exists()
     shell("release", *other, "--target", "income", "--features", "age", *words, code=2)
     assert "another folder" in shell.err
     (shell.folder / "series" / "notes.json").write_text("{}")
     shell.release(*words, code=2)
+    assert sorted(files(shell.folder / "series")) == ["a.json", "notes.json"]
+
+
+def test_a_refused_series_leaves_no_folder(shell):
+    shell.release(*monthly("--batch", "b", "--append", "deep/s2", "--data", "none.csv"), code=2)
     text = SCHEMA.replace("max_rows_per_unit: 1", "max_rows_per_unit: 3")
-    if text == SCHEMA:
-        text += "max_rows_per_unit: 3\n"
+    assert text != SCHEMA
     (shell.folder / "schema.yaml").write_text(text)
-    shell.release("--epsilon", "1", "--append", "s2", "--batch", "b", "--disjoint", code=2)
-    assert "several batches" in shell.err
+    shell.release(*monthly("--batch", "b", "--append", "deep/s2"), code=2)
+    assert "several batches" in " ".join(shell.err.split())
+    assert not (shell.folder / "deep").exists()
+    (shell.folder / "deep").mkdir()
+    shell.release(*monthly("--batch", "b", "--append", "deep/s2"), code=2)
+    assert list((shell.folder / "deep").iterdir()) == []
+
+
+def test_the_ledger_shows_series_and_what_is_added(shell):
+    cap(shell, "9")
+    shell.release("--epsilon", "1", "--label", "whole")
+    out = shell("ledger", "show", "--ledger", "budget.db")
+    assert "series" not in out
+    assert "batch" not in out
+    shell.release(*monthly("--batch", "2026-09"))
+    out = shell("ledger", "show", "--ledger", "budget.db")
+    header = next(line for line in out.splitlines() if "charged" in line)
+    assert header.index("series") < header.index("batch") < header.index("what")
+    (row,) = [line for line in out.splitlines() if "monthly" in line]
+    assert "2026-09" in row
+    said = " ".join(out.split())
+    assert "for every series those of its costliest batch" in said
+    assert "without a series is not declared" not in said
 
 
 def test_the_same_command_twice_costs_once(shell):

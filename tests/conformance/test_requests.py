@@ -74,8 +74,11 @@ def test_the_key_is_the_same_as_ever(kind, make):
 
 
 def test_whatever_matters_makes_another_request(make):
-    changed = [make(epsilon=2), make(label="Q3"), make(batch="a"), make("add_remove_one")]
-    assert len({make().key, *(request.key for request in changed)}) == 5
+    changed = [
+        *(make(epsilon=2), make(label="Q3"), make("add_remove_one")),
+        *(make(batch="a"), make(batch="a", series="s"), make(batch="a", series="t")),
+    ]
+    assert len({make().key, *(request.key for request in changed)}) == 7
 
 
 def test_another_table_or_query_is_another_request(make):
@@ -93,6 +96,8 @@ def test_another_table_or_query_is_another_request(make):
 def test_the_charge_says_what_and_for_whom(kind, make):
     charge = make(batch="a").charge()
     assert (charge.dataset, charge.unit, charge.batch) == ("people", "replace_one/1", "a")
+    assert charge.series is None
+    assert make(batch="a", series="s").charge().series == "s"
     assert (charge.epsilon, charge.delta) == (1, 0)
     assert charge.event == make().event == PureEvent(Fraction(1))
     assert charge.summary == KINDS[kind][3]

@@ -38,6 +38,7 @@ from noisewise.core.errors import BudgetError, LedgerError, NoisewiseError, Requ
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
 from noisewise.holder.ledger import Account, Charge, Ledger, amounts
 from noisewise.holder.ledger import accounts as accounts_module
+from noisewise.holder.ledger import book as book_module
 from noisewise.holder.ledger import file as file_module
 
 DELTA = Fraction(1, 10**6)
@@ -53,6 +54,7 @@ def charge(
     event: Event | None = None,
     delta: Fraction = Fraction(0),
     batch: str | None = None,
+    series: str | None = None,
 ) -> Charge:
     amount = Fraction(epsilon)
     return Charge(
@@ -64,6 +66,7 @@ def charge(
         delta=delta,
         summary=f"request {request}",
         batch=batch,
+        series=series,
     )
 
 
@@ -118,21 +121,26 @@ def test_sums_are_exact(ledger: Ledger) -> None:
     assert statuses(only_account(ledger)) == ["published"] * 3
 
 
+def in_series(epsilon: str, request: str, series: str, batch: str) -> Charge:
+    return charge(epsilon, request, series=series, batch=batch)
+
+
 def test_disjoint_batches_cost_as_much_as_the_worst_one(path: Path) -> None:
     """Nobody is in two batches; everybody is in what is asked of the data set as a whole."""
     with Ledger(path) as ledger:
         ledger.set_cap("survey", Fraction("0.5"), Fraction(0))
         publish(ledger, charge("0.1", "whole"))
         for number in range(5):
-            publish(ledger, charge("0.2", f"batch {number}", batch=f"2026-0{number}"))
-        publish(ledger, charge("0.1", "again", batch="2026-03"))
+            publish(ledger, in_series("0.2", f"batch {number}", "months", f"2026-0{number}"))
+        publish(ledger, in_series("0.1", "again", "months", "2026-03"))
     with Ledger(path) as ledger:
         account = only_account(ledger)
         assert account.spent_epsilon == Fraction("0.4")  # 0.1 + (0.2 + 0.1) for batch 3
         assert account.charges[1].to_json()["batch"] == "2026-00"
+        assert account.charges[1].to_json()["series"] == "months"
         with pytest.raises(BudgetError):
-            ledger.reserve(charge("0.2", "more of the third", batch="2026-03"))
-        publish(ledger, charge("0.2", "more of the first", batch="2026-01"))
+            ledger.reserve(in_series("0.2", "more of the third", "months", "2026-03"))
+        publish(ledger, in_series("0.2", "more of the first", "months", "2026-01"))
         with pytest.raises(BudgetError):
             ledger.reserve(charge("0.1", "one more of everybody"))
         with pytest.raises(BudgetError, match="is spent"):
@@ -140,40 +148,142 @@ def test_disjoint_batches_cost_as_much_as_the_worst_one(path: Path) -> None:
         ledger.set_cap("survey", Fraction("0.5"), Fraction(0))
 
 
-def test_equal_requests_of_two_batches_add_up_unless_declared_disjoint(ledger: Ledger) -> None:
+def test_series_add_up(path: Path) -> None:
+    """A month of one series and a week of another may hold the same people."""
+    with Ledger(path) as ledger:
+        ledger.set_cap("survey", Fraction(1), Fraction(0))
+        publish(ledger, in_series("0.6", "a", "months", "2026-09"))
+        publish(ledger, in_series("0.6", "b", "months", "2026-10"))
+        for batch in ("week-36", "2026-09"):
+            with pytest.raises(BudgetError, match=r"remaining epsilon=0\.4\."):
+                ledger.reserve(in_series("0.6", f"c {batch}", "weeks", batch))
+        assert ledger.preview(in_series("0.4", "d", "weeks", "week-36")).remaining_after == 0
+        publish(ledger, in_series("0.3", "d", "weeks", "week-36"))
+        publish(ledger, in_series("0.4", "e", "weeks", "week-37"))
+    with Ledger(path) as ledger:
+        assert only_account(ledger).spent_epsilon == 1
+
+
+def test_a_batch_without_a_series_declares_nothing(ledger: Ledger) -> None:
     ledger.set_cap("survey", Fraction(1), Fraction(0))
     for number in range(3):
-        publish(ledger, charge("0.2", f"batch {number}"))
-    assert only_account(ledger).spent_epsilon == Fraction("0.6")
+        publish(ledger, charge("0.2", f"plain {number}"))
+    publish(ledger, charge("0.1", "b1", batch="b1"))
+    publish(ledger, charge("0.1", "b2", batch="b2"))
+    assert only_account(ledger).spent_epsilon == Fraction("0.8")
+    with pytest.raises(BudgetError, match=r"name no series: 2\. They add up"):
+        ledger.reserve(in_series("0.3", "b3", "s", "b3"))
 
 
-def test_batches_need_a_privacy_unit_of_one_row() -> None:
+def entries_as_before_series(path: Path) -> None:
+    """Rewrite a ledger as the software before series would have written it: batch, no series."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        last = book_module.GENESIS
+        rows = connection.execute("SELECT seq, time, kind, body FROM entry ORDER BY seq").fetchall()
+        for seq, time_, kind, body in rows:
+            document = json.loads(body)
+            if "stream" in document:
+                document["batch"] = document.pop("stream")["batch"]
+            text = json.dumps(document, sort_keys=True)
+            last = book_module._link(last, seq, time_, kind, text)
+            connection.execute(
+                "UPDATE entry SET body = ?, hash = ? WHERE seq = ?", (text, last, seq)
+            )
+        connection.execute("UPDATE head SET hash = ?", (last,))
+
+
+def test_batches_of_an_old_ledger_add_up(path: Path) -> None:
+    """They may be of two series: the ledger didn't say. What is spent may exceed the cap then."""
+    with Ledger(path) as ledger:
+        ledger.set_cap("survey", Fraction(1), Fraction(0))
+        for number in range(3):
+            publish(ledger, in_series("1", f"{number}", "s", f"b{number}"))
+        assert only_account(ledger).spent_epsilon == 1
+    entries_as_before_series(path)
+    with Ledger(path) as ledger:
+        account = only_account(ledger)
+        assert [one.charge.batch for one in account.charges] == ["b0", "b1", "b2"]
+        assert account.spent_epsilon == 3
+        assert account.remaining_epsilon == 0
+        quote = ledger.preview(in_series("0.1", "new", "s", "b9"))
+        assert not quote.allowed
+        assert (quote.spent_epsilon, quote.remaining_before) == (3, 0)
+        with pytest.raises(BudgetError, match="spent epsilon=3, remaining epsilon=0"):
+            ledger.reserve(in_series("0.1", "new", "s", "b9"))
+        with pytest.raises(BudgetError, match="epsilon=3 is spent"):
+            ledger.set_cap("survey", Fraction(2), Fraction(0))
+        # What was published stays available at no cost, and the remedy works.
+        assert publish(ledger, charge("1", "1", batch="b1")) == "text"
+        ledger.set_cap("survey", Fraction("3.1"), Fraction(0))
+        publish(ledger, in_series("0.1", "new", "s", "b9"))
+        publish(ledger, in_series("0.1", "newer", "s", "b10"))
+        assert only_account(ledger).spent_epsilon == Fraction("3.1")
+
+
+def test_gaussian_batches_of_an_old_ledger_add_up(path: Path) -> None:
+    event = GaussianEvent(noise_multiplier=20.0)
+    cost = Fraction(epsilon_of([event], DELTA)) * Fraction(1001, 1000)
+    with Ledger(path) as ledger:  # without a cap: the first charge sets it
+        for number in range(9):
+            terms = {"event": event, "delta": DELTA, "series": "s", "batch": f"b{number}"}
+            publish(ledger, charge(str(cost), f"{number}", **terms))
+        assert only_account(ledger).spent_epsilon < cost
+    entries_as_before_series(path)
+    with Ledger(path) as ledger:
+        assert only_account(ledger).spent_epsilon == Fraction(epsilon_of([event] * 9, DELTA))
+        assert only_account(ledger).remaining_epsilon == 0
+
+
+def test_software_from_before_series_adds_these_charges_up(path: Path) -> None:
+    """It knows the field "batch" only, and would take batches of all series for disjoint."""
+    with Ledger(path) as ledger:
+        ledger.set_cap("survey", Fraction(1), Fraction(0))
+        publish(ledger, in_series("0.1", "a", "s", "b"))
+        publish(ledger, charge("0.1", "c"))
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT body FROM entry WHERE kind = 'reserve' ORDER BY seq")
+        bodies = [json.loads(body) for (body,) in rows]
+    assert [body.get("batch") for body in bodies] == [None, None]
+    assert bodies[0]["stream"] == {"series": "s", "batch": "b"}
+    assert "stream" not in bodies[1]
+
+
+def test_a_series_needs_a_batch_and_a_privacy_unit_of_one_row() -> None:
     with pytest.raises(RequestError, match="several batches"):
-        charge("0.1", "a", unit="replace_one/5", batch="2026-01")
-    with pytest.raises(RequestError, match="usable name"):
-        charge("0.1", "a", batch="")
-    with pytest.raises(RequestError, match="usable name"):
-        charge("0.1", "a", batch=" 2026-01")
+        charge("0.1", "a", unit="replace_one/5", series="s", batch="2026-01")
+    with pytest.raises(RequestError, match="name the batch too"):
+        charge("0.1", "a", series="s")
+    for name in ("", " 2026-01"):
+        with pytest.raises(RequestError, match=r"batch=.*usable name"):
+            charge("0.1", "a", series="s", batch=name)
+        with pytest.raises(RequestError, match=r"series=.*usable name"):
+            charge("0.1", "a", series=name, batch="2026-01")
+    charge("0.1", "a", unit="replace_one/5", batch="2026-01")  # declares nothing
 
 
 def test_two_spellings_of_a_batch_are_one_batch(ledger: Ledger) -> None:
     """Otherwise what was asked of its people twice would count once."""
     ledger.set_cap("survey", Fraction(1), Fraction(0))
-    publish(ledger, charge("0.2", "a", batch="caf\u00e9"))
-    publish(ledger, charge("0.2", "b", batch="cafe\u0301"))
+    publish(ledger, in_series("0.2", "a", "s", "caf\u00e9"))
+    publish(ledger, in_series("0.2", "b", "s", "cafe\u0301"))
     assert only_account(ledger).spent_epsilon == Fraction("0.4")
+
+
+def test_two_spellings_of_a_series_are_one_series(ledger: Ledger) -> None:
+    ledger.set_cap("survey", Fraction("0.2"), Fraction(0))
+    publish(ledger, in_series("0.2", "a", "caf\u00e9", "1"))
+    publish(ledger, in_series("0.2", "b", "cafe\u0301", "2"))
+    assert only_account(ledger).spent_epsilon == Fraction("0.2")
 
 
 def test_batches_compose_over_gaussians_too(ledger: Ledger) -> None:
     ledger.set_cap("survey", Fraction(1), DELTA)
     event = GaussianEvent(noise_multiplier=20.0)
     cost = Fraction(epsilon_of([event], DELTA)) * Fraction(1001, 1000)
-    for number in range(40):
-        publish(
-            ledger,
-            charge(str(cost), f"{number}", event=event, delta=DELTA, batch=f"b{number}"),
-        )
-    assert only_account(ledger).spent_epsilon == Fraction(epsilon_of([event], DELTA))
+    for series, number in itertools.product("st", range(20)):
+        terms = {"event": event, "delta": DELTA, "series": series, "batch": f"b{number}"}
+        publish(ledger, charge(str(cost), f"{series}{number}", **terms))
+    assert only_account(ledger).spent_epsilon == Fraction(epsilon_of([event, event], DELTA))
 
 
 def test_thirds_are_exact_too_and_kept_over_reopening(path: Path) -> None:
@@ -850,6 +960,26 @@ def test_one_of_many_gets_the_last_budget(tmp_path: Path, start: str) -> None:
         (account,) = sound(path)
         assert account.remaining_epsilon == 0
         assert set(statuses(account)) == {"published"}
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["one series", "a series each"])
+def test_racing_batches_share_a_budget_within_one_series_only(tmp_path: Path, same: bool) -> None:
+    for attempt in range(4):
+        path = tmp_path / f"{attempt}.db"
+        with Ledger(path) as ledger:
+            ledger.set_cap("survey", Fraction(1), Fraction(0))
+            publish(ledger, charge("0.5", "earlier"))
+
+        def take(number: int, path: Path = path) -> None:
+            series = "s" if same else f"s{number}"
+            with Ledger(path) as ledger:
+                publish(ledger, in_series("0.5", f"{number}", series, f"b{number}"))
+
+        results = race([partial(take, number) for number in range(5)])
+        assert sorted(results) == ([0] * 5 if same else [0] + [BudgetError.exit_code] * 4)
+        (account,) = sound(path)
+        assert account.spent_epsilon == 1
+        assert len(account.charges) == (6 if same else 2)
 
 
 def test_many_runs_of_one_request_publish_one_text(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .budget import account, account_json, account_line
 from .options import LedgerOption, PrintJsonOption
+
+if TYPE_CHECKING:
+    from ..holder.ledger import Account
 
 app = typer.Typer(no_args_is_help=True, help="See and set privacy budgets.")
 
@@ -42,6 +45,9 @@ def ledger_show(
 ) -> None:
     """Show every data set's cap, what is spent and what remains, and all charges.
 
+    Charges add up. Of the batches of a series that is declared disjoint only the costliest counts;
+    different series add up.
+
     Example: noisewise ledger show --ledger budget.db
     """
     from ..holder.ledger import Ledger
@@ -56,18 +62,37 @@ def ledger_show(
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     console = Console()
     for each in accounts:
         console.print(account_line(each), markup=False, highlight=False)
-        table = Table("charged (UTC)", "status", "epsilon", "delta", "what")
-        for charge in each.charges:
+        streams = any(record.charge.batch is not None for record in each.charges)
+        columns = ("series", "batch") if streams else ()
+        table = Table("charged (UTC)", "status", "epsilon", "delta", *columns, "what")
+        for record in each.charges:
+            charge = record.charge
             table.add_row(
-                charge.reserved_at[:19].replace("T", " "),
-                charge.status,
-                f"{float(charge.charge.epsilon):g}",
-                f"{float(charge.charge.delta):g}",
-                charge.charge.summary,
+                record.reserved_at[:19].replace("T", " "),
+                record.status,
+                f"{float(charge.epsilon):g}",
+                f"{float(charge.delta):g}",
+                *(Text(getattr(charge, column) or "") for column in columns),
+                Text(charge.summary),
             )
         if each.charges:
             console.print(table)
+        if streams:
+            console.print(_what_is_added(each), markup=False, highlight=False)
+
+
+def _what_is_added(account: Account) -> str:
+    """How the charges of streams make up what is spent."""
+    live = [record.charge for record in account.charges if record.counts]
+    words = (
+        "Spent: the charges without a series, and for every series those of its costliest batch "
+        "(you declared that nobody is in two batches of a series), are added up."
+    )
+    if any(charge.batch is not None and charge.series is None for charge in live):
+        words += " A batch without a series is not declared disjoint from any other: it is added."
+    return words

@@ -45,7 +45,12 @@ class Errand:
 
 
 def publish_and_say(
-    request: Publishable[Any], errand: Errand, *, doing: str = "summing", note: str = ""
+    request: Publishable[Any],
+    errand: Errand,
+    *,
+    doing: str = "summing",
+    note: str = "",
+    renewal: str = "give the request a --label",
 ) -> None:
     """Publish, with a progress bar, and say what happened and what is left of the budget.
 
@@ -57,6 +62,8 @@ def publish_and_say(
         What the progress bar says.
     note : str
         To be said after a new Release.
+    renewal : str
+        What to do if the rows are new and the request is not.
     """
     from ..holder.ledger import Ledger
     from ..holder.publish import publish
@@ -79,8 +86,8 @@ def publish_and_say(
     else:
         typer.echo(
             f"Wrote {out}: the stored Release of this request, at no cost. Nothing was read. A "
-            "second draw of noise would be a second release. If the data are new, give the "
-            "request a --label; it is then charged."
+            f"second draw of noise would be a second release. If the data are new, {renewal}; "
+            "that is then charged."
         )
     if outcome.cap_was_implicit:
         typer.echo(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options, publishing, words
+from . import series as stream
 
 if TYPE_CHECKING:
     from ..holder.request import Request
@@ -32,7 +33,10 @@ def release(
         str | None,
         typer.Option("--mechanism", help="laplace, or gaussian (default when delta is given)."),
     ] = None,
-    out: options.OutOption = Path("release.json"),
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Where to write the Release.", show_default="release.json"),
+    ] = None,
     dry_run: options.DryRunOption = False,
     radius: Annotated[
         float | None,
@@ -52,17 +56,10 @@ def release(
         ),
     ] = None,
     label: options.LabelOption = "",
-    append: Annotated[
-        Path | None,
-        typer.Option("--append", help="Folder of a series: write this batch's Release into it."),
-    ] = None,
-    batch: Annotated[
-        str | None, typer.Option("--batch", help="Name of the batch, such as 2026-09.")
-    ] = None,
-    disjoint: Annotated[
-        bool,
-        typer.Option("--disjoint", help="I declare that nobody is in two batches of the series."),
-    ] = False,
+    append: stream.AppendOption = None,
+    batch: stream.BatchOption = None,
+    disjoint: stream.DisjointOption = False,
+    series: stream.SeriesOption = None,
     engine: options.EngineOption = "auto",
     table: options.TableOption = None,
     query: options.QueryOption = None,
@@ -74,14 +71,17 @@ def release(
     be published. The same request again returns the stored Release at no cost.
 
     A stream is published batch by batch with --append and --batch, after which the rows may be
-    erased. Batches add up in the budget; with --disjoint a person bears the cost of one batch
-    only, which needs a schema that protects one row per person.
+    erased. Batches add up in the budget. With --disjoint and --series NAME you promise that nobody
+    is in two batches of that series: of its batches only the costliest counts, while other series
+    and all other releases of the data set are added. It needs a schema that protects one row per
+    person, and batches that are formed without looking at values.
 
     Example: noisewise release --data people.parquet --schema schema.yaml --target income
     --features age,region --epsilon 1 --ledger budget.db --out release.json
     """
     from ..core.schema_file import read_schema
 
+    stated = stream.stated_batch(append, batch, series, disjoint, out)
     request = words.regression_request(
         read_schema(schema),
         target=target,
@@ -96,21 +96,26 @@ def release(
         smallest_eigenvalue=smallest_eigenvalue,
         label=label or batch or "",
         batch=batch if disjoint else None,
+        series=series,
     )
-    if append is not None or batch is not None or disjoint:
-        out = _batch_path(append, batch, request)
+    out = out or Path("release.json")
     errand = publishing.Errand(data, ledger, out, engine, table, query, as_json)
+    if stated is not None:
+        errand = stated.errand(request, errand)
     if dry_run:
-        if append is not None and not append.exists():
+        if stated is not None and not stated.folder.exists():
             errand = replace(errand, out=None)
         lines, document = _plan_in_words(request), {"measurements": _plan(request)}
+        lines += [] if stated is None else [stated.in_words()]
         publishing.dry_run(request, errand, lines=lines, document=document)
         return
-    if append is not None:
-        append.mkdir(parents=True, exist_ok=True)
     unspent = delta is not None and request.claim.delta == 0
     note = "Laplace noise spends no delta." if unspent else ""
-    publishing.publish_and_say(request, errand, note=note)
+    if stated is None:
+        publishing.publish_and_say(request, errand, note=note)
+        return
+    with stated.folder_made():
+        publishing.publish_and_say(request, errand, note=note, renewal="give them another --batch")
 
 
 def _plan(request: Request) -> list[dict[str, Any]]:
@@ -142,15 +147,3 @@ def _plan_in_words(request: Request) -> list[str]:
             f"(standard deviation {item['standard_deviation']:.6g})"
         )
     return lines
-
-
-def _batch_path(append: Path | None, batch: str | None, request: Request) -> Path:
-    from ..core.errors import RequestError
-    from ..holder.series import batch_path
-
-    if append is None or batch is None:
-        raise RequestError(
-            "append: a series needs both --append FOLDER and --batch NAME (and --disjoint if "
-            "nobody is in two batches)"
-        )
-    return batch_path(append, batch, request)

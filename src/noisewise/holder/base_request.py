@@ -30,7 +30,9 @@ class BaseRequest(ABC):
     label : str
         Makes an otherwise equal request a new one, which costs anew.
     batch : str or None
-        The batch of a stream that the rows belong to; see `Charge.batch`.
+        The batch of a stream that the rows belong to.
+    series : str or None
+        The series of that batch, if nobody is in two batches of it; see `Charge.series`.
     delta_was_given : bool
         Whether the holder chose delta. Kinds that are purely private have none to choose.
     software : str
@@ -40,6 +42,7 @@ class BaseRequest(ABC):
     claim: Claim
     label: str
     batch: str | None
+    series: str | None
     delta_was_given: bool = True
     software: ClassVar[str] = f"noisewise {__version__}"
 
@@ -61,6 +64,14 @@ class BaseRequest(ABC):
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Canonical description; its digest is the request's identity."""
+
+    @property
+    def series_json(self) -> dict[str, str]:
+        """For `to_json`: only where given, so that older requests keep their identity.
+
+        Batches of the same name in two series are two requests: they hold other rows.
+        """
+        return {} if self.series is None else {"series": self.series}
 
     @property
     def key(self) -> str:
@@ -93,6 +104,7 @@ class BaseRequest(ABC):
             delta=delta,
             summary=self.summary + (f", label {self.label}" if self.label else ""),
             batch=self.batch,
+            series=self.series,
         )
 
     def public_n(self, n: int) -> int | None:

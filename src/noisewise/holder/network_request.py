@@ -54,7 +54,8 @@ class NetworkRequest(BaseRequest):
     options : mapping
         What the mechanism takes, in exact text where it is a number.
     label : str
-    batch : str or None
+    batch, series : str or None
+        The batch of a stream, and the series of which nobody is in two batches.
     """
 
     network: Network
@@ -65,6 +66,7 @@ class NetworkRequest(BaseRequest):
     options: Mapping[str, Any]
     label: str = ""
     batch: str | None = None
+    series: str | None = None
 
     def __post_init__(self) -> None:
         check_label(self.label)
@@ -146,6 +148,7 @@ class NetworkRequest(BaseRequest):
             "claim": self.claim.to_json(),
             "label": self.label,
             "batch": self.batch,
+            **self.series_json,
         }
 
     @property
@@ -172,6 +175,7 @@ def make_network_request(
     concentration: Amount | Mapping[str, Amount] = 1,
     label: str = "",
     batch: str | None = None,
+    series: str | None = None,
 ) -> NetworkRequest:
     """Check the words of a request and fill in the defaults.
 
@@ -200,7 +204,10 @@ def make_network_request(
         Dirichlet prior of the draws, for each cell; at least 1.
     label : str
     batch : str, optional
-        Name of the batch of a stream, if you declare that nobody is in two batches.
+        Name of the batch of a stream that the rows belong to.
+    series : str, optional
+        Name of the series of that batch, if you declare that nobody is in two batches of it. Only
+        then the batches don't add up in the budget (`Charge.series`).
     """
     epsilon = given_epsilon(epsilon)
     if mechanism not in CONTENTS:
@@ -224,6 +231,7 @@ def make_network_request(
         options=_options(mechanism, kind, given),
         label=label,
         batch=batch,
+        series=series,
     )
 
 

@@ -60,8 +60,10 @@ class Request(ReadsDesign, BaseRequest):
     label : str
         Makes an otherwise equal request a new one, which costs anew.
     batch : str or None
-        The batch of a stream that the rows belong to, declared disjoint from all others: nobody
-        is in two of them. Batches compose in parallel (`Charge.batch`).
+        The batch of a stream that the rows belong to.
+    series : str or None
+        The series of that batch, with the declaration that nobody is in two batches of it. They
+        compose in parallel (`Charge.series`).
     """
 
     design: Design
@@ -74,6 +76,7 @@ class Request(ReadsDesign, BaseRequest):
     delta_was_given: bool = True
     batch: str | None = None
     eigenvalue_share: Fraction | None = None
+    series: str | None = None
 
     def __post_init__(self) -> None:
         check_request(self)
@@ -155,7 +158,7 @@ class Request(ReadsDesign, BaseRequest):
     def to_json(self) -> dict[str, Any]:
         """Canonical description; its digest is the request's identity."""
         # Only where given, so that requests from before these existed keep their identity.
-        later = {} if self.batch is None else {"batch": self.batch}
+        later = {**({} if self.batch is None else {"batch": self.batch}), **self.series_json}
         if self.eigenvalue_share is not None:
             later["eigenvalue_share"] = fraction_text(self.eigenvalue_share)
         return {
@@ -200,6 +203,7 @@ def make_request(
     smallest_eigenvalue: Amount | None = None,
     label: str = "",
     batch: str | None = None,
+    series: str | None = None,
 ) -> Request:
     """Check the words of a request and fill in the defaults.
 
@@ -223,7 +227,10 @@ def make_request(
         Share of the budget to spend on the smallest eigenvalue, which only `ada_ssp` needs.
     label : str
     batch : str, optional
-        Name of the batch of a stream, if you declare that nobody is in two batches.
+        Name of the batch of a stream that the rows belong to.
+    series : str, optional
+        Name of the series of that batch, if you declare that nobody is in two batches of it. Only
+        then the batches don't add up in the budget (`Charge.series`).
     """
     features = feature_names(features)
     if rho is None:
@@ -265,6 +272,7 @@ def make_request(
         label=label,
         delta_was_given=delta is not None,
         batch=batch,
+        series=series,
     )
 
 

@@ -1,43 +1,145 @@
 """A stream of batches: one Release a batch, in one folder, and the rows may be erased.
 
 To an analyst the folder is as many holders. To the budget, batches add up like any releases,
-unless the holder declares that nobody is in two of them (`Charge.batch`).
+unless the holder declares that nobody is in two batches of a series. The declaration goes by the
+series' name, which is given with every batch and kept in the ledger (`Charge.series` says why it
+is a name and not the folder). The folder is a second witness: if it and the name disagree about
+which series this is, one of them is a mistake, and nothing is charged.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 
+from ..core.document import read_text
 from ..core.errors import ReleaseError, RequestError
 from ..core.release import load_release
+from .ledger import Charge, ChargeRecord, Ledger
 from .request import Request
 
 
-def batch_path(folder: Path, batch: str, request: Request) -> Path:
+def batch_path(
+    folder: Path, batch: str, request: Request, charge: Charge, *, ledger: Ledger
+) -> Path:
     """Where the batch's Release goes, after checking that it belongs to the series.
 
     Every Release of a series declares the same columns, features and target; otherwise the
-    analyst could not put them together. Nothing is read but Releases, and nothing is charged.
+    analyst could not put them together. A batch has one Release, which is never overwritten by
+    another one. Nothing is read but Releases and the ledger, and nothing is charged.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the series; need not exist.
+    batch : str
+    request : Request
+    charge : Charge
+        What the request costs, with the name of the series if there is a declaration.
+    ledger : Ledger
+        Knows the Releases of all series by their digests.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", batch):
-        raise RequestError(
-            f"batch: {batch!r} names a file; use letters, digits, dots, dashes and underscores, "
-            "such as 2026-09"
-        )
+    check_name("batch", batch)
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"append: {folder} is not a folder")
-    for path in sorted(folder.glob("*.json")):
-        try:
-            earlier = load_release(path).design
-        except ReleaseError as error:
-            raise RequestError(
-                f"append: {error}; a series folder holds the Releases of its batches and no other "
-                "JSON file"
-            ) from None
-        if earlier != request.design:
-            raise RequestError(
-                f"append: {path} has other columns, bounds, features or target; all batches of a "
-                "series must be alike. Use another folder for another series"
-            )
-    return folder / f"{batch}.json"
+    paths = sorted(folder.glob("*.json"))
+    for path in paths:
+        _check_alike(path, request)
+    published = _published(ledger, charge.dataset)
+    own = next(
+        (d for d, one in published.items() if one.charge.request_key == charge.request_key), None
+    )
+    target = folder / f"{batch}.json"
+    if target.exists() and _digest(target) != own:
+        raise RequestError(
+            f"batch: {target} holds another Release, and a batch of a series has one. Give these "
+            "rows another --batch; nothing was charged"
+        )
+    if charge.series is not None and own is None:  # a Release that exists already costs nothing
+        here = [published[digest] for digest in map(_digest, paths) if digest in published]
+        _check_witness(folder, charge.series, here, list(published.values()))
+    return target
+
+
+def check_name(what: str, name: str) -> None:
+    """Refuse a name that could not be a file's on every system."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise RequestError(
+            f"{what}: {name!r} is not a usable name; use letters, digits, dots, dashes and "
+            "underscores, such as 2026-09"
+        )
+
+
+@contextmanager
+def made(folder: Path) -> Iterator[None]:
+    """Make the folder; if nothing comes of it, take back what was made."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"append: cannot make {folder}: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        for one in missing:  # the innermost first
+            with suppress(OSError):  # not empty: another process, or this one, has put a file there
+                one.rmdir()
+
+
+def _check_alike(path: Path, request: Request) -> None:
+    """Refuse a folder with a Release of another regression, or with anything else."""
+    try:
+        earlier = load_release(path).design
+    except ReleaseError as error:
+        raise RequestError(
+            f"append: {error}; a series folder holds the Releases of its batches and no other "
+            "JSON file"
+        ) from None
+    if earlier != request.design:
+        raise RequestError(
+            f"append: {path} has other columns, bounds, features or target; all batches of a "
+            "series must be alike. Use another folder for another series"
+        )
+
+
+def _check_witness(
+    folder: Path, series: str, here: list[ChargeRecord], published: list[ChargeRecord]
+) -> None:
+    """Refuse a name and a folder that speak of two series.
+
+    Batches that were never declared disjoint may be here, too: their costs add up in any case.
+    """
+    others = sorted({one.charge.series for one in here if one.charge.series} - {series})
+    if others:
+        raise RequestError(
+            f"series: {folder} holds Releases of series {others[0]!r}, not of {series!r}. Go on "
+            f"with it by --series {others[0]}, or use another folder for another series; nothing "
+            "was charged"
+        )
+    begun = any(one.charge.series == series for one in published)
+    if begun and not any(one.charge.series == series for one in here):
+        raise RequestError(
+            f"series: the ledger knows a series {series!r}, and {folder} holds none of its "
+            "Releases. If this is another series, give it another name. If it is the same, name "
+            "its folder, or run the command of an earlier batch again, which writes the stored "
+            "Release at no cost; nothing was charged"
+        )
+
+
+def _published(ledger: Ledger, dataset: str) -> dict[str, ChargeRecord]:
+    """Return the data set's published charges by the digest of their Release's text."""
+    return {
+        record.release_sha256: record
+        for account in ledger.accounts()
+        if account.dataset == dataset
+        for record in account.charges
+        if record.release_sha256 is not None
+    }
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of the text as the ledger keeps it; files may have the line ends of their system."""
+    return sha256(read_text(path).replace("\r\n", "\n").encode()).hexdigest()

@@ -55,7 +55,9 @@ class SummaryRequest(ReadsDesign, BaseRequest):
     label : str
         Makes an otherwise equal request a new one, which costs anew.
     batch : str or None
-        The batch of a stream that the rows belong to, declared disjoint from all others.
+        The batch of a stream that the rows belong to.
+    series : str or None
+        The series of that batch, with the declaration that nobody is in two batches of it.
     """
 
     design: Design
@@ -67,6 +69,7 @@ class SummaryRequest(ReadsDesign, BaseRequest):
     rows: int | None = None
     label: str = ""
     batch: str | None = None
+    series: str | None = None
 
     def __post_init__(self) -> None:
         check_summary_request(self)
@@ -198,6 +201,7 @@ class SummaryRequest(ReadsDesign, BaseRequest):
             "claim": self.claim.to_json(),
             "label": self.label,
             "batch": self.batch,
+            **self.series_json,
         }
 
     @property
@@ -229,6 +233,7 @@ def make_summary_request(
     p_star: float | None = None,
     label: str = "",
     batch: str | None = None,
+    series: str | None = None,
 ) -> SummaryRequest:
     """Check the words of a request and fill in the defaults.
 
@@ -263,7 +268,10 @@ def make_summary_request(
         Of ``stouffer`` and ``fisher``.
     label : str
     batch : str, optional
-        Name of the batch of a stream, if you declare that nobody is in two batches.
+        Name of the batch of a stream that the rows belong to.
+    series : str, optional
+        Name of the series of that batch, if you declare that nobody is in two batches of it. Only
+        then the batches don't add up in the budget (`Charge.series`).
     """
     features = feature_names(features)
     spent = as_fraction(given_epsilon(epsilon), "epsilon")
@@ -297,6 +305,7 @@ def make_summary_request(
         rows=None if rows is None else _public_rows(schema, rows),
         label=label,
         batch=batch,
+        series=series,
     )
 
 

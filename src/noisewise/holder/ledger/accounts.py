@@ -12,6 +12,7 @@ from ...core.composition import epsilon_of, within
 from ...core.privacy import Event
 from .amounts import down, exact, optional, up
 from .charges import Charge, ChargeRecord
+from .exposure import exposures
 
 
 @dataclass(frozen=True)
@@ -111,22 +112,8 @@ class OpenAccount:
         return [record for record in self.records.values() if record.counts]
 
     def losses(self, extra: Charge | None = None) -> list[list[Event]]:
-        """Return what one person may be part of, in every case that there is.
-
-        Whoever is in a batch of a stream is in no other batch (see `Charge.batch`), so there is
-        one case a batch: its own charges, and those of the data set as a whole. *Proof.* Let two
-        neighbouring data sets differ in a row of batch b. Given everything published so far, a
-        release of another batch has the same law under both, so it adds nothing to the loss, and
-        what is left is a composition of the charges of b and of the whole.
-        """
-        charges = [record.charge for record in self.live()] + ([extra] if extra else [])
-        named = sorted({charge.batch for charge in charges if charge.batch is not None})
-        batches: list[str | None] = [*named] or [None]
-        cases = (
-            tuple(charge.event for charge in charges if charge.batch in (None, batch))
-            for batch in batches
-        )
-        return [list(case) for case in dict.fromkeys(cases)]  # equal batches are one case
+        """Return what one person may be exposed to, in every case that there is."""
+        return exposures([one.charge for one in self.live()] + ([extra] if extra else []))
 
     def find(self, request_key: str) -> ChargeRecord | None:
         """Return the charge of a request that counts; there is never more than one."""
@@ -137,8 +124,9 @@ class OpenAccount:
         live = self.live()
         spent, remaining = Fraction(0), None
         if self.cap is not None:  # a charge that counts always has a cap over it
-            total = total_epsilon(self.losses(), self.cap[1])
-            spent, remaining = _finite(total, self.cap[0]), remaining_epsilon(self.cap[0], total)
+            losses = self.losses()
+            spent = _spent(losses, *self.cap)
+            remaining = remaining_epsilon(self.cap[0], spent)
         return Account(
             dataset=self.dataset,
             unit=live[0].charge.unit if live else None,
@@ -172,6 +160,13 @@ def remaining_epsilon(cap: Fraction, spent: Fraction | float) -> Fraction:
     return Fraction(0) if spent == math.inf else max(Fraction(0), cap - Fraction(spent))
 
 
-def _finite(spent: Fraction | float, cap: Fraction) -> Fraction:
-    """Return what is spent, at most the cap: charges that count fit under it by `within`."""
-    return cap if spent == math.inf else min(Fraction(spent), cap)
+def _spent(losses: Sequence[Sequence[Event]], cap: Fraction, delta: Fraction) -> Fraction:
+    """Return what is spent: at most the cap where `within` proves that all of it fits.
+
+    It may not fit into the cap of a ledger from before series had names, whose batches add up by
+    now. The total is finite all the same: delta was positive when the cap let a Gaussian in.
+    """
+    total = total_epsilon(losses, delta)
+    if total > cap and fits(losses, cap, delta):
+        return cap
+    return Fraction(total)

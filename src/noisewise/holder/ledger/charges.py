@@ -35,10 +35,24 @@ class Charge:
     summary
         One line for the audit trail. Part of the request, never of the data.
     batch
-        Name of the batch of a stream that the rows belong to, if the holder declares that nobody
-        is in two batches. Charges of different batches then compose in parallel: a person bears
-        those of one batch only. It needs a privacy unit of one row: whoever may own two rows may
-        own them in two batches.
+        Name of the batch of a stream that the rows belong to. By itself it declares nothing: a
+        charge with a batch and no series adds up like any other.
+    series
+        Name of the series that the batch belongs to, if the holder declares that nobody is in two
+        batches *of this series*. Charges of its batches then compose in parallel, and those of
+        different series add up (`exposure` has the proof). It needs a privacy unit of one row:
+        whoever may own two rows may own them in two batches.
+
+    Notes
+    -----
+    What identifies a series is the holder's promise about it, and a promise has no other handle
+    than the name it is given. Whatever else a series has may change, or be shared by another
+    series that splits the same people differently, without anybody noticing: the folder that its
+    Releases are kept in (moved, copied, emptied, made again), the columns (the same in months and
+    in weeks), the names of the batches. So the name is given with every batch, belongs to one data
+    set, and is never derived. A mistaken new name makes a new series, whose cost is added: that
+    costs budget, not privacy. A mistaken old name would merge two promises; `holder.series`
+    refuses it unless the folder holds a Release of the series.
     """
 
     dataset: str
@@ -49,6 +63,7 @@ class Charge:
     delta: Fraction
     summary: str
     batch: str | None = None
+    series: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dataset", usable_name("dataset", self.dataset))
@@ -62,20 +77,31 @@ class Charge:
                 f"unit={self.unit!r} is not a printable text: pass the neighbour relation and the "
                 "privacy unit, for example 'replace_one/1'."
             )
-        if self.batch is not None:
-            # Two spellings that look alike must not be two batches: their costs would not add up.
-            object.__setattr__(self, "batch", usable_name("batch", self.batch))
-            if not self.unit.endswith("/1"):
-                raise RequestError(
-                    f"batch: the privacy unit is {self.unit!r}, so a person may own several rows "
-                    "and be in several batches; their losses add up. Leave the batches undeclared "
-                    "as disjoint, or protect one row per person"
-                )
+        # Two spellings that look alike must not be two batches: their costs would not add up.
+        for what in ("batch", "series"):
+            name = getattr(self, what)
+            if name is not None:
+                object.__setattr__(self, what, usable_name(what, name))
+        if self.series is not None:
+            self._check_declaration()
         epsilon, delta = checked_budget(self.epsilon, self.delta)
         if epsilon == 0:
             raise RequestError("epsilon=0 buys no release: ask for a positive epsilon.")
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
+
+    def _check_declaration(self) -> None:
+        if self.batch is None:
+            raise RequestError(
+                f"series: {self.series!r} is a series of batches; name the batch too, or leave the "
+                "series out"
+            )
+        if not self.unit.endswith("/1"):
+            raise RequestError(
+                f"series: the privacy unit is {self.unit!r}, so a person may own several rows and "
+                "be in several batches; their losses add up. Leave the batches undeclared as "
+                "disjoint, or protect one row per person"
+            )
 
     def same_terms(self, other: Charge) -> bool:
         """Whether the other charge pays for exactly this one; the summary is only words."""
@@ -135,6 +161,7 @@ class ChargeRecord:
             "summary": self.charge.summary,
             "request_key": self.charge.request_key,
             "unit": self.charge.unit,
+            "series": self.charge.series,
             "batch": self.charge.batch,
             "epsilon": exact(self.charge.epsilon),
             "delta": exact(self.charge.delta),
@@ -146,10 +173,12 @@ class ChargeRecord:
 
 def charge_to_json(charge: Charge, sets_cap: bool) -> dict[str, Any]:
     """Return the body of the entry that reserves a charge."""
-    # Entries of charges without a batch stay as they were before there were batches.
-    batch = {} if charge.batch is None else {"batch": charge.batch}
+    # Entries of charges without a batch stay as they were before there were batches. Those with
+    # one avoid the field "batch" of software from before series had names, which took batches of
+    # all series for disjoint: to it, these are charges without a batch, which add up.
+    stream = {"series": charge.series, "batch": charge.batch}
     return {
-        **batch,
+        **({} if charge.batch is None else {"stream": stream}),
         "dataset": charge.dataset,
         "request_key": charge.request_key,
         "unit": charge.unit,
@@ -162,7 +191,12 @@ def charge_to_json(charge: Charge, sets_cap: bool) -> dict[str, Any]:
 
 
 def charge_from_json(body: dict[str, Any]) -> Charge:
-    """Read what `charge_to_json` wrote."""
+    """Read what `charge_to_json` wrote.
+
+    An entry from before series had names has a batch and no series. Which promise it was made
+    under is unknown, and no two of them need be the same, so it counts as undeclared: it adds up.
+    """
+    stream = body.get("stream", {"series": None, "batch": body.get("batch")})
     return Charge(
         dataset=body["dataset"],
         request_key=body["request_key"],
@@ -171,12 +205,13 @@ def charge_from_json(body: dict[str, Any]) -> Charge:
         epsilon=Fraction(body["epsilon"]),
         delta=Fraction(body["delta"]),
         summary=body["summary"],
-        batch=body.get("batch"),
+        batch=stream["batch"],
+        series=stream["series"],
     )
 
 
 def usable_name(what: str, name: str) -> str:
-    """Return the one spelling of the name of a data set or batch, if it is usable as one."""
+    """Return the one spelling of the name of a data set, series or batch, if it is usable."""
     normal = unicodedata.normalize("NFC", name)
     if not normal or normal != normal.strip() or not normal.isprintable() or len(normal) > 200:
         raise RequestError(

@@ -7,7 +7,7 @@ from fractions import Fraction
 from types import TracebackType
 
 from ...core.errors import BudgetError, LedgerError, RequestError
-from .accounts import Account, Quote, fits, total_epsilon
+from .accounts import Account, Quote, fits, remaining_epsilon, total_epsilon
 from .amounts import exact, up
 from .book import Book
 from .charges import Charge, Reservation, charge_to_json, checked_budget, usable_name
@@ -118,7 +118,7 @@ class Ledger:
                 cap_delta=cap.cap_delta,
                 cap_is_implicit=cap.cap_is_implicit,
                 spent_epsilon=before.spent_epsilon,
-                remaining_before=cap.cap_epsilon - before.spent_epsilon,
+                remaining_before=remaining_epsilon(cap.cap_epsilon, before.spent_epsilon),
                 remaining_after=None if refused else after.remaining_epsilon,
             )
 

@@ -47,6 +47,12 @@ def refusal(path: Path, account: OpenAccount, charge: Charge) -> str | None:
             f"Unfinished runs among the charges: {pending}. The same request, run again, completes "
             "one at no further cost. "
         )
+    undeclared = sum(r.charge.batch is not None and r.charge.series is None for r in others)
+    if undeclared:
+        facts += (
+            f"Charges of batches that name no series: {undeclared}. They add up, because nothing "
+            "says which of them are disjoint. "
+        )
     return (
         f"{facts}Nothing was read or published. Ask for less, or raise the cap if you decide that "
         f"the people in the data can bear it:\n  {_remedy(path, account, charge)}"

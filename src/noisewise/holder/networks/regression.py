@@ -142,6 +142,7 @@ class RegressionSampleRequest(ReadsDesign, BaseRequest):
     claim: Claim
     label: str = ""
     batch: str | None = None
+    series: str | None = None
 
     @property
     def design(self) -> Design:
@@ -186,6 +187,7 @@ class RegressionSampleRequest(ReadsDesign, BaseRequest):
             "claim": self.claim.to_json(),
             "label": self.label,
             "batch": self.batch,
+            **self.series_json,
         }
 
     @property
@@ -207,6 +209,7 @@ def make_regression_sample_request(
     prior_precision: Amount = 1,
     label: str = "",
     batch: str | None = None,
+    series: str | None = None,
 ) -> RegressionSampleRequest:
     """Check the words of a request and find the temper that epsilon allows.
 
@@ -229,6 +232,10 @@ def make_regression_sample_request(
         Of every coefficient on unit scale.
     label : str
     batch : str, optional
+        Name of the batch of a stream that the rows belong to.
+    series : str, optional
+        Name of the series of that batch, if you declare that nobody is in two batches of it. Only
+        then the batches don't add up in the budget (`Charge.series`).
     """
     design = restricted_design(schema, feature_names(features), target)
     check_bounded(design)
@@ -266,7 +273,7 @@ def make_regression_sample_request(
                 f"epsilon: draws from the untempered posterior would cost {float(cost):.6g}, which "
                 "is no protection; give an epsilon, and the likelihood is tempered to it"
             )
-        return _request(plain, draws, Claim(cost), label, batch)
+        return _request(plain, draws, Claim(cost), label, batch, series)
     claim = Claim(as_fraction(epsilon, "epsilon"))
     assert claim.epsilon is not None
     share = Fraction(math.floor(claim.epsilon / full * (1 << _TEMPER_BITS)), 1 << _TEMPER_BITS)
@@ -275,11 +282,13 @@ def make_regression_sample_request(
             "epsilon: so small that the draws would not depend on the data; ask for more epsilon, "
             "fewer draws, or a smaller largest_norm"
         )
-    return _request(replace(plain, temper=min(Fraction(1), share)), draws, claim, label, batch)
+    tempered = replace(plain, temper=min(Fraction(1), share))
+    return _request(tempered, draws, claim, label, batch, series)
 
 
 def _request(
-    law: RegressionLaw, draws: int, claim: Claim, label: str, batch: str | None
+    law: RegressionLaw, draws: int, claim: Claim, label: str, batch: str | None, series: str | None
 ) -> RegressionSampleRequest:
     assert claim.epsilon is not None
-    return RegressionSampleRequest(RegressionSample(law, draws, claim.epsilon), claim, label, batch)
+    planned = RegressionSample(law, draws, claim.epsilon)
+    return RegressionSampleRequest(planned, claim, label, batch, series)
