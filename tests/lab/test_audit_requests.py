@@ -81,6 +81,7 @@ SOUND = {
     "parities": lambda: network(rows=2, mechanism="fourier"),
     "tables": lambda: network(mechanism="posterior_sample", draws=2),
     "tables_of_one_more": lambda: network("add_remove_one", mechanism="posterior_sample"),
+    "tables_of_a_firm_prior": lambda: network(mechanism="posterior_sample", concentration=10**5),
     "map": lambda: network(mechanism="map", kind="tempered"),
     "grid": lambda: network(mechanism="map", kind="grid", points=4),
     "coefficients": draws,
@@ -295,6 +296,8 @@ def test_uniform_numbers_pass_and_others_do_not():
     twice = [np.column_stack([uniform, uniform[:, 0]]) for uniform in (a, b)]
     assert not check_draws(*twice).independent
     assert check_draws(*twice, independent=False).passed
+    assert check_draws(a**2, b, simulated=100).enough  # laws that are known to 0.3 only
+    assert not check_draws(a**2, b, simulated=40_000).enough
 
 
 def test_sound_draws_are_hardly_ever_accused(monkeypatch):

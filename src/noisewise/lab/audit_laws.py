@@ -22,6 +22,7 @@ from . import audit_noise
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+_LOOKS = 3  # at either data set, and at both
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,10 @@ class Steps:
         return np.asarray(self.edges[at] + inside)
 
     def divergence(self, other: Steps) -> float:
-        """Of Kullback and Leibler, from another law with the same edges."""
+        """Of Kullback and Leibler, from another law; by its density in the middle of intervals."""
         seen = self.mass > 0
-        with np.errstate(divide="ignore"):
-            logs = np.log(self.mass[seen]) - np.log(other.mass[seen])
-        return float(self.mass[seen] @ logs)
+        middle = ((self.edges[:-1] + self.edges[1:]) / 2)[seen]
+        return float(self.mass[seen] @ (self.logpdf(middle) - other.logpdf(middle)))
 
     def _intervals(self, x: Array) -> tuple[Integers, Array, Array]:
         at = np.clip(np.searchsorted(self.edges, x, side="right") - 1, 0, len(self.mass) - 1)
@@ -115,7 +115,9 @@ class DrawCheck:
         return self.enough and self.independent
 
 
-def check_draws(a: Array, b: Array, *, independent: bool = True) -> DrawCheck:
+def check_draws(
+    a: Array, b: Array, *, independent: bool = True, simulated: int | None = None
+) -> DrawCheck:
     """Compare numbers (runs, values) of two data sets that should be uniform.
 
     Each data set is looked at by itself, where draws that follow the rows too closely show, and
@@ -128,9 +130,11 @@ def check_draws(a: Array, b: Array, *, independent: bool = True) -> DrawCheck:
         stated laws.
     independent : bool
         Whether the values of one run should be independent.
+    simulated : int, optional
+        How many points the laws were simulated with, if they are no better known.
     """
     together = np.concatenate([a, b])
-    looks = [_kolmogorov(numbers, looks=3) for numbers in (a, b, together)]
+    looks = [_kolmogorov(numbers, simulated) for numbers in (a, b, together)]
     distance, limit = max(looks, key=lambda look: look[0] / look[1])
     largest, shared = 0.0, False
     if independent and together.shape[1] > 1:
@@ -138,12 +142,15 @@ def check_draws(a: Array, b: Array, *, independent: bool = True) -> DrawCheck:
     return DrawCheck(distance, limit, largest, not shared)
 
 
-def _kolmogorov(uniform: Array, looks: int) -> tuple[float, float]:
+def _kolmogorov(uniform: Array, simulated: int | None) -> tuple[float, float]:
     """The largest distance from uniformity over all columns, and its limit."""
     runs, values = uniform.shape
     ordered = np.sort(uniform, axis=0)
     steps = np.arange(runs + 1)[:, None] / runs
     distance = max((steps[1:] - ordered).max(), (ordered - steps[:-1]).max())
     # Dvoretzky, Kiefer and Wolfowitz, with Massart's constant: for any number of runs.
-    limit = np.sqrt(np.log(2 * looks * values / audit_noise.FALSE_ALARMS) / (2 * runs))
+    chances = np.log(2 * _LOOKS * values / audit_noise.FALSE_ALARMS)
+    limit = np.sqrt(chances / (2 * runs))
+    if simulated is not None:
+        limit += np.sqrt(chances / (2 * simulated))
     return float(distance), float(limit)

@@ -25,6 +25,7 @@ from ..core.errors import RequestError
 from ..core.network_content import TABLE_BITS, TableDraws, one_is_enough, total_depth
 from ..core.network_tree import split_totals, splits
 from ..core.noise import Laplace
+from ..holder.engines import open_source
 from ..holder.network_request import NetworkRequest
 from ..holder.networks.counts import FamilyCounts
 from ..holder.networks.fourier import FourierParities
@@ -113,11 +114,13 @@ def _drawn(request: NetworkRequest, records: _Records, u: Record, v: Record) -> 
 
     def check(a: Array, b: Array) -> DrawCheck:
         rng = np.random.default_rng(0)
-        uniform = [
-            np.hstack([laws[side][i % len(laws[side])].uniform(column[:, None], rng)
-                       for i, column in enumerate(outputs.T)])
-            for side, outputs in enumerate((a, b))
-        ]  # fmt: skip
+        uniform = []
+        for outputs, known in zip((a, b), laws, strict=True):
+            columns = [
+                known[i % len(known)].uniform(column[:, None], rng)
+                for i, column in enumerate(outputs.T)
+            ]
+            uniform.append(np.hstack(columns))
         return check_draws(*uniform)
 
     def run(counts: FamilyCounts) -> Run:
@@ -175,11 +178,15 @@ def _laws(
 @lru_cache(maxsize=4096)
 def _posterior_law(prior: tuple[float, float], c: int, d: int, lowest: int, temper: float) -> Steps:
     """v^(a-1+τc) (1-v)^(b-1+τd) between ω and 1-ω."""
-    edges = np.linspace(lowest, _ONE - lowest + 1, _BINS + 1) / _ONE
+    first, second = prior[0] + temper * c, prior[1] + temper * d
+    # Where the law is narrow, finer than elsewhere.
+    mean, total = first / (first + second), first + second
+    near = mean + np.sqrt(mean * (1 - mean) / (total + 1)) * np.linspace(-12, 12, _BINS + 1)
+    low, high = lowest / _ONE, (_ONE - lowest + 1) / _ONE
+    edges = np.unique(np.concatenate([np.linspace(low, high, _BINS + 1), near.clip(low, high)]))
     middle = (edges[:-1] + edges[1:]) / 2
-    logs = (prior[0] - 1 + temper * c) * np.log(middle)
-    logs += (prior[1] - 1 + temper * d) * np.log1p(-middle)
-    return Steps.weighted(edges, logs, 1 / _ONE)
+    logs = (first - 1) * np.log(middle) + (second - 1) * np.log1p(-middle)
+    return Steps.weighted(edges, logs + np.log(np.diff(edges)), 1 / _ONE)
 
 
 @lru_cache(maxsize=4096)
@@ -227,8 +234,6 @@ class _Records:
 
     def counts(self, table: Table) -> FamilyCounts:
         """By the holder's engine."""
-        from ..holder.engines import open_source
-
         result: FamilyCounts = open_source(table).sums(self.request.plan(), None)
         return result
 
@@ -258,7 +263,8 @@ class _Records:
         planned = self.request.planned
         if isinstance(planned, PosteriorSample | GridMap):
             return float(records_changed(self.network.schema) * total_depth(self.network))
-        return float(planned.sensitivity)  # type: ignore[attr-defined]
+        assert isinstance(planned, LaplaceCounts | FourierParities)
+        return float(planned.sensitivity)
 
     def _distance(self, u: Record, v: Record) -> float:
         change = self._adds(u) - (self._adds(v) if self.replace else 0.0)

@@ -127,7 +127,7 @@ class _Rows:
         alone = list(self.numbers) if INTERCEPT in self.thresholds else asked
         moves |= dict.fromkeys((name,) for name in alone[:_MOST_TRIED])
         levels = [
-            (column.source, column.level)
+            (column.source, str(column.level))
             for column in self.design.columns
             if column.level is not None and column.name in self.thresholds
         ][:_MOST_TRIED]
@@ -135,9 +135,9 @@ class _Rows:
             for moved in moves:
                 yield _Shape(moved, side)
                 if levels:
-                    yield _Shape(moved, side, dict(levels))  # type: ignore[arg-type]
+                    yield _Shape(moved, side, dict(levels))
             for source, level in levels:
-                yield _Shape((), side, {source: str(level)}, rare=True)
+                yield _Shape((), side, {source: level}, rare=True)
 
     def share(self, shape: _Shape) -> float:
         """How much of the stated change the odd row makes in one block of the usual size."""
@@ -150,12 +150,12 @@ class _Rows:
         positions = {name: k for k, name in enumerate(self.design.names[:-1])}
         if isinstance(mechanism, LocationScale):
             assert isinstance(noise, MedianNoise)
-            cells = [location_scale.terms(mechanism, f, positions, self.request.blocks)[0, ::2]
-                     for f in fits]  # fmt: skip
-            moved = float(np.mean(np.abs(cells[0] - cells[1]) / CELLS))
-            return moved * float(
-                noise.location_epsilon / (noise.location_epsilon + noise.scale_epsilon)
+            one, other = (
+                location_scale.terms(mechanism, f, positions, self.request.blocks)[0, ::2]
+                for f in fits
             )
+            located = noise.location_epsilon / (noise.location_epsilon + noise.scale_epsilon)
+            return float(located) * float(np.mean(np.abs(one - other)) / CELLS)
         first, second = (np.array(exact_values(mechanism, f, positions), float) for f in fits)
         span = mechanism.high - mechanism.low
         return float(np.mean(np.abs(first - second)) / span)

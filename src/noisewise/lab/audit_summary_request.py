@@ -103,7 +103,7 @@ def _medians(request: SummaryRequest, pair: Neighbours) -> Challenge:
     assert isinstance(mechanism, LocationScale)
     assert isinstance(noise, MedianNoise)
     by_spread = isinstance(request.posterior, Flat)
-    where = {"positions": _positions(request), "blocks": request.blocks}
+    positions = _positions(request)
     steps = 4 * request.partitions * noise.sensitivity
     rates = (float(noise.location_epsilon) / steps, float(noise.scale_epsilon) / steps)
     tables = (pair.a, pair.b)
@@ -115,12 +115,8 @@ def _medians(request: SummaryRequest, pair: Neighbours) -> Challenge:
         centres = [
             item.location.value(c) for item, c in zip(mechanism.items, drawn[::2], strict=True)
         ]
-        cells = location_scale.terms(
-            mechanism,
-            fits,
-            locations=centres if by_spread else None,
-            **where,  # type: ignore[arg-type]
-        )
+        about = centres if by_spread else None
+        cells = location_scale.terms(mechanism, fits, positions, request.blocks, about)
         found = [
             median_law(column, rates[k % 2]).uniform(np.array([float(drawn[k])]), rng)
             for k, column in enumerate(cells.T)
@@ -145,8 +141,8 @@ def _medians(request: SummaryRequest, pair: Neighbours) -> Challenge:
             pilots = []
             for _ in range(_PILOTS):
                 fits = block_fits(request, _block_sums(request, table))
-                cells = location_scale.terms(mechanism, fits, **where)[:, ::2]  # type: ignore[arg-type]
-                pilots.append([median_law(column, rates[0] / factor) for column in cells.T])
+                cells = location_scale.terms(mechanism, fits, positions, request.blocks)
+                pilots.append([median_law(column, rates[0] / factor) for column in cells.T[::2]])
 
             def sample(trials: int) -> Array:
                 # The scales of the two tables are alike: they stay zero.
