@@ -16,6 +16,7 @@ from noisewise.core.schema import Category, Number, Schema
 from noisewise.lab import plan_width
 from noisewise.lab.plan import plan
 from noisewise.lab.plan_check import (
+    BEYOND_GRID,
     GRID,
     QUICK_BEYOND_GRID,
     QUICK_GRID,
@@ -313,6 +314,16 @@ def test_the_committed_plans_came_true():
             assert off < 0.15 + 2 * row[f"{name}_ratio_error"], row
             within.append(off < 0.15)
     assert np.mean(within) > 0.9
+    assert markdown(rows) in (DOCS / "lab.md").read_text("utf-8")
+
+
+def test_the_committed_plans_beyond_came_true():
+    """Balls and many coefficients: every cell within 15%, up to two standard errors."""
+    rows = read_table(DOCS / "results" / "plan-check-beyond.csv")
+    assert len(rows) == len(BEYOND_GRID)
+    for row in rows:
+        for name in ("slopes", "intercept"):
+            assert abs(row[f"{name}_ratio"] - 1) < 0.15 + 2 * row[f"{name}_ratio_error"], row
     assert markdown(rows) in (DOCS / "lab.md").read_text("utf-8")
 
 
