@@ -18,6 +18,9 @@ class ReleaseEstimator(BaseEstimator):
     them.
     """
 
+    method: str
+    chains: int
+    draws: int
     random_state: Any
 
     def _require_target(self, y: Any) -> None:
@@ -25,6 +28,10 @@ class ReleaseEstimator(BaseEstimator):
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
+
+    def _inference(self) -> dict[str, Any]:
+        """How to infer, as both the check before publishing and the fit after it take it."""
+        return {"method": self.method, "chains": self.chains, "draws": self.draws}
 
     def _seed(self) -> int:
         """The sampler's seed; the privacy noise takes none."""

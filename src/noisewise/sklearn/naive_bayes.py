@@ -162,22 +162,13 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
             request.mechanism,
             has_counts=request.mechanism != "posterior_sample",
             prior=prior,
-            method=self.method,
-            chains=self.chains,
-            draws=self.draws,
+            **self._inference(),
         )
         seed = self._seed()
         rows = {name: _texts(values) for name, values in table.items()}
         self.release_ = released(request, rows | {target: _texts(labels)}, self.ledger)
         self.target_ = target
-        self.posterior_ = fit_network(
-            self.release_,
-            method=self.method,
-            prior=prior,
-            chains=self.chains,
-            draws=self.draws,
-            seed=seed,
-        )
+        self.posterior_ = fit_network(self.release_, prior=prior, seed=seed, **self._inference())
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:

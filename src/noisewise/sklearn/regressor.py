@@ -153,21 +153,11 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
             label=self.label,
         )
         seed = self._seed()
-        check_fit(
-            request.design,
-            prior=self.prior,
-            method=self.method,
-            chains=self.chains,
-            draws=self.draws,
-        )
+        # All words are checked before anything is published: afterwards the budget is spent.
+        check_fit(request.design, prior=self.prior, **self._inference())
         self.release_ = released(request, table, self.ledger)
         self.posterior_ = fit_releases(
-            self.release_,
-            method=self.method,
-            prior=self.prior,
-            chains=self.chains,
-            draws=self.draws,
-            seed=seed,
+            self.release_, prior=self.prior, seed=seed, **self._inference()
         )
         theta = self._theta()
         self.intercept_ = float(theta[:, 0].mean())
