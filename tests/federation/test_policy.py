@@ -3,8 +3,7 @@ import pytest
 from noisewise.core.schema import Number
 from noisewise.federation.policy import NotAllowedError, PolicyError, read_policy
 from noisewise.federation.protocol import Refusal
-from noisewise.federation.rehearse import rehearse
-from tests.federation.hospital import COLUMNS, charges, csv_text, make_hospital, proposal
+from tests.federation.hospital import COLUMNS, make_hospital, proposal
 
 TWO_RULES = """
 - {target: stay, features: [age], epsilon: 0.5, label: small}
@@ -96,22 +95,3 @@ def test_mistakes_in_the_file_are_named(tmp_path, change, says):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(PolicyError, match=r"no file .*policy\.yaml"):
         read_policy(tmp_path / "policy.yaml")
-
-
-def test_a_rehearsal_tells_prices_and_spends_nothing(tmp_path):
-    path = make_hospital(tmp_path, rules=TWO_RULES, cap=1)
-    lines = rehearse(path)
-    assert "within the budget" in lines[0]
-    assert "Rule 2" in lines[1]
-    assert "The data fit" in lines[2]
-    assert "age, emergency, severity, stay" in lines[3]
-    assert charges(tmp_path) == []
-
-
-def test_a_rehearsal_fails_where_the_node_would_refuse(tmp_path):
-    from noisewise.core.errors import DataError, LedgerError
-
-    with pytest.raises(LedgerError):
-        rehearse(make_hospital(tmp_path / "a", cap=None))
-    with pytest.raises(DataError):
-        rehearse(make_hospital(tmp_path / "b", data=csv_text([("", 1, "no", 3)])))

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from noisewise.core.errors import LedgerError
 from noisewise.federation import supernode
 from noisewise.federation.policy import PolicyError
 from tests.federation.hospital import make_hospital
@@ -45,6 +46,27 @@ def test_a_bad_policy_stops_it_at_once(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: policy: there is no file")
+
+
+def test_a_missing_ledger_stops_it_at_once(tmp_path):
+    """As it stops a rehearsal; the node would refuse every proposal."""
+    policy = make_hospital(tmp_path, cap=None)
+    with pytest.raises(LedgerError, match="There is no ledger"):
+        supernode.start(policy, ["--insecure"])
+    assert not (tmp_path / "budget.db").exists()
+    command = [sys.executable, "-m", "noisewise.federation.supernode", "--insecure"]
+    done = subprocess.run(
+        [*command, "--policy", str(policy)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == LedgerError.exit_code
+    assert done.stderr.startswith("error: There is no ledger")
+
+
+def test_a_damaged_ledger_stops_it_at_once(tmp_path):
+    policy = make_hospital(tmp_path)
+    (tmp_path / "budget.db").write_bytes(b"")
+    with pytest.raises(LedgerError, match="empty"):
+        supernode.start(policy, ["--insecure"])
 
 
 def test_a_flower_that_loads_apps_in_another_way_is_refused():

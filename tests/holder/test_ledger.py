@@ -640,6 +640,27 @@ def test_preview_creates_no_file(tmp_path: Path) -> None:
     assert (quote.remaining_before, quote.remaining_after) == (Fraction("0.5"), Fraction(0))
 
 
+def test_preview_after_charges_that_are_still_to_come(path: Path) -> None:
+    """As if they had been reserved: with an open cap, under one, and where they are known."""
+    first, second, known = charge("0.5", "first"), charge("0.5", "second"), charge("0.25", "known")
+    with Ledger(path) as ledger:
+        ledger.set_cap("survey", Fraction(1), Fraction(0))
+        publish(ledger, known)
+    before = snapshot(path.parent)
+    with Ledger(path) as ledger:
+        assert ledger.preview(second).allowed
+        quote = ledger.preview(second, after=[first])
+        assert not quote.allowed
+        assert quote.spent_epsilon == Fraction("0.75")
+        again = ledger.preview(second, after=[second, known])
+        assert (again.allowed, again.resumes) == (True, True)
+        fresh = [charge("1", name, dataset="fresh") for name in ("a", "b")]
+        assert not ledger.preview(fresh[1], after=fresh[:1]).allowed  # the first sets the cap
+        with pytest.raises(BudgetError):
+            ledger.preview(first, after=[charge("2", "refused")])
+    assert snapshot(path.parent) == before
+
+
 def test_preview_tells_what_reserve_does_and_writes_nothing(path: Path) -> None:
     with Ledger(path) as ledger:
         ledger.set_cap("survey", Fraction(1), Fraction(0))

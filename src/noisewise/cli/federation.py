@@ -23,12 +23,16 @@ def add_to(app: typer.Typer) -> None:
 def rehearse(policy: Annotated[Path, typer.Argument(help="Your policy file.")]) -> None:
     """Show what your node would answer, and at what price. Spends and sends nothing.
 
+    Exits with 5 if the budget does not pay for all rules together.
+
     Example: noisewise federation rehearse policy.yaml
     """
     from ..federation.rehearse import rehearse as run
 
-    for line in run(policy):
+    done = run(policy)
+    for line in done.lines:
         typer.echo(line)
+    raise typer.Exit(done.exit_code)
 
 
 def node(

@@ -1,6 +1,6 @@
 """Start a Flower SuperNode that runs the holder's own ClientApp, whatever the server sends.
 
-    python -m noisewise.federation.supernode --policy policy.yaml --superlink HOST:PORT ...
+    noisewise federation node --policy policy.yaml --superlink HOST:PORT ...
 
 Flower ships code: whoever may start a run sends an app to every node, and a plain SuperNode
 executes it where the rows are. Here the programs that a SuperNode starts for its tasks are
@@ -24,6 +24,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import NoisewiseError
+from ..holder.ledger import Ledger
 from .policy import PolicyError, read_policy
 
 CLIENT_APP = "flwr-clientapp"
@@ -32,7 +34,7 @@ _PROGRAM = '#!/bin/sh\nexec {python} -m noisewise.federation.supernode {what} "$
 
 
 def start(policy: str | Path, arguments: list[str]) -> None:
-    """Check the policy, then be a SuperNode until stopped.
+    """Check the policy and its ledger, then be a SuperNode until stopped.
 
     Parameters
     ----------
@@ -41,7 +43,9 @@ def start(policy: str | Path, arguments: list[str]) -> None:
         For ``flower-supernode``, such as ``["--insecure", "--superlink", "127.0.0.1:8000"]``.
     """
     path = Path(policy).resolve()
-    read_policy(path)
+    checked = read_policy(path)
+    with Ledger(checked.ledger, create=False) as ledger:
+        ledger.accounts()  # else the node would refuse every proposal, in front of the server
     if "'" in str(path) or "\n" in str(path):
         raise PolicyError("policy: Flower takes no path with a quotation mark; rename it")
     for option in ("--node-config", "--isolation", "--allow-runtime-dependency-installation"):
@@ -117,7 +121,7 @@ def main() -> None:
     known, rest = parser.parse_known_args(words)
     try:
         start(known.policy, rest)
-    except PolicyError as error:
+    except NoisewiseError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
 

@@ -54,10 +54,17 @@ def check_data(
     schema: Schema,
     data: Path,
     *,
+    engine: str = "auto",
     table: str | None = None,
+    query: str | None = None,
     progress: Callable[[int, int | None], None] | None = None,
-) -> None:
+) -> int:
     """Read every declared column once, as a release would, and discard what was read.
+
+    Returns
+    -------
+    int
+        The number of rows, which is for the holder only.
 
     Raises
     ------
@@ -65,11 +72,11 @@ def check_data(
         For a column that is absent, of the wrong type, or has missing values or undeclared levels
         and no fill value. Says which column, and nothing about its rows.
     """
-    source = open_source(data, table=table)
+    source = open_source(data, engine=engine, table=table, query=query)
     names = source.column_names()
     for name in schema.columns:
         if name not in names:
             raise DataError(
                 f"data: there is no column {name!r}; delete it from the schema, or rename it"
             )
-    source.sums(_ReadAll(schema), with_total(source, progress))
+    return source.sums(_ReadAll(schema), with_total(source, progress))

@@ -118,7 +118,7 @@ def _fulfil(
     """
     try:
         result = source.sums(request.plan(), with_total(source, progress))
-        _check_rows(request, result.n)
+        check_rows(request, result.n)
     except BaseException as error:
         ledger.void(reservation, type(error).__name__)
         raise
@@ -157,7 +157,8 @@ def check_columns(
     return source
 
 
-def _check_rows(request: Publishable[Any], n: int) -> None:
+def check_rows(request: Publishable[Any], n: int) -> None:
+    """Refuse a number of rows for which nothing can be published, or delta is too weak."""
     if request.schema.neighbours != "replace_one":
         return  # n is private: nothing may depend on it
     if n == 0:

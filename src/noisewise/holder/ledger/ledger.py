@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from fractions import Fraction
 from types import TracebackType
 
@@ -87,24 +88,28 @@ class Ledger:
                 cap = {"epsilon": exact(epsilon), "delta": exact(delta)}
                 book.append("cap", {"dataset": dataset, **cap})
 
-    def preview(self, charge: Charge) -> Quote:
+    def preview(self, charge: Charge, *, after: Sequence[Charge] = ()) -> Quote:
         """Say what `reserve` would do. Writes nothing and does not create the file.
+
+        `after` are charges to be taken for reserved before it; `reserve` must accept them all.
 
         (If a process was killed in mid-write, SQLite restores the file when it is next opened,
         even for reading.)
         """
         with self._file.transaction(write=False) as book:
+            # The book of a reading transaction changes in memory only.
+            for earlier in after:
+                self._charge(book, earlier)
             before = book.account(charge.dataset).summary()
             known = book.account(charge.dataset).find(charge.request_key)
             published = known is not None and known.status == "published"
             resumes, refused = False, None
             try:
-                # The book of a reading transaction changes in memory only.
                 resumes = self._charge(book, charge).resumed
             except BudgetError as error:
                 refused = str(error)
-            after = book.account(charge.dataset).summary()
-            cap = before if before.cap_epsilon is not None else after
+            afterwards = book.account(charge.dataset).summary()
+            cap = before if before.cap_epsilon is not None else afterwards
             assert cap.cap_epsilon is not None
             assert cap.cap_delta is not None
             return Quote(
@@ -119,7 +124,7 @@ class Ledger:
                 cap_is_implicit=cap.cap_is_implicit,
                 spent_epsilon=before.spent_epsilon,
                 remaining_before=remaining_epsilon(cap.cap_epsilon, before.spent_epsilon),
-                remaining_after=None if refused else after.remaining_epsilon,
+                remaining_after=None if refused else afterwards.remaining_epsilon,
             )
 
     def reserve(self, charge: Charge) -> Reservation:
