@@ -338,3 +338,17 @@ def test_discrete_noise_is_judged_by_its_own_law(scale):
     laws = [Laplace(scale)] * 2
     assert check_noise(spread_out(discrete(scale), scale, rng), laws).passed
     assert not check_noise(spread_out(discrete(scale / 2), scale, rng), laws).enough
+
+
+# --- the way there --------------------------------------------------------------------------------
+
+
+def test_every_run_is_reported():
+    seen = []
+    audit_release(network(), runs=40, report=lambda done, total: seen.append((done, total)))
+    assert seen == [(done, 80) for done in range(1, 81)]
+
+
+def test_what_cannot_be_published_cannot_be_audited():
+    with pytest.raises(RequestError, match="cannot be audited"):
+        challenge_of(object())
