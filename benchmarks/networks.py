@@ -161,11 +161,11 @@ SMALL: dict[str, tuple[dict[str, int], dict[str, list[str]]]] = {
 
 def coverage(data_sets: int, keep: Callable[[dict[str, Any]], None]) -> None:
     """Coverage of 90% intervals over tables from the prior, data and noise."""
-    import noisewise.analyst.networks.fit as fitting
+    from noisewise.analyst.networks import methods
 
     rng = np.random.default_rng(12345)
     found: dict[str, Any] = {}
-    fitting.ROWS_PER_SWEEP = 0  # counts only: latent rows are exact
+    methods.ROWS_PER_SWEEP = 0  # counts only: latent rows are exact
     for name, (arities, parents) in SMALL.items():
         columns = {k: Category(tuple(map(str, range(r))), "0") for k, r in arities.items()}
         network = Network.make(Schema("coverage", columns), parents)
