@@ -290,7 +290,7 @@ def test_the_kernel_is_pure_and_makes_up_the_chain():
     for left, right, kept, now in zip(first, again, before, state, strict=True):
         np.testing.assert_array_equal(left, right)
         np.testing.assert_array_equal(kept, now)
-    assert info.scatter == 1
+    assert info.accepted_scatter == 1
     for t in range(40):
         state, _ = kernel((key, t), state)
     drawn = fixed_s.sample(seen, prior_for(2), chains=1, draws=20, tune=20, seed=9)

@@ -340,7 +340,7 @@ def test_the_posterior_is_that_of_the_exact_method(case):
     theirs = exact.sample(seen, prior, covariates, draws=3000, seed=2, keep_covariates=False)
     assert_same_law(ours, theirs)
     assert ours.conditional_mean is None
-    for rate in (ours.info.scatter, ours.info.mean, ours.info.sigma2):
+    for rate in ours.info[1:]:
         assert 0.1 < rate.mean() < 0.5
 
 
@@ -396,7 +396,7 @@ def test_the_kernel_is_pure_and_makes_up_the_chain():
     for left, right, kept, now in zip(first, again, before, state, strict=True):
         np.testing.assert_array_equal(left, right)
         np.testing.assert_array_equal(kept, now)
-    assert 0 <= info.scatter <= 1
+    assert 0 <= info.accepted_scatter <= 1
     for t in range(40):
         state, _ = kernel((key, t), state)
         if t == 19:
@@ -407,7 +407,9 @@ def test_the_kernel_is_pure_and_makes_up_the_chain():
     np.testing.assert_array_equal(drawn.theta[0, -1], state.theta)
     thinned = normal_x.sample(seen, *priors(2), chains=1, draws=4, tune=20, thin=5, seed=9)
     np.testing.assert_array_equal(drawn.theta[:, 4::5], thinned.theta)
-    np.testing.assert_array_equal(drawn.info.scatter[:, 4::5], thinned.info.scatter)
+    np.testing.assert_array_equal(
+        drawn.info.accepted_scatter[:, 4::5], thinned.info.accepted_scatter
+    )
 
 
 def test_no_covariates_and_no_released_sums_of_one_column():
@@ -453,7 +455,10 @@ def known(seen, *entry):
         ([problem(3, 4, 1.0, 0, with_u=False)], "n = 4.*at least 5.*exact"),
         ([problem(1, 100, 1.0, 0), problem(2, 100, 1.0, 0)], "holder 2 covers 2 covariates"),
         ([known(problem(1, 100, 1.0, 0), 1, 2)], "without noise.*exact"),
-        ([known(problem(1, 100, 1.0, 0), 1, 1)], "without noise; use exact, or fixed_s"),
+        (
+            [known(problem(1, 100, 1.0, 0), 1, 1)],
+            "known exactly.*use exact, or leave out categories",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(seen, message):

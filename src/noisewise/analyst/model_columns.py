@@ -20,6 +20,7 @@ from ..core.release import Release
 from ..core.schema import Category, Number, Schema
 from ..core.statistic import FourthMoments, SecondMoments
 from .observation import Family, Observation
+from .release_names import release_names
 
 if TYPE_CHECKING:
     from .models.moments import FourthMomentObservation
@@ -130,20 +131,24 @@ def as_releases(releases: Release | Sequence[Release]) -> list[Release]:
             )
         if item.digest in first:
             raise RequestError(
-                f"releases: {first[item.digest]} and {number} are the same Release; its people "
-                "would count twice: give it once"
+                f"releases: {first[item.digest]} and {number} are the same Release of data set "
+                f"{item.schema.dataset!r}; its people would count twice: give it once"
             )
         first[item.digest] = number
     return given
 
 
 def observe(
-    releases: Sequence[Release], target: str | None = None, features: Sequence[str] | None = None
+    releases: Sequence[Release],
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
 ) -> tuple[ModelColumns, list[Observation]]:
     """Pick the model's columns out of one or several Releases.
 
     Releases must declare the columns of the model alike (bounds, levels), because those define
-    the unit scale. Everything else may differ: n, epsilon, mechanism, other columns.
+    the unit scale. Everything else may differ: n, epsilon, mechanism, other columns. `names` are
+    the analyst's own for the Releases, see `release_names`.
     """
     if not releases:
         raise RequestError("releases: none given")
@@ -153,16 +158,15 @@ def observe(
         features = [name for name in first.sources if name != chosen_target]
     if isinstance(features, str):
         raise RequestError(f"features: expected a list of names, got the text {features!r}")
-    for number, release in enumerate(releases, 1):
+    called = release_names(releases, names)
+    for holder, release in zip(called, releases, strict=True):
         released = release.design.schema.columns
         for name in (*features, chosen_target):
             if name not in released:
-                raise RequestError(
-                    f"release {number} has no column {name!r}; it has {', '.join(released)}"
-                )
+                raise RequestError(f"{holder} has no column {name!r}; it has {', '.join(released)}")
             if released[name] != first.schema.columns.get(name):
                 raise ReleaseError(
-                    f"release {number} declares column {name!r} differently from release 1 "
+                    f"{holder} declares column {name!r} differently from {called[0]} "
                     f"({_told(released[name])} against {_told(first.schema.columns.get(name))}); "
                     "bounds and levels must agree, so that all are on one scale: fit it alone, or "
                     "ask for a Release with the same declaration"
@@ -171,7 +175,9 @@ def observe(
         first.schema.restricted_to((*features, chosen_target)), tuple(features), chosen_target
     )
     _ = columns.design  # validates the choice: a numeric target, no feature twice
-    return columns, [_observation(release, columns) for release in releases]
+    return columns, [
+        _observation(release, columns, name) for release, name in zip(releases, called, strict=True)
+    ]
 
 
 def _told(column: object) -> str:
@@ -184,7 +190,7 @@ def _told(column: object) -> str:
     return "not declared"
 
 
-def _observation(release: Release, columns: ModelColumns) -> Observation:
+def _observation(release: Release, columns: ModelColumns, name: str) -> Observation:
     measurement = release.second_moments
     statistic = SecondMoments(release.design)
     size = len(release.design.names)
@@ -202,8 +208,8 @@ def _observation(release: Release, columns: ModelColumns) -> Observation:
     family: Family = "gaussian" if isinstance(measurement.noise, DiscreteGaussian) else "laplace"
     values, scale = values[np.ix_(pick, pick)], scale[np.ix_(pick, pick)]
     if release.n is None:  # add_remove_one: n is the released entry (0, 0)
-        return Observation.with_private_n(values, scale, family)
-    return Observation(release.n, values, scale, family)
+        return Observation.with_private_n(values, scale, family, name)
+    return Observation(release.n, values, scale, family, name)
 
 
 def observe_fourth(

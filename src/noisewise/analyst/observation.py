@@ -34,12 +34,15 @@ class Observation:
         is public, and a positive number if it is private.
     family : {"laplace", "gaussian"}
         The noise law. Noise is independent from entry to entry of the upper triangle.
+    name : str
+        What messages call it.
     """
 
     n: int
     values: FloatArray
     scale: FloatArray
     family: Family
+    name: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.n, bool) or int(self.n) != self.n or self.n < 1:
@@ -85,14 +88,16 @@ class Observation:
         object.__setattr__(self, "scale", scale)
 
     @classmethod
-    def with_private_n(cls, values: FloatArray, scale: FloatArray, family: Family) -> Observation:
+    def with_private_n(
+        cls, values: FloatArray, scale: FloatArray, family: Family, name: str = ""
+    ) -> Observation:
         """Return the observation of a holder whose n is private, and noisy as ``values[0, 0]``."""
         noisy_n = float(_square("values", values)[0, 0])
         if not np.isfinite(noisy_n):
             raise ReleaseError(f"the released number of rows must be finite; got {noisy_n}")
         if not _square("scale", scale)[0, 0] > 0:
             raise ReleaseError("a private number of rows must have noise; got scale 0")
-        return cls(_rough_n(noisy_n), values, scale, family)
+        return cls(_rough_n(noisy_n), values, scale, family, name)
 
     @property
     def n_is_private(self) -> bool:
@@ -109,6 +114,11 @@ class Observation:
         """Standard deviation of the noise, shape (P, P)."""
         factor = np.sqrt(2.0) if self.family == "laplace" else 1.0
         return self.scale * factor
+
+
+def named(observations: Sequence[Observation]) -> list[tuple[str, Observation]]:
+    """Every observation with what messages call it."""
+    return [(seen.name or f"holder {number}", seen) for number, seen in enumerate(observations, 1)]
 
 
 def common_k(observations: Sequence[Observation]) -> int:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.analyst.models.projection import project_gram
-from noisewise.analyst.observation import Observation
+from noisewise.analyst.observation import Observation, named
 from noisewise.analyst.priors import RegressionPrior
 from noisewise.analyst.samplers.chains import check_counts
 from noisewise.analyst.samplers.gibbs_regression import Regression, prepare_regression
@@ -61,10 +61,10 @@ class Draws(NamedTuple):
 
 def fixed_moments(observations: Sequence[Observation], holders: Holders, method: str) -> FloatArray:
     """S̃_j of every holder, (J, d, d): the possible Gram matrix of its design nearest to Ŝ_j."""
-    for number, seen in enumerate(observations, 1):
+    for name, seen in named(observations):
         if not np.isfinite(seen.scale[:-1, :-1]).all():
             raise RequestError(
-                f"method: {method}: holder {number} did not release all second moments of the "
+                f"method: {method}: {name} did not release all second moments of the "
                 "covariates, which the method fixes at their released values; use exact"
             )
     return np.stack([project_gram(S, int(n)) for S, n in zip(holders.S, holders.n, strict=True)])

@@ -71,7 +71,7 @@ class Draws(NamedTuple):
     conditional_mean: FloatArray  # (chains, draws, d), E[theta | statistics]; no draws if not kept
     mu: FloatArray  # (chains, draws, k); no draws if not kept or not in the model
     T: FloatArray  # (chains, draws, k, k); likewise
-    statistics: FloatArray  # (chains, draws, J, P, P), the latent A_j; no draws if not kept
+    statistics: FloatArray  # (chains, kept, J, P, P), the latent A_j of evenly spaced draws
     info: Info
 
 
@@ -136,7 +136,7 @@ def sample_chains(
     progress: Progress | None,
     conditional_mean: bool = False,
     covariates: bool = False,
-    statistics: bool = False,
+    statistics: bool | int = False,
 ) -> Draws:
     """Run chains in parallel threads, each from the state that `init` makes of its key."""
     check_counts(chains=chains, draws=draws, tune=tune, cores=cores)
@@ -164,7 +164,7 @@ def make_store(
     *,
     conditional_mean: bool = False,
     covariates: bool = False,
-    statistics: bool = False,
+    statistics: bool | int = False,
 ) -> Store:
     """Empty arrays for one chain's draws."""
     k = P - 2
@@ -175,7 +175,7 @@ def make_store(
         conditional_mean=np.zeros((draws if conditional_mean else 0, k + 1)),
         mu=np.zeros((kept, k)),
         T=np.zeros((kept, k, k)),
-        statistics=np.zeros((draws if statistics else 0, J, P, P)),
+        statistics=np.zeros((draws if statistics is True else int(statistics), J, P, P)),
         rejected=np.zeros(draws, dtype=np.int64),
         exhausted=np.zeros(draws, dtype=np.int64),
         solver_iterations=np.zeros(draws, dtype=np.int64),

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from noisewise.analyst.models.moments_formulas import unique_entries
-from noisewise.analyst.observation import Observation, common_k
+from noisewise.analyst.observation import Observation, common_k, named
 from noisewise.analyst.samplers.gibbs_arrays import CG_EIGEN, CG_JACOBI, DENSE, EIGEN, Holders
 from noisewise.analyst.samplers.gibbs_start import rough_population
 from noisewise.core.errors import RequestError
@@ -32,10 +32,11 @@ def prepare_holders(
     Warns about small holders if the method rests on the central limit theorem (`clt`).
     """
     P = common_k(observations) + 2
-    smallest = min(observation.n for observation in observations)
+    which, fewest = min(named(observations), key=lambda item: item[1].n)
+    smallest = fewest.n
     if smallest < P:
         raise RequestError(
-            f"a holder with n = {smallest} rows is too small for {P - 2} covariates: at least "
+            f"{which} with n = {smallest} rows is too small for {P - 2} covariates: at least "
             f"k + 2 = {P} rows are needed. Use fewer covariates, or leave the holder out"
         )
     if clt and smallest < 4 * P:

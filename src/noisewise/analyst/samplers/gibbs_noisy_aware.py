@@ -188,7 +188,7 @@ def sample(
     cores: int | None = None,
     interweave: bool | None = None,
     keep_conditional_mean: bool = False,
-    keep_statistics: bool = False,
+    keep_statistics: bool | int = False,
     progress: Progress | None = None,
 ) -> Draws:
     """Draw from the posterior with fourth moments as noisy observations of latent sums.

@@ -160,7 +160,7 @@ def sample(
     interweave: bool | None = None,
     tries: int = 50,
     keep_conditional_mean: bool = False,
-    keep_statistics: bool = False,
+    keep_statistics: bool | int = False,
     progress: Progress | None = None,
 ) -> Draws:
     """Draw from the posterior with known moments of the covariates (Gibbs-SS-Prior).

@@ -124,5 +124,8 @@ def store_draw(row, A, regression, theta, sigma2, store, work):  # type: ignore[
         for a in range(d):
             mean[a] = B[d, a]
         solve_lower_transposed(B, mean, d)
-    if store.statistics.size > 0:
-        copy(A, store.statistics[row])
+    kept = store.statistics.shape[0]
+    if kept > 0:
+        every = store.theta.shape[0] // kept
+        if row % every == 0 and row // every < kept:
+            copy(A, store.statistics[row // every])

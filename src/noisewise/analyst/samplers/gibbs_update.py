@@ -212,7 +212,7 @@ def sample(
     tries: int = 50,
     keep_conditional_mean: bool = False,
     keep_covariates: bool = False,
-    keep_statistics: bool = False,
+    keep_statistics: bool | int = False,
     progress: Progress | None = None,
 ) -> Draws:
     """Draw from the posterior with unknown normal covariates (Gibbs-SS-Update).
@@ -238,8 +238,11 @@ def sample(
         compared with the sampling variation of the statistics.
     tries : int
         Impossible statistics are drawn again up to so many times (see `gibbs_statistics`).
-    keep_conditional_mean, keep_covariates, keep_statistics : bool
-        Also return E[theta | statistics], mu and T, or the latent statistics themselves.
+    keep_conditional_mean, keep_covariates : bool
+        Also return E[theta | statistics], or mu and T.
+    keep_statistics : bool or int
+        Also return the latent statistics: of every draw, or of so many of each chain, evenly
+        spaced.
     progress : callable, optional
         Called now and then with (iterations done, iterations in all), from any thread.
 

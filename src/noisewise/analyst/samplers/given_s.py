@@ -43,7 +43,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.observation import Observation
+from noisewise.analyst.observation import Observation, named
 from noisewise.analyst.samplers.gibbs_linalg import copy, quadratic_form
 from noisewise.analyst.samplers.gibbs_random import fill_normal, normal, uniform
 from noisewise.analyst.samplers.gibbs_triangular import (
@@ -77,8 +77,8 @@ def prepare_holders(observations: Sequence[Observation], method: str) -> Holders
     if not observations:
         raise RequestError("give the observation of at least one holder")
     k = observations[0].k
-    for number, seen in enumerate(observations, 1):
-        where = f"method: {method}: holder {number}"
+    for name, seen in named(observations):
+        where = f"method: {method}: {name}"
         if seen.k != k:
             raise RequestError(
                 f"{where} covers {seen.k} covariates, the first {k}: all must cover the same"
@@ -97,7 +97,7 @@ def prepare_holders(observations: Sequence[Observation], method: str) -> Holders
             raise RequestError(
                 f"{where} has n = {seen.n} rows, too few for {k} covariates: the method needs at "
                 f"least {fewest}" + (", because it takes y'y for normal" if with_u else "")
-                + "; use exact"
+                + "; use exact, or leave it out"
             )  # fmt: skip
         if (seen.scale[:-1, -1] == 0).any():
             raise RequestError(

@@ -17,12 +17,15 @@ FloatArray = NDArray[np.float64]
 
 
 class Info(NamedTuple):
-    """Share of moves accepted in one iteration; of many, as arrays of shape (chains, draws)."""
+    """Share of moves accepted in one iteration; of many, as arrays of shape (chains, draws).
 
-    theta: FloatArray
-    sigma2: FloatArray
-    scatter: FloatArray  # of the holders' scatter matrices; 1 where the method has no such move
-    mean: FloatArray  # of the holders' means of the covariates; likewise
+    Names differ from those of parameters: both are stored in one file.
+    """
+
+    accepted_theta: FloatArray
+    accepted_sigma2: FloatArray
+    accepted_scatter: FloatArray  # of the holders' scatter matrices; 1 where there is no such move
+    accepted_mean: FloatArray  # of the holders' means of the covariates; likewise
 
 
 class Draws(NamedTuple):
@@ -32,6 +35,8 @@ class Draws(NamedTuple):
     sigma2: FloatArray  # (chains, draws)
     conditional_mean: None  # E[theta | statistics] has no closed form once y'y is used
     info: Info
+    mu: FloatArray  # (chains, kept, k), of evenly spaced draws; none if not asked for
+    T: FloatArray  # (chains, kept, k, k); likewise
 
 
 class Store(NamedTuple):
@@ -40,6 +45,8 @@ class Store(NamedTuple):
     theta: FloatArray
     sigma2: FloatArray
     accepted: FloatArray  # (draws, 4), in the order of Info
+    mu: FloatArray  # (kept, k)
+    T: FloatArray  # (kept, k, k)
 
 
 class Work(NamedTuple):
@@ -103,9 +110,15 @@ class Kernel(kernels.Kernel[StateT]):
         return workspace(self.J, self.d)
 
 
-def make_store(draws: int, d: int) -> Store:
-    """Empty arrays for one chain's draws."""
-    return Store(np.zeros((draws, d)), np.zeros(draws), np.zeros((draws, 4)))
+def make_store(draws: int, d: int, kept: int = 0) -> Store:
+    """Empty arrays for one chain's draws, and for the covariates' law of `kept` of them."""
+    return Store(
+        theta=np.zeros((draws, d)),
+        sigma2=np.zeros(draws),
+        accepted=np.zeros((draws, 4)),
+        mu=np.zeros((kept, d - 1)),
+        T=np.zeros((kept, d - 1, d - 1)),
+    )
 
 
 def sample_chains(
@@ -117,15 +130,16 @@ def sample_chains(
     seed: int | None,
     cores: int | None,
     progress: Progress | None,
+    keep_covariates: int = 0,
 ) -> Draws:
     """Run chains in parallel threads, each from the state that `init` makes of its key."""
     check_counts(chains=chains, draws=draws, tune=kernel.tune, thin=kernel.thin, cores=cores)
     keys = chain_keys(seed, chains)
     states = [init(key) for key in keys]
-    stores = [make_store(draws, kernel.d) for _ in keys]
+    stores = [make_store(draws, kernel.d, keep_covariates) for _ in keys]
     kernels.advance_chains(
         kernel, keys, states, stores, tune=kernel.tune, iterations=draws * kernel.thin,
         cores=cores, progress=progress,
     )  # fmt: skip
-    theta, sigma2, accepted = (np.stack(parts) for parts in zip(*stores, strict=True))
-    return Draws(theta, sigma2, None, Info(*(accepted[..., i] for i in range(4))))
+    theta, sigma2, accepted, mu, T = (np.stack(parts) for parts in zip(*stores, strict=True))
+    return Draws(theta, sigma2, None, Info(*(accepted[..., i] for i in range(4))), mu, T)

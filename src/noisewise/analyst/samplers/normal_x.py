@@ -32,12 +32,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.observation import Observation
+from noisewise.analyst.observation import Observation, named
 from noisewise.analyst.priors import CovariatePrior, RegressionPrior
 from noisewise.analyst.samplers import given_s_chains
 from noisewise.analyst.samplers.chains import Progress
 from noisewise.analyst.samplers.gibbs_covariates import draw_covariates, prepare_covariates
-from noisewise.analyst.samplers.gibbs_linalg import mirror
+from noisewise.analyst.samplers.gibbs_linalg import copy, mirror
 from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
 from noisewise.analyst.samplers.gibbs_regression import pool, prepare_regression
 from noisewise.analyst.samplers.gibbs_start import (
@@ -120,6 +120,24 @@ def _move_holders(rng, holders, state, adapt, t, work):  # type: ignore[no-untyp
 
 
 @compiled
+def _store_covariates(row, state, store):  # type: ignore[no-untyped-def]
+    """mu and T of evenly spaced draws, as many as the store has room for."""
+    kept = store.mu.shape[0]
+    if kept == 0:
+        return
+    every = store.theta.shape[0] // kept
+    if row % every != 0 or row // every >= kept:
+        return
+    copy(state.mu, store.mu[row // every])
+    for a in range(state.mu.size):
+        for b in range(state.mu.size):
+            value = 0.0
+            for c in range(min(a, b) + 1):
+                value += state.L_T[a, c] * state.L_T[b, c]
+            store.T[row // every, a, b] = value
+
+
+@compiled
 def _run(  # type: ignore[no-untyped-def]
     key, first, count, keep_from, thin, tune, holders, regression, covariates, state, work, store
 ):  # fmt: skip
@@ -152,6 +170,7 @@ def _run(  # type: ignore[no-untyped-def]
         since = t - keep_from
         if since >= 0 and since % thin == thin - 1:
             store_draw(since // thin, state.theta, state.sigma2[()], accepted, store)
+            _store_covariates(since // thin, state, store)
 
 
 # --- init, kernel, top-level call -----------------------------------------------------------------
@@ -197,11 +216,13 @@ class Kernel(given_s_chains.Kernel[State]):
     ) -> None:
         self.holders = prepare_holders(observations, "normal_x")
         k = observations[0].k
-        for number, seen in enumerate(observations, 1):
+        for name, seen in named(observations):
             if (seen.scale[0, 1:-1] == 0).any() or (seen.scale[1:-1, 1:-1] == 0).any():
                 raise RequestError(
-                    f"method: normal_x: holder {number} publishes second moments of the covariates "
-                    "without noise; use exact, or fixed_s if all of them are without"
+                    f"method: normal_x: {name} has second moments of the covariates that are known "
+                    "exactly (as the product of two indicators of one category is, always 0), and "
+                    "a scatter matrix that moves as a whole cannot keep to them; use exact, or "
+                    "leave out categories of three or more levels"
                 )
         self.regression = prepare_regression(prior, k)
         self.covariates = prepare_covariates(covariates, k)
@@ -242,6 +263,7 @@ def sample(
     thin: int = 1,
     seed: int | None = None,
     cores: int | None = None,
+    keep_covariates: int = 0,
     progress: Progress | None = None,
 ) -> Draws:
     """Draw from the posterior with unknown normal covariates (MCMC-normalX).
@@ -263,6 +285,8 @@ def sample(
         The same seed gives the same draws, on any number of cores.
     cores : int, optional
         Chains that run at a time. Default: all cores that this process may use.
+    keep_covariates : int
+        Also return mu and T of so many draws of each chain, evenly spaced.
     progress : callable, optional
         Called now and then with (iterations done, iterations in all), from any thread.
 
@@ -278,5 +302,6 @@ def sample(
     kernel = build_kernel(observations, prior, covariates, tune=tune, thin=thin)
     start = partial(init, observations=observations, prior=prior, covariates=covariates)
     return given_s_chains.sample_chains(
-        kernel, start, chains=chains, draws=draws, seed=seed, cores=cores, progress=progress
-    )
+        kernel, start, chains=chains, draws=draws, seed=seed, cores=cores, progress=progress,
+        keep_covariates=keep_covariates,
+    )  # fmt: skip
