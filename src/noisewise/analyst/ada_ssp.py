@@ -47,9 +47,10 @@ from ..core.errors import RequestError
 from ..core.noise import Laplace
 from ..core.release import Release
 from ..core.statistic import SmallestEigenvalue
+from .common_cautions import first_few, repetition_warnings
 from .model_columns import ModelColumns, as_releases, observe
 from .noise_width import noise_width
-from .observation import Observation
+from .observation import Observation, named
 
 FloatArray = NDArray[np.float64]
 Rule = Literal["noise", "paper"]
@@ -97,6 +98,8 @@ class PointEstimate:
     lifted : float
         What had to be added to Σ λ_j because Σ Ŝ_j + I Σ λ_j was not positive definite; 0 unless
         the bounds failed, which happens with probability `failure` at most for each holder.
+    warnings : tuple of str
+        What is wrong with these Releases, in plain words.
     """
 
     columns: ModelColumns
@@ -105,6 +108,7 @@ class PointEstimate:
     holders: tuple[HolderPenalty, ...]
     rule: str
     lifted: float = 0.0
+    warnings: tuple[str, ...] = ()
     statement = STATEMENT
 
     def predict(self, table: Any) -> FloatArray:
@@ -130,6 +134,7 @@ def ada_ssp(
     features: Sequence[str] | None = None,
     rule: Rule = "noise",
     failure: float = 0.05,
+    names: Sequence[str] | None = None,
 ) -> PointEstimate:
     """Estimate the coefficients of a linear regression by adaSSP.
 
@@ -144,6 +149,8 @@ def ada_ssp(
         the papers, see `paper_penalty`.
     failure : float
         Probability, for each holder, that its bounds fail (the papers' rho).
+    names : sequence of str, optional
+        What warnings call each Release, such as the name of its file.
 
     Returns
     -------
@@ -155,7 +162,7 @@ def ada_ssp(
     number = isinstance(failure, int | float) and not isinstance(failure, bool)
     if not number or not 0.001 <= failure <= 0.5:
         raise RequestError(f"failure: expected a probability from 0.001 to 0.5, got {failure!r}")
-    columns, observations = observe(given, target, features)
+    columns, observations = observe(given, target, features, names)
     d = len(columns.names)
     holders = []
     for release, observation in zip(given, observations, strict=True):
@@ -179,6 +186,27 @@ def ada_ssp(
         tuple(holders),
         rule,
         lifted,
+        (
+            *repetition_warnings(((r.schema.dataset, r.n) for r in given), names),
+            *_few_rows(observations),
+        ),
+    )
+
+
+def _few_rows(observations: Sequence[Observation]) -> tuple[str, ...]:
+    """Holders that no posterior could be found for; here the penalty hides it."""
+    columns = observations[0].k + 1
+    few = [
+        f"{name} has {seen.n} rows"
+        for name, seen in named(observations)
+        if not seen.n_is_private and seen.n <= columns
+    ]
+    if not few:
+        return ()
+    return (
+        f"{first_few(few)}, and there are {columns} columns besides the intercept: such a holder "
+        "adds noise and a penalty, and next to nothing else. Choose fewer features, or leave it "
+        "out.",
     )
 
 

@@ -57,22 +57,37 @@ def convergence_warnings(posterior: Posterior) -> tuple[str, ...]:
 
 
 def contradiction_warnings(
-    discrepancies: Sequence[FloatArray], columns: ModelColumns
+    discrepancies: Sequence[FloatArray], columns: ModelColumns, releases: Sequence[str]
 ) -> tuple[str, ...]:
-    """Releases that the fitted model can't explain, by their worst entry."""
+    """Releases that the fitted model can't explain, the worst first, each by its worst entry.
+
+    `releases` has what to call each of them.
+    """
     names = (*columns.names, columns.target)
-    warnings = []
-    for number, away in enumerate(discrepancies, 1):
+    found = []
+    for release, away in zip(releases, discrepancies, strict=False):
         a, b = np.unravel_index(int(np.argmax(np.abs(away))), away.shape)
-        if abs(away[a, b]) <= CONTRADICTION:
-            continue
-        entry = names[b] if a == 0 else f"{names[a]} x {names[b]}"
-        warnings.append(
-            f"release {number} contradicts the model that fits all releases together: its sum of "
-            f"{entry} is {abs(away[a, b]):.0f} standard deviations from what was expected. Check "
-            "that all holders measure the same thing in the same units, or fit it alone."
+        if abs(away[a, b]) > CONTRADICTION:
+            entry = names[b] if a == 0 else f"{names[a]} x {names[b]}"
+            found.append((-abs(away[a, b]), f"{release} by its sum of {entry}"))
+    if not found:
+        return ()
+    found.sort()
+    distance = f"{-found[0][0]:.0f} standard deviations from what was expected"
+    worst = first_few([text for _, text in found])
+    if len(discrepancies) == 1:
+        return (
+            f"{worst} contradicts the fitted model, {distance}: treat all numbers with care, and "
+            "ask the holder to check the Release.",
         )
-    return tuple(warnings)
+    contradict = "contradicts" if len(found) == 1 else "contradict"
+    return (
+        f"{worst} {contradict} the model that fits all Releases together, at worst {distance}. "
+        "Check that all holders measure the same thing in the same units. The model has one "
+        "regression and one law of the covariates for all: where holders' covariates differ in "
+        "mean or spread, intervals are too narrow (95% intervals held 76% with means 1.6 standard "
+        "deviations apart). Fit the holders apart and compare.",
+    )
 
 
 def bounds_warnings(replications: Sequence[Replication], columns: ModelColumns) -> tuple[str, ...]:

@@ -16,24 +16,33 @@ def first_few(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def repetition_warnings(sources: Iterable[tuple[str, int | None]]) -> tuple[str, ...]:
+def repetition_warnings(
+    sources: Iterable[tuple[str, int | None]], names: Sequence[str] | None = None
+) -> tuple[str, ...]:
     """Releases that look as if the same rows were behind them, which would count people twice.
+
+    One warning, however many they are: batches of equal size are a common and harmless reason.
 
     Parameters
     ----------
     sources : iterable of (str, int or None)
         Name of the data set and number of rows of every Release; None where it is private.
+    names : sequence of str, optional
+        What to call the Releases; by default their numbers.
     """
-    seen: dict[tuple[str, int], int] = {}
-    warnings = []
+    alike: dict[tuple[str, int], list[str]] = {}
     for number, (dataset, n) in enumerate(sources, 1):
-        if n is None:
-            continue
-        if (dataset, n) in seen:
-            warnings.append(
-                f"releases {seen[dataset, n]} and {number} are of a data set {dataset!r} with "
-                f"{n:,} rows each. If the same rows are behind both, people count twice and "
-                "intervals are too narrow: use one of them."
-            )
-        seen.setdefault((dataset, n), number)
-    return tuple(warnings)
+        if n is not None:
+            name = f"release {number}" if names is None else names[number - 1]
+            alike.setdefault((dataset, n), []).append(name)
+    found = [
+        f"{first_few(which)} are of a data set {dataset!r} with {n:,} rows each"
+        for (dataset, n), which in alike.items()
+        if len(which) > 1
+    ]
+    if not found:
+        return ()
+    return (
+        f"{'; '.join(found)}. If the same rows are behind two of them, people count twice and "
+        "intervals are too narrow: use one of the two.",
+    )

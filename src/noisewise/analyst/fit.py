@@ -45,6 +45,7 @@ def fit(
     draws: int = 1000,
     seed: int | None = None,
     progress: bool = False,
+    names: Sequence[str] | None = None,
 ) -> Posterior: ...
 @overload
 def fit(
@@ -77,7 +78,7 @@ def fit(releases: Any, **options: Any) -> Any:
         - draws of a regression (`RegressionSampleRelease`), by itself: the draws in original units.
     **options
         Of `noisewise.analyst.fit_regression.fit_regression` (target, features, prior,
-        covariate_prior, clip, prior_units, method, chains, draws, seed, progress) or of
+        covariate_prior, clip, prior_units, method, chains, draws, seed, progress, names) or of
         `noisewise.analyst.networks.fit.fit_network` (prior, method, chains, draws, seed,
         progress).
 

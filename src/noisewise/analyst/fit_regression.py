@@ -23,7 +23,7 @@ from .common_cautions import repetition_warnings
 from .methods import METHODS, Draws, Job, check_method, choose
 from .model_columns import ModelColumns, as_releases, observe, observe_fourth
 from .models.plausibility import impossible_statistics
-from .observation import Observation
+from .observation import Observation, named
 from .original_units import (
     coefficients_in_original_units,
     covariates_to_unit,
@@ -55,6 +55,7 @@ def fit_regression(
     draws: int = 1000,
     seed: int | None = None,
     progress: bool = False,
+    names: Sequence[str] | None = None,
 ) -> Posterior:
     """Posterior of a linear regression given one or several Releases.
 
@@ -85,6 +86,9 @@ def fit_regression(
         Makes the result reproducible. It has nothing to do with the privacy noise.
     progress : bool
         Show progress on the terminal.
+    names : sequence of str, optional
+        What messages call each Release, such as the name of its file. By default its number, with
+        its data set and label.
 
     Returns
     -------
@@ -92,7 +96,7 @@ def fit_regression(
         In original units.
     """
     given = as_releases(releases)
-    columns, observations = observe(given, target, features)
+    columns, observations = observe(given, target, features, names)
     job = Job(
         observations,
         observe_fourth(given, columns),
@@ -104,7 +108,7 @@ def fit_regression(
     )
     _check_plausible(observations, columns)
     name, reason = choose(method, job)
-    return _posterior(given, columns, job, name, reason, METHODS[name].run(job))
+    return _posterior(given, columns, job, name, reason, METHODS[name].run(job), names)
 
 
 def check_fit(
@@ -184,13 +188,13 @@ def _is_moments(given: object) -> bool:
 
 def _check_plausible(observations: Sequence[Observation], columns: ModelColumns) -> None:
     """Refuse statistics that no rows within the bounds have, whatever the noise did."""
-    names = (*columns.names, columns.target)
+    entries = (*columns.names, columns.target)
     indicators = [i for i, c in enumerate(columns.covariates, 1) if c.is_indicator]
-    for number, observation in enumerate(observations, 1):
-        found = impossible_statistics(observation, names, indicators)
+    for name, observation in named(observations):
+        found = impossible_statistics(observation, entries, indicators)
         if found:
             raise ReleaseError(
-                f"release {number} cannot come from rows within its bounds and the noise that it "
+                f"{name} cannot come from rows within its bounds and the noise that it "
                 f"states, so it is damaged, forged or miscomputed: {'; '.join(found)}"
             )
 
@@ -202,6 +206,7 @@ def _posterior(
     method: str,
     reason: str,
     drawn: Draws,
+    names: Sequence[str] | None,
 ) -> Posterior:
     if not (np.isfinite(drawn.theta).all() and np.isfinite(drawn.sigma2).all()):
         raise ReleaseError(
@@ -214,6 +219,7 @@ def _posterior(
         method=method,
         reason=reason,
         noise_aware=chosen.noise_aware,
+        ignores=chosen.ignores,
         n=tuple(release.n for release in releases),
         claims=tuple(str(release.claim) for release in releases),
         digests=tuple(release.digest for release in releases),
@@ -248,8 +254,10 @@ def _posterior(
     found = (
         *([chosen.caveat] if chosen.caveat else []),
         *drawn.warnings,
-        *repetition_warnings((r.design.schema.dataset, r.n) for r in releases),
-        *contradiction_warnings(drawn.discrepancies, columns),
+        *repetition_warnings(((r.schema.dataset, r.n) for r in releases), names),
+        *contradiction_warnings(
+            drawn.discrepancies, columns, [name for name, _ in named(job.observations)]
+        ),
         *bounds_warnings(drawn.replications, columns),
         *convergence_warnings(posterior),
         *prior_warnings(posterior),

@@ -181,12 +181,14 @@ def _range(
 
 
 def _curves(posteriors: Mapping[str, Posterior], name: str) -> dict[str, FloatArray]:
-    """Draws by label; one noise-aware posterior comes with its naive counterpart."""
+    """Draws by label; one posterior comes with its naive counterpart."""
     if len(posteriors) == 1:
         [posterior] = posteriors.values()
         if posterior.naive is None:
             return {_NAIVE: posterior.draws(name)}
-        return {_NAIVE: posterior.naive_draws(name), _AWARE: posterior.draws(name)}
+        info = posterior.info
+        label = _AWARE if info.noise_aware else f"{info.method} (not noise-aware)"
+        return {_NAIVE: posterior.naive_draws(name), label: posterior.draws(name)}
     return {
         label if posterior.info.noise_aware or "naive" in label else f"{label} (not noise-aware)":
         posterior.draws(name)

@@ -34,7 +34,7 @@ class FitInfo:
     reason : str
         Why this method: the user's choice, or what `auto` saw.
     noise_aware : bool
-        Whether the posterior accounts for the privacy noise.
+        Whether the posterior accounts for all of the privacy noise.
     n : tuple of int or None
         Rows behind each Release; None where the number is private.
     claims : tuple of str
@@ -51,6 +51,8 @@ class FitInfo:
     units : tuple of str
         Who is protected, such as ``"replace_one/1"``.
     noise : tuple of {"laplace", "gaussian"}
+    ignores : str
+        Which part of the privacy noise the method doesn't account for, in words; empty if none.
     """
 
     method: str
@@ -65,6 +67,7 @@ class FitInfo:
     datasets: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
     noise: tuple[str, ...] = ()
+    ignores: str = ""
 
 
 class Naive(NamedTuple):
@@ -236,9 +239,12 @@ class Posterior:
         the first term only (on average); the second is there because A is hidden by noise.
         """
         if self.conditional_mean is None:
+            why = "keeps no draws of the statistics behind the noise"
+            if not self.info.noise_aware:
+                why = f"does not account for {self.info.ignores or 'all of the noise'}"
             raise RequestError(
-                f"privacy_share: method {self.info.method!r} does not account for the noise, so "
-                "it cannot tell what privacy cost; use a noise-aware method"
+                f"privacy_share: method {self.info.method!r} {why}, so it cannot tell what privacy "
+                "cost; use exact"
             )
         hidden = self.conditional_mean.reshape(-1, self.theta.shape[-1]).var(axis=0)
         total = self.theta.reshape(-1, self.theta.shape[-1]).var(axis=0)
@@ -262,6 +268,7 @@ class Posterior:
     def comparison(self, level: float = 0.95) -> Comparison:
         """What the naive posterior claims, what this one says, and what privacy cost."""
         share = {} if self.conditional_mean is None else self.privacy_share()
+        aware = self.info.noise_aware
         return Comparison(
             {
                 name: comparison_row(
@@ -270,6 +277,8 @@ class Posterior:
                 for name in self.names
             },
             level,
+            self.info.method,
+            "" if aware else self.info.ignores or "some of the privacy noise",
         )
 
     # --- files -----------------------------------------------------------------------------------

@@ -24,6 +24,11 @@ class Row:
     rhat: float
     ess: float
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the method takes the parameter for known: all draws are one number."""
+        return self.sd == 0
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -42,6 +47,9 @@ class Summary:
         head = f"{'':{width}} {'mean':>12} {'sd':>12} {percent + ' interval':^25} {'rhat':>6} ess"
         lines = [head]
         for name, row in self.rows.items():
+            if row.is_fixed:
+                lines.append(f"{name:{width}} {row.mean:>12.5g} {'fixed':>12}")
+                continue
             interval = f"{row.lower:>12.5g} {row.upper:>12.5g}"
             lines.append(
                 f"{name:{width}} {row.mean:>12.5g} {row.sd:>12.5g} {interval} {row.rhat:>6.3f}"
@@ -52,16 +60,18 @@ class Summary:
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One parameter, as the naive and as the noise-aware posterior see it.
+    """One parameter, as the naive posterior sees it and as another does.
 
     Parameters
     ----------
     naive_mean, naive_sd, naive_lower, naive_upper : float
     mean, sd, lower, upper : float
     sd_ratio : float
-        How many times the naive standard deviation the honest one is.
+        How many times the naive standard deviation the other one is; NaN for a parameter that the
+        other method takes for known.
     privacy_share : float
-        Share of the noise-aware posterior variance that is due to privacy noise. NaN for sigma2.
+        Share of the posterior variance that is due to privacy noise. NaN for sigma2, and where the
+        method can't tell.
     """
 
     naive_mean: float
@@ -78,10 +88,22 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What ignoring the noise would have claimed, and what privacy cost."""
+    """What ignoring the noise would have claimed, and what privacy cost.
+
+    Parameters
+    ----------
+    rows : mapping of str to ComparisonRow
+    level : float
+    method : str
+        What is compared with the naive posterior.
+    ignores : str
+        Which part of the noise that method ignores itself; empty if none.
+    """
 
     rows: Mapping[str, ComparisonRow]
     level: float
+    method: str = ""
+    ignores: str = ""
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Plain numbers, for JSON and data frames."""
@@ -90,16 +112,22 @@ class Comparison:
     def __str__(self) -> str:
         width = max(9, *(len(name) for name in self.rows))
         percent = f"{100 * self.level:g}% interval"
+        heading = f"{self.method if self.ignores else 'noise-aware'} {percent}"
         lines = [
-            f"{'':{width}} {'naive ' + percent:^23} {'noise-aware ' + percent:^25} "
+            f"{'':{width}} {'naive ' + percent:^23} {heading:^26} "
             f"{'sd ratio':>8} {'due to privacy':>14}"
         ]
         for name, row in self.rows.items():
             share = "" if np.isnan(row.privacy_share) else f"{100 * row.privacy_share:.0f}%"
+            naive = f"{name:{width}} {row.naive_lower:>11.4g} {row.naive_upper:>11.4g}"
+            if row.sd == 0:
+                lines.append(f"{naive} {'fixed at':>12} {row.mean:>13.4g}")
+                continue
             lines.append(
-                f"{name:{width}} {row.naive_lower:>11.4g} {row.naive_upper:>11.4g} "
-                f"{row.lower:>12.4g} {row.upper:>12.4g} {row.sd_ratio:>8.2f} {share:>14}"
+                f"{naive} {row.lower:>12.4g} {row.upper:>13.4g} {row.sd_ratio:>8.2f} {share:>14}"
             )
+        if self.ignores:
+            lines.append(f"{self.method} ignores {self.ignores}.")
         return "\n".join(lines)
 
 
@@ -110,14 +138,22 @@ def row_of(draws: FloatArray, level: float) -> Row:
     lower, upper = central_interval(draws, level)
     varies = draws.shape[1] >= 4 and bool(draws.min() < draws.max())
     several = varies and draws.shape[0] > 1
+    mean, sd = _mean_and_sd(draws)
     return Row(
-        mean=float(draws.mean()),
-        sd=float(draws.std(ddof=1)) if draws.size > 1 else float("nan"),
+        mean=mean,
+        sd=sd,
         lower=lower,
         upper=upper,
         rhat=float(az.rhat(draws)) if several else float("nan"),
         ess=_effective_draws(draws) if varies else float("nan"),
     )
+
+
+def _mean_and_sd(draws: FloatArray) -> tuple[float, float]:
+    """Without the rounding errors that would give a constant a spread."""
+    if draws.size > 1 and draws.min() == draws.max():
+        return float(draws.flat[0]), 0.0
+    return float(draws.mean()), float(draws.std(ddof=1)) if draws.size > 1 else float("nan")
 
 
 def _effective_draws(draws: FloatArray) -> float:
@@ -131,15 +167,16 @@ def comparison_row(
     naive: FloatArray, aware: FloatArray, share: float, level: float
 ) -> ComparisonRow:
     """Describe draws of one parameter under both posteriors."""
-    naive_sd, sd = float(naive.std(ddof=1)), float(aware.std(ddof=1))
+    naive_mean, naive_sd = _mean_and_sd(naive)
+    mean, sd = _mean_and_sd(aware)
     return ComparisonRow(
-        float(naive.mean()),
+        naive_mean,
         naive_sd,
         *central_interval(naive, level),
-        float(aware.mean()),
+        mean,
         sd,
         *central_interval(aware, level),
-        sd_ratio=sd / naive_sd,
+        sd_ratio=sd / naive_sd if sd > 0 else float("nan"),
         privacy_share=share,
     )
 

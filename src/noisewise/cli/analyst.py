@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,7 @@ PosteriorArgument = Annotated[Path, typer.Argument(help="Posterior file that `fi
 def add_to(app: typer.Typer) -> None:
     """Attach the analyst's commands to the root command."""
     app.command("fit")(fit)
+    app.command("methods")(methods)
     app.command("estimate")(estimate)
     app.command("show")(show)
     app.command("predict")(predict)
@@ -38,7 +40,13 @@ def fit(
     releases: ReleasesArgument,
     method: Annotated[
         str,
-        typer.Option("--method", help="auto (exact), individual, gibbs_update, ..., or naive."),
+        typer.Option(
+            "--method",
+            help="auto, or one of those that `noisewise methods` lists: exact (what auto takes), "
+            "individual, gibbs_update, gibbs_prior, gibbs_noisy, gibbs_noisy_aware, for several "
+            "holders with Gaussian noise bs_distributed, normal_x, fixed_s, fixed_s_aware, "
+            "fixed_s_fast, and naive.",
+        ),
     ] = "auto",
     target: TargetOption = None,
     features: FeaturesOption = None,
@@ -75,7 +83,8 @@ def fit(
     from .as_released import is_read_as_released, say
     from .network_analyst import fit_networks
 
-    given = _collected(releases)
+    collected = _collected(releases)
+    given = list(collected.values())
     if any(isinstance(release, NetworkRelease) for release in given):
         fit_networks(given, method, prior, chains, draws, seed, out)
         return
@@ -94,6 +103,7 @@ def fit(
         draws=draws,
         seed=seed,
         progress=sys.stderr.isatty(),
+        names=_names(collected),
     )
     posterior.save(out)
     _say(posterior)
@@ -118,11 +128,13 @@ def estimate(
 
     if rule not in ("noise", "paper"):
         raise RequestError(f"rule: {rule!r} is unknown; use noise or paper")
+    collected = _collected(releases)
     found = ada_ssp(
-        _collected(releases),  # type: ignore[arg-type]  # ada_ssp refuses other kinds
+        list(collected.values()),  # type: ignore[arg-type]  # ada_ssp refuses other kinds
         target=target,
         features=None if features is None else names_of(features),
         rule="paper" if rule == "paper" else "noise",
+        names=_names(collected),
     )
     if as_json:
         typer.echo(
@@ -131,22 +143,46 @@ def estimate(
                     "coefficients": found.coefficients,
                     "penalty": found.penalty,
                     "statement": found.statement,
+                    "warnings": list(found.warnings),
                 },
                 indent=1,
             )
         )
     else:
         typer.echo(str(found))
+    for warning in found.warnings:
+        typer.echo(f"Warning: {warning}", err=True)
 
 
-def _collected(paths: list[Path]) -> list[AnyRelease]:
-    """Releases from files and folders; what doesn't count is said."""
+def methods() -> None:
+    """List the methods of `fit` for regressions: what each is, and what is wrong with it.
+
+    Example: noisewise methods
+    """
+    from ..analyst.methods import METHODS
+
+    width = max(map(len, METHODS))
+    for name, method in METHODS.items():
+        ignored = f"; ignores {method.ignores}" if method.ignores else ""
+        typer.echo(f"{name:{width}}  {method.describe}{ignored}")
+    typer.echo("auto takes exact, which is right for any noise and any number of rows or holders.")
+
+
+def _collected(paths: list[Path]) -> dict[Path, AnyRelease]:
+    """Releases from files and folders, by file; what doesn't count is said."""
     from ..federation.collect import collect
 
     found = collect(paths)
     for path, why in found.skipped.items():
         typer.echo(f"Left out {path}: {why}", err=True)
-    return list(found.releases.values())
+    return found.releases
+
+
+def _names(files: Iterable[Path]) -> list[str]:
+    """What to call files: their names, and where those are not enough, their paths."""
+    paths = list(files)
+    names = [path.name for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]
 
 
 def show(

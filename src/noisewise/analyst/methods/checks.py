@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core.errors import RequestError
+from ...core.errors import ReleaseError, RequestError
+from ..observation import named
 from ..priors import CovariatePrior
 from .job import Job
 
@@ -32,13 +33,35 @@ def learnt_covariates(job: Job, method: str) -> CovariatePrior | Covariates:
     return given
 
 
+def more_rows_than_columns(job: Job) -> None:
+    """Refuse holders with fewer rows than the latent statistics need to be positive definite."""
+    columns = job.observations[0].k + 1
+    for name, seen in named(job.observations):
+        if not seen.n_is_private and seen.n <= columns:
+            raise ReleaseError(
+                f"{name} has {seen.n} rows and {columns} columns besides the intercept; a "
+                "posterior needs more rows than columns: choose fewer features, or leave it out"
+            )
+
+
 def public_n(job: Job, method: str) -> None:
     """Refuse Releases whose number of rows is private."""
-    if any(seen.n_is_private for seen in job.observations):
-        raise RequestError(
-            f"method: {method} needs to know the number of rows, which is private in a Release of "
-            "add_remove_one; use exact"
-        )
+    for name, seen in named(job.observations):
+        if seen.n_is_private:
+            raise RequestError(
+                f"method: {method} needs to know the number of rows, which is private in {name} "
+                "(neighbours: add_remove_one); use exact"
+            )
+
+
+def gaussian_noise(job: Job, method: str) -> None:
+    """Refuse Releases with Laplace noise, for `bs_distributed`."""
+    for name, seen in named(job.observations):
+        if seen.family != "gaussian":
+            raise RequestError(
+                f"method: {method} is for Gaussian noise, and {name} has Laplace noise; use "
+                "gibbs_update, its like for any noise"
+            )
 
 
 def fourth_moments(job: Job, method: str) -> None:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from .checks import normal_covariates
+from . import agreement
+from .checks import more_rows_than_columns, normal_covariates
 from .job import Draws, Job
-
-CHECKED = 500  # posterior draws that the Releases are compared with
 
 
 def run_exact(job: Job) -> Draws:
     """Draw from the collapsed posterior, and compare the Releases with what it would release."""
-    from ..models.agreement import discrepancy
     from ..models.collapsed import CollapsedPosterior
-    from ..models.replication import replicate
     from ..samplers import exact
 
+    more_rows_than_columns(job)
     collapsed = CollapsedPosterior(job.observations, job.prior, normal_covariates(job, "exact"))
     with job.watched() as options:
         drawn = exact.sample_posterior(collapsed, keep_covariates=False, **options)
     points = drawn.x.reshape(-1, drawn.x.shape[-1])
-    some = np.linspace(0, len(points) - 1, min(CHECKED, len(points))).astype(int)
+    some = np.linspace(0, len(points) - 1, min(agreement.CHECKED, len(points))).astype(int)
     rng = np.random.default_rng(job.seed)
     theta, sigma2, _, mu, T = collapsed.draw_parameters(rng, points[some])
     return Draws(
@@ -29,6 +27,5 @@ def run_exact(job: Job) -> Draws:
         drawn.sigma2,
         drawn.conditional_mean,
         drawn.info._asdict(),
-        discrepancies=[discrepancy(seen, theta, sigma2, mu, T) for seen in job.observations],
-        replications=[replicate(seen, theta, sigma2, mu, T) for seen in job.observations],
+        **agreement.given_law(job, theta, sigma2, mu, T),
     )

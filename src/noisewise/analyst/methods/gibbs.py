@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import RequestError
 from ..priors import NIWPrior
-from .checks import fourth_moments, normal_covariates, public_n
+from . import agreement
+from .checks import (
+    fourth_moments,
+    gaussian_noise,
+    more_rows_than_columns,
+    normal_covariates,
+    public_n,
+)
 from .job import Draws, Job
 
 if TYPE_CHECKING:
@@ -20,22 +27,23 @@ ENOUGH_ROWS = 3000  # of each of several holders, for means to be off by nothing
 
 def run_gibbs_update(job: Job) -> Draws:
     """The covariates are normal with unknown mean and covariance."""
-    from ..samplers import gibbs_update
-
-    public_n(job, "gibbs_update")
-    covariates = normal_covariates(job, "gibbs_update")
-    with _sampling(job) as options:
-        drawn = gibbs_update.sample(job.observations, job.prior, covariates, **options)
-    return _by_central_limit(job, drawn)
+    return _update(job, "gibbs_update")
 
 
 def run_bs_distributed(job: Job) -> Draws:
     """`gibbs_update` under the name it has for several holders, who add Gaussian noise."""
-    if any(seen.family != "gaussian" for seen in job.observations):
-        raise RequestError(
-            "method: bs_distributed is for Gaussian noise; use gibbs_update, its like for any noise"
-        )
-    return run_gibbs_update(job)
+    gaussian_noise(job, "bs_distributed")
+    return _update(job, "bs_distributed")
+
+
+def _update(job: Job, method: str) -> Draws:
+    from ..samplers import gibbs_update
+
+    public_n(job, method)
+    covariates = normal_covariates(job, method)
+    with _sampling(job) as options:
+        drawn = gibbs_update.sample(job.observations, job.prior, covariates, **options)
+    return _by_central_limit(job, drawn)
 
 
 def run_gibbs_prior(job: Job) -> Draws:
@@ -72,25 +80,35 @@ def run_gibbs_noisy_aware(job: Job) -> Draws:
     with _sampling(job) as options:
         drawn = gibbs_noisy_aware.sample(job.observations, job.prior, job.fourth, **options)
     # Metropolis moves in place of the central limit theorem: a refusal is no trouble.
-    return _draws(drawn, ())
+    return _draws(job, drawn, ())
 
 
 @contextmanager
 def _sampling(job: Job) -> Iterator[dict[str, Any]]:
+    more_rows_than_columns(job)
     with job.watched() as options, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # `few_rows` says it in the posterior
-        yield options | {"keep_conditional_mean": True}
+        kept = agreement.kept_a_chain(job)
+        yield options | {"keep_conditional_mean": True, "keep_statistics": kept}
 
 
 def _by_central_limit(job: Job, drawn: gibbs.Draws) -> Draws:
     from ..samplers import gibbs
 
-    return _draws(drawn, few_rows(job) + gibbs.trouble(drawn.info))
+    return _draws(job, drawn, few_rows(job) + gibbs.trouble(drawn.info))
 
 
-def _draws(drawn: gibbs.Draws, found: tuple[str, ...]) -> Draws:
+def _draws(job: Job, drawn: gibbs.Draws, found: tuple[str, ...]) -> Draws:
+    kept = drawn.statistics.shape[1]
+    theta, sigma2 = (agreement.thinned(x, kept) for x in (drawn.theta, drawn.sigma2))
+    pooled = drawn.statistics.sum(axis=2).reshape(-1, *drawn.statistics.shape[3:])
     return Draws(
-        drawn.theta, drawn.sigma2, drawn.conditional_mean, drawn.info._asdict(), warnings=found
+        drawn.theta,
+        drawn.sigma2,
+        drawn.conditional_mean,
+        drawn.info._asdict(),
+        **agreement.given_statistics(job, theta, sigma2, pooled),
+        warnings=found,
     )
 
 

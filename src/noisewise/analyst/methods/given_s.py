@@ -5,6 +5,7 @@ They check themselves that noise is Gaussian.
 
 from __future__ import annotations
 
+from . import agreement
 from .checks import normal_covariates, public_n
 from .job import Draws, Job
 
@@ -16,7 +17,7 @@ def run_normal_x(job: Job) -> Draws:
     from ..samplers import normal_x
 
     public_n(job, "normal_x")
-    covariates = normal_covariates(job, "normal_x")
+    covariates, kept = normal_covariates(job, "normal_x"), agreement.kept_a_chain(job)
     with job.watched() as options:
         drawn = normal_x.sample(
             job.observations,
@@ -24,18 +25,36 @@ def run_normal_x(job: Job) -> Draws:
             covariates,
             tune=NORMAL_X_THIN * 100,
             thin=NORMAL_X_THIN,
+            keep_covariates=kept,
             **options,
         )
-    return Draws(drawn.theta, drawn.sigma2, sample_stats=drawn.info._asdict())
+    parts = (drawn.theta, drawn.sigma2, drawn.mu, drawn.T)
+    theta, sigma2, mu, T = (agreement.thinned(x, kept) for x in parts)
+    return Draws(
+        drawn.theta,
+        drawn.sigma2,
+        sample_stats=drawn.info._asdict(),
+        **agreement.given_law(job, theta, sigma2, mu, T),
+    )
 
 
 def run_fixed_s(job: Job) -> Draws:
     """Second moments of the covariates fixed at the possible ones nearest to the released."""
+    return _fixed_s(job, "fixed_s")
+
+
+def run_fixed_s_aware(job: Job) -> Draws:
+    """The same, with what noise on those moments does to the residuals. Not in the paper."""
+    return _fixed_s(job, "fixed_s_aware")
+
+
+def _fixed_s(job: Job, method: str) -> Draws:
     from ..samplers import fixed_s
 
-    public_n(job, "fixed_s")
+    public_n(job, method)
+    aware = method == "fixed_s_aware"
     with job.watched() as options:
-        drawn = fixed_s.sample(job.observations, job.prior, **options)
+        drawn = fixed_s.sample(job.observations, job.prior, account_for_s=aware, **options)
     return Draws(drawn.theta, drawn.sigma2, sample_stats=drawn.info._asdict())
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...core.errors import ReleaseError, RequestError
+from ...core.errors import RequestError
+from .checks import more_rows_than_columns
 from .exact import run_exact
 from .gibbs import (
     run_bs_distributed,
@@ -14,7 +15,7 @@ from .gibbs import (
     run_gibbs_prior,
     run_gibbs_update,
 )
-from .given_s import run_fixed_s, run_fixed_s_fast, run_normal_x
+from .given_s import run_fixed_s, run_fixed_s_aware, run_fixed_s_fast, run_normal_x
 from .individual import run_individual
 from .job import Draws, Job
 from .naive import run_naive
@@ -27,84 +28,90 @@ class Method:
     Parameters
     ----------
     run : callable
-    noise_aware : bool
-        Whether all of the privacy noise is accounted for.
     describe : str
         What it is, in a sentence.
+    ignores : str
+        Which part of the privacy noise it doesn't account for, after "ignores"; empty if none.
     caveat : str
         What is wrong with it whatever the Releases are; a warning of every posterior.
     """
 
     run: Callable[[Job], Draws]
-    noise_aware: bool
     describe: str
+    ignores: str = ""
     caveat: str = ""
+
+    @property
+    def noise_aware(self) -> bool:
+        """Whether all of the privacy noise is accounted for."""
+        return not self.ignores
 
 
 METHODS: dict[str, Method] = {
     "exact": Method(
-        run_exact, True, "NUTS on the latent statistics, no approximation but Monte Carlo error"
+        run_exact, "NUTS on the latent statistics, no approximation but Monte Carlo error"
     ),
     "individual": Method(
         run_individual,
-        True,
         "NUTS on every latent record (MCMC-Ind); any law of the covariates, for few rows",
     ),
     "gibbs_update": Method(
         run_gibbs_update,
-        True,
         "Gibbs sampling with a hierarchical normal prior for the covariates; central limit theorem",
     ),
     "gibbs_prior": Method(
         run_gibbs_prior,
-        True,
         "Gibbs sampling with the covariates' moments fixed by their prior; central limit theorem",
-        "gibbs_prior fixes the law of the covariates at its prior and learns nothing about it "
-        "from the Releases: if that prior is off, so are the intervals; use exact.",
+        caveat="gibbs_prior fixes the law of the covariates at its prior and learns nothing about "
+        "it from the Releases: if that prior is off, so are the intervals; use exact.",
     ),
     "gibbs_noisy": Method(
         run_gibbs_noisy,
-        True,
         "Gibbs sampling with released fourth moments taken at face value; central limit theorem",
-        "gibbs_noisy takes the released fourth moments at face value: its intervals are a little "
-        "too narrow; use exact.",
+        ignores="the noise on the released fourth moments",
+        caveat="gibbs_noisy takes the released fourth moments at face value: its intervals are a "
+        "little too narrow; use exact.",
     ),
     "gibbs_noisy_aware": Method(
         run_gibbs_noisy_aware,
-        True,
         "Metropolis-within-Gibbs with released fourth moments as noisy observations of x's law",
-        "gibbs_noisy_aware has a flat prior for the covariates' moments: with few rows or much "
-        "noise its intervals for slopes are too narrow; use exact.",
+        caveat="gibbs_noisy_aware has a flat prior for the covariates' moments: with few rows or "
+        "much noise its intervals for slopes are too narrow; use exact.",
     ),
     "bs_distributed": Method(
-        run_bs_distributed,
-        True,
-        "gibbs_update for holders with Gaussian noise; central limit theorem",
+        run_bs_distributed, "gibbs_update for holders with Gaussian noise; central limit theorem"
     ),
     "normal_x": Method(
         run_normal_x,
-        True,
         "Metropolis on each holder's second moments (Alparslan et al. 2023); y'y normal",
     ),
     "fixed_s": Method(
         run_fixed_s,
-        False,
         "the noise on X'y accounted for, that on X'X ignored (Alparslan et al.)",
-        "fixed_s takes the released second moments of the covariates for the true ones: its "
-        "intervals are too narrow; use exact.",
+        ignores="the noise on X'X",
+        caveat="fixed_s takes the released second moments of the covariates for the true ones: "
+        "its intervals are too narrow; use exact.",
+    ),
+    "fixed_s_aware": Method(
+        run_fixed_s_aware,
+        "fixed_s with what the noise on X'X does to the residuals added to their covariance",
+        ignores="that the released X'X was moved to the nearest possible one",
+        caveat="fixed_s_aware accounts for the noise on the covariates' second moments only in "
+        "part: its intervals are too narrow where there are several holders or much noise; use "
+        "exact.",
     ),
     "fixed_s_fast": Method(
         run_fixed_s_fast,
-        False,
-        "the same in closed form, with the error variance fixed too",
-        "fixed_s_fast takes the released second moments of the covariates for the true ones "
+        "fixed_s in closed form, with the error variance fixed too",
+        ignores="the noise on X'X",
+        caveat="fixed_s_fast takes the released second moments of the covariates for the true ones "
         "and one guess for the error variance: its intervals are too narrow; use exact.",
     ),
     "naive": Method(
         run_naive,
-        False,
         "the noisy statistics taken at face value",
-        "naive ignores the privacy noise: its intervals are too narrow.",
+        ignores="the privacy noise",
+        caveat="naive ignores the privacy noise: its intervals are too narrow.",
     ),
 }
 
@@ -128,11 +135,5 @@ def choose(method: str, job: Job) -> tuple[str, str]:
         return "individual", "chosen by auto: the one method with such a law of the covariates"
     if job.clip:
         return "individual", "chosen by auto: the one method that models clipping"
-    columns = job.observations[0].k + 1
-    for number, observation in enumerate(job.observations, 1):
-        if not observation.n_is_private and observation.n <= columns:
-            raise ReleaseError(
-                f"release {number} has {observation.n} rows and {columns} columns besides the "
-                "intercept; a posterior needs more rows than columns: choose fewer features"
-            )
+    more_rows_than_columns(job)
     return "exact", "chosen by auto: right for any noise and any number of rows"

@@ -42,14 +42,14 @@ def contents(posterior: Posterior, level: float) -> Contents:
     """Everything the page says about a regression."""
     info, columns = posterior.info, posterior.columns
     summary = posterior.summary(level)
-    aware = "accounts for" if info.noise_aware else "ignores"
+    aware = "accounts for it" if info.noise_aware else f"ignores {info.ignores or 'it'}"
     return Contents(
         f"{columns.target}, explained by {listed(columns.features)}",
         lead(
             "A linear regression",
             info.n,
             info.claims,
-            f"What was released carries noise that protects people; this analysis {aware} it.",
+            f"What was released carries noise that protects people; this analysis {aware}.",
         ),
         (
             _findings(posterior, level),
@@ -106,13 +106,15 @@ def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Marku
         shown: list[Content] = [
             _named(name),
             rounded(row.mean, row.sd),
-            f"{rounded(row.lower, row.sd)} to {rounded(row.upper, row.sd)}",
+            "taken for known"
+            if row.is_fixed
+            else f"{rounded(row.lower, row.sd)} to {rounded(row.upper, row.sd)}",
             "" if name == SIGMA2 else percent(words.chance_above_zero(posterior.draws(name))),
         ]
         if compared is not None:
             naive = compared.rows[name]
             ends = (rounded(x, naive.naive_sd) for x in (naive.naive_lower, naive.naive_upper))
-            shown += [" to ".join(ends), short(naive.sd_ratio, 2)]
+            shown += [" to ".join(ends), "" if row.is_fixed else short(naive.sd_ratio, 2)]
         body.append(shown)
     note = (
         "The estimate is the posterior mean, in original units. An interval holds the true value "

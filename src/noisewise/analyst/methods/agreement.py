@@ -1,0 +1,57 @@
+"""Whether the Releases agree with the fitted model, asked of some of a method's draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..priors import NIWPrior
+from .job import Job
+
+FloatArray = NDArray[np.float64]
+CHECKED = 500  # posterior draws that the Releases are compared with
+MAX_NUMBERS = 1 << 24  # of latent statistics that are kept for it
+
+
+def kept_a_chain(job: Job) -> int:
+    """Of how many draws of each chain to keep the latent statistics of all holders."""
+    P = job.observations[0].k + 2
+    affordable = MAX_NUMBERS // (job.chains * len(job.observations) * P * P)
+    return min(job.draws, max(4, min(CHECKED // job.chains, affordable)))
+
+
+def thinned(draws: FloatArray, kept: int) -> FloatArray:
+    """The draws (chains, draws, ...) of which samplers keep more, as rows."""
+    every = draws.shape[1] // kept
+    return draws[:, : kept * every : every].reshape(-1, *draws.shape[2:])
+
+
+def given_law(
+    job: Job, theta: FloatArray, sigma2: FloatArray, mu: FloatArray, T: FloatArray
+) -> dict[str, Any]:
+    """What `Draws` says about agreement, from m draws of the regression and the covariates' law."""
+    from ..models.agreement import discrepancy
+    from ..models.replication import replicate
+
+    parameters = (theta, sigma2, mu, T)
+    return {
+        "discrepancies": [discrepancy(seen, *parameters) for seen in job.observations],
+        "replications": [replicate(seen, *parameters) for seen in job.observations],
+    }
+
+
+def given_statistics(
+    job: Job, theta: FloatArray, sigma2: FloatArray, statistics: FloatArray
+) -> dict[str, Any]:
+    """The same from m draws of the regression and of the statistics of all holders together.
+
+    The covariates' law is drawn given those, under a weak prior: what is asked is whether holders
+    agree with each other, whatever a method takes for granted about the covariates.
+    """
+    from ..models.population import draw_covariates
+
+    rng = np.random.default_rng(job.seed)
+    prior = NIWPrior.weakly_informative(job.observations[0].k)
+    return given_law(job, theta, sigma2, *draw_covariates(rng, statistics, prior))

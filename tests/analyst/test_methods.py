@@ -1,0 +1,308 @@
+"""What every method of `fit` owes its user: a file, true headings, names, a check of holders."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import noisewise as nw
+from noisewise.analyst.cautions import contradiction_warnings
+from noisewise.analyst.common_cautions import repetition_warnings
+from noisewise.analyst.fit import fit
+from noisewise.analyst.methods import METHODS
+from noisewise.analyst.methods.agreement import thinned
+from noisewise.analyst.models.population import draw_covariates
+from noisewise.analyst.posterior_file import load_posterior
+from noisewise.analyst.priors import NIWPrior
+from noisewise.analyst.samplers import fixed_s, gibbs_update, normal_x
+from noisewise.core.errors import ReleaseError, RequestError
+
+from ..cli.test_holder_commands import Shell
+from ..releases import COLUMNS, example_request, release_of
+from .gibbs_problems import defaults, problem
+
+FROM_DRAWS = ("exact", "gibbs_update", "gibbs_noisy", "gibbs_noisy_aware", "bs_distributed")
+IN_PART = {"gibbs_noisy", "fixed_s", "fixed_s_aware", "fixed_s_fast", "naive"}
+
+
+def release(n=40, seed=1, dataset="people", epsilon=100, older=0.0, features=("age",), label=""):
+    """A Release with fourth moments and Gaussian noise; ages are `older` on unit scale."""
+    rng = np.random.default_rng([n, seed])
+    schema = nw.Schema(dataset, COLUMNS)
+    request = nw.make_request(
+        schema, target="income", features=features, epsilon=epsilon, delta=1e-6,
+        fourth_moments=0.3, label=label,
+    )  # fmt: skip
+    age, region = rng.normal(older, 0.25, n), rng.integers(0, 3, n)
+    income = 0.2 + 0.4 * age + 0.1 * rng.standard_normal(n)
+    columns = {"age": [age], "region": [region == 1, region == 2]}
+    w = np.column_stack([np.ones(n), *(x for f in features for x in columns[f]), income])
+    blank = release_of(request, n=n)
+    measurements = []
+    for measurement, statistic in zip(blank.measurements, request.statistics, strict=True):
+        sums = [np.prod(w[:, list(entry)], axis=1).sum() for entry in statistic.entries]
+        noisy = sums + measurement.noise.continuous().scale * rng.standard_normal(len(sums))
+        step = measurement.unit_values()[1] - measurement.unit_values()[0]  # values are 0, 1, ...
+        values = tuple(round(value / step) for value in noisy)
+        measurements.append(replace(measurement, values=values))
+    return replace(blank, measurements=tuple(measurements))
+
+
+@pytest.fixture(scope="module")
+def posteriors():
+    """One posterior of every method, made when it is first asked for."""
+    made = {}
+
+    def of(method):
+        if method == "individual":
+            pytest.importorskip("numpyro", reason="the extra numpyro is not installed")
+        if method not in made:
+            made[method] = fit(release(), method=method, seed=1, chains=2, draws=20)
+        return made[method]
+
+    return of
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_posterior_can_be_saved_and_loaded(posteriors, method, tmp_path):
+    posterior = posteriors(method)
+    posterior.save(tmp_path / "post.nc")
+    loaded = load_posterior(tmp_path / "post.nc")
+    assert loaded.info == posterior.info
+    assert loaded.theta.shape == (2, 20, 2)
+    np.testing.assert_array_equal(loaded.theta, posterior.theta)
+    np.testing.assert_array_equal(loaded.sigma2, posterior.sigma2)
+    assert set(loaded.sample_stats) == set(posterior.sample_stats)
+    for name, values in posterior.sample_stats.items():
+        assert values.shape == (2, 20)
+        np.testing.assert_array_equal(loaded.sample_stats[name], values)
+    assert set(loaded.observed) == set(posterior.observed)
+    assert not set(posterior.sample_stats) & {"theta", "sigma2"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_headings_are_true(posteriors, method):
+    """Only a method that accounts for all of the noise is called noise-aware."""
+    posterior = posteriors(method)
+    assert posterior.info.noise_aware == (method not in IN_PART)
+    assert bool(posterior.info.ignores) == (method in IN_PART)
+    if method == "naive":
+        return
+    text = str(posterior.comparison())
+    assert ("noise-aware 95%" in text) == posterior.info.noise_aware
+    assert (f"{method} ignores {METHODS[method].ignores}." in text) == (method in IN_PART)
+    if posterior.conditional_mean is None:
+        why = "does not account" if method in IN_PART else "keeps no draws"
+        with pytest.raises(RequestError, match=why):
+            posterior.privacy_share()
+
+
+def test_what_is_fixed_is_shown_as_fixed(posteriors):
+    posterior = posteriors("fixed_s_fast")
+    row = posterior.summary().rows["sigma2"]
+    assert row.is_fixed
+    assert row.lower == row.mean == row.upper == posterior.sigma2[0, 0]
+    line = str(posterior.summary()).splitlines()[-1]
+    assert line.split() == ["sigma2", f"{row.mean:.5g}", "fixed"]
+    compared = str(posterior.comparison())
+    assert "nan" not in compared
+    assert "0.00" not in compared
+    assert "fixed at" in compared
+    assert np.isnan(posterior.comparison().rows["sigma2"].sd_ratio)
+    assert not posteriors("fixed_s").summary().rows["sigma2"].is_fixed
+
+
+def test_fixed_s_aware_is_fixed_s_with_account_for_s():
+    from noisewise.analyst.model_columns import observe
+    from noisewise.analyst.priors import NormalInverseGammaIndependent
+
+    noisy = release(n=200, epsilon=2)
+    columns, observations = observe([noisy])
+    prior = NormalInverseGammaIndependent.weakly_informative(1)
+    words = {"chains": 2, "draws": 400, "seed": 1}
+    drawn = fixed_s.sample(observations, prior, account_for_s=True, **words)
+    aware = fit(noisy, method="fixed_s_aware", **words)
+    np.testing.assert_array_equal(aware.theta, columns.theta_to_original(drawn.theta))
+    assert not np.array_equal(aware.theta, fit(noisy, method="fixed_s", **words).theta)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_categories_with_three_levels(method):
+    """What docs/methods.md says about them: all methods but normal_x."""
+    if method == "individual":
+        pytest.importorskip("numpyro", reason="the extra numpyro is not installed")
+    given = release(n=40, features=("age", "region"))
+    words = {"method": method, "seed": 1, "chains": 2, "draws": 20}
+    if method == "normal_x":
+        with pytest.raises(RequestError, match=r"always 0.*use exact, or leave out categories"):
+            fit(given, **words)
+    else:
+        assert fit(given, **words).theta.shape == (2, 20, 4)
+
+
+# --- names -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [("auto", ReleaseError), ("exact", ReleaseError), ("gibbs_update", ReleaseError)]
+    + [(method, RequestError) for method in ("normal_x", "fixed_s", "fixed_s_fast")],
+)
+def test_a_tiny_holder_is_named_with_the_remedy(method, error):
+    given = [release(), release(n=2, dataset="tiny", label="May")]
+    with pytest.raises(error, match=r"release 2 \(data set 'tiny', label 'May'\) has .*leave it o"):
+        fit(given, method=method, seed=1)
+    with pytest.raises(error, match=r"b\.json \(data set 'tiny'\) has .*leave it out"):
+        fit(given, method=method, seed=1, names=["a.json", "b.json"])
+
+
+def test_names_must_be_one_for_each_release():
+    for names in (["a.json"], "ab"):
+        with pytest.raises(RequestError, match="names: expected one for each of 2"):
+            fit([release(), release(dataset="other")], names=names)
+
+
+def test_other_errors_about_one_of_several_name_it():
+    other = release_of(example_request(features=["region"]))
+    with pytest.raises(RequestError, match=r"release 2 \(data set 'people'\) has no column 'age'"):
+        fit([release(), other])
+    forged = release_of(example_request(), n=50, values=[(-1) ** i * (1 << 50) for i in range(13)])
+    with pytest.raises(ReleaseError, match="the Release of data set 'people' cannot come from"):
+        fit(forged)
+    laplace = release_of(example_request(features=["age"]))
+    with pytest.raises(RequestError, match=r"bs_distributed is for Gaussian.*'people'.* Laplace"):
+        fit(laplace, method="bs_distributed")
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"exact", "naive"}))
+def test_a_private_number_of_rows_is_refused_by_the_name_that_was_asked_for(method):
+    words = {"fourth_moments": 0.3} if method.startswith("gibbs_noisy") else {}
+    private = release_of(
+        example_request(neighbours="add_remove_one", features=["age"], delta=1e-6, **words)
+    )
+    values = tuple([40 * (1 << 32)] + [0] * 20)[: len(private.measurements[0].values)]
+    first = replace(private.measurements[0], values=values)
+    private = replace(private, measurements=(first, *private.measurements[1:]))
+    with pytest.raises(RequestError, match=rf"method: {method} needs .*(private|fourth)"):
+        fit(private, method=method)
+
+
+def test_many_batches_of_one_size_are_one_warning():
+    found = repetition_warnings([("batches", 500)] * 10 + [("other", 500), ("batches", None)])
+    assert len(found) == 1
+    assert "release 1, release 2" in found[0]
+    assert "and 5 more are of a data set 'batches' with 500 rows each" in found[0]
+    assert "other" not in found[0]
+    named = repetition_warnings([("a", 5), ("b", 5), ("a", 5)], ["x.json", "y.json", "z.json"])
+    assert named[0].startswith("x.json, z.json are of a data set 'a'")
+    assert repetition_warnings([("a", 5), ("a", 6), ("b", 5), ("a", None), ("a", None)]) == ()
+
+
+# --- do holders agree? -------------------------------------------------------------------------
+
+
+def contradictions(posterior):
+    return [text for text in posterior.info.warnings if "contradict" in text]
+
+
+@pytest.mark.parametrize("method", [*FROM_DRAWS, "gibbs_prior", "normal_x"])
+def test_holders_whose_covariates_differ_are_named(method):
+    """Means 1.6 standard deviations apart; and the control, holders that agree."""
+    words = {"method": method, "seed": 1, "chains": 2, "draws": 200}
+    alike = [release(n=400, seed=s, dataset=name) for s, name in enumerate(("north", "south"))]
+    assert not contradictions(fit(alike, **words))
+    older = release(n=400, seed=1, dataset="south", older=0.4)
+    posterior = fit([alike[0], older], **words)
+    (text,) = contradictions(posterior)
+    assert "'north'" in text
+    assert "'south'" in text
+    assert "too narrow" in text
+    assert "apart and compare" in text
+    assert posterior.observed["discrepancy_2"].max() > 6
+
+
+def test_one_release_against_its_own_model_is_said_otherwise():
+    columns = fit(release(), method="naive").columns
+    away = np.zeros((3, 3))
+    away[0, 1] = 9.0
+    (text,) = contradiction_warnings([away], columns, ["the Release of data set 'people'"])
+    assert "people' by its sum of age contradicts the fitted model, 9 standard" in text
+    assert contradiction_warnings([away / 2], columns, ["it"]) == ()
+
+
+def test_covariates_drawn_given_the_statistics():
+    """Mean and variance of the conjugate law, by formula."""
+    rng = np.random.default_rng(1)
+    x = rng.normal([0.2, -0.1], [0.3, 0.5], (30, 2))
+    w = np.column_stack([np.ones(30), x, x[:, 0]])
+    prior = NIWPrior(np.array([0.1, 0.0]), 2.0, np.array([[1.0, 0.2], [0.2, 0.5]]), 6.0)
+    mu, T = draw_covariates(rng, np.tile(w.T @ w, (40_000, 1, 1)), prior)
+    centre = (2.0 * prior.m + x.sum(axis=0)) / 32.0
+    Psi = prior.Psi + x.T @ x + 2.0 * np.outer(prior.m, prior.m) - 32.0 * np.outer(centre, centre)
+    expected = Psi / (36.0 - 3.0)
+    np.testing.assert_allclose(T.mean(axis=0), expected, atol=6 * T.std() / 200)
+    np.testing.assert_allclose(mu.mean(axis=0), centre, atol=6 * mu.std() / 200)
+    np.testing.assert_allclose(np.cov(mu.T), expected / 32.0, atol=2e-4)
+
+
+def test_kept_statistics_and_covariates_are_those_of_evenly_spaced_draws():
+    o = problem(2)
+    words = {"chains": 2, "draws": 23, "seed": 3}
+    every = gibbs_update.sample([o, o], *defaults(2), keep_statistics=True, **words)
+    some = gibbs_update.sample([o, o], *defaults(2), keep_statistics=5, **words)
+    np.testing.assert_array_equal(some.theta, every.theta)
+    np.testing.assert_array_equal(some.statistics, every.statistics[:, :20:4])
+    np.testing.assert_array_equal(
+        thinned(every.theta, 5), every.theta[:, [0, 4, 8, 12, 16]].reshape(10, 3)
+    )
+    seen = [problem(2, scale=1.0, family="gaussian", n=100)]
+    words |= {"tune": 50}
+    every = normal_x.sample(seen, *defaults(2), keep_covariates=23, **words)
+    some = normal_x.sample(seen, *defaults(2), keep_covariates=5, **words)
+    np.testing.assert_array_equal(some.mu, every.mu[:, :20:4])
+    np.testing.assert_array_equal(some.T, every.T[:, :20:4])
+    assert (np.linalg.eigvalsh(every.T) > 0).all()
+    assert normal_x.sample(seen, *defaults(2), **words).mu.shape == (2, 0, 2)
+
+
+# --- command line ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shell(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return Shell(tmp_path, capsys, monkeypatch)
+
+
+def test_help_and_the_list_have_every_method(shell):
+    listed = shell("methods")
+    told = shell("fit", "--help")
+    for name, method in METHODS.items():
+        assert f"{name} " in listed
+        assert method.describe in listed
+        assert name in told
+    assert "noisewise methods" in told
+
+
+def test_files_are_named(shell):
+    def write(given, name):
+        (shell.folder / name).write_text(given.to_text(), encoding="utf-8")
+
+    for number in range(10):
+        write(release(seed=number, label=str(number)), f"{number}.json")
+    shell("fit", ".", "--method", "fixed_s", "--draws", "20", "--seed", "1", "--out", "post.nc")
+    assert shell.err.count("people count twice") == 1
+    assert "0.json, 1.json" in shell.err
+    write(release(n=2, dataset="tiny"), "tiny.json")
+    shell("fit", ".", "--out", "post.nc", code=6)
+    assert "tiny.json (data set 'tiny') has 2 rows" in shell.err
+    shell("estimate", ".")
+    assert "tiny.json (data set 'tiny') has 2 rows" in shell.err
+    assert shell.err.count("people count twice") == 1
+    document = json.loads(shell("estimate", "tiny.json", "--json"))
+    assert len(document["warnings"]) == 1
+    assert json.loads(shell("estimate", "1.json", "--json"))["warnings"] == []
