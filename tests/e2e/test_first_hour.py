@@ -191,7 +191,9 @@ def test_two_releases_with_different_schemas(folder, noisewise):
     schema("upper: 90", "upper: 110")
     noisewise(RELEASE.replace("release.json", "other.json"))
     outcome = noisewise("fit release.json other.json")
-    complaint(outcome, 6, "other.json", "'age'", "18 to 110 against 18 to 90", "must agree", "alone")
+    complaint(
+        outcome, 6, "other.json", "'age'", "18 to 110 against 18 to 90", "must agree", "alone"
+    )
 
 
 def test_a_budget_that_is_spent(folder, noisewise):
