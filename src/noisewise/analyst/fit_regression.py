@@ -20,7 +20,7 @@ from .cautions import (
 )
 from .coefficient_prior import CoefficientPrior
 from .common_cautions import repetition_warnings
-from .methods import METHODS, Draws, Job, check_method, choose
+from .methods import METHODS, Draws, Job, check_method, check_one_release, choose
 from .model_columns import ModelColumns, as_releases, observe, observe_fourth
 from .models.plausibility import impossible_statistics
 from .observation import Observation, named
@@ -127,6 +127,30 @@ def check_fit(
     chains_and_draws(chains, draws, MAX_DRAWS)
     columns = ModelColumns(design.schema, design.features, design.target)
     _priors(prior, None, "unit", columns, method)
+
+
+def check_release(
+    release: Release, *, target: str | None, features: Sequence[str] | None, method: str
+) -> None:
+    """Refuse a Release that `fit_regression` would refuse in whatever company.
+
+    For those who gather Releases from many holders: one that cannot be fitted is left out by
+    itself, and does not stop the others.
+
+    Raises
+    ------
+    ReleaseError, RequestError
+        For impossible statistics, fewer rows than columns, and noise or a private number of rows
+        that the method does not take.
+    """
+    columns, observations = observe([release], target, features)
+    fourth = observe_fourth([release], columns)
+    priors = _priors(None, None, "unit", columns, method)
+    job = Job(
+        observations, fourth, *priors, clip=False, chains=1, draws=1, seed=None, progress=False
+    )
+    _check_plausible(observations, columns)
+    check_one_release(job, choose(method, job)[0])
 
 
 def _priors(

@@ -1,11 +1,13 @@
 """Ways to the posterior of a regression, by name.
 
 `registry` lists them, with what each is and what is wrong with it, and chooses one; `job` is what
-every method is given and gives back; `checks` refuses what a method can't do. The other files run
-the samplers, one file a family. They load a sampler when it runs: some compile, some need NumPyro.
+every method is given and gives back; `checks` refuses what a method can't do, and `one_release`
+asks that of a Release by itself. The other files run the samplers, one file a family. They load a
+sampler when it runs: some compile, some need NumPyro.
 """
 
 from .job import Draws, Job
+from .one_release import check_one_release
 from .registry import METHODS, Method, check_method, choose
 
-__all__ = ["METHODS", "Draws", "Job", "Method", "check_method", "choose"]
+__all__ = ["METHODS", "Draws", "Job", "Method", "check_method", "check_one_release", "choose"]

@@ -193,7 +193,7 @@ def sample(
     """
     require_numpyro()
     check_lengths(chains=chains, draws=draws, tune=tune)
-    _check(observations, prior, max_records)
+    check_records(observations, prior, max_records)
     import jax
 
     with _double_precision():
@@ -226,7 +226,10 @@ def sample(
     )
 
 
-def _check(observations: Sequence[Observation], prior: RegressionPrior, max_records: int) -> None:
+def check_records(
+    observations: Sequence[Observation], prior: RegressionPrior, max_records: int
+) -> None:
+    """Refuse rows that are too many, or whose number is private."""
     k = common_k(observations)
     if prior.k != k:
         raise RequestError(f"prior: it is for {prior.k} covariates, but the model has {k}")
