@@ -99,6 +99,8 @@ def run_command(words, where):
     while re.fullmatch(r"[A-Z_]+=\S*", words[0]):
         words = words[1:]
     match words:
+        case ["noisewise", "federation", *_]:
+            parse_command(words)  # it would wait for a server
         case ["noisewise", *arguments]:
             done = CliRunner().invoke(app, arguments)
             told = f"{where}: {shlex.join(words)}\n{done.output}\n{done.exception}"

@@ -33,6 +33,12 @@ def simulate(path: Path, n: int) -> None:
             rows.writerow([f"{age:.0f}", f"{severity:.1f}", "yes" if emergency else "no", stay])
 
 
+def is_over(report: Path) -> bool:
+    """Whether there is a posterior, or a reason why there is none."""
+    told = json.loads(report.read_text("utf-8"))
+    return bool(told["posterior"] or told["error"])
+
+
 def main() -> None:
     """Prepare, run and show."""
     for name, n in HOSPITALS.items():
@@ -51,14 +57,15 @@ def main() -> None:
         federation.run(HERE / "app")
         print("The study runs; this takes about half a minute.")
         wait_until("report", report.exists, 240)
-        told = json.loads(report.read_text("utf-8"))
-        if len(told["accepted"]) >= 2:
-            wait_until("posterior", lambda: json.loads(report.read_text())["posterior"], 240)
+        wait_until("posterior", lambda: is_over(report), 240)
+    told = json.loads(report.read_text("utf-8"))
     for entry in told["accepted"]:
         print(f"{entry['dataset']}: {entry['n']} rows, {entry['claim']}")
     for entry in told["missing"]:
         print(f"node {entry['node']}: {entry['why']}")
-    if (results / "posterior.nc").exists():
+    if told["error"]:
+        print(told["error"])
+    else:
         print(nw.load_posterior(results / "posterior.nc").summary())
 
 

@@ -1,6 +1,7 @@
 """Both Flower apps in one process, with every message that leaves a holder under inspection."""
 
 import json
+from fractions import Fraction
 
 import pytest
 
@@ -10,21 +11,29 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricR
 from flwr.supercore.task_identity import TaskIdentity
 
 from noisewise.analyst.posterior_file import load_posterior
+from noisewise.core.document import dumps
+from noisewise.core.errors import RequestError
 from noisewise.core.release import load_release
 from noisewise.core.schema import Schema
 from noisewise.core.schema_file import write_schema
 from noisewise.federation import client_app, server_app
+from noisewise.federation.answer import answer
 from noisewise.federation.collect import collect
 from noisewise.federation.protocol import RECORD
+from noisewise.holder.ledger import Ledger
 from tests.federation.hospital import (
     COLUMNS,
+    ROWS,
     account,
     assert_only_a_release_or_a_refusal,
     charges,
+    csv_text,
     make_hospital,
     proposal,
 )
 from tests.federation.test_answer import ASKED, BAD_DATA
+
+AUTO = {"method": "auto", "chains": 2}
 
 
 def context(run_config=None, **node_config):
@@ -224,6 +233,166 @@ def test_too_few_holders_are_told_and_nothing_is_fitted(tmp_path, config):
     assert not (tmp_path / "out" / "posterior.nc").exists()
     file = tmp_path / "out" / report["accepted"][0]["file"]
     assert load_release(file).digest == report["accepted"][0]["digest"]
+
+
+def report(tmp_path):
+    return json.loads((tmp_path / "out" / "report.json").read_text("utf-8"))
+
+
+def forged(policy, **changes):
+    """A node whose owner edits its Release by hand, and lets it stand for another data set."""
+
+    def reply():
+        document = json.loads(answer(ASKED, str(policy))["release"])
+        del document["digest"]
+        document["schema"]["dataset"] = "forged"
+        document["n"] = changes.get("n", document["n"])
+        if "values" in changes:
+            values = document["measurements"][0]["values"]
+            document["measurements"][0]["values"] = [changes["values"]] * len(values)
+        fields = {"version": 1, "status": "release", "release": dumps(document)}
+        return RecordDict({RECORD: ConfigRecord(fields)})
+
+    return reply
+
+
+def unfit(tmp_path, kind):
+    """A node whose Release is valid as a document and cannot be fitted."""
+    if kind == "few rows":
+        return make_hospital(tmp_path / "c", name="small", data=csv_text(ROWS[:3]))
+    policy = make_hospital(tmp_path / "c", name="c")
+    return forged(policy, n=1) if kind == "forged n" else forged(policy, values=2**62)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "says"),
+    [
+        ("few rows", "auto", "data set 'small' has 3 rows and 4 columns"),
+        ("few rows", "gibbs_update", "data set 'small'"),
+        ("forged n", "auto", "data set 'forged'"),  # whether noise explains it or not
+        ("forged values", "naive", "data set 'forged' cannot come from rows"),
+        ("forged values", "auto", "data set 'forged' cannot come from rows"),
+    ],
+)
+def test_a_release_that_cannot_be_fitted_does_not_stop_the_others(
+    tmp_path, config, monkeypatch, kind, method, says
+):
+    fitted = []
+    monkeypatch.setattr(server_app, "fit_releases", lambda outcome, *_: fitted.append(outcome))
+    nodes = {n: make_hospital(tmp_path / str(n), name=f"h{n}") for n in (1, 2)}
+    server_app.main(
+        Grid({9: unfit(tmp_path, kind), **nodes}), context({**config, "method": method})
+    )
+    (outcome,) = fitted
+    assert sorted(outcome.accepted) == [1, 2]
+    assert list(outcome.missing) == [9]
+    told = report(tmp_path)
+    assert [entry["dataset"] for entry in told["accepted"]] == ["h1", "h2"]
+    assert told["missing"] == [{"node": 9, "why": outcome.missing[9]}]
+    assert "sent a Release that cannot be fitted" in outcome.missing[9]
+    assert says in outcome.missing[9]
+    assert len(list((tmp_path / "out" / "releases").iterdir())) == 2
+
+
+def test_the_rest_is_fitted(tmp_path, config):
+    nodes = {n: make_hospital(tmp_path / str(n), name=f"h{n}") for n in (1, 2)}
+    server_app.main(Grid({9: unfit(tmp_path, "few rows"), **nodes}), context(config | AUTO))
+    posterior = load_posterior(tmp_path / "out" / report(tmp_path)["posterior"])
+    assert posterior.info.datasets in (("h1", "h2"), ("h2", "h1"))
+    assert report(tmp_path)["error"] is None
+
+
+def test_noise_that_the_method_does_not_take_is_the_holders_own_matter(tmp_path, config):
+    """Two holders with Gaussian noise, one with Laplace noise, and a method for Gaussian noise."""
+    rule = "- {target: stay, features: [age, severity, emergency], epsilon: 1, delta: 1e-6}"
+    nodes = {}
+    for n in (1, 2):
+        nodes[n] = make_hospital(tmp_path / str(n), name=f"h{n}", rules=rule)
+        with Ledger(tmp_path / str(n) / "budget.db") as ledger:
+            ledger.set_cap(f"h{n}", Fraction(2), Fraction("1e-5"))
+    nodes[3] = make_hospital(tmp_path / "3", name="laplace")
+    server_app.main(Grid(nodes), context(config | {"method": "fixed_s_fast"}))
+    told = report(tmp_path)
+    assert told["posterior"] == "posterior.nc"
+    assert [entry["dataset"] for entry in told["accepted"]] == ["h1", "h2"]
+    ((node, why),) = [(entry["node"], entry["why"]) for entry in told["missing"]]
+    assert node == 3
+    assert "'laplace' added Laplace noise" in why
+
+
+def test_with_too_few_that_can_be_fitted_the_report_says_why(tmp_path, config):
+    nodes = {9: unfit(tmp_path, "forged values"), 1: make_hospital(tmp_path / "1", name="h1")}
+    with pytest.raises(server_app.TooFewHoldersError, match="1 of at least 2 holders"):
+        server_app.main(Grid(nodes), context(config | AUTO))
+    told = report(tmp_path)
+    assert told["posterior"] is None
+    assert "1 of at least 2 holders" in told["error"]
+    assert "node 9: sent a Release that cannot be fitted" in told["error"]
+
+
+def test_a_fit_that_fails_is_in_the_report(tmp_path, config, monkeypatch):
+    """Whatever it fails with, and with no posterior left behind."""
+    nodes = {n: make_hospital(tmp_path / str(n), name=f"h{n}") for n in (1, 2)}
+    named = []
+
+    def fail(releases, *, names, **_options):
+        named.extend(names)
+        raise FloatingPointError(f"{names[0]} is beyond all bounds")
+
+    monkeypatch.setattr("noisewise.analyst.fit.fit", fail)
+    with pytest.raises(server_app.NoPosteriorError, match="FloatingPointError"):
+        server_app.main(Grid(nodes), context(config))
+    assert sorted(named) == ["node 1", "node 2"]
+    told = report(tmp_path)
+    assert told["posterior"] is None
+    assert "FloatingPointError" in told["error"]
+    assert f"{named[0]} is beyond all bounds" in told["error"]
+    assert not (tmp_path / "out" / "posterior.nc").exists()
+
+
+def test_warnings_name_the_node(tmp_path, config, caplog):
+    """The order in which Releases are fitted is that of their digests, which tells nobody."""
+    rows = [(age, severity, emergency, 39) for age, severity, emergency, _ in ROWS * 5]
+    nodes = {
+        1: make_hospital(tmp_path / "1", name="h1", data=csv_text(ROWS * 5)),
+        2: make_hospital(tmp_path / "2", name="h2", data=csv_text(rows)),
+    }
+    with caplog.at_level("WARNING", logger="flwr"):
+        server_app.main(Grid(nodes), context(config | AUTO))
+    posterior = load_posterior(tmp_path / "out" / "posterior.nc")
+    (warning,) = [text for text in posterior.info.warnings if "contradict" in text]
+    assert "node 2 (data set 'h2')" in warning
+    assert warning in caplog.text
+
+
+def test_a_word_that_no_fit_would_take_costs_nobody_anything(tmp_path, config):
+    nodes = {n: make_hospital(tmp_path / str(n), name=f"h{n}") for n in (1, 2)}
+    for wrong in ({"method": "magic"}, {"draws": 10**9}):
+        with pytest.raises(RequestError, match=next(iter(wrong))):
+            server_app.main(Grid(nodes), context(config | wrong))
+    assert charges(tmp_path / "1") == []
+
+
+def test_the_folder_holds_the_releases_of_the_last_round_only(tmp_path, config):
+    """A holder that published anew in between would count twice in a folder of both."""
+    nodes = {n: make_hospital(tmp_path / str(n), name=f"h{n}") for n in (1, 2)}
+    server_app.main(Grid(nodes), context(config))
+    releases = tmp_path / "out" / "releases"
+    before = {path.name for path in releases.iterdir()}
+    (releases / "by-hand.json").write_text("somebody's own, under a name of their own")
+    text = nodes[1].read_text("utf-8")
+    nodes[1].write_text(text.replace("epsilon: 1}", "epsilon: 1, label: 2026-Q4}"), "utf-8")
+    server_app.main(Grid(nodes), context(config))
+    listed = {entry["file"].removeprefix("releases/") for entry in report(tmp_path)["accepted"]}
+    assert {path.name for path in releases.iterdir()} == listed | {"by-hand.json"}
+    assert sorted(r.label for r in collect([releases]).releases.values()) == ["", "2026-Q4"]
+    earlier = {path.name for path in (tmp_path / "out" / "earlier").iterdir()}
+    assert earlier == before - listed
+    assert len(earlier) == 1
+    # Back to the first label: its stored Release comes again, and the other one moves.
+    nodes[1].write_text(text, "utf-8")
+    server_app.main(Grid(nodes), context(config))
+    assert {path.name for path in releases.iterdir()} == before | {"by-hand.json"}
 
 
 def test_holders_that_declare_columns_differently_spend_nothing(tmp_path, config):

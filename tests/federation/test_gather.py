@@ -3,6 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from noisewise.core.errors import ReleaseError
 from noisewise.core.schema import Number
 from noisewise.federation.gather import Patience, exchange, wait_for_nodes
 from noisewise.federation.protocol import MAX_RELEASE, Refusal, refusal_fields, release_fields
@@ -57,12 +58,16 @@ class FakeMail:
                     yield Reply(answer, SimpleNamespace(reply_to_message_id=f"m{node}"))
 
 
-def play(answers, timeout=100.0, grace=10.0, enough=2, unsendable=()):
+def anything(release):
+    """The check of an analyst whose method takes whatever comes."""
+
+
+def play(answers, timeout=100.0, grace=10.0, enough=2, unsendable=(), check=anything):
     clock = Clock()
     patience = Patience(timeout, grace, enough, clock, clock.sleep)
     mail = FakeMail(answers, clock, unsendable)
     messages = {node: node for node in answers}
-    outcome = exchange(mail, messages, lambda reply: reply.answer, proposal(), patience)
+    outcome = exchange(mail, messages, lambda reply: reply.answer, proposal(), check, patience)
     return outcome, clock.now
 
 
@@ -111,6 +116,29 @@ def test_what_does_not_count_leaves_the_others_alone(answer, says):
     outcome, _ = play({1: [(1, answer)], 2: [(1, fields("b"))], 3: [(1, fields("c"))]})
     assert sorted(outcome.accepted) == [2, 3]
     assert says in outcome.missing[1]
+
+
+def test_a_release_that_cannot_be_fitted_counts_as_missing_and_not_as_enough():
+    def check(release):
+        if release.n < 10:
+            raise ReleaseError(f"the Release of data set 'a' has {release.n} rows")
+        if release.n > 5000:
+            raise FloatingPointError("overflow")
+
+    answers = {
+        1: [(1, fields("a", n=3))],
+        2: [(1, fields("b", n=6000))],
+        3: [(2, fields("c"))],
+        4: [(50, fields("d"))],
+    }
+    outcome, _ = play(answers, enough=2, check=check)
+    assert sorted(outcome.accepted) == [3, 4]  # the fourth is waited for: two do not count
+    assert outcome.missing[1] == (
+        "sent a Release that cannot be fitted: the Release of data set 'a' has 3 rows"
+    )
+    assert outcome.missing[2] == (
+        "sent a Release of data set 'b' that cannot be fitted (FloatingPointError: overflow)"
+    )
 
 
 def test_the_same_release_from_two_nodes_counts_once():

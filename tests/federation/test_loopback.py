@@ -60,9 +60,11 @@ def settings(folder, out, holders, minimum):
 
 def wait_for_posterior(loopback, federation, out):
     def done():
-        report = out / "report.json"
-        if report.exists() and json.loads(report.read_text("utf-8"))["posterior"]:
-            return True
+        if (out / "report.json").exists():
+            told = json.loads((out / "report.json").read_text("utf-8"))
+            assert told["error"] is None, told
+            if told["posterior"]:
+                return True
         assert federation.processes["superlink"].poll() is None, federation.log("superlink")
         return False
 

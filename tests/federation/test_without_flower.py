@@ -27,6 +27,7 @@ def test_the_rest_works():
         "gather",
         "settings",
         "collect",
+        "record",
         "rehearse",
         "supernode",
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..core.errors import NoisewiseError
 from ..core.release import Release
 from .protocol import REFUSAL_WORDS, AnswerError, Proposal, Refusal, read_fields
 
@@ -14,6 +15,9 @@ PAUSE = 1.0
 
 Answer = Mapping[str, Any] | str
 """The fields that a node sent, or words that say why there are none."""
+
+Check = Callable[[Release], None]
+"""Raises for a Release that could not be fitted, whatever the others are."""
 
 
 class Mail(Protocol):
@@ -82,6 +86,7 @@ def exchange(
     messages: Mapping[int, Any],
     open_reply: Callable[[Any], Answer],
     proposal: Proposal,
+    check: Check,
     patience: Patience,
 ) -> Outcome:
     """Send one message a node and judge replies until all are in or patience ends.
@@ -94,6 +99,9 @@ def exchange(
     open_reply : callable
         From a reply to its fields, or to words that say why it has none.
     proposal : Proposal
+    check : callable
+        See `Check`. It is asked here, and not once all are in, so that a Release that can't be
+        fitted is not taken for one of `enough`.
     patience : Patience
         Once `enough` Releases are in, the others have `grace` seconds left.
     """
@@ -113,7 +121,7 @@ def exchange(
             if waiting.pop(key, None) is None:
                 outcome.notes.append(_stray(asked.get(key)))
             else:
-                judge(outcome, asked[key], open_reply(reply), proposal)
+                judge(outcome, asked[key], open_reply(reply), proposal, check)
         now = patience.clock()
         if len(outcome.accepted) >= patience.enough:
             end = min(end, now + patience.grace)
@@ -132,8 +140,8 @@ def _stray(node: int | None) -> str:
     return f"node {node} answered more than once; its first answer counts"
 
 
-def judge(outcome: Outcome, node: int, answer: Answer, proposal: Proposal) -> None:
-    """Enter one answer into the outcome."""
+def judge(outcome: Outcome, node: int, answer: Answer, proposal: Proposal, check: Check) -> None:
+    """Enter one answer into the outcome, by itself: nobody's answer concerns another's."""
     try:
         if isinstance(answer, str):
             raise AnswerError(answer)
@@ -144,10 +152,25 @@ def judge(outcome: Outcome, node: int, answer: Answer, proposal: Proposal) -> No
         for other, release in outcome.accepted.items():
             if release.digest == read.digest:
                 raise AnswerError(f"sent the same Release as node {other}; it counts once")
+        _check_fit(read, check)
     except AnswerError as error:
         outcome.missing[node] = str(error)
     else:
         outcome.accepted[node] = read
+
+
+def _check_fit(release: Release, check: Check) -> None:
+    try:
+        check(release)
+    except NoisewiseError as error:
+        raise AnswerError(f"sent a Release that cannot be fitted: {error}") from None
+    except Exception as error:
+        # A forged one may hold any numbers, and must not end the round for all.
+        dataset = release.design.schema.dataset
+        raise AnswerError(
+            f"sent a Release of data set {dataset!r} that cannot be fitted "
+            f"({type(error).__name__}: {error})"
+        ) from None
 
 
 def _check_columns(release: Release, proposal: Proposal) -> None:

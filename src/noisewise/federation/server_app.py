@@ -1,19 +1,21 @@
 """The Flower ServerApp of an analyst: ``noisewise.federation.server_app:app``.
 
-It sends one proposal to every node, waits, and fits a posterior to the Releases that came. Files
-in the folder ``out``: ``releases/*.json``, ``report.json`` and ``posterior.nc``.
+It sends one proposal to every node, waits, and fits a posterior to the Releases that came and can
+be fitted. Files in the folder ``out``: ``releases/*.json``, ``report.json`` and ``posterior.nc``.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
+from ..core.design import Design
 from ..core.errors import NoisewiseError
+from ..core.release import Release
 from .flower import ConfigRecord, Context, Grid, Message, MessageType, RecordDict, ServerApp
-from .gather import Answer, Outcome, Patience, exchange, wait_for_nodes
+from .gather import Answer, Check, Outcome, Patience, exchange, wait_for_nodes
 from .protocol import RECORD
+from .record import write_releases, write_report
 from .settings import Settings, read_settings
 
 LOG = logging.getLogger("flwr")  # what Flower shows to whoever started the run
@@ -38,25 +40,47 @@ class TooFewHoldersError(NoisewiseError):
     exit_code = 6
 
 
+class NoPosteriorError(NoisewiseError):
+    """The fit failed, although every Release by itself can be fitted."""
+
+    exit_code = 6
+
+
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run one round and fit what came of it."""
     settings = read_settings(context.run_config)
+    check_settings(settings)
     outcome = ask(grid, settings)
     for line in outcome.lines():
         LOG.info("%s", line)
     releases = write_releases(outcome, settings.out / "releases")
     posterior = settings.out / "posterior.nc"
     posterior.unlink(missing_ok=True)  # an earlier round's would pass for this one's
-    write_report(outcome, settings, releases, None)
-    if len(outcome.accepted) < settings.minimum_holders:
-        raise TooFewHoldersError(
-            f"{len(outcome.accepted)} of at least {settings.minimum_holders} holders sent a "
-            "Release, so nothing was fitted. " + "; ".join(outcome.lines())
-        )
-    fit_releases(outcome, settings, posterior)
-    write_report(outcome, settings, releases, posterior)
+    write_report(outcome, settings, releases)
+    try:
+        check_enough(outcome, settings)
+        fit_releases(outcome, settings, posterior)
+    except Exception as error:
+        posterior.unlink(missing_ok=True)
+        write_report(outcome, settings, releases, error=str(error) or type(error).__name__)
+        raise
+    write_report(outcome, settings, releases, posterior=posterior)
     LOG.info("Wrote %s", posterior)
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuse what no fit would take, before any holder is asked to spend something on it."""
+    from ..analyst.fit_regression import check_fit
+
+    proposal = settings.proposal
+    check_fit(
+        Design(proposal.schema, proposal.features, proposal.target),
+        prior=None,
+        method=settings.method,
+        chains=settings.chains,
+        draws=settings.draws,
+    )
 
 
 def ask(grid: Grid, settings: Settings) -> Outcome:
@@ -74,7 +98,9 @@ def ask(grid: Grid, settings: Settings) -> Outcome:
         for node in nodes
     }
     patience = Patience(settings.timeout_seconds, settings.grace_seconds, settings.minimum_holders)
-    outcome = exchange(grid, messages, open_reply, settings.proposal, patience)
+    outcome = exchange(
+        grid, messages, open_reply, settings.proposal, release_check(settings), patience
+    )
     if len(nodes) < settings.holders:
         absent = settings.holders - len(nodes)
         outcome.notes.append(f"{absent} of {settings.holders} expected holders never connected")
@@ -91,56 +117,57 @@ def open_reply(reply: Message) -> Answer:
     return content.config_records[RECORD]
 
 
-def write_releases(outcome: Outcome, folder: Path) -> dict[int, str]:
-    """One file a Release, named after its digest: names from elsewhere are no file names."""
-    folder.mkdir(parents=True, exist_ok=True)
-    names = {}
-    for node, release in outcome.accepted.items():
-        names[node] = f"{release.digest.removeprefix('sha256:')[:16]}.json"
-        (folder / names[node]).write_text(release.to_text(), encoding="utf-8")
-    return names
+def release_check(settings: Settings) -> Check:
+    """Whether a Release by itself can be fitted as the settings say."""
+    from ..analyst.fit_regression import check_release
+
+    def check(release: Release) -> None:
+        check_release(
+            release,
+            target=settings.proposal.target,
+            features=list(settings.proposal.features),
+            method=settings.method,
+        )
+
+    return check
 
 
-def write_report(
-    outcome: Outcome, settings: Settings, files: dict[int, str], posterior: Path | None
-) -> None:
-    """Who is in, who is missing and why, for people and programs."""
-    report = {
-        "proposal": json.loads(settings.proposal.to_text()),
-        "accepted": [
-            {
-                "node": node,
-                "dataset": release.design.schema.dataset,
-                "n": release.n,
-                "claim": str(release.claim),
-                "digest": release.digest,
-                "file": f"releases/{files[node]}",
-            }
-            for node, release in outcome.accepted.items()
-        ],
-        "missing": [{"node": node, "why": why} for node, why in outcome.missing.items()],
-        "notes": outcome.notes,
-        "posterior": None if posterior is None else posterior.name,
-    }
-    text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
-    beside = settings.out / ".report.json"
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(settings.out / "report.json")  # readers see all of it or none
+def check_enough(outcome: Outcome, settings: Settings) -> None:
+    """Refuse to fit fewer holders than the analyst wants."""
+    if len(outcome.accepted) < settings.minimum_holders:
+        raise TooFewHoldersError(
+            f"{len(outcome.accepted)} of at least {settings.minimum_holders} holders sent a "
+            "Release that can be fitted, so nothing was fitted. " + "; ".join(outcome.lines())
+        )
 
 
 def fit_releases(outcome: Outcome, settings: Settings, path: Path) -> None:
-    """Fit in the order of the digests, so that a seed gives the same posterior in every round."""
+    """Fit in the order of the digests, so that a seed gives the same posterior in every round.
+
+    Raises
+    ------
+    NoPosteriorError
+    """
     from ..analyst.fit import fit
 
-    posterior = fit(
-        sorted(outcome.accepted.values(), key=lambda release: release.digest),
-        target=settings.proposal.target,
-        features=list(settings.proposal.features),
-        method=settings.method,
-        chains=settings.chains,
-        draws=settings.draws,
-        seed=settings.seed,
-    )
+    nodes = sorted(outcome.accepted, key=lambda node: outcome.accepted[node].digest)
+    try:
+        posterior = fit(
+            [outcome.accepted[node] for node in nodes],
+            target=settings.proposal.target,
+            features=list(settings.proposal.features),
+            method=settings.method,
+            chains=settings.chains,
+            draws=settings.draws,
+            seed=settings.seed,
+            names=[f"node {node}" for node in nodes],
+        )
+    except Exception as error:
+        # Of any type: what a made-up Release does to a sampler is for the report too.
+        raise NoPosteriorError(
+            f"{len(nodes)} Releases came, and no posterior could be fitted to them "
+            f"({type(error).__name__}): {error}"
+        ) from error
     posterior.save(path)
     for line in str(posterior.summary()).splitlines():
         LOG.info("%s", line)
