@@ -177,7 +177,7 @@ def test_other_errors_about_one_of_several_name_it():
         fit(laplace, method="bs_distributed")
 
 
-@pytest.mark.parametrize("method", sorted(set(METHODS) - {"exact", "naive"}))
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"exact", "exact_own_means", "naive"}))
 def test_a_private_number_of_rows_is_refused_by_the_name_that_was_asked_for(method):
     words = {"fourth_moments": 0.3} if method.startswith("gibbs_noisy") else {}
     private = release_of(
@@ -222,6 +222,20 @@ def test_holders_whose_covariates_differ_are_named(method):
     assert "too narrow" in text
     assert "apart and compare" in text
     assert posterior.observed["discrepancy_2"].max() > 6
+
+
+def test_holders_whose_means_differ_have_a_method():
+    """The warning recommends it; it finds nothing wrong, and knows the more for the difference."""
+    words = {"seed": 1, "chains": 2, "draws": 300}
+    south = release(n=400, seed=1, dataset="south", older=0.4)
+    seen = [release(n=400, seed=0, dataset="north"), south]
+    shared, own = (fit(seen, method=name, **words) for name in ("exact", "exact_own_means"))
+    assert "exact_own_means" in contradictions(shared)[0]
+    assert not contradictions(own)
+    assert own.info.method == "exact_own_means"
+    assert own.summary().rows["age"].sd < shared.summary().rows["age"].sd
+    one, same = (fit(south, method=name, **words) for name in ("exact", "exact_own_means"))
+    np.testing.assert_array_equal(one.draws("age"), same.draws("age"))
 
 
 def test_one_release_against_its_own_model_is_said_otherwise():

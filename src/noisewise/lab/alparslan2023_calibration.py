@@ -76,6 +76,10 @@ class Federation:
         """Everything that decides the law of a simulation."""
         return {"J": self.J, **self.one.describe()}
 
+    def means(self, rng: np.random.Generator, mu: FloatArray, T: FloatArray) -> FloatArray:
+        """The covariates' mean at each holder, shape (J, k)."""
+        return np.tile(mu, (self.J, 1))
+
     def simulate(self, rng: np.random.Generator) -> DistributedCase:
         """Parameters from the prior, each holder's sums from the model, noise."""
         one = self.one
@@ -84,8 +88,8 @@ class Federation:
         scales = noise_scales(one.k, one.epsilon, one.delta, one.layout, False)
         total = np.zeros((one.k + 2, one.k + 2))
         released = []
-        for _ in range(self.J):
-            A = draw_gram(rng, one.n, mu, T, theta, sigma2)
+        for mean in self.means(rng, mu, T):
+            A = draw_gram(rng, one.n, mean, T, theta, sigma2)
             scale = np.where(np.eye(len(A), dtype=bool), scales.diagonal, scales.off_diagonal)
             scale[0, 0] = 0.0
             released.append(Observation(one.n, with_noise(A, scale, rng), scale, "gaussian"))
@@ -220,7 +224,9 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-def draw(cells: Sequence[Cell], results: Results, rows: Sequence[Row], out: Path) -> list[Path]:
+def draw(
+    cells: Sequence[Cell], results: Results, rows: Sequence[Row], out: Path, name: str = NAME
+) -> list[Path]:
     """Coverage of intervals for slopes against their level, a panel for each cell."""
     import matplotlib
 
@@ -243,16 +249,16 @@ def draw(cells: Sequence[Cell], results: Results, rows: Sequence[Row], out: Path
             ]
             if group:
                 columns = [f"coverage_{round(100 * level)}" for level in LEVELS]
-                means = [float(np.mean([row[name] for row in group])) for name in columns]
+                means = [float(np.mean([row[column] for row in group])) for column in columns]
                 axis.plot(LEVELS, means, **style(method))
         axis.set_title(cell.name, fontsize=8)
     for axis in axes[-1]:
         axis.set_xlabel("level of the interval", fontsize=8)
     for line in axes:
         line[0].set_ylabel("coverage of slopes", fontsize=8)
-    handles = [axes[0, 0].plot([], [], label=name, **style(name))[0] for name in methods]
+    handles = [axes[0, 0].plot([], [], label=m, **style(m))[0] for m in methods]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
-    path = out / f"{NAME}.png"
+    path = out / f"{name}.png"
     figure.savefig(path, dpi=110)
     return [path]
 

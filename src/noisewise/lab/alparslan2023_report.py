@@ -23,6 +23,7 @@ FloatArray = NDArray[np.float64]
 STYLES: dict[str, tuple[str, str]] = {
     "non_private": ("#000000", "o"),
     "exact": ("#0072B2", "D"),
+    "exact_own_means": ("#56B4E9", "d"),
     "bs_distributed": ("#009E73", "^"),
     "gibbs_update": ("#009E73", "^"),
     "normal_x": ("#CC79A7", "v"),

@@ -31,14 +31,19 @@ def thinned(draws: FloatArray, kept: int) -> FloatArray:
 def given_law(
     job: Job, theta: FloatArray, sigma2: FloatArray, mu: FloatArray, T: FloatArray
 ) -> dict[str, Any]:
-    """What `Draws` says about agreement, from m draws of the regression and the covariates' law."""
+    """What `Draws` says about agreement, from m draws of the regression and the covariates' law.
+
+    mu is of shape (m, k), or (m, J, k) where each holder has a mean of its own.
+    """
     from ..models.agreement import discrepancy
     from ..models.replication import replicate
 
-    parameters = (theta, sigma2, mu, T)
+    means = np.moveaxis(mu, 1, 0) if mu.ndim == 3 else [mu] * len(job.observations)
+    laws = [(theta, sigma2, mean, T) for mean in means]
+    pairs = list(zip(job.observations, laws, strict=True))
     return {
-        "discrepancies": [discrepancy(seen, *parameters) for seen in job.observations],
-        "replications": [replicate(seen, *parameters) for seen in job.observations],
+        "discrepancies": [discrepancy(seen, *law) for seen, law in pairs],
+        "replications": [replicate(seen, *law) for seen, law in pairs],
     }
 
 

@@ -1,4 +1,4 @@
-"""`exact`: no approximation but Monte Carlo error."""
+"""`exact` and `exact_own_means`: no approximation but Monte Carlo error."""
 
 from __future__ import annotations
 
@@ -10,12 +10,24 @@ from .job import Draws, Job
 
 
 def run_exact(job: Job) -> Draws:
+    """One law of the covariates for all holders."""
+    return _run(job, "exact", own_means=False)
+
+
+def run_exact_own_means(job: Job) -> Draws:
+    """The covariates of each holder have a mean of their own."""
+    return _run(job, "exact_own_means", own_means=True)
+
+
+def _run(job: Job, method: str, *, own_means: bool) -> Draws:
     """Draw from the collapsed posterior, and compare the Releases with what it would release."""
     from ..models.collapsed import CollapsedPosterior
     from ..samplers import exact
 
     more_rows_than_columns(job)
-    collapsed = CollapsedPosterior(job.observations, job.prior, normal_covariates(job, "exact"))
+    collapsed = CollapsedPosterior(
+        job.observations, job.prior, normal_covariates(job, method), own_means=own_means
+    )
     with job.watched() as options:
         drawn = exact.sample_posterior(collapsed, keep_covariates=False, **options)
     points = drawn.x.reshape(-1, drawn.x.shape[-1])

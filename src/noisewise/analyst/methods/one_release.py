@@ -77,6 +77,7 @@ def _naive(_job: Job, _method: str) -> None:
 
 _CHECKS: Mapping[str, Callable[[Job, str], None]] = {
     "exact": _exact,
+    "exact_own_means": _exact,
     "individual": _individual,
     "gibbs_update": _gibbs,
     "gibbs_prior": _gibbs,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...core.errors import RequestError
 from .checks import more_rows_than_columns
-from .exact import run_exact
+from .exact import run_exact, run_exact_own_means
 from .gibbs import (
     run_bs_distributed,
     run_gibbs_noisy,
@@ -50,6 +50,10 @@ class Method:
 METHODS: dict[str, Method] = {
     "exact": Method(
         run_exact, "NUTS on the latent statistics, no approximation but Monte Carlo error"
+    ),
+    "exact_own_means": Method(
+        run_exact_own_means,
+        "exact, for holders whose people differ: each has a mean of its covariates of its own",
     ),
     "individual": Method(
         run_individual,

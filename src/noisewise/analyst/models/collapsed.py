@@ -17,7 +17,8 @@ from noisewise.analyst.models.collapsed_draws import conjugate_draws
 from noisewise.analyst.models.collapsed_factor import BELOW_SMALLEST_N, statistics
 from noisewise.analyst.models.collapsed_kernels import Arrays, logp_and_gradient, workspace
 from noisewise.analyst.models.collapsed_normalisers import (
-    log_covariates,
+    log_covariance,
+    log_mean,
     log_multigamma,
     log_regression,
     log_volume,
@@ -28,7 +29,7 @@ from noisewise.analyst.models.collapsed_prior import (
     CONSTANT,
     KEEPS_SIGMA2,
     LAM,
-    LAWS,
+    MEANS,
     NU,
     SCALARS,
     SHAPE,
@@ -58,13 +59,13 @@ class CollapsedPosterior:
         For the regression. With the second, ln sigma2 is one more coordinate.
     covariates : NIWPrior, HierarchicalNIWPrior or HuangWandPrior
         For the covariates. But for the first, the k values ln psi are more coordinates.
-    own_laws : bool
-        Each holder's covariates have a mean and a covariance matrix of their own, independent
-        draws from `covariates` with one Psi. By default all holders share one law.
+    own_means : bool
+        Each holder's covariates have a mean of their own; all share their covariance matrix. By
+        default they share the mean too.
     relative, polar : bool, optional
         Force (True) or forbid (False) these forms of coordinates (see the module). By default
-        they are used where noise hides what the plain ones measure, relative ones only where
-        holders share a law. The posterior of the statistics does not depend on them.
+        they are used where noise hides what the plain ones measure. The posterior of the
+        statistics does not depend on them.
 
     Attributes
     ----------
@@ -72,8 +73,8 @@ class CollapsedPosterior:
         Everything the compiled functions need.
     order : tuple of int
         ``order[i]`` is the position in `observations` of the i-th holder in `arrays`.
-    k, ndim, laws : int
-        Numbers of covariates, of coordinates and of laws of the covariates.
+    k, ndim, means : int
+        Numbers of covariates, of coordinates and of means of the covariates.
     """
 
     def __init__(
@@ -82,14 +83,12 @@ class CollapsedPosterior:
         prior: RegressionPrior,
         covariates: CovariatePrior,
         *,
-        own_laws: bool = False,
+        own_means: bool = False,
         relative: bool | None = None,
         polar: bool | None = None,
     ) -> None:
         k = _check(observations, prior, covariates)
-        self.laws = len(observations) if own_laws and k > 0 else 1
-        if self.laws > 1 and relative is None:
-            relative = False
+        self.means = len(observations) if own_means and k > 0 else 1
         rough = rough_coordinates(
             observations, prior, covariates, force_relative=relative, force_polar=polar
         )
@@ -98,16 +97,17 @@ class CollapsedPosterior:
         noisy = (scale > 0) & np.isfinite(scale)
         precision = np.zeros_like(scale)
         precision[noisy] = 1.0 / scale[noisy]
-        E0, B0, scalars = _prior_arrays(prior, covariates, self.laws)
+        E0, B0, scalars = _prior_arrays(prior, covariates, self.means)
         scalars[CONSTANT] += sum(
             float(log_volume(holder.n, k + 1)) for holder in holders if not holder.n_is_private
         )
         if not any(holder.n_is_private for holder in holders):
             nu, lam, a0, keeps_sigma2 = scalars[[NU, LAM, A0, KEEPS_SIGMA2]]
             rows = [holder.n for holder in holders]
-            scalars[CONSTANT] += log_regression(sum(rows), a0, keeps_sigma2 > 0.0) + sum(
-                log_covariates(n, k, nu, lam) for n in (rows if self.laws > 1 else [sum(rows)])
-            )
+            N = sum(rows)
+            scalars[CONSTANT] += log_regression(N, a0, keeps_sigma2 > 0.0)
+            scalars[CONSTANT] += log_covariance(N, k, nu)
+            scalars[CONSTANT] += sum(log_mean(n, k, lam) for n in (rows if self.means > 1 else [N]))
         scalars[CONSTANT] += sum(_log_noise_constant(holder) for holder in holders)
         scalars[CONSTANT] += np.log(rough.scale).sum()
         self.arrays = Arrays(
@@ -192,32 +192,28 @@ class CollapsedPosterior:
         theta, sigma2, mean, mu, T : arrays
             Of shapes (draws, d), (draws,), (draws, d), (draws, k), (draws, k, k); mean is
             E[theta | statistics], given sigma2 too if the prior keeps it as a coordinate. Where
-            holders have laws of their own, mu and T are of shapes (draws, J, k), (draws, J, k, k),
-            holders in the order they were given in.
+            holders have means of their own, mu is of shape (draws, J, k), holders in the order
+            they were given in.
         """
         a, k = self.arrays, self.k
-        draws, laws = len(x), self.laws
+        draws = len(x)
         kept = draws if covariates else 0
         theta, sigma2, mean = np.empty((draws, k + 1)), np.empty(draws), np.empty((draws, k + 1))
-        mu, T = np.empty((kept, laws, k)), np.empty((kept, laws, k, k))
-        n = self.rows(x)[..., self.order]
-        N = n.sum(axis=-1)
+        mu, T = np.empty((kept, self.means, k)), np.empty((kept, k, k))
+        N = self.rows(x).sum(axis=-1)
         normal = rng.standard_normal((draws, k + 1))
         gamma = rng.standard_gamma(a.scalars[A0] + 0.5 * N)
-        normal_mu = rng.standard_normal((kept, laws, k))
-        normal_T = rng.standard_normal((kept, laws, k, k))
-        rows = n if laws > 1 else N[:, None]
-        degrees = a.scalars[NU] + rows[:kept, :, None] - np.arange(k)
+        normal_mu = rng.standard_normal((kept, self.means, k))
+        normal_T = rng.standard_normal((kept, k, k))
+        degrees = a.scalars[NU] + N[:kept, None] - np.arange(k)
         chi = np.sqrt(rng.chisquare(degrees))
         conjugate_draws(
             np.ascontiguousarray(x), normal, gamma, normal_mu, normal_T, chi, a.n, a.values,
             a.known, a.relative, a.polar, a.E0, a.B0, a.psi_rate, a.scalars, a.centre, a.scale,
             self.workspace(), theta, sigma2, mean, mu, T,
         )  # fmt: skip
-        if laws == 1:
-            return theta, sigma2, mean, mu[:, 0], T[:, 0]
-        given = np.argsort(self.order)
-        return theta, sigma2, mean, mu[:, given], T[:, given]
+        mu = mu[:, np.argsort(self.order)] if self.means > 1 else mu[:, 0]
+        return theta, sigma2, mean, mu, T
 
 
 def _log_noise_constant(holder: Observation) -> float:
@@ -248,23 +244,23 @@ def _check(
 
 
 def _prior_arrays(
-    prior: RegressionPrior, covariates: CovariatePrior, laws: int
+    prior: RegressionPrior, covariates: CovariatePrior, means: int
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """E0, B0 and the scalars; the constant is that part of the rows' density that is of the prior.
 
-    What depends on the number of rows is left to `log_covariates` and `log_regression`.
+    What depends on the number of rows is left to the normalisers.
     """
     k, m, lam, nu = covariates.k, covariates.m, covariates.lam, covariates.nu
     scalars = np.zeros(SCALARS)
-    scalars[[NU, LAM, LAWS]] = nu, lam, laws
+    scalars[[NU, LAM, MEANS]] = nu, lam, means
     E0 = np.empty((k + 1, k + 1))
     E0[0, 0] = lam
     E0[0, 1:] = E0[1:, 0] = lam * m
     E0[1:, 1:] = lam * np.outer(m, m)
-    constant = laws * (0.5 * k * math.log(lam) - log_multigamma(0.5 * nu, k))
+    constant = 0.5 * means * k * math.log(lam) - log_multigamma(0.5 * nu, k)
     if isinstance(covariates, NIWPrior):
         E0[1:, 1:] += covariates.Psi
-        constant += laws * 0.5 * nu * float(np.linalg.slogdet(covariates.Psi)[1])
+        constant += 0.5 * nu * float(np.linalg.slogdet(covariates.Psi)[1])
     else:
         shape = scalars[SHAPE] = covariates.shape
         constant += shape * float(np.log(covariates.rate).sum()) - k * math.lgamma(shape)

@@ -15,9 +15,11 @@ from noisewise.analyst.models.collapsed_prior import (
     factor_regression,
     log_residual_variance,
     log_variance,
+    start_scatter,
+    take_mean,
 )
 from noisewise.analyst.models.compiled import compiled
-from noisewise.analyst.models.triangular import gram_entry
+from noisewise.analyst.models.triangular import cholesky
 
 
 @compiled
@@ -29,16 +31,15 @@ def conjugate_draws(  # type: ignore[no-untyped-def]
 
     theta | sigma2 ~ N(mu_n, sigma2 Lam_n⁻¹), sigma2 ~ IG(a_n, b_n) and T ~ IW(nu_n, Psi_n),
     mu | T ~ N(m_n, T / (lam + N)). The random numbers come from outside: `normal` (draws, d)
-    standard and `gamma` (draws,) of shape a_n; for each of L laws of the covariates `normal_mu`
-    (draws, L, k) standard, `normal_T` (draws, L, k, k) standard below the diagonal, `chi`
-    (draws, L, k) with nu_n - i degrees of freedom in column i. If `mu` has no rows, mu and T are
-    not drawn.
+    standard, `gamma` (draws,) of shape a_n, `normal_mu` (draws, J, k) standard for J means of the
+    covariates, `normal_T` (draws, k, k) standard below the diagonal, `chi` (draws, k) with
+    nu_n - i degrees of freedom in column i. If `mu` has no rows, mu and T are not drawn.
     """
     P = values.shape[1]
     d = P - 1
     keeps_sigma2 = scalars[KEEPS_SIGMA2] > 0.0
-    A, B, own = work[0], work[2], work[4]
-    psi = work[5, 0, : psi_rate.size]
+    A, E, B, C = work[0], work[1], work[2], work[3]
+    psi, centre_mu, k = work[5, 0, : psi_rate.size], work[5, 1], P - 2
     for i in range(x.shape[0]):
         end = total_statistics(x[i], n, known, values, relative, polar, centre, scale, work)
         t = 1.0
@@ -69,42 +70,55 @@ def conjugate_draws(  # type: ignore[no-untyped-def]
             mean[i, a] = total_mean / B[a, a]
         if i >= mu.shape[0]:
             continue
-        laws = mu.shape[1]
-        for j in range(laws):
-            total = A
-            if laws > 1:
-                total, F = own, work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j]
-                for a in range(d):
-                    for b in range(a + 1):
-                        total[a, b] = F[0, 1] * gram_entry(F, a, b)
-            factor_covariates(total, E0, psi, work[1])
-            _draw_law(
-                work[1], normal_mu[i, j], normal_T[i, j], chi[i, j], work[3], mu[i, j], T[i, j]
-            )
+        means = mu.shape[1]
+        if means == 1:
+            # E's factor is [[sqrt(lam + N), 0], [., L]] with Psi_n = L L'.
+            factor_covariates(A, E0, psi, E)
+            _draw_covariance(E[1:, 1:], normal_T[i], chi[i], C, T[i])
+            for a in range(k):
+                centre_mu[a] = E[a + 1, 0] / E[0, 0]
+            _draw_mean(centre_mu, E[0, 0], C, normal_mu[i, 0], mu[i, 0])
+            continue
+        start_scatter(A, E0, psi, float(means), E)
+        for j in range(means):
+            take_mean(work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j], E0, centre_mu, E)
+        cholesky(E, k)
+        _draw_covariance(E, normal_T[i], chi[i], C, T[i])
+        for j in range(means):
+            F = work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j]
+            weight = take_mean(F, E0, centre_mu, E)
+            for a in range(k):
+                centre_mu[a] /= weight
+            _draw_mean(centre_mu, math.sqrt(weight), C, normal_mu[i, j], mu[i, j])
 
 
 @compiled
-def _draw_law(E, normal_mu, normal_T, chi, C, mu, T):  # type: ignore[no-untyped-def]
-    """mu and T given the factor E.
+def _draw_covariance(L, normal_T, chi, C, T):  # type: ignore[no-untyped-def]
+    """T = C C' given the factor L of Psi_n.
 
-    It is [[sqrt(lam + N), 0], [., L]] with Psi_n = L L'. T = C C' with C = L Q⁻ᵀ, Q the Bartlett
-    factor of a Wishart(nu_n, I) draw: row a of C solves C_a Q' = L_a.
+    C = L Q⁻ᵀ, Q the Bartlett factor of a Wishart(nu_n, I) draw: row a of C solves C_a Q' = L_a.
     """
-    k = mu.size
+    k = chi.size
     for a in range(k):
         for b in range(k):
-            total = E[a + 1, b + 1] if b <= a else 0.0
+            total = L[a, b] if b <= a else 0.0
             for c in range(b):
                 total -= C[a, c] * normal_T[b, c]
             C[a, b] = total / chi[b]
     for a in range(k):
-        total = 0.0
-        for b in range(k):
-            total += C[a, b] * normal_mu[b]
-        mu[a] = (E[a + 1, 0] + total) / E[0, 0]
         for b in range(a + 1):
             total = 0.0
             for c in range(k):
                 total += C[a, c] * C[b, c]
             T[a, b] = total
             T[b, a] = total
+
+
+@compiled
+def _draw_mean(centre, root, C, normal_mu, mu):  # type: ignore[no-untyped-def]
+    """mu ~ N(centre, T / root²)."""
+    for a in range(mu.size):
+        total = 0.0
+        for b in range(mu.size):
+            total += C[a, b] * normal_mu[b]
+        mu[a] = centre[a] + total / root

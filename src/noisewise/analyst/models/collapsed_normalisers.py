@@ -69,24 +69,36 @@ def log_volume_slope(n, p):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def log_covariates(n, k, nu, lam):  # type: ignore[no-untyped-def]
-    """The part of the log marginal density of n rows' covariates that depends on n alone.
+def log_covariance(N, k, nu):  # type: ignore[no-untyped-def]
+    """The part of the log marginal density of N rows' covariates that depends on N alone.
 
-    Powers of pi from their normal law, and what integrating (mu, T) out leaves of the conjugate
-    posterior.
+    Powers of pi from their normal law, and what integrating T out leaves of the conjugate
+    posterior; `log_mean` has that of integrating a mean out.
     """
-    return log_multigamma(0.5 * (nu + n), k) - 0.5 * k * (math.log(lam + n) + n * _LOG_PI)
+    return log_multigamma(0.5 * (nu + N), k) - 0.5 * k * N * _LOG_PI
 
 
 @compiled
-def log_covariates_slope(n, k, nu, lam):  # type: ignore[no-untyped-def]
-    """Derivative of `log_covariates` by n."""
-    return 0.5 * (log_multigamma_slope(0.5 * (nu + n), k) - k * (1.0 / (lam + n) + _LOG_PI))
+def log_covariance_slope(N, k, nu):  # type: ignore[no-untyped-def]
+    """Derivative of `log_covariance` by N."""
+    return 0.5 * (log_multigamma_slope(0.5 * (nu + N), k) - k * _LOG_PI)
+
+
+@compiled
+def log_mean(n, k, lam):  # type: ignore[no-untyped-def]
+    """What integrating the mean of n rows out leaves."""
+    return -0.5 * k * math.log(lam + n)
+
+
+@compiled
+def log_mean_slope(n, k, lam):  # type: ignore[no-untyped-def]
+    """Derivative of `log_mean` by n."""
+    return -0.5 * k / (lam + n)
 
 
 @compiled
 def log_regression(N, a0, keeps_sigma2):  # type: ignore[no-untyped-def]
-    """The same of N rows' targets; theta and (unless it is kept) sigma2 are integrated out."""
+    """The same of N rows' targets: theta and, unless it is kept, sigma2 are integrated out."""
     total = -0.5 * N * (_LOG_2 + _LOG_PI)
     return total if keeps_sigma2 else total + math.lgamma(a0 + 0.5 * N)
 

@@ -5,7 +5,10 @@ With E = [[lam, lam m'], [lam m, Psi + lam m m']] + A[:d, :d] and B = [[Lam0, La
 2 b_n = |B| / |Lam_n|, so that two Cholesky factorisations do everything.
 
 The regression is that of all holders, and B has the sum of their statistics. E has it too where
-they share one law of the covariates; where each has its own, there is an E for each.
+they share one mean of the covariates. Where each has a mean mu_j ~ N(m, T / lam) of its own and all
+share T, integrating the means out leaves
+
+    Psi_n = Psi + Σ_j (lam m m' + A_j,xx - v_j v_j' / (lam + n_j)),   v_j = lam m + A_j,x0
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from noisewise.analyst.models.compiled import compiled
 from noisewise.analyst.models.triangular import add_gram, cholesky, invert_triangle, trace
 
 # Places in the array of scalars. CONSTANT collects all that depends on nothing latent; SMOOTHING is
-# that of the Laplace law's kinks, in units of the noise scale; LAWS is the number of laws of the
+# that of the Laplace law's kinks, in units of the noise scale; MEANS is the number of means of the
 # covariates: 1 or, where each holder has its own, J.
-CONSTANT, NU, LAM, KEEPS_SIGMA2, A0, B0_SIGMA2, SMOOTHING, SHAPE, LAWS, SCALARS = range(10)
+CONSTANT, NU, LAM, KEEPS_SIGMA2, A0, B0_SIGMA2, SMOOTHING, SHAPE, MEANS, SCALARS = range(10)
 
 
 @compiled
@@ -65,7 +68,7 @@ def covariate_prior(A, E0, psi, nu, E, W, G):  # type: ignore[no-untyped-def]
     """Log marginal density of rows' covariates given their A; adds its derivative to G.
 
     That is dlogp = tr(G dA), lower triangle. Also returns the derivative by the number of rows
-    n = A_00 in the exponents, which comes on top of that by A_00. `log_covariates` is left to the
+    n = A_00 in the exponents, which comes on top of that by A_00. The normalisers are left to the
     caller, and so is the prior of psi.
     """
     d = E0.shape[0]
@@ -82,11 +85,35 @@ def covariate_prior(A, E0, psi, nu, E, W, G):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def start_scatter(A, E0, psi, means, C):  # type: ignore[no-untyped-def]
+    """C <- Psi_n of holders with means of their own, before `take_mean` for each of them."""
+    k = E0.shape[0] - 1
+    again = (means - 1.0) / E0[0, 0]  # E0 has lam m m' once
+    for a in range(k):
+        for b in range(a + 1):
+            C[a, b] = E0[a + 1, b + 1] + again * E0[a + 1, 0] * E0[b + 1, 0] + A[a + 1, b + 1]
+    for c in range(psi.size):
+        C[c, c] += psi[c]
+
+
+@compiled
+def take_mean(F, E0, v, C):  # type: ignore[no-untyped-def]
+    """Take v v' / (lam + n) of a holder with factor F from C; leaves its v, returns lam + n."""
+    k, n = E0.shape[0] - 1, F[0, 1]
+    weight = E0[0, 0] + n
+    for a in range(k):
+        v[a] = E0[a + 1, 0] + n * F[a + 1, 0]
+        for b in range(a + 1):
+            C[a, b] -= v[a] * v[b] / weight
+    return weight
+
+
+@compiled
 def regression_prior(A, B0, scalars, log_sigma2, B, W, v, G):  # type: ignore[no-untyped-def]
     """Log marginal density of rows' targets given A and the covariates; its derivative into G.
 
     As in `covariate_prior`; the derivative by ln sigma2, where it is kept, is the third result.
-    `log_regression` is left to the caller.
+    The normaliser is left to the caller.
     """
     P = A.shape[0]
     d = P - 1

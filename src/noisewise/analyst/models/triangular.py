@@ -66,6 +66,14 @@ def gram_entry(F, a, b):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def mirror(A, size):  # type: ignore[no-untyped-def]
+    """Copy the lower triangle to the upper one."""
+    for a in range(size):
+        for b in range(a):
+            A[b, a] = A[a, b]
+
+
+@compiled
 def trace(G, A):  # type: ignore[no-untyped-def]
     """tr(G A) from lower triangles."""
     total = 0.0

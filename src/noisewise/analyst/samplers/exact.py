@@ -75,7 +75,9 @@ class ExactDraws(NamedTuple):
     theta: FloatArray  # (chains, draws, d)
     sigma2: FloatArray  # (chains, draws)
     conditional_mean: FloatArray  # (chains, draws, d), E[theta | latent statistics]
-    mu: FloatArray  # (chains, draws, k); no draws if covariates were not asked for
+    # (chains, draws, k), or (chains, draws, J, k) with means of their own; no draws if covariates
+    # were not asked for
+    mu: FloatArray
     T: FloatArray  # (chains, draws, k, k)
     x: FloatArray  # (chains, draws, ndim), for CollapsedPosterior.statistics
     info: NutsInfo
@@ -226,6 +228,8 @@ def sample(
     observations: Sequence[Observation],
     prior: RegressionPrior,
     covariates: CovariatePrior,
+    *,
+    own_means: bool = False,
     **settings: Any,
 ) -> ExactDraws:
     """Draw from the exact posterior given the observations of one or several holders.
@@ -238,6 +242,8 @@ def sample(
         Prior of the regression.
     covariates : NIWPrior, HierarchicalNIWPrior or HuangWandPrior
         Prior of the covariates' law, which all holders share.
+    own_means : bool
+        Whether its mean is each holder's own instead.
     **settings
         Of `sample_posterior`.
 
@@ -249,7 +255,8 @@ def sample(
         If entries known exactly contradict each other, or statistics are so extreme that double
         precision does not hold them. Draws that are returned are finite.
     """
-    return sample_posterior(CollapsedPosterior(observations, prior, covariates), **settings)
+    posterior = CollapsedPosterior(observations, prior, covariates, own_means=own_means)
+    return sample_posterior(posterior, **settings)
 
 
 def sample_posterior(
