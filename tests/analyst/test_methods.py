@@ -225,7 +225,7 @@ def test_holders_whose_covariates_differ_are_named(method):
 
 
 def test_holders_whose_means_differ_have_a_method():
-    """The warning recommends it; it finds nothing wrong, and knows the more for the difference."""
+    """The warning recommends it, and it finds nothing wrong; one holder's posterior is the same."""
     words = {"seed": 1, "chains": 2, "draws": 300}
     south = release(n=400, seed=1, dataset="south", older=0.4)
     seen = [release(n=400, seed=0, dataset="north"), south]
@@ -233,7 +233,6 @@ def test_holders_whose_means_differ_have_a_method():
     assert "exact_own_means" in contradictions(shared)[0]
     assert not contradictions(own)
     assert own.info.method == "exact_own_means"
-    assert own.summary().rows["age"].sd < shared.summary().rows["age"].sd
     one, same = (fit(south, method=name, **words) for name in ("exact", "exact_own_means"))
     np.testing.assert_array_equal(one.draws("age"), same.draws("age"))
 
