@@ -165,8 +165,16 @@ def test_a_file_that_is_not_there(folder, noisewise, line, code, parts):
 
 def test_a_file_that_is_something_else(folder, noisewise):
     complaint(noisewise("fit people.csv"), 6, "people.csv", "not a Release")
+    complaint(noisewise("report people.csv"), 6, "people.csv", "not a posterior", "`fit`")
+
+
+@pytest.mark.parametrize("wanted", ["show", "report"])
+def test_a_release_that_was_not_fitted(folder, noisewise, wanted):
+    """Nothing is wrong with the file (that would be 6): it is the request that makes no sense."""
     noisewise(RELEASE)
-    complaint(noisewise("report release.json"), 6, "release.json", "`fit`")
+    outcome = noisewise(f"{wanted} release.json")
+    remedy = "run `noisewise fit release.json`"
+    complaint(outcome, 2, "posterior: release.json is a Release", remedy, f"{wanted} what it")
 
 
 def test_a_release_from_a_newer_version(folder, noisewise):
