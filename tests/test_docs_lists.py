@@ -1,0 +1,28 @@
+"""Tables of the documentation leave nothing out: every method, every experiment."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from noisewise.analyst.methods.registry import METHODS
+from noisewise.lab.experiments import experiments
+
+from .doc_pages import ROOT
+
+
+def first_cells(page):
+    """Names in backticks in the first cells of a page's tables."""
+    lines = (ROOT / page).read_text("utf-8").splitlines()
+    firsts = [line.split("|")[1] for line in lines if line.startswith("| ")]
+    return {name for cell in firsts for name in re.findall(r"`([^`]+)`", cell)}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/methods.md", "docs/analyst.md"])
+def test_every_method_has_a_line(page):
+    assert set(METHODS) - first_cells(page) == set()
+
+
+def test_every_experiment_has_a_place_where_it_is_discussed():
+    assert set(experiments()) - first_cells("docs/lab.md") == set()
