@@ -28,7 +28,7 @@ def convergence_warnings(posterior: Posterior) -> tuple[str, ...]:
     )
     least_ess = min(rows, key=lambda name: np.inf if np.isnan(rows[name].ess) else rows[name].ess)
     warnings = []
-    chains, exact = posterior.sigma2.shape[0], posterior.info.method == "exact"
+    chains, exact = posterior.sigma2.shape[0], posterior.info.method.startswith("exact")
     remedy = "run more draws" + ("" if exact else ", or method='exact' where it applies")
     if chains == 1:
         warnings.append(ONE_CHAIN)

@@ -165,7 +165,8 @@ def methods() -> None:
     for name, method in METHODS.items():
         ignored = f"; ignores {method.ignores}" if method.ignores else ""
         typer.echo(f"{name:{width}}  {method.describe}{ignored}")
-    typer.echo("auto takes exact, which is right for any noise and any number of rows or holders.")
+    typer.echo("auto takes exact, which is right for any noise and any number of rows or holders;")
+    typer.echo("exact_own_means is for holders whose people differ, and exact warns of those.")
 
 
 def _collected(paths: list[Path]) -> dict[Path, AnyRelease]:
