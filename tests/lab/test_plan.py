@@ -281,7 +281,7 @@ def test_predicted_widths_of_many_coefficients_are_realised():
 
 
 def test_a_prior_that_contradicts_the_ball_is_too_sure():
-    """What docs/lab.md warns of: the default expects more of ten features than a ball can hold."""
+    """What docs/lab.md warns of: a prior for boxes expects more of ten features than this holds."""
     setting = Setting(10, 3000, "ball", 1.0, 1.0)
     planner = planner_for(setting, 10)
     predicted, _ = planner.sds(setting.mechanism, setting.epsilon)
@@ -432,9 +432,7 @@ def test_a_real_release_of_rows_in_a_ball_has_a_width_within_the_plan(tmp_path):
     request = nw.make_request(schema, **words, epsilon=2, delta="1e-6")
     rows = {name: np.clip(x[:, j], -1, 1) for j, name in enumerate(features)} | {"y": y}
     release = nw.publish(request, rows, ledger=tmp_path / "ledger.db").release
-    posterior = nw.fit(
-        release, seed=1, chains=2, draws=400, covariate_prior=covariate_prior(6, radius)
-    )
+    posterior = nw.fit(release, seed=1, chains=2, draws=400)
     low, high = posterior.interval("x1")
     made = plan(schema, **words, n=n, epsilon=2.0, mechanism=["gaussian", "ball"])
     box, ball = (row for row in made.rows if row.name == "x1")

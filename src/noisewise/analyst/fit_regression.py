@@ -20,6 +20,7 @@ from .cautions import (
 )
 from .coefficient_prior import CoefficientPrior
 from .common_cautions import repetition_warnings
+from .default_covariates import default_covariates
 from .methods import METHODS, Draws, Job, check_method, check_one_release, choose
 from .model_columns import ModelColumns, as_releases, observe, observe_fourth
 from .models.plausibility import impossible_statistics
@@ -31,7 +32,7 @@ from .original_units import (
     regression_to_unit,
 )
 from .posterior import FitInfo, Naive, Posterior
-from .priors import CovariatePrior, NIWPrior, NormalInverseGammaIndependent, RegressionPrior
+from .priors import CovariatePrior, NormalInverseGammaIndependent, RegressionPrior
 
 if TYPE_CHECKING:
     from .models.moments import CovariateMoments
@@ -70,8 +71,9 @@ def fit_regression(
         `prior_units`. Default: `NormalInverseGammaIndependent.weakly_informative`.
     covariate_prior : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or callable, optional
         Of the covariates' mean and covariance, in `prior_units`. Default:
-        `NIWPrior.weakly_informative`. A callable is a law of the covariates written in NumPyro
-        (`noisewise.analyst.models.records`), on unit scale, for method ``individual``.
+        `NIWPrior.weakly_informative`, scaled down to what the ball can hold where all Releases
+        have rows in a ball (`default_covariates`). A callable is a law of the covariates written
+        in NumPyro (`noisewise.analyst.models.records`), on unit scale, for method ``individual``.
         `CovariateMoments` (`noisewise.analyst.models.moments`; by formula, or by simulation from
         any law) are for method ``gibbs_prior``, on unit scale.
     clip : bool
@@ -100,7 +102,7 @@ def fit_regression(
     job = Job(
         observations,
         observe_fourth(given, columns),
-        *_priors(prior, covariate_prior, prior_units, columns, method),
+        *_priors(prior, covariate_prior, prior_units, columns, given, method),
         clip,
         *chains_and_draws(chains, draws, MAX_DRAWS),
         seed_or_none(seed),
@@ -126,7 +128,7 @@ def check_fit(
     check_method(method)
     chains_and_draws(chains, draws, MAX_DRAWS)
     columns = ModelColumns(design.schema, design.features, design.target)
-    _priors(prior, None, "unit", columns, method)
+    _priors(prior, None, "unit", columns)
 
 
 def check_release(
@@ -145,7 +147,7 @@ def check_release(
     """
     columns, observations = observe([release], target, features)
     fourth = observe_fourth([release], columns)
-    priors = _priors(None, None, "unit", columns, method)
+    priors = _priors(None, None, "unit", columns, [release], method)
     job = Job(
         observations, fourth, *priors, clip=False, chains=1, draws=1, seed=None, progress=False
     )
@@ -158,6 +160,7 @@ def _priors(
     covariate_prior: CovariatePrior | CovariateMoments | Covariates | None,
     units: str,
     columns: ModelColumns,
+    releases: Sequence[Release] = (),
     method: str = "auto",
 ) -> tuple[RegressionPrior, CovariatePrior | CovariateMoments | Covariates]:
     """Both priors on unit scale, checked against the model."""
@@ -193,9 +196,7 @@ def _priors(
     else:
         regression = regression_to_unit(prior, columns) if units == "original" else prior
     if covariate_prior is None:
-        needs_moments = method == "gibbs_prior"
-        default = NIWPrior.with_fourth_moments if needs_moments else NIWPrior.weakly_informative
-        return regression, default(k)
+        return regression, default_covariates(columns, releases, method)
     if units == "original" and isinstance(covariate_prior, CovariatePrior):
         return regression, covariates_to_unit(covariate_prior, columns)
     return regression, covariate_prior

@@ -6,7 +6,7 @@ A prior is therefore weakly informative if it is wide compared with 1, whatever 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from noisewise.core.errors import RequestError
 from .prior_checks import count, degrees, positive, positive_definite, positive_vector, vector
 
 FloatArray = NDArray[np.float64]
+EXPECTED_VARIANCE = 0.2  # of a covariate that may fill [-1, 1]
+BALL_VARIANCE = 0.5  # of covariates in a ball, all together, as a share of the radius squared
 
 
 class _Regression:
@@ -182,7 +184,20 @@ class NIWPrior(_Covariates):
         One Psi for all columns expects all variances near 0.2. If some may be far smaller (rare
         indicators, bounds much wider than the data), use `HierarchicalNIWPrior`.
         """
-        return cls(np.zeros(count(k)), 0.1, 0.2 * (k + 1.0) * np.eye(k), 2.0 * k + 2.0)
+        mean = np.zeros(count(k))
+        return cls(mean, 0.1, EXPECTED_VARIANCE * (k + 1.0) * np.eye(k), 2.0 * k + 2.0)
+
+    @classmethod
+    def in_ball(cls, k: int, radius: float) -> NIWPrior:
+        """Return the default for `k` covariates that share a ball of this radius on unit scale.
+
+        In a ball E|x|² <= radius², so the k variances cannot add up to more than that. Here they
+        are expected to add up to half of it, or to 0.2 each as in `weakly_informative` if that is
+        less. Where noise hides the variances, a prior that expects more than the ball can hold
+        has covariates vary more than they do, and intervals of slopes come out too narrow.
+        """
+        prior = cls.weakly_informative(k)
+        return prior.scaled(np.full(k, ball_share(k, positive("radius", radius))))
 
     @classmethod
     def with_fourth_moments(cls, k: int) -> NIWPrior:
@@ -190,7 +205,17 @@ class NIWPrior(_Covariates):
 
         The prior mean of T is 0.2 I, as in `weakly_informative`.
         """
-        return cls(np.zeros(count(k)), 0.1, 0.2 * (k + 4.0) * np.eye(k), 2.0 * k + 5.0)
+        mean = np.zeros(count(k))
+        return cls(mean, 0.1, EXPECTED_VARIANCE * (k + 4.0) * np.eye(k), 2.0 * k + 5.0)
+
+    def scaled(self, share: FloatArray) -> NIWPrior:
+        """The same with the j-th covariate's variance multiplied by share[j], shape (k,)."""
+        return replace(self, Psi=self.Psi * np.sqrt(np.outer(share, share)))
+
+
+def ball_share(features: int, radius: float) -> float:
+    """How much of its default variance each of the features in a ball is expected to have."""
+    return min(1.0, BALL_VARIANCE * radius**2 / (EXPECTED_VARIANCE * max(features, 1)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,13 +48,8 @@ class Truths(NamedTuple):
 
 
 def covariate_prior(k: int, radius: float | None) -> NIWPrior:
-    """The default prior of k covariates, for rows in a ball if there is one."""
-    prior = NIWPrior.weakly_informative(k)
-    if radius is None:
-        return prior
-    expected = prior.Psi.trace() / (prior.nu - k - 1)
-    share = min(1.0, LARGEST_VARIANCE * radius**2 / expected)
-    return NIWPrior(prior.m, prior.lam, share * prior.Psi, prior.nu)
+    """The prior that `fit` has by default for a Release of k covariates, in a ball or not."""
+    return NIWPrior.weakly_informative(k) if radius is None else NIWPrior.in_ball(k, radius)
 
 
 class RowLaw(NamedTuple):
