@@ -43,9 +43,9 @@ def fit(
         typer.Option(
             "--method",
             help="auto, or one of those that `noisewise methods` lists: exact (what auto takes), "
-            "individual, gibbs_update, gibbs_prior, gibbs_noisy, gibbs_noisy_aware, for several "
-            "holders with Gaussian noise bs_distributed, normal_x, fixed_s, fixed_s_aware, "
-            "fixed_s_fast, and naive.",
+            "exact_own_means (holders whose people differ), individual, gibbs_update, gibbs_prior, "
+            "gibbs_noisy, gibbs_noisy_aware, for several holders with Gaussian noise "
+            "bs_distributed, normal_x, fixed_s, fixed_s_aware, fixed_s_fast, and naive.",
         ),
     ] = "auto",
     target: TargetOption = None,
