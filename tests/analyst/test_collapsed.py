@@ -476,6 +476,46 @@ def test_own_means_are_drawn_from_the_holders_own_statistics(private):
         np.testing.assert_allclose(np.cov(mu[:, j].T), spread, atol=0.02 * spread.max())
 
 
+@pytest.mark.parametrize("private", [(), (0,), (0, 1, 2)])
+@pytest.mark.parametrize("covariates", ["niw", "hierarchical", "huang_wand"])
+def test_own_means_against_the_normal_inverse_wishart_in_full(covariates, private):
+    """Beside the shared mean in the same coordinates: all else in both densities is the same."""
+    rng = np.random.default_rng(8)
+    prior, law = REGRESSION["independent"](2), COVARIATES[covariates](2)
+    seen = [
+        observe(rng, n, 2, 2.0, "gaussian", private=j in private)
+        for j, n in enumerate((12, 30, 20))
+    ]
+    shared, own = (CollapsedPosterior(seen, prior, law, own_means=o) for o in (False, True))
+
+    def log_covariates(A, psi):
+        """Log p(x) of rows with statistics A (one for each mean), by the textbook's formula."""
+        k, n = 2, A[:, 0, 0]
+        xbar = A[:, 0, 1:3] / n[:, None]
+        Psi_n = np.diag(psi) if covariates != "niw" else np.array(law.Psi)
+        log_det = 0.5 * law.nu * np.linalg.slogdet(Psi_n)[1]
+        for m, x, S in zip(n, xbar, A[:, 1:3, 1:3], strict=True):
+            Psi_n = Psi_n + S - m * np.outer(x, x)
+            Psi_n = Psi_n + law.lam * m / (law.lam + m) * np.outer(x - law.m, x - law.m)
+        nu_n = law.nu + n.sum()
+        value = special.multigammaln(nu_n / 2, k) - special.multigammaln(law.nu / 2, k)
+        value += log_det - 0.5 * nu_n * np.linalg.slogdet(Psi_n)[1]
+        value += 0.5 * k * (np.log(law.lam) - np.log(law.lam + n)).sum()
+        return value - 0.5 * k * n.sum() * math.log(math.pi)
+
+    for _ in range(3):
+        x = rng.normal(0, 0.5, shared.ndim)
+        A = shared.statistics(x)
+        first = A[shared.order[0]]  # psi is counted from the reference's variances
+        variance = first.diagonal()[1:3] / first[0, 0] - (first[0, 1:3] / first[0, 0]) ** 2
+        a = shared.arrays
+        psi = variance * np.exp((a.centre + a.scale * x)[-2:]) if a.psi_rate.size else None
+        expected = log_covariates(A, psi) - log_covariates(A.sum(axis=0)[None], psi)
+        found = own.logp_and_gradient(x)[0] - shared.logp_and_gradient(x)[0]
+        assert found == pytest.approx(expected, abs=1e-7)
+        assert abs(found) > 0.1  # the two differ
+
+
 def test_one_holder_has_its_own_mean_anyway():
     rng = np.random.default_rng(5)
     seen = [observe(rng, 30, 2, 1.0, "gaussian")]

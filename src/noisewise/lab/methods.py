@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ Pair = tuple[FloatArray, FloatArray]  # theta (chains, draws, d) and sigma2 (cha
 
 
 @dataclass(frozen=True)
-class ChainMethod:
+class ChainMethod(ABC):
     """A method with the effort that a trial spends on it; what all such methods share.
 
     Parameters
@@ -43,9 +44,9 @@ class ChainMethod:
             raise RequestError(f"method: {self.name!r} is unknown; use one of {known}")
 
     @property
+    @abstractmethod
     def runners(self) -> Mapping[str, Callable[..., Pair]]:
         """Functions that draw, by name of the method."""
-        raise NotImplementedError
 
     @property
     def independent(self) -> bool:

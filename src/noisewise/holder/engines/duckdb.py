@@ -17,6 +17,7 @@ so is everything that is not a sum of products: block summaries, counts.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ class _Rows:
     table: str | None = None
 
 
-class _DuckDBSource:
+class _DuckDBSource(ABC):
     """What the sources in this file share; each says in `_open` where its rows are."""
 
     description: str
@@ -102,9 +103,9 @@ class _DuckDBSource:
             OSError,
         )
 
+    @abstractmethod
     def _open(self, plan: Plan[Any] | None) -> AbstractContextManager[_Rows]:
         """Open the rows. Given a plan, its sources are enough."""
-        raise NotImplementedError
 
     def _failure(self, error: Exception, plan: Plan[Any] | None = None) -> str:
         return f"data: DuckDB cannot read {self.description}; it may be damaged, or in use"
