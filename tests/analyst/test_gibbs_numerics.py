@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from noisewise.analyst.models import triangular
 from noisewise.analyst.samplers import gibbs_eigen, gibbs_linalg, gibbs_triangular
 from noisewise.analyst.samplers import gibbs_random as random
 
@@ -116,7 +117,7 @@ def test_triangles(size):
     gibbs_triangular.solve_two(L, y, z, size)
     np.testing.assert_allclose(L @ np.column_stack([y, z]), np.column_stack([x, other]), atol=1e-9)
     W, V, out = np.zeros((3, size, size))
-    gibbs_triangular.invert_lower(L, W, size)
+    triangular.invert_triangle(L, size, W)
     np.testing.assert_allclose(W, np.linalg.inv(L), atol=1e-8)
     gibbs_triangular.gram_of_lower(W, out, size)
     np.testing.assert_allclose(out, np.linalg.inv(A), rtol=1e-6, atol=1e-8)

@@ -2,7 +2,7 @@
 
 from noisewise._compiled import Family
 
-_family = Family(__file__, "moments*.py", "../samplers/gibbs*.py")
+_family = Family(__file__, "moments*.py", "triangular.py", "../samplers/gibbs*.py")
 compiled = _family.uncounted
 compiled_to_the_letter = _family.to_the_letter
 inlined = _family.inlined

@@ -12,11 +12,7 @@ from noisewise.analyst.models.moments_compiled import compiled
 from noisewise.analyst.priors import CovariatePrior, NIWPrior
 from noisewise.analyst.samplers.gibbs_linalg import product
 from noisewise.analyst.samplers.gibbs_random import fill_bartlett, fill_normal, gamma
-from noisewise.analyst.samplers.gibbs_triangular import (
-    cholesky,
-    invert_transposed,
-    multiply_lower,
-)
+from noisewise.analyst.samplers.gibbs_triangular import cholesky, invert_transposed, multiply_lower
 from noisewise.core.errors import RequestError
 
 FloatArray = NDArray[np.float64]

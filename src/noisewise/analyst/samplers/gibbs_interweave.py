@@ -59,6 +59,7 @@ from __future__ import annotations
 import math
 
 from noisewise.analyst.models.moments_compiled import compiled
+from noisewise.analyst.models.triangular import invert_triangle
 from noisewise.analyst.samplers.gibbs_linalg import copy, fill
 from noisewise.analyst.samplers.gibbs_orbits import (
     WIDTH,
@@ -75,7 +76,7 @@ from noisewise.analyst.samplers.gibbs_orbits import (
     whiten_prior,
 )
 from noisewise.analyst.samplers.gibbs_regression import draw_regression, pool, store_draw
-from noisewise.analyst.samplers.gibbs_triangular import cholesky, gram_of_lower, invert_lower
+from noisewise.analyst.samplers.gibbs_triangular import cholesky, gram_of_lower
 
 _ROWS = 12  # covariates that move in one sweep, about
 
@@ -308,7 +309,7 @@ def sweep_regression(rng, holders, prior, theta, sigma2, A, omega2, orbits):  # 
                 F[a, b] += A[j, a, b]
     if not cholesky(F, d):
         return
-    invert_lower(F, orbits.f, d)
+    invert_triangle(F, d, orbits.f)
     root = F[0, 0]
     for a in range(d):
         for b in range(a + 1):
@@ -353,7 +354,7 @@ def sweep_all(  # type: ignore[no-untyped-def]
     k = mu.size
     F, f = orbits.F, orbits.f
     prepare_sweep(holders, omega2, prior, theta, orbits)
-    invert_lower(L, orbits.Psi_f, k)
+    invert_triangle(L, k, orbits.Psi_f)
     gram_of_lower(orbits.Psi_f, orbits.W, k)
     F[0, 0] = 1.0
     f[0, 0] = 1.0

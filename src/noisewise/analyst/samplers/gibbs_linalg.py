@@ -10,6 +10,7 @@ eight rows share their loads. Symmetric results are written into both triangles.
 from __future__ import annotations
 
 from noisewise.analyst.models.moments_compiled import compiled, inlined
+from noisewise.analyst.models.triangular import mirror
 
 
 @inlined
@@ -35,14 +36,6 @@ def four_products(A, a, x, first, count):  # type: ignore[no-untyped-def]
         t2 += A2[c] * v
         t3 += A3[c] * v
     return t0, t1, t2, t3
-
-
-@compiled
-def mirror(A, size):  # type: ignore[no-untyped-def]
-    """Copy the lower triangle to the upper one."""
-    for a in range(size):
-        for b in range(a):
-            A[b, a] = A[a, b]
 
 
 @compiled

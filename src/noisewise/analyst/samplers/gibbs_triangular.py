@@ -14,7 +14,8 @@ import math
 import numpy as np
 
 from noisewise.analyst.models.moments_compiled import compiled
-from noisewise.analyst.samplers.gibbs_linalg import four_products, mirror, product
+from noisewise.analyst.models.triangular import mirror
+from noisewise.analyst.samplers.gibbs_linalg import four_products, product
 
 
 @compiled
@@ -145,22 +146,6 @@ def solve_two(L, x, y, size):  # type: ignore[no-untyped-def]
             y0 -= L[r, c] * y[c]
         inverse = 1.0 / L[r, r]
         x[r], y[r] = x0 * inverse, y0 * inverse
-
-
-@compiled
-def invert_lower(R, W, size):  # type: ignore[no-untyped-def]
-    """W <- R⁻¹ for lower triangular R."""
-    for i in range(size):
-        for b in range(i):
-            W[i, b] = 0.0
-        for c in range(i):
-            r = R[i, c]
-            for b in range(c + 1):
-                W[i, b] -= r * W[c, b]
-        inverse = 1.0 / R[i, i]
-        for b in range(i):
-            W[i, b] *= inverse
-        W[i, i] = inverse
 
 
 @compiled

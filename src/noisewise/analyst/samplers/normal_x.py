@@ -32,12 +32,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise.analyst.models.triangular import mirror
 from noisewise.analyst.observation import Observation, named
 from noisewise.analyst.priors import CovariatePrior, RegressionPrior
 from noisewise.analyst.samplers import given_s_chains
 from noisewise.analyst.samplers.chains import Progress
 from noisewise.analyst.samplers.gibbs_covariates import draw_covariates, prepare_covariates
-from noisewise.analyst.samplers.gibbs_linalg import copy, mirror
+from noisewise.analyst.samplers.gibbs_linalg import copy
 from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
 from noisewise.analyst.samplers.gibbs_regression import pool, prepare_regression
 from noisewise.analyst.samplers.gibbs_start import (

@@ -33,7 +33,8 @@ from __future__ import annotations
 
 import math
 
-from noisewise.analyst.samplers.gibbs_linalg import copy, mirror, product
+from noisewise.analyst.models.triangular import mirror
+from noisewise.analyst.samplers.gibbs_linalg import copy, product
 from noisewise.analyst.samplers.gibbs_random import fill_bartlett, fill_normal, uniform
 from noisewise.analyst.samplers.gibbs_triangular import (
     cholesky,
