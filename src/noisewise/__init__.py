@@ -9,32 +9,32 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._version import __version__
+from noisewise._version import __version__
 
 if TYPE_CHECKING:
-    from .analyst.ada_ssp import ada_ssp
-    from .analyst.coefficient_prior import CoefficientPrior
-    from .analyst.fit import fit
-    from .analyst.networks.fit import fit_network
-    from .analyst.networks.posterior import NetworkPosterior
-    from .analyst.networks.posterior_file import load_network_posterior
-    from .analyst.posterior import Posterior
-    from .analyst.posterior_file import load_posterior
-    from .analyst.summaries.posterior import SummaryPosterior
-    from .core.errors import NoisewiseError
-    from .core.network import Network
-    from .core.network_release import NetworkRelease
-    from .core.release import Release
-    from .core.releases import load_release
-    from .core.schema import Category, Number, Schema, Unbounded
-    from .core.schema_file import read_schema, write_schema
-    from .core.summary_release import SummaryRelease
-    from .holder.ledger import Ledger
-    from .holder.network_request import NetworkRequest, make_network_request
-    from .holder.publish import publish
-    from .holder.request import Request, make_request
-    from .holder.summary_request import SummaryRequest, make_summary_request
-    from .lab.plan import plan
+    from noisewise.analyst.ada_ssp import ada_ssp
+    from noisewise.analyst.coefficient_prior import CoefficientPrior
+    from noisewise.analyst.fit import fit
+    from noisewise.analyst.networks.fit import fit_network
+    from noisewise.analyst.networks.posterior import NetworkPosterior
+    from noisewise.analyst.networks.posterior_file import load_network_posterior
+    from noisewise.analyst.posterior import Posterior
+    from noisewise.analyst.posterior_file import load_posterior
+    from noisewise.analyst.summaries.posterior import SummaryPosterior
+    from noisewise.core.errors import NoisewiseError
+    from noisewise.core.network import Network
+    from noisewise.core.network_release import NetworkRelease
+    from noisewise.core.release import Release
+    from noisewise.core.releases import load_release
+    from noisewise.core.schema import Category, Number, Schema, Unbounded
+    from noisewise.core.schema_file import read_schema, write_schema
+    from noisewise.core.summary_release import SummaryRelease
+    from noisewise.holder.ledger import Ledger
+    from noisewise.holder.network_request import NetworkRequest, make_network_request
+    from noisewise.holder.publish import publish
+    from noisewise.holder.request import Request, make_request
+    from noisewise.holder.summary_request import SummaryRequest, make_summary_request
+    from noisewise.lab.plan import plan
 
 _HOMES = {
     "Category": "core.schema",

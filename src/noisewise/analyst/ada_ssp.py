@@ -41,18 +41,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.errors import RequestError
-from ..core.noise import Laplace
-from ..core.release import Release
-from ..core.statistic import SmallestEigenvalue
-from .common_cautions import first_few, repetition_warnings
-from .model_columns import ModelColumns, as_releases, observe
-from .noise_width import noise_width
-from .observation import Observation, named
+from noisewise._arrays import FloatArray
+from noisewise.analyst.common_cautions import first_few, repetition_warnings
+from noisewise.analyst.model_columns import ModelColumns, as_releases, observe
+from noisewise.analyst.noise_width import noise_width
+from noisewise.analyst.observation import Observation, named
+from noisewise.core.errors import RequestError
+from noisewise.core.noise import Laplace
+from noisewise.core.release import Release
+from noisewise.core.statistic import SmallestEigenvalue
 
-FloatArray = NDArray[np.float64]
 Rule = Literal["noise", "paper"]
 STATEMENT = "no uncertainty: not a posterior"
 

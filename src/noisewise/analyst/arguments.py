@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from ..core.errors import RequestError
+from noisewise.core.errors import RequestError
 
 MAX_SEED = 2**63 - 1
 

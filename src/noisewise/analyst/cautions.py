@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.design import INTERCEPT
-from .common_cautions import BAD_RHAT, ENOUGH_DRAWS, GOOD_RHAT, ONE_CHAIN, first_few
-from .model_columns import ModelColumns
-from .models.replication import Replication
-from .posterior import Posterior
+from noisewise._arrays import FloatArray
+from noisewise.analyst.common_cautions import (
+    BAD_RHAT,
+    ENOUGH_DRAWS,
+    GOOD_RHAT,
+    ONE_CHAIN,
+    first_few,
+)
+from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.models.replication import Replication
+from noisewise.analyst.posterior import Posterior
+from noisewise.core.design import INTERCEPT
 
-FloatArray = NDArray[np.float64]
 CONTRADICTION = 6.0  # standard deviations beyond which a release contradicts the model
 OUTSIDE_FEATURE, OUTSIDE_TARGET = 0.1, 0.05  # shares of the model's people beyond the bounds
 WELL_KNOWN = 0.1  # standard deviation of a mean square on unit scale

@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.design import INTERCEPT
-from ..core.errors import RequestError
-from ..core.plain_yaml import PlainYamlError, read_yaml
-from .model_columns import ModelColumns
-from .original_units import regression_to_unit
-from .priors import NormalInverseGammaIndependent
-
-FloatArray = NDArray[np.float64]
+from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.original_units import regression_to_unit
+from noisewise.analyst.priors import NormalInverseGammaIndependent
+from noisewise.core.design import INTERCEPT
+from noisewise.core.errors import RequestError
+from noisewise.core.plain_yaml import PlainYamlError, read_yaml
 
 
 @dataclass(frozen=True)

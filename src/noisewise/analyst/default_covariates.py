@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.design import Design
-from ..core.geometry import Ball
-from ..core.release import Release
-from .model_columns import ModelColumns
-from .priors import NIWPrior, ball_share
-
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.priors import NIWPrior, ball_share
+from noisewise.core.design import Design
+from noisewise.core.geometry import Ball
+from noisewise.core.release import Release
 
 
 def default_covariates(columns: ModelColumns, releases: Sequence[Release], method: str) -> NIWPrior:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from ..core.errors import RequestError
-from ..core.network_regression import RegressionSampleRelease
-from ..core.network_release import NetworkRelease
-from ..core.release import Release
-from ..core.summary_release import SummaryRelease
+from noisewise.core.errors import RequestError
+from noisewise.core.network_regression import RegressionSampleRelease
+from noisewise.core.network_release import NetworkRelease
+from noisewise.core.release import Release
+from noisewise.core.summary_release import SummaryRelease
 
 if TYPE_CHECKING:
-    from .coefficient_prior import CoefficientPrior
-    from .models.moments import CovariateMoments
-    from .models.records import Covariates
-    from .networks.posterior import NetworkPosterior
-    from .networks.prior import Prior as NetworkPrior
-    from .posterior import Posterior
-    from .priors import CovariatePrior, RegressionPrior
-    from .sampled_regression import SampledRegression
-    from .summaries.posterior import SummaryPosterior
+    from noisewise.analyst.coefficient_prior import CoefficientPrior
+    from noisewise.analyst.models.moments import CovariateMoments
+    from noisewise.analyst.models.records import Covariates
+    from noisewise.analyst.networks.posterior import NetworkPosterior
+    from noisewise.analyst.networks.prior import Prior as NetworkPrior
+    from noisewise.analyst.posterior import Posterior
+    from noisewise.analyst.priors import CovariatePrior, RegressionPrior
+    from noisewise.analyst.sampled_regression import SampledRegression
+    from noisewise.analyst.summaries.posterior import SummaryPosterior
 
 _KINDS: dict[type[Any], str] = {
     Release: "statistics of a regression",
@@ -94,7 +94,7 @@ def fit(releases: Any, **options: Any) -> Any:
             "each kind by itself"
         )
     if any(isinstance(item, NetworkRelease) for item in given):
-        from .networks.fit import fit_network
+        from noisewise.analyst.networks.fit import fit_network
 
         _check_options(
             options,
@@ -119,7 +119,7 @@ def fit(releases: Any, **options: Any) -> Any:
             "holder)",
         )
         return _read(given[0])
-    from .fit_regression import fit_regression
+    from noisewise.analyst.fit_regression import fit_regression
 
     _check_options(options, _options_of(fit_regression), "a regression has no such option")
     return fit_regression(releases, **options)
@@ -127,10 +127,10 @@ def fit(releases: Any, **options: Any) -> Any:
 
 def _read(release: SummaryRelease | RegressionSampleRelease) -> Any:
     if isinstance(release, SummaryRelease):
-        from .summaries.posterior import SummaryPosterior
+        from noisewise.analyst.summaries.posterior import SummaryPosterior
 
         return SummaryPosterior(release)
-    from .sampled_regression import SampledRegression
+    from noisewise.analyst.sampled_regression import SampledRegression
 
     return SampledRegression(release)
 

@@ -8,35 +8,35 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ..core.design import Design
-from ..core.errors import ReleaseError, RequestError
-from ..core.release import Release
-from .arguments import chains_and_draws, seed_or_none
-from .cautions import (
+from noisewise.analyst.arguments import chains_and_draws, seed_or_none
+from noisewise.analyst.cautions import (
     bounds_warnings,
     contradiction_warnings,
     convergence_warnings,
     prior_warnings,
 )
-from .coefficient_prior import CoefficientPrior
-from .common_cautions import repetition_warnings
-from .default_covariates import default_covariates
-from .methods import METHODS, Draws, Job, check_method, check_one_release, choose
-from .model_columns import ModelColumns, as_releases, observe, observe_fourth
-from .models.plausibility import impossible_statistics
-from .observation import Observation, named
-from .original_units import (
+from noisewise.analyst.coefficient_prior import CoefficientPrior
+from noisewise.analyst.common_cautions import repetition_warnings
+from noisewise.analyst.default_covariates import default_covariates
+from noisewise.analyst.methods import METHODS, Draws, Job, check_method, check_one_release, choose
+from noisewise.analyst.model_columns import ModelColumns, as_releases, observe, observe_fourth
+from noisewise.analyst.models.plausibility import impossible_statistics
+from noisewise.analyst.observation import Observation, named
+from noisewise.analyst.original_units import (
     coefficients_in_original_units,
     covariates_to_unit,
     error_sd_in_original_units,
     regression_to_unit,
 )
-from .posterior import FitInfo, Naive, Posterior
-from .priors import CovariatePrior, NormalInverseGammaIndependent, RegressionPrior
+from noisewise.analyst.posterior import FitInfo, Naive, Posterior
+from noisewise.analyst.priors import CovariatePrior, NormalInverseGammaIndependent, RegressionPrior
+from noisewise.core.design import Design
+from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.release import Release
 
 if TYPE_CHECKING:
-    from .models.moments import CovariateMoments
-    from .models.records import Covariates
+    from noisewise.analyst.models.moments import CovariateMoments
+    from noisewise.analyst.models.records import Covariates
 
 MAX_DRAWS = 1_000_000
 NAIVE_DRAWS = 4000
@@ -206,7 +206,7 @@ def _is_moments(given: object) -> bool:
     """Whether these are moments of the covariates; they load compiled code, so only then."""
     if type(given).__name__ != "CovariateMoments":
         return False
-    from .models.moments import CovariateMoments
+    from noisewise.analyst.models.moments import CovariateMoments
 
     return isinstance(given, CovariateMoments)
 

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.design import INTERCEPT, Design, DesignColumn
-from ..core.errors import ReleaseError, RequestError
-from ..core.noise import DiscreteGaussian
-from ..core.release import Release
-from ..core.schema import Category, Number, Schema
-from ..core.statistic import FourthMoments, SecondMoments
-from .observation import Family, Observation
-from .release_names import release_names
+from noisewise._arrays import FloatArray
+from noisewise.analyst.observation import Family, Observation
+from noisewise.analyst.release_names import release_names
+from noisewise.core.design import INTERCEPT, Design, DesignColumn
+from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.noise import DiscreteGaussian
+from noisewise.core.release import Release
+from noisewise.core.schema import Category, Number, Schema
+from noisewise.core.statistic import FourthMoments, SecondMoments
 
 if TYPE_CHECKING:
-    from .models.moments import FourthMomentObservation
-
-FloatArray = NDArray[np.float64]
+    from noisewise.analyst.models.moments import FourthMomentObservation
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class ModelColumns:
 
 
 def _indicators(name: str, declared: Category, values: NDArray[Any]) -> list[FloatArray]:
-    from ..core.schema import level_text
+    from noisewise.core.schema import level_text
 
     texts = np.array([level_text(v.item() if hasattr(v, "item") else v) for v in values], object)
     for text in set(texts) - set(declared.levels):
@@ -220,7 +219,7 @@ def observe_fourth(
     Fourth moments are of the Release's own features. They serve any model whose covariates are
     among those.
     """
-    from .models.moments import FourthMomentObservation, fourth_monomials
+    from noisewise.analyst.models.moments import FourthMomentObservation, fourth_monomials
 
     found: list[FourthMomentObservation | None] = []
     for release in releases:

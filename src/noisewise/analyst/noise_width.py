@@ -6,12 +6,11 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtrc, gammainccinv
 
-from .observation import Family
+from noisewise._arrays import FloatArray
+from noisewise.analyst.observation import Family
 
-FloatArray = NDArray[np.float64]
 MISS = 1e-6  # chance that the simulation understates the quantile
 LEAST_DRAWS, MOST_DRAWS = 1000, 20_000
 MOST_SIMULATED = 64  # columns

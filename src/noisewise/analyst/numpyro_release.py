@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.model_columns import observe
 from noisewise.analyst.observation import Observation
 from noisewise.core.errors import RequestError
 from noisewise.core.release import Release
 
-FloatArray = NDArray[np.float64]
 Array = Any  # a JAX array or a NumPy one
 
 

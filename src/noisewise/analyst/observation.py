@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.core.errors import ReleaseError, RequestError
 
-FloatArray = NDArray[np.float64]
 Family = Literal["laplace", "gaussian"]
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .model_columns import ModelColumns
-from .priors import (
+from noisewise._arrays import FloatArray
+from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.priors import (
     CovariatePrior,
     HierarchicalNIWPrior,
     HuangWandPrior,
@@ -23,8 +23,6 @@ from .priors import (
     NormalInverseGammaIndependent,
     RegressionPrior,
 )
-
-FloatArray = NDArray[np.float64]
 
 
 def regression_to_unit(prior: RegressionPrior, columns: ModelColumns) -> RegressionPrior:

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.errors import RequestError
-from .posterior import SIGMA2, Posterior
-from .summary import central_interval
-
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+from noisewise.analyst.posterior import SIGMA2, Posterior
+from noisewise.analyst.summary import central_interval
+from noisewise.core.errors import RequestError
 
 # Colours that stay apart for colour-blind readers and in grey print (Okabe & Ito).
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")

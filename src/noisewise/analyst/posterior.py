@@ -11,15 +11,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import RequestError
-from .arguments import probability, seed_or_none
-from .model_columns import ModelColumns
-from .summary import Comparison, Row, Summary, central_interval, comparison_row, row_of
+from noisewise._arrays import FloatArray
+from noisewise.analyst.arguments import probability, seed_or_none
+from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.summary import (
+    Comparison,
+    Row,
+    Summary,
+    central_interval,
+    comparison_row,
+    row_of,
+)
+from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
     import arviz as az
 
-FloatArray = NDArray[np.float64]
 SIGMA2 = "sigma2"
 _BATCH = 256  # rows that are predicted at a time, which bounds memory
 
@@ -288,18 +295,18 @@ class Posterior:
 
         With `new` rows there is a group posterior_predictive too.
         """
-        from .posterior_file import to_arviz
+        from noisewise.analyst.posterior_file import to_arviz
 
         return to_arviz(self, None if new is None else self.predictive_draws(new, seed))
 
     def save(self, path: str | Path) -> None:
         """Write a netCDF file that `load_posterior` and ArviZ read."""
-        from .posterior_file import save
+        from noisewise.analyst.posterior_file import save
 
         save(self, path)
 
     def report(self, path: str | Path, *, level: float = 0.95, title: str | None = None) -> None:
         """Write one self-contained HTML page; see `noisewise.analyst.report`."""
-        from .report import write_report
+        from noisewise.analyst.report import write_report
 
         write_report(self, path, level=level, title=title)

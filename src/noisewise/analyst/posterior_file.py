@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._version import __version__
-from ..core.errors import NoisewiseError, ReleaseError, RequestError
-from ..core.schema import Schema
-from .model_columns import ModelColumns
-from .posterior import SIGMA2, FitInfo, Naive, Posterior
+from noisewise._version import __version__
+from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.posterior import SIGMA2, FitInfo, Naive, Posterior
+from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
+from noisewise.core.schema import Schema
 
 if TYPE_CHECKING:
     import arviz as az
@@ -87,7 +87,7 @@ def load_posterior(path: str | Path) -> Posterior:
     if not Path(path).is_file():
         what = "a folder" if Path(path).is_dir() else "no such file"
         raise ReleaseError(f"{path}: there is {what}; give the file that `fit` wrote")
-    from .networks.posterior_file import is_network_posterior
+    from noisewise.analyst.networks.posterior_file import is_network_posterior
 
     if is_network_posterior(path):
         raise ReleaseError(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.core.errors import RequestError
-
-FloatArray = NDArray[np.float64]
 
 
 def positive_vector(name: str, value: object, k: int) -> FloatArray:

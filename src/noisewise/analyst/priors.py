@@ -9,13 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
+from noisewise.analyst.prior_checks import (
+    count,
+    degrees,
+    positive,
+    positive_definite,
+    positive_vector,
+    vector,
+)
 from noisewise.core.errors import RequestError
 
-from .prior_checks import count, degrees, positive, positive_definite, positive_vector, vector
-
-FloatArray = NDArray[np.float64]
 EXPECTED_VARIANCE = 0.2  # of a covariate that may fill [-1, 1]
 BALL_VARIANCE = 0.5  # of covariates in a ball, all together, as a share of the radius squared
 

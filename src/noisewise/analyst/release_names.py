@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.errors import RequestError
-from ..core.release import Release
+from noisewise.core.errors import RequestError
+from noisewise.core.release import Release
 
 
 def release_names(releases: Sequence[Release], given: Sequence[str] | None = None) -> list[str]:

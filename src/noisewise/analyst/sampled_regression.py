@@ -17,13 +17,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.errors import RequestError
-from ..core.network_regression import RegressionSampleRelease
-from .model_columns import ModelColumns
-
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+from noisewise.analyst.model_columns import ModelColumns
+from noisewise.core.errors import RequestError
+from noisewise.core.network_regression import RegressionSampleRelease
 
 
 @dataclass(frozen=True)

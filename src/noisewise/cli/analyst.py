@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import posterior as posterior_commands
-from .options import PrintJsonOption, names_of
+from noisewise.cli import posterior as posterior_commands
+from noisewise.cli.options import PrintJsonOption, names_of
 
 if TYPE_CHECKING:
-    from ..analyst.posterior import Posterior
-    from ..core.releases import AnyRelease
+    from noisewise.analyst.posterior import Posterior
+    from noisewise.core.releases import AnyRelease
 
 ReleasesArgument = Annotated[list[Path], typer.Argument(help="Release files, or folders of them.")]
 TargetOption = Annotated[str | None, typer.Option("--target", help="Released column to explain.")]
@@ -74,12 +74,12 @@ def fit(
 
     Example: noisewise fit release.json --seed 1 --out post.nc
     """
-    from ..analyst.coefficient_prior import read_prior
-    from ..analyst.fit import fit as run
-    from ..analyst.posterior_file import check_folder
-    from ..core.network_release import NetworkRelease
-    from .as_released import is_read_as_released, say
-    from .network_analyst import fit_networks
+    from noisewise.analyst.coefficient_prior import read_prior
+    from noisewise.analyst.fit import fit as run
+    from noisewise.analyst.posterior_file import check_folder
+    from noisewise.cli.as_released import is_read_as_released, say
+    from noisewise.cli.network_analyst import fit_networks
+    from noisewise.core.network_release import NetworkRelease
 
     collected = _collected(releases)
     given = list(collected.values())
@@ -121,8 +121,8 @@ def estimate(
 
     Example: noisewise estimate release.json
     """
-    from ..analyst.ada_ssp import ada_ssp
-    from ..core.errors import RequestError
+    from noisewise.analyst.ada_ssp import ada_ssp
+    from noisewise.core.errors import RequestError
 
     if rule not in ("noise", "paper"):
         raise RequestError(f"rule: {rule!r} is unknown; use noise or paper")
@@ -157,7 +157,7 @@ def methods() -> None:
 
     Example: noisewise methods
     """
-    from ..analyst.methods import METHODS
+    from noisewise.analyst.methods import METHODS
 
     width = max(map(len, METHODS))
     for name, method in METHODS.items():
@@ -169,7 +169,7 @@ def methods() -> None:
 
 def _collected(paths: list[Path]) -> dict[Path, AnyRelease]:
     """Releases from files and folders, by file; what doesn't count is said."""
-    from ..federation.collect import collect
+    from noisewise.federation.collect import collect
 
     found = collect(paths)
     for path, why in found.skipped.items():

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from ..core.releases import AnyRelease
+    from noisewise.core.releases import AnyRelease
 
 
 def is_read_as_released(release: AnyRelease) -> bool:
     """Whether there is nothing to fit."""
-    from ..core.network_regression import RegressionSampleRelease
-    from ..core.summary_release import SummaryRelease
+    from noisewise.core.network_regression import RegressionSampleRelease
+    from noisewise.core.summary_release import SummaryRelease
 
     return isinstance(release, SummaryRelease | RegressionSampleRelease)
 
 
 def show_release(path: Path, level: float, asked: list[str], as_json: bool) -> bool:
     """Show a Release that needs no fit, if the file is one; others have to be fitted first."""
-    from ..core.errors import RequestError
-    from ..core.releases import load_release
+    from noisewise.core.errors import RequestError
+    from noisewise.core.releases import load_release
 
     if path.suffix.lower() != ".json":
         return False
@@ -44,9 +44,9 @@ def say(
     as_json: bool = False,
 ) -> None:
     """What the Release says, and probabilities of statements; several Releases are refused."""
-    from ..analyst.fit import fit
-    from ..analyst.summaries.posterior import SummaryPosterior
-    from ..core.errors import RequestError
+    from noisewise.analyst.fit import fit
+    from noisewise.analyst.summaries.posterior import SummaryPosterior
+    from noisewise.core.errors import RequestError
 
     read: Any = fit(releases)  # type: ignore[arg-type]
     is_summary = isinstance(read, SummaryPosterior)

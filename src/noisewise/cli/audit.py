@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from . import audit_options as options
-from .options import JsonOption
+from noisewise.cli import audit_options as options
+from noisewise.cli.options import JsonOption
 
 if TYPE_CHECKING:
-    from ..holder.publishable import Publishable
+    from noisewise.holder.publishable import Publishable
 
 VIOLATED = 8  # exit code
 
@@ -80,11 +80,11 @@ def audit(
     --noise-sd 20000 --epsilon 1
     """
     if everything:
-        from .audit_all import audit_all
+        from noisewise.cli.audit_all import audit_all
 
         audit_all(runs, confidence, as_json)
         return
-    from .audit_request import audited_request
+    from noisewise.cli.audit_request import audited_request
 
     request = audited_request(
         schema,
@@ -129,9 +129,9 @@ def audit(
 def _audit_one(
     request: Publishable[Any], runs: int | None, confidence: float, as_json: bool
 ) -> None:
-    from .._progress import progress_bar
-    from ..lab.audit_release import RUNS, audit_release, challenge_of, chance_of_catching
-    from .audit_findings import document_of, words_of
+    from noisewise._progress import progress_bar
+    from noisewise.cli.audit_findings import document_of, words_of
+    from noisewise.lab.audit_release import RUNS, audit_release, challenge_of, chance_of_catching
 
     request.verify()
     trials, show = runs or RUNS, sys.stderr.isatty()

@@ -11,7 +11,7 @@ VIOLATED = 8  # exit code
 
 def audit_all(runs: int | None, confidence: float, as_json: bool) -> None:
     """Print a line for each, and fail if one is not as it should be."""
-    from ..lab.audit_registry import examine, subjects
+    from noisewise.lab.audit_registry import examine, subjects
 
     wrong, documents = [], []
     if not as_json:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import RequestError
-from . import words
+from noisewise.cli import words
+from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
-    from ..holder.publishable import Publishable
+    from noisewise.holder.publishable import Publishable
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def audited_request(schema: Path | None, **options: Any) -> Publishable[Any]:
     RequestError
         If they belong to different commands, or something is missing.
     """
-    from ..core.schema_file import read_schema
+    from noisewise.core.schema_file import read_schema
 
     given = {name: value for name, value in options.items() if value is not None}
     command = _command(given)

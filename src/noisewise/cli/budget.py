@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from ..holder.ledger import Account, Ledger, Quote
+    from noisewise.holder.ledger import Account, Ledger, Quote
 
 
 def say_quote(quote: Quote) -> None:
@@ -69,7 +69,7 @@ def quote_json(quote: Quote) -> dict[str, Any]:
 
 
 def _numbers(document: dict[str, Any]) -> dict[str, Any]:
-    from ..core.privacy import as_fraction
+    from noisewise.core.privacy import as_fraction
 
     def convert(key: str, value: Any) -> Any:
         if isinstance(value, list):

@@ -27,7 +27,7 @@ def rehearse(policy: Annotated[Path, typer.Argument(help="Your policy file.")]) 
 
     Example: noisewise federation rehearse policy.yaml
     """
-    from ..federation.rehearse import rehearse as run
+    from noisewise.federation.rehearse import rehearse as run
 
     done = run(policy)
     for line in done.lines:
@@ -46,6 +46,6 @@ def node(
     Example: noisewise federation node --policy policy.yaml --superlink HOST:PORT
     --root-certificates ca.crt
     """
-    from ..federation.supernode import start
+    from noisewise.federation.supernode import start
 
     start(policy, context.args)

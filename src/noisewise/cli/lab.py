@@ -32,7 +32,7 @@ def add_to(app: typer.Typer) -> None:
 
 def list_experiments() -> None:
     """List the experiments."""
-    from ..lab.experiments import experiments
+    from noisewise.lab.experiments import experiments
 
     found = experiments().values()
     width = max(len(experiment.name) for experiment in found)
@@ -58,8 +58,8 @@ def run(
 
     Example: noisewise lab run bs2019-fig3 --quick --out figures
     """
-    from ..lab import experiments
-    from ..lab.parallel import check_backend
+    from noisewise.lab import experiments
+    from noisewise.lab.parallel import check_backend
 
     check_backend(backend)
 
@@ -85,7 +85,7 @@ def run(
 
 def _run_all(run_one: Callable[[str], list[Path]]) -> None:
     """Run every experiment; a line each, with the time it took."""
-    from ..lab.experiments import DataAbsentError, experiments
+    from noisewise.lab.experiments import DataAbsentError, experiments
 
     start = time.perf_counter()
     for name in experiments():
@@ -116,7 +116,7 @@ def collect(
 
     Example: noisewise lab collect calibration --from lab-results --out docs/results
     """
-    from ..lab import experiments
+    from noisewise.lab import experiments
 
     words = ["noisewise", "lab", "run", experiment, *(["--quick"] if quick else [])]
     paths = experiments.collect(
@@ -131,7 +131,7 @@ def collect(
 
 
 def _say(paths: list[Path]) -> None:
-    from ..lab.table import read_table, summary_lines, surprises
+    from noisewise.lab.table import read_table, summary_lines, surprises
 
     rows = read_table(paths[0])
     if rows and "p_value" in rows[0]:  # ranks of truths; other experiments have their own tables

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .budget import account, account_json, account_line
-from .options import LedgerOption, PrintJsonOption
+from noisewise.cli.budget import account, account_json, account_line
+from noisewise.cli.options import LedgerOption, PrintJsonOption
 
 if TYPE_CHECKING:
-    from ..holder.ledger import Account
+    from noisewise.holder.ledger import Account
 
 app = typer.Typer(no_args_is_help=True, help="See and set privacy budgets.")
 
@@ -29,8 +29,8 @@ def ledger_cap(
 
     Example: noisewise ledger cap --ledger budget.db --dataset people --epsilon 3 --delta 1e-5
     """
-    from ..core.privacy import as_fraction
-    from ..holder.ledger import Ledger
+    from noisewise.core.privacy import as_fraction
+    from noisewise.holder.ledger import Ledger
 
     with Ledger(ledger) as budget:
         budget.set_cap(dataset, as_fraction(epsilon, "epsilon"), as_fraction(delta, "delta"))
@@ -50,7 +50,7 @@ def ledger_show(
 
     Example: noisewise ledger show --ledger budget.db
     """
-    from ..holder.ledger import Ledger
+    from noisewise.holder.ledger import Ledger
 
     with Ledger(ledger, create=False) as budget:
         accounts = budget.accounts()

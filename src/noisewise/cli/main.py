@@ -10,9 +10,8 @@ import sys
 
 import typer
 
-from .. import __version__
-from ..core.errors import NoisewiseError
-from . import (
+from noisewise import __version__
+from noisewise.cli import (
     analyst,
     audit,
     federation,
@@ -26,6 +25,7 @@ from . import (
     schema,
     summary,
 )
+from noisewise.core.errors import NoisewiseError
 
 app = typer.Typer(
     name="noisewise",

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import options, publishing, words
+from noisewise.cli import options, publishing, words
 
 if TYPE_CHECKING:
-    from ..holder.network_request import NetworkRequest
+    from noisewise.holder.network_request import NetworkRequest
 
 
 def release_network(
@@ -70,7 +70,7 @@ def release_network(
     Example: noisewise release-network --data people.parquet --schema schema.yaml
     --naive-bayes disease --epsilon 1 --ledger budget.db --out network.json
     """
-    from ..core.schema_file import read_schema
+    from noisewise.core.schema_file import read_schema
 
     request = words.network_request(
         read_schema(schema),

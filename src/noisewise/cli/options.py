@@ -41,6 +41,6 @@ def names_of(text: str, argument: str = "features") -> list[str]:
     try:
         return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
     except csv.Error:
-        from ..core.errors import RequestError
+        from noisewise.core.errors import RequestError
 
         raise RequestError(f"{argument}: expected names separated by commas, on one line") from None

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .options import JsonOption, SchemaOption, names_of
+from noisewise.cli.options import JsonOption, SchemaOption, names_of
 
 
 def plan(
@@ -61,9 +61,9 @@ def plan(
     Example: noisewise plan --schema schema.yaml --target income --features age,region --n 5000
     --want 'age: 100' --out plan.png
     """
-    from ..analyst.coefficient_prior import read_prior
-    from ..core.schema_file import read_schema
-    from ..lab.plan import plan as make_plan
+    from noisewise.analyst.coefficient_prior import read_prior
+    from noisewise.core.schema_file import read_schema
+    from noisewise.lab.plan import plan as make_plan
 
     wanted = dict(_wanted(text) for text in want or [])
     if out is not None:
@@ -83,7 +83,7 @@ def plan(
         seed=seed,
     )
     if out is not None:
-        from ..lab.plan_figure import draw_plan
+        from noisewise.lab.plan_figure import draw_plan
 
         draw_plan(made, out)
     if as_json:
@@ -95,7 +95,7 @@ def plan(
 
 
 def _wanted(text: str) -> tuple[str, float]:
-    from ..core.errors import RequestError
+    from noisewise.core.errors import RequestError
 
     name, colon, width = text.rpartition(":")
     if not colon:
@@ -106,7 +106,7 @@ def _wanted(text: str) -> tuple[str, float]:
 
 
 def _number(text: str, argument: str) -> float:
-    from ..core.errors import RequestError
+    from noisewise.core.errors import RequestError
 
     try:
         return float(text)
@@ -116,8 +116,8 @@ def _number(text: str, argument: str) -> float:
 
 def _check_format(out: Path) -> None:
     """Refuse before a minute is spent."""
-    from ..core.errors import RequestError
-    from ..lab.plan_figure import FORMATS
+    from noisewise.core.errors import RequestError
+    from noisewise.lab.plan_figure import FORMATS
 
     if out.suffix not in FORMATS:
         raise RequestError(f"out: {out.name!r} must end in {', '.join(FORMATS)}")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import PrintJsonOption, names_of
+from noisewise.cli.options import PrintJsonOption, names_of
 
 if TYPE_CHECKING:
-    from ..analyst.posterior import Posterior
+    from noisewise.analyst.posterior import Posterior
 
 PosteriorArgument = Annotated[Path, typer.Argument(help="Posterior file that `fit` wrote.")]
 
@@ -34,9 +34,9 @@ def show(
 
     Example: noisewise show post.nc --ask "age > 0"
     """
-    from ..analyst.posterior_file import load_posterior
-    from .as_released import show_release
-    from .network_analyst import show_network
+    from noisewise.analyst.posterior_file import load_posterior
+    from noisewise.cli.as_released import show_release
+    from noisewise.cli.network_analyst import show_network
 
     asked = ask or []
     if show_network(posterior, level, as_json) or show_release(posterior, level, asked, as_json):
@@ -70,9 +70,9 @@ def predict(
 
     Example: noisewise predict post.nc new.csv --out predictions.csv
     """
-    from ..analyst.posterior_file import check_folder, load_posterior
-    from ..core.errors import RequestError
-    from .network_analyst import classify_rows, is_network
+    from noisewise.analyst.posterior_file import check_folder, load_posterior
+    from noisewise.cli.network_analyst import classify_rows, is_network
+    from noisewise.core.errors import RequestError
 
     loaded = None if is_network(posterior) else load_posterior(posterior)
     try:
@@ -124,10 +124,10 @@ def plot(
 
     Example: noisewise plot post.nc --kind marginals --out marginals.png
     """
-    from ..analyst.plots import PLOTS
-    from ..analyst.posterior_file import check_folder, load_posterior
-    from ..core.errors import RequestError
-    from .network_analyst import plot_network
+    from noisewise.analyst.plots import PLOTS
+    from noisewise.analyst.posterior_file import check_folder, load_posterior
+    from noisewise.cli.network_analyst import plot_network
+    from noisewise.core.errors import RequestError
 
     if plot_network(posteriors, out, names, level):
         return

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .._progress import progress_bar
-from .budget import account, account_json, account_line, quote_json, say_quote
+from noisewise._progress import progress_bar
+from noisewise.cli.budget import account, account_json, account_line, quote_json, say_quote
 
 if TYPE_CHECKING:
-    from ..holder.publishable import Publishable
+    from noisewise.holder.publishable import Publishable
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def publish_and_say(
     renewal : str
         What to do if the rows are new and the request is not.
     """
-    from ..holder.ledger import Ledger
-    from ..holder.publish import publish
+    from noisewise.holder.ledger import Ledger
+    from noisewise.holder.publish import publish
 
     dataset, out, ledger = request.schema.dataset, errand.out, errand.ledger
     with Ledger(ledger) as budget:
@@ -113,8 +113,8 @@ def dry_run(
     document : dict
         The plan as JSON.
     """
-    from ..holder.ledger import Ledger
-    from ..holder.publish import check_columns, check_writable
+    from noisewise.holder.ledger import Ledger
+    from noisewise.holder.publish import check_columns, check_writable
 
     if errand.out is not None:
         check_writable(errand.out)

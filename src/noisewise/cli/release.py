@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options, publishing, words
-from . import series as stream
+from noisewise.cli import options, publishing, words
+from noisewise.cli import series as stream
 
 if TYPE_CHECKING:
-    from ..holder.request import Request
+    from noisewise.holder.request import Request
 
 
 def release(
@@ -79,7 +79,7 @@ def release(
     Example: noisewise release --data people.parquet --schema schema.yaml --target income
     --features age,region --epsilon 1 --ledger budget.db --out release.json
     """
-    from ..core.schema_file import read_schema
+    from noisewise.core.schema_file import read_schema
 
     stated = stream.stated_batch(append, batch, series, disjoint, out)
     request = words.regression_request(
@@ -119,8 +119,8 @@ def release(
 
 
 def _plan(request: Request) -> list[dict[str, Any]]:
-    from ..core.grid import STATISTIC_ONE
-    from ..core.noise import DISCRETE_FAMILIES
+    from noisewise.core.grid import STATISTIC_ONE
+    from noisewise.core.noise import DISCRETE_FAMILIES
 
     planned = []
     for statistic, mechanism in zip(request.statistics, request.mechanisms, strict=True):

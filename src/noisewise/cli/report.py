@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ..analyst.report.page import AnyPosterior
+    from noisewise.analyst.report.page import AnyPosterior
 
 
 def add_to(app: typer.Typer) -> None:
@@ -48,7 +48,7 @@ def report(
 
     Example: noisewise report network.nc --out network.html
     """
-    from ..analyst.report import write_report
+    from noisewise.analyst.report import write_report
 
     write_report(_read(posterior), out, level=level, title=title)
     typer.echo(f"Wrote {out}.")
@@ -56,9 +56,9 @@ def report(
 
 def _read(path: Path) -> AnyPosterior:
     """What to report on; a Release that has to be fitted first is refused."""
-    from ..analyst.networks.posterior_file import load_network_posterior
-    from ..analyst.posterior_file import load_posterior
-    from .network_analyst import is_network
+    from noisewise.analyst.networks.posterior_file import load_network_posterior
+    from noisewise.analyst.posterior_file import load_posterior
+    from noisewise.cli.network_analyst import is_network
 
     if path.suffix.lower() == ".json":
         return _read_release(path)
@@ -66,11 +66,11 @@ def _read(path: Path) -> AnyPosterior:
 
 
 def _read_release(path: Path) -> AnyPosterior:
-    from ..analyst.summaries.posterior import SummaryPosterior
-    from ..core.errors import RequestError
-    from ..core.releases import load_release
-    from ..core.summary_release import SummaryRelease
-    from .as_released import is_read_as_released
+    from noisewise.analyst.summaries.posterior import SummaryPosterior
+    from noisewise.cli.as_released import is_read_as_released
+    from noisewise.core.errors import RequestError
+    from noisewise.core.releases import load_release
+    from noisewise.core.summary_release import SummaryRelease
 
     release = load_release(path)
     if isinstance(release, SummaryRelease):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import options, publishing, words
+from noisewise.cli import options, publishing, words
 
 
 def sample_regression(
@@ -50,7 +50,7 @@ def sample_regression(
     Example: noisewise sample-regression --data people.parquet --schema schema.yaml --target income
     --features age,region --noise-sd 20000 --epsilon 1 --ledger budget.db --out sample.json
     """
-    from ..core.schema_file import read_schema
+    from noisewise.core.schema_file import read_schema
 
     request = words.sample_request(
         read_schema(schema),

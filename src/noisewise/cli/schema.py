@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from .._progress import progress_bar
-from .options import TableOption
+from noisewise._progress import progress_bar
+from noisewise.cli.options import TableOption
 
 app = typer.Typer(no_args_is_help=True, help="Declare what is public about a table.")
 
@@ -37,8 +37,8 @@ def schema_new(
 
     Example: noisewise schema new people.csv --out schema.yaml
     """
-    from ..core.errors import RequestError
-    from ..holder.template import schema_template
+    from noisewise.core.errors import RequestError
+    from noisewise.holder.template import schema_template
 
     if out.exists() and not force:
         raise RequestError(f"out: {out} exists; choose another name, or --force to overwrite it")
@@ -69,8 +69,8 @@ def schema_check(
 
     Example: noisewise schema check schema.yaml --data people.csv
     """
-    from ..core.schema import Category
-    from ..core.schema_file import read_schema
+    from noisewise.core.schema import Category
+    from noisewise.core.schema_file import read_schema
 
     declared = read_schema(schema)
     numbers = sum(not isinstance(c, Category) for c in declared.columns.values())
@@ -80,7 +80,7 @@ def schema_check(
         f"up to {declared.max_rows_per_unit} row(s) per unit."
     )
     if data is not None:
-        from ..holder.fit_check import check_data
+        from noisewise.holder.fit_check import check_data
 
         with progress_bar("checking", unit="rows", show=sys.stderr.isatty()) as progress:
             check_data(declared, data, table=table, progress=progress)

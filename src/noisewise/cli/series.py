@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ..holder.request import Request
-    from .publishing import Errand
+    from noisewise.cli.publishing import Errand
+    from noisewise.holder.request import Request
 
 AppendOption = Annotated[
     Path | None,
@@ -48,8 +48,8 @@ class Batch:
 
     def errand(self, request: Request, errand: Errand) -> Errand:
         """The errand with its output in the folder, which is checked; nothing is charged."""
-        from ..holder.ledger import Ledger
-        from ..holder.series import batch_path
+        from noisewise.holder.ledger import Ledger
+        from noisewise.holder.series import batch_path
 
         charge = request.charge(table=errand.table, query=errand.query)
         with Ledger(errand.ledger) as budget:
@@ -59,7 +59,7 @@ class Batch:
     @contextmanager
     def folder_made(self) -> Iterator[None]:
         """Make the folder, unless nothing comes of it."""
-        from ..holder.series import made
+        from noisewise.holder.series import made
 
         with made(self.folder):
             yield
@@ -79,8 +79,8 @@ def stated_batch(
     append: Path | None, batch: str | None, series: str | None, disjoint: bool, out: Path | None
 ) -> Batch | None:
     """The batch that the options state, None without any; refuses what only half states one."""
-    from ..core.errors import RequestError
-    from ..holder.series import check_name
+    from noisewise.core.errors import RequestError
+    from noisewise.holder.series import check_name
 
     if append is None and batch is None and series is None and not disjoint:
         return None

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options, publishing, words
+from noisewise.cli import options, publishing, words
 
 if TYPE_CHECKING:
-    from ..core.schema import Schema
-    from ..holder.summary_request import SummaryRequest
+    from noisewise.core.schema import Schema
+    from noisewise.holder.summary_request import SummaryRequest
 
 
 def release_summary(
@@ -88,7 +88,7 @@ def release_summary(
     Example: noisewise release-summary --data people.parquet --schema schema.yaml --target income
     --features age,hours --ask "hours < 0" --epsilon 1 --ledger budget.db --out summary.json
     """
-    from ..core.schema_file import read_schema
+    from noisewise.core.schema_file import read_schema
 
     declared = read_schema(schema)
     if rows is None and blocks is None:
@@ -119,7 +119,7 @@ def release_summary(
         publishing.dry_run(request, errand, lines=_in_words(request, plan), document=plan)
         return
     if request.warnings and not anyway:
-        from ..core.errors import RequestError
+        from noisewise.core.errors import RequestError
 
         raise RequestError(
             f"{'. '.join(request.warnings)}. Nothing was spent; --dry-run shows what to "
@@ -132,7 +132,7 @@ def _known_rows(
     schema: Schema, data: Path, engine: str, table: str | None, query: str | None
 ) -> int | None:
     """The number of rows, if it is public and the source knows it without reading any."""
-    from ..holder.engines import open_source
+    from noisewise.holder.engines import open_source
 
     if schema.neighbours != "replace_one":
         return None
@@ -141,9 +141,9 @@ def _known_rows(
 
 def _plan(request: SummaryRequest) -> dict[str, Any]:
     """What would be published, with what noise, and how accurate it would be."""
-    from ..core.summary import ClippedMean, LocationScale, entries_of
-    from ..core.summary_release import SummedNoise
-    from ..holder.blocks import expectation
+    from noisewise.core.summary import ClippedMean, LocationScale, entries_of
+    from noisewise.core.summary_release import SummedNoise
+    from noisewise.holder.blocks import expectation
 
     mechanism, noise = request.mechanism, request.noise
     plan: dict[str, Any] = {
@@ -174,8 +174,8 @@ def _plan(request: SummaryRequest) -> dict[str, Any]:
 
 
 def _in_words(request: SummaryRequest, plan: dict[str, Any]) -> list[str]:
-    from ..core.summary import ClippedMean, entries_of
-    from ..holder.blocks.expectation import ALWAYS_HALF
+    from noisewise.core.summary import ClippedMean, entries_of
+    from noisewise.holder.blocks.expectation import ALWAYS_HALF
 
     names = [str(entry) for entry in entries_of(request.mechanism)]
     each = f", about {request.rows // request.blocks} rows each" if request.rows else ""

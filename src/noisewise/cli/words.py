@@ -9,28 +9,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import names_of
+from noisewise.cli.options import names_of
 
 if TYPE_CHECKING:
-    from ..core.network import Network
-    from ..core.schema import Schema
-    from ..core.summary_posterior import BlockPosterior
-    from ..holder.network_request import NetworkRequest
-    from ..holder.networks.regression import RegressionSampleRequest
-    from ..holder.request import Request
-    from ..holder.summary_request import SummaryRequest
+    from noisewise.core.network import Network
+    from noisewise.core.schema import Schema
+    from noisewise.core.summary_posterior import BlockPosterior
+    from noisewise.holder.network_request import NetworkRequest
+    from noisewise.holder.networks.regression import RegressionSampleRequest
+    from noisewise.holder.request import Request
+    from noisewise.holder.summary_request import SummaryRequest
 
 
 def regression_request(schema: Schema, *, features: str, **words: Any) -> Request:
     """As `noisewise release` has it."""
-    from ..holder.request import make_request
+    from noisewise.holder.request import make_request
 
     return make_request(schema, features=names_of(features), **words)
 
 
 def sample_request(schema: Schema, *, features: str, **words: Any) -> RegressionSampleRequest:
     """As `noisewise sample-regression` has it."""
-    from ..holder.networks.regression import make_regression_sample_request
+    from noisewise.holder.networks.regression import make_regression_sample_request
 
     return make_regression_sample_request(schema, features=names_of(features), **words)
 
@@ -52,7 +52,7 @@ def summary_request(
     **words: Any,
 ) -> SummaryRequest:
     """As `noisewise release-summary` has it."""
-    from ..holder.summary_request import make_summary_request
+    from noisewise.holder.summary_request import make_summary_request
 
     return make_summary_request(
         schema,
@@ -68,8 +68,8 @@ def summary_request(
 
 
 def _posterior(name: str, g: float | None) -> BlockPosterior:
-    from ..core.errors import RequestError
-    from ..core.summary_posterior import Flat, GPrior
+    from noisewise.core.errors import RequestError
+    from noisewise.core.summary_posterior import Flat, GPrior
 
     if name == "flat" and g is None:
         return Flat()
@@ -81,7 +81,7 @@ def _posterior(name: str, g: float | None) -> BlockPosterior:
 
 
 def _numbers(text: str, argument: str) -> list[float]:
-    from ..core.errors import RequestError
+    from noisewise.core.errors import RequestError
 
     try:
         return [float(part) for part in text.split(",")]
@@ -92,7 +92,7 @@ def _numbers(text: str, argument: str) -> list[float]:
 
 
 def _pairs(texts: list[str], argument: str) -> dict[str, tuple[float, float]]:
-    from ..core.errors import RequestError
+    from noisewise.core.errors import RequestError
 
     found = {}
     for text in texts:
@@ -123,7 +123,7 @@ def network_request(
     **words: Any,
 ) -> NetworkRequest:
     """As `noisewise release-network` has it."""
-    from ..holder.network_request import make_network_request
+    from noisewise.holder.network_request import make_network_request
 
     network = _network(schema, graph, edges, naive_bayes, features)
     return make_network_request(schema, network=network, epsilon=epsilon, **words)
@@ -136,8 +136,8 @@ def _network(
     naive_bayes: str | None,
     features: str | None,
 ) -> Network:
-    from ..core.errors import RequestError
-    from ..core.network import Network
+    from noisewise.core.errors import RequestError
+    from noisewise.core.network import Network
 
     if sum(given is not None for given in (graph, edges, naive_bayes)) != 1:
         raise RequestError("graph: give one of --graph, --edges and --naive-bayes")
@@ -153,7 +153,7 @@ def _network(
 
 
 def _edge(text: str) -> tuple[str, str]:
-    from ..core.errors import RequestError
+    from noisewise.core.errors import RequestError
 
     parts = [part.strip().rstrip("-").strip() for part in text.split(">")]
     if len(parts) != 2 or not all(parts):
@@ -164,8 +164,8 @@ def _edge(text: str) -> tuple[str, str]:
 
 
 def _read_graph(path: Path) -> Any:
-    from ..core.errors import RequestError
-    from ..core.plain_yaml import PlainYamlError, read_yaml
+    from noisewise.core.errors import RequestError
+    from noisewise.core.plain_yaml import PlainYamlError, read_yaml
 
     try:
         graph = read_yaml(path)

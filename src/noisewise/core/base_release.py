@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from .claim import Claim
-from .design import Design
-from .document import (
+from noisewise.core.claim import Claim
+from noisewise.core.design import Design
+from noisewise.core.document import (
     check_envelope,
     digest_of,
     dumps,
@@ -24,10 +24,10 @@ from .document import (
     text,
     texts,
 )
-from .geometry import Ball, Box, Geometry
-from .grid import MAX_ROWS
-from .privacy import Event, PureEvent, event_from_json, event_to_json
-from .schema import Schema
+from noisewise.core.geometry import Ball, Box, Geometry
+from noisewise.core.grid import MAX_ROWS
+from noisewise.core.privacy import Event, PureEvent, event_from_json, event_to_json
+from noisewise.core.schema import Schema
 
 
 class BaseRelease(ABC):

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from .errors import RequestError
-from .precision import MARGIN, check_whole, float_up, precise, to_fraction, to_precise
+from noisewise.core.errors import RequestError
+from noisewise.core.precision import MARGIN, check_whole, float_up, precise, to_fraction, to_precise
 
 
 def gaussian_delta(mu: Any, epsilon: Fraction) -> Any:

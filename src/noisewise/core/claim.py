@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .errors import RequestError
-from .privacy import as_fraction
+from noisewise.core.errors import RequestError
+from noisewise.core.privacy import as_fraction
 
 MAX_EPSILON = 100
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from .errors import RequestError
-from .schema import Category, Number, Schema, Unbounded
+from noisewise.core.errors import RequestError
+from noisewise.core.schema import Category, Number, Schema, Unbounded
 
 INTERCEPT = "intercept"
 RESERVED = (INTERCEPT, "sigma2")

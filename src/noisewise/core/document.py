@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from .errors import NoisewiseError, ReleaseError
-from .schema import MAX_NAME
+from noisewise.core.errors import NoisewiseError, ReleaseError
+from noisewise.core.schema import MAX_NAME
 
 MAX_BYTES = 64_000_000
 MAX_INTEGER = 2**63 - 1

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import RequestError
+from noisewise.core.errors import RequestError
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from .errors import RequestError
-from .schema import Category, Schema
+from noisewise.core.errors import RequestError
+from noisewise.core.schema import Category, Schema
 
 MAX_FAMILY_CELLS = 1 << 20
 MAX_CELLS = 1 << 21

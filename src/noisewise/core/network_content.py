@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .claim import fraction_text
-from .document import fail
-from .network import Network
-from .network_parity import Parities
-from .network_tree import depth, rows_of_splits
-from .noise import DiscreteLaplace
-from .precision import precise, to_fraction, to_precise
+from noisewise.core.claim import fraction_text
+from noisewise.core.document import fail
+from noisewise.core.network import Network
+from noisewise.core.network_parity import Parities
+from noisewise.core.network_tree import depth, rows_of_splits
+from noisewise.core.noise import DiscreteLaplace
+from noisewise.core.precision import precise, to_fraction, to_precise
 
 Floats = npt.NDArray[np.float64]
 

@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import RequestError
-from .network import Network
+from noisewise.core.errors import RequestError
+from noisewise.core.network import Network
 
 MAX_FAMILY_BITS = 16
 MAX_PARITIES = 1 << 19

@@ -5,9 +5,15 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from .document import MAX_INTEGER, fail, integer, real, take, text, texts
-from .network_content import TABLE_BITS, Content, NoisyCounts, NoisyParities, TableDraws
-from .privacy import as_fraction
+from noisewise.core.document import MAX_INTEGER, fail, integer, real, take, text, texts
+from noisewise.core.network_content import (
+    TABLE_BITS,
+    Content,
+    NoisyCounts,
+    NoisyParities,
+    TableDraws,
+)
+from noisewise.core.privacy import as_fraction
 
 
 def content_from_json(document: Any) -> Content:

@@ -15,14 +15,20 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from .base_release import BaseRelease, Received, check_n, geometry_from_json, pure_event
-from .claim import Claim, fraction_text
-from .design import Design
-from .document import fail, integer, take
-from .geometry import Ball, Geometry, geometry_to_dict
-from .grid import row_bits
-from .privacy import Event, as_fraction
-from .schema import Schema
+from noisewise.core.base_release import (
+    BaseRelease,
+    Received,
+    check_n,
+    geometry_from_json,
+    pure_event,
+)
+from noisewise.core.claim import Claim, fraction_text
+from noisewise.core.design import Design
+from noisewise.core.document import fail, integer, take
+from noisewise.core.geometry import Ball, Geometry, geometry_to_dict
+from noisewise.core.grid import row_bits
+from noisewise.core.privacy import Event, as_fraction
+from noisewise.core.schema import Schema
 
 COEFFICIENT_BITS = 32
 MAX_DRAWS = 10_000

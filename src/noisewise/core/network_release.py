@@ -14,11 +14,11 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from .base_release import BaseRelease, Received, check_n, pure_event
-from .claim import Claim
-from .document import fail, text
-from .network import Network
-from .network_content import (
+from noisewise.core.base_release import BaseRelease, Received, check_n, pure_event
+from noisewise.core.claim import Claim
+from noisewise.core.document import fail, text
+from noisewise.core.network import Network
+from noisewise.core.network_content import (
     Content,
     Floats,
     NoisyCounts,
@@ -34,11 +34,11 @@ from .network_content import (
     score_change,
     total_depth,
 )
-from .network_parity import Parities
-from .network_reading import content_from_json
-from .noise import DiscreteLaplace
-from .privacy import Event
-from .schema import Schema
+from noisewise.core.network_parity import Parities
+from noisewise.core.network_reading import content_from_json
+from noisewise.core.noise import DiscreteLaplace
+from noisewise.core.privacy import Event
+from noisewise.core.schema import Schema
 
 MechanismName = Literal["laplace", "fourier", "posterior_sample", "map"]
 

@@ -22,9 +22,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 _STEPS = 200  # of Newton's method; about ten are needed
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from .errors import NoisewiseError
+from noisewise.core.errors import NoisewiseError
 
 MAX_BYTES = 4_000_000
 

@@ -7,7 +7,7 @@ import threading
 from fractions import Fraction
 from typing import Any
 
-from .errors import RequestError
+from noisewise.core.errors import RequestError
 
 DIGITS = 80
 # Relative error allowed for an 80-digit evaluation. Where it is relied on, arguments are so

@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from .errors import RequestError
+from noisewise.core.errors import RequestError
 
 # Bounds on what a number may be, so that a hostile file costs neither time nor memory.
 _LARGEST_EXPONENT = 400

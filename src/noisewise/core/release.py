@@ -12,17 +12,26 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
-from .base_release import BaseRelease, Received, check_n, geometry_from_json
-from .claim import Claim
-from .composition import satisfies
-from .design import Design
-from .document import MAX_DESIGN_NAME, MAX_INTEGER, fail, integer, load, take, text, texts
-from .geometry import Geometry, geometry_to_dict
-from .grid import STATISTIC_BITS, STATISTIC_ONE
-from .noise import DISCRETE_FAMILIES, DiscreteGaussian, DiscreteLaplace
-from .privacy import ComposedEvent, Event, GaussianEvent, PureEvent
-from .schema import Schema
-from .statistic import STATISTICS, SecondMoments, Statistic
+from noisewise.core.base_release import BaseRelease, Received, check_n, geometry_from_json
+from noisewise.core.claim import Claim
+from noisewise.core.composition import satisfies
+from noisewise.core.design import Design
+from noisewise.core.document import (
+    MAX_DESIGN_NAME,
+    MAX_INTEGER,
+    fail,
+    integer,
+    load,
+    take,
+    text,
+    texts,
+)
+from noisewise.core.geometry import Geometry, geometry_to_dict
+from noisewise.core.grid import STATISTIC_BITS, STATISTIC_ONE
+from noisewise.core.noise import DISCRETE_FAMILIES, DiscreteGaussian, DiscreteLaplace
+from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
+from noisewise.core.schema import Schema
+from noisewise.core.statistic import STATISTICS, SecondMoments, Statistic
 
 MAX_SCALE = 2**56  # 128 standard deviations below the largest integer
 

@@ -6,14 +6,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .document import load, parse_json
-from .errors import ReleaseError
+from noisewise.core.document import load, parse_json
+from noisewise.core.errors import ReleaseError
 
 if TYPE_CHECKING:
-    from .network_regression import RegressionSampleRelease
-    from .network_release import NetworkRelease
-    from .release import Release
-    from .summary_release import SummaryRelease
+    from noisewise.core.network_regression import RegressionSampleRelease
+    from noisewise.core.network_release import NetworkRelease
+    from noisewise.core.release import Release
+    from noisewise.core.summary_release import SummaryRelease
 
 AnyRelease: TypeAlias = "Release | SummaryRelease | NetworkRelease | RegressionSampleRelease"
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .columns import Category, Column, Number, Unbounded, level_text
-from .errors import SchemaError
-from .schema_parsing import MAX_NAME, parse_schema
+from noisewise.core.columns import Category, Column, Number, Unbounded, level_text
+from noisewise.core.errors import SchemaError
+from noisewise.core.schema_parsing import MAX_NAME, parse_schema
 
 __all__ = ["MAX_NAME", "Category", "Column", "Number", "Schema", "Unbounded", "level_text"]
 

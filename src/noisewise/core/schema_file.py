@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from .errors import SchemaError
-from .plain_yaml import PlainYamlError, parse_yaml, read_yaml
-from .schema import Schema
+from noisewise.core.errors import SchemaError
+from noisewise.core.plain_yaml import PlainYamlError, parse_yaml, read_yaml
+from noisewise.core.schema import Schema
 
 
 def read_schema(path: str | Path) -> Schema:

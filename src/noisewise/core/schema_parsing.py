@@ -10,8 +10,8 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from .columns import Category, Column, Number, Unbounded, level_text
-from .errors import SchemaError
+from noisewise.core.columns import Category, Column, Number, Unbounded, level_text
+from noisewise.core.errors import SchemaError
 
 NEIGHBOUR_RELATIONS = ("replace_one", "add_remove_one")
 

@@ -14,9 +14,9 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import combinations_with_replacement
 
-from .design import Design
-from .geometry import Ball, Geometry
-from .grid import row_bits
+from noisewise.core.design import Design
+from noisewise.core.geometry import Ball, Geometry
+from noisewise.core.grid import row_bits
 
 Monomial = tuple[int, ...]
 

@@ -36,8 +36,15 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .errors import RequestError
-from .summary_entries import CELLS, CauchyBase, LocationItem, QuantileItem, Question, finite
+from noisewise.core.errors import RequestError
+from noisewise.core.summary_entries import (
+    CELLS,
+    CauchyBase,
+    LocationItem,
+    QuantileItem,
+    Question,
+    finite,
+)
 
 __all__ = [
     "CELLS",

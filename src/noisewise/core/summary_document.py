@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .document import MAX_DESIGN_NAME, fail, real, take, text
-from .summary import (
+from noisewise.core.document import MAX_DESIGN_NAME, fail, real, take, text
+from noisewise.core.summary import (
     CauchyBase,
     ClippedMean,
     Fisher,
@@ -19,7 +19,7 @@ from .summary import (
     Stouffer,
     SummaryMechanism,
 )
-from .summary_posterior import BlockPosterior, Conjugate, Flat, GPrior
+from noisewise.core.summary_posterior import BlockPosterior, Conjugate, Flat, GPrior
 
 
 def mechanism_from_json(document: Any) -> SummaryMechanism:

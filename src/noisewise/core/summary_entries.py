@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import RequestError
+from noisewise.core.errors import RequestError
 
 CELL_BITS = 52
 CELLS = 1 << CELL_BITS

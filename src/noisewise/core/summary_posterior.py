@@ -27,7 +27,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .errors import RequestError
+from noisewise.core.errors import RequestError
 
 MAX_G = 1e15
 MAX_PRIOR = 1e100

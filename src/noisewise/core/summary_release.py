@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
-from .base_release import BaseRelease, Received, check_n
-from .claim import Claim, fraction_text
-from .composition import satisfies
-from .design import Design
-from .document import (
+from noisewise.core.base_release import BaseRelease, Received, check_n
+from noisewise.core.claim import Claim, fraction_text
+from noisewise.core.composition import satisfies
+from noisewise.core.design import Design
+from noisewise.core.document import (
     MAX_DESIGN_NAME,
     MAX_INTEGER,
     MAX_RATIO,
@@ -24,10 +24,10 @@ from .document import (
     text,
     texts,
 )
-from .privacy import Event, PureEvent, as_fraction
-from .release import MAX_SCALE
-from .schema import Schema
-from .summary import (
+from noisewise.core.privacy import Event, PureEvent, as_fraction
+from noisewise.core.release import MAX_SCALE
+from noisewise.core.schema import Schema
+from noisewise.core.summary import (
     CELLS,
     MAX_BLOCKS,
     MAX_PARTITIONS,
@@ -38,8 +38,8 @@ from .summary import (
     entries_of,
     sensitivity_of,
 )
-from .summary_document import mechanism_from_json, posterior_from_json
-from .summary_posterior import BlockPosterior
+from noisewise.core.summary_document import mechanism_from_json, posterior_from_json
+from noisewise.core.summary_posterior import BlockPosterior
 
 MIN_MEDIAN_EPSILON = Fraction(1, 10**9)  # a median of all the blocks there may be needs 1e-4
 

@@ -13,11 +13,23 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from ..core.errors import NoisewiseError
-from ..holder.ledger import Ledger
-from ..holder.publish import publish
-from .policy import DEFAULT_REPLY_EVERY, NotAllowedError, PolicyError, read_policy
-from .protocol import Fields, Proposal, ProposalError, Refusal, refusal_fields, release_fields
+from noisewise.core.errors import NoisewiseError
+from noisewise.federation.policy import (
+    DEFAULT_REPLY_EVERY,
+    NotAllowedError,
+    PolicyError,
+    read_policy,
+)
+from noisewise.federation.protocol import (
+    Fields,
+    Proposal,
+    ProposalError,
+    Refusal,
+    refusal_fields,
+    release_fields,
+)
+from noisewise.holder.ledger import Ledger
+from noisewise.holder.publish import publish
 
 LOG = logging.getLogger("noisewise.federation")
 

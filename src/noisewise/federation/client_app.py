@@ -7,9 +7,9 @@ configuration, which is the server's.
 
 from __future__ import annotations
 
-from .answer import answer
-from .flower import ClientApp, ConfigRecord, Context, Message, RecordDict
-from .protocol import RECORD
+from noisewise.federation.answer import answer
+from noisewise.federation.flower import ClientApp, ConfigRecord, Context, Message, RecordDict
+from noisewise.federation.protocol import RECORD
 
 app = ClientApp()
 

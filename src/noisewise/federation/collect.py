@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..core.errors import ReleaseError
-from ..core.releases import AnyRelease, load_release
+from noisewise.core.errors import ReleaseError
+from noisewise.core.releases import AnyRelease, load_release
 
 
 @dataclass

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..core.errors import NoisewiseError
-from ..core.release import Release
-from .protocol import REFUSAL_WORDS, AnswerError, Proposal, Refusal, read_fields
+from noisewise.core.errors import NoisewiseError
+from noisewise.core.release import Release
+from noisewise.federation.protocol import REFUSAL_WORDS, AnswerError, Proposal, Refusal, read_fields
 
 PAUSE = 1.0
 

@@ -14,13 +14,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import NoisewiseError
-from ..core.plain_yaml import PlainYamlError, read_yaml
-from ..core.schema import Schema
-from ..core.schema_file import read_schema
-from ..holder.ledger import Charge
-from ..holder.request import Request, make_request
-from .protocol import Proposal, Refusal
+from noisewise.core.errors import NoisewiseError
+from noisewise.core.plain_yaml import PlainYamlError, read_yaml
+from noisewise.core.schema import Schema
+from noisewise.core.schema_file import read_schema
+from noisewise.federation.protocol import Proposal, Refusal
+from noisewise.holder.ledger import Charge
+from noisewise.holder.request import Request, make_request
 
 MAX_WAIT = 3600.0
 DEFAULT_REPLY_EVERY = 5.0

@@ -18,12 +18,12 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, NoReturn
 
-from ..core.claim import fraction_text
-from ..core.design import Design
-from ..core.errors import NoisewiseError
-from ..core.privacy import as_fraction
-from ..core.release import Release
-from ..core.schema import Column, Schema
+from noisewise.core.claim import fraction_text
+from noisewise.core.design import Design
+from noisewise.core.errors import NoisewiseError
+from noisewise.core.privacy import as_fraction
+from noisewise.core.release import Release
+from noisewise.core.schema import Column, Schema
 
 RECORD = "noisewise"
 VERSION = 1

@@ -12,8 +12,8 @@ import json
 import re
 from pathlib import Path
 
-from .gather import Outcome
-from .settings import Settings
+from noisewise.federation.gather import Outcome
+from noisewise.federation.settings import Settings
 
 _OURS = re.compile(r"[0-9a-f]{16}\.json")
 

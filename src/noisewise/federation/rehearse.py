@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.errors import BudgetError, NoisewiseError
-from ..holder.fit_check import check_data
-from ..holder.ledger import Charge, Ledger, Quote
-from ..holder.publish import check_rows
-from .policy import Policy, read_policy
+from noisewise.core.errors import BudgetError, NoisewiseError
+from noisewise.federation.policy import Policy, read_policy
+from noisewise.holder.fit_check import check_data
+from noisewise.holder.ledger import Charge, Ledger, Quote
+from noisewise.holder.publish import check_rows
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,22 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from ..core.design import Design
-from ..core.errors import NoisewiseError
-from ..core.release import Release
-from .flower import ConfigRecord, Context, Grid, Message, MessageType, RecordDict, ServerApp
-from .gather import Answer, Check, Outcome, Patience, exchange, wait_for_nodes
-from .protocol import RECORD
-from .record import write_releases, write_report
-from .settings import Settings, read_settings
+from noisewise.core.design import Design
+from noisewise.core.errors import NoisewiseError
+from noisewise.core.release import Release
+from noisewise.federation.flower import (
+    ConfigRecord,
+    Context,
+    Grid,
+    Message,
+    MessageType,
+    RecordDict,
+    ServerApp,
+)
+from noisewise.federation.gather import Answer, Check, Outcome, Patience, exchange, wait_for_nodes
+from noisewise.federation.protocol import RECORD
+from noisewise.federation.record import write_releases, write_report
+from noisewise.federation.settings import Settings, read_settings
 
 LOG = logging.getLogger("flwr")  # what Flower shows to whoever started the run
 
@@ -71,7 +79,7 @@ def main(grid: Grid, context: Context) -> None:
 
 def check_settings(settings: Settings) -> None:
     """Refuse what no fit would take, before any holder is asked to spend something on it."""
-    from ..analyst.fit_regression import check_fit
+    from noisewise.analyst.fit_regression import check_fit
 
     proposal = settings.proposal
     check_fit(
@@ -119,7 +127,7 @@ def open_reply(reply: Message) -> Answer:
 
 def release_check(settings: Settings) -> Check:
     """Whether a Release by itself can be fitted as the settings say."""
-    from ..analyst.fit_regression import check_release
+    from noisewise.analyst.fit_regression import check_release
 
     def check(release: Release) -> None:
         check_release(
@@ -148,7 +156,7 @@ def fit_releases(outcome: Outcome, settings: Settings, path: Path) -> None:
     ------
     NoPosteriorError
     """
-    from ..analyst.fit import fit
+    from noisewise.analyst.fit import fit
 
     nodes = sorted(outcome.accepted, key=lambda node: outcome.accepted[node].digest)
     try:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import RequestError
-from ..core.privacy import as_fraction
-from ..core.schema_file import read_schema
-from .protocol import Proposal
+from noisewise.core.errors import RequestError
+from noisewise.core.privacy import as_fraction
+from noisewise.core.schema_file import read_schema
+from noisewise.federation.protocol import Proposal
 
 _DEFAULTS: dict[str, str | int | float] = {
     "schema": "",

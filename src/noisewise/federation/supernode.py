@@ -24,9 +24,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import NoisewiseError
-from ..holder.ledger import Ledger
-from .policy import PolicyError, read_policy
+from noisewise.core.errors import NoisewiseError
+from noisewise.federation.policy import PolicyError, read_policy
+from noisewise.holder.ledger import Ledger
 
 CLIENT_APP = "flwr-clientapp"
 OFF = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
@@ -82,7 +82,7 @@ def run_pinned() -> None:
     from flwr.supernode.cli import flwr_clientapp
 
     def load(*_args: Any, **_kwargs: Any) -> Any:
-        from .client_app import app
+        from noisewise.federation.client_app import app
 
         return lambda *_which: app
 

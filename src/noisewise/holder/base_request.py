@@ -8,11 +8,11 @@ from abc import ABC, abstractmethod
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from .._version import __version__
-from ..core.claim import Claim
-from ..core.privacy import Event
-from ..core.schema import Schema
-from .ledger import Charge
+from noisewise._version import __version__
+from noisewise.core.claim import Claim
+from noisewise.core.privacy import Event
+from noisewise.core.schema import Schema
+from noisewise.holder.ledger import Charge
 
 
 def key_of(document: Any) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.errors import DataError
-from ..core.schema import Category, Schema
-from .engines import open_source
-from .missing import fill_codes, filled_codes, filled_numbers
-from .plan import Codes, Floats
-from .publish import with_total
+from noisewise.core.errors import DataError
+from noisewise.core.schema import Category, Schema
+from noisewise.holder.engines import open_source
+from noisewise.holder.missing import fill_codes, filled_codes, filled_numbers
+from noisewise.holder.plan import Codes, Floats
+from noisewise.holder.publish import with_total
 
 
 @dataclass(frozen=True)

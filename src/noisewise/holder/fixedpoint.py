@@ -47,11 +47,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.design import Design
-from ..core.geometry import Ball, Geometry
-from ..core.grid import row_bits
-from ..core.schema import Category
-from .plan import Floats
+from noisewise.core.design import Design
+from noisewise.core.geometry import Ball, Geometry
+from noisewise.core.grid import row_bits
+from noisewise.core.schema import Category
+from noisewise.holder.plan import Floats
 
 # Pays for the four roundings of the ball's scaling; see the proof above.
 BALL_MARGIN = 1 - 2**-50

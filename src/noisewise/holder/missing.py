@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..core.errors import DataError
-from ..core.schema import Category, Schema
-from .plan import Codes, Floats
+from noisewise.core.errors import DataError
+from noisewise.core.schema import Category, Schema
+from noisewise.holder.plan import Codes, Floats
 
 
 def fill_codes(schema: Schema, sources: tuple[str, ...]) -> tuple[int | None, ...]:

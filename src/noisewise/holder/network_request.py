@@ -8,21 +8,21 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from ..core.claim import Claim, fraction_text
-from ..core.errors import RequestError
-from ..core.network import Network
-from ..core.network_content import MAX_DRAWS
-from ..core.network_release import CONTENTS, MechanismName, NetworkRelease
-from ..core.privacy import PureEvent, as_fraction
-from ..core.schema import Schema
-from .base_request import BaseRequest
-from .networks.counts import CountPlan, FamilyCounts
-from .networks.fourier import DEFAULT_STEALTH, FourierParities
-from .networks.laplace import LaplaceCounts
-from .networks.map import plan_grid_map, plan_tempered_map
-from .networks.mechanism import NetworkMechanism
-from .networks.posterior_sample import plan_posterior_sample
-from .words import Amount, check_draws, check_label, given_epsilon
+from noisewise.core.claim import Claim, fraction_text
+from noisewise.core.errors import RequestError
+from noisewise.core.network import Network
+from noisewise.core.network_content import MAX_DRAWS
+from noisewise.core.network_release import CONTENTS, MechanismName, NetworkRelease
+from noisewise.core.privacy import PureEvent, as_fraction
+from noisewise.core.schema import Schema
+from noisewise.holder.base_request import BaseRequest
+from noisewise.holder.networks.counts import CountPlan, FamilyCounts
+from noisewise.holder.networks.fourier import DEFAULT_STEALTH, FourierParities
+from noisewise.holder.networks.laplace import LaplaceCounts
+from noisewise.holder.networks.map import plan_grid_map, plan_tempered_map
+from noisewise.holder.networks.mechanism import NetworkMechanism
+from noisewise.holder.networks.posterior_sample import plan_posterior_sample
+from noisewise.holder.words import Amount, check_draws, check_label, given_epsilon
 
 MAP_KINDS = ("counts", "tempered", "grid")
 MAX_OMEGA = Fraction(49, 100)

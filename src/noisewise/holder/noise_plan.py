@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ..core.calibration import gaussian_noise_multiplier, gaussian_scale, zcdp_noise_multiplier
-from ..core.claim import Claim
-from ..core.composition import satisfies
-from ..core.errors import RequestError
-from ..core.geometry import Geometry
-from ..core.statistic import SecondMoments, Statistic
-from .mechanisms.gaussian import GaussianMechanism
-from .mechanisms.laplace import LaplaceMechanism
-from .statistics import Layout, l1_sensitivity, l2_sensitivity
+from noisewise.core.calibration import (
+    gaussian_noise_multiplier,
+    gaussian_scale,
+    zcdp_noise_multiplier,
+)
+from noisewise.core.claim import Claim
+from noisewise.core.composition import satisfies
+from noisewise.core.errors import RequestError
+from noisewise.core.geometry import Geometry
+from noisewise.core.statistic import SecondMoments, Statistic
+from noisewise.holder.mechanisms.gaussian import GaussianMechanism
+from noisewise.holder.mechanisms.laplace import LaplaceMechanism
+from noisewise.holder.statistics import Layout, l1_sensitivity, l2_sensitivity
 
 Shared = Sequence[tuple[Statistic, Fraction]]  # statistics, each with its share of the budget
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..core.design import Design
-from ..core.schema import Schema
+from noisewise.core.design import Design
+from noisewise.core.schema import Schema
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from ..core.errors import DataError, NoisewiseError, ReleaseError, RequestError
-from ..core.releases import AnyRelease, load_release, release_from_text
-from .engines import Source, open_source
-from .ledger import Ledger, Reservation
-from .publishable import Publishable
+from noisewise.core.errors import DataError, NoisewiseError, ReleaseError, RequestError
+from noisewise.core.releases import AnyRelease, load_release, release_from_text
+from noisewise.holder.engines import Source, open_source
+from noisewise.holder.ledger import Ledger, Reservation
+from noisewise.holder.publishable import Publishable
 
 Kind = TypeVar("Kind", bound="AnyRelease")
 

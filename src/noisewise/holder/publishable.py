@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from ..core.claim import Claim
-from ..core.releases import AnyRelease
-from ..core.schema import Schema
-from .ledger import Charge
-from .plan import Plan
+from noisewise.core.claim import Claim
+from noisewise.core.releases import AnyRelease
+from noisewise.core.schema import Schema
+from noisewise.holder.ledger import Charge
+from noisewise.holder.plan import Plan
 
 Kind_co = TypeVar("Kind_co", bound="AnyRelease", covariant=True)
 

@@ -13,30 +13,36 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
 
-from ..core.claim import Claim, fraction_text
-from ..core.composition import epsilon_of
-from ..core.design import Design
-from ..core.errors import RequestError
-from ..core.geometry import Ball, Box, Geometry, geometry_to_dict
-from ..core.privacy import ComposedEvent, Event, as_fraction
-from ..core.release import Measurement, Release
-from ..core.schema import Schema
-from ..core.statistic import (
+from noisewise.core.claim import Claim, fraction_text
+from noisewise.core.composition import epsilon_of
+from noisewise.core.design import Design
+from noisewise.core.errors import RequestError
+from noisewise.core.geometry import Ball, Box, Geometry, geometry_to_dict
+from noisewise.core.privacy import ComposedEvent, Event, as_fraction
+from noisewise.core.release import Measurement, Release
+from noisewise.core.schema import Schema
+from noisewise.core.statistic import (
     FourthMoments,
     SecondMoments,
     SmallestEigenvalue,
     Statistic,
     Summed,
 )
-from .base_request import BaseRequest
-from .mechanisms import Mechanism
-from .noise_plan import plan_gaussian, plan_laplace
-from .plan import ReadsDesign
-from .request_check import check_request
-from .statistics import Layout
-from .statistics.smallest_eigenvalue import value as eigenvalue
-from .sums import SumPlan, Sums
-from .words import Amount, check_scale, feature_names, given_epsilon, restricted_design
+from noisewise.holder.base_request import BaseRequest
+from noisewise.holder.mechanisms import Mechanism
+from noisewise.holder.noise_plan import plan_gaussian, plan_laplace
+from noisewise.holder.plan import ReadsDesign
+from noisewise.holder.request_check import check_request
+from noisewise.holder.statistics import Layout
+from noisewise.holder.statistics.smallest_eigenvalue import value as eigenvalue
+from noisewise.holder.sums import SumPlan, Sums
+from noisewise.holder.words import (
+    Amount,
+    check_scale,
+    feature_names,
+    given_epsilon,
+    restricted_design,
+)
 
 DEFAULT_DELTA = Fraction("1e-6")
 MechanismName = Literal["laplace", "gaussian"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ..core.errors import RequestError
-from ..core.geometry import Ball
-from ..core.statistic import FourthMoments, SmallestEigenvalue
-from .statistics.smallest_eigenvalue import MAX_SIZE
-from .words import check_bounded, check_label
+from noisewise.core.errors import RequestError
+from noisewise.core.geometry import Ball
+from noisewise.core.statistic import FourthMoments, SmallestEigenvalue
+from noisewise.holder.statistics.smallest_eigenvalue import MAX_SIZE
+from noisewise.holder.words import check_bounded, check_label
 
 if TYPE_CHECKING:
-    from .request import Request
+    from noisewise.holder.request import Request
 
 MAX_DELTA = Fraction(1, 4)
 

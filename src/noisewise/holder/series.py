@@ -15,11 +15,11 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
-from ..core.document import read_text
-from ..core.errors import ReleaseError, RequestError
-from ..core.release import load_release
-from .ledger import Charge, ChargeRecord, Ledger
-from .request import Request
+from noisewise.core.document import read_text
+from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.release import load_release
+from noisewise.holder.ledger import Charge, ChargeRecord, Ledger
+from noisewise.holder.request import Request
 
 
 def batch_path(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.errors import RequestError
-from ..core.summary import MAX_REGRESSIONS, coefficients_of
-from ..core.summary_release import SummedNoise
-from .blocks import choice
-from .words import check_label, check_scale
+from noisewise.core.errors import RequestError
+from noisewise.core.summary import MAX_REGRESSIONS, coefficients_of
+from noisewise.core.summary_release import SummedNoise
+from noisewise.holder.blocks import choice
+from noisewise.holder.words import check_label, check_scale
 
 if TYPE_CHECKING:
-    from .summary_request import SummaryRequest
+    from noisewise.holder.summary_request import SummaryRequest
 
 
 def check_summary_request(request: SummaryRequest) -> None:

@@ -11,12 +11,12 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from ..core.claim import Claim
-from ..core.design import Design
-from ..core.errors import DataError, RequestError
-from ..core.privacy import PureEvent, as_fraction
-from ..core.schema import Schema
-from ..core.summary import (
+from noisewise.core.claim import Claim
+from noisewise.core.design import Design
+from noisewise.core.errors import DataError, RequestError
+from noisewise.core.privacy import PureEvent, as_fraction
+from noisewise.core.schema import Schema
+from noisewise.core.summary import (
     MAX_BLOCKS,
     MAX_PARTITIONS,
     LocationScale,
@@ -25,16 +25,16 @@ from ..core.summary import (
     entries_of,
     sensitivity_of,
 )
-from ..core.summary_posterior import BlockPosterior, Flat
-from ..core.summary_release import MedianNoise, SummaryRelease, SummedNoise
-from .base_request import BaseRequest
-from .blocks import choice
-from .blocks.plan import BlockPlan, BlockSums
-from .mechanisms.laplace import LaplaceMechanism
-from .plan import ReadsDesign
-from .summary_check import check_summary_request
-from .summary_words import mechanism_of
-from .words import Amount, feature_names, given_epsilon, restricted_design
+from noisewise.core.summary_posterior import BlockPosterior, Flat
+from noisewise.core.summary_release import MedianNoise, SummaryRelease, SummedNoise
+from noisewise.holder.base_request import BaseRequest
+from noisewise.holder.blocks import choice
+from noisewise.holder.blocks.plan import BlockPlan, BlockSums
+from noisewise.holder.mechanisms.laplace import LaplaceMechanism
+from noisewise.holder.plan import ReadsDesign
+from noisewise.holder.summary_check import check_summary_request
+from noisewise.holder.summary_words import mechanism_of
+from noisewise.holder.words import Amount, feature_names, given_epsilon, restricted_design
 
 
 @dataclass(frozen=True)
@@ -167,10 +167,10 @@ class SummaryRequest(ReadsDesign, BaseRequest):
         )
 
     def _noisy_values(self, result: BlockSums, n: int | None) -> tuple[int, ...]:
-        from .blocks import location_scale
-        from .blocks.grid import BlockGrid
-        from .blocks.mechanisms import exact_values
-        from .blocks.regressions import fit_blocks
+        from noisewise.holder.blocks import location_scale
+        from noisewise.holder.blocks.grid import BlockGrid
+        from noisewise.holder.blocks.mechanisms import exact_values
+        from noisewise.holder.blocks.regressions import fit_blocks
 
         fits = fit_blocks(result, BlockGrid(self.design), self.posterior, self.blocks, n)
         positions = {name: k for k, name in enumerate(self.design.names[:-1])}

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.design import Design
-from ..core.errors import RequestError
-from ..core.schema import Unbounded
-from ..core.summary import (
+from noisewise.core.design import Design
+from noisewise.core.errors import RequestError
+from noisewise.core.schema import Unbounded
+from noisewise.core.summary import (
     CauchyBase,
     ClippedMean,
     Fisher,
@@ -24,7 +24,7 @@ from ..core.summary import (
     Stouffer,
     SummaryMechanism,
 )
-from .blocks import choice
+from noisewise.holder.blocks import choice
 
 ASKING = ("sign", "stouffer", "rescaled_normal", "fisher")
 ALL = (*ASKING, "location_scale", "clipped_mean")

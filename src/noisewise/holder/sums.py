@@ -18,15 +18,15 @@ from itertools import combinations_with_replacement
 import numpy as np
 import numpy.typing as npt
 
-from ..core.design import Design
-from ..core.errors import DataError
-from ..core.geometry import Geometry
-from ..core.grid import MAX_ROWS
-from ..core.schema import Category
-from ..core.statistic import FourthMoments, Summed
-from .fixedpoint import RowGrid
-from .missing import fill_codes, filled_codes, missing_value_error
-from .plan import Codes, Floats, ReadsDesign
+from noisewise.core.design import Design
+from noisewise.core.errors import DataError
+from noisewise.core.geometry import Geometry
+from noisewise.core.grid import MAX_ROWS
+from noisewise.core.schema import Category
+from noisewise.core.statistic import FourthMoments, Summed
+from noisewise.holder.fixedpoint import RowGrid
+from noisewise.holder.missing import fill_codes, filled_codes, missing_value_error
+from noisewise.holder.plan import Codes, Floats, ReadsDesign
 
 # BLAS libraries start threads of their own for products above some size, and on a busy machine
 # these threads wait for each other: a block took a hundred times as long. As measured, OpenBLAS

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from ..core.errors import DataError, RequestError
+from noisewise.core.errors import DataError, RequestError
 
 _HEAD = """\
 # What is public about this table. Fill in every bound and every list of levels from public
@@ -107,7 +107,7 @@ def _duckdb_kinds(path: Path, table: str | None) -> list[tuple[str, str]]:
 
 def _quoted(name: str) -> str:
     """The name as YAML, quoted where it must be."""
-    from ..core.plain_yaml import parse_yaml
+    from noisewise.core.plain_yaml import parse_yaml
 
     try:
         plain = parse_yaml(f"{name}: 1") == {name: 1} and parse_yaml(name) == name

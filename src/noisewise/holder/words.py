@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ..core.design import Design
-from ..core.errors import RequestError
-from ..core.release import MAX_SCALE
-from ..core.schema import MAX_NAME, Schema
+from noisewise.core.design import Design
+from noisewise.core.errors import RequestError
+from noisewise.core.release import MAX_SCALE
+from noisewise.core.schema import MAX_NAME, Schema
 
 Amount = int | float | str | Fraction
 

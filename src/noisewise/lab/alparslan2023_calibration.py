@@ -16,27 +16,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..analyst.observation import Observation
-from . import non_private
-from .alparslan2023_data import with_noise
-from .alparslan2023_report import style
-from .calibration import Cell
-from .calibration_grid import broad_model
-from .experiments import Experiment, Results
-from .methods import ChainMethod, Pair
-from .regression import (
+from noisewise._arrays import FloatArray
+from noisewise.analyst.observation import Observation
+from noisewise.lab import non_private
+from noisewise.lab.alparslan2023_data import with_noise
+from noisewise.lab.alparslan2023_report import style
+from noisewise.lab.calibration import Cell
+from noisewise.lab.calibration_grid import broad_model
+from noisewise.lab.experiments import Experiment, Results
+from noisewise.lab.methods import ChainMethod, Pair
+from noisewise.lab.regression import (
     SimulatedRegression,
     draw_covariate_law,
     draw_gram,
     draw_regression,
     noise_scales,
 )
-from .table import Row
-from .uniformity import LEVELS
+from noisewise.lab.table import Row
+from noisewise.lab.uniformity import LEVELS
 
-FloatArray = NDArray[np.float64]
 NAME = "calibration-distributed"
 DELTA = 1e-6
 
@@ -131,21 +130,21 @@ def _non_private(one: SimulatedRegression, case: DistributedCase, options: dict[
 
 
 def _exact(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-    from ..analyst.samplers import exact
+    from noisewise.analyst.samplers import exact
 
     drawn = exact.sample(case.released, one.prior, one.covariates, keep_covariates=False, **options)
     return drawn.theta, drawn.sigma2
 
 
 def _gibbs(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-    from ..analyst.samplers import gibbs_update
+    from noisewise.analyst.samplers import gibbs_update
 
     drawn = gibbs_update.sample(case.released, one.prior, one.covariates, **options)
     return drawn.theta, drawn.sigma2
 
 
 def _normal_x(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-    from ..analyst.samplers import normal_x
+    from noisewise.analyst.samplers import normal_x
 
     drawn = normal_x.sample(case.released, one.prior, one.covariates, **options)
     return drawn.theta, drawn.sigma2
@@ -153,7 +152,7 @@ def _normal_x(one: SimulatedRegression, case: DistributedCase, options: dict[str
 
 def _fixed_s(aware: bool) -> Callable[[SimulatedRegression, DistributedCase, dict[str, Any]], Pair]:
     def run(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-        from ..analyst.samplers import fixed_s
+        from noisewise.analyst.samplers import fixed_s
 
         drawn = fixed_s.sample(case.released, one.prior, account_for_s=aware, **options)
         return drawn.theta, drawn.sigma2
@@ -162,7 +161,7 @@ def _fixed_s(aware: bool) -> Callable[[SimulatedRegression, DistributedCase, dic
 
 
 def _fixed_s_fast(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-    from ..analyst.samplers import fixed_s_fast
+    from noisewise.analyst.samplers import fixed_s_fast
 
     drawn = fixed_s_fast.sample(
         case.released, one.prior, chains=1, draws=options["draws"], seed=options["seed"]

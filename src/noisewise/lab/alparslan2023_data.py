@@ -17,11 +17,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.errors import RequestError
+from noisewise._arrays import FloatArray
+from noisewise.core.errors import RequestError
 
-FloatArray = NDArray[np.float64]
 VARIABLE = "NOISEWISE_LAB_DATA"
 
 

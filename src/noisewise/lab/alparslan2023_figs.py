@@ -28,21 +28,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..analyst.priors import NIWPrior
-from ..core.errors import NoisewiseError
-from . import alparslan2023_not_private as not_private
-from . import non_private
-from .alparslan2023_data import gram_matrices
-from .alparslan2023_methods import QUICK, SAMPLED, Effort, Given, run
-from .alparslan2023_report import Options, Report, seed_of
-from .discrepancy import mmd2_unbiased
-from .regression import draw_covariate_law
-from .table import Row, write_table
-from .uniformity import thin
+from noisewise._arrays import FloatArray
+from noisewise.analyst.priors import NIWPrior
+from noisewise.core.errors import NoisewiseError
+from noisewise.lab import alparslan2023_not_private as not_private
+from noisewise.lab import non_private
+from noisewise.lab.alparslan2023_data import gram_matrices
+from noisewise.lab.alparslan2023_methods import QUICK, SAMPLED, Effort, Given, run
+from noisewise.lab.alparslan2023_report import Options, Report, seed_of
+from noisewise.lab.discrepancy import mmd2_unbiased
+from noisewise.lab.regression import draw_covariate_law
+from noisewise.lab.table import Row, write_table
+from noisewise.lab.uniformity import thin
 
-FloatArray = NDArray[np.float64]
 NAME = "alparslan2023-figs"
 HOLDERS = (1, 5, 10)
 EPSILONS = tuple(Fraction(e) for e in ("1/10", "1/2", "1", "2", "10"))
@@ -213,7 +212,7 @@ def timing_rows(dimensions: Sequence[int], holders: Sequence[int], enough: float
 
 def _time(method: str, given: Given, enough: float) -> tuple[int, float]:
     """Iterations that were timed, and seconds of each; more and more until it takes `enough`."""
-    from ..analyst.samplers import gibbs_update
+    from noisewise.analyst.samplers import gibbs_update
 
     def work(count: int) -> float:
         start = time.process_time()
@@ -238,7 +237,7 @@ def _time(method: str, given: Given, enough: float) -> tuple[int, float]:
 
 def write(out: Path, options: Options) -> list[Path]:
     """Run, write tables, draw the three figures."""
-    from .alparslan2023_panels import draw_discrepancy, draw_errors, draw_times
+    from noisewise.lab.alparslan2023_panels import draw_discrepancy, draw_errors, draw_times
 
     runs = options.runs or (1 if options.quick else RUNS)
     epsilons = (Fraction(1, 10), Fraction(1), Fraction(10)) if options.quick else EPSILONS

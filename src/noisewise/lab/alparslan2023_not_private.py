@@ -39,15 +39,14 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..analyst.observation import Observation
-from ..analyst.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
-from ..core.calibration import gaussian_noise_multiplier
-from ..core.errors import RequestError
-from .alparslan2023_data import training_rows, with_noise
+from noisewise._arrays import FloatArray
+from noisewise.analyst.observation import Observation
+from noisewise.analyst.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
+from noisewise.core.calibration import gaussian_noise_multiplier
+from noisewise.core.errors import RequestError
+from noisewise.lab.alparslan2023_data import training_rows, with_noise
 
-FloatArray = NDArray[np.float64]
 Multiplier = Literal["right", "theirs"]
 DROWNED = 1e6  # standard deviation of noise on sums that are not released
 TIED = 1e8  # prior precision that holds a parameter at 0

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .alparslan2023_report import style
-from .table import Row
+from noisewise.lab.alparslan2023_report import style
+from noisewise.lab.table import Row
 
 
 def _figure(width: float, height: float) -> Any:

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..analyst.noise_width import noise_width
-from ..analyst.observation import Observation
-from .alparslan2023_data import DataSet, gram_matrices, training_rows, with_noise
-from .regression import NoiseScales, noise_scales
+from noisewise._arrays import FloatArray
+from noisewise.analyst.noise_width import noise_width
+from noisewise.analyst.observation import Observation
+from noisewise.lab.alparslan2023_data import DataSet, gram_matrices, training_rows, with_noise
+from noisewise.lab.regression import NoiseScales, noise_scales
 
-FloatArray = NDArray[np.float64]
 LAYOUTS: tuple[Literal["upper", "isometric"], ...] = ("upper", "isometric")
 FAILURE = 0.05
 

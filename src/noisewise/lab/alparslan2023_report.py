@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-from .. import __version__
-from .trial_file import code_digest
-
-FloatArray = NDArray[np.float64]
+from noisewise import __version__
+from noisewise._arrays import FloatArray
+from noisewise.lab.trial_file import code_digest
 
 # Colours that stay apart for colour-blind readers (Okabe & Ito), and markers.
 STYLES: dict[str, tuple[str, str]] = {

@@ -18,19 +18,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..analyst.priors import HierarchicalNIWPrior, NormalInverseGammaIndependent
-from ..core.errors import NoisewiseError
-from . import alparslan2023_not_private as not_private
-from . import alparslan2023_private as private
-from .alparslan2023_data import DATA_SETS, DataSet, gram_matrices, load, missing_message
-from .alparslan2023_methods import QUICK, SAMPLED, Effort, Given, run
-from .alparslan2023_published import published
-from .alparslan2023_report import Options, Report, mean_interval, seed_of
-from .table import Row, write_table
+from noisewise._arrays import FloatArray
+from noisewise.analyst.priors import HierarchicalNIWPrior, NormalInverseGammaIndependent
+from noisewise.core.errors import NoisewiseError
+from noisewise.lab import alparslan2023_not_private as not_private
+from noisewise.lab import alparslan2023_private as private
+from noisewise.lab.alparslan2023_data import (
+    DATA_SETS,
+    DataSet,
+    gram_matrices,
+    load,
+    missing_message,
+)
+from noisewise.lab.alparslan2023_methods import QUICK, SAMPLED, Effort, Given, run
+from noisewise.lab.alparslan2023_published import published
+from noisewise.lab.alparslan2023_report import Options, Report, mean_interval, seed_of
+from noisewise.lab.table import Row, write_table
 
-FloatArray = NDArray[np.float64]
 NAME = "alparslan2023-tables"
 HOLDERS = (1, 5, 10)
 EPSILON = Fraction(1)

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .alparslan2023_report import Options, Report, seed_of
-from .amitai2018_blocks import fit_all, fit_blocks
-from .amitai2018_methods import (
+from noisewise._arrays import FloatArray
+from noisewise.lab.alparslan2023_report import Options, Report, seed_of
+from noisewise.lab.amitai2018_blocks import fit_all, fit_blocks
+from noisewise.lab.amitai2018_methods import (
     METHODS,
     PRINTED,
     REPAIRED,
@@ -30,9 +30,8 @@ from .amitai2018_methods import (
     recommended_blocks,
     zellner_z,
 )
-from .table import Row, write_table
+from noisewise.lab.table import Row, write_table
 
-FloatArray = NDArray[np.float64]
 NAME = "amitai2018"
 SIZES = (10_000, 100_000, 1_000_000)
 BLOCKS = (10, 50, 100)
@@ -208,7 +207,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 def write(out: Path, options: Options) -> list[Path]:
     """Table and figures."""
-    from .amitai2018_figs import draw
+    from noisewise.lab.amitai2018_figs import draw
 
     sizes = SIZES[:1] if options.quick else SIZES
     runs = options.runs or (QUICK_RUNS if options.quick else RUNS)

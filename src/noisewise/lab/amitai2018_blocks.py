@@ -19,10 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from noisewise._arrays import FloatArray
 
 
 class Fits(NamedTuple):

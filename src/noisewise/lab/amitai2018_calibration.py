@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..analyst.summaries import fisher, location_scale, rescaled_normal, sign, stouffer
-from .alparslan2023_report import Options, Report, seed_of
-from .amitai2018_blocks import Fits, fit_all, fit_blocks
-from .amitai2018_methods import (
+from noisewise._arrays import FloatArray
+from noisewise.analyst.summaries import fisher, location_scale, rescaled_normal, sign, stouffer
+from noisewise.lab.alparslan2023_report import Options, Report, seed_of
+from noisewise.lab.amitai2018_blocks import Fits, fit_all, fit_blocks
+from noisewise.lab.amitai2018_methods import (
     P_STAR,
     flat_probabilities,
     laplace,
@@ -36,10 +36,9 @@ from .amitai2018_methods import (
     sign_noise,
     stouffer_clip,
 )
-from .table import Row, write_table
-from .uniformity import LEVELS, coverage, coverage_test, uniformity_test
+from noisewise.lab.table import Row, write_table
+from noisewise.lab.uniformity import LEVELS, coverage, coverage_test, uniformity_test
 
-FloatArray = NDArray[np.float64]
 NAME = "amitai2018-calibration"
 SLOPE, PARTITIONS = 2.0, 30
 TRIALS, QUICK_TRIALS = 1000, 100

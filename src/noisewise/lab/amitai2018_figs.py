@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .amitai2018_methods import recommended_blocks
+from noisewise.lab.amitai2018_methods import recommended_blocks
 
 if TYPE_CHECKING:
-    from .amitai2018 import Cell, Outcome
+    from noisewise.lab.amitai2018 import Cell, Outcome
 
 COLOURS = {"p(b)": "#777777", "printed": "#D55E00", "right": "#E6B800", "sign": "#0072B2"}
 NAMES = {
@@ -66,7 +66,7 @@ def draw(outcomes: Mapping[Cell, Outcome], out: Path) -> list[Path]:
     from matplotlib.figure import Figure as Canvas
     from matplotlib.patches import Patch
 
-    from .amitai2018 import Cell
+    from noisewise.lab.amitai2018 import Cell
 
     paths = []
     for figure in _figures():
@@ -98,7 +98,7 @@ def _panel_title(figure: Figure, n: int, M: int, epsilon: float) -> str:
 
 
 def _panel(axis: Any, outcome: Outcome, method: str, noiseless: bool) -> None:
-    from .amitai2018 import PAPER_B
+    from noisewise.lab.amitai2018 import PAPER_B
 
     cut = len(PAPER_B)
     shown = {

@@ -29,13 +29,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..analyst.summaries import fisher, location_scale, rescaled_normal, sign, stouffer
-from . import amitai2018_not_private as paper
-from .amitai2018_blocks import Fits
+from noisewise._arrays import FloatArray
+from noisewise.analyst.summaries import fisher, location_scale, rescaled_normal, sign, stouffer
+from noisewise.lab import amitai2018_not_private as paper
+from noisewise.lab.amitai2018_blocks import Fits
 
-FloatArray = NDArray[np.float64]
 PRINTED = ("normal_printed", "fisher_printed")
 REPAIRED = ("normal_right_noise", "fisher_right_noise", "normal_flat", "fisher_flat")
 OURS = ("plug_in", "rescaled_normal", "fisher", "stouffer", "sign", "location_scale")

@@ -26,9 +26,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
 
 
 def rescaled_normal_printed_scale(blocks: int, epsilon: float) -> float:

@@ -46,8 +46,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from ..core.errors import RequestError
-from .audit_regions import (
+from noisewise.core.errors import RequestError
+from noisewise.lab.audit_regions import (
     Array,
     Goal,
     Region,
@@ -57,8 +57,8 @@ from .audit_regions import (
     ratio,
     upper,
 )
-from .audit_result import AuditResult
-from .audit_scores import Score, likelihood_ratio, linear_discriminant
+from noisewise.lab.audit_result import AuditResult
+from noisewise.lab.audit_scores import Score, likelihood_ratio, linear_discriminant
 
 __all__ = [
     "AuditResult",

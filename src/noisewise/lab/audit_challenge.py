@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.noise import Gaussian, Laplace
-from ..core.releases import release_from_text
-from ..holder.publishable import Publishable
-from .audit_laws import DrawCheck
-from .audit_noise import NoiseCheck
-from .audit_pairs import Neighbours
-from .audit_scores import Score
+from noisewise._arrays import FloatArray
+from noisewise.core.noise import Gaussian, Laplace
+from noisewise.core.releases import release_from_text
+from noisewise.holder.publishable import Publishable
+from noisewise.lab.audit_laws import DrawCheck
+from noisewise.lab.audit_noise import NoiseCheck
+from noisewise.lab.audit_pairs import Neighbours
+from noisewise.lab.audit_scores import Score
 
-Array = NDArray[np.float64]
 Run = Callable[[], list[float]]
-Batch = Callable[[int], Array]
+Batch = Callable[[int], FloatArray]
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Challenge:
     pair: Neighbours
     runs: tuple[Run, Run]
     scores: Sequence[Score | None]
-    check: Callable[[Array, Array], NoiseCheck | DrawCheck | None]
+    check: Callable[[FloatArray, FloatArray], NoiseCheck | DrawCheck | None]
     weakened: Callable[[float, np.random.Generator], tuple[Batch, Batch]]
 
 
@@ -61,7 +60,7 @@ def through_text(request: Publishable[Any], result: Any) -> Any:
 
 
 def simulated(
-    exact: tuple[Array, Array], laws: Sequence[Laplace | Gaussian]
+    exact: tuple[FloatArray, FloatArray], laws: Sequence[Laplace | Gaussian]
 ) -> Callable[[float, np.random.Generator], tuple[Batch, Batch]]:
     """The `weakened` of sums with independent noise, by NumPy's generator."""
 
@@ -69,7 +68,7 @@ def simulated(
         scales = factor * np.array([law.scale for law in laws])
         draw = rng.laplace if isinstance(laws[0], Laplace) else rng.normal
 
-        def noisy(values: Array) -> Batch:
+        def noisy(values: FloatArray) -> Batch:
             return lambda trials: values + draw(0.0, scales, (trials, len(values)))
 
         return noisy(exact[0]), noisy(exact[1])

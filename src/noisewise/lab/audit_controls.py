@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from ..core.grid import STATISTIC_ONE
-from ..holder.mechanisms.laplace import LaplaceMechanism
-from ..holder.request import Request
-from .audit import AuditResult, audit
-from .audit_mechanisms import request_for
-from .audit_registry import Subject
-from .audit_release import audit_release
-from .broken import (
+from noisewise.core.grid import STATISTIC_ONE
+from noisewise.holder.mechanisms.laplace import LaplaceMechanism
+from noisewise.holder.request import Request
+from noisewise.lab.audit import AuditResult, audit
+from noisewise.lab.audit_mechanisms import request_for
+from noisewise.lab.audit_registry import Subject
+from noisewise.lab.audit_release import audit_release
+from noisewise.lab.broken import (
     NoiseDrawnOnce,
     add_remove_passed_off_as_replace_one,
     fourth_moments_without_noise,

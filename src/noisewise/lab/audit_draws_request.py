@@ -16,21 +16,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.geometry import Ball
-from ..core.grid import STATISTIC_ONE
-from ..core.network_regression import COEFFICIENT_BITS
-from ..core.schema import Category
-from ..core.statistic import SecondMoments
-from ..holder.engines import open_source
-from ..holder.networks.regression import RegressionSampleRequest
-from ..holder.sums import Sums
-from .audit_challenge import Batch, Challenge, Run, through_text
-from .audit_laws import DrawCheck, Steps, check_draws
-from .audit_pairs import Neighbours
+from noisewise._arrays import FloatArray
+from noisewise.core.geometry import Ball
+from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.network_regression import COEFFICIENT_BITS
+from noisewise.core.schema import Category
+from noisewise.core.statistic import SecondMoments
+from noisewise.holder.engines import open_source
+from noisewise.holder.networks.regression import RegressionSampleRequest
+from noisewise.holder.sums import Sums
+from noisewise.lab.audit_challenge import Batch, Challenge, Run, through_text
+from noisewise.lab.audit_laws import DrawCheck, Steps, check_draws
+from noisewise.lab.audit_pairs import Neighbours
 
-Array = NDArray[np.float64]
 _PROPOSED = 400_000
 _WANTED = 40_000  # effective points; their error is allowed for
 _BINS = 400
@@ -43,11 +42,11 @@ def draws_challenge(request: RegressionSampleRequest) -> Challenge:
     laws = (_Law(request, first), _Law(request, second))
     draws = request.planned.draws
 
-    def score(outputs: Array) -> Array:
+    def score(outputs: FloatArray) -> FloatArray:
         points = outputs.reshape(len(outputs), draws, -1)
         return np.asarray((laws[0].logpdf(points) - laws[1].logpdf(points)).sum(axis=1))
 
-    def check(a: Array, b: Array) -> DrawCheck | None:
+    def check(a: FloatArray, b: FloatArray) -> DrawCheck | None:
         rng = np.random.default_rng(0)
         uniform = []
         for outputs, law in ((a, laws[0]), (b, laws[1])):
@@ -69,7 +68,7 @@ def draws_challenge(request: RegressionSampleRequest) -> Challenge:
         def batch(sums: Sums) -> Batch:
             drawn = _Law(request, sums, 1 / factor).sample(rng)
 
-            def sample(trials: int) -> Array:
+            def sample(trials: int) -> FloatArray:
                 if drawn is None:
                     return np.zeros((trials, draws * laws[0].size))  # nothing is caught then
                 return drawn[rng.integers(len(drawn), size=(trials, draws))].reshape(trials, -1)
@@ -133,7 +132,7 @@ class _Law:
         self.precision = radius**2 * (weight * moments[:-1, :-1] + prior)
         self.linear = radius * weight * moments[:-1, -1]
 
-    def logpdf(self, points: Array) -> Array:
+    def logpdf(self, points: FloatArray) -> FloatArray:
         """Up to a constant, which is no matter for a score; points of shape (..., size)."""
         quadratic = np.einsum("...i,ij,...j->...", points, self.precision, points)
         return np.asarray(points @ self.linear - quadratic / 2)
@@ -150,7 +149,7 @@ class _Law:
             found.append(Steps(edges, np.full(_BINS, 1 / _BINS), 2.0**-COEFFICIENT_BITS))
         return found
 
-    def sample(self, rng: np.random.Generator) -> Array | None:
+    def sample(self, rng: np.random.Generator) -> FloatArray | None:
         """Simulated draws, or None if too few points are proposed where the law is."""
         points = rng.normal(size=(_PROPOSED, self.size))
         points /= np.linalg.norm(points, axis=1, keepdims=True)
@@ -169,7 +168,7 @@ class _Law:
         return points if len(points) >= _WANTED else None
 
 
-def _moments(request: RegressionSampleRequest, sums: Sums) -> Array:
+def _moments(request: RegressionSampleRequest, sums: Sums) -> FloatArray:
     """All second moments of (1, x, y) on unit scale."""
     statistic = SecondMoments(request.design)
     moments = np.zeros((len(request.design.names),) * 2)

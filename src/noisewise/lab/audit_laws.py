@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from . import audit_noise
+from noisewise._arrays import FloatArray
+from noisewise.lab import audit_noise
 
-Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 _LOOKS = 3  # at either data set, and at both
 
@@ -39,17 +39,17 @@ class Steps:
         draws are atoms at the left edges, each of which stands for its whole interval.
     """
 
-    edges: Array
-    mass: Array
+    edges: FloatArray
+    mass: FloatArray
     unit: float | None
 
     @classmethod
-    def weighted(cls, edges: Array, log_weights: Array, unit: float | None) -> Steps:
+    def weighted(cls, edges: FloatArray, log_weights: FloatArray, unit: float | None) -> Steps:
         """From unnormalised log weights of the intervals."""
         weights = np.exp(log_weights - log_weights.max())
         return cls(edges, weights / weights.sum(), unit)
 
-    def uniform(self, draws: Array, rng: np.random.Generator) -> Array:
+    def uniform(self, draws: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Uniform numbers, if these are draws from the law. Atoms are spread out at random."""
         at, start, width = self._intervals(draws)
         chance = rng.random(draws.shape)
@@ -59,13 +59,13 @@ class Steps:
         before = np.concatenate([[0.0], np.cumsum(self.mass)])
         return np.asarray(before[at] + self.mass[at] * inside)
 
-    def logpdf(self, x: Array) -> Array:
+    def logpdf(self, x: FloatArray) -> FloatArray:
         """Log density."""
         at, _, width = self._intervals(x)
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.mass[at]) - np.log(width))
 
-    def draw(self, size: int, rng: np.random.Generator) -> Array:
+    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Simulated draws."""
         at = rng.choice(len(self.mass), size=size, p=self.mass)
         inside = 0.0 if self.unit is None else np.diff(self.edges)[at] * rng.random(size)
@@ -77,7 +77,7 @@ class Steps:
         middle = ((self.edges[:-1] + self.edges[1:]) / 2)[seen]
         return float(self.mass[seen] @ (self.logpdf(middle) - other.logpdf(middle)))
 
-    def _intervals(self, x: Array) -> tuple[Integers, Array, Array]:
+    def _intervals(self, x: FloatArray) -> tuple[Integers, FloatArray, FloatArray]:
         at = np.clip(np.searchsorted(self.edges, x, side="right") - 1, 0, len(self.mass) - 1)
         return at, self.edges[at], np.diff(self.edges)[at]
 
@@ -116,7 +116,7 @@ class DrawCheck:
 
 
 def check_draws(
-    a: Array, b: Array, *, independent: bool = True, simulated: int | None = None
+    a: FloatArray, b: FloatArray, *, independent: bool = True, simulated: int | None = None
 ) -> DrawCheck:
     """Compare numbers (runs, values) of two data sets that should be uniform.
 
@@ -142,7 +142,7 @@ def check_draws(
     return DrawCheck(distance, limit, largest, not shared)
 
 
-def _kolmogorov(uniform: Array, simulated: int | None) -> tuple[float, float]:
+def _kolmogorov(uniform: FloatArray, simulated: int | None) -> tuple[float, float]:
     """The largest distance from uniformity over all columns, and its limit."""
     runs, values = uniform.shape
     ordered = np.sort(uniform, axis=0)

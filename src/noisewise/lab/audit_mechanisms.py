@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.schema import Category, Number, Schema
-from ..holder.request import Request, make_request
-from .audit import AuditResult
-from .audit_registry import Subject
-from .audit_release import audit_release
+from noisewise.core.schema import Category, Number, Schema
+from noisewise.holder.request import Request, make_request
+from noisewise.lab.audit import AuditResult
+from noisewise.lab.audit_registry import Subject
+from noisewise.lab.audit_release import audit_release
 
 _COLUMNS = {
     "hours": Number(0, 60),

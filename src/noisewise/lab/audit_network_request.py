@@ -19,27 +19,26 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.errors import RequestError
-from ..core.network_content import TABLE_BITS, TableDraws, one_is_enough, total_depth
-from ..core.network_tree import split_totals, splits
-from ..core.noise import Laplace
-from ..holder.engines import open_source
-from ..holder.network_request import NetworkRequest
-from ..holder.networks.counts import FamilyCounts
-from ..holder.networks.fourier import FourierParities
-from ..holder.networks.laplace import LaplaceCounts, n_is_public
-from ..holder.networks.map import GridMap
-from ..holder.networks.mechanism import records_changed
-from ..holder.networks.posterior_sample import PosteriorSample
-from .audit_challenge import Batch, Challenge, Run, simulated, through_text
-from .audit_laws import DrawCheck, Steps, check_draws
-from .audit_noise import NoiseCheck, check_noise, spread_out
-from .audit_pairs import Neighbours, Table
-from .audit_scores import likelihood_ratio
+from noisewise._arrays import FloatArray
+from noisewise.core.errors import RequestError
+from noisewise.core.network_content import TABLE_BITS, TableDraws, one_is_enough, total_depth
+from noisewise.core.network_tree import split_totals, splits
+from noisewise.core.noise import Laplace
+from noisewise.holder.engines import open_source
+from noisewise.holder.network_request import NetworkRequest
+from noisewise.holder.networks.counts import FamilyCounts
+from noisewise.holder.networks.fourier import FourierParities
+from noisewise.holder.networks.laplace import LaplaceCounts, n_is_public
+from noisewise.holder.networks.map import GridMap
+from noisewise.holder.networks.mechanism import records_changed
+from noisewise.holder.networks.posterior_sample import PosteriorSample
+from noisewise.lab.audit_challenge import Batch, Challenge, Run, simulated, through_text
+from noisewise.lab.audit_laws import DrawCheck, Steps, check_draws
+from noisewise.lab.audit_noise import NoiseCheck, check_noise, spread_out
+from noisewise.lab.audit_pairs import Neighbours, Table
+from noisewise.lab.audit_scores import likelihood_ratio
 
-Array = NDArray[np.float64]
 Record = tuple[int, ...]
 _ONE = 1 << TABLE_BITS
 _MOST_CLIMBED = 40  # nodes; with more, climbing takes minutes and gains little
@@ -70,7 +69,7 @@ def _noisy(request: NetworkRequest, records: _Records, u: Record, v: Record) -> 
     assert isinstance(planned, LaplaceCounts | FourierParities)
     laws = [Laplace(planned.scale)] * len(exact[0])
 
-    def check(a: Array, b: Array) -> NoiseCheck:
+    def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
         noise = np.concatenate([a - exact[0], b - exact[1]])
         return check_noise(spread_out(noise, planned.scale, np.random.default_rng(0)), laws)
 
@@ -104,7 +103,7 @@ def _drawn(request: NetworkRequest, records: _Records, u: Record, v: Record) -> 
     _refuse_too_many(draws * len(laws[0]))
     touched = [i for i, (p, q) in enumerate(zip(*laws, strict=True)) if p is not q]
 
-    def score(outputs: Array) -> Array:
+    def score(outputs: FloatArray) -> FloatArray:
         tables = outputs.reshape(len(outputs), draws, -1)
         terms = [
             laws[0][i].logpdf(tables[:, :, i]) - laws[1][i].logpdf(tables[:, :, i]) for i in touched
@@ -112,7 +111,7 @@ def _drawn(request: NetworkRequest, records: _Records, u: Record, v: Record) -> 
         # Grids make ratios with atoms; without rounding, the last bit would split them at random.
         return np.asarray(np.round(np.sum(terms, axis=(0, 2)), 9))
 
-    def check(a: Array, b: Array) -> DrawCheck:
+    def check(a: FloatArray, b: FloatArray) -> DrawCheck:
         rng = np.random.default_rng(0)
         uniform = []
         for outputs, known in zip((a, b), laws, strict=True):
@@ -130,7 +129,7 @@ def _drawn(request: NetworkRequest, records: _Records, u: Record, v: Record) -> 
         def batch(counts: FamilyCounts) -> Batch:
             sharper = _laws(planned, counts, 1 / factor)
 
-            def sample(trials: int) -> Array:
+            def sample(trials: int) -> FloatArray:
                 drawn = np.ones((trials, draws, len(sharper)))  # what isn't touched isn't looked at
                 for i in touched:
                     drawn[:, :, i] = sharper[i].draw(trials * draws, rng).reshape(trials, draws)
@@ -212,7 +211,7 @@ class _Records:
         self.request, self.network = request, request.network
         self.arities = [self.network.arity(node) for node in self.network.nodes]
         self.replace = n_is_public(self.network)
-        self._known: dict[Record, Array] = {}
+        self._known: dict[Record, FloatArray] = {}
 
     def worst(self) -> tuple[Record, Record]:
         """Two records that change what is measured as much as climbing finds."""
@@ -237,7 +236,7 @@ class _Records:
         result: FamilyCounts = open_source(table).sums(self.request.plan(), None)
         return result
 
-    def measured(self, counts: FamilyCounts) -> Array:
+    def measured(self, counts: FamilyCounts) -> FloatArray:
         """What is published of the counts, without noise; for draws, what the loss is linear in."""
         planned, network = self.request.planned, self.network
         public = n_is_public(network)
@@ -290,7 +289,7 @@ class _Records:
                 break
         return pair[0], pair[1]
 
-    def _adds(self, record: Record) -> Array:
+    def _adds(self, record: Record) -> FloatArray:
         if record not in self._known:
             accumulator = self.request.plan().accumulator()
             accumulator.add([np.array([code], dtype=np.int32) for code in record])

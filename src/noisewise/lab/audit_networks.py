@@ -13,28 +13,27 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.network import Network
-from ..core.network_content import TABLE_BITS
-from ..core.schema import Category, Number, Schema
-from ..holder.engines import open_source
-from ..holder.networks.counts import FamilyCounts
-from ..holder.networks.fourier import FourierParities
-from ..holder.networks.laplace import LaplaceCounts
-from ..holder.networks.map import plan_grid_map
-from ..holder.networks.posterior_sample import plan_posterior_sample
-from ..holder.networks.regression import make_regression_sample_request
-from .audit import AuditResult, audit
-from .audit_registry import Subject
-from .broken_networks import (
+from noisewise._arrays import FloatArray
+from noisewise.core.network import Network
+from noisewise.core.network_content import TABLE_BITS
+from noisewise.core.schema import Category, Number, Schema
+from noisewise.holder.engines import open_source
+from noisewise.holder.networks.counts import FamilyCounts
+from noisewise.holder.networks.fourier import FourierParities
+from noisewise.holder.networks.laplace import LaplaceCounts
+from noisewise.holder.networks.map import plan_grid_map
+from noisewise.holder.networks.posterior_sample import plan_posterior_sample
+from noisewise.holder.networks.regression import make_regression_sample_request
+from noisewise.lab.audit import AuditResult, audit
+from noisewise.lab.audit_registry import Subject
+from noisewise.lab.broken_networks import (
     ClampingSampler,
     CountsWithHalfTheNoise,
     GridWithoutSensitivity,
     UntemperedRegression,
 )
 
-Array = NDArray[np.float64]
 _ONE = 1 << TABLE_BITS
 
 
@@ -72,7 +71,7 @@ def _regression() -> Any:
     return make_regression_sample_request(schema, target="y", features=["x"], **words)
 
 
-def _values(content: Any) -> Array:
+def _values(content: Any) -> FloatArray:
     """What a mechanism's content says, as numbers."""
     if hasattr(content, "draws"):
         return np.array([v / _ONE for v in content.draws[0]["x"]])
@@ -90,7 +89,7 @@ def _check(
 ) -> AuditResult:
     mechanism = make()
 
-    def outputs(table: Sequence[int]) -> Callable[[], Array]:
+    def outputs(table: Sequence[int]) -> Callable[[], FloatArray]:
         counts = _counts(table)
         return lambda: _values(mechanism.draw(counts))
 
@@ -108,7 +107,7 @@ def _check(
 def _check_regression(make: Callable[[], Any], runs: int, confidence: float) -> AuditResult:
     request, mechanism = _regression(), make()
 
-    def outputs(y: float) -> Callable[[], Array]:
+    def outputs(y: float) -> Callable[[], FloatArray]:
         sums = open_source({"x": [1.0], "y": [y]}).sums(request.plan(), None)
         return lambda: np.array(mechanism.draw(sums)[0]) / 2**32
 

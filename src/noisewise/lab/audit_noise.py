@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincinv, ndtr
 
-from ..core.noise import Gaussian, Laplace
+from noisewise._arrays import FloatArray
+from noisewise.core.noise import Gaussian, Laplace
 
-Array = NDArray[np.float64]
 FALSE_ALARMS = 1e-6  # chance that sound noise is called too small or shared, each
 _MOST_COMPARED = 2000  # columns; all pairs of more would not fit memory
 
@@ -53,7 +52,7 @@ class NoiseCheck:
         return self.enough and self.independent
 
 
-def check_noise(noise: Array, laws: Sequence[Laplace | Gaussian]) -> NoiseCheck:
+def check_noise(noise: FloatArray, laws: Sequence[Laplace | Gaussian]) -> NoiseCheck:
     """Compare noise (runs, values) with the stated laws."""
     runs, values = noise.shape
     scaled = noise / np.array([law.scale for law in laws])
@@ -76,7 +75,7 @@ def check_noise(noise: Array, laws: Sequence[Laplace | Gaussian]) -> NoiseCheck:
     )
 
 
-def shared_randomness(numbers: Array) -> tuple[float, bool]:
+def shared_randomness(numbers: FloatArray) -> tuple[float, bool]:
     """The largest correlation of two columns, and whether it is beyond chance."""
     numbers = numbers[:, :_MOST_COMPARED]
     runs, values = numbers.shape
@@ -88,7 +87,7 @@ def shared_randomness(numbers: Array) -> tuple[float, bool]:
     return largest, bool(2 * ndtr(-z) * len(pairs) < FALSE_ALARMS)
 
 
-def spread_out(noise: Array, scale: float, rng: np.random.Generator) -> Array:
+def spread_out(noise: FloatArray, scale: float, rng: np.random.Generator) -> FloatArray:
     """Make Laplace noise of discrete Laplace noise of the same scale.
 
     With a scale of few integers the two differ. P(|Z| ≥ k) = 2q^k/(1 + q) for k ≥ 1, q = e^(-1/s);

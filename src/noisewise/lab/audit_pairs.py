@@ -14,17 +14,16 @@ from itertools import product
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.design import Design
-from ..core.errors import RequestError
-from ..core.geometry import Ball
-from ..core.grid import STATISTIC_ONE
-from ..core.schema import Category, Number
-from ..core.statistic import SecondMoments, SmallestEigenvalue
-from ..holder.request import Request
+from noisewise._arrays import FloatArray
+from noisewise.core.design import Design
+from noisewise.core.errors import RequestError
+from noisewise.core.geometry import Ball
+from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.schema import Category, Number
+from noisewise.core.statistic import SecondMoments, SmallestEigenvalue
+from noisewise.holder.request import Request
 
-Array = NDArray[np.float64]
 Table = dict[str, list[Any]]
 _MOST_CLIMBED = 40  # columns; with more, climbing takes minutes and gains little
 _SWEEPS = 6
@@ -122,7 +121,7 @@ class _Rows:
 
     # --- distance -----------------------------------------------------------------------------
 
-    def expand(self, rows: Array) -> Array:
+    def expand(self, rows: FloatArray) -> FloatArray:
         """w = (1, x, y) of every row, shape (m, P), forced into the ball where there is one."""
         columns = [np.ones(len(rows))]
         for values, kind in zip(rows.T, self.kinds, strict=True):
@@ -137,7 +136,7 @@ class _Rows:
             w[:, 1:-1] *= np.minimum(1.0, geometry.radius / np.maximum(length, 1e-300))[:, None]
         return w
 
-    def sums(self, rows: Array) -> Array:
+    def sums(self, rows: FloatArray) -> FloatArray:
         """What each row adds to the statistics, in units of the noise, shape (m, entries)."""
         w = self.expand(rows)
         parts = []
@@ -149,7 +148,7 @@ class _Rows:
             parts.append(values * STATISTIC_ONE / scale)
         return np.hstack(parts)
 
-    def distance(self, u: Array, v: Array, replace: bool) -> float:
+    def distance(self, u: FloatArray, v: FloatArray, replace: bool) -> float:
         """How far replacing v by u, or adding u, moves the statistics."""
         change = self.sums(u[None])[0] - (self.sums(v[None])[0] if replace else 0.0)
         return float(np.linalg.norm(change, self.norm))
@@ -161,7 +160,7 @@ class _Rows:
 
     # --- search -------------------------------------------------------------------------------
 
-    def starts(self) -> list[tuple[Array, Array]]:
+    def starts(self) -> list[tuple[FloatArray, FloatArray]]:
         """Corners against the second rows of the proofs, with categories in every state."""
         numbers = [isinstance(kind, Number) for kind in self.kinds]
         found = []
@@ -178,7 +177,7 @@ class _Rows:
             found.append((u, v))
         return found
 
-    def climb(self, u: Array, v: Array, replace: bool) -> tuple[Array, Array]:
+    def climb(self, u: FloatArray, v: FloatArray, replace: bool) -> tuple[FloatArray, FloatArray]:
         """Change one value of either row at a time as long as that moves the statistics apart."""
         pair = [u.copy(), v.copy()]
         if len(self.kinds) > _MOST_CLIMBED:
@@ -198,7 +197,7 @@ class _Rows:
                 break
         return pair[0], pair[1]
 
-    def _values(self, j: int) -> Array:
+    def _values(self, j: int) -> FloatArray:
         kind = self.kinds[j]
         if isinstance(kind, Category):
             return np.arange(len(kind.levels), dtype=np.float64)
@@ -206,7 +205,7 @@ class _Rows:
 
     # --- data sets ----------------------------------------------------------------------------
 
-    def rest(self) -> list[Array]:
+    def rest(self) -> list[FloatArray]:
         """The rows that both data sets share.
 
         Without a smallest eigenvalue any will do. With one, they should leave the direction of
@@ -228,7 +227,7 @@ class _Rows:
             rows += [row] * (len(features) + 1)
         return rows or [neutral, neutral]
 
-    def table(self, rows: list[Array]) -> Table:
+    def table(self, rows: list[FloatArray]) -> Table:
         """Columns in original units."""
         found: Table = {}
         for j, (name, kind) in enumerate(zip(self.request.sources, self.kinds, strict=True)):

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
-Array = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+
 Counts = NDArray[np.int64]
 Direction = Literal["a over b", "b over a"]
-Goal = Callable[[Array, Array], Array]
+Goal = Callable[[FloatArray, FloatArray], FloatArray]
 
 _MOST_THRESHOLDS = 400
 
@@ -24,7 +25,7 @@ class Region(NamedTuple):
     direction: Direction
     threshold: float
 
-    def count(self, scores: Array) -> int:
+    def count(self, scores: FloatArray) -> int:
         """How many runs fell into it."""
         inside = (
             scores >= self.threshold if self.direction == "a over b" else scores <= self.threshold
@@ -35,19 +36,19 @@ class Region(NamedTuple):
 def ratio(delta: float) -> Goal:
     """What a bound on epsilon looks at: (p_lower - delta) / p_upper."""
 
-    def gain(p_lower: Array, p_upper: Array) -> Array:
+    def gain(p_lower: FloatArray, p_upper: FloatArray) -> FloatArray:
         excess = p_lower - delta
         return np.asarray(np.where(excess > 0, excess, np.finfo(float).tiny) / p_upper)
 
     return gain
 
 
-def distance(p_lower: Array, p_upper: Array) -> Array:
+def distance(p_lower: FloatArray, p_upper: FloatArray) -> FloatArray:
     """What a bound on mu looks at: standard deviations between two normal laws."""
     return np.asarray(ndtri(p_lower) - ndtri(p_upper), dtype=np.float64)
 
 
-def choose_region(a: Array, b: Array, goal: Goal, alpha: float) -> Region:
+def choose_region(a: FloatArray, b: FloatArray, goal: Goal, alpha: float) -> Region:
     """The region whose bound would be best if these runs were the held-out ones.
 
     The bound is taken at a stricter level than the held-out runs are judged by. At the same level
@@ -66,7 +67,7 @@ def choose_region(a: Array, b: Array, goal: Goal, alpha: float) -> Region:
     levels = np.linspace(0, 1, _MOST_THRESHOLDS // 2)
     thresholds = np.unique([np.quantile(s, levels, method="nearest") for s in (a, b)])
     found = []
-    sides: tuple[tuple[Direction, Array, Array, int], ...] = (
+    sides: tuple[tuple[Direction, FloatArray, FloatArray, int], ...] = (
         ("a over b", a, b, 1),
         ("b over a", b, a, -1),
     )
@@ -79,18 +80,18 @@ def choose_region(a: Array, b: Array, goal: Goal, alpha: float) -> Region:
     return max(found)
 
 
-def lower(hits: Counts, runs: int, alpha: float) -> Array:
+def lower(hits: Counts, runs: int, alpha: float) -> FloatArray:
     """Clopper-Pearson lower bound of a probability, wrong with probability at most `alpha`."""
     bound = betaincinv(np.maximum(hits, 1), runs - hits + 1, alpha)
     return np.where(hits > 0, bound, 0.0)
 
 
-def upper(hits: Counts, runs: int, alpha: float) -> Array:
+def upper(hits: Counts, runs: int, alpha: float) -> FloatArray:
     """Clopper-Pearson upper bound of a probability, wrong with probability at most `alpha`."""
     bound = betaincinv(hits + 1, np.maximum(runs - hits, 1), 1 - alpha)
     return np.where(hits < runs, bound, 1.0)
 
 
-def _reached(scores: Array, thresholds: Array) -> Counts:
+def _reached(scores: FloatArray, thresholds: FloatArray) -> Counts:
     """How many scores are at least as large as each threshold."""
     return len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")

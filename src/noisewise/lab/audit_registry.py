@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 
-from ..core.errors import RequestError
-from .audit import AuditResult
+from noisewise.core.errors import RequestError
+from noisewise.lab.audit import AuditResult
 
 # In the order in which they are run.
 MODULES = ("audit_mechanisms", "audit_summaries", "audit_networks", "audit_controls")

@@ -7,21 +7,19 @@ and read back, many times. So the likelihood ratio is known, and so is the noise
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.grid import STATISTIC_ONE
-from ..core.noise import DISCRETE_FAMILIES, Gaussian, Laplace
-from ..core.statistic import SecondMoments, SmallestEigenvalue
-from ..holder.engines import open_source
-from ..holder.request import Request
-from ..holder.statistics.smallest_eigenvalue import value as eigenvalue
-from ..holder.sums import Sums
-from .audit_challenge import Challenge, Run, simulated, through_text
-from .audit_noise import NoiseCheck, check_noise
-from .audit_pairs import neighbours
-from .audit_scores import likelihood_ratio
-
-Array = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.noise import DISCRETE_FAMILIES, Gaussian, Laplace
+from noisewise.core.statistic import SecondMoments, SmallestEigenvalue
+from noisewise.holder.engines import open_source
+from noisewise.holder.request import Request
+from noisewise.holder.statistics.smallest_eigenvalue import value as eigenvalue
+from noisewise.holder.sums import Sums
+from noisewise.lab.audit_challenge import Challenge, Run, simulated, through_text
+from noisewise.lab.audit_noise import NoiseCheck, check_noise
+from noisewise.lab.audit_pairs import neighbours
+from noisewise.lab.audit_scores import likelihood_ratio
 
 
 def regression_challenge(request: Request) -> Challenge:
@@ -31,7 +29,7 @@ def regression_challenge(request: Request) -> Challenge:
     exact = (exact_values(request, first), exact_values(request, second))
     laws = noise_laws(request)
 
-    def check(a: Array, b: Array) -> NoiseCheck:
+    def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
         return check_noise(np.concatenate([a - exact[0], b - exact[1]]), laws)
 
     return Challenge(
@@ -54,7 +52,7 @@ def _published(request: Request, sums: Sums) -> Run:
     return run
 
 
-def exact_values(request: Request, sums: Sums) -> Array:
+def exact_values(request: Request, sums: Sums) -> FloatArray:
     """What would be published without noise, on unit scale."""
     values: list[int] = []
     for statistic in request.statistics:

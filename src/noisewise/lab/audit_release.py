@@ -21,20 +21,20 @@ from typing import Any
 
 import numpy as np
 
-from ..core.composition import epsilon_of
-from ..core.errors import RequestError
-from ..core.privacy import ComposedEvent, Event, GaussianEvent
-from ..holder.network_request import NetworkRequest
-from ..holder.networks.regression import RegressionSampleRequest
-from ..holder.publish import publish
-from ..holder.publishable import Publishable
-from ..holder.request import DEFAULT_DELTA, Request
-from ..holder.summary_request import SummaryRequest
-from .audit import AuditResult, audit
-from .audit_challenge import Challenge, Run
-from .audit_laws import DrawCheck
-from .audit_noise import NoiseCheck
-from .audit_pairs import Neighbours, Table
+from noisewise.core.composition import epsilon_of
+from noisewise.core.errors import RequestError
+from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent
+from noisewise.holder.network_request import NetworkRequest
+from noisewise.holder.networks.regression import RegressionSampleRequest
+from noisewise.holder.publish import publish
+from noisewise.holder.publishable import Publishable
+from noisewise.holder.request import DEFAULT_DELTA, Request
+from noisewise.holder.summary_request import SummaryRequest
+from noisewise.lab.audit import AuditResult, audit
+from noisewise.lab.audit_challenge import Challenge, Run
+from noisewise.lab.audit_laws import DrawCheck
+from noisewise.lab.audit_noise import NoiseCheck
+from noisewise.lab.audit_pairs import Neighbours, Table
 
 Report = Callable[[int, int | None], None]
 RUNS = 1000
@@ -106,19 +106,19 @@ def stated_mu(event: Event) -> float | None:
 def challenge_of(request: Publishable[Any]) -> Challenge:
     """Two data sets for a request, and how to run it on them."""
     if isinstance(request, Request):
-        from .audit_regression_request import regression_challenge
+        from noisewise.lab.audit_regression_request import regression_challenge
 
         return regression_challenge(request)
     if isinstance(request, SummaryRequest):
-        from .audit_summary_request import summary_challenge
+        from noisewise.lab.audit_summary_request import summary_challenge
 
         return summary_challenge(request)
     if isinstance(request, NetworkRequest):
-        from .audit_network_request import network_challenge
+        from noisewise.lab.audit_network_request import network_challenge
 
         return network_challenge(request)
     if isinstance(request, RegressionSampleRequest):
-        from .audit_draws_request import draws_challenge
+        from noisewise.lab.audit_draws_request import draws_challenge
 
         return draws_challenge(request)
     raise RequestError(f"request: a {type(request).__name__} cannot be audited")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .audit_regions import Direction, distance
+from noisewise.lab.audit_regions import Direction, distance
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Score = Callable[[Array], Array]
+from noisewise._arrays import FloatArray
+
+Score = Callable[[FloatArray], FloatArray]
 
 
 class _Law(Protocol):
     """A noise law of `core.noise` on unit scale."""
 
-    def logpdf(self, x: Any) -> Array:
+    def logpdf(self, x: Any) -> FloatArray:
         """Log density."""
 
 
@@ -37,7 +37,7 @@ def likelihood_ratio(noise: _Law | Sequence[_Law], a: Any, b: Any) -> Score:
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     laws = list(noise) if isinstance(noise, Sequence) else [noise] * len(a)
 
-    def score(outputs: Array) -> Array:
+    def score(outputs: FloatArray) -> FloatArray:
         terms = [
             law.logpdf(outputs[:, i] - a[i]) - law.logpdf(outputs[:, i] - b[i])
             for i, law in enumerate(laws)
@@ -48,7 +48,7 @@ def likelihood_ratio(noise: _Law | Sequence[_Law], a: Any, b: Any) -> Score:
     return score
 
 
-def linear_discriminant(a: Array, b: Array) -> Score:
+def linear_discriminant(a: FloatArray, b: FloatArray) -> Score:
     """Fisher's linear discriminant of two samples, on the entries and on the entries clipped.
 
     An entry clipped to the interval between the two medians is, up to a factor, the log-likelihood
@@ -69,7 +69,7 @@ def linear_discriminant(a: Array, b: Array) -> Score:
     spread = np.std(np.vstack([a, b]), axis=0)
     spread[spread == 0] = 1.0
 
-    def inputs(outputs: Array) -> Array:
+    def inputs(outputs: FloatArray) -> FloatArray:
         clipped = np.clip(outputs, low, high)
         return np.hstack([(outputs - low) / spread, (clipped - low) / spread])
 
@@ -80,7 +80,7 @@ def linear_discriminant(a: Array, b: Array) -> Score:
     ridge = 1e-10 * np.eye(len(covariance))
     weights = np.linalg.solve(covariance + ridge, in_a.mean(axis=0) - in_b.mean(axis=0))
 
-    def score(outputs: Array) -> Array:
+    def score(outputs: FloatArray) -> FloatArray:
         return np.asarray(inputs(outputs) @ weights, dtype=np.float64)
 
     return score

@@ -15,24 +15,23 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.design import Design
-from ..core.releases import release_from_text
-from ..core.schema import Schema, Unbounded
-from ..core.summary import CELLS, CauchyBase, LocationItem, LocationScale
-from ..core.summary_posterior import Flat
-from ..core.summary_release import MedianNoise
-from ..holder.blocks import location_scale
-from ..holder.blocks.grid import BlockGrid
-from ..holder.blocks.plan import BlockPlan
-from ..holder.blocks.regressions import fit_blocks
-from ..holder.summary_request import SummaryRequest, make_summary_request
-from .audit import AuditResult, audit
-from .audit_registry import Subject
-from .broken import noise_scale_halved
+from noisewise._arrays import FloatArray
+from noisewise.core.design import Design
+from noisewise.core.releases import release_from_text
+from noisewise.core.schema import Schema, Unbounded
+from noisewise.core.summary import CELLS, CauchyBase, LocationItem, LocationScale
+from noisewise.core.summary_posterior import Flat
+from noisewise.core.summary_release import MedianNoise
+from noisewise.holder.blocks import location_scale
+from noisewise.holder.blocks.grid import BlockGrid
+from noisewise.holder.blocks.plan import BlockPlan
+from noisewise.holder.blocks.regressions import fit_blocks
+from noisewise.holder.summary_request import SummaryRequest, make_summary_request
+from noisewise.lab.audit import AuditResult, audit
+from noisewise.lab.audit_registry import Subject
+from noisewise.lab.broken import noise_scale_halved
 
-Array = NDArray[np.float64]
 ROWS, BLOCKS, PARTITIONS = 60, 3, 2
 SLOPE = 0.1
 ASKING: dict[str, dict[str, Any]] = {
@@ -44,7 +43,7 @@ ASKING: dict[str, dict[str, Any]] = {
 }
 
 
-def _rows(end: float, error: float = 0.01) -> list[Array]:
+def _rows(end: float, error: float = 0.01) -> list[FloatArray]:
     rng = np.random.default_rng(0)  # any line will do
     x = rng.normal(size=ROWS)
     y = SLOPE * x + error * rng.normal(size=ROWS)

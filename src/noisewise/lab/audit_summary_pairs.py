@@ -19,22 +19,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.design import INTERCEPT
-from ..core.schema import Category, Number, Unbounded
-from ..core.summary import CELLS, LocationScale, QuantileItem, Question, entries_of
-from ..core.summary_release import MedianNoise
-from ..holder.blocks import choice, location_scale
-from ..holder.blocks.grid import BlockGrid
-from ..holder.blocks.mechanisms import exact_values
-from ..holder.blocks.plan import BlockPlan, BlockSums
-from ..holder.blocks.regressions import Fits, fit_blocks
-from ..holder.engines import open_source
-from ..holder.summary_request import SummaryRequest
-from .audit_pairs import Neighbours, Table
+from noisewise.core.design import INTERCEPT
+from noisewise.core.schema import Category, Number, Unbounded
+from noisewise.core.summary import CELLS, LocationScale, QuantileItem, Question, entries_of
+from noisewise.core.summary_release import MedianNoise
+from noisewise.holder.blocks import choice, location_scale
+from noisewise.holder.blocks.grid import BlockGrid
+from noisewise.holder.blocks.mechanisms import exact_values
+from noisewise.holder.blocks.plan import BlockPlan, BlockSums
+from noisewise.holder.blocks.regressions import Fits, fit_blocks
+from noisewise.holder.engines import open_source
+from noisewise.holder.summary_request import SummaryRequest
+from noisewise.lab.audit_pairs import Neighbours, Table
 
-Array = NDArray[np.float64]
 _TIGHT = 1e-3  # spread of the other rows over D
 _ERROR = 0.01  # of the target, over what the spread makes of it
 _WIDE = 2.0**19  # units of a column without bounds

@@ -13,24 +13,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.noise import Laplace
-from ..core.summary import CELLS, LocationScale
-from ..core.summary_posterior import Flat
-from ..core.summary_release import MedianNoise, SummedNoise
-from ..holder.blocks import location_scale
-from ..holder.blocks.mechanisms import exact_values
-from ..holder.blocks.plan import BlockSums
-from ..holder.blocks.regressions import Fits
-from ..holder.engines import open_source
-from ..holder.summary_request import SummaryRequest
-from .audit_challenge import Batch, Challenge, Run, simulated, through_text
-from .audit_laws import DrawCheck, Steps, check_draws
-from .audit_noise import NoiseCheck, check_noise, spread_out
-from .audit_pairs import Neighbours, Table
-from .audit_scores import Score, likelihood_ratio
-from .audit_summary_pairs import block_fits, summary_neighbours
+from noisewise._arrays import FloatArray
+from noisewise.core.noise import Laplace
+from noisewise.core.summary import CELLS, LocationScale
+from noisewise.core.summary_posterior import Flat
+from noisewise.core.summary_release import MedianNoise, SummedNoise
+from noisewise.holder.blocks import location_scale
+from noisewise.holder.blocks.mechanisms import exact_values
+from noisewise.holder.blocks.plan import BlockSums
+from noisewise.holder.blocks.regressions import Fits
+from noisewise.holder.engines import open_source
+from noisewise.holder.summary_request import SummaryRequest
+from noisewise.lab.audit_challenge import Batch, Challenge, Run, simulated, through_text
+from noisewise.lab.audit_laws import DrawCheck, Steps, check_draws
+from noisewise.lab.audit_noise import NoiseCheck, check_noise, spread_out
+from noisewise.lab.audit_pairs import Neighbours, Table
+from noisewise.lab.audit_scores import Score, likelihood_ratio
+from noisewise.lab.audit_summary_pairs import block_fits, summary_neighbours
 
-Array = NDArray[np.float64]
 _PILOTS = 5
 
 
@@ -62,18 +62,18 @@ def _sums(request: SummaryRequest, pair: Neighbours) -> Challenge:
     noise = request.noise
     assert isinstance(noise, SummedNoise)
 
-    def exact(sums: BlockSums) -> Array:
+    def exact(sums: BlockSums) -> FloatArray:
         mechanism: Any = request.mechanism
         values = exact_values(mechanism, block_fits(request, sums), _positions(request))
         return np.array(values, dtype=np.float64)
 
-    def typical(table: Table) -> Array:
+    def typical(table: Table) -> FloatArray:
         pilots = [exact(_block_sums(request, table)) for _ in range(_PILOTS)]
         return np.asarray(np.median(pilots, axis=0))
 
     tables, usual = (pair.a, pair.b), (typical(pair.a), typical(pair.b))
     laws = [Laplace(float(noise.scale))] * len(usual[0])
-    behind: tuple[list[Array], list[Array]] = ([], [])
+    behind: tuple[list[FloatArray], list[FloatArray]] = ([], [])
 
     def run(side: int) -> Run:
         def once() -> list[float]:
@@ -83,7 +83,7 @@ def _sums(request: SummaryRequest, pair: Neighbours) -> Challenge:
 
         return once
 
-    def check(a: Array, b: Array) -> NoiseCheck:
+    def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
         drawn = [
             outputs - np.array(values[-len(outputs) :])
             for outputs, values in zip((a, b), behind, strict=True)
@@ -107,10 +107,10 @@ def _medians(request: SummaryRequest, pair: Neighbours) -> Challenge:
     steps = 4 * request.partitions * noise.sensitivity
     rates = (float(noise.location_epsilon) / steps, float(noise.scale_epsilon) / steps)
     tables = (pair.a, pair.b)
-    behind: tuple[list[Array], list[Array]] = ([], [])
+    behind: tuple[list[FloatArray], list[FloatArray]] = ([], [])
     rng = np.random.default_rng(0)
 
-    def uniform(fits: Fits, drawn: tuple[int, ...]) -> Array:
+    def uniform(fits: Fits, drawn: tuple[int, ...]) -> FloatArray:
         """Every draw through the distribution function of its law, given those before it."""
         centres = [
             item.location.value(c) for item, c in zip(mechanism.items, drawn[::2], strict=True)
@@ -132,7 +132,7 @@ def _medians(request: SummaryRequest, pair: Neighbours) -> Challenge:
 
         return once
 
-    def check(a: Array, b: Array) -> DrawCheck:
+    def check(a: FloatArray, b: FloatArray) -> DrawCheck:
         kept = [np.array(u[-len(outputs) :]) for outputs, u in zip((a, b), behind, strict=True)]
         return check_draws(*kept)
 
@@ -144,7 +144,7 @@ def _medians(request: SummaryRequest, pair: Neighbours) -> Challenge:
                 cells = location_scale.terms(mechanism, fits, positions, request.blocks)
                 pilots.append([median_law(column, rates[0] / factor) for column in cells.T[::2]])
 
-            def sample(trials: int) -> Array:
+            def sample(trials: int) -> FloatArray:
                 # The scales of the two tables are alike: they stay zero.
                 drawn = np.zeros((trials, 2 * len(mechanism.items)))
                 for k in range(len(mechanism.items)):

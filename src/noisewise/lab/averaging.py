@@ -30,11 +30,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.errors import RequestError
-
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+from noisewise.core.errors import RequestError
 
 
 def averaged_gram(rows: FloatArray, k: int) -> FloatArray:

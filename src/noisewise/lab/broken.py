@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from ..core.errors import RequestError
-from ..core.statistic import FourthMoments
-from ..holder.mechanisms.gaussian import GaussianMechanism
-from ..holder.mechanisms.laplace import LaplaceMechanism
+from noisewise.core.errors import RequestError
+from noisewise.core.statistic import FourthMoments
+from noisewise.holder.mechanisms.gaussian import GaussianMechanism
+from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 
 if TYPE_CHECKING:
-    from ..core.privacy import Event
-    from ..holder.request import Request
+    from noisewise.core.privacy import Event
+    from noisewise.holder.request import Request
 
 Sound = LaplaceMechanism | GaussianMechanism
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ..core.network_content import TABLE_BITS, NoisyCounts, NoisyParities, TableDraws
-from ..core.privacy import PureEvent
-from ..holder.networks.counts import FamilyCounts
-from ..holder.networks.fourier import FourierParities
-from ..holder.networks.laplace import LaplaceCounts
-from ..holder.networks.map import GridMap
-from ..holder.networks.posterior_sample import PosteriorSample, split_samplers
-from ..holder.networks.regression import RegressionSample
-from ..holder.sums import Sums
+from noisewise.core.network_content import TABLE_BITS, NoisyCounts, NoisyParities, TableDraws
+from noisewise.core.privacy import PureEvent
+from noisewise.holder.networks.counts import FamilyCounts
+from noisewise.holder.networks.fourier import FourierParities
+from noisewise.holder.networks.laplace import LaplaceCounts
+from noisewise.holder.networks.map import GridMap
+from noisewise.holder.networks.posterior_sample import PosteriorSample, split_samplers
+from noisewise.holder.networks.regression import RegressionSample
+from noisewise.holder.sums import Sums
 
 
 @dataclass(frozen=True)

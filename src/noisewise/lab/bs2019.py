@@ -25,12 +25,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..analyst.priors import NIGPrior, NIWPrior
-from .calibration import Cell, Record
-from .experiments import Experiment, Results
-from .methods import Sampler
-from .regression import SimulatedRegression
-from .table import Row
+from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.lab.calibration import Cell, Record
+from noisewise.lab.experiments import Experiment, Results
+from noisewise.lab.methods import Sampler
+from noisewise.lab.regression import SimulatedRegression
+from noisewise.lab.table import Row
 
 ROWS = (10, 100, 1000)
 EPSILONS = (0.01, 0.1, 1.0, 10.0)
@@ -88,7 +88,7 @@ def figure_cells(quick: bool) -> list[Cell]:
 
 def draw(cells: Sequence[Cell], results: Results, rows: Sequence[Row], out: Path) -> list[Path]:
     """All six panels in one picture."""
-    from .bs2019_panels import draw_panels
+    from noisewise.lab.bs2019_panels import draw_panels
 
     qq: dict[str, list[Record]] = {}
     for cell in cells:

@@ -24,26 +24,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..analyst.model_columns import ModelColumns
-from ..analyst.models.moments import FourthMomentObservation
-from ..analyst.observation import Observation
-from ..analyst.original_units import regression_to_unit
-from ..analyst.priors import NIGPrior, NIWPrior
-from ..core.errors import RequestError
-from ..core.schema import Number, Schema
-from . import bs2019
-from .alparslan2023_data import VARIABLE, data_folder
-from .calibration import Cell, Record, spread_ranks
-from .experiments import DataAbsentError, Experiment, Results
-from .methods import Sampler
-from .non_private import gram
-from .regression import SimulatedRegression, noise_scales
-from .table import Row
-from .uniformity import coverage
+from noisewise._arrays import FloatArray
+from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.models.moments import FourthMomentObservation
+from noisewise.analyst.observation import Observation
+from noisewise.analyst.original_units import regression_to_unit
+from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.core.errors import RequestError
+from noisewise.core.schema import Number, Schema
+from noisewise.lab import bs2019
+from noisewise.lab.alparslan2023_data import VARIABLE, data_folder
+from noisewise.lab.calibration import Cell, Record, spread_ranks
+from noisewise.lab.experiments import DataAbsentError, Experiment, Results
+from noisewise.lab.methods import Sampler
+from noisewise.lab.non_private import gram
+from noisewise.lab.regression import SimulatedRegression, noise_scales
+from noisewise.lab.table import Row
+from noisewise.lab.uniformity import coverage
 
-FloatArray = NDArray[np.float64]
 FILE = "cirrhosis.csv"
 TRAINING, TEST = 36, 10
 EPSILONS = (0.01, 0.03, 0.1, 0.3, 1.0, 10.0)
@@ -237,7 +236,7 @@ def draw(cells: Sequence[Cell], results: Results, rows: Sequence[Row], out: Path
     matplotlib.use("Agg", force=False)
     from matplotlib.figure import Figure
 
-    from .figures import style
+    from noisewise.lab.figures import style
 
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .calibration import Record, spread_ranks
-from .figures import style
-from .table import Row
+from noisewise.lab.calibration import Record, spread_ranks
+from noisewise.lab.figures import style
+from noisewise.lab.table import Row
 
 PARAMETERS = ("intercept", "slope", "sigma2")
 

@@ -26,13 +26,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.errors import NoisewiseError, RequestError
-from .discrepancy import mmd2_unbiased
-from .uniformity import effective_size, spread_rank, thin
+from noisewise._arrays import FloatArray
+from noisewise.core.errors import NoisewiseError, RequestError
+from noisewise.lab.discrepancy import mmd2_unbiased
+from noisewise.lab.uniformity import effective_size, spread_rank, thin
 
-FloatArray = NDArray[np.float64]
 Record = dict[str, Any]
 REFERENCE = "non_private"  # the method to which the others' discrepancy is measured
 LONGER = 3

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from ..analyst.priors import NIGPrior, NIWPrior
-from .calibration import Cell
-from .experiments import Experiment, Results
-from .methods import Sampler
-from .regression import SimulatedRegression
-from .regression_beyond import BeyondRegression
-from .table import Row
+from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.lab.calibration import Cell
+from noisewise.lab.experiments import Experiment, Results
+from noisewise.lab.methods import Sampler
+from noisewise.lab.regression import SimulatedRegression
+from noisewise.lab.regression_beyond import BeyondRegression
+from noisewise.lab.table import Row
 
 SETTINGS = {"noisy": (1000, 1.0), "clear": (20_000, 10.0)}
 TRIALS = {"noisy": 200, "clear": 150}
@@ -109,7 +109,7 @@ def cells(quick: bool) -> list[Cell]:
 
 def draw(cells: Sequence[Cell], results: Results, rows: Sequence[Row], out: Path) -> list[Path]:
     """Rank plots."""
-    from .figures import draw_ecdf_differences
+    from noisewise.lab.figures import draw_ecdf_differences
 
     path = out / "calibration-beyond.png"
     draw_ecdf_differences(cells, results, path)

@@ -19,13 +19,13 @@ from typing import Literal
 
 import numpy as np
 
-from ..analyst.priors import NIGPrior, NIWPrior
-from .bs2019 import METHODS as PAPER_METHODS
-from .bs2019 import QUICK_METHODS, ROWS, figure_cells, paper_model
-from .calibration import Cell
-from .experiments import Experiment, Results
-from .regression import SimulatedRegression
-from .table import Row
+from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.lab.bs2019 import METHODS as PAPER_METHODS
+from noisewise.lab.bs2019 import QUICK_METHODS, ROWS, figure_cells, paper_model
+from noisewise.lab.calibration import Cell
+from noisewise.lab.experiments import Experiment, Results
+from noisewise.lab.regression import SimulatedRegression
+from noisewise.lab.table import Row
 
 CORE = ("non_private", "naive", "exact", "gibbs_update")
 _CORE_METHODS = tuple(method for method in PAPER_METHODS if method.name in CORE)
@@ -100,7 +100,7 @@ def cells(quick: bool) -> list[Cell]:
 
 def draw(cells: Sequence[Cell], results: Results, rows: Sequence[Row], out: Path) -> list[Path]:
     """Rank plots: one picture for the paper's design, one for what lies beyond."""
-    from .figures import draw_ecdf_differences
+    from noisewise.lab.figures import draw_ecdf_differences
 
     paper = [cell for cell in cells if _is_of_the_paper(cell)]
     beyond = [cell for cell in cells if not _is_of_the_paper(cell)]

@@ -20,18 +20,17 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .alparslan2023_report import Options, Report
-from .calibration_grid import broad_model
-from .methods import Sampler
-from .regression import SimulatedRegression
-from .report_trials import kept_trials, write_both
-from .table import Row
-from .trial_file import Record
-from .uniformity import coverage_test, outside_band, spread_rank, uniformity_test
+from noisewise._arrays import FloatArray
+from noisewise.lab.alparslan2023_report import Options, Report
+from noisewise.lab.calibration_grid import broad_model
+from noisewise.lab.methods import Sampler
+from noisewise.lab.regression import SimulatedRegression
+from noisewise.lab.report_trials import kept_trials, write_both
+from noisewise.lab.table import Row
+from noisewise.lab.trial_file import Record
+from noisewise.lab.uniformity import coverage_test, outside_band, spread_rank, uniformity_test
 
-FloatArray = NDArray[np.float64]
 NAME = "calibration-power"
 SEED = 20261117
 RANKED = 200

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .alparslan2023_calibration import (
+from noisewise._arrays import FloatArray
+from noisewise.lab.alparslan2023_calibration import (
     RUNNERS,
     DistributedCase,
     FederatedSampler,
@@ -24,11 +24,10 @@ from .alparslan2023_calibration import (
     draw,
     federation,
 )
-from .calibration import Cell
-from .experiments import Experiment
-from .regression import SimulatedRegression
+from noisewise.lab.calibration import Cell
+from noisewise.lab.experiments import Experiment
+from noisewise.lab.regression import SimulatedRegression
 
-FloatArray = NDArray[np.float64]
 NAME = "calibration-case-mix"
 
 
@@ -50,7 +49,7 @@ class DifferentHolders(Federation):
 def _exact_own_means(
     one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]
 ) -> Pair:
-    from ..analyst.samplers import exact
+    from noisewise.analyst.samplers import exact
 
     drawn = exact.sample(
         case.released, one.prior, one.covariates, own_means=True, keep_covariates=False, **options

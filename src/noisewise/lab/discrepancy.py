@@ -8,9 +8,9 @@ Gretton, Borgwardt, Rasch, Schölkopf & Smola (2012), A kernel two-sample test, 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+
 _MEDIAN_FROM = 500  # draws that the median distance is taken from
 
 

@@ -10,14 +10,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
-from ..core.errors import RequestError
-from .alparslan2023_report import Options, Report
-from .calibration import Cell, Record
-from .markdown import markdown_table
-from .study import load_trials, run_study
-from .table import Row, summarise, write_table
-from .trial_file import code_digest
+from noisewise import __version__
+from noisewise.core.errors import RequestError
+from noisewise.lab.alparslan2023_report import Options, Report
+from noisewise.lab.calibration import Cell, Record
+from noisewise.lab.markdown import markdown_table
+from noisewise.lab.study import load_trials, run_study
+from noisewise.lab.table import Row, summarise, write_table
+from noisewise.lab.trial_file import code_digest
 
 Results = Mapping[str, list[Record]]
 
@@ -55,7 +55,7 @@ class Experiment:
 
 def experiments() -> dict[str, Experiment | Report]:
     """All experiments."""
-    from . import (
+    from noisewise.lab import (
         alparslan2023_calibration,
         alparslan2023_figs,
         alparslan2023_tables,

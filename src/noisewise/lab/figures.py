@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .calibration import Cell, Record, spread_ranks
-from .uniformity import ecdf_band
+from noisewise.lab.calibration import Cell, Record, spread_ranks
+from noisewise.lab.uniformity import ecdf_band
 
 # Colours that stay apart for colour-blind readers (Okabe & Ito).
 STYLES: dict[str, tuple[str, str]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .table import Row
+from noisewise.lab.table import Row
 
 SMALL = 0.01
 

@@ -6,12 +6,10 @@ It needs the exact Gram matrix, so it is no method of the analyst's. It lives in
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..analyst.models.conjugate import draw, update
-from ..analyst.priors import NIGPrior
-
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+from noisewise.analyst.models.conjugate import draw, update
+from noisewise.analyst.priors import NIGPrior
 
 
 def gram(x: FloatArray, y: FloatArray) -> FloatArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from ..core.errors import RequestError
+from noisewise.core.errors import RequestError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -12,22 +12,21 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from ..analyst.coefficient_prior import CoefficientPrior
-from ..analyst.model_columns import ModelColumns
-from ..analyst.priors import NormalInverseGammaIndependent
-from ..core.errors import RequestError
-from ..core.grid import MAX_ROWS
-from ..core.schema import Schema
-from .plan_gram import entry_noise, largest_array
-from .plan_noise import PlannedNoise
-from .plan_result import LARGEST, SMALLEST, Answer, Plan, PlanRow
-from .plan_truths import covariate_prior, draw_truths
-from .plan_width import non_private_width, posterior_width
+from noisewise._arrays import FloatArray
+from noisewise.analyst.coefficient_prior import CoefficientPrior
+from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.priors import NormalInverseGammaIndependent
+from noisewise.core.errors import RequestError
+from noisewise.core.grid import MAX_ROWS
+from noisewise.core.schema import Schema
+from noisewise.lab.plan_gram import entry_noise, largest_array
+from noisewise.lab.plan_noise import PlannedNoise
+from noisewise.lab.plan_result import LARGEST, SMALLEST, Answer, Plan, PlanRow
+from noisewise.lab.plan_truths import covariate_prior, draw_truths
+from noisewise.lab.plan_width import non_private_width, posterior_width
 
-FloatArray = NDArray[np.float64]
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 TRUTHS = 200
 MANY_COLUMNS, FEWER_TRUTHS = 60, 50  # truths are more alike the more coefficients there are

@@ -18,19 +18,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..analyst.observation import Observation
-from ..core.schema import Number, Schema
-from .alparslan2023_report import Options, Report
-from .plan import Planner
-from .plan_noise import MECHANISMS
-from .regression import draw_gram
-from .report_trials import kept_trials, write_both
-from .table import Row
-from .trial_file import Record
+from noisewise._arrays import FloatArray
+from noisewise.analyst.observation import Observation
+from noisewise.core.schema import Number, Schema
+from noisewise.lab.alparslan2023_report import Options, Report
+from noisewise.lab.plan import Planner
+from noisewise.lab.plan_noise import MECHANISMS
+from noisewise.lab.regression import draw_gram
+from noisewise.lab.report_trials import kept_trials, write_both
+from noisewise.lab.table import Row
+from noisewise.lab.trial_file import Record
 
-FloatArray = NDArray[np.float64]
 SEED = 20261116
 
 
@@ -121,7 +120,7 @@ def realise(
     setting: Setting, planner: Planner, i: int, rng: np.random.Generator, *, draws: int
 ) -> FloatArray:
     """Posterior sds, shape (d,), of a fit to a Release of the i-th truth."""
-    from ..analyst.samplers import exact
+    from noisewise.analyst.samplers import exact
 
     A = _sums(planner, i, rng)
     sd = planner.noise.sd(setting.mechanism, setting.epsilon)

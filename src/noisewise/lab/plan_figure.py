@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from ..core.errors import RequestError
-from .plan_result import Plan
+from noisewise.core.errors import RequestError
+from noisewise.lab.plan_result import Plan
 
 COLOURS = {"laplace": "#0072B2", "gaussian": "#D55E00", "isometric": "#009E73", "ball": "#CC79A7"}
 FORMATS = (".png", ".svg", ".pdf")

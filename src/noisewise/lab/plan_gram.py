@@ -24,10 +24,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analyst.priors import NIWPrior
-from .plan_truths import Truths
+from noisewise._arrays import FloatArray
+from noisewise.analyst.priors import NIWPrior
+from noisewise.lab.plan_truths import Truths
 
-FloatArray = NDArray[np.float64]
 # Public entries have no noise, which the correction can't divide by. This share of the others'
 # variance is nothing beside what the rows or the prior leave open, unless noise drowns everything.
 _LEAST_NOISE = 1e-6

@@ -6,17 +6,16 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.design import Design
-from ..core.errors import RequestError
-from ..core.geometry import Ball
-from ..core.noise import DISCRETE_FAMILIES
-from ..core.schema import Schema
-from ..core.statistic import SecondMoments
-from ..holder.request import DEFAULT_DELTA, make_request
+from noisewise._arrays import FloatArray
+from noisewise.core.design import Design
+from noisewise.core.errors import RequestError
+from noisewise.core.geometry import Ball
+from noisewise.core.noise import DISCRETE_FAMILIES
+from noisewise.core.schema import Schema
+from noisewise.core.statistic import SecondMoments
+from noisewise.holder.request import DEFAULT_DELTA, make_request
 
-FloatArray = NDArray[np.float64]
 MECHANISMS: dict[str, dict[str, Any]] = {
     "laplace": {"mechanism": "laplace"},
     "gaussian": {"mechanism": "gaussian"},

@@ -21,14 +21,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from ..analyst.priors import NIGPrior, NIWPrior, RegressionPrior
-from ..core.errors import RequestError
-from .regression import draw_covariate_law
+from noisewise._arrays import FloatArray
+from noisewise.analyst.priors import NIGPrior, NIWPrior, RegressionPrior
+from noisewise.core.errors import RequestError
+from noisewise.lab.regression import draw_covariate_law
 
-FloatArray = NDArray[np.float64]
 LARGEST_VARIANCE = 0.5
 _MOST_TRIES = 5000
 _ROWS_A_COLUMN = 100  # simulated: each eigenvalue of T then comes within a tenth or two

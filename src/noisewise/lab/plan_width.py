@@ -32,14 +32,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..analyst.models.agreement import second_moments
-from ..analyst.priors import NIGPrior, NIWPrior, RegressionPrior
-from .plan_gram import EntryNoise, entry_noise, largest_array, unknown_products
-from .plan_truths import Truths
+from noisewise._arrays import FloatArray
+from noisewise.analyst.models.agreement import second_moments
+from noisewise.analyst.priors import NIGPrior, NIWPrior, RegressionPrior
+from noisewise.lab.plan_gram import EntryNoise, entry_noise, largest_array, unknown_products
+from noisewise.lab.plan_truths import Truths
 
-FloatArray = NDArray[np.float64]
 _NUMBERS_AT_ONCE = 4_000_000  # in an array
 
 

@@ -23,16 +23,14 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..analyst.models.moments import FourthMomentObservation, fourth_monomials
-from ..analyst.observation import Family, Observation
-from ..analyst.priors import NIGPrior, NIWPrior
-from ..core.errors import RequestError
-from ..core.grid import STATISTIC_ONE
-from ..core.schema import Number, Schema
-
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+from noisewise.analyst.models.moments import FourthMomentObservation, fourth_monomials
+from noisewise.analyst.observation import Family, Observation
+from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.core.errors import RequestError
+from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.schema import Number, Schema
 
 
 class Case(NamedTuple):
@@ -267,7 +265,7 @@ def noise_scales(
     k: int, epsilon: float, delta: float, layout: Literal["upper", "isometric"], fourth: bool
 ) -> NoiseScales:
     """What a holder's request for k covariates in [-1, 1] would plan, on unit scale."""
-    from ..holder.request import make_request
+    from noisewise.holder.request import make_request
 
     features = [f"x{j}" for j in range(1, k + 1)]
     schema = Schema("simulated", {name: Number(-1.0, 1.0) for name in (*features, "y")})

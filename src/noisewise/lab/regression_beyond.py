@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..analyst.priors import NIGPrior, NIWPrior
-from ..core.errors import RequestError
-from .non_private import gram
-from .regression import (
+from noisewise._arrays import FloatArray
+from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.core.errors import RequestError
+from noisewise.lab.non_private import gram
+from noisewise.lab.regression import (
     Case,
     SimulatedRegression,
     draw_covariate_law,
@@ -25,7 +25,6 @@ from .regression import (
     noise_scales,
 )
 
-FloatArray = NDArray[np.float64]
 Law = Literal["normal", "uniform", "binary", "skewed"]
 LAWS = ("normal", "uniform", "binary", "skewed")
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
-from .._progress import progress_bar
-from .alparslan2023_report import Options
-from .table import Row, write_table
-from .trial_file import Record, TrialFile, code_digest
+from noisewise import __version__
+from noisewise._progress import progress_bar
+from noisewise.lab.alparslan2023_report import Options
+from noisewise.lab.table import Row, write_table
+from noisewise.lab.trial_file import Record, TrialFile, code_digest
 
 
 def kept_trials(

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from .. import __version__
-from .._progress import progress_bar
-from .calibration import Cell, Record, run_trial
-from .parallel import Report, check_backend
-from .trial_file import TrialFile, code_digest
+from noisewise import __version__
+from noisewise._progress import progress_bar
+from noisewise.lab.calibration import Cell, Record, run_trial
+from noisewise.lab.parallel import Report, check_backend
+from noisewise.lab.trial_file import TrialFile, code_digest
 
 Finished = Callable[[Cell, list[Record]], None]
 

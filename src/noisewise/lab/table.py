@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .calibration import Cell, Record, spread_ranks
-from .uniformity import LEVELS, coverage, coverage_test, outside_band, uniformity_test
+from noisewise.lab.calibration import Cell, Record, spread_ranks
+from noisewise.lab.uniformity import LEVELS, coverage, coverage_test, outside_band, uniformity_test
 
 Row = dict[str, Any]
 

@@ -14,8 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import RequestError
-from .parallel import Report, in_parallel
+from noisewise.core.errors import RequestError
+from noisewise.lab.parallel import Report, in_parallel
 
 Record = dict[str, Any]
 

@@ -18,10 +18,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 

@@ -18,21 +18,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__
-from ..analyst.networks.fit import fit_network
-from ..analyst.networks.layout import Layout
-from ..core.claim import Claim
-from ..core.network import Network
-from ..core.network_content import Content, NoisyCounts, NoisyParities, one_is_enough
-from ..core.network_release import NetworkRelease
-from ..core.schema import Category, Schema
-from ..holder.networks.fourier import FourierParities
-from ..holder.networks.laplace import LaplaceCounts
-from .alparslan2023_report import Options, Report, seed_of
-from .table import Row, write_table
-from .zhang2016_mechanisms import discrete_laplace
+from noisewise import __version__
+from noisewise._arrays import FloatArray
+from noisewise.analyst.networks.fit import fit_network
+from noisewise.analyst.networks.layout import Layout
+from noisewise.core.claim import Claim
+from noisewise.core.network import Network
+from noisewise.core.network_content import Content, NoisyCounts, NoisyParities, one_is_enough
+from noisewise.core.network_release import NetworkRelease
+from noisewise.core.schema import Category, Schema
+from noisewise.holder.networks.fourier import FourierParities
+from noisewise.holder.networks.laplace import LaplaceCounts
+from noisewise.lab.alparslan2023_report import Options, Report, seed_of
+from noisewise.lab.table import Row, write_table
+from noisewise.lab.zhang2016_mechanisms import discrete_laplace
 
-FloatArray = NDArray[np.float64]
 Tables = dict[str, NDArray[Any]]
 Cell = tuple[str, int, float]  # network, n, epsilon
 NAME = "zhang2016-coverage"

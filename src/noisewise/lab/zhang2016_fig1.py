@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import zhang2016_not_private as not_private
-from .alparslan2023_report import Options, Report, seed_of
-from .table import Row, write_table
-from .zhang2016_mechanisms import (
+from noisewise._arrays import FloatArray
+from noisewise.lab import zhang2016_not_private as not_private
+from noisewise.lab.alparslan2023_report import Options, Report, seed_of
+from noisewise.lab.table import Row, write_table
+from noisewise.lab.zhang2016_mechanisms import (
     Truncation,
     grid_factor,
     grid_map,
@@ -29,7 +30,7 @@ from .zhang2016_mechanisms import (
     tempered,
     widest_truncation,
 )
-from .zhang2016_naive_bayes import (
+from noisewise.lab.zhang2016_naive_bayes import (
     Counts,
     Data,
     Tables,
@@ -46,7 +47,6 @@ from .zhang2016_naive_bayes import (
     simulate,
 )
 
-FloatArray = NDArray[np.float64]
 NAME = "zhang2016-fig1"
 FEATURES, RECORDS, TRAINING, REPEATS = 16, 1000, 50, 100
 NODES = FEATURES + 1

@@ -20,16 +20,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..analyst.fit import fit
-from ..core.schema import Number, Schema
-from ..holder.engines import open_source
-from ..holder.request import make_request
-from .alparslan2023_report import Options, Report, mean_interval, seed_of
-from .table import Row, write_table
-from .zhang2016_mechanisms import Ball, full_epsilon, regression_draws, regression_temper
-from .zhang2016_records import (
+from noisewise.analyst.fit import fit
+from noisewise.core.schema import Number, Schema
+from noisewise.holder.engines import open_source
+from noisewise.holder.request import make_request
+from noisewise.lab.alparslan2023_report import Options, Report, mean_interval, seed_of
+from noisewise.lab.table import Row, write_table
+from noisewise.lab.zhang2016_mechanisms import (
+    Ball,
+    full_epsilon,
+    regression_draws,
+    regression_temper,
+)
+from noisewise.lab.zhang2016_records import (
     CENSUS,
     SIGMA2,
     TRAINING,
@@ -41,7 +45,6 @@ from .zhang2016_records import (
     split,
 )
 
-FloatArray = NDArray[np.float64]
 NAME = "zhang2016-fig2"
 PRECISIONS = tuple(10.0 ** (k / 2) for k in range(-4, 9))
 EPSILONS = (0.1, 1.0, 10.0)

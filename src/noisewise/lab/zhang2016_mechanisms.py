@@ -16,11 +16,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from noisewise._arrays import FloatArray, IntArray
 
 
 def discrete_laplace(

@@ -16,13 +16,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-from .zhang2016_mechanisms import discrete_laplace
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from noisewise._arrays import FloatArray, IntArray
+from noisewise.lab.zhang2016_mechanisms import discrete_laplace
 
 
 class Data(NamedTuple):

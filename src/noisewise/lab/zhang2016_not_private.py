@@ -17,18 +17,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .zhang2016_mechanisms import Truncation, discrete_laplace, widest_truncation
-from .zhang2016_naive_bayes import (
+from noisewise._arrays import FloatArray
+from noisewise.lab.zhang2016_mechanisms import Truncation, discrete_laplace, widest_truncation
+from noisewise.lab.zhang2016_naive_bayes import (
     Counts,
     ParityCounts,
     from_parities,
     noisy_parities,
     with_increment,
 )
-
-FloatArray = NDArray[np.float64]
 
 
 def paper_scale(d: int, epsilon: float) -> float:

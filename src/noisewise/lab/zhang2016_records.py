@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .alparslan2023_report import seed_of
+from noisewise._arrays import FloatArray
+from noisewise.lab.alparslan2023_report import seed_of
 
-FloatArray = NDArray[np.float64]
 CENSUS = (370_000, 14)
 TRAINING = 0.1
 # The error variance is taken as known, and public, on the scale of the target.

@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .naive_bayes import PrivateNaiveBayes
-    from .regressor import PrivateBayesianRegressor
+    from noisewise.sklearn.naive_bayes import PrivateNaiveBayes
+    from noisewise.sklearn.regressor import PrivateBayesianRegressor
 
 _HOMES = {
     "PrivateBayesianRegressor": "regressor",

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import RequestError
-from ..core.schema import Category, Column, Number
+from noisewise.core.errors import RequestError
+from noisewise.core.schema import Category, Column, Number
 
 
 def declared_columns(bounds: Any, names: Sequence[str]) -> dict[str, Column]:

@@ -14,16 +14,15 @@ from sklearn.utils import assert_all_finite, check_consistent_length
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from ..analyst.networks.classify import Classification
-from ..analyst.networks.fit import check_fit, fit_network
-from ..core.errors import RequestError
-from ..core.network import Network
-from ..core.schema import Category, Schema, level_text
-from ..holder.network_request import make_network_request
-from .estimator import TARGET, ReleaseEstimator, target_name
-from .publishing import released
-
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+from noisewise.analyst.networks.classify import Classification
+from noisewise.analyst.networks.fit import check_fit, fit_network
+from noisewise.core.errors import RequestError
+from noisewise.core.network import Network
+from noisewise.core.schema import Category, Schema, level_text
+from noisewise.holder.network_request import make_network_request
+from noisewise.sklearn.estimator import TARGET, ReleaseEstimator, target_name
+from noisewise.sklearn.publishing import released
 
 
 class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):

@@ -8,9 +8,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import RequestError
-from ..holder.publish import publish
-from ..holder.publishable import Publishable
+from noisewise.core.errors import RequestError
+from noisewise.holder.publish import publish
+from noisewise.holder.publishable import Publishable
 
 
 def released(

@@ -6,20 +6,18 @@ import os
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from ..analyst.fit import fit as fit_releases
-from ..analyst.fit_regression import check_fit
-from ..core.errors import RequestError
-from ..core.schema import Category, Column, Number, Schema
-from ..holder.request import make_request
-from .bounds import column_of, declared_columns
-from .estimator import ReleaseEstimator, target_name
-from .publishing import released
-
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+from noisewise.analyst.fit import fit as fit_releases
+from noisewise.analyst.fit_regression import check_fit
+from noisewise.core.errors import RequestError
+from noisewise.core.schema import Category, Column, Number, Schema
+from noisewise.holder.request import make_request
+from noisewise.sklearn.bounds import column_of, declared_columns
+from noisewise.sklearn.estimator import ReleaseEstimator, target_name
+from noisewise.sklearn.publishing import released
 
 
 class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):

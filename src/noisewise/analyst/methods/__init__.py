@@ -6,8 +6,8 @@ asks that of a Release by itself. The other files run the samplers, one file a f
 sampler when it runs: some compile, some need NumPyro.
 """
 
-from .job import Draws, Job
-from .one_release import check_one_release
-from .registry import METHODS, Method, check_method, choose
+from noisewise.analyst.methods.job import Draws, Job
+from noisewise.analyst.methods.one_release import check_one_release
+from noisewise.analyst.methods.registry import METHODS, Method, check_method, choose
 
 __all__ = ["METHODS", "Draws", "Job", "Method", "check_method", "check_one_release", "choose"]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..priors import NIWPrior
-from .job import Job
+from noisewise._arrays import FloatArray
+from noisewise.analyst.methods.job import Job
+from noisewise.analyst.priors import NIWPrior
 
-FloatArray = NDArray[np.float64]
 CHECKED = 500  # posterior draws that the Releases are compared with
 MAX_NUMBERS = 1 << 24  # of latent statistics that are kept for it
 
@@ -35,8 +34,8 @@ def given_law(
 
     mu is of shape (m, k), or (m, J, k) where each holder has a mean of its own.
     """
-    from ..models.agreement import discrepancy
-    from ..models.replication import replicate
+    from noisewise.analyst.models.agreement import discrepancy
+    from noisewise.analyst.models.replication import replicate
 
     means = np.moveaxis(mu, 1, 0) if mu.ndim == 3 else [mu] * len(job.observations)
     laws = [(theta, sigma2, mean, T) for mean in means]
@@ -55,7 +54,7 @@ def given_statistics(
     The covariates' law is drawn given those, under a weak prior: what is asked is whether holders
     agree with each other, whatever a method takes for granted about the covariates.
     """
-    from ..models.population import draw_covariates
+    from noisewise.analyst.models.population import draw_covariates
 
     rng = np.random.default_rng(job.seed)
     prior = NIWPrior.weakly_informative(job.observations[0].k)

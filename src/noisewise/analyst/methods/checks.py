@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core.errors import ReleaseError, RequestError
-from ..observation import named
-from ..priors import CovariatePrior
-from .job import Job
+from noisewise.analyst.methods.job import Job
+from noisewise.analyst.observation import named
+from noisewise.analyst.priors import CovariatePrior
+from noisewise.core.errors import ReleaseError, RequestError
 
 if TYPE_CHECKING:
-    from ..models.records import Covariates
+    from noisewise.analyst.models.records import Covariates
 
 
 def normal_covariates(job: Job, method: str) -> CovariatePrior:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import agreement
-from .checks import more_rows_than_columns, normal_covariates
-from .job import Draws, Job
+from noisewise.analyst.methods import agreement
+from noisewise.analyst.methods.checks import more_rows_than_columns, normal_covariates
+from noisewise.analyst.methods.job import Draws, Job
 
 
 def run_exact(job: Job) -> Draws:
@@ -21,8 +21,8 @@ def run_exact_own_means(job: Job) -> Draws:
 
 def _run(job: Job, method: str, *, own_means: bool) -> Draws:
     """Draw from the collapsed posterior, and compare the Releases with what it would release."""
-    from ..models.collapsed import CollapsedPosterior
-    from ..samplers import exact
+    from noisewise.analyst.models.collapsed import CollapsedPosterior
+    from noisewise.analyst.samplers import exact
 
     more_rows_than_columns(job)
     collapsed = CollapsedPosterior(

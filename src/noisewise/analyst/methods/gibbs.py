@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ...core.errors import RequestError
-from ..priors import NIWPrior
-from . import agreement
-from .checks import (
+from noisewise.analyst.methods import agreement
+from noisewise.analyst.methods.checks import (
     fourth_moments,
     gaussian_noise,
     more_rows_than_columns,
     normal_covariates,
     public_n,
 )
-from .job import Draws, Job
+from noisewise.analyst.methods.job import Draws, Job
+from noisewise.analyst.priors import NIWPrior
+from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
-    from ..samplers import gibbs
+    from noisewise.analyst.samplers import gibbs
 
 ENOUGH_ROWS = 3000  # of each of several holders, for means to be off by nothing measurable
 
@@ -37,7 +37,7 @@ def run_bs_distributed(job: Job) -> Draws:
 
 
 def _update(job: Job, method: str) -> Draws:
-    from ..samplers import gibbs_update
+    from noisewise.analyst.samplers import gibbs_update
 
     public_n(job, method)
     covariates = normal_covariates(job, method)
@@ -48,8 +48,8 @@ def _update(job: Job, method: str) -> Draws:
 
 def run_gibbs_prior(job: Job) -> Draws:
     """The covariates' moments are known."""
-    from ..models.moments import CovariateMoments
-    from ..samplers import gibbs_prior
+    from noisewise.analyst.models.moments import CovariateMoments
+    from noisewise.analyst.samplers import gibbs_prior
 
     public_n(job, "gibbs_prior")
     known = job.covariate_prior
@@ -62,7 +62,7 @@ def run_gibbs_prior(job: Job) -> Draws:
 
 def run_gibbs_noisy(job: Job) -> Draws:
     """The covariates' moments are released ones, at face value."""
-    from ..samplers import gibbs_noisy
+    from noisewise.analyst.samplers import gibbs_noisy
 
     fourth_moments(job, "gibbs_noisy")
     public_n(job, "gibbs_noisy")
@@ -73,7 +73,7 @@ def run_gibbs_noisy(job: Job) -> Draws:
 
 def run_gibbs_noisy_aware(job: Job) -> Draws:
     """Released fourth moments are noisy observations of latent sums."""
-    from ..samplers import gibbs_noisy_aware
+    from noisewise.analyst.samplers import gibbs_noisy_aware
 
     fourth_moments(job, "gibbs_noisy_aware")
     public_n(job, "gibbs_noisy_aware")
@@ -93,7 +93,7 @@ def _sampling(job: Job) -> Iterator[dict[str, Any]]:
 
 
 def _by_central_limit(job: Job, drawn: gibbs.Draws) -> Draws:
-    from ..samplers import gibbs
+    from noisewise.analyst.samplers import gibbs
 
     return _draws(job, drawn, few_rows(job) + gibbs.trouble(drawn.info))
 

@@ -5,16 +5,16 @@ They check themselves that noise is Gaussian.
 
 from __future__ import annotations
 
-from . import agreement
-from .checks import normal_covariates, public_n
-from .job import Draws, Job
+from noisewise.analyst.methods import agreement
+from noisewise.analyst.methods.checks import normal_covariates, public_n
+from noisewise.analyst.methods.job import Draws, Job
 
 NORMAL_X_THIN = 30  # iterations a draw: Metropolis moves of the statistics are slow
 
 
 def run_normal_x(job: Job) -> Draws:
     """The covariates are normal, and their second moments move by Metropolis."""
-    from ..samplers import normal_x
+    from noisewise.analyst.samplers import normal_x
 
     public_n(job, "normal_x")
     covariates, kept = normal_covariates(job, "normal_x"), agreement.kept_a_chain(job)
@@ -49,7 +49,7 @@ def run_fixed_s_aware(job: Job) -> Draws:
 
 
 def _fixed_s(job: Job, method: str) -> Draws:
-    from ..samplers import fixed_s
+    from noisewise.analyst.samplers import fixed_s
 
     public_n(job, method)
     aware = method == "fixed_s_aware"
@@ -60,7 +60,7 @@ def _fixed_s(job: Job, method: str) -> Draws:
 
 def run_fixed_s_fast(job: Job) -> Draws:
     """The same in closed form, with the error variance fixed too."""
-    from ..samplers import fixed_s_fast
+    from noisewise.analyst.samplers import fixed_s_fast
 
     public_n(job, "fixed_s_fast")
     drawn = fixed_s_fast.sample(job.observations, job.prior, **job.size)

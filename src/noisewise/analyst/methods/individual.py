@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import agreement
-from .checks import learnt_covariates, public_n
-from .job import Draws, Job
+from noisewise.analyst.methods import agreement
+from noisewise.analyst.methods.checks import learnt_covariates, public_n
+from noisewise.analyst.methods.job import Draws, Job
 
 if TYPE_CHECKING:
-    from ..samplers import individual
+    from noisewise.analyst.samplers import individual
 
 
 def run_individual(job: Job) -> Draws:
     """Draw latent records along with the regression."""
-    from ..models.released_records import caveats
-    from ..samplers import individual
+    from noisewise.analyst.models.released_records import caveats
+    from noisewise.analyst.samplers import individual
 
     public_n(job, "individual")
     covariates = learnt_covariates(job, "individual")

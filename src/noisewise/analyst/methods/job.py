@@ -7,19 +7,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from ..._progress import progress_bar
-from ..observation import Observation
-from ..priors import CovariatePrior, RegressionPrior
+from noisewise._arrays import FloatArray
+from noisewise._progress import progress_bar
+from noisewise.analyst.observation import Observation
+from noisewise.analyst.priors import CovariatePrior, RegressionPrior
 
 if TYPE_CHECKING:
-    from ..models.moments import CovariateMoments, FourthMomentObservation
-    from ..models.records import Covariates
-    from ..models.replication import Replication
-
-FloatArray = NDArray[np.float64]
+    from noisewise.analyst.models.moments import CovariateMoments, FourthMomentObservation
+    from noisewise.analyst.models.records import Covariates
+    from noisewise.analyst.models.replication import Replication
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .job import Draws, Job
+from noisewise.analyst.methods.job import Draws, Job
 
 
 def run_naive(job: Job) -> Draws:
     """Take the noisy statistics at face value."""
-    from ..samplers import naive
+    from noisewise.analyst.samplers import naive
 
     return Draws(*naive.sample(job.observations, job.prior, **job.size))

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .checks import gaussian_noise, learnt_covariates, normal_covariates, public_n
-from .job import Job
+from noisewise.analyst.methods.checks import (
+    gaussian_noise,
+    learnt_covariates,
+    normal_covariates,
+    public_n,
+)
+from noisewise.analyst.methods.job import Job
 
 
 def check_one_release(job: Job, method: str) -> None:
@@ -25,20 +30,20 @@ def check_one_release(job: Job, method: str) -> None:
 
 
 def _exact(job: Job, method: str) -> None:
-    from ..models.collapsed import CollapsedPosterior
+    from noisewise.analyst.models.collapsed import CollapsedPosterior
 
     CollapsedPosterior(job.observations, job.prior, normal_covariates(job, method))
 
 
 def _individual(job: Job, method: str) -> None:
-    from ..samplers.individual import MAX_RECORDS, check_records
+    from noisewise.analyst.samplers.individual import MAX_RECORDS, check_records
 
     learnt_covariates(job, method)
     check_records(job.observations, job.prior, MAX_RECORDS)
 
 
 def _gibbs(job: Job, method: str) -> None:
-    from ..samplers.gibbs_holders import prepare_holders
+    from noisewise.analyst.samplers.gibbs_holders import prepare_holders
 
     public_n(job, method)
     prepare_holders(job.observations, clt=False)  # few rows are a warning of the posterior
@@ -50,22 +55,22 @@ def _bs_distributed(job: Job, method: str) -> None:
 
 
 def _gibbs_noisy_aware(job: Job, method: str) -> None:
-    from ..samplers.gibbs_noisy_aware import prepare_fourth
+    from noisewise.analyst.samplers.gibbs_noisy_aware import prepare_fourth
 
     _gibbs(job, method)
     prepare_fourth(job.observations, job.fourth)
 
 
 def _normal_x(job: Job, method: str) -> None:
-    from ..samplers.normal_x import Kernel
+    from noisewise.analyst.samplers.normal_x import Kernel
 
     public_n(job, method)
     Kernel(job.observations, job.prior, normal_covariates(job, method), tune=1, thin=1)
 
 
 def _fixed_s(job: Job, method: str) -> None:
-    from ..samplers.fixed_s_fast import fixed_moments
-    from ..samplers.given_s import prepare_holders
+    from noisewise.analyst.samplers.fixed_s_fast import fixed_moments
+    from noisewise.analyst.samplers.given_s import prepare_holders
 
     public_n(job, method)
     fixed_moments(job.observations, prepare_holders(job.observations, method), method)

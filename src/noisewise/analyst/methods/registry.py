@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...core.errors import RequestError
-from .checks import more_rows_than_columns
-from .exact import run_exact, run_exact_own_means
-from .gibbs import (
+from noisewise.analyst.methods.checks import more_rows_than_columns
+from noisewise.analyst.methods.exact import run_exact, run_exact_own_means
+from noisewise.analyst.methods.gibbs import (
     run_bs_distributed,
     run_gibbs_noisy,
     run_gibbs_noisy_aware,
     run_gibbs_prior,
     run_gibbs_update,
 )
-from .given_s import run_fixed_s, run_fixed_s_aware, run_fixed_s_fast, run_normal_x
-from .individual import run_individual
-from .job import Draws, Job
-from .naive import run_naive
+from noisewise.analyst.methods.given_s import (
+    run_fixed_s,
+    run_fixed_s_aware,
+    run_fixed_s_fast,
+    run_normal_x,
+)
+from noisewise.analyst.methods.individual import run_individual
+from noisewise.analyst.methods.job import Draws, Job
+from noisewise.analyst.methods.naive import run_naive
+from noisewise.core.errors import RequestError
 
 
 @dataclass(frozen=True)

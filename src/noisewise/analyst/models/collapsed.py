@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.models.collapsed_draws import conjugate_draws
 from noisewise.analyst.models.collapsed_factor import BELOW_SMALLEST_N, statistics
 from noisewise.analyst.models.collapsed_kernels import Arrays, logp_and_gradient, workspace
@@ -44,8 +44,6 @@ from noisewise.analyst.priors import (
     RegressionPrior,
 )
 from noisewise.core.errors import RequestError
-
-FloatArray = NDArray[np.float64]
 
 
 class CollapsedPosterior:

@@ -17,13 +17,12 @@ from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.models.collapsed_factor import BUFFERS_PER_HOLDER, SHARED_BUFFERS
 from noisewise.analyst.models.collapsed_kernels import Arrays, logp_and_gradient
 from noisewise.analyst.models.collapsed_pooling import Pooling, from_pooled, gradient_to_pooled
 from noisewise.analyst.models.collapsed_prior import SCALARS
 from noisewise.analyst.models.compiled import SOURCES, compiled
-
-FloatArray = NDArray[np.float64]
 
 _types: Any = types  # Numba's type constructors are not annotated
 _TABLE = 29

@@ -71,8 +71,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import BoolArray, FloatArray
 from noisewise.analyst.models.collapsed_factor import (
     BUFFERS_PER_HOLDER,
     SHARED_BUFFERS,
@@ -89,9 +89,6 @@ from noisewise.analyst.models.collapsed_prior import (
 )
 from noisewise.analyst.models.compiled import compiled
 from noisewise.analyst.models.triangular import gram_entry
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 
 class Arrays(NamedTuple):

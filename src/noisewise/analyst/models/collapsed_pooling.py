@@ -25,13 +25,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray, IntArray
 from noisewise.analyst.models.collapsed_kernels import Arrays
 from noisewise.analyst.models.compiled import compiled
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _VAGUE = 4.0  # information of the prior on an entry of F, as in `rough`
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..priors import NIGPrior, NormalInverseGammaIndependent
-
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+from noisewise.analyst.priors import NIGPrior, NormalInverseGammaIndependent
 
 
 class NIG(NamedTuple):

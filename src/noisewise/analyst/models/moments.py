@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.models.moments_formulas import (
     entry_positions,
     general_covariance,
@@ -36,8 +36,6 @@ __all__ = [
     "statistic_moments",
     "unique_entries",
 ]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,23 +42,20 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import IntArray
 from noisewise.analyst.models.moments_compiled import compiled
-
-IndexArray = NDArray[np.int64]
-
 
 # --- entries --------------------------------------------------------------------------------------
 
 
-def unique_entries(size: int) -> tuple[IndexArray, IndexArray]:
+def unique_entries(size: int) -> tuple[IntArray, IntArray]:
     """Row and column of each unique entry of a size by size Gram matrix, without (0, 0)."""
     rows, columns = np.triu_indices(size)
     return rows[1:].astype(np.int64), columns[1:].astype(np.int64)
 
 
-def entry_positions(size: int) -> IndexArray:
+def entry_positions(size: int) -> IntArray:
     """Position of entry (a, b) in the order of `unique_entries`, shape (size, size); (0, 0): -1."""
     rows, columns = unique_entries(size)
     positions = np.full((size, size), -1, dtype=np.int64)

@@ -8,12 +8,9 @@ from itertools import combinations_with_replacement
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray, IntArray
 from noisewise.core.errors import ReleaseError
-
-FloatArray = NDArray[np.float64]
-IndexArray = NDArray[np.int64]
 
 
 def fourth_monomials(k: int) -> tuple[tuple[int, int, int, int], ...]:
@@ -68,7 +65,7 @@ class FourthMomentObservation:
         object.__setattr__(self, "values", values)
 
 
-def monomial_positions(k: int) -> IndexArray:
+def monomial_positions(k: int) -> IntArray:
     """Where the product of two entries of vech(vv') is among the monomials; the constant: -1.
 
     Shape (q + 1, q + 1), over (0, 0) first and then `unique_entries`.

@@ -25,13 +25,10 @@ from collections.abc import Collection, Sequence
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import BoolArray, FloatArray
 from noisewise.analyst.observation import Observation
 from noisewise.core.grid import MAX_ROWS
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 FALSE_ALARMS = 1e-9  # chance that a sound Release is called impossible, at most
 _SHOWN = 5

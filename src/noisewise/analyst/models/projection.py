@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..observation import Observation
-
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+from noisewise.analyst.observation import Observation
 
 
 def project(observation: Observation, *, floor: float = 1e-6) -> FloatArray:

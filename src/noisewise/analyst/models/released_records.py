@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.models.records import Covariates, normal, regression, targets
 from noisewise.analyst.numpyro_release import gram, released_entries
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import CovariatePrior, NIGPrior, RegressionPrior
 from noisewise.core.errors import RequestError
 
-FloatArray = NDArray[np.float64]
 Array = Any
 
 

@@ -24,13 +24,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from ..observation import Observation
-from .agreement import released_law
-
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+from noisewise.analyst.models.agreement import released_law
+from noisewise.analyst.observation import Observation
 
 
 class Replication(NamedTuple):

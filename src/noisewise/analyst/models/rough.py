@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import BoolArray, FloatArray
 from noisewise.analyst.models.collapsed_factor import BELOW_SMALLEST_N
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import (
@@ -22,9 +22,6 @@ from noisewise.analyst.priors import (
     NormalInverseGammaIndependent,
     RegressionPrior,
 )
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 # Statistics on unit scale are of size 1 per row. Far beyond these limits nothing is meant; they
 # keep squares and ratios within double precision.

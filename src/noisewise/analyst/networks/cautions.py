@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...core.network_content import TableDraws
-from ...core.network_release import NetworkRelease
-from ..common_cautions import BAD_RHAT, ENOUGH_DRAWS, GOOD_RHAT, ONE_CHAIN
-from .layout import Floats
-from .posterior import NetworkPosterior
+from noisewise.analyst.common_cautions import BAD_RHAT, ENOUGH_DRAWS, GOOD_RHAT, ONE_CHAIN
+from noisewise.analyst.networks.layout import Floats
+from noisewise.analyst.networks.posterior import NetworkPosterior
+from noisewise.core.network_content import TableDraws
+from noisewise.core.network_release import NetworkRelease
 
 LOOKED_AT = 40  # worst cells whose effective number of draws is computed
 LITTLE = 0.8  # of the prior's sd

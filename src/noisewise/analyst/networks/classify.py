@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.errors import RequestError
-from .evidence import MISSING
-from .layout import Floats, Layout
-from .queries import joint_probabilities
+from noisewise.analyst.networks.evidence import MISSING
+from noisewise.analyst.networks.layout import Floats, Layout
+from noisewise.analyst.networks.queries import joint_probabilities
+from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
-    from .posterior import NetworkPosterior
+    from noisewise.analyst.networks.posterior import NetworkPosterior
 
 BATCH = 1 << 23  # numbers in memory
 

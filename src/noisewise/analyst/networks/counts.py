@@ -16,14 +16,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise.analyst.networks.counts_kernels import draw_tables, simulate, sweep, tabulate
+from noisewise.analyst.networks.layout import Floats, Integers, Layout
+from noisewise.analyst.networks.observed import Observed
+from noisewise.analyst.networks.plugin import normalised
+from noisewise.analyst.networks.problem import (
+    Problem,
+    Sampled,
+    forms_of,
+    make_problem,
+    sample_chains,
+)
 from noisewise.analyst.samplers.chains import Report
 from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
-
-from .counts_kernels import draw_tables, simulate, sweep, tabulate
-from .layout import Floats, Integers, Layout
-from .observed import Observed
-from .plugin import normalised
-from .problem import Problem, Sampled, forms_of, make_problem, sample_chains
 
 POOL = 4096  # rows that moves are proposed at
 MOST_START_ROWS = 200_000

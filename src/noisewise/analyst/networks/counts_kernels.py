@@ -15,9 +15,8 @@ import math
 
 import numpy as np
 
+from noisewise.analyst.networks.compiled import compiled, inlined
 from noisewise.analyst.samplers.gibbs_random import gamma, normal, uniform
-
-from .compiled import compiled, inlined
 
 MAX_STEP = 1e15
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.errors import RequestError
-from ...core.schema import level_text
-from .layout import Layout
+from noisewise.analyst.networks.layout import Layout
+from noisewise.core.errors import RequestError
+from noisewise.core.schema import level_text
 
 MISSING = -1
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ...core.errors import RequestError
-from ..arguments import whole_number
+from noisewise.analyst.arguments import whole_number
+from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
-    from .posterior import NetworkPosterior
+    from noisewise.analyst.networks.posterior import NetworkPosterior
 
 
 def to_pgmpy(posterior: NetworkPosterior, draw: int | None = None) -> Any:

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..._progress import progress_bar
-from ...core.errors import RequestError
-from ...core.network import Network
-from ...core.network_release import NetworkRelease
-from ..arguments import chains_and_draws, seed_or_none
-from ..common_cautions import repetition_warnings
-from . import plugin
-from .cautions import convergence_warnings, method_warnings
-from .layout import Layout
-from .methods import METHODS, Job, choose
-from .posterior import NetworkFit, NetworkPosterior
-from .prior import Prior, concentrations
+from noisewise._progress import progress_bar
+from noisewise.analyst.arguments import chains_and_draws, seed_or_none
+from noisewise.analyst.common_cautions import repetition_warnings
+from noisewise.analyst.networks import plugin
+from noisewise.analyst.networks.cautions import convergence_warnings, method_warnings
+from noisewise.analyst.networks.layout import Layout
+from noisewise.analyst.networks.methods import METHODS, Job, choose
+from noisewise.analyst.networks.posterior import NetworkFit, NetworkPosterior
+from noisewise.analyst.networks.prior import Prior, concentrations
+from noisewise.core.errors import RequestError
+from noisewise.core.network import Network
+from noisewise.core.network_release import NetworkRelease
 
 MAX_DRAWS = 100_000
 MAX_NUMBERS = 1 << 27  # table cells times draws that are kept

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.network import Network
+from noisewise.core.network import Network
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

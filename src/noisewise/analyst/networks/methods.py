@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...core.errors import RequestError
-from ...core.network_release import NetworkRelease
-from ..common_cautions import first_few
-from . import plugin
-from .entropy import is_acyclic
-from .layout import Floats, Layout
-from .observed import Observed, check_plausible, observe
+from noisewise.analyst.common_cautions import first_few
+from noisewise.analyst.networks import plugin
+from noisewise.analyst.networks.entropy import is_acyclic
+from noisewise.analyst.networks.layout import Floats, Layout
+from noisewise.analyst.networks.observed import Observed, check_plausible, observe
+from noisewise.core.errors import RequestError
+from noisewise.core.network_release import NetworkRelease
 
 MOVES_PER_CHAIN = 24_000_000
 ROWS_PER_SWEEP = 10_000  # latent rows times tables up to which rows are simulated one by one
@@ -60,7 +60,7 @@ def _run_plugin(job: Job) -> Drawn:
 
 
 def _run_exact(job: Job) -> Drawn:
-    from .exact import sample
+    from noisewise.analyst.networks.exact import sample
 
     theta, given = sample(
         job.layout,
@@ -75,8 +75,8 @@ def _run_exact(job: Job) -> Drawn:
 
 
 def _run_joint(job: Job) -> Drawn:
-    from . import counts, records
-    from .problem import make_problem
+    from noisewise.analyst.networks import counts, records
+    from noisewise.analyst.networks.problem import make_problem
 
     holders = job.observed()
     tables = len(job.layout.nodes) + len(set(job.layout.parents))

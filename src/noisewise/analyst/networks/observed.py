@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.errors import ReleaseError, RequestError
-from ...core.network_content import NoisyCounts, NoisyParities
-from ...core.network_release import NetworkRelease
-from .layout import Floats, Integers, Layout
+from noisewise.analyst.networks.layout import Floats, Integers, Layout
+from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.network_content import NoisyCounts, NoisyParities
+from noisewise.core.network_release import NetworkRelease
 
 IMPOSSIBLE = 20.0  # standard deviations
 MAX_COEFFICIENTS = 1 << 25  # of parity counts as forms of cells, in memory

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import RequestError
-from ..arguments import probability
-from .posterior import NetworkPosterior, Table
+from noisewise.analyst.arguments import probability
+from noisewise.analyst.networks.posterior import NetworkPosterior, Table
+from noisewise.core.errors import RequestError
 
 MOST_CELLS = 80
 # Colours that stay apart for colour-blind readers and in grey print (Okabe & Ito).

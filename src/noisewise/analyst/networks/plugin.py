@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.network_content import NoisyParities
-from ...core.network_release import NetworkRelease
-from .layout import Floats, Layout
+from noisewise.analyst.networks.layout import Floats, Layout
+from noisewise.core.network_content import NoisyParities
+from noisewise.core.network_release import NetworkRelease
 
 
 def clamped_counts(releases: Sequence[NetworkRelease], layout: Layout) -> Floats:

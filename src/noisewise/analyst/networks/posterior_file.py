@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._version import __version__
-from ...core.errors import NoisewiseError, ReleaseError, RequestError
-from ...core.network import Network
-from ...core.schema import Schema
-from ..posterior_file import check_folder
-from .layout import Layout
-from .posterior import NetworkFit, NetworkPosterior
+from noisewise._version import __version__
+from noisewise.analyst.networks.layout import Layout
+from noisewise.analyst.networks.posterior import NetworkFit, NetworkPosterior
+from noisewise.analyst.posterior_file import check_folder
+from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
+from noisewise.core.network import Network
+from noisewise.core.schema import Schema
 
 if TYPE_CHECKING:
     import arviz as az

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import RequestError
-from .layout import Floats, Layout
+from noisewise.analyst.networks.layout import Floats, Layout
+from noisewise.core.errors import RequestError
 
 Prior = float | Mapping[str, Any]
 

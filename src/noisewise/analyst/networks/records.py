@@ -13,15 +13,20 @@ from functools import partial
 
 import numpy as np
 
+from noisewise.analyst.networks.counts_kernels import draw_tables, simulate, tabulate
+from noisewise.analyst.networks.layout import Floats, Layout
+from noisewise.analyst.networks.observed import Observed
+from noisewise.analyst.networks.plugin import normalised
+from noisewise.analyst.networks.problem import (
+    Problem,
+    Sampled,
+    forms_of,
+    make_problem,
+    sample_chains,
+)
+from noisewise.analyst.networks.records_kernels import sweep_rows
 from noisewise.analyst.samplers.chains import Report
 from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
-
-from .counts_kernels import draw_tables, simulate, tabulate
-from .layout import Floats, Layout
-from .observed import Observed
-from .plugin import normalised
-from .problem import Problem, Sampled, forms_of, make_problem, sample_chains
-from .records_kernels import sweep_rows
 
 
 def sample(

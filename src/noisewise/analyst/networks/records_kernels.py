@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 
+from noisewise.analyst.networks.compiled import compiled, inlined
 from noisewise.analyst.samplers.gibbs_random import uniform
-
-from .compiled import compiled, inlined
 
 
 @inlined

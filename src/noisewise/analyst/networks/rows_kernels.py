@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from noisewise.analyst.networks.compiled import compiled, inlined
 from noisewise.analyst.samplers.gibbs_random import uniform
-
-from .compiled import compiled, inlined
 
 
 @inlined

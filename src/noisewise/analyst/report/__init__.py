@@ -5,6 +5,6 @@ what they share, `words` says what numbers mean, `charts` and `graph` draw, `mar
 Nothing is fetched when the page is read: styles and pictures are inside, there is no script.
 """
 
-from .page import render, write_report
+from noisewise.analyst.report.page import render, write_report
 
 __all__ = ["render", "write_report"]

@@ -12,8 +12,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .markup import Markup, join, tag
-from .numbers import short, ticks
+from noisewise.analyst.report.markup import Markup, join, tag
+from noisewise.analyst.report.numbers import short, ticks
 
 _LINE = 24  # pixels from one interval to the next
 _EDGE = 3.0  # per cent kept free on either side

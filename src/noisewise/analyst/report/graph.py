@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 
-from ...core.network import Network
-from .charts import cut, svg
-from .markup import Markup, join, tag
-from .sections import listed
+from noisewise.analyst.report.charts import cut, svg
+from noisewise.analyst.report.markup import Markup, join, tag
+from noisewise.analyst.report.sections import listed
+from noisewise.core.network import Network
 
 MOST_NODES = 100  # beyond them nobody can follow an arc
 _LINE = 28  # pixels from one node to the next

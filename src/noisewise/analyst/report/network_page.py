@@ -7,15 +7,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..networks.posterior import NetworkPosterior
-from . import charts, graph, words
-from .markup import Content, Markup, tag
-from .network_marginals import marginals_section
-from .network_released import model_section, released_as_tables, released_section
-from .network_tables import tables_section
-from .numbers import percent
-from .sections import Contents, lead, limits_section, listed, reproduce_section
-from .tables import section, table
+from noisewise.analyst.networks.posterior import NetworkPosterior
+from noisewise.analyst.report import charts, graph, words
+from noisewise.analyst.report.markup import Content, Markup, tag
+from noisewise.analyst.report.network_marginals import marginals_section
+from noisewise.analyst.report.network_released import (
+    model_section,
+    released_as_tables,
+    released_section,
+)
+from noisewise.analyst.report.network_tables import tables_section
+from noisewise.analyst.report.numbers import percent
+from noisewise.analyst.report.sections import (
+    Contents,
+    lead,
+    limits_section,
+    listed,
+    reproduce_section,
+)
+from noisewise.analyst.report.tables import section, table
 
 _MOST_LEVELS = 12  # of a node that are listed
 _MOST_SHARES = 12
@@ -129,8 +139,8 @@ def _checks(posterior: NetworkPosterior) -> Markup:
 
 def _settled(posterior: NetworkPosterior) -> tuple[float, float]:
     """The largest R-hat of all probabilities, and the least effective draws of the worst ones."""
-    from ..networks.cautions import LOOKED_AT, split_rhat
-    from ..summary import row_of
+    from noisewise.analyst.networks.cautions import LOOKED_AT, split_rhat
+    from noisewise.analyst.summary import row_of
 
     if posterior.theta.shape[1] < 4:
         return math.nan, math.nan

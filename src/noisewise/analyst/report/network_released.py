@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from ...core.noise import DiscreteLaplace
-from ..networks.posterior import NetworkPosterior
-from . import words
-from .markup import Content, Markup, tag
-from .numbers import short
-from .sections import promises
-from .tables import facts, section, table
+from noisewise.analyst.networks.posterior import NetworkPosterior
+from noisewise.analyst.report import words
+from noisewise.analyst.report.markup import Content, Markup, tag
+from noisewise.analyst.report.numbers import short
+from noisewise.analyst.report.sections import promises
+from noisewise.analyst.report.tables import facts, section, table
+from noisewise.core.noise import DiscreteLaplace
 
 _PUBLISHED = {
     "laplace": "counts of rows in every cell of every table, each with noise of its own",

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..networks.layout import Floats, row_sums
-from ..networks.posterior import NetworkPosterior, Table
-from . import charts, words
-from .markup import Content, Markup, tag
-from .numbers import percent, rounded
-from .sections import key, listed
-from .tables import section, table
+from noisewise.analyst.networks.layout import Floats, row_sums
+from noisewise.analyst.networks.posterior import NetworkPosterior, Table
+from noisewise.analyst.report import charts, words
+from noisewise.analyst.report.markup import Content, Markup, tag
+from noisewise.analyst.report.numbers import percent, rounded
+from noisewise.analyst.report.sections import key, listed
+from noisewise.analyst.report.tables import section, table
 
 _OPEN = 40  # probabilities up to which all tables are unfolded
 _DRAWN = 24  # of one table up to which there is a picture of it
@@ -36,7 +36,7 @@ def summable(posterior: NetworkPosterior, numbers: list[int]) -> bool:
 
     Elsewhere rows would be simulated, which adds error, or a page would take minutes.
     """
-    from ..networks.queries import MAX_TABLE, largest_table
+    from noisewise.analyst.networks.queries import MAX_TABLE, largest_table
 
     largest = largest_table(posterior.layout, numbers)
     return largest <= MAX_TABLE and largest * len(posterior.flat) <= _MOST_WORK

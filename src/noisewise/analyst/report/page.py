@@ -6,16 +6,16 @@ import os
 from importlib.resources import files
 from pathlib import Path
 
-from ..._version import __version__
-from ...core.errors import RequestError
-from ..arguments import probability
-from ..networks.posterior import NetworkPosterior
-from ..posterior import Posterior
-from ..posterior_file import check_folder
-from ..summaries.posterior import SummaryPosterior
-from . import network_page, regression_page, summary_page
-from .markup import Markup, tag
-from .sections import Contents
+from noisewise._version import __version__
+from noisewise.analyst.arguments import probability
+from noisewise.analyst.networks.posterior import NetworkPosterior
+from noisewise.analyst.posterior import Posterior
+from noisewise.analyst.posterior_file import check_folder
+from noisewise.analyst.report import network_page, regression_page, summary_page
+from noisewise.analyst.report.markup import Markup, tag
+from noisewise.analyst.report.sections import Contents
+from noisewise.analyst.summaries.posterior import SummaryPosterior
+from noisewise.core.errors import RequestError
 
 AnyPosterior = Posterior | SummaryPosterior | NetworkPosterior
 # No script, no fetching: even if a name slipped through the escaping, it could do nothing.

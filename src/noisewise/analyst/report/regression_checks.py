@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...core.schema import Number
-from ..cautions import CONTRADICTION
-from ..posterior import Posterior
-from ..summary import Summary
-from . import charts, words
-from .markup import Content, Markup, tag
-from .numbers import percent, rounded, short
-from .tables import section, table
+from noisewise.analyst.cautions import CONTRADICTION
+from noisewise.analyst.posterior import Posterior
+from noisewise.analyst.report import charts, words
+from noisewise.analyst.report.markup import Content, Markup, tag
+from noisewise.analyst.report.numbers import percent, rounded, short
+from noisewise.analyst.report.tables import section, table
+from noisewise.analyst.summary import Summary
+from noisewise.core.schema import Number
 
-FloatArray = NDArray[np.float64]
 FEW_OUTSIDE = 0.05
 _MOST_FILES = 30
 

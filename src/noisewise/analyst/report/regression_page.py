@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 from shlex import quote
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ...core.design import INTERCEPT, DesignColumn
-from ..posterior import SIGMA2, Posterior
-from ..summary import Summary, central_interval
-from . import charts, words
-from .markup import Content, Markup, tag
-from .numbers import percent, rounded, short
-from .regression_checks import checks_section
-from .regression_released import released_section
-from .sections import (
+from noisewise._arrays import FloatArray
+from noisewise.analyst.posterior import SIGMA2, Posterior
+from noisewise.analyst.report import charts, words
+from noisewise.analyst.report.markup import Content, Markup, tag
+from noisewise.analyst.report.numbers import percent, rounded, short
+from noisewise.analyst.report.regression_checks import checks_section
+from noisewise.analyst.report.regression_released import released_section
+from noisewise.analyst.report.sections import (
     Contents,
     findings_section,
     key,
@@ -25,9 +21,10 @@ from .sections import (
     listed,
     reproduce_section,
 )
-from .tables import section, table
+from noisewise.analyst.report.tables import section, table
+from noisewise.analyst.summary import Summary, central_interval
+from noisewise.core.design import INTERCEPT, DesignColumn
 
-FloatArray = NDArray[np.float64]
 _BERNSTEIN = (
     "Bernstein & Sheldon (2019), Differentially private Bayesian linear regression, "
     "arXiv:1910.13153."

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..posterior import Posterior
-from . import words
-from .markup import Content, Markup, tag
-from .numbers import short
-from .sections import promises
-from .tables import section, table
+from noisewise.analyst.posterior import Posterior
+from noisewise.analyst.report import words
+from noisewise.analyst.report.markup import Content, Markup, tag
+from noisewise.analyst.report.numbers import short
+from noisewise.analyst.report.sections import promises
+from noisewise.analyst.report.tables import section, table
 
 _NOISE = {"laplace": "Laplace", "gaussian": "Gaussian"}
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NamedTuple
 
-from ..._version import __version__
-from . import words
-from .markup import Content, Markup, tag
-from .tables import section, table
+from noisewise._version import __version__
+from noisewise.analyst.report import words
+from noisewise.analyst.report.markup import Content, Markup, tag
+from noisewise.analyst.report.tables import section, table
 
 _LISTED = 6
 _TOP_FINDINGS = 8

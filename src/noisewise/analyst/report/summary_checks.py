@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 
-from ...core.summary_release import MedianNoise, SummaryRelease
-from ..summaries.answers import rank_epsilon
-from ..summaries.cautions import (
+from noisewise.analyst.report.markup import Content, Markup, tag
+from noisewise.analyst.report.numbers import short
+from noisewise.analyst.report.tables import section, table
+from noisewise.analyst.summaries.answers import rank_epsilon
+from noisewise.analyst.summaries.cautions import (
     ENOUGH_BLOCKS,
     ENOUGH_KAPPA,
     MEDIAN_NEEDS,
     SCALE_NEEDS,
     rows_needed,
 )
-from .markup import Content, Markup, tag
-from .numbers import short
-from .tables import section, table
+from noisewise.core.summary_release import MedianNoise, SummaryRelease
 
 
 def checks_section(release: SummaryRelease) -> Markup:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...core.design import DesignColumn
-from ...core.normal_laplace import variance
-from ...core.summary import LocationScale
-from ..summaries import answers
-from ..summaries.posterior import SummaryPosterior
-from . import charts, words
-from .markup import Content, Markup, tag
-from .numbers import percent, rounded
-from .sections import findings_section, key
-from .tables import section, table
+from noisewise.analyst.report import charts, words
+from noisewise.analyst.report.markup import Content, Markup, tag
+from noisewise.analyst.report.numbers import percent, rounded
+from noisewise.analyst.report.sections import findings_section, key
+from noisewise.analyst.report.tables import section, table
+from noisewise.analyst.summaries import answers
+from noisewise.analyst.summaries.posterior import SummaryPosterior
+from noisewise.core.design import DesignColumn
+from noisewise.core.normal_laplace import variance
+from noisewise.core.summary import LocationScale
 
 MOST_FIGURES = 30
 

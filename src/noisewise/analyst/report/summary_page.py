@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...core.summary import ClippedMean, LocationScale
-from ..summaries.posterior import SummaryPosterior
-from . import words
-from .markup import Markup
-from .sections import Contents, lead, limits_section, listed, reproduce_section
-from .summary_checks import checks_section
-from .summary_medians import median_sections
-from .summary_quantiles import quantile_sections
-from .summary_questions import question_sections
-from .summary_released import model_section, released_section
+from noisewise.analyst.report import words
+from noisewise.analyst.report.markup import Markup
+from noisewise.analyst.report.sections import (
+    Contents,
+    lead,
+    limits_section,
+    listed,
+    reproduce_section,
+)
+from noisewise.analyst.report.summary_checks import checks_section
+from noisewise.analyst.report.summary_medians import median_sections
+from noisewise.analyst.report.summary_quantiles import quantile_sections
+from noisewise.analyst.report.summary_questions import question_sections
+from noisewise.analyst.report.summary_released import model_section, released_section
+from noisewise.analyst.summaries.posterior import SummaryPosterior
+from noisewise.core.summary import ClippedMean, LocationScale
 
 
 def contents(posterior: SummaryPosterior, level: float) -> Contents:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from ...core.summary import ClippedMean, Fisher, LocationScale, RescaledNormal, Sign, Stouffer
-from ...core.summary_posterior import Conjugate, Flat, GPrior
-from ...core.summary_release import MedianNoise, SummaryRelease
-from . import words
-from .markup import Content, Markup, tag
-from .numbers import short
-from .sections import promises
-from .tables import facts, section, table
+from noisewise.analyst.report import words
+from noisewise.analyst.report.markup import Content, Markup, tag
+from noisewise.analyst.report.numbers import short
+from noisewise.analyst.report.sections import promises
+from noisewise.analyst.report.tables import facts, section, table
+from noisewise.core.summary import (
+    ClippedMean,
+    Fisher,
+    LocationScale,
+    RescaledNormal,
+    Sign,
+    Stouffer,
+)
+from noisewise.core.summary_posterior import Conjugate, Flat, GPrior
+from noisewise.core.summary_release import MedianNoise, SummaryRelease
 
 _PUBLISHED: dict[type, str] = {
     Sign: "in how many blocks the estimate is below each number that was asked",

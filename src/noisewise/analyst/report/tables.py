@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .markup import Content, Markup, breakable, join, tag
+from noisewise.analyst.report.markup import Content, Markup, breakable, join, tag
 
 
 def section(name: str, title: str, *children: Content) -> Markup:

@@ -7,14 +7,13 @@ import re
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...core.design import DesignColumn
-from ...core.schema import Category, Number, Schema, Unbounded
-from ..common_cautions import BAD_RHAT, ENOUGH_DRAWS, GOOD_RHAT
-from .numbers import percent, rounded, short
+from noisewise._arrays import FloatArray
+from noisewise.analyst.common_cautions import BAD_RHAT, ENOUGH_DRAWS, GOOD_RHAT
+from noisewise.analyst.report.numbers import percent, rounded, short
+from noisewise.core.design import DesignColumn
+from noisewise.core.schema import Category, Number, Schema, Unbounded
 
-FloatArray = NDArray[np.float64]
 SURE, LIKELY = 0.975, 0.9
 _SLACK_DELTA = 1e-6
 HOLDER_IS_TRUSTED = (

@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.models.collapsed import CollapsedPosterior
 from noisewise.analyst.models.collapsed_c import c_density, c_record, c_table
 from noisewise.analyst.models.collapsed_kernels import Arrays
@@ -45,8 +46,6 @@ from noisewise.analyst.priors import CovariatePrior, RegressionPrior
 from noisewise.analyst.samplers.chains import Progress, available_cores
 from noisewise.analyst.samplers.nuts import NutsInfo, check_lengths, rounding
 from noisewise.core.errors import ReleaseError
-
-FloatArray = NDArray[np.float64]
 
 # nutpie's names for the fields of NutsInfo.
 _STATISTICS = (

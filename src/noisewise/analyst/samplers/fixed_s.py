@@ -31,8 +31,8 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import RegressionPrior
 from noisewise.analyst.samplers import fixed_s_fast, given_s_chains
@@ -53,8 +53,6 @@ from noisewise.analyst.samplers.given_s import (
 )
 from noisewise.analyst.samplers.given_s_chains import Draws, Store, Work
 from noisewise.analyst.samplers.given_s_compiled import compiled
-
-FloatArray = NDArray[np.float64]
 
 
 class State(NamedTuple):

@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.models.projection import project_gram
 from noisewise.analyst.observation import Observation, named
 from noisewise.analyst.priors import RegressionPrior
@@ -34,8 +34,6 @@ from noisewise.analyst.samplers.chains import check_counts
 from noisewise.analyst.samplers.gibbs_regression import Regression, prepare_regression
 from noisewise.analyst.samplers.given_s import Holders, prepare_holders
 from noisewise.core.errors import RequestError
-
-FloatArray = NDArray[np.float64]
 
 WITHOUT_Y_SQUARES = 1.0 / 9.0  # y lies in [-1, 1]: three standard deviations to the bound
 SMALLEST, LARGEST = 1e-4, 1.0  # errors of 0.5% of the bounds' width; nothing in [-1, 1] has more

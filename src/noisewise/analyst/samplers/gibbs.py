@@ -39,8 +39,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray, IntArray
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import RegressionPrior
 from noisewise.analyst.samplers import kernels
@@ -51,16 +51,13 @@ from noisewise.analyst.samplers.gibbs_random import KeyArray, chain_keys
 from noisewise.analyst.samplers.gibbs_regression import Regression, prepare_regression
 from noisewise.analyst.samplers.kernels import StateT
 
-FloatArray = NDArray[np.float64]
-IndexArray = NDArray[np.int64]
-
 
 class Info(NamedTuple):
     """Diagnostics of one iteration; of many, as arrays of shape (chains, draws)."""
 
-    rejected: IndexArray  # invalid draws of A_j that were rejected, all holders together
-    exhausted: IndexArray  # holders whose draw ran out of tries (or could not be factored)
-    solver_iterations: IndexArray  # conjugate-gradient iterations
+    rejected: IntArray  # invalid draws of A_j that were rejected, all holders together
+    exhausted: IntArray  # holders whose draw ran out of tries (or could not be factored)
+    solver_iterations: IntArray  # conjugate-gradient iterations
 
 
 class Draws(NamedTuple):
@@ -84,9 +81,9 @@ class Store(NamedTuple):
     mu: FloatArray
     T: FloatArray
     statistics: FloatArray
-    rejected: IndexArray
-    exhausted: IndexArray
-    solver_iterations: IndexArray
+    rejected: IntArray
+    exhausted: IntArray
+    solver_iterations: IntArray
 
 
 # --- a kernel -------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IndexArray = NDArray[np.int64]
+from noisewise._arrays import FloatArray, IntArray
 
 # How a holder's equations are solved (`gibbs_solvers`).
 DENSE, EIGEN, CG_JACOBI, CG_EIGEN = 0, 1, 2, 3
@@ -21,13 +20,13 @@ class Holders(NamedTuple):
     laplace: NDArray[np.bool_]  # (J,)
     values: FloatArray  # (J, P, P)
     scale: FloatArray  # (J, P, P), 0: known, inf: not released
-    mode: IndexArray  # (J,)
-    observed: IndexArray  # (J, q), positions of the released entries among the unique ones
-    n_observed: IndexArray  # (J,)
+    mode: IntArray  # (J,)
+    observed: IntArray  # (J, q), positions of the released entries among the unique ones
+    n_observed: IntArray  # (J,)
     complete: NDArray[np.bool_]  # (J,), every entry released
     isometric: FloatArray  # (J,), noise variance in the isometric layout, where mode is EIGEN
-    rows: IndexArray  # (q,), row of each unique entry
-    columns: IndexArray  # (q,)
+    rows: IntArray  # (q,), row of each unique entry
+    columns: IntArray  # (q,)
 
 
 class Fixed(NamedTuple):
@@ -37,15 +36,15 @@ class Fixed(NamedTuple):
     xi: FloatArray  # (qv, qv)
     root: FloatArray  # (qv, qv), root root' = xi
     eta_root: FloatArray  # (d, d), lower triangular root of eta
-    positions_v: IndexArray  # (d, d)
-    positions_w: IndexArray  # (P, P)
+    positions_v: IntArray  # (d, d)
+    positions_w: IntArray  # (P, P)
 
 
 class Work(NamedTuple):
     """Scratch space of one thread."""
 
     rng: NDArray[np.uint64]  # (4,)
-    counts: IndexArray  # (3,), the iteration's Info
+    counts: IntArray  # (3,), the iteration's Info
     F: FloatArray  # (P, P), lower triangular, FF' = G
     G: FloatArray  # (P, P), E[ww']
     m: FloatArray  # (P,), E[w]

@@ -6,16 +6,14 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.models.moments_compiled import compiled
 from noisewise.analyst.priors import CovariatePrior, NIWPrior
 from noisewise.analyst.samplers.gibbs_linalg import product
 from noisewise.analyst.samplers.gibbs_random import fill_bartlett, fill_normal, gamma
 from noisewise.analyst.samplers.gibbs_triangular import cholesky, invert_transposed, multiply_lower
 from noisewise.core.errors import RequestError
-
-FloatArray = NDArray[np.float64]
 
 
 class Covariates(NamedTuple):

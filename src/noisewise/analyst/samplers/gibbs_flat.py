@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.models.moments_compiled import compiled
 from noisewise.analyst.samplers.gibbs_random import fill_normal, laplace_variance, uniform
 from noisewise.analyst.samplers.gibbs_triangular import (
@@ -34,8 +35,6 @@ from noisewise.analyst.samplers.gibbs_triangular import (
     solve_lower,
     solve_lower_transposed,
 )
-
-FloatArray = NDArray[np.float64]
 
 PERSISTENCE = (0.0, 0.8, 0.98)
 _HUGE = 1e30  # noise variance that stands for "not released"

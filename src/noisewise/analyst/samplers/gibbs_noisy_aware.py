@@ -37,8 +37,8 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.models.moments_compiled import compiled
 from noisewise.analyst.models.moments_formulas import unique_entries
 from noisewise.analyst.models.moments_fourth import FourthMomentObservation, monomial_positions
@@ -65,7 +65,6 @@ from noisewise.analyst.samplers.gibbs_start import starting_regression, starting
 from noisewise.analyst.samplers.gibbs_statistics import draw_noise_variances
 from noisewise.core.errors import RequestError
 
-FloatArray = NDArray[np.float64]
 Scratch = tuple[Work, Orbits, Buffers]
 
 

@@ -15,10 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.models.moments_compiled import compiled
 from noisewise.analyst.samplers.gibbs_random import uniform
-
-FloatArray = NDArray[np.float64]
 
 WIDTH = 3.0  # initial slice width, in conditional standard deviations
 _STEPS_OUT = 20

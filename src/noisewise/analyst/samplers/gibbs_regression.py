@@ -6,16 +6,14 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.models.moments_compiled import compiled
 from noisewise.analyst.priors import NormalInverseGammaIndependent, RegressionPrior
 from noisewise.analyst.samplers.gibbs_linalg import copy, fill
 from noisewise.analyst.samplers.gibbs_random import fill_normal, gamma
 from noisewise.analyst.samplers.gibbs_triangular import cholesky, solve_lower_transposed
 from noisewise.core.errors import RequestError
-
-FloatArray = NDArray[np.float64]
 
 
 class Regression(NamedTuple):

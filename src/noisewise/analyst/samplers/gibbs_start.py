@@ -6,14 +6,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import CovariatePrior, NIWPrior, RegressionPrior
 from noisewise.analyst.samplers.gibbs_regression import prepare_regression
 from noisewise.core.errors import ReleaseError
-
-FloatArray = NDArray[np.float64]
 
 
 def rough_population(observations: Sequence[Observation]) -> FloatArray:

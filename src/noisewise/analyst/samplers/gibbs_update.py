@@ -20,8 +20,8 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.models.moments_compiled import compiled
 from noisewise.analyst.models.moments_formulas import normal_factor
 from noisewise.analyst.observation import Observation
@@ -45,7 +45,6 @@ from noisewise.analyst.samplers.gibbs_start import (
 )
 from noisewise.analyst.samplers.gibbs_statistics import draw_noise_variances, draw_statistics
 
-FloatArray = NDArray[np.float64]
 Scratch = tuple[Work, Large | None, Orbits]
 
 

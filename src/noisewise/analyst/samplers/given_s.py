@@ -43,6 +43,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.observation import Observation, named
 from noisewise.analyst.samplers.gibbs_linalg import copy, quadratic_form
 from noisewise.analyst.samplers.gibbs_random import fill_normal, normal, uniform
@@ -54,7 +55,6 @@ from noisewise.analyst.samplers.gibbs_triangular import (
 from noisewise.analyst.samplers.given_s_compiled import compiled
 from noisewise.core.errors import RequestError
 
-FloatArray = NDArray[np.float64]
 TARGET = 0.25  # acceptance rate that steps adapt to
 FEWEST_ROWS = 30  # for y'y to be normal
 

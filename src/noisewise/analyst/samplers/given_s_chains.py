@@ -8,12 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.samplers import kernels
 from noisewise.analyst.samplers.chains import Progress, check_counts
 from noisewise.analyst.samplers.gibbs_random import KeyArray, chain_keys
 from noisewise.analyst.samplers.kernels import StateT
-
-FloatArray = NDArray[np.float64]
 
 
 class Info(NamedTuple):

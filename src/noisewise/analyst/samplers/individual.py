@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.models.records import Covariates
 from noisewise.analyst.models.released_records import build_model, check_model, conditional_mean
 from noisewise.analyst.numpyro_release import released_entries, require_numpyro
@@ -34,7 +35,6 @@ from noisewise.analyst.samplers.chains import Progress, Report, run_chains
 from noisewise.analyst.samplers.nuts import NutsInfo, check_lengths, rounding
 from noisewise.core.errors import RequestError
 
-FloatArray = NDArray[np.float64]
 Array = Any
 
 MAX_RECORDS = 5000

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..models.conjugate import draw, matched, update
-from ..models.projection import project
-from ..observation import Observation
-from ..priors import NIGPrior, NormalInverseGammaIndependent
-
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+from noisewise.analyst.models.conjugate import draw, matched, update
+from noisewise.analyst.models.projection import project
+from noisewise.analyst.observation import Observation
+from noisewise.analyst.priors import NIGPrior, NormalInverseGammaIndependent
 
 
 def sample(

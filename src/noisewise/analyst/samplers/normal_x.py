@@ -30,8 +30,8 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.models.triangular import mirror
 from noisewise.analyst.observation import Observation, named
 from noisewise.analyst.priors import CovariatePrior, RegressionPrior
@@ -66,9 +66,6 @@ from noisewise.analyst.samplers.normal_x_moves import (
     start_holder,
 )
 from noisewise.core.errors import RequestError
-
-FloatArray = NDArray[np.float64]
-
 
 # --- state ----------------------------------------------------------------------------------------
 

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
 from noisewise.core.errors import RequestError
-
-FloatArray = NDArray[np.float64]
 
 
 class NutsInfo(NamedTuple):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ...core.errors import RequestError
-from ...core.summary import (
+from noisewise.analyst.summaries import fisher, location_scale, rescaled_normal, sign, stouffer
+from noisewise.core.errors import RequestError
+from noisewise.core.summary import (
     Asking,
     ClippedMean,
     Fisher,
@@ -15,8 +16,7 @@ from ...core.summary import (
     RescaledNormal,
     Stouffer,
 )
-from ...core.summary_release import MedianNoise, SummaryRelease
-from . import fisher, location_scale, rescaled_normal, sign, stouffer
+from noisewise.core.summary_release import MedianNoise, SummaryRelease
 
 
 def below(release: SummaryRelease, index: int, noise_aware: bool = True) -> float:

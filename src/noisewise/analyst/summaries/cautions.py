@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ...core.summary import LocationScale
-from ...core.summary_release import MedianNoise, SummaryRelease
-from .answers import rank_epsilon
+from noisewise.analyst.summaries.answers import rank_epsilon
+from noisewise.core.summary import LocationScale
+from noisewise.core.summary_release import MedianNoise, SummaryRelease
 
 ENOUGH_KAPPA = 4.0
 ENOUGH_BLOCKS = 10

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from statistics import NormalDist
 
-from ...core import normal_laplace
+from noisewise.core import normal_laplace
 
 _Z = NormalDist().inv_cdf
 

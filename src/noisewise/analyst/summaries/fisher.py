@@ -27,11 +27,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .partitions import Law
+from noisewise._arrays import FloatArray
+from noisewise.analyst.summaries.partitions import Law
 
-FloatArray = NDArray[np.float64]
 _REACH = 12.0  # of grids for expectations over a normal variable
 _FINE, _COARSE = 24001, 4001
 

@@ -22,11 +22,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...core import normal_laplace
-
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+from noisewise.core import normal_laplace
 
 
 class Reference(NamedTuple):

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ...core.errors import RequestError
-from ...core.summary import ClippedMean, LocationScale, entries_of
-from ...core.summary_release import SummaryRelease
-from ..arguments import probability
-from . import answers, cautions, clipped_mean
-from .table import SummaryTable
+from noisewise.analyst.arguments import probability
+from noisewise.analyst.summaries import answers, cautions, clipped_mean
+from noisewise.analyst.summaries.table import SummaryTable
+from noisewise.core.errors import RequestError
+from noisewise.core.summary import ClippedMean, LocationScale, entries_of
+from noisewise.core.summary_release import SummaryRelease
 
 SAME = 1e-9  # thresholds and probabilities that differ by less, relatively, are the same
 _OPERATORS = ("<", "<=", ">", ">=")
@@ -190,7 +190,7 @@ class SummaryPosterior:
 
     def report(self, path: str | Path, *, level: float = 0.95, title: str | None = None) -> None:
         """Write one self-contained HTML page; see `noisewise.analyst.report`."""
-        from ..report import write_report
+        from noisewise.analyst.report import write_report
 
         write_report(self, path, level=level, title=title)
 

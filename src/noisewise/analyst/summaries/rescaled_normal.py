@@ -20,12 +20,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...core import normal_laplace
-from .partitions import Law
+from noisewise._arrays import FloatArray
+from noisewise.analyst.summaries.partitions import Law
+from noisewise.core import normal_laplace
 
-FloatArray = NDArray[np.float64]
 LAW = Law(mean=0.5, variance=1 / 12, slope=1 / (2 * math.sqrt(math.pi)))
 
 

@@ -17,13 +17,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from noisewise._arrays import FloatArray
+from noisewise.analyst.summaries.partitions import Law
+from noisewise.core import normal_laplace
 
-from ...core import normal_laplace
-from .partitions import Law
-
-FloatArray = NDArray[np.float64]
 LAW = Law(mean=0.0, variance=1.0, slope=math.sqrt(2 / math.pi))
 
 

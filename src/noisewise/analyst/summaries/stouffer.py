@@ -18,13 +18,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ...core import normal_laplace
-from .partitions import Law
-
-FloatArray = NDArray[np.float64]
+from noisewise._arrays import FloatArray
+from noisewise.analyst.summaries.partitions import Law
+from noisewise.core import normal_laplace
 
 
 def law(clip: float) -> Law:

@@ -27,9 +27,9 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from ...core.errors import RequestError
-from ...core.summary import MAX_BLOCKS, MAX_REGRESSIONS
-from .plan import limb_count
+from noisewise.core.errors import RequestError
+from noisewise.core.summary import MAX_BLOCKS, MAX_REGRESSIONS
+from noisewise.holder.blocks.plan import limb_count
 
 WEAK_KAPPA = 4.0
 MEMORY_AIM = 1 << 30

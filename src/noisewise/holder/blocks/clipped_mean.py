@@ -20,9 +20,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...core.summary import ClippedMean
-from .grid import Integers
-from .regressions import Fits
+from noisewise.core.summary import ClippedMean
+from noisewise.holder.blocks.grid import Integers
+from noisewise.holder.blocks.regressions import Fits
 
 
 def terms(mechanism: ClippedMean, fits: Fits, positions: Mapping[str, int]) -> Integers:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .compiled import compiled
+from noisewise.holder.blocks.compiled import compiled
 
 _SPLIT = 134217729.0  # 2**27 + 1
 

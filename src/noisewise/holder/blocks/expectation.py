@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...core import normal_laplace
-from ...core.summary import Asking, ClippedMean, Fisher, RescaledNormal, Sign, Stouffer
-from ..plan import Floats
+from noisewise.core import normal_laplace
+from noisewise.core.summary import Asking, ClippedMean, Fisher, RescaledNormal, Sign, Stouffer
+from noisewise.holder.plan import Floats
 
 ALWAYS_HALF = 0.41  # the same error for an answer of 1/2, whatever the data
 _LEVELS = (np.arange(49) + 0.5) / 49

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...core.design import Design
-from ...core.schema import Category, Unbounded
-from ..missing import fill_codes, filled_codes, filled_numbers
-from ..plan import Codes, Floats
+from noisewise.core.design import Design
+from noisewise.core.schema import Category, Unbounded
+from noisewise.holder.missing import fill_codes, filled_codes, filled_numbers
+from noisewise.holder.plan import Codes, Floats
 
 BOUNDED_BITS = 50
 UNBOUNDED_BITS = 59

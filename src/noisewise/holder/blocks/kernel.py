@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .compiled import compiled
+from noisewise.holder.blocks.compiled import compiled
 
 LIMB_BITS = 44
 CARRY_EVERY = 1 << 18

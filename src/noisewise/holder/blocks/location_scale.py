@@ -35,12 +35,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ...core.summary import CELLS, CauchyBase, LocationScale
-from ...core.summary_release import MedianNoise
-from ..plan import Floats
-from .grid import Integers
-from .median import draw_median, median_rate
-from .regressions import Fits
+from noisewise.core.summary import CELLS, CauchyBase, LocationScale
+from noisewise.core.summary_release import MedianNoise
+from noisewise.holder.blocks.grid import Integers
+from noisewise.holder.blocks.median import draw_median, median_rate
+from noisewise.holder.blocks.regressions import Fits
+from noisewise.holder.plan import Floats
 
 _LAST = CELLS - 1
 _LOG_QUARTILE = np.log(0.6744897501960817)  # of Φ⁻¹(3/4)

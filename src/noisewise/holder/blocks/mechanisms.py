@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.summary import (
+from noisewise.core.summary import (
     Additive,
     ClippedMean,
     Fisher,
@@ -15,9 +15,9 @@ from ...core.summary import (
     Sign,
     Stouffer,
 )
-from . import clipped_mean, fisher, rescaled_normal, sign, stouffer
-from .grid import Integers
-from .regressions import Fits
+from noisewise.holder.blocks import clipped_mean, fisher, rescaled_normal, sign, stouffer
+from noisewise.holder.blocks.grid import Integers
+from noisewise.holder.blocks.regressions import Fits
 
 _TERMS: Mapping[type[Any], Callable[[Any, Fits, Mapping[str, int]], Integers]] = {
     Sign: sign.terms,

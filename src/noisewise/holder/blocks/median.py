@@ -40,9 +40,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from ...core.summary import CELLS
-from .exact_exponential import exponential, powers
-from .grid import Integers
+from noisewise.core.summary import CELLS
+from noisewise.holder.blocks.exact_exponential import exponential, powers
+from noisewise.holder.blocks.grid import Integers
 
 FIRST_BITS = 192
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...core.design import Design
-from ..plan import ReadsDesign
-from .grid import Integers
+from noisewise.core.design import Design
+from noisewise.holder.blocks.grid import Integers
+from noisewise.holder.plan import ReadsDesign
 
 if TYPE_CHECKING:
-    from .sums import BlockAccumulator
+    from noisewise.holder.blocks.sums import BlockAccumulator
 
 
 def limb_count(columns: int) -> int:
@@ -35,7 +35,7 @@ class BlockPlan(ReadsDesign):
 
     def accumulator(self) -> BlockAccumulator:
         """A new, empty accumulator."""
-        from .sums import BlockAccumulator
+        from noisewise.holder.blocks.sums import BlockAccumulator
 
         return BlockAccumulator(self)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..plan import Floats
-from .regressions import Fits
+from noisewise.holder.blocks.regressions import Fits
+from noisewise.holder.plan import Floats
 
 
 def standardised(fits: Fits, coefficient: int, threshold: float) -> Floats:

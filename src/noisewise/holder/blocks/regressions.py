@@ -22,12 +22,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...core.summary_posterior import BlockPosterior, Conjugate, GPrior
-from ..plan import Floats
-from .compiled import compiled
-from .double_double import from_three_limbs, from_two_limbs, multiply, subtract
-from .grid import BlockGrid
-from .plan import BlockSums
+from noisewise.core.summary_posterior import BlockPosterior, Conjugate, GPrior
+from noisewise.holder.blocks.compiled import compiled
+from noisewise.holder.blocks.double_double import (
+    from_three_limbs,
+    from_two_limbs,
+    multiply,
+    subtract,
+)
+from noisewise.holder.blocks.grid import BlockGrid
+from noisewise.holder.blocks.plan import BlockSums
+from noisewise.holder.plan import Floats
 
 _FLAT, _G_PRIOR, _CONJUGATE = 0, 1, 2
 _PIVOT = 1e-10

@@ -17,10 +17,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...core.summary import RescaledNormal
-from .grid import Integers
-from .probabilities import probabilities
-from .regressions import Fits
+from noisewise.core.summary import RescaledNormal
+from noisewise.holder.blocks.grid import Integers
+from noisewise.holder.blocks.probabilities import probabilities
+from noisewise.holder.blocks.regressions import Fits
 
 
 def terms(mechanism: RescaledNormal, fits: Fits, positions: Mapping[str, int]) -> Integers:

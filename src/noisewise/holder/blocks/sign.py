@@ -23,9 +23,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...core.summary import Sign
-from .grid import Integers
-from .regressions import Fits
+from noisewise.core.summary import Sign
+from noisewise.holder.blocks.grid import Integers
+from noisewise.holder.blocks.regressions import Fits
 
 
 def terms(mechanism: Sign, fits: Fits, positions: Mapping[str, int]) -> Integers:

@@ -20,10 +20,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...core.summary import Stouffer
-from .grid import Integers
-from .probabilities import normal_scores
-from .regressions import Fits
+from noisewise.core.summary import Stouffer
+from noisewise.holder.blocks.grid import Integers
+from noisewise.holder.blocks.probabilities import normal_scores
+from noisewise.holder.blocks.regressions import Fits
 
 
 def terms(mechanism: Stouffer, fits: Fits, positions: Mapping[str, int]) -> Integers:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..plan import Codes, Floats
-from ..sums import check_row_count
-from .assignment import Blocks, draw_blocks
-from .grid import BlockGrid, Integers
-from .kernel import CARRY_EVERY, LIMB_BITS, add_rows, carry, split_rows
-from .plan import BlockPlan, BlockSums, limb_count
+from noisewise.holder.blocks.assignment import Blocks, draw_blocks
+from noisewise.holder.blocks.grid import BlockGrid, Integers
+from noisewise.holder.blocks.kernel import CARRY_EVERY, LIMB_BITS, add_rows, carry, split_rows
+from noisewise.holder.blocks.plan import BlockPlan, BlockSums, limb_count
+from noisewise.holder.plan import Codes, Floats
+from noisewise.holder.sums import check_row_count
 
 _PASS_ROWS = 1 << 13
 

@@ -6,8 +6,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from ...core.errors import RequestError
-from .base import Source
+from noisewise.core.errors import RequestError
+from noisewise.holder.engines.base import Source
 
 __all__ = ["Engine", "Source", "open_source"]
 
@@ -62,17 +62,17 @@ def open_source(
         _only(engine, ("auto", "duckdb"), "a DuckDB connection")
         if table is None and query is None:
             raise RequestError("table: name the table or view of the connection, or give a query")
-        from .duckdb import LentSource
+        from noisewise.holder.engines.duckdb import LentSource
 
         return LentSource(data, table=table, query=query)
     if table is not None or query is not None:
         raise RequestError("table, query: only DuckDB databases and connections have tables")
     if _is_duckdb(data, "DuckDBPyRelation"):
         _only(engine, ("auto", "duckdb"), "a DuckDB relation")
-        from .duckdb import LentSource
+        from noisewise.holder.engines.duckdb import LentSource
 
         return LentSource(data)
-    from .frame import FrameSource, is_frame
+    from noisewise.holder.engines.frame import FrameSource, is_frame
 
     if not is_frame(data):
         raise RequestError(f"data: cannot read a {type(data).__name__}; give {_ACCEPTED}")
@@ -88,25 +88,25 @@ def _open_file(path: Path, engine: Engine, table: str | None, query: str | None)
         raise RequestError(f"data: there is no file {path}; check the path")
     if kind == "db":
         _only(engine, ("auto", "duckdb"), "a DuckDB database")
-        from .duckdb import DatabaseSource
+        from noisewise.holder.engines.duckdb import DatabaseSource
 
         return DatabaseSource(path, table=table, query=query)
     if table is not None or query is not None:
         raise RequestError("table, query: only DuckDB databases and connections have tables")
     _only(engine, ("auto", "stream", "duckdb"), f"a {path.suffix} file")
-    from .files import CsvSource, ParquetSource
+    from noisewise.holder.engines.files import CsvSource, ParquetSource
 
     if kind == "csv":
         return _in_duckdb(CsvSource(path)) if engine == "duckdb" else CsvSource(path)
     if engine == "duckdb":
-        from .duckdb import ParquetInDuckDB
+        from noisewise.holder.engines.duckdb import ParquetInDuckDB
 
         return ParquetInDuckDB(path)
     return ParquetSource(path)
 
 
 def _in_duckdb(source: Any) -> Source:
-    from .duckdb import ArrowInDuckDB
+    from noisewise.holder.engines.duckdb import ArrowInDuckDB
 
     return ArrowInDuckDB(source)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from ...core.errors import DataError, NoisewiseError
-from ..plan import Plan, Progress
+from noisewise.core.errors import DataError, NoisewiseError
+from noisewise.holder.plan import Plan, Progress
 
 Result = TypeVar("Result")
 

@@ -13,10 +13,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
-from ..plan import Accumulator, Plan, Progress
-from ..sums import check_row_count
-from .base import Result
-from .columns import Reader
+from noisewise.holder.engines.base import Result
+from noisewise.holder.engines.columns import Reader
+from noisewise.holder.plan import Accumulator, Plan, Progress
+from noisewise.holder.sums import check_row_count
 
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH_ROWS = 1 << 16

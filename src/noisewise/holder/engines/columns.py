@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.schema import Category, Column
-from ..plan import Codes, Floats, Plan
-from .kinds import Kind, check_kind, level_numbers
+from noisewise.core.schema import Category, Column
+from noisewise.holder.engines.kinds import Kind, check_kind, level_numbers
+from noisewise.holder.plan import Codes, Floats, Plan
 
 # Takes a pyarrow.Array; pyarrow has no type stubs.
 Reader = Callable[[Any], "Floats | Codes"]

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...core.errors import DataError
-from .base import sealed
+from noisewise.core.errors import DataError
+from noisewise.holder.engines.base import sealed
 
 _HEADER_BYTES = 1 << 20
 _QUOTE = ord('"')

@@ -24,14 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ...core.errors import DataError, RequestError
-from ..plan import Plan, Progress
-from ..sums import SumPlan
-from .base import Result, positions, sealed
-from .batches import batch_rows, sum_batches
-from .files import ParquetSource
-from .kinds import Kind, check_kind
-from .pushdown import SumQuery, identifier, number_of_sums, raw_double, text
+from noisewise.core.errors import DataError, RequestError
+from noisewise.holder.engines.base import Result, positions, sealed
+from noisewise.holder.engines.batches import batch_rows, sum_batches
+from noisewise.holder.engines.files import ParquetSource
+from noisewise.holder.engines.kinds import Kind, check_kind
+from noisewise.holder.engines.pushdown import SumQuery, identifier, number_of_sums, raw_double, text
+from noisewise.holder.plan import Plan, Progress
+from noisewise.holder.sums import SumPlan
 
 # Beyond about this many sums, streaming to BLAS is the faster way.
 PUSHDOWN_LIMIT = 400
@@ -141,7 +141,7 @@ class ParquetInDuckDB(_DuckDBSource):
         """
         import pyarrow as pa
 
-        from .columns import column_readers
+        from noisewise.holder.engines.columns import column_readers
 
         with ParquetSource(self._path).open() as file:
             schema = file.schema_arrow
@@ -300,7 +300,7 @@ def _streamed(
     kinds: list[Kind],
     progress: Progress | None,
 ) -> Result:
-    from .columns import column_readers
+    from noisewise.holder.engines.columns import column_readers
 
     own_names = [str(rows.relation.columns[index]) for index in indices]
     folded = [str(name).casefold() for name in rows.relation.columns]

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import DataError
-from ...core.schema import Category
-from ..plan import Plan, Progress
-from ..sums import check_row_count
-from .base import Result, positions, sealed
-from .batches import batch_rows, sum_batches
-from .csv_text import CheckedCsv, CsvHeader, read_header
+from noisewise.core.errors import DataError
+from noisewise.core.schema import Category
+from noisewise.holder.engines.base import Result, positions, sealed
+from noisewise.holder.engines.batches import batch_rows, sum_batches
+from noisewise.holder.engines.csv_text import CheckedCsv, CsvHeader, read_header
+from noisewise.holder.plan import Plan, Progress
+from noisewise.holder.sums import check_row_count
 
 # What stands for a missing number in a CSV file. In a category only the empty text does (and
 # anything that was not declared): "NA" and "None" may well be levels.
@@ -48,7 +48,7 @@ class ParquetSource:
         """Sum batch by batch."""
         import pyarrow as pa
 
-        from .columns import column_readers
+        from noisewise.holder.engines.columns import column_readers
 
         with self.open() as file:
             schema = file.schema_arrow
@@ -108,7 +108,7 @@ class CsvSource:
         import pyarrow as pa
 
         def read() -> Result:
-            from .columns import column_readers
+            from noisewise.holder.engines.columns import column_readers
 
             with self.arrow(plan) as reader:
                 readers = column_readers(plan, reader.schema.types)

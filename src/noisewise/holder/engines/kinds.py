@@ -10,8 +10,8 @@ import math
 import re
 from enum import Enum
 
-from ...core.errors import DataError
-from ...core.schema import Category, Column
+from noisewise.core.errors import DataError
+from noisewise.core.schema import Category, Column
 
 
 class Kind(Enum):

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isnan
 
-from ...core.schema import Category, Column
-from ...core.statistic import Monomial, Summed
-from ..fixedpoint import BALL_MARGIN, GridColumn, RowGrid
-from ..missing import fill_codes, missing_value_error
-from ..sums import SumPlan, Sums, check_row_count
-from .kinds import Kind, level_numbers
+from noisewise.core.schema import Category, Column
+from noisewise.core.statistic import Monomial, Summed
+from noisewise.holder.engines.kinds import Kind, level_numbers
+from noisewise.holder.fixedpoint import BALL_MARGIN, GridColumn, RowGrid
+from noisewise.holder.missing import fill_codes, missing_value_error
+from noisewise.holder.sums import SumPlan, Sums, check_row_count
 
 Row = Sequence[int | bool | None]
 

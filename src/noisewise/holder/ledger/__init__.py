@@ -29,8 +29,8 @@ tells which of the charges one person may bear; `refusals` and `faults` say what
 `amounts` in words.
 """
 
-from .accounts import Account, Quote
-from .charges import Charge, ChargeRecord, Reservation
-from .ledger import Ledger
+from noisewise.holder.ledger.accounts import Account, Quote
+from noisewise.holder.ledger.charges import Charge, ChargeRecord, Reservation
+from noisewise.holder.ledger.ledger import Ledger
 
 __all__ = ["Account", "Charge", "ChargeRecord", "Ledger", "Quote", "Reservation"]

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from ...core.composition import epsilon_of, within
-from ...core.privacy import Event
-from .amounts import down, exact, optional, up
-from .charges import Charge, ChargeRecord
-from .exposure import exposures
+from noisewise.core.composition import epsilon_of, within
+from noisewise.core.privacy import Event
+from noisewise.holder.ledger.amounts import down, exact, optional, up
+from noisewise.holder.ledger.charges import Charge, ChargeRecord
+from noisewise.holder.ledger.exposure import exposures
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
-from ...core.errors import LedgerError, NoisewiseError
-from .accounts import OpenAccount
-from .charges import ChargeRecord, charge_from_json
+from noisewise.core.errors import LedgerError, NoisewiseError
+from noisewise.holder.ledger.accounts import OpenAccount
+from noisewise.holder.ledger.charges import ChargeRecord, charge_from_json
 
 GENESIS = hashlib.sha256(b"noisewise ledger 1").hexdigest()
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
-from ...core.errors import RequestError
-from ...core.privacy import Event, as_fraction, event_from_json, event_to_json
-from .amounts import exact
+from noisewise.core.errors import RequestError
+from noisewise.core.privacy import Event, as_fraction, event_from_json, event_to_json
+from noisewise.holder.ledger.amounts import exact
 
 Status = Literal["pending", "published", "void"]
 

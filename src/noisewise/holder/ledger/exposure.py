@@ -43,8 +43,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 
-from ...core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
-from .charges import Charge
+from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
+from noisewise.holder.ledger.charges import Charge
 
 MOST_CASES = 16  # the accountants may take a second for each
 

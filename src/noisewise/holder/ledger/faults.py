@@ -7,7 +7,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from ...core.errors import LedgerError
+from noisewise.core.errors import LedgerError
 
 # SQLite quotes a damaged schema in its message, and the sqlite3 module then fails to decode it.
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)

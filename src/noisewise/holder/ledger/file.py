@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ...core.errors import LedgerError
-from .book import GENESIS, Book
-from .faults import SQLITE_ERRORS, damaged, explained, unusable
+from noisewise.core.errors import LedgerError
+from noisewise.holder.ledger.book import GENESIS, Book
+from noisewise.holder.ledger.faults import SQLITE_ERRORS, damaged, explained, unusable
 
 _APPLICATION_ID = 0x4E574C47  # "NWLG", so that `file` and we can tell a ledger from other SQLite
 _VERSION = 1

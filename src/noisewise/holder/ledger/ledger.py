@@ -7,13 +7,19 @@ from collections.abc import Sequence
 from fractions import Fraction
 from types import TracebackType
 
-from ...core.errors import BudgetError, LedgerError, RequestError
-from .accounts import Account, Quote, fits, remaining_epsilon, total_epsilon
-from .amounts import exact, up
-from .book import Book
-from .charges import Charge, Reservation, charge_to_json, checked_budget, usable_name
-from .file import LedgerFile
-from .refusals import cap_command, refusal
+from noisewise.core.errors import BudgetError, LedgerError, RequestError
+from noisewise.holder.ledger.accounts import Account, Quote, fits, remaining_epsilon, total_epsilon
+from noisewise.holder.ledger.amounts import exact, up
+from noisewise.holder.ledger.book import Book
+from noisewise.holder.ledger.charges import (
+    Charge,
+    Reservation,
+    charge_to_json,
+    checked_budget,
+    usable_name,
+)
+from noisewise.holder.ledger.file import LedgerFile
+from noisewise.holder.ledger.refusals import cap_command, refusal
 
 
 class Ledger:

@@ -6,11 +6,11 @@ import math
 import shlex
 from pathlib import Path
 
-from ...core.composition import within
-from ...core.errors import RequestError
-from .accounts import OpenAccount, fits, remaining_epsilon, total_epsilon
-from .amounts import down, exact, up
-from .charges import Charge
+from noisewise.core.composition import within
+from noisewise.core.errors import RequestError
+from noisewise.holder.ledger.accounts import OpenAccount, fits, remaining_epsilon, total_epsilon
+from noisewise.holder.ledger.amounts import down, exact, up
+from noisewise.holder.ledger.charges import Charge
 
 
 def refusal(path: Path, account: OpenAccount, charge: Charge) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ...core.privacy import Event
+from noisewise.core.privacy import Event
 
 
 class Mechanism(Protocol):

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ...core.calibration import gaussian_scale
-from ...core.discreteness import discreteness_slack
-from ...core.precision import float_down, float_up
-from ...core.privacy import GaussianEvent
-from . import opendp_noise
+from noisewise.core.calibration import gaussian_scale
+from noisewise.core.discreteness import discreteness_slack
+from noisewise.core.precision import float_down, float_up
+from noisewise.core.privacy import GaussianEvent
+from noisewise.holder.mechanisms import opendp_noise
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from ...core.calibration import laplace_scale
-from ...core.precision import float_up
-from ...core.privacy import PureEvent
-from . import opendp_noise
+from noisewise.core.calibration import laplace_scale
+from noisewise.core.precision import float_up
+from noisewise.core.privacy import PureEvent
+from noisewise.holder.mechanisms import opendp_noise
 
 
 @dataclass(frozen=True)

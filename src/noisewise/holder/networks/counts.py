@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ...core.network import Network
-from ...core.schema import Schema
-from ..missing import fill_codes, filled_codes
-from ..plan import Codes, Floats
-from ..sums import check_row_count
+from noisewise.core.network import Network
+from noisewise.core.schema import Schema
+from noisewise.holder.missing import fill_codes, filled_codes
+from noisewise.holder.plan import Codes, Floats
+from noisewise.holder.sums import check_row_count
 
 Table = npt.NDArray[np.int64]
 

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...core.network import Network
-from ...core.network_content import NoisyParities
-from ...core.network_parity import Parities, walsh_hadamard
-from ...core.noise import DiscreteLaplace
-from ...core.precision import float_up
-from ...core.privacy import PureEvent
-from ..mechanisms import opendp_noise
-from .counts import FamilyCounts
-from .laplace import n_is_public, verify_scale
+from noisewise.core.network import Network
+from noisewise.core.network_content import NoisyParities
+from noisewise.core.network_parity import Parities, walsh_hadamard
+from noisewise.core.noise import DiscreteLaplace
+from noisewise.core.precision import float_up
+from noisewise.core.privacy import PureEvent
+from noisewise.holder.mechanisms import opendp_noise
+from noisewise.holder.networks.counts import FamilyCounts
+from noisewise.holder.networks.laplace import n_is_public, verify_scale
 
 DEFAULT_STEALTH = 0.9
 

@@ -7,13 +7,13 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from ...core.network import Network
-from ...core.network_content import NoisyCounts, l1_sensitivity, one_is_enough
-from ...core.noise import DiscreteLaplace
-from ...core.precision import float_up
-from ...core.privacy import PureEvent
-from ..mechanisms import opendp_noise
-from .counts import FamilyCounts
+from noisewise.core.network import Network
+from noisewise.core.network_content import NoisyCounts, l1_sensitivity, one_is_enough
+from noisewise.core.noise import DiscreteLaplace
+from noisewise.core.precision import float_up
+from noisewise.core.privacy import PureEvent
+from noisewise.holder.mechanisms import opendp_noise
+from noisewise.holder.networks.counts import FamilyCounts
 
 
 @dataclass(frozen=True)

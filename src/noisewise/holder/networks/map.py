@@ -14,15 +14,20 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from ...core.errors import RequestError
-from ...core.network import Network
-from ...core.network_content import TABLE_BITS, TableDraws, score_change, total_depth
-from ...core.privacy import PureEvent
-from .counts import FamilyCounts
-from .exact import FIRST_DIGITS, choose, decimals
-from .mechanism import records_changed
-from .posterior_sample import DEFAULT_LOWEST, PosteriorSample, plan_posterior_sample, split_samplers
-from .split_sampler import SplitSampler
+from noisewise.core.errors import RequestError
+from noisewise.core.network import Network
+from noisewise.core.network_content import TABLE_BITS, TableDraws, score_change, total_depth
+from noisewise.core.privacy import PureEvent
+from noisewise.holder.networks.counts import FamilyCounts
+from noisewise.holder.networks.exact import FIRST_DIGITS, choose, decimals
+from noisewise.holder.networks.mechanism import records_changed
+from noisewise.holder.networks.posterior_sample import (
+    DEFAULT_LOWEST,
+    PosteriorSample,
+    plan_posterior_sample,
+    split_samplers,
+)
+from noisewise.holder.networks.split_sampler import SplitSampler
 
 ONE = 1 << TABLE_BITS
 DEFAULT_POINTS = 31

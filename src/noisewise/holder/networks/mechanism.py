@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ...core.network_content import Content
-from ...core.privacy import PureEvent
-from ...core.schema import Schema
-from .counts import FamilyCounts
+from noisewise.core.network_content import Content
+from noisewise.core.privacy import PureEvent
+from noisewise.core.schema import Schema
+from noisewise.holder.networks.counts import FamilyCounts
 
 
 class NetworkMechanism(Protocol):

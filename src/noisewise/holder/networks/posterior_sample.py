@@ -9,15 +9,15 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from ...core.errors import RequestError
-from ...core.network import Network
-from ...core.network_content import TABLE_BITS, TableDraws, log_odds, total_depth
-from ...core.network_release import cost_of_draws
-from ...core.network_tree import split_totals, splits
-from ...core.privacy import PureEvent
-from .counts import FamilyCounts
-from .mechanism import records_changed
-from .split_sampler import SplitSampler
+from noisewise.core.errors import RequestError
+from noisewise.core.network import Network
+from noisewise.core.network_content import TABLE_BITS, TableDraws, log_odds, total_depth
+from noisewise.core.network_release import cost_of_draws
+from noisewise.core.network_tree import split_totals, splits
+from noisewise.core.privacy import PureEvent
+from noisewise.holder.networks.counts import FamilyCounts
+from noisewise.holder.networks.mechanism import records_changed
+from noisewise.holder.networks.split_sampler import SplitSampler
 
 ONE = 1 << TABLE_BITS
 DEFAULT_LOWEST = ONE // 32

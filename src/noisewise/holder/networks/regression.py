@@ -8,24 +8,25 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ...core.claim import MAX_EPSILON, Claim
-from ...core.design import Design
-from ...core.errors import NoisewiseError, RequestError
-from ...core.geometry import Ball, Box, Geometry
-from ...core.grid import STATISTIC_ONE
-from ...core.network_regression import (
+from noisewise.core.claim import MAX_EPSILON, Claim
+from noisewise.core.design import Design
+from noisewise.core.errors import NoisewiseError, RequestError
+from noisewise.core.geometry import Ball, Box, Geometry
+from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.network_regression import (
     COEFFICIENT_BITS,
     MAX_DRAWS,
     RegressionLaw,
     RegressionSampleRelease,
 )
-from ...core.privacy import PureEvent, as_fraction
-from ...core.schema import Number, Schema
-from ...core.statistic import SecondMoments
-from ..base_request import BaseRequest
-from ..plan import ReadsDesign
-from ..sums import SumPlan, Sums
-from ..words import (
+from noisewise.core.privacy import PureEvent, as_fraction
+from noisewise.core.schema import Number, Schema
+from noisewise.core.statistic import SecondMoments
+from noisewise.holder.base_request import BaseRequest
+from noisewise.holder.networks.lattice import LatticeGaussian
+from noisewise.holder.plan import ReadsDesign
+from noisewise.holder.sums import SumPlan, Sums
+from noisewise.holder.words import (
     Amount,
     check_bounded,
     check_draws,
@@ -33,7 +34,6 @@ from ..words import (
     feature_names,
     restricted_design,
 )
-from .lattice import LatticeGaussian
 
 _TEMPER_BITS = 64
 

@@ -21,8 +21,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from functools import cached_property
 
-from ...core.network_content import TABLE_BITS
-from .exact import decimals
+from noisewise.core.network_content import TABLE_BITS
+from noisewise.holder.networks.exact import decimals
 
 ONE = 1 << TABLE_BITS
 

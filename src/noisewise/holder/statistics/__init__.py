@@ -11,16 +11,16 @@ import math
 from fractions import Fraction
 from typing import Literal
 
-from ...core.geometry import Box, Geometry
-from ...core.grid import STATISTIC_ONE
-from ...core.statistic import FourthMoments, SecondMoments, SmallestEigenvalue, Statistic
+from noisewise.core.geometry import Box, Geometry
+from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.statistic import FourthMoments, SecondMoments, SmallestEigenvalue, Statistic
 
 Layout = Literal["upper", "isometric"]
 
 
 def l1_sensitivity(statistic: Statistic) -> int:
     """Largest L1 change of the statistic's entries, in grid units."""
-    from . import fourth_moments, second_moments, smallest_eigenvalue
+    from noisewise.holder.statistics import fourth_moments, second_moments, smallest_eigenvalue
 
     if isinstance(statistic, SecondMoments):
         bound = second_moments.l1(statistic)
@@ -36,7 +36,7 @@ def l2_sensitivity(statistic: Statistic, geometry: Geometry, layout: Layout) -> 
 
     In the ``isometric`` layout off-diagonal entries count √2-fold.
     """
-    from . import fourth_moments, second_moments, smallest_eigenvalue
+    from noisewise.holder.statistics import fourth_moments, second_moments, smallest_eigenvalue
 
     if not isinstance(statistic, SecondMoments) and layout != "upper":
         raise ValueError("only second moments have the isometric layout")

@@ -20,7 +20,7 @@ from __future__ import annotations
 from fractions import Fraction
 from math import comb
 
-from ...core.statistic import FourthMoments
+from noisewise.core.statistic import FourthMoments
 
 
 def l1(statistic: FourthMoments) -> Fraction:

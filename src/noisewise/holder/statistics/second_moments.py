@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from math import comb
 
-from ...core.geometry import Ball, Geometry
-from ...core.grid import row_bits
-from ...core.statistic import SecondMoments
+from noisewise.core.geometry import Ball, Geometry
+from noisewise.core.grid import row_bits
+from noisewise.core.statistic import SecondMoments
 
 
 def l1(statistic: SecondMoments) -> Fraction:

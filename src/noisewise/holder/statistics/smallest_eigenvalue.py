@@ -45,10 +45,10 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 
-from ...core.geometry import Geometry
-from ...core.grid import STATISTIC_BITS, STATISTIC_ONE
-from ...core.statistic import SecondMoments, SmallestEigenvalue
-from ..exact_eigenvalue import smallest_eigenvalue_floor
+from noisewise.core.geometry import Geometry
+from noisewise.core.grid import STATISTIC_BITS, STATISTIC_ONE
+from noisewise.core.statistic import SecondMoments, SmallestEigenvalue
+from noisewise.holder.exact_eigenvalue import smallest_eigenvalue_floor
 
 STEP_BITS = 16
 STEP = 1 << (STATISTIC_BITS - STEP_BITS)  # g in units of 2**-32
