@@ -321,5 +321,91 @@ class HuangWandPrior(_Covariates):
         return cls(np.zeros(count(k)), 0.1, np.full(k, 0.5), 2.0 * k + 2.0)
 
 
-RegressionPrior = NIGPrior | NormalInverseGammaIndependent
-CovariatePrior = NIWPrior | HierarchicalNIWPrior | HuangWandPrior
+@dataclass(frozen=True, eq=False)
+class ScaleFreePrior:
+    """Slopes on the data's own scale: no unit of x or y is built in, but as an upper guide.
+
+    With S the scatter of the N rows' covariates about their mean::
+
+        slopes | x, omega ~ N(0, (omega² / k) (S / N)⁻¹)
+        omega ~ half-t(4, scale),  sigma ~ half-t(4, scale),  intercept flat
+
+    omega² is the variance that the covariates explain and sigma² what they leave, both flat in
+    their standard deviations towards 0. So R² has a U-shaped law that excludes neither end, and the
+    prior is the same for any linear map of the covariates: narrow, off-centre or correlated columns
+    are no surprise to it.
+
+    Parameters
+    ----------
+    k : int
+        Number of covariates.
+    scale : float
+        Of the half-t laws, on unit scale: above it standard deviations become unlikely.
+
+    References
+    ----------
+    Zellner (1986), On assessing prior distributions and Bayesian regression analysis with g-prior
+    distributions; Gelman (2006), Prior distributions for variance parameters in hierarchical
+    models, Bayesian Analysis 1(3), doi:10.1214/06-BA117A.
+    """
+
+    k: int
+    scale: float = 0.5
+
+    def __post_init__(self) -> None:
+        count(self.k)
+        object.__setattr__(self, "scale", positive("scale", self.scale))
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleFreeCovariates:
+    """The law of Huang & Wand for the covariates' covariance, with a flat mean.
+
+    psi_j ~ Gamma(1/2, rate), T | psi ~ IW(nu, diag psi), and mu flat, independent of T. With
+    nu = k + 1 each correlation is uniform on (-1, 1), and √T_jj has the half-t law with 2 degrees
+    of freedom and scale A_j, flat towards 0.
+
+    Parameters
+    ----------
+    A : array, shape (k,)
+        Scale of the half-t law of each column's standard deviation.
+    nu : float
+        Degrees of freedom, more than k - 1.
+
+    References
+    ----------
+    Huang & Wand (2013), Simple marginally noninformative prior distributions for covariance
+    matrices, Bayesian Analysis 8(2), doi:10.1214/13-BA815.
+    """
+
+    A: FloatArray
+    nu: float
+
+    def __post_init__(self) -> None:
+        A = vector("A", self.A)
+        object.__setattr__(self, "A", positive_vector("A", A, A.size))
+        object.__setattr__(self, "nu", degrees(self.nu, A.size))
+
+    @property
+    def k(self) -> int:
+        """Number of covariates."""
+        return self.A.size
+
+    @property
+    def shape(self) -> float:
+        """Shape of the gamma laws of psi."""
+        return 0.5
+
+    @property
+    def rate(self) -> FloatArray:
+        """Rates of the gamma laws of psi, shape (k,)."""
+        return 1.0 / (2.0 * (self.nu - self.k + 1.0) * self.A**2)
+
+    @classmethod
+    def default(cls, k: int) -> ScaleFreeCovariates:
+        """Return the default for `k` covariates on unit scale."""
+        return cls(np.full(count(k), 0.5), k + 1.0)
+
+
+RegressionPrior = NIGPrior | NormalInverseGammaIndependent | ScaleFreePrior
+CovariatePrior = NIWPrior | HierarchicalNIWPrior | HuangWandPrior | ScaleFreeCovariates

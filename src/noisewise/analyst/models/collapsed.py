@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from noisewise._arrays import FloatArray
+from noisewise.analyst.models import scale_free
 from noisewise.analyst.models.collapsed_draws import conjugate_draws
 from noisewise.analyst.models.collapsed_factor import BELOW_SMALLEST_N, statistics
 from noisewise.analyst.models.collapsed_kernels import Arrays, logp_and_gradient, workspace
@@ -21,19 +22,23 @@ from noisewise.analyst.models.collapsed_normalisers import (
     log_mean,
     log_multigamma,
     log_regression,
+    log_scale_free,
     log_volume,
 )
 from noisewise.analyst.models.collapsed_prior import (
     A0,
     B0_SIGMA2,
     CONSTANT,
+    HALF_T,
     KEEPS_SIGMA2,
     LAM,
     MEANS,
     NU,
+    PSI_POWER,
     SCALARS,
-    SHAPE,
+    SCALE_FREE,
     SMOOTHING,
+    SPIKE,
 )
 from noisewise.analyst.models.rough import rough_coordinates
 from noisewise.analyst.observation import Observation, common_k
@@ -42,6 +47,8 @@ from noisewise.analyst.priors import (
     NIWPrior,
     NormalInverseGammaIndependent,
     RegressionPrior,
+    ScaleFreeCovariates,
+    ScaleFreePrior,
 )
 from noisewise.core.errors import RequestError
 
@@ -60,7 +67,7 @@ class CollapsedPosterior:
     own_means : bool
         Each holder's covariates have a mean of their own; all share their covariance matrix. By
         default they share the mean too.
-    relative, polar : bool, optional
+    relative, partial : bool, optional
         Force (True) or forbid (False) these forms of coordinates (see the module). By default
         they are used where noise hides what the plain ones measure. The posterior of the
         statistics does not depend on them.
@@ -83,12 +90,12 @@ class CollapsedPosterior:
         *,
         own_means: bool = False,
         relative: bool | None = None,
-        polar: bool | None = None,
+        partial: bool | None = None,
     ) -> None:
         k = _check(observations, prior, covariates)
         self.means = len(observations) if own_means and k > 0 else 1
         rough = rough_coordinates(
-            observations, prior, covariates, force_relative=relative, force_polar=polar
+            observations, prior, covariates, force_relative=relative, force_partial=partial
         )
         holders = [observations[j] for j in rough.order]
         scale = np.stack([holder.scale for holder in holders])
@@ -103,11 +110,25 @@ class CollapsedPosterior:
             nu, lam, a0, keeps_sigma2 = scalars[[NU, LAM, A0, KEEPS_SIGMA2]]
             rows = [holder.n for holder in holders]
             N = sum(rows)
-            scalars[CONSTANT] += log_regression(N, a0, keeps_sigma2 > 0.0)
+            scalars[CONSTANT] += (
+                log_scale_free(N)
+                if isinstance(prior, ScaleFreePrior)
+                else log_regression(N, a0, keeps_sigma2 > 0.0)
+            )
             scalars[CONSTANT] += log_covariance(N, k, nu)
             scalars[CONSTANT] += sum(log_mean(n, k, lam) for n in (rows if self.means > 1 else [N]))
         scalars[CONSTANT] += sum(_log_noise_constant(holder) for holder in holders)
         scalars[CONSTANT] += np.log(rough.scale).sum()
+        scalars[SPIKE] = rough.spike
+        self._omega = omega = self._sigma = sigma = np.zeros((2, 0))
+        if isinstance(prior, ScaleFreePrior):
+            N = sum(rough.rows)
+            spread = sum(6.0 * h.scale[0, 0] for h in holders if h.n_is_private)
+            self._sigma = sigma = scale_free.sigma_nodes(N, k, spread)
+            smallest = rough.residual_variance / N
+            self._omega = scale_free.omega_nodes(k, scalars[HALF_T], smallest, fine=4)
+            omega = scale_free.omega_nodes(k, scalars[HALF_T], smallest)
+            omega[0] = np.exp(omega[0]) / max(k, 1)
         self.arrays = Arrays(
             n=np.array([float(holder.n) for holder in holders]),
             laplace=np.array([holder.family == "laplace" for holder in holders]),
@@ -115,11 +136,13 @@ class CollapsedPosterior:
             precision=precision,
             known=scale == 0,
             relative=rough.relative,
-            polar=rough.polar,
+            partial=rough.partial,
             E0=E0,
             B0=B0,
             psi_rate=np.zeros(0) if isinstance(covariates, NIWPrior) else covariates.rate,
             scalars=scalars,
+            sigma_nodes=np.ascontiguousarray(sigma),
+            omega_nodes=omega,
             centre=rough.centre,
             scale=rough.scale,
         )
@@ -158,8 +181,9 @@ class CollapsedPosterior:
         work = self.workspace()
         for point, latent in zip(points, out, strict=True):
             statistics(
-                point, a.n, a.values, a.known, a.relative, a.polar, a.centre, a.scale, work, latent
-            )
+                point, a.n, a.values, a.known, a.relative, a.partial, a.scalars[SPIKE], a.centre,
+                a.scale, work, latent,
+            )  # fmt: skip
         return out[:, np.argsort(self.order)].reshape(*np.shape(x)[:-1], *a.values.shape)
 
     def rows(self, x: FloatArray) -> FloatArray:
@@ -207,9 +231,13 @@ class CollapsedPosterior:
         chi = np.sqrt(rng.chisquare(degrees))
         conjugate_draws(
             np.ascontiguousarray(x), normal, gamma, normal_mu, normal_T, chi, a.n, a.values,
-            a.known, a.relative, a.polar, a.E0, a.B0, a.psi_rate, a.scalars, a.centre, a.scale,
+            a.known, a.relative, a.partial, a.E0, a.B0, a.psi_rate, a.scalars, a.centre, a.scale,
             self.workspace(), theta, sigma2, mean, mu, T,
         )  # fmt: skip
+        if a.scalars[SCALE_FREE] > 0.0:
+            latent = self.statistics(x).sum(axis=1)
+            half_t = float(a.scalars[HALF_T])
+            theta, sigma2, mean = scale_free.draw(rng, latent, half_t, self._sigma, self._omega)
         mu = mu[:, np.argsort(self.order)] if self.means > 1 else mu[:, 0]
         return theta, sigma2, mean, mu, T
 
@@ -248,20 +276,29 @@ def _prior_arrays(
 
     What depends on the number of rows is left to the normalisers.
     """
-    k, m, lam, nu = covariates.k, covariates.m, covariates.lam, covariates.nu
+    k, nu = covariates.k, covariates.nu
     scalars = np.zeros(SCALARS)
-    scalars[[NU, LAM, MEANS]] = nu, lam, means
-    E0 = np.empty((k + 1, k + 1))
-    E0[0, 0] = lam
-    E0[0, 1:] = E0[1:, 0] = lam * m
-    E0[1:, 1:] = lam * np.outer(m, m)
-    constant = 0.5 * means * k * math.log(lam) - log_multigamma(0.5 * nu, k)
+    flat = isinstance(covariates, ScaleFreeCovariates)
+    scalars[[NU, MEANS]] = nu - means if flat else nu, means
+    E0 = np.zeros((k + 1, k + 1))
+    constant = -log_multigamma(0.5 * nu, k)
+    if not isinstance(covariates, ScaleFreeCovariates):
+        m, lam = covariates.m, covariates.lam
+        scalars[LAM] = E0[0, 0] = lam
+        E0[0, 1:] = E0[1:, 0] = lam * m
+        E0[1:, 1:] = lam * np.outer(m, m)
+        constant += 0.5 * means * k * math.log(lam)
     if isinstance(covariates, NIWPrior):
         E0[1:, 1:] += covariates.Psi
         constant += 0.5 * nu * float(np.linalg.slogdet(covariates.Psi)[1])
     else:
-        shape = scalars[SHAPE] = covariates.shape
+        shape = covariates.shape
+        scalars[PSI_POWER] = 0.5 * nu + shape
         constant += shape * float(np.log(covariates.rate).sum()) - k * math.lgamma(shape)
+    scalars[CONSTANT] = constant
+    if isinstance(prior, ScaleFreePrior):
+        scalars[[SCALE_FREE, HALF_T]] = 1.0, 4.0 * prior.scale**2
+        return E0, np.zeros((k + 2, k + 2)), scalars
 
     keeps_sigma2 = isinstance(prior, NormalInverseGammaIndependent)
     precision = (
@@ -273,10 +310,10 @@ def _prior_arrays(
     B0[-1, -1] = prior.mu0 @ precision @ prior.mu0
     if not keeps_sigma2:
         B0[-1, -1] += 2.0 * prior.b0
-    constant += (
+    scalars[CONSTANT] += (
         0.5 * float(np.linalg.slogdet(precision)[1])
         + prior.a0 * math.log(prior.b0)
         - math.lgamma(prior.a0)
     )
-    scalars[[CONSTANT, KEEPS_SIGMA2, A0, B0_SIGMA2]] = constant, keeps_sigma2, prior.a0, prior.b0
+    scalars[[KEEPS_SIGMA2, A0, B0_SIGMA2]] = keeps_sigma2, prior.a0, prior.b0
     return E0, B0, scalars

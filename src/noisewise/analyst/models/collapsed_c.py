@@ -25,7 +25,7 @@ from noisewise.analyst.models.collapsed_prior import SCALARS
 from noisewise.analyst.models.compiled import SOURCES, compiled
 
 _types: Any = types  # Numba's type constructors are not annotated
-_TABLE = 29
+_TABLE = 33
 
 
 def _pointer_typed(typingctx: Any, address: Any) -> Any:
@@ -50,13 +50,13 @@ def from_table(y, x, table):  # type: ignore[no-untyped-def]
     from_pooled(
         y,
         x,
-        carray(_pointer(table[20]), (size,), dtype=np.int64),
-        carray(_pointer(table[21]), (size,), dtype=np.int64),
-        carray(_pointer(table[22]), (size,), dtype=np.int64),
-        carray(_pointer(table[23]), (size,), dtype=np.float64),
-        carray(_pointer(table[24]), (size,), dtype=np.float64),
-        carray(_pointer(table[25]), (size,), dtype=np.float64),
-        carray(_pointer(table[26]), (table[5],), dtype=np.float64),
+        carray(_pointer(table[24]), (size,), dtype=np.int64),
+        carray(_pointer(table[25]), (size,), dtype=np.int64),
+        carray(_pointer(table[26]), (size,), dtype=np.int64),
+        carray(_pointer(table[27]), (size,), dtype=np.float64),
+        carray(_pointer(table[28]), (size,), dtype=np.float64),
+        carray(_pointer(table[29]), (size,), dtype=np.float64),
+        carray(_pointer(table[30]), (table[5],), dtype=np.float64),
     )
 
 
@@ -67,37 +67,39 @@ def _density_of(stamp: int) -> Any:
             return -1
         J, P, psi = table[1], table[2], table[3]
         buffers = SHARED_BUFFERS + BUFFERS_PER_HOLDER * J
-        x, grad = carray(_pointer(table[27]), (dim,), dtype=np.float64), carray(grad_, (dim,))
+        x, grad = carray(_pointer(table[31]), (dim,), dtype=np.float64), carray(grad_, (dim,))
         from_table(carray(x_, (dim,)), x, table)
         logp = logp_and_gradient(
             x,
             grad,
-            carray(_pointer(table[6]), (J,), dtype=np.float64),
-            carray(_pointer(table[7]), (J,), dtype=np.bool_),
-            carray(_pointer(table[8]), (J, P, P), dtype=np.float64),
-            carray(_pointer(table[9]), (J, P, P), dtype=np.float64),
-            carray(_pointer(table[10]), (J, P, P), dtype=np.bool_),
-            carray(_pointer(table[11]), (J,), dtype=np.bool_),
-            carray(_pointer(table[12]), (J, P), dtype=np.bool_),
-            carray(_pointer(table[13]), (P - 1, P - 1), dtype=np.float64),
-            carray(_pointer(table[14]), (P, P), dtype=np.float64),
-            carray(_pointer(table[15]), (psi,), dtype=np.float64),
-            carray(_pointer(table[16]), (SCALARS,), dtype=np.float64),
-            carray(_pointer(table[17]), (dim,), dtype=np.float64),
-            carray(_pointer(table[18]), (dim,), dtype=np.float64),
-            carray(_pointer(table[19]), (buffers, P, P), dtype=np.float64),
+            carray(_pointer(table[8]), (J,), dtype=np.float64),
+            carray(_pointer(table[9]), (J,), dtype=np.bool_),
+            carray(_pointer(table[10]), (J, P, P), dtype=np.float64),
+            carray(_pointer(table[11]), (J, P, P), dtype=np.float64),
+            carray(_pointer(table[12]), (J, P, P), dtype=np.bool_),
+            carray(_pointer(table[13]), (J,), dtype=np.bool_),
+            carray(_pointer(table[14]), (J, P), dtype=np.bool_),
+            carray(_pointer(table[15]), (P - 1, P - 1), dtype=np.float64),
+            carray(_pointer(table[16]), (P, P), dtype=np.float64),
+            carray(_pointer(table[17]), (psi,), dtype=np.float64),
+            carray(_pointer(table[18]), (SCALARS,), dtype=np.float64),
+            carray(_pointer(table[19]), (2, table[6]), dtype=np.float64),
+            carray(_pointer(table[20]), (2, table[7]), dtype=np.float64),
+            carray(_pointer(table[21]), (dim,), dtype=np.float64),
+            carray(_pointer(table[22]), (dim,), dtype=np.float64),
+            carray(_pointer(table[23]), (buffers, P, P), dtype=np.float64),
         )
         size = table[4]
         if size > 0:
             gradient_to_pooled(
                 grad,
-                carray(_pointer(table[20]), (size,), dtype=np.int64),
-                carray(_pointer(table[21]), (size,), dtype=np.int64),
-                carray(_pointer(table[22]), (size,), dtype=np.int64),
-                carray(_pointer(table[23]), (size,), dtype=np.float64),
-                carray(_pointer(table[24]), (size,), dtype=np.float64),
-                carray(_pointer(table[25]), (size,), dtype=np.float64),
-                carray(_pointer(table[26]), (table[5],), dtype=np.float64),
+                carray(_pointer(table[24]), (size,), dtype=np.int64),
+                carray(_pointer(table[25]), (size,), dtype=np.int64),
+                carray(_pointer(table[26]), (size,), dtype=np.int64),
+                carray(_pointer(table[27]), (size,), dtype=np.float64),
+                carray(_pointer(table[28]), (size,), dtype=np.float64),
+                carray(_pointer(table[29]), (size,), dtype=np.float64),
+                carray(_pointer(table[30]), (table[5],), dtype=np.float64),
             )
         carray(logp_, (1,))[0] = logp
         return 0 if logp > -np.inf else 1
@@ -149,5 +151,6 @@ def c_table(arrays: Arrays, work: FloatArray, pooled: Pooling, x: FloatArray) ->
         if not array.flags.c_contiguous:
             raise ValueError("the compiled density needs contiguous arrays")
     J, P, _ = arrays.values.shape
-    sizes = J, P, arrays.psi_rate.size, pooled.place.size, pooled.sums.size
+    nodes = arrays.sigma_nodes.shape[1], arrays.omega_nodes.shape[1]
+    sizes = J, P, arrays.psi_rate.size, pooled.place.size, pooled.sums.size, *nodes
     return np.array([STAMP, *sizes, *(array.ctypes.data for array in given), 0], dtype=np.int64)

@@ -11,10 +11,11 @@ from noisewise.analyst.models.collapsed_factor import (
 )
 from noisewise.analyst.models.collapsed_prior import (
     KEEPS_SIGMA2,
+    SPIKE,
     factor_covariates,
     factor_regression,
+    log_precisions,
     log_residual_variance,
-    log_variance,
     start_scatter,
     take_mean,
 )
@@ -24,7 +25,7 @@ from noisewise.analyst.models.triangular import cholesky
 
 @compiled
 def conjugate_draws(  # type: ignore[no-untyped-def]
-    x, normal, gamma, normal_mu, normal_T, chi, n, values, known, relative, polar,
+    x, normal, gamma, normal_mu, normal_T, chi, n, values, known, relative, partial,
     E0, B0, psi_rate, scalars, centre, scale, work, theta, sigma2, mean, mu, T,
 ):  # fmt: skip
     """One draw of (theta, sigma2, mu, T) given each row of x, by conjugacy, and mu_n into `mean`.
@@ -41,18 +42,19 @@ def conjugate_draws(  # type: ignore[no-untyped-def]
     A, E, B, C = work[0], work[1], work[2], work[3]
     psi, centre_mu, k = work[5, 0, : psi_rate.size], work[5, 1], P - 2
     for i in range(x.shape[0]):
-        end = total_statistics(x[i], n, known, values, relative, polar, centre, scale, work)
+        end = total_statistics(
+            x[i], n, known, values, relative, partial, scalars[SPIKE], centre, scale, work
+        )
         t = 1.0
         if keeps_sigma2:
             coordinate = centre[end] + scale[end] * x[i, end]
             t = math.exp(-coordinate - log_residual_variance(work[SHARED_BUFFERS]))
             end += 1
-        for c in range(psi_rate.size):
-            psi[c] = math.exp(
-                centre[end + c]
-                + scale[end + c] * x[i, end + c]
-                + log_variance(work[SHARED_BUFFERS], c + 1)
-            )
+        if psi_rate.size > 0:
+            shift = work[9, psi_rate.size]
+            log_precisions(work[SHARED_BUFFERS], psi_rate, work[9], shift)
+            for c in range(psi_rate.size):
+                psi[c] = math.exp(centre[end + c] + scale[end + c] * x[i, end + c] - shift[c])
         factor_regression(A, B0, t, B)
         if keeps_sigma2:
             sigma2[i] = 1.0 / t

@@ -14,15 +14,108 @@ from noisewise.analyst.models.collapsed_normalisers import log_volume, log_volum
 from noisewise.analyst.models.compiled import compiled
 from noisewise.analyst.models.triangular import gram_entry
 
-SHARED_BUFFERS = 9
+SHARED_BUFFERS = 13  # the last three: C, M and S of `collapsed_holders`
 BUFFERS_PER_HOLDER = 3  # F, K and the force of the noise
 # A private n is at least P = k + 2, a whole number. Reals from P - 1/2 on stand for those.
 BELOW_SMALLEST_N = 0.5
+# Of the tail map of partial rows: y = v sqrt(1 + TAIL v²). Exponential tails of y become normal.
+TAIL = 0.25
+
+
+@compiled
+def spike_radius(r, k, r0):  # type: ignore[no-untyped-def]
+    """R(r) = r0 G(r / r0), G(x) = x^k (1 + x²)^(-(k-1)/2), with R' and (ln R')'.
+
+    The scale-free prior is flat in the length of y's row (l_1, ..., l_k), so its density has a
+    spike |l|^-(k-1) at 0. R is like r^k near 0 and like r far out, which flattens it.
+    """
+    x = r / r0
+    x2 = x * x
+    G = math.exp(k * math.log(x) - 0.5 * (k - 1) * math.log1p(x2))
+    slope = G / x * (k + x2) / (1.0 + x2)
+    bend = (k - 1) / x - (k + 1) * x / (1.0 + x2) + 2.0 * x / (k + x2)
+    return r0 * G, slope, bend / r0
+
+
+@compiled
+def partial_row(K, a, log_length, spike):  # type: ignore[no-untyped-def]
+    """Row a of K from its partial correlations, which stand in K_a1 ... K_a,a-1.
+
+    Returns the log Jacobian of (K_a1, ..., K_a,a-1, ln K_aa), -inf off the support.
+    """
+    m = a - 1
+    logp = m * log_length
+    stretch = 1.0
+    if spike > 0.0 and m > 1:
+        r = _length(K, a)
+        R, slope, _ = spike_radius(r, m, spike)
+        stretch = R / r
+        if not (stretch > 0.0 and slope > 0.0 and R < 1e6):
+            return -np.inf
+        logp += (m - 1) * math.log(stretch) + math.log(slope)
+    left = math.exp(log_length)
+    for b in range(1, a):
+        v2 = TAIL * (stretch * K[a, b]) ** 2
+        root = math.sqrt(1.0 + v2)
+        y = stretch * K[a, b] * root
+        if not abs(y) < 300.0:
+            return -np.inf
+        sech = 1.0 / math.cosh(y)
+        K[a, b] = left * math.tanh(y)
+        left *= sech
+        logp += math.log((1.0 + 2.0 * v2) / root) + (m - b) * math.log(sech)
+    K[a, a] = left
+    return logp
+
+
+@compiled
+def _length(K, a):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for b in range(1, a):
+        total += K[a, b] * K[a, b]
+    return math.sqrt(total) + 1e-12
+
+
+@compiled
+def _partial_row_adjoint(K, Kbar, a, log_length, spike, z, grad):  # type: ignore[no-untyped-def]
+    """Reverse of `partial_row`: derivatives by the coordinates z (m of them) and ln length."""
+    m = a - 1
+    tail = 0.0  # sum of Kbar K over the entries to the right
+    for b in range(1, a + 1):
+        tail += Kbar[a, b] * K[a, b]
+    grad[m] = tail + m
+    stretch, r, R, slope, bend, pull = 1.0, 1.0, 1.0, 1.0, 0.0, 0.0
+    if spike > 0.0 and m > 1:
+        r = 0.0
+        for b in range(m):
+            r += z[b] * z[b]
+        r = math.sqrt(r) + 1e-12
+        R, slope, bend = spike_radius(r, m, spike)
+        stretch = R / r
+    left = math.exp(log_length)
+    for b in range(1, a):
+        v = stretch * z[b - 1]
+        v2 = TAIL * v * v
+        root = math.sqrt(1.0 + v2)
+        y = v * root
+        th, sech = math.tanh(y), 1.0 / math.cosh(y)
+        tail -= Kbar[a, b] * K[a, b]
+        by_y = Kbar[a, b] * left * sech * sech - th * (tail + m - b)
+        left *= sech
+        by_v = by_y * (1.0 + 2.0 * v2) / root
+        by_v += TAIL * v * (4.0 / (1.0 + 2.0 * v2) - 1.0 / (1.0 + v2))
+        grad[b - 1] = by_v * stretch
+        pull += by_v * z[b - 1]
+    if spike > 0.0 and m > 1:
+        by_r = (slope - stretch) / r  # of the stretch
+        pull = pull * by_r + (m - 1) * by_r / stretch + bend
+        for b in range(m):
+            grad[b] += pull * z[b] / r
 
 
 @compiled
 def factor(  # type: ignore[no-untyped-def]
-    x, start, n, known, values, relative, polar, centre, scale, R, K, F
+    x, start, n, known, values, relative, partial, spike, centre, scale, R, K, F
 ):
     """Fill K and F of one holder from its coordinates.
 
@@ -46,25 +139,20 @@ def factor(  # type: ignore[no-untyped-def]
     for a in range(1, P):
         # The coordinates of row a, into row a of K; known entries follow below.
         free = 0
-        squares = 1.0
         for b in range(a):
             if not known[a, b]:
                 K[a, b] = centre[cursor] + scale[cursor] * x[cursor]
                 cursor += 1
                 free += 1
-                if b > 0:
-                    squares += K[a, b] * K[a, b]
         if not known[a, a]:
             log_diagonal = centre[cursor] + scale[cursor] * x[cursor]
             cursor += 1
-            if polar[a]:
-                log_diagonal -= 0.5 * math.log(squares)
-            K[a, a] = math.exp(log_diagonal)
-            if polar[a]:
-                for b in range(1, a):
-                    if not known[a, b]:
-                        K[a, b] *= K[a, a]
-                        logp += log_diagonal
+            if partial[a]:
+                logp += partial_row(K, a, log_diagonal, spike if a == P - 1 else 0.0)
+                if not logp > -np.inf:
+                    return cursor, -np.inf
+            else:
+                K[a, a] = math.exp(log_diagonal)
         # F = R K, row a: everything but the last term first.
         last = 1.0
         for b in range(a + 1):
@@ -106,7 +194,7 @@ def factor(  # type: ignore[no-untyped-def]
 
 @compiled
 def factor_adjoint(  # type: ignore[no-untyped-def]
-    start, known, relative, polar, scale, R, K, F, Fbar, Kbar, Rbar, row, grad
+    x, start, known, relative, partial, spike, centre, scale, R, K, F, Fbar, Kbar, Rbar, row, grad
 ):
     """Reverse of `factor`: from dlogp/dF in Fbar to dlogp/dx; adds what is due to R to Rbar.
 
@@ -160,26 +248,24 @@ def factor_adjoint(  # type: ignore[no-untyped-def]
                 Rbar[a, c] += total
     cursor = start
     for a in range(1, P):
-        unit = 1.0  # dK_ab / d(coordinate), ratios held fixed
-        log_diagonal_bar = Kbar[a, a] * K[a, a]
-        pull = 0.0
-        if polar[a]:
-            unit = K[a, a]
-            squares = unit * unit
-            for b in range(1, a):
-                if not known[a, b]:
-                    squares += K[a, b] * K[a, b]
-                    log_diagonal_bar += Kbar[a, b] * K[a, b] + 1.0
-            pull = log_diagonal_bar * unit / squares
+        if partial[a]:  # all of its entries are free
+            grad[cursor] = Kbar[a, 0] * scale[cursor]
+            cursor += 1
+            for i in range(a):
+                row[i] = centre[cursor + i] + scale[cursor + i] * x[cursor + i]
+            _partial_row_adjoint(
+                K, Kbar, a, row[a - 1], spike if a == P - 1 else 0.0, row, grad[cursor:]
+            )
+            for i in range(a):
+                grad[cursor + i] *= scale[cursor + i]
+            cursor += a
+            continue
         for b in range(a):
             if not known[a, b]:
-                g = Kbar[a, b]
-                if b > 0:
-                    g = g * unit - pull * K[a, b]
-                grad[cursor] = g * scale[cursor]
+                grad[cursor] = Kbar[a, b] * scale[cursor]
                 cursor += 1
         if not known[a, a]:
-            grad[cursor] = log_diagonal_bar * scale[cursor]
+            grad[cursor] = Kbar[a, a] * K[a, a] * scale[cursor]
             cursor += 1
     return nbar
 
@@ -203,7 +289,9 @@ def private_n_slope(nbar, G, force, F):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def total_statistics(x, n, known, values, relative, polar, centre, scale, work):  # type: ignore[no-untyped-def]
+def total_statistics(  # type: ignore[no-untyped-def]
+    x, n, known, values, relative, partial, spike, centre, scale, work
+):
     """Sum of the latent A_j at x into work[0] (lower triangle); index of the first extra."""
     A = work[0]
     A[:] = 0.0
@@ -212,7 +300,7 @@ def total_statistics(x, n, known, values, relative, polar, centre, scale, work):
         base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
         F, K = work[base], work[base + 1]
         end, _ = factor(
-            x, end, n[j], known[j], values[j], relative[j], polar[j], centre, scale,
+            x, end, n[j], known[j], values[j], relative[j], partial[j], spike, centre, scale,
             work[SHARED_BUFFERS], K, F,
         )  # fmt: skip
         for a in range(F.shape[0]):
@@ -222,9 +310,11 @@ def total_statistics(x, n, known, values, relative, polar, centre, scale, work):
 
 
 @compiled
-def statistics(x, n, values, known, relative, polar, centre, scale, work, out):  # type: ignore[no-untyped-def]
+def statistics(  # type: ignore[no-untyped-def]
+    x, n, values, known, relative, partial, spike, centre, scale, work, out
+):
     """The latent A_j at x into `out`, shape (J, P, P), both triangles."""
-    total_statistics(x, n, known, values, relative, polar, centre, scale, work)
+    total_statistics(x, n, known, values, relative, partial, spike, centre, scale, work)
     P = values.shape[1]
     for j in range(n.size):
         F = work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j]

@@ -18,21 +18,32 @@ from noisewise.analyst.models.collapsed_normalisers import (
     log_mean_slope,
     log_regression,
     log_regression_slope,
+    log_scale_free,
+    log_scale_free_slope,
 )
 from noisewise.analyst.models.collapsed_prior import (
     A0,
+    HALF_T,
     KEEPS_SIGMA2,
     LAM,
     MEANS,
     NU,
-    SHAPE,
+    PSI_POWER,
+    SCALE_FREE,
     covariate_prior,
     regression_prior,
+    scale_free_regression,
     start_scatter,
     take_mean,
 )
 from noisewise.analyst.models.compiled import compiled
-from noisewise.analyst.models.triangular import add_gram, cholesky, invert_triangle, mirror
+from noisewise.analyst.models.triangular import (
+    add_gram,
+    cholesky,
+    gram_entry,
+    invert_triangle,
+    mirror,
+)
 
 
 @compiled
@@ -109,20 +120,160 @@ def _own_means(J, private, psi, E0, scalars, psi_bar, work):  # type: ignore[no-
 
 
 @compiled
-def log_prior(J, private, psi_rate, E0, B0, scalars, extra, extra_bar, work):  # type: ignore[no-untyped-def]
+def relative_factor(R, F, K):  # type: ignore[no-untyped-def]
+    """K = R⁻¹ F for lower triangular R and F."""
+    P = R.shape[0]
+    for a in range(P):
+        for b in range(a + 1):
+            total = F[a, b]
+            for c in range(b, a):
+                total -= R[a, c] * K[c, b]
+            K[a, b] = total / R[a, a]
+
+
+@compiled
+def _pooled_factor(J, work):  # type: ignore[no-untyped-def]
+    """Cholesky factor C of the sum of the A_j; False if there is none.
+
+    A_j = n_j F_j F_j' and F_j = R K_j with R the reference's factor, so C = R M, M the Cholesky
+    factor of Σ n_j K_j K_j', which is well conditioned where the A_j are not: a column that the
+    others nearly explain keeps the digits of what they leave of it.
+    """
+    R, C, M, K = work[SHARED_BUFFERS], work[10], work[11], work[6]
+    P = R.shape[0]
+    for a in range(P):
+        for b in range(a + 1):
+            M[a, b] = 0.0
+    if J == 1:
+        root = math.sqrt(R[0, 1])
+        for a in range(P):
+            M[a, a] = root
+            for b in range(a + 1):
+                C[a, b] = root * R[a, b]
+        return True
+    for j in range(J):
+        F = work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j]
+        relative_factor(R, F, K)
+        for a in range(P):
+            for b in range(a + 1):
+                M[a, b] += F[0, 1] * gram_entry(K, a, b)
+    if not cholesky(M, P):
+        return False
+    for a in range(P):
+        for b in range(a + 1):
+            total = 0.0
+            for c in range(b, a + 1):
+                total += R[a, c] * M[c, b]
+            C[a, b] = total
+    return True
+
+
+@compiled
+def pooled_adjoint(j, J, S, V, W, Fbar, work):  # type: ignore[no-untyped-def]
+    """Add to Fbar_j what is due to S, dlogp = tr(S C⁻¹ dA C⁻ᵀ); return what is due to n_j.
+
+    dA = n (dF F' + F dF') + F F' dn, so that Fbar = 2 n C⁻ᵀ S V with V = C⁻¹ F = M⁻¹ R⁻¹ F, and
+    tr(S V V') is the derivative by n. C⁻ᵀ is applied last: what is near zero stays exact.
+    """
+    R, C, M = work[SHARED_BUFFERS], work[10], work[11]
+    F = work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j]
+    P, n = F.shape[0], F[0, 1]
+    if J == 1:
+        for a in range(P):
+            for b in range(a + 1):
+                V[a, b] = 0.0
+            V[a, a] = 1.0 / M[a, a]
+    else:
+        relative_factor(R, F, W)
+        relative_factor(M, W, V)
+    by_rows = 0.0
+    for b in range(P):
+        last = b + 1 if J == 1 else P  # V is diagonal where there is one holder
+        for a in range(P - 1, b - 1, -1):  # column b of S V, then of C⁻ᵀ S V from the bottom up
+            total = 0.0
+            for c in range(b, last):
+                total += (S[a, c] if c <= a else S[c, a]) * V[c, b]
+            by_rows += total * V[a, b]
+            total *= 2.0 * n
+            for c in range(a + 1, P):
+                total -= C[c, a] * W[c, b]
+            W[a, b] = total / C[a, a]
+            Fbar[a, b] += W[a, b]
+    return by_rows
+
+
+@compiled
+def _flat_mean(J, private, psi, scalars, psi_bar, work):  # type: ignore[no-untyped-def]
+    """`_shared_mean` for a flat mean, from the Cholesky factor C of the sum of the A_j.
+
+    Beyond its first column C is the factor L of the covariates' scatter, and with Q = L⁻¹ and
+    I + Q Psi Q' = B B' one has |Psi + L L'| = |L|² |B|². Its derivative is added to S
+    (`pooled_adjoint`): no digit is lost where columns are narrow or correlated.
+    """
+    Q, B, W, C, S = work[1], work[2], work[3], work[10], work[12]
+    N, k = work[0, 0, 0], psi.size
+    nu_n = scalars[NU] + N
+    invert_triangle(C[1:, 1:], k, Q)
+    for a in range(k):
+        for b in range(a + 1):
+            total = 0.0
+            for c in range(b + 1):
+                total += Q[a, c] * psi[c] * Q[b, c]
+            B[a, b] = total
+        B[a, a] += 1.0
+    if not cholesky(B, k):
+        return -np.inf
+    half_log_det = 0.0
+    for a in range(k):
+        half_log_det += math.log(C[a + 1, a + 1] * B[a, a])
+    relative_factor(B[:k, :k], Q, W)  # W = B⁻¹ Q, and (Psi + L L')⁻¹ = W' W
+    for c in range(k):
+        total = 0.0
+        for a in range(c, k):
+            total += W[a, c] * W[a, c]
+        psi_bar[c] -= 0.5 * nu_n * psi[c] * total
+    invert_triangle(B, k, W)
+    add_gram(W, k, -0.5 * nu_n, S[1:, 1:])
+    logp, by_rows = -nu_n * half_log_det, -half_log_det
+    if private:
+        logp += log_covariance(N, k, scalars[NU]) + log_mean(N, k, 0.0)
+        by_rows += log_covariance_slope(N, k, scalars[NU]) + log_mean_slope(N, k, 0.0)
+    for j in range(J):
+        work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j + 2, 0, 1] += by_rows
+    return logp
+
+
+@compiled
+def log_prior(  # type: ignore[no-untyped-def]
+    J, private, psi_rate, E0, B0, scalars, sigma_nodes, omega_nodes, extra, extra_bar, work
+):
     """Log density of all A_j under the priors.
 
-    Its derivative by the sum of the A_j goes to G; what is a holder's own is added to its force,
-    and what its number of rows does by other ways than A_j is kept in force[0, 1]. `extra` are the
+    Its derivative by the sum of the A_j goes to G, or to S (`pooled_adjoint`); what is a holder's
+    own is added to its force, and what its number of rows does by other ways than A_j is kept in force[0, 1]. `extra` are the
     coordinates that the priors add, `extra_bar` their derivatives.
     """
     A, B, W, G, rows = work[0], work[2], work[3], work[4], work[8]
+    flat = scalars[LAM] == 0.0 and scalars[MEANS] == 1.0
+    if (flat or scalars[SCALE_FREE] > 0.0) and not _pooled_factor(J, work):
+        return -np.inf
+    work[12, :] = 0.0
     keeps_sigma2 = scalars[KEEPS_SIGMA2] > 0.0
     log_sigma2 = extra[0] if keeps_sigma2 else 0.0
-    logp, by_rows, by_sigma2 = regression_prior(A, B0, scalars, log_sigma2, B, W, rows[0], G)
-    if private:
-        logp += log_regression(A[0, 0], scalars[A0], keeps_sigma2)
-        by_rows += log_regression_slope(A[0, 0], scalars[A0], keeps_sigma2)
+    by_sigma2 = 0.0
+    if scalars[SCALE_FREE] > 0.0:
+        G[:] = 0.0
+        logp, by_rows = scale_free_regression(
+            A[0, 0], work[10], scalars[HALF_T], sigma_nodes, omega_nodes, work[12]
+        )
+        if private:
+            logp += log_scale_free(A[0, 0])
+            by_rows += log_scale_free_slope(A[0, 0])
+    else:
+        logp, by_rows, by_sigma2 = regression_prior(A, B0, scalars, log_sigma2, B, W, rows[0], G)
+        if private:
+            logp += log_regression(A[0, 0], scalars[A0], keeps_sigma2)
+            by_rows += log_regression_slope(A[0, 0], scalars[A0], keeps_sigma2)
     for j in range(J):
         work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j + 2, 0, 1] = by_rows
     first_psi = 0
@@ -130,11 +281,13 @@ def log_prior(J, private, psi_rate, E0, B0, scalars, extra, extra_bar, work):  #
         extra_bar[0] = by_sigma2
         first_psi = 1
     psi, psi_bar = work[5, 0, : psi_rate.size], extra_bar[first_psi:]
-    power = 0.5 * scalars[NU] + scalars[SHAPE]
+    power = scalars[PSI_POWER]
     for c in range(psi_rate.size):
         psi[c] = math.exp(extra[first_psi + c])
         logp += power * extra[first_psi + c] - psi_rate[c] * psi[c]
         psi_bar[c] = power - psi_rate[c] * psi[c]
+    if flat:
+        return logp + _flat_mean(J, private, psi, scalars, psi_bar, work)
     if scalars[MEANS] > 1.0:
         return logp + _own_means(J, private, psi, E0, scalars, psi_bar, work)
     return logp + _shared_mean(J, private, psi, E0, scalars, psi_bar, work)

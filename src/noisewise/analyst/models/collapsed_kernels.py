@@ -27,16 +27,18 @@ a lower triangular K_j, row by row:
   F_j = F_0 K_j. If noise hides the difference between two holders, F_j and F_0 are nearly equal
   a posteriori, a narrow ridge. K_j is then nearly standardised and nearly independent of F_0: this
   is the collapsed counterpart of the non-centred Bartlett form.
-- A *plain* row has coordinates K_a0, ..., K_a,a-1, ln K_aa. A *polar* row has K_a0, the ratios
-  K_ab / K_aa, and the logarithm of the length of (K_a1, ..., K_aa). Where noise hides the
-  covariances, the released sum of squares still fixes the length, and the prior works on the
-  ratios: they are regression coefficients in units of the residual standard deviation.
+- A *plain* row has coordinates K_a0, ..., K_a,a-1, ln K_aa. A *partial* row has K_a0, the log
+  length of (K_a1, ..., K_aa), which is the column's standard deviation, and partial correlations
+  tanh y_b: K_ab = length tanh(y_b) Π_{c<b} sech(y_c). Where noise hides the covariances, the
+  released sum of squares still fixes the length, and tails of y are exponential; so the coordinate
+  is v, y = v sqrt(1 + v²/4). Under the scale-free prior y's own row has one more map
+  (`spike_radius`).
 - An entry of A_j that is known exactly (noise scale 0) is eliminated: the entry of F_j at its
   place is solved for.
 - Priors may add coordinates: ln sigma2, counted from the log residual variance of y in the
   reference (given n rows the two differ by about sqrt(2/n), a narrow ridge otherwise), and
-  ln psi_j, counted from the log variance of column j of the reference, from which psi_j is nearly
-  independent.
+  ln psi_j, counted from minus its log rate given the reference's covariance matrix
+  (`log_precisions`), so that for many rows it is log-gamma and independent of all else.
 
 Private n
 ---------
@@ -67,7 +69,6 @@ of Multivariate Statistical Theory, doi:10.1002/9780470316559, theorem 2.1.14, f
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -80,12 +81,17 @@ from noisewise.analyst.models.collapsed_factor import (
     factor_adjoint,
     private_n_slope,
 )
-from noisewise.analyst.models.collapsed_holders import log_prior
+from noisewise.analyst.models.collapsed_holders import log_prior, pooled_adjoint
 from noisewise.analyst.models.collapsed_prior import (
     CONSTANT,
+    LAM,
+    MEANS,
+    SCALE_FREE,
     SMOOTHING,
+    SPIKE,
+    log_precisions,
+    log_precisions_adjoint,
     log_residual_variance,
-    log_variance,
 )
 from noisewise.analyst.models.compiled import compiled
 from noisewise.analyst.models.triangular import gram_entry
@@ -100,11 +106,13 @@ class Arrays(NamedTuple):
     precision: FloatArray  # (J, P, P), 1 / scale; 0 if known or not released
     known: BoolArray  # (J, P, P); known[j, 0, 0] says that n is public
     relative: BoolArray  # (J,), never the reference
-    polar: BoolArray  # (J, P), by row
+    partial: BoolArray  # (J, P), by row
     E0: FloatArray  # (d, d)
     B0: FloatArray  # (P, P)
     psi_rate: FloatArray  # (k,), or (0,) if Psi is fixed
     scalars: FloatArray  # (SCALARS,), see `collapsed_prior`
+    sigma_nodes: FloatArray  # (2, .), of the scale-free prior: see `scale_free_integral`
+    omega_nodes: FloatArray  # (2, .)
     centre: FloatArray  # (ndim,)
     scale: FloatArray  # (ndim,)
 
@@ -152,11 +160,13 @@ def logp_and_gradient(  # type: ignore[no-untyped-def]
     precision,
     known,
     relative,
-    polar,
+    partial,
     E0,
     B0,
     psi_rate,
     scalars,
+    sigma_nodes,
+    omega_nodes,
     centre,
     scale,
     work,
@@ -170,7 +180,8 @@ def logp_and_gradient(  # type: ignore[no-untyped-def]
     """
     J = n.size
     P = values.shape[1]
-    A, G, Fbar, Kbar, Rbar, rows = work[0], work[4], work[5], work[6], work[7], work[8]
+    A, W, G, Fbar, Kbar, Rbar = work[0], work[3], work[4], work[5], work[6], work[7]
+    rows, Q = work[8], work[9]
     R = work[SHARED_BUFFERS]
     logp = scalars[CONSTANT]
     private = False
@@ -181,8 +192,9 @@ def logp_and_gradient(  # type: ignore[no-untyped-def]
         base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
         F, K, force = work[base], work[base + 1], work[base + 2]
         end, volume = factor(
-            x, end, n[j], known[j], values[j], relative[j], polar[j], centre, scale, R, K, F
-        )
+            x, end, n[j], known[j], values[j], relative[j], partial[j], scalars[SPIKE],
+            centre, scale, R, K, F,
+        )  # fmt: skip
         logp += volume
         if not logp > -np.inf:
             return -np.inf
@@ -196,19 +208,27 @@ def logp_and_gradient(  # type: ignore[no-untyped-def]
     first_psi = x.size - end - psi_rate.size
     if first_psi > 0:
         extra[0] += log_residual_variance(R)
-    for c in range(psi_rate.size):
-        extra[first_psi + c] += log_variance(R, c + 1)
-    logp += log_prior(J, private, psi_rate, E0, B0, scalars, extra, grad[end:], work)
+    if psi_rate.size > 0:
+        log_precisions(R, psi_rate, Q, Q[psi_rate.size])
+        for c in range(psi_rate.size):
+            extra[first_psi + c] -= Q[psi_rate.size, c]
+    logp += log_prior(
+        J, private, psi_rate, E0, B0, scalars, sigma_nodes, omega_nodes, extra, grad[end:], work
+    )
     if not (logp > -np.inf and logp < np.inf):
         grad[:] = 0.0
         return -np.inf
+    pooled = scalars[SCALE_FREE] > 0.0 or (scalars[LAM] == 0.0 and scalars[MEANS] == 1.0)
     Rbar[:] = 0.0
     if first_psi > 0:
         Rbar[P - 1, P - 1] += 2.0 * grad[end] / R[P - 1, P - 1]
-    for c in range(psi_rate.size):
-        pull = 2.0 * grad[end + first_psi + c] * math.exp(-log_variance(R, c + 1))
-        for b in range(1, c + 2):
-            Rbar[c + 1, b] += pull * R[c + 1, b]
+    if psi_rate.size > 0:
+        bar = grad[end + first_psi :]
+        for c in range(psi_rate.size):
+            bar[c] = -bar[c]
+        log_precisions_adjoint(Q, psi_rate, Q[psi_rate.size], bar, W, Rbar)
+        for c in range(psi_rate.size):
+            bar[c] = -bar[c]
     for i in range(end, x.size):
         grad[i] *= scale[i]
 
@@ -233,10 +253,14 @@ def logp_and_gradient(  # type: ignore[no-untyped-def]
                 m *= 2.0 * n_j
                 for c in range(min(a, b) + 1):
                     Fbar[a, c] += m * F[b, c]
+        by_rows = force[0, 1]
+        if pooled:
+            by_rows += pooled_adjoint(j, J, work[12], Kbar, W, Fbar, work)
         by_known = factor_adjoint(
-            end, known[j], relative[j], polar[j], scale, R, K, F, Fbar, Kbar, Rbar, rows[0], grad
-        )
+            x, end, known[j], relative[j], partial[j], scalars[SPIKE], centre, scale,
+            R, K, F, Fbar, Kbar, Rbar, rows[0], grad,
+        )  # fmt: skip
         if not known[j, 0, 0]:
             end -= 1
-            grad[end] = private_n_slope(force[0, 1] + by_known, G, force, F) * scale[end]
+            grad[end] = private_n_slope(by_rows + by_known, G, force, F) * scale[end]
     return logp

@@ -108,3 +108,15 @@ def log_regression_slope(N, a0, keeps_sigma2):  # type: ignore[no-untyped-def]
     """Derivative of `log_regression` by N."""
     total = -_LOG_2 - _LOG_PI
     return 0.5 * (total if keeps_sigma2 else total + digamma(a0 + 0.5 * N))
+
+
+@compiled
+def log_scale_free(N):  # type: ignore[no-untyped-def]
+    """The same under the scale-free prior: the flat intercept is integrated out too."""
+    return -0.5 * ((N - 1.0) * (_LOG_2 + _LOG_PI) + math.log(N))
+
+
+@compiled
+def log_scale_free_slope(N):  # type: ignore[no-untyped-def]
+    """Derivative of `log_scale_free` by N."""
+    return -0.5 * (_LOG_2 + _LOG_PI + 1.0 / N)

@@ -27,7 +27,9 @@ from typing import NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray, IntArray
+from noisewise.analyst.models.collapsed_factor import partial_row
 from noisewise.analyst.models.collapsed_kernels import Arrays
+from noisewise.analyst.models.collapsed_prior import SPIKE
 from noisewise.analyst.models.compiled import compiled
 
 _VAGUE = 4.0  # information of the prior on an entry of F, as in `rough`
@@ -91,9 +93,9 @@ def _factor_of_reference(arrays: Arrays, places: IntArray) -> FloatArray:
         free = places[a, : a + 1] >= 0
         F[a, : a + 1][free] = arrays.centre[places[a, : a + 1][free]]
         F[a, a] = math.exp(min(F[a, a], 300.0)) if free[a] else 1.0
-        if arrays.polar[0, a]:
-            F[a, a] /= math.sqrt(1.0 + float((F[a, 1:a] ** 2).sum()))
-            F[a, 1:a] *= F[a, a]
+        if arrays.partial[0, a]:
+            spike = arrays.scalars[SPIKE] if a == len(F) - 1 else 0.0
+            partial_row(F, a, math.log(F[a, a]), spike)
     return F
 
 
@@ -103,9 +105,10 @@ def _slope(arrays: Arrays, places: IntArray) -> FloatArray:
     slope = np.repeat(F.diagonal()[:, None], len(F), axis=1)  # F_ab = F_aa K_ab + ...
     for a in range(1, len(F)):
         slope[a, a] = 1.0  # of the logarithm
-        if arrays.polar[0, a]:
-            slope[a, 1:a] = 1.0  # of ratios to F_aa
-            slope[a, a] = F[a, a] ** 2 / float((F[a, 1 : a + 1] ** 2).sum())  # of the log length
+        if arrays.partial[0, a]:
+            length2 = float((F[a, 1 : a + 1] ** 2).sum())
+            slope[a, 1:a] = F[a, a] / math.sqrt(length2)  # roughly, of partial correlations
+            slope[a, a] = F[a, a] ** 2 / length2  # of the log length
     return slope
 
 

@@ -4,6 +4,15 @@ With E = [[lam, lam m'], [lam m, Psi + lam m m']] + A[:d, :d] and B = [[Lam0, La
 [., 2 b0 + mu0' Lam0 mu0]] + A one has ln|Psi_n| = ln|E| - ln(lam + N), Lam_n = B[:d, :d] and
 2 b_n = |B| / |Lam_n|, so that two Cholesky factorisations do everything.
 
+Under the scale-free prior theta is integrated out of the rows' density at given sigma² = e^s and
+omega² = e^u, in closed form, and those two by quadrature. With RSS what least squares leaves of y,
+ESS what it explains, and tau² = N omega² / k + sigma²,
+
+    -(N-1)/2 s - RSS / (2 sigma²) - k/2 ln(tau² / sigma²) - ESS / (2 tau²) + h(s) + h(u),
+
+where h is the log density of the half-t law's logarithm. Nodes of s are counted from ln(RSS / N):
+given N rows sigma² is known to about sqrt(2/N), whatever else is not.
+
 The regression is that of all holders, and B has the sum of their statistics. E has it too where
 they share one mean of the covariates. Where each has a mean mu_j ~ N(m, T / lam) of its own and all
 share T, integrating the means out leaves
@@ -23,16 +32,63 @@ from noisewise.analyst.models.triangular import add_gram, cholesky, invert_trian
 # Places in the array of scalars. CONSTANT collects all that depends on nothing latent; SMOOTHING is
 # that of the Laplace law's kinks, in units of the noise scale; MEANS is the number of means of the
 # covariates: 1 or, where each holder has its own, J.
-CONSTANT, NU, LAM, KEEPS_SIGMA2, A0, B0_SIGMA2, SMOOTHING, SHAPE, MEANS, SCALARS = range(10)
+# A flat mean has LAM = 0, and NU is then smaller by one for every such mean. PSI_POWER is that of
+# psi in its own law and that of T together. SCALE_FREE says that the regression has that prior,
+# HALF_T is 4 times the squared scale of its half-t laws, SPIKE the radius of the map of y's row.
+(
+    CONSTANT,
+    NU,
+    LAM,
+    KEEPS_SIGMA2,
+    A0,
+    B0_SIGMA2,
+    SMOOTHING,
+    PSI_POWER,
+    MEANS,
+    SCALE_FREE,
+    HALF_T,
+    SPIKE,
+    SCALARS,
+) = range(13)
 
 
 @compiled
-def log_variance(F, a):  # type: ignore[no-untyped-def]
-    """Log variance of column a of a holder with factor F."""
-    total = 0.0
-    for b in range(1, a + 1):
-        total += F[a, b] * F[a, b]
-    return math.log(total)
+def log_precisions(F, rate, Q, out):  # type: ignore[no-untyped-def]
+    """ln(rate_c + T^cc / 2) into `out`, T the covariates' covariance of a holder with factor F.
+
+    That is the log rate of psi_c given T, from which ln psi_c is counted. Leaves the inverse of the
+    covariates' part of F in Q.
+    """
+    k = rate.size
+    invert_triangle(F[1:, 1:], k, Q)
+    for c in range(k):
+        total = 0.0
+        for a in range(c, k):
+            total += Q[a, c] * Q[a, c]
+        out[c] = math.log(rate[c] + 0.5 * total)
+
+
+@compiled
+def log_precisions_adjoint(Q, rate, values, bar, W, Fbar):  # type: ignore[no-untyped-def]
+    """Reverse of `log_precisions`: adds to Fbar. `bar` are derivatives by its `values`.
+
+    With Q = F⁻¹, Qbar_ac = bar_c Q_ac / (rate_c + T^cc / 2) and Fbar = -Q' Qbar Q', of which the
+    lower triangle counts. `values` are overwritten.
+    """
+    k = rate.size
+    for c in range(k):
+        values[c] = bar[c] * math.exp(-values[c])
+    for a in range(k):  # W = Qbar Q'
+        for b in range(k):
+            total = 0.0
+            for c in range(min(a, b) + 1):
+                total += values[c] * Q[a, c] * Q[b, c]
+            W[a, b] = total
+    for a in range(k):
+        for c in range(a, k):
+            q = Q[c, a]
+            for b in range(a + 1):
+                Fbar[a + 1, b + 1] -= q * W[c, b]
 
 
 @compiled
@@ -88,7 +144,8 @@ def covariate_prior(A, E0, psi, nu, E, W, G):  # type: ignore[no-untyped-def]
 def start_scatter(A, E0, psi, means, C):  # type: ignore[no-untyped-def]
     """C <- Psi_n of holders with means of their own, before `take_mean` for each of them."""
     k = E0.shape[0] - 1
-    again = (means - 1.0) / E0[0, 0]  # E0 has lam m m' once
+    # E0 has lam m m' once; a flat mean has none of it
+    again = (means - 1.0) / E0[0, 0] if E0[0, 0] > 0.0 else 0.0
     for a in range(k):
         for b in range(a + 1):
             C[a, b] = E0[a + 1, b + 1] + again * E0[a + 1, 0] * E0[b + 1, 0] + A[a + 1, b + 1]
@@ -153,3 +210,72 @@ def regression_prior(A, B0, scalars, log_sigma2, B, W, v, G):  # type: ignore[no
             G[a, b] -= scaled * v[b]
     by_sigma2 = b0 * t - a_n - trace(G, A) if keeps_sigma2 else 0.0
     return logp, -0.5 * log_b, by_sigma2
+
+
+@compiled
+def log_half_t(u, scale):  # type: ignore[no-untyped-def]
+    """Log density of u = 2 ln(x), x half-t with 4 degrees of freedom, without its constant.
+
+    `scale` is 4 times the squared scale. Also its derivative by u.
+    """
+    ratio = math.exp(u) / scale
+    return 0.5 * u - 2.5 * math.log1p(ratio), 0.5 - 2.5 * ratio / (1.0 + ratio)
+
+
+@compiled
+def scale_free_integral(rss, ess, N, k, half_t, sigma_nodes, omega_nodes):  # type: ignore[no-untyped-def]
+    """Log of the integral over sigma² and omega², and its derivatives by RSS, ESS and N.
+
+    `sigma_nodes` (2, .) has ln(sigma² N / RSS) and log weights, `omega_nodes` (2, .) has omega² / k
+    and log weights that include the law of omega (`scale_free`).
+    """
+    base = math.log(rss / N)
+    best = -np.inf
+    total = by_rss = by_ess = by_rows = 0.0
+    for i in range(sigma_nodes.shape[1]):
+        x = sigma_nodes[0, i]
+        s = base + x
+        sigma2 = math.exp(s)
+        left = 0.5 * rss / sigma2
+        law, _ = log_half_t(s, half_t)
+        fixed = sigma_nodes[1, i] - 0.5 * (N - 1.0 - k) * s - left + law
+        for j in range(omega_nodes.shape[1]):
+            explained = omega_nodes[0, j]
+            tau2 = N * explained + sigma2
+            value = fixed + omega_nodes[1, j] - 0.5 * k * math.log(tau2) - 0.5 * ess / tau2
+            if value > best - 40.0:
+                if value > best:
+                    shrink = math.exp(best - value)
+                    total, by_rss, by_ess, by_rows = (
+                        total * shrink, by_rss * shrink, by_ess * shrink, by_rows * shrink
+                    )  # fmt: skip
+                    best = value
+                weight = math.exp(value - best)
+                inverse = 1.0 / tau2
+                total += weight
+                by_rss -= weight * 0.5 / sigma2
+                by_ess -= weight * 0.5 * inverse
+                by_rows -= weight * 0.5 * (s + explained * inverse * (k - ess * inverse))
+    return best + math.log(total), by_rss / total, by_ess / total, by_rows / total
+
+
+@compiled
+def scale_free_regression(N, C, half_t, sigma_nodes, omega_nodes, S):  # type: ignore[no-untyped-def]
+    """Log density of rows' targets under the scale-free prior, and its derivative by rows.
+
+    C is the Cholesky factor of all rows' A: RSS = C_dd², ESS = Σ_b C_db². The derivative by A is
+    added to S, dlogp = tr(S C⁻¹ dA C⁻ᵀ). The nodes of sigma² move with RSS and N; the integral
+    doesn't, so its derivatives are taken at fixed sigma².
+    """
+    d = C.shape[0] - 1
+    rss, ess = C[d, d] * C[d, d], 0.0
+    for b in range(1, d):
+        ess += C[d, b] * C[d, b]
+    logp, by_rss, by_ess, by_rows = scale_free_integral(
+        rss, ess, N, d - 1, half_t, sigma_nodes, omega_nodes
+    )
+    for a in range(1, d + 1):
+        for b in range(1, a + 1):
+            S[a, b] += by_ess * C[d, a] * C[d, b]
+    S[d, d] += (by_rss - by_ess) * rss
+    return logp, by_rows

@@ -14,13 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from noisewise._arrays import BoolArray, FloatArray
-from noisewise.analyst.models.collapsed_factor import BELOW_SMALLEST_N
+from noisewise.analyst.models.collapsed_factor import BELOW_SMALLEST_N, TAIL, spike_radius
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import (
     CovariatePrior,
+    NIGPrior,
     NIWPrior,
     NormalInverseGammaIndependent,
     RegressionPrior,
+    ScaleFreePrior,
 )
 
 # Statistics on unit scale are of size 1 per row. Far beyond these limits nothing is meant; they
@@ -35,9 +37,12 @@ class Coordinates(NamedTuple):
 
     order: tuple[int, ...]
     relative: BoolArray  # (J,)
-    polar: BoolArray  # (J, P)
+    partial: BoolArray  # (J, P)
+    spike: float  # radius of the map of y's row in the reference; 0 for none
     centre: FloatArray  # (ndim,)
     scale: FloatArray  # (ndim,)
+    rows: tuple[float, ...]  # numbers of rows, rough where they are private
+    residual_variance: float  # of y given x
 
 
 class _Holder(NamedTuple):
@@ -62,7 +67,7 @@ def rough_coordinates(
     covariates: CovariatePrior,
     *,
     force_relative: bool | None = None,
-    force_polar: bool | None = None,
+    force_partial: bool | None = None,
 ) -> Coordinates:
     """Choose coordinates, holders in the order reference first.
 
@@ -84,7 +89,9 @@ def rough_coordinates(
     relative[0] = False
 
     R = population.F
-    polar = np.zeros((len(holders), k + 2), dtype=np.bool_)
+    scale_free = isinstance(prior, ScaleFreePrior)
+    spike = 0.0
+    partial = np.zeros((len(holders), k + 2), dtype=np.bool_)
     centres, units = [], []
     for j, holder in enumerate(holders):
         if relative[j]:
@@ -102,10 +109,23 @@ def rough_coordinates(
                 # n times the sampling variance of F is that of its row from the column on.
                 rows = np.tril(np.cumsum(R[:, ::-1] ** 2, axis=1)[:, ::-1])
                 information += holder.n / np.maximum(rows, 1e-12)
-            polar[j] = _is_polar(information, F) if force_polar is None else force_polar
-            polar[j] &= holder.sd.diagonal() > 0
-            polar[j, 0] = False
-        centre, unit = _in_coordinates(F, information, polar[j])
+            if force_partial is not None or scale_free:
+                partial[j] = force_partial is not False
+            else:
+                partial[j] = _is_partial(information, F)
+                # Only a prior of slopes in units of the error measures y's row in those.
+                partial[j, -1] &= isinstance(prior, NIGPrior)
+            # All entries of a partial row are coordinates: none may be known.
+            partial[j] &= (np.triu(holder.sd.T) + np.tri(k + 2, k=-1) > 0).all(axis=0)
+            partial[j, 0] = False
+        centre, unit = _in_coordinates(F, information)
+        for a in np.flatnonzero(partial[j]):
+            noise = _noise_information(holder, F, squares=False)[a]
+            centre[a, 1 : a + 1], unit[a, 1 : a + 1] = _partial_row(
+                F[a, 1 : a + 1], noise[1 : a + 1]
+            )
+        if j == 0 and scale_free and k > 1 and partial[0, -1]:
+            spike, centre[-1, 1:-1] = _spike(centre[-1, 1:-1], unit[-1, 1:-1])
         if holder.n_is_private:
             centre[0, 0], unit[0, 0] = _private_n(holder, population.G)
         free = np.tril(holder.sd != 0)
@@ -116,10 +136,20 @@ def rough_coordinates(
         centres.append(np.zeros(1))
         units.append(np.array([math.sqrt(2.0 / holders[0].n)]))
     if not isinstance(covariates, NIWPrior):
-        # ln psi is counted from the log variances of the reference holder's columns.
-        centres.append(np.full(k, math.log(max(covariates.nu - k - 1.0, 1.0))))
-        units.append(np.full(k, math.sqrt(2.0 / (covariates.nu - k + 1.0))))
-    return Coordinates(order, relative, polar, np.concatenate(centres), np.concatenate(units))
+        # psi is counted in units of its rate, given the reference holder's covariance matrix.
+        shape = covariates.shape + 0.5 * covariates.nu
+        centres.append(np.full(k, math.log(shape)))
+        units.append(np.full(k, math.sqrt(1.0 / shape)))
+    return Coordinates(
+        order,
+        relative,
+        partial,
+        spike,
+        np.concatenate(centres),
+        np.concatenate(units),
+        tuple(holder.n for holder in holders),
+        float(R[-1, -1] ** 2),
+    )
 
 
 def _holder(observation: Observation) -> _Holder:
@@ -149,33 +179,66 @@ def _private_n(holder: _Holder, population: FloatArray) -> tuple[float, float]:
     return math.log(excess), 1.0 / math.sqrt(information * (excess / holder.n) ** 2 + 1.0)
 
 
-def _in_coordinates(
-    F: FloatArray, information: FloatArray, polar: BoolArray
-) -> tuple[FloatArray, FloatArray]:
-    """Centre and unit of the coordinates of each entry of F."""
+def _in_coordinates(F: FloatArray, information: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Centre and unit of the coordinates of each entry of F, in plain rows."""
     diagonal = F.diagonal()
-    length = np.sqrt((F[:, 1:] ** 2).sum(axis=1))
     centre, information = F.copy(), information.copy()
     log_information = information.diagonal() * diagonal**2 + 2.0
     np.fill_diagonal(centre, np.log(diagonal))
     np.fill_diagonal(information, log_information)
-    for a in np.flatnonzero(polar):
-        centre[a, 1:a] /= diagonal[a]
-        information[a, 1:a] *= diagonal[a] ** 2
-        centre[a, a] = math.log(length[a])
     return centre, 1.0 / np.sqrt(information)
 
 
-def _is_polar(information: FloatArray, F: FloatArray) -> BoolArray:
+def _partial_row(row: FloatArray, information: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Centre and unit of the coordinates of a partial row: its correlations, then its log length.
+
+    Parameters
+    ----------
+    row : array, shape (a,)
+        (F_a1, ..., F_aa).
+    information : array, shape (a,)
+        Of each entry in the noise of the row's products with others; of the diagonal one, in that
+        of its square.
+    """
+    length = float(np.sqrt((row**2).sum()))
+    centre, unit = np.empty(len(row)), np.empty(len(row))
+    left = length
+    for b, entry in enumerate(row[:-1]):
+        y = math.atanh(min(max(entry / left, -0.9995), 0.9995))
+        v2 = 0.5 * (math.sqrt(1.0 + 4.0 * TAIL * y * y) - 1.0)  # TAIL times v²
+        centre[b] = math.copysign(math.sqrt(v2 / TAIL), y)
+        slope = left / math.cosh(y) ** 2 * (1.0 + 2.0 * v2) / math.sqrt(1.0 + v2)
+        unit[b] = 1.0 / math.sqrt(information[b] * slope**2 + 1.0)
+        left /= math.cosh(y)
+    centre[-1] = math.log(length)
+    unit[-1] = 1.0 / math.sqrt(4.0 * length**4 * information[-1] + 2.0)
+    return centre, unit
+
+
+def _spike(centre: FloatArray, unit: FloatArray) -> tuple[float, FloatArray]:
+    """Radius of the map that flattens the prior's spike, and the centre before that map."""
+    radius = min(max(float(np.sqrt((unit**2).sum())), 0.05), 0.7)
+    length = float(np.sqrt((centre**2).sum()))
+    low, high = 1e-6, 1e3
+    while high / low > 1.001:
+        middle = math.sqrt(low * high)
+        if spike_radius(middle, len(centre), radius)[0] < length:
+            low = middle
+        else:
+            high = middle
+    return radius, centre / max(length, 1e-9) * max(low, 0.5 * radius)
+
+
+def _is_partial(information: FloatArray, F: FloatArray) -> BoolArray:
     """Rows whose covariances are uncertain by more than their residual variance explains.
 
     There the length of the row is what the released sum of squares tells, and the prior rules the
     rest. The threshold is measured; with fewer than two covariances plain rows are better.
     """
-    polar = np.zeros(len(F), dtype=np.bool_)
+    partial = np.zeros(len(F), dtype=np.bool_)
     for a in range(3, len(F)):
-        polar[a] = np.sum(1.0 / information[a, 1:a]) > 2.0 * F[a, a] ** 2
-    return polar
+        partial[a] = np.sum(1.0 / information[a, 1:a]) > 2.0 * F[a, a] ** 2
+    return partial
 
 
 def _rough_population(holders: Sequence[_Holder], covariates: CovariatePrior) -> _Moments:
@@ -232,10 +295,18 @@ def _noise_to_sampling(holder: _Holder, sampling: FloatArray) -> float:
     return float(np.median(ratio[np.triu_indices_from(ratio)][1:]))
 
 
-def _noise_information(holder: _Holder, F: FloatArray) -> FloatArray:
-    """Gauss-Newton information of each entry of F in the noise, the others held fixed."""
+def _noise_information(holder: _Holder, F: FloatArray, *, squares: bool = True) -> FloatArray:
+    """Gauss-Newton information of each entry of F in the noise, the others held fixed.
+
+    Without `squares`, what a column's sum of squares tells is left out, and the diagonal has the
+    precision of that sum.
+    """
     weight = np.zeros_like(holder.sd)
     noisy = (holder.sd > 0) & np.isfinite(holder.sd)
     weight[noisy] = 1.0 / holder.sd[noisy] ** 2
-    squares = F**2
-    return weight @ squares + 3.0 * weight.diagonal()[:, None] * squares
+    entries = F**2
+    if squares:
+        return weight @ entries + 3.0 * weight.diagonal()[:, None] * entries
+    information = np.tril(weight, -1) @ entries
+    np.fill_diagonal(information, weight.diagonal())
+    return information
