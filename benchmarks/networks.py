@@ -36,6 +36,7 @@ from noisewise.analyst.networks.plugin import normalised
 from noisewise.analyst.networks.queries import places
 from noisewise.core.network import Network
 from noisewise.core.schema import Category, Schema
+from noisewise.holder.ledger import Ledger
 from noisewise.holder.network_request import make_network_request
 from noisewise.holder.publish import publish
 
@@ -99,6 +100,7 @@ def large(nodes: int, n: int, epsilons: list[float]) -> dict[str, Any]:
         request = make_network_request(network.schema, network=network, epsilon=epsilon)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "budget.db"
+            Ledger(path).set_cap(network.schema.dataset, epsilon)
             published, releasing = timed(lambda p=path, r=request: publish(r, rows, ledger=p))
         release = published.release
         posterior, fitting = timed(lambda r=release: fit_network(r, seed=1))
@@ -133,7 +135,9 @@ def _compile(rng: np.random.Generator) -> None:
     rows = {name: ["0", "1"] * 20 for name in network.nodes}
     request = make_network_request(network.schema, network=network, epsilon=1)
     with tempfile.TemporaryDirectory() as folder:
-        release = publish(request, rows, ledger=Path(folder) / "budget.db").release
+        ledger = Ledger(Path(folder) / "budget.db")
+        ledger.set_cap(network.schema.dataset, 1)
+        release = publish(request, rows, ledger=ledger).release
     fit_network(release, seed=1, draws=10)
 
 
@@ -177,7 +181,9 @@ def coverage(data_sets: int, keep: Callable[[dict[str, Any]], None]) -> None:
                 rows = simulated(layout, truth, n, rng)
                 request = make_network_request(network.schema, network=network, epsilon=epsilon)
                 with tempfile.TemporaryDirectory() as folder:
-                    release = publish(request, rows, ledger=Path(folder) / "b.db").release
+                    ledger = Ledger(Path(folder) / "b.db")
+                    ledger.set_cap(network.schema.dataset, epsilon)
+                    release = publish(request, rows, ledger=ledger).release
                 for method, listed in hits.items():
                     fitted = fit_network(release, method=method, chains=1, draws=500, seed=k)
                     listed.append(covered(fitted.flat, truth))

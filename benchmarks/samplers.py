@@ -206,6 +206,7 @@ def default_fit_seconds() -> float:
     with tempfile.TemporaryDirectory() as folder:
         release, out = Path(folder) / "release.json", Path(folder) / "post.nc"
         with nw.Ledger(Path(folder) / "budget.db") as ledger:
+            ledger.set_cap("benchmark", 1)
             request = nw.make_request(schema, target="y", features=names, epsilon=1)
             nw.publish(request, table, ledger=ledger, out=release)
         command = [sys.executable, "-m", "noisewise.cli.main", "fit", str(release)]

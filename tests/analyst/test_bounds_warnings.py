@@ -7,13 +7,15 @@ import pytest
 
 import noisewise as nw
 
+from ..ledgers import ledger_for
+
 SCHEMA = nw.Schema("people", {"x": nw.Number(-1, 1), "y": nw.Number(-1, 1)})
 
 
 def posterior_of(x, y, tmp_path, epsilon=20, schema=SCHEMA, features=("x",)):
     table = {"x": x, "y": y}
     request = nw.make_request(schema, target="y", features=list(features), epsilon=epsilon)
-    release = nw.publish(request, table, ledger=tmp_path / "ledger.db").release
+    release = nw.publish(request, table, ledger=ledger_for(tmp_path / "ledger.db")).release
     return nw.fit(release, seed=1, chains=2, draws=200)
 
 

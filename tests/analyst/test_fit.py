@@ -108,6 +108,7 @@ def test_holders_that_contradict_each_other_are_named(folder):
         schema, target="income", features=["age", "region"], epsilon=100, label="odd"
     )
     with nw.Ledger(folder / "other.db") as ledger:
+        ledger.set_cap("people", 100)
         odd = nw.publish(request, data, ledger=ledger).release
     posterior = fit([nw.load_release(folder / "clear.json"), odd], seed=1, draws=300)
     text = " ".join(posterior.info.warnings)

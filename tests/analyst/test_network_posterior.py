@@ -24,6 +24,7 @@ from noisewise.core.schema import Category, Schema
 from noisewise.holder.network_request import make_network_request
 from noisewise.holder.publish import publish
 
+from ..ledgers import ledger_for
 from .network_oracle import network
 
 COLUMNS = {
@@ -61,7 +62,7 @@ def releases(tmp_path_factory):
                 mechanism=mechanism,
                 **({"draws": 3} if mechanism == "posterior_sample" else {}),
             )
-            ledger = folder / f"{neighbours}-{mechanism}.db"
+            ledger = ledger_for(folder / f"{neighbours}-{mechanism}.db")
             found[neighbours, mechanism] = publish(request, rows(3000), ledger=ledger).release
     return found
 

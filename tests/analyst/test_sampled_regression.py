@@ -13,6 +13,8 @@ from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.networks.regression import make_regression_sample_request
 
+from ..ledgers import ledger_for
+
 SCHEMA = Schema(
     "people",
     {
@@ -34,7 +36,9 @@ def release(tmp_path_factory):
         SCHEMA, target="income", features=["age", "region"], noise_sd=10, epsilon=5, draws=30
     )
     folder = tmp_path_factory.mktemp("sampled")
-    return nw.publish(request, table, ledger=folder / "b.db", out=folder / "s.json").release
+    return nw.publish(
+        request, table, ledger=ledger_for(folder / "b.db"), out=folder / "s.json"
+    ).release
 
 
 def test_draws_are_in_original_units(release):
@@ -62,7 +66,7 @@ def test_one_draw_has_no_interval(tmp_path):
         SCHEMA, target="income", features=["age"], noise_sd=10, epsilon=1
     )
     table = {"age": [30.0, 60.0], "region": ["n", "s"], "income": [10.0, 20.0]}
-    read = nw.fit(nw.publish(request, table, ledger=tmp_path / "b.db").release)
+    read = nw.fit(nw.publish(request, table, ledger=ledger_for(tmp_path / "b.db")).release)
     assert "1 draw: too few for an interval" in str(read)
 
 

@@ -21,6 +21,8 @@ from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.request import make_request
 
+from ..ledgers import ledger_for
+
 COLUMNS = {
     "age": Number(18, 90),
     "region": Category(("north", "south", "east"), "north"),
@@ -277,7 +279,7 @@ print("finished", calls)
 def test_killed_at_any_point_never_publishes_without_a_charge(tmp_path):
     killed = finished = 0
     for step in range(1, 40):
-        budget, out = tmp_path / f"{step}.db", tmp_path / f"{step}.json"
+        budget, out = ledger_for(tmp_path / f"{step}.db"), tmp_path / f"{step}.json"
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(CRASH), str(step), str(budget), str(out)],
             capture_output=True,

@@ -106,8 +106,8 @@ def test_questions(given, coefficient, threshold):
 
 REFUSED = {
     "no epsilon": ({"epsilon": None}, "epsilon: not given"),
-    "zero epsilon": ({"epsilon": 0}, "above 0"),
-    "tiny epsilon": ({"epsilon": "1e-30", "blocks": 100}, "64-bit"),
+    "zero epsilon": ({"epsilon": 0}, "from 1e-09"),
+    "tiny epsilon": ({"epsilon": "1e-30", "blocks": 100}, "1e-30 is out of range"),
     "features": ({"features": "x1"}, "expected a list"),
     "target": ({"target": "region", "features": ["x1"]}, "is a category"),
     "unknown feature": ({"features": ["z"]}, "not declared"),

@@ -32,6 +32,7 @@ from noisewise.lab.plan_noise import PlannedNoise
 from noisewise.lab.plan_truths import LARGEST_VARIANCE, Truths, covariate_prior, draw_truths
 from noisewise.lab.table import read_table
 
+from ..ledgers import ledger_for
 from . import dense_plan
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -411,7 +412,7 @@ def test_a_real_release_has_a_width_within_the_plan(tmp_path):
     income = np.clip(40_000 + 900 * age + 15_000 * rng.standard_normal(n), 0, 200_000)
     request = nw.make_request(schema, target="income", features=["age"], epsilon=2)
     release = nw.publish(
-        request, {"age": age, "income": income}, ledger=tmp_path / "ledger.db"
+        request, {"age": age, "income": income}, ledger=ledger_for(tmp_path / "ledger.db")
     ).release
     posterior = nw.fit(release, seed=1, chains=2, draws=400)
     low, high = posterior.interval("age")
@@ -431,7 +432,7 @@ def test_a_real_release_of_rows_in_a_ball_has_a_width_within_the_plan(tmp_path):
     words = {"target": "y", "features": features, "radius": radius}
     request = nw.make_request(schema, **words, epsilon=2, delta="1e-6")
     rows = {name: np.clip(x[:, j], -1, 1) for j, name in enumerate(features)} | {"y": y}
-    release = nw.publish(request, rows, ledger=tmp_path / "ledger.db").release
+    release = nw.publish(request, rows, ledger=ledger_for(tmp_path / "ledger.db")).release
     posterior = nw.fit(release, seed=1, chains=2, draws=400)
     low, high = posterior.interval("x1")
     made = plan(schema, **words, n=n, epsilon=2.0, mechanism=["gaussian", "ball"])

@@ -27,6 +27,7 @@ import math
 import os
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -44,6 +45,8 @@ from noisewise.lab.audit import audit, detection_probability, likelihood_ratio
 from noisewise.lab.audit_pairs import worst_pair
 from noisewise.lab.audit_regions import choose_region, ratio
 from noisewise.lab.broken import noise_scale_halved
+
+from ..ledgers import ledger_for
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +68,9 @@ def ledgers():
     """
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as folder:
-        yield (f"{folder}/{number}.ledger" for number in itertools.count())
+        yield (
+            ledger_for(Path(folder) / f"{number}.ledger", "audited") for number in itertools.count()
+        )
 
 
 def neighbours(request, norm_name):

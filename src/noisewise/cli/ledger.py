@@ -24,16 +24,21 @@ def ledger_cap(
     delta: Annotated[
         str, typer.Option("--delta", help="Needed for Gaussian releases; 0 allows pure ones only.")
     ] = "0",
+    new: Annotated[
+        bool,
+        typer.Option("--new", help="Confirm a new data set whose name is much like a known one."),
+    ] = False,
 ) -> None:
     """Set how much privacy loss a data set may ever cost in total.
 
+    Nothing is released without it. The first cap makes the ledger.
+
     Example: noisewise ledger cap --ledger budget.db --dataset people --epsilon 3 --delta 1e-5
     """
-    from noisewise.core.privacy import as_fraction
     from noisewise.holder.ledger import Ledger
 
     with Ledger(ledger) as budget:
-        budget.set_cap(dataset, as_fraction(epsilon, "epsilon"), as_fraction(delta, "delta"))
+        budget.set_cap(dataset, epsilon, delta, new=new)
         line = account_line(account(budget, dataset))
     typer.echo(line)
 

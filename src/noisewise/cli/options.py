@@ -11,7 +11,7 @@ import typer
 DataOption = Annotated[Path, typer.Option("--data", help="CSV, Parquet or DuckDB file.")]
 SchemaOption = Annotated[Path, typer.Option("--schema", help="Schema file with public bounds.")]
 LedgerOption = Annotated[
-    Path, typer.Option("--ledger", help="The budget file. Made at the first cap or release.")
+    Path, typer.Option("--ledger", help="The budget file, made by: noisewise ledger cap.")
 ]
 TargetOption = Annotated[str, typer.Option("--target", help="Numeric column to explain.")]
 FeaturesOption = Annotated[

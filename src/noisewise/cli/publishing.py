@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,12 +87,6 @@ def publish_and_say(
             f"Wrote {out}: the stored Release of this request, at no cost. Nothing was read. A "
             f"second draw of noise would be a second release. If the data are new, {renewal}; "
             "that is then charged."
-        )
-    if outcome.cap_was_implicit:
-        typer.echo(
-            f"No cap was set for '{dataset}', so this release's cost became the cap. Set one with: "
-            f"noisewise ledger cap --ledger {shlex.quote(str(ledger))} "
-            f"--dataset {shlex.quote(dataset)} --epsilon ..."
         )
     typer.echo(account_line(left))
 

@@ -57,7 +57,7 @@ class Policy:
     Parameters
     ----------
     data, ledger : Path
-        The ledger must exist: a mistyped path would otherwise start a new budget.
+        The ledger must exist and hold a cap for the schema's data set.
     schema : Schema
     requests : tuple of Request
         One a rule, in the order of the file.

@@ -78,6 +78,8 @@ def _quotes(policy: Policy) -> list[_Quotes]:
         for request in policy.requests:
             charge = policy.charge(request)
             quote = _Quotes(ledger.preview(charge), ledger.preview(charge, after=above))
+            if quote.alone.refusal and quote.alone.cap_epsilon is None:
+                raise BudgetError(quote.alone.refusal)
             if quote.together.allowed:
                 above.append(charge)
             quotes.append(quote)

@@ -35,13 +35,10 @@ class Published(Generic[Kind]):
     release : Release, SummaryRelease or NetworkRelease
     repeated : bool
         The same request had been published before; this is that Release, and it cost nothing.
-    cap_was_implicit : bool
-        The data set had no cap, and this request's cost became its cap.
     """
 
     release: Kind
     repeated: bool
-    cap_was_implicit: bool
 
 
 def publish(
@@ -63,7 +60,8 @@ def publish(
         See `make_request`, `make_summary_request` and `make_network_request`.
     data : path, data frame, dict of arrays, or DuckDB connection or relation
     ledger : Ledger or path
-        Where the budget of `request.schema.dataset` is kept.
+        Where the budget of `request.schema.dataset` is kept. It must exist and hold a cap for that
+        data set: ``Ledger("budget.db").set_cap("people", epsilon=3)``.
     out : path, optional
         Where to write the Release; written atomically.
     engine : {"auto", "memory", "stream", "duckdb"}
@@ -98,7 +96,7 @@ def publish(
     release = cast(Kind, release_from_text(text))
     if out is not None:
         _write_atomically(Path(out), text)
-    return Published(release, repeated, reservation.cap_was_implicit)
+    return Published(release, repeated)
 
 
 def _fulfil(

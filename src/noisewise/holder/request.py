@@ -18,7 +18,7 @@ from noisewise.core.composition import epsilon_of
 from noisewise.core.design import Design
 from noisewise.core.errors import RequestError
 from noisewise.core.geometry import Ball, Box, Geometry, geometry_to_dict
-from noisewise.core.privacy import ComposedEvent, Event, as_fraction
+from noisewise.core.privacy import Amount, ComposedEvent, Event, as_delta, as_fraction
 from noisewise.core.release import Measurement, Release
 from noisewise.core.schema import Schema
 from noisewise.core.statistic import (
@@ -37,7 +37,6 @@ from noisewise.holder.statistics import Layout
 from noisewise.holder.statistics.smallest_eigenvalue import value as eigenvalue
 from noisewise.holder.sums import SumPlan, Sums
 from noisewise.holder.words import (
-    Amount,
     check_scale,
     feature_names,
     given_epsilon,
@@ -253,7 +252,7 @@ def make_request(
     # Laplace noise is purely private: a delta would be accepted but is never spent.
     spent_delta = 0 if mechanism == "laplace" or rho is not None else delta
     if delta is not None:
-        as_fraction(delta, "delta")
+        as_delta(delta)
     claim = Claim(
         None if epsilon is None else as_fraction(epsilon, "epsilon"),
         DEFAULT_DELTA if spent_delta is None else as_fraction(spent_delta, "delta"),

@@ -14,7 +14,7 @@ from typing import Any
 from noisewise.core.claim import Claim
 from noisewise.core.design import Design
 from noisewise.core.errors import DataError, RequestError
-from noisewise.core.privacy import PureEvent, as_fraction
+from noisewise.core.privacy import Amount, PureEvent, as_fraction
 from noisewise.core.schema import Schema
 from noisewise.core.summary import (
     MAX_BLOCKS,
@@ -34,7 +34,7 @@ from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.plan import ReadsDesign
 from noisewise.holder.summary_check import check_summary_request
 from noisewise.holder.summary_words import mechanism_of
-from noisewise.holder.words import Amount, feature_names, given_epsilon, restricted_design
+from noisewise.holder.words import feature_names, given_epsilon, restricted_design
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ import numpy as np
 from noisewise.core.composition import epsilon_of
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent
+from noisewise.holder.ledger import Ledger
 from noisewise.holder.network_request import NetworkRequest
 from noisewise.holder.networks.regression import RegressionSampleRequest
 from noisewise.holder.publish import publish
@@ -209,7 +210,11 @@ def _only_values_differ(challenge: Challenge) -> bool:
 
 
 def _beside_values(request: Publishable[Any], table: Table, ledger: Path) -> Any:
-    return _without_values(json.loads(publish(request, table, ledger=ledger).release.to_text()))
+    price = request.charge()
+    with Ledger(ledger) as budget:
+        budget.set_cap(price.dataset, price.epsilon, price.delta)
+        text = publish(request, table, ledger=budget).release.to_text()
+    return _without_values(json.loads(text))
 
 
 def _without_values(part: Any) -> Any:

@@ -52,6 +52,10 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         Where the budget is kept, under the name `dataset`. Without one, every `fit` has a
         temporary ledger capped at its own epsilon and nothing adds fits up: each costs its epsilon
         again, and so does every fold of a cross-validation.
+    cap : number, exact text, or pair of them, optional
+        The most that all fits under `ledger` may ever cost together: epsilon, or (epsilon, delta).
+        Sets the cap of `dataset` if it has none, and must agree with it otherwise. Without it, the
+        cap must have been set (`Ledger.set_cap`).
     dataset, label : str
         With a ledger, an equal request returns the stored Release and does not read the rows
         again; a new `label` says that they are new.
@@ -100,6 +104,7 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         neighbours: str = "replace_one",
         max_rows_per_unit: int = 1,
         ledger: str | os.PathLike[str] | None = None,
+        cap: Any = None,
         dataset: str = "data",
         label: str = "",
         chains: int = 4,
@@ -115,6 +120,7 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         self.neighbours = neighbours
         self.max_rows_per_unit = max_rows_per_unit
         self.ledger = ledger
+        self.cap = cap
         self.dataset = dataset
         self.label = label
         self.chains = chains
@@ -165,7 +171,7 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         )
         seed = self._seed()
         rows = {name: _texts(values) for name, values in table.items()}
-        self.release_ = released(request, rows | {target: _texts(labels)}, self.ledger)
+        self.release_ = released(request, rows | {target: _texts(labels)}, self.ledger, self.cap)
         self.target_ = target
         self.posterior_ = fit_network(self.release_, prior=prior, seed=seed, **self._inference())
         return self

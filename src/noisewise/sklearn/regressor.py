@@ -43,6 +43,10 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
     ledger : path, optional
         Where the budget is kept, under the name `dataset`. Without one, nothing keeps count: every
         `fit` costs its epsilon again, and so does every fold of a cross-validation.
+    cap : number, exact text, or pair of them, optional
+        The most that all fits under `ledger` may ever cost together: epsilon, or (epsilon, delta).
+        Sets the cap of `dataset` if it has none, and must agree with it otherwise. Without it, the
+        cap must have been set (`Ledger.set_cap`).
     dataset, label : str
         With a ledger, an equal request returns the stored Release and does not read the rows
         again; a new `label` says that they are new.
@@ -103,6 +107,7 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
         neighbours: str = "replace_one",
         max_rows_per_unit: int = 1,
         ledger: str | os.PathLike[str] | None = None,
+        cap: Any = None,
         dataset: str = "data",
         label: str = "",
         method: str = "auto",
@@ -121,6 +126,7 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
         self.neighbours = neighbours
         self.max_rows_per_unit = max_rows_per_unit
         self.ledger = ledger
+        self.cap = cap
         self.dataset = dataset
         self.label = label
         self.method = method
@@ -153,7 +159,7 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
         seed = self._seed()
         # All words are checked before anything is published: afterwards the budget is spent.
         check_fit(request.design, prior=self.prior, **self._inference())
-        self.release_ = released(request, table, self.ledger)
+        self.release_ = released(request, table, self.ledger, self.cap)
         self.posterior_ = fit_releases(
             self.release_, prior=self.prior, seed=seed, **self._inference()
         )

@@ -35,6 +35,11 @@ class Book:
         self._entries = 0
         self._hash = GENESIS
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is no file behind this book."""
+        return self._connection is None
+
     def account(self, dataset: str) -> OpenAccount:
         """Return an account; one without entries is not kept."""
         return self.accounts.get(dataset) or OpenAccount(dataset)
@@ -109,13 +114,10 @@ class Book:
         account = self.accounts.setdefault(body["dataset"], OpenAccount(body["dataset"]))
         if kind == "cap":
             account.cap = Fraction(body["epsilon"]), Fraction(body["delta"])
-            account.cap_is_implicit = False
             return
         if kind == "reserve":
             charge = charge_from_json(body)
-            account.records[seq] = ChargeRecord(seq, charge, body["sets_cap"], time)
-            if body["sets_cap"]:
-                account.cap, account.cap_is_implicit = (charge.epsilon, charge.delta), True
+            account.records[seq] = ChargeRecord(seq, charge, time)
             return
         record = account.records[body["charge_id"]]
         if kind not in ("publish", "void") or record.status != "pending":
@@ -127,9 +129,6 @@ class Book:
             release_sha256=body.get("release_sha256"),
             void_reason=body.get("reason"),
         )
-        if account.cap_is_implicit and not account.live():
-            # Nobody chose this cap: the request that set it came to nothing.
-            account.cap, account.cap_is_implicit = None, False
 
 
 def _link(previous: str, seq: int, time: str, kind: str, body: str) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
 from noisewise.core.errors import RequestError
-from noisewise.core.privacy import Event, as_fraction, event_from_json, event_to_json
+from noisewise.core.privacy import LARGEST_LOSS, Event, as_fraction, event_from_json, event_to_json
 from noisewise.holder.ledger.amounts import exact
+from noisewise.holder.ledger.names import usable_name
 
 Status = Literal["pending", "published", "void"]
 
@@ -84,9 +84,15 @@ class Charge:
                 object.__setattr__(self, what, usable_name(what, name))
         if self.series is not None:
             self._check_declaration()
-        epsilon, delta = checked_budget(self.epsilon, self.delta)
-        if epsilon == 0:
-            raise RequestError("epsilon=0 buys no release: ask for a positive epsilon.")
+        # What is asked for has tighter limits (`Claim`); what an old ledger holds must be readable.
+        epsilon, delta = as_fraction(self.epsilon, "epsilon"), as_fraction(self.delta, "delta")
+        if not 0 < epsilon <= LARGEST_LOSS:
+            raise RequestError(
+                f"epsilon={exact(epsilon)} is no price of a release: ask for a positive epsilon "
+                f"of at most {LARGEST_LOSS:,}."
+            )
+        if delta >= 1:
+            raise RequestError(f"delta={exact(delta)} promises nothing: give one far below 1.")
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
 
@@ -120,8 +126,6 @@ class Reservation:
         Number of the charge in the ledger.
     published
         Text of the Release if this request was already published: hand this out, draw no noise.
-    cap_was_implicit
-        The data set had no cap, so this very charge became its cap.
     resumed
         The charge was left pending by an earlier run (or another process runs it right now).
     """
@@ -129,7 +133,6 @@ class Reservation:
     charge: Charge
     charge_id: int
     published: str | None
-    cap_was_implicit: bool
     resumed: bool
 
 
@@ -139,7 +142,6 @@ class ChargeRecord:
 
     charge_id: int
     charge: Charge
-    sets_cap: bool
     reserved_at: str
     status: Status = "pending"
     settled_at: str | None = None
@@ -171,7 +173,7 @@ class ChargeRecord:
         }
 
 
-def charge_to_json(charge: Charge, sets_cap: bool) -> dict[str, Any]:
+def charge_to_json(charge: Charge) -> dict[str, Any]:
     """Return the body of the entry that reserves a charge."""
     # Entries of charges without a batch stay as they were before there were batches. Those with
     # one avoid the field "batch" of software from before series had names, which took batches of
@@ -186,7 +188,7 @@ def charge_to_json(charge: Charge, sets_cap: bool) -> dict[str, Any]:
         "epsilon": exact(charge.epsilon),
         "delta": exact(charge.delta),
         "summary": charge.summary,
-        "sets_cap": sets_cap,
+        "sets_cap": False,  # for software from before every cap was set by the holder
     }
 
 
@@ -208,22 +210,3 @@ def charge_from_json(body: dict[str, Any]) -> Charge:
         batch=stream["batch"],
         series=stream["series"],
     )
-
-
-def usable_name(what: str, name: str) -> str:
-    """Return the one spelling of the name of a data set, series or batch, if it is usable."""
-    normal = unicodedata.normalize("NFC", name)
-    if not normal or normal != normal.strip() or not normal.isprintable() or len(normal) > 200:
-        raise RequestError(
-            f"{what}={name!r} is not a usable name: give 1 to 200 printable characters without "
-            "blanks around them."
-        )
-    return normal
-
-
-def checked_budget(epsilon: Fraction, delta: Fraction) -> tuple[Fraction, Fraction]:
-    """Return epsilon and delta as exact numbers that can be a price or a cap."""
-    epsilon, delta = as_fraction(epsilon, "epsilon"), as_fraction(delta, "delta")
-    if delta >= 1:
-        raise RequestError(f"delta={exact(delta)} promises nothing: give a number far below 1.")
-    return epsilon, delta

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from fractions import Fraction
 from types import TracebackType
 
 from noisewise.core.errors import BudgetError, LedgerError, RequestError
-from noisewise.holder.ledger.accounts import Account, Quote, fits, remaining_epsilon, total_epsilon
+from noisewise.core.privacy import Amount, as_delta, as_loss
+from noisewise.holder.ledger.accounts import Account, Quote, fits, total_epsilon
 from noisewise.holder.ledger.amounts import exact, up
 from noisewise.holder.ledger.book import Book
-from noisewise.holder.ledger.charges import (
-    Charge,
-    Reservation,
-    charge_to_json,
-    checked_budget,
-    usable_name,
-)
+from noisewise.holder.ledger.charges import Charge, Reservation, charge_to_json
 from noisewise.holder.ledger.file import LedgerFile
-from noisewise.holder.ledger.refusals import cap_command, refusal
+from noisewise.holder.ledger.names import check_new, usable_name
+from noisewise.holder.ledger.refusals import cap_command, no_cap, refusal
 
 
 class Ledger:
@@ -31,8 +26,8 @@ class Ledger:
         The ledger file, on a local file system (SQLite's locks are unreliable on many network
         ones).
     create
-        Make the file at the first cap or charge if there is none. Reading never makes it. With
-        False a missing file is a LedgerError.
+        Let `set_cap` make the file if there is none; nothing else ever makes it. With False a
+        missing file is a LedgerError.
 
     Raises
     ------
@@ -69,17 +64,33 @@ class Ledger:
         """Close the file. Pending charges stay pending."""
         self._file.close()
 
-    def set_cap(self, dataset: str, epsilon: Fraction, delta: Fraction) -> None:
-        """Set, raise or lower the cap of a data set.
+    def set_cap(
+        self, dataset: str, epsilon: Amount, delta: Amount = 0, *, new: bool = False
+    ) -> None:
+        """Set, raise or lower the cap of a data set. Makes the file if there is none.
+
+        Parameters
+        ----------
+        dataset
+            As the schema names it.
+        epsilon, delta
+            Numbers or exact text. With delta = 0 only purely private releases fit.
+        new
+            Confirms that a name much like a known one is another data set.
 
         Raises
         ------
         BudgetError
-            More than that is spent already.
+            More than that is spent already, or the name is a known one in other letters or,
+            without `new`, one slip away from it.
         """
         dataset = usable_name("dataset", dataset)
-        epsilon, delta = checked_budget(epsilon, delta)
-        with self._file.transaction(write=True) as book:
+        epsilon, delta = as_loss(epsilon, "epsilon"), as_delta(delta)
+        if not self._file.is_open:  # what is refused makes no file
+            check_new(dataset, (), confirmed=new)
+        with self._file.transaction(write=True, create=True) as book:
+            if dataset not in book.accounts:
+                check_new(dataset, book.accounts, confirmed=new)
             account = book.account(dataset)
             losses = account.losses()
             if not fits(losses, epsilon, delta):
@@ -90,7 +101,7 @@ class Ledger:
                     "at this delta. What was published cannot be taken back: set at least that"
                     + (", or a larger delta." if account.cap and delta < account.cap[1] else ".")
                 )
-            if account.cap != (epsilon, delta) or account.cap_is_implicit:
+            if account.cap != (epsilon, delta):
                 cap = {"epsilon": exact(epsilon), "delta": exact(delta)}
                 book.append("cap", {"dataset": dataset, **cap})
 
@@ -115,9 +126,6 @@ class Ledger:
             except BudgetError as error:
                 refused = str(error)
             afterwards = book.account(charge.dataset).summary()
-            cap = before if before.cap_epsilon is not None else afterwards
-            assert cap.cap_epsilon is not None
-            assert cap.cap_delta is not None
             return Quote(
                 dataset=charge.dataset,
                 unit=charge.unit,
@@ -125,11 +133,10 @@ class Ledger:
                 resumes=resumes,
                 allowed=refused is None,
                 refusal=refused,
-                cap_epsilon=cap.cap_epsilon,
-                cap_delta=cap.cap_delta,
-                cap_is_implicit=cap.cap_is_implicit,
+                cap_epsilon=before.cap_epsilon,
+                cap_delta=before.cap_delta,
                 spent_epsilon=before.spent_epsilon,
-                remaining_before=remaining_epsilon(cap.cap_epsilon, before.spent_epsilon),
+                remaining_before=before.remaining_epsilon,
                 remaining_after=None if refused else afterwards.remaining_epsilon,
             )
 
@@ -139,7 +146,8 @@ class Ledger:
         Raises
         ------
         BudgetError
-            The charge does not fit, or its unit is not the one the data set is bound to.
+            There is no ledger or no cap for the data set, the charge does not fit, or its unit is
+            not the one the data set is bound to.
         RequestError
             The event costs more than the charge's epsilon and delta.
         """
@@ -218,10 +226,11 @@ class Ledger:
         account = book.account(charge.dataset)
         known = account.find(charge.request_key)
         if known is not None and known.status == "published":
-            return Reservation(charge, known.charge_id, book.text_of(known), False, False)
+            return Reservation(charge, known.charge_id, book.text_of(known), False)
+        if account.cap is None:
+            raise BudgetError(no_cap(self._file.path, book, account, charge))
         if known is not None and known.charge.same_terms(charge):
-            first = account.cap_is_implicit and known.sets_cap
-            return Reservation(charge, known.charge_id, None, first, True)
+            return Reservation(charge, known.charge_id, None, True)
         if known is not None:
             # The same request at another price, say after an upgrade that calibrates better. The
             # old charge would pay for the wrong event, and keeping both would count one release
@@ -230,6 +239,5 @@ class Ledger:
         reason = refusal(self._file.path, account, charge)
         if reason is not None:
             raise BudgetError(reason)
-        sets_cap = account.cap is None
-        charge_id = book.append("reserve", charge_to_json(charge, sets_cap))
-        return Reservation(charge, charge_id, None, sets_cap, False)
+        charge_id = book.append("reserve", charge_to_json(charge))
+        return Reservation(charge, charge_id, None, False)

@@ -19,7 +19,7 @@ from noisewise.core.network_regression import (
     RegressionLaw,
     RegressionSampleRelease,
 )
-from noisewise.core.privacy import PureEvent, as_fraction
+from noisewise.core.privacy import Amount, PureEvent, as_fraction
 from noisewise.core.schema import Number, Schema
 from noisewise.core.statistic import SecondMoments
 from noisewise.holder.base_request import BaseRequest
@@ -27,7 +27,6 @@ from noisewise.holder.networks.lattice import LatticeGaussian
 from noisewise.holder.plan import ReadsDesign
 from noisewise.holder.sums import SumPlan, Sums
 from noisewise.holder.words import (
-    Amount,
     check_bounded,
     check_draws,
     check_label,
