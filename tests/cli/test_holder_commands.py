@@ -15,6 +15,8 @@ import pytest
 from noisewise.cli.main import main
 from noisewise.core.release import load_release
 
+from ..ledgers import ledger_for
+
 SCHEMA = """\
 dataset: people
 columns:
@@ -71,6 +73,7 @@ def shell(tmp_path, capsys, monkeypatch):
         connection.register("t", table)
         connection.execute("CREATE TABLE people AS SELECT * FROM t")
     (tmp_path / "schema.yaml").write_text(SCHEMA)
+    ledger_for(tmp_path / "budget.db")
     return Shell(tmp_path, capsys, monkeypatch)
 
 
@@ -115,7 +118,7 @@ def test_a_dry_run_reads_spends_and_writes_nothing(shell):
     out = shell.release("--epsilon", "0.5", "--delta", "1e-6", "--dry-run")
     assert "sensitivity 4.12311" in out  # √((1 + 2 + 1)² + 1): two numbers, one category
     assert "gaussian" in out
-    assert not (shell.folder / "budget.db").exists()
+    assert spent(shell) == 0
     assert not (shell.folder / "release.json").exists()
     plan = json.loads(shell.release("--epsilon", "1", "--dry-run", "--json"))
     assert plan["measurements"][0]["entries"] == 13
@@ -308,9 +311,28 @@ def test_the_budget_is_refused_with_the_remainder_and_the_remedy(shell):
     shell.release("--epsilon", "0.1", "--dry-run", code=5)
 
 
-def test_without_a_cap_the_first_release_sets_it(shell):
-    assert "became the cap" in shell.release("--epsilon", "1")
-    shell.release("--epsilon", "1", "--label", "more", code=5)
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    ("dataset", "ledger", "said"),
+    [
+        ("people", "bugdet.db", "There is no ledger at"),
+        ("People", "budget.db", "use the name 'people'"),
+        ("\uff50eople", "budget.db", "use the name 'people'"),  # full width
+        ("\u0440\u0435ople", "budget.db", "CYRILLIC SMALL LETTER"),
+        ("poeple", "budget.db", "It holds 'people'"),
+    ],
+)
+def test_a_slip_makes_no_budget(shell, dataset, ledger, said, dry):
+    shell.release("--epsilon", "1", "--out", "first.json")
+    (shell.folder / "schema.yaml").write_text(SCHEMA.replace("people", dataset))
+    before = sorted(shell.folder.iterdir())
+    shell.release("--epsilon", "1", "--ledger", ledger, *dry, code=5)
+    message = shell.out + shell.err
+    assert said in message
+    assert "Nothing was read, charged or published" in message
+    assert ("noisewise ledger cap" in message) == ("use the name" not in message)
+    assert sorted(shell.folder.iterdir()) == before
+    assert spent(shell) == 1
 
 
 @pytest.mark.parametrize(
@@ -318,6 +340,10 @@ def test_without_a_cap_the_first_release_sets_it(shell):
     [
         (["--epsilon", "-1"], 2, "epsilon"),
         (["--epsilon", "nan"], 2, "epsilon"),
+        (["--epsilon", "1e400"], 2, "epsilon = 1e+400 is out of range"),
+        (["--epsilon", "1", "--delta", "1e309"], 2, "delta = 1e+309 is out of range"),
+        (["--epsilon", "1", "--delta", "1e-400", "--mechanism", "laplace"], 2, "delta = 1e-400"),
+        (["--rho", "1e400"], 2, "rho = 1e+400 is out of range"),
         (["--epsilon", "1", "--mechanism", "magic"], 2, "mechanism"),
         (["--epsilon", "1", "--target", "wage"], 2, "wage"),
         (["--epsilon", "1", "--features", ""], 2, "features"),
@@ -336,10 +362,11 @@ def test_mistakes_have_their_exit_code_and_cost_nothing(shell, words, code, mess
     shell.release(*words, code=code)
     assert message in shell.err
     assert "Traceback" not in shell.err
-    assert not (shell.folder / "budget.db").exists() or "budget.db" not in words
+    assert spent(shell) == 0
 
 
 def test_names_that_look_alike_are_one_budget(shell):
+    (shell.folder / "budget.db").unlink()
     decomposed = "cafe\u0301"
     shell("ledger", "cap", "--ledger", "budget.db", "--dataset", decomposed, "--epsilon", "1")
     (shell.folder / "schema.yaml").write_text(SCHEMA.replace("people", decomposed))

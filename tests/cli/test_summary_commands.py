@@ -14,6 +14,8 @@ import pytest
 from noisewise.core.releases import load_release
 from tests.cli.test_holder_commands import Shell as HolderShell
 
+from ..ledgers import ledger_for
+
 SCHEMA = """\
 dataset: people
 columns:
@@ -50,6 +52,7 @@ def shell(tmp_path, capsys, monkeypatch):
     pq.write_table(table, "people.parquet")
     pa_csv.write_csv(table, "people.csv")
     (tmp_path / "schema.yaml").write_text(SCHEMA)
+    ledger_for(tmp_path / "budget.db")
     return Shell(tmp_path, capsys, monkeypatch)
 
 

@@ -1185,7 +1185,7 @@ def test_killed_in_the_middle_of_a_write(tmp_path: Path, earlier: int) -> None:
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-            with Ledger(path) as ledger:
+            with capped(path, epsilon="1", delta=Fraction(0)) as ledger:
                 reservation = ledger.reserve(charge("0.25", "killed"))
                 text = "first draw" if earlier else "x" * 20000
                 ledger.commit(reservation, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,7 +49,7 @@ def ledger_show(
     ledger: LedgerOption,
     as_json: PrintJsonOption = False,
 ) -> None:
-    """Show every data set's cap, what is spent and what remains, and all charges.
+    """Show every data set's cap, what is spent and what remains, and who asked for what and why.
 
     Charges add up. Of the batches of a series that is declared disjoint only the costliest counts;
     different series add up.
@@ -74,7 +75,8 @@ def ledger_show(
         console.print(account_line(each), markup=False, highlight=False)
         streams = any(record.charge.batch is not None for record in each.charges)
         columns = ("series", "batch") if streams else ()
-        table = Table("charged (UTC)", "status", "epsilon", "delta", *columns, "what")
+        asked = ("user", "purpose") if any(record.user for record in each.charges) else ()
+        table = Table("charged (UTC)", "status", "epsilon", "delta", *columns, "what", *asked)
         for record in each.charges:
             charge = record.charge
             table.add_row(
@@ -84,11 +86,40 @@ def ledger_show(
                 f"{float(charge.delta):g}",
                 *(Text(getattr(charge, column) or "") for column in columns),
                 Text(charge.summary),
+                *(Text(getattr(record, column)) for column in asked),
             )
         if each.charges:
             console.print(table)
         if streams:
             console.print(_what_is_added(each), markup=False, highlight=False)
+
+
+@app.command("export")
+def ledger_export(
+    ledger: LedgerOption,
+    out: Annotated[Path, typer.Option("--out", help="Where to write it: .md or .json.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write JSON, whatever the file is called.")
+    ] = False,
+) -> None:
+    """Write an audit sheet: all that was promised, at what cost, and what it rests on.
+
+    Privacy unit, neighbours, epsilon and delta by release and in total, mechanisms, bounds,
+    assumptions, trust model, side channels and exposure, as NIST SP 800-226 asks for them; and who
+    asked for what, when and why. It is for the holder and whoever checks the holder.
+
+    Example: noisewise ledger export --ledger budget.db --out sheet.md
+    """
+    from noisewise.holder.audit_sheet import audit_sheet, sheet_markdown, write_sheet
+    from noisewise.holder.ledger import Ledger
+
+    with Ledger(ledger, create=False) as budget:
+        sheet = audit_sheet(budget)
+    if as_json or out.suffix.lower() == ".json":
+        write_sheet(out, json.dumps(sheet, indent=1, ensure_ascii=False) + "\n")
+    else:
+        write_sheet(out, sheet_markdown(sheet))
+    typer.echo(f"Wrote {out}.")
 
 
 def _what_is_added(account: Account) -> str:

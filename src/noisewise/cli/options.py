@@ -27,6 +27,9 @@ DryRunOption = Annotated[
 LabelOption = Annotated[
     str, typer.Option("--label", help="Marks a new release of an equal request; costs anew.")
 ]
+PurposeOption = Annotated[
+    str, typer.Option("--purpose", help="Why: kept in the ledger, not in the Release.")
+]
 EngineOption = Annotated[str, typer.Option("--engine", help="auto, memory, stream or duckdb.")]
 TableOption = Annotated[str | None, typer.Option("--table", help="Table in a DuckDB file.")]
 QueryOption = Annotated[

@@ -27,6 +27,8 @@ class Errand:
         As `publish` takes them.
     as_json : bool
         Say it as JSON.
+    purpose : str
+        As `publish` takes it.
     """
 
     data: Path
@@ -36,6 +38,7 @@ class Errand:
     table: str | None
     query: str | None
     as_json: bool
+    purpose: str = ""
 
     @property
     def source(self) -> dict[str, Any]:
@@ -71,7 +74,13 @@ def publish_and_say(
     with Ledger(ledger) as budget:
         with progress_bar(doing, unit="rows", show=sys.stderr.isatty()) as progress:
             outcome = publish(
-                request, errand.data, ledger=budget, out=out, progress=progress, **errand.source
+                request,
+                errand.data,
+                ledger=budget,
+                out=out,
+                purpose=errand.purpose,
+                progress=progress,
+                **errand.source,
             )
         left = account(budget, dataset)
     if errand.as_json:

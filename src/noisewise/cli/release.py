@@ -56,6 +56,7 @@ def release(
         ),
     ] = None,
     label: options.LabelOption = "",
+    purpose: options.PurposeOption = "",
     append: stream.AppendOption = None,
     batch: stream.BatchOption = None,
     disjoint: stream.DisjointOption = False,
@@ -99,7 +100,7 @@ def release(
         series=series,
     )
     out = out or Path("release.json")
-    errand = publishing.Errand(data, ledger, out, engine, table, query, as_json)
+    errand = publishing.Errand(data, ledger, out, engine, table, query, as_json, purpose)
     if stated is not None:
         errand = stated.errand(request, errand)
     if dry_run:

@@ -50,6 +50,7 @@ def publish(
     engine: str = "auto",
     table: str | None = None,
     query: str | None = None,
+    purpose: str = "",
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Published[Kind]:
     """Charge the budget, sum the rows exactly, add noise, and publish.
@@ -67,6 +68,8 @@ def publish(
     engine : {"auto", "memory", "stream", "duckdb"}
     table, query : str, optional
         What to read from a DuckDB database.
+    purpose : str
+        Why it is released: kept with the charge in the ledger, not in the Release.
     progress : callable, optional
         Called with the number of rows read so far and, where it is known, of all rows.
 
@@ -87,7 +90,7 @@ def publish(
         check_writable(Path(out))
     source = check_columns(request, data, engine=engine, table=table, query=query)
     with _opened(ledger) as budget:
-        reservation = budget.reserve(request.charge(table=table, query=query))
+        reservation = budget.reserve(request.charge(table=table, query=query), purpose=purpose)
         if reservation.published is not None:
             text, repeated = reservation.published, True
         else:

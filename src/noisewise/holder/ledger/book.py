@@ -117,7 +117,9 @@ class Book:
             return
         if kind == "reserve":
             charge = charge_from_json(body)
-            account.records[seq] = ChargeRecord(seq, charge, time)
+            account.records[seq] = ChargeRecord(
+                seq, charge, time, user=body.get("user", ""), purpose=body.get("purpose", "")
+            )
             return
         record = account.records[body["charge_id"]]
         if kind not in ("publish", "void") or record.status != "pending":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -147,6 +148,8 @@ class ChargeRecord:
     settled_at: str | None = None
     release_sha256: str | None = None
     void_reason: str | None = None
+    user: str = ""  # empty in entries from before these were kept
+    purpose: str = ""
 
     @property
     def counts(self) -> bool:
@@ -170,6 +173,8 @@ class ChargeRecord:
             "event": event_to_json(self.charge.event),
             "release_sha256": self.release_sha256,
             "void_reason": self.void_reason,
+            "user": self.user,
+            "purpose": self.purpose,
         }
 
 
@@ -190,6 +195,18 @@ def charge_to_json(charge: Charge) -> dict[str, Any]:
         "summary": charge.summary,
         "sets_cap": False,  # for software from before every cap was set by the holder
     }
+
+
+def asked_to_json(purpose: str) -> dict[str, str]:
+    """Return who asks and why, for the same entry. It says nothing about which request it is."""
+    purpose = purpose.strip()
+    if not purpose.isprintable() or len(purpose) > 500:
+        raise RequestError("purpose: give at most 500 printable characters on one line.")
+    try:
+        user = getpass.getuser()
+    except (ImportError, KeyError, OSError):  # no name in the environment, and none for the number
+        user = "unknown"
+    return {"user": user[:100] if user.isprintable() else "unknown", "purpose": purpose}
 
 
 def charge_from_json(body: dict[str, Any]) -> Charge:

@@ -11,7 +11,7 @@ from noisewise.core.privacy import Amount, as_delta, as_loss
 from noisewise.holder.ledger.accounts import Account, Quote, fits, total_epsilon
 from noisewise.holder.ledger.amounts import exact, up
 from noisewise.holder.ledger.book import Book
-from noisewise.holder.ledger.charges import Charge, Reservation, charge_to_json
+from noisewise.holder.ledger.charges import Charge, Reservation, asked_to_json, charge_to_json
 from noisewise.holder.ledger.file import LedgerFile
 from noisewise.holder.ledger.names import check_new, usable_name
 from noisewise.holder.ledger.refusals import cap_command, no_cap, refusal
@@ -140,8 +140,14 @@ class Ledger:
                 remaining_after=None if refused else afterwards.remaining_epsilon,
             )
 
-    def reserve(self, charge: Charge) -> Reservation:
+    def reserve(self, charge: Charge, *, purpose: str = "") -> Reservation:
         """Count a charge against its cap, before any row is read.
+
+        Parameters
+        ----------
+        charge
+        purpose
+            Why it is asked for; kept with the time and the user's name in the audit trail only.
 
         Raises
         ------
@@ -152,7 +158,7 @@ class Ledger:
             The event costs more than the charge's epsilon and delta.
         """
         with self._file.transaction(write=True) as book:
-            return self._charge(book, charge)
+            return self._charge(book, charge, purpose)
 
     def commit(self, reservation: Reservation, release_text: str) -> str:
         """Make a Release the published one. Let nothing out before this returns.
@@ -221,7 +227,13 @@ class Ledger:
         with self._file.transaction(write=False) as book:
             return [book.accounts[name].summary() for name in sorted(book.accounts)]
 
-    def _charge(self, book: Book, charge: Charge) -> Reservation:
+    def published(self) -> dict[int, str]:
+        """Return the text of every published Release by the number of its charge."""
+        with self._file.transaction(write=False) as book:
+            records = [one for each in book.accounts.values() for one in each.records.values()]
+            return {r.charge_id: book.text_of(r) for r in records if r.status == "published"}
+
+    def _charge(self, book: Book, charge: Charge, purpose: str = "") -> Reservation:
         """Find the charge of this request or add it to the book."""
         account = book.account(charge.dataset)
         known = account.find(charge.request_key)
@@ -239,5 +251,5 @@ class Ledger:
         reason = refusal(self._file.path, account, charge)
         if reason is not None:
             raise BudgetError(reason)
-        charge_id = book.append("reserve", charge_to_json(charge))
+        charge_id = book.append("reserve", charge_to_json(charge) | asked_to_json(purpose))
         return Reservation(charge, charge_id, None, False)

@@ -77,9 +77,9 @@ def no_cap(path: Path, book: Book, account: OpenAccount, charge: Charge) -> str:
         shown = ", ".join(map(repr, others[:5])) + (", ..." if len(others) > 5 else "")
         where += f". It holds {shown}{foreign_letters(name, others[0])}"
     return (
-        f"{where}. Nothing was read, charged or published. Check the names; if they are right, "
-        "decide how much privacy loss the people in the data can bear in all, and set that, with "
-        f"at least this for the request:\n  {_remedy(path, account, charge)}"
+        f"{where}. Nothing was read, charged or published. Check the names. If they are right, "
+        "decide how much privacy loss the people in the data can bear in all, and set that as the "
+        f"cap; this request needs at least\n  {_remedy(path, account, charge)}"
     )
 
 
