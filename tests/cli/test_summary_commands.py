@@ -181,6 +181,7 @@ def test_a_private_number_of_rows(shell):
 
 
 def test_summaries_are_read_one_at_a_time(shell):
+    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "1")
     shell.summary(*ASK)
     shell.summary("--ask", "x1 < 2", "--epsilon", "1", "--label", "b", "--out", "b.json", code=5)
     shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "4")

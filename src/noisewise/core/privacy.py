@@ -98,7 +98,7 @@ def as_delta(value: Amount, name: str = "delta") -> Fraction:
 
 def _short(value: Fraction) -> str:
     """Show a number that may be beyond floats."""
-    return f"{Decimal(value.numerator) / Decimal(value.denominator):.6g}"
+    return f"{(Decimal(value.numerator) / Decimal(value.denominator)).normalize():.6g}"
 
 
 def _parsed(text: str, value: object, name: str) -> Fraction:
