@@ -46,9 +46,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
+from noisewise._arrays import FloatArray
 from noisewise.core.errors import RequestError
 from noisewise.lab.audit_regions import (
-    Array,
     Goal,
     Region,
     choose_region,
@@ -155,7 +155,7 @@ def audit(
 
 
 def _trained(
-    score: Score | None, a: Array, b: Array, goal: Goal, alpha: float
+    score: Score | None, a: FloatArray, b: FloatArray, goal: Goal, alpha: float
 ) -> tuple[Score, Region]:
     """A score and its best region.
 
@@ -224,7 +224,7 @@ def _check(
         )
 
 
-def _outputs(run: Callable[..., Any], trials: int, batch: bool, name: str) -> Array:
+def _outputs(run: Callable[..., Any], trials: int, batch: bool, name: str) -> FloatArray:
     # Outputs are 64-bit integers on a grid of 2**-32: as doubles they lose less than a grid step
     # below 2**53, and what is lost above is post-processing, which can only weaken the audit.
     raw = run(trials) if batch else [run() for _ in range(trials)]
@@ -237,7 +237,7 @@ def _outputs(run: Callable[..., Any], trials: int, batch: bool, name: str) -> Ar
     return outputs
 
 
-def _scores(score: Score, outputs: Array) -> Array:
+def _scores(score: Score, outputs: FloatArray) -> FloatArray:
     scores = np.asarray(score(outputs), dtype=np.float64)
     if scores.shape != (len(outputs),) or np.isnan(scores).any():
         raise RequestError("score: expected one number for every output, and no NaN")
