@@ -136,7 +136,18 @@ def test_the_words_are_those_of_the_publishing_commands():
 
     commands = typer.main.get_command(app).commands
     beside = {
-        *("data", "ledger", "out", "dry_run", "label", "engine", "table", "query", "anyway"),
+        *(
+            "data",
+            "ledger",
+            "out",
+            "dry_run",
+            "label",
+            "purpose",
+            "engine",
+            "table",
+            "query",
+            "anyway",
+        ),
         *("append", "batch", "disjoint", "series", "as_json", "help"),
     }
     names = ("release", "release-summary", "release-network", "sample-regression")

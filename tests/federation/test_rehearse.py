@@ -130,7 +130,7 @@ def test_a_cap_of_another_data_set_is_none(tmp_path):
     with Ledger(tmp_path / "budget.db") as ledger:
         ledger.set_cap("south", 2)
     for check in (rehearse, lambda path: supernode.start(path, ["--insecure"])):
-        with pytest.raises(BudgetError, match="no cap is set for it.*It holds 'south'"):
+        with pytest.raises(BudgetError, match=r"no cap is set for it.*It holds 'south'"):
             check(policy)
     assert ask(policy, ["age"]) == "refused"
 
