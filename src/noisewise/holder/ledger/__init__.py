@@ -24,6 +24,9 @@ pending, hence after it was counted. Each transaction takes SQLite's write lock 
 A charge that is pending after a crash still counts. The same request takes it up again at no
 further cost, which is sound because no noise of the first attempt left its process.
 
+A data set is released under a cap that was set for it, and under no other: only setting a cap makes
+a ledger, and `names` keeps apart what could be taken for one another.
+
 `ledger` decides, on the `accounts` and `charges` that a `book` folds from its `file`; `exposure`
 tells which of the charges one person may bear; `refusals` and `faults` say what to do next, with
 `amounts` in words.
