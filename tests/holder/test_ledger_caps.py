@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import shlex
 from decimal import Decimal
@@ -15,10 +16,20 @@ from typer.testing import CliRunner
 
 from noisewise.cli.main import app
 from noisewise.core.claim import Claim
-from noisewise.core.errors import BudgetError, LedgerError, NoisewiseError, RequestError
+from noisewise.core.document import digest_of
+from noisewise.core.errors import (
+    BudgetError,
+    LedgerError,
+    NoisewiseError,
+    ReleaseError,
+    RequestError,
+)
 from noisewise.core.privacy import GaussianEvent, PureEvent
+from noisewise.core.releases import release_from_text
 from noisewise.holder.ledger import Account, Charge, Ledger
 from noisewise.holder.ledger.charges import charge_to_json
+
+from ..releases import example_request, release_of
 
 
 def charge(name: str = "a", dataset: str = "people", epsilon: str = "1", **terms: Any) -> Charge:
@@ -279,3 +290,18 @@ def test_an_absurd_cap_of_an_old_ledger_is_shown(path: Path, epsilon: str, delta
 def test_a_ledger_that_must_exist(path: Path) -> None:
     with pytest.raises(LedgerError, match="made by its first cap"):
         Ledger(path, create=False)
+
+
+@pytest.mark.parametrize("number", ["1e400", "1e309", "1e-400", "nan", ""])
+@pytest.mark.parametrize("where", ["epsilon", "delta", "rho", "event"])
+def test_a_release_with_absurd_numbers_is_refused_on_reading(number: str, where: str) -> None:
+    document = json.loads(release_of(example_request()).to_text())
+    del document["digest"]
+    if where == "event":
+        document["privacy"]["event"]["epsilon"] = number
+    elif where == "rho":
+        document["privacy"]["claim"] = {"rho": number}
+    else:
+        document["privacy"]["claim"][where] = number
+    with pytest.raises(ReleaseError):
+        release_from_text(json.dumps({**document, "digest": digest_of(document)}))
