@@ -116,7 +116,7 @@ def ledger_export(
     with Ledger(ledger, create=False) as budget:
         sheet = audit_sheet(budget)
     if as_json or out.suffix.lower() == ".json":
-        write_sheet(out, json.dumps(sheet, indent=1, ensure_ascii=False) + "\n")
+        write_sheet(out, json.dumps(sheet, indent=1) + "\n")
     else:
         write_sheet(out, sheet_markdown(sheet))
     typer.echo(f"Wrote {out}.")
