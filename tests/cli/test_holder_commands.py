@@ -359,13 +359,45 @@ def test_a_dry_run_looks_at_the_columns(shell):
 def test_data_that_do_not_fit(shell):
     text = (shell.folder / "people.csv").read_text().replace("95", "canary", 1)
     (shell.folder / "bad.csv").write_text(text)
+    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "1")
     shell.release("--epsilon", "1", "--data", "bad.csv", code=4)
     assert "age" in shell.err
     assert "canary" not in shell.err
+    assert "epsilon=1 stays pending" in shell.err
+    shown = " ".join(shell("ledger", "show", "--ledger", "budget.db").split())
+    assert "remaining 0." in shown
+    assert "Pending: income ~ age + region, laplace (epsilon 1)." in shown
+    assert "give the same command again: it completes at no further cost" in shown
+    assert "schema check SCHEMA --data" in shown
+    shell.release("--epsilon", "1", "--label", "another", code=5)  # the budget is spent
+    shell.release("--epsilon", "1")  # the same request, with good data
+    assert "Pending" not in shell("ledger", "show", "--ledger", "budget.db")
     shell("schema", "check", "schema.yaml", "--data", "bad.csv", code=4)
     (shell.folder / "west.csv").write_text(text.replace("canary", "30").replace("south", "west"))
     shell("schema", "check", "schema.yaml", "--data", "west.csv", code=4)
     assert "west" not in shell.err.replace("west.csv", "")
+
+
+def test_before_the_first_release_there_is_a_rehearsal(shell):
+    hint = "schema check SCHEMA --data people.parquet"
+    shell.release("--epsilon", "1", "--dry-run")
+    assert hint in shell.err
+    shell.release("--epsilon", "1")
+    assert hint in shell.err
+    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "2")
+    shell.release("--epsilon", "1", "--label", "second")
+    assert hint not in shell.err
+
+
+def test_the_rehearsal_reads_what_the_release_would(shell):
+    source = ("--data", "people.duckdb", "--query")
+    check = ("schema", "check", "schema.yaml", *source)
+    assert "100 rows" in shell(*check, "SELECT * FROM people")
+    shell(*check, "SELECT NULL::DOUBLE AS age, region, income FROM people", code=4)
+    assert "age" in shell.err
+    shell(*check, "SELECT * FROM people WHERE false", code=4)
+    assert "no rows" in shell.err
+    assert not (shell.folder / "budget.db").exists()
 
 
 def test_a_new_schema_shows_names_and_types_only(shell):

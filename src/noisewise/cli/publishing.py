@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from noisewise._progress import progress_bar
-from noisewise.cli.budget import account, account_json, account_line, quote_json, say_quote
+from noisewise.cli.budget import (
+    account,
+    account_json,
+    account_line,
+    charges_of,
+    quote_json,
+    say_quote,
+)
 
 if TYPE_CHECKING:
+    from noisewise.holder.ledger import Ledger
     from noisewise.holder.publishable import Publishable
 
 
@@ -70,6 +78,7 @@ def publish_and_say(
 
     dataset, out, ledger = request.schema.dataset, errand.out, errand.ledger
     with Ledger(ledger) as budget:
+        _say_rehearsal(budget, dataset, errand)
         with progress_bar(doing, unit="rows", show=sys.stderr.isatty()) as progress:
             outcome = publish(
                 request, errand.data, ledger=budget, out=out, progress=progress, **errand.source
@@ -98,6 +107,20 @@ def publish_and_say(
     typer.echo(account_line(left))
 
 
+def _say_rehearsal(ledger: Ledger, dataset: str, errand: Errand) -> None:
+    """Before anything of a data set is charged, say how to find out privately whether it fits."""
+    if errand.as_json or any(charges_of(ledger, dataset)):
+        return
+    command = ["noisewise", "schema", "check", "SCHEMA", "--data", str(errand.data)]
+    command += ["--table", errand.table] if errand.table else []
+    command += ["--query", errand.query] if errand.query else []
+    typer.echo(
+        f"First release of '{dataset}': a charge is final once a row is read. Whether the data fit "
+        f"is found out at no cost by: {shlex.join(command)}",
+        err=True,
+    )
+
+
 def dry_run(
     request: Publishable[Any], errand: Errand, *, lines: list[str], document: dict[str, Any]
 ) -> None:
@@ -116,10 +139,12 @@ def dry_run(
     from noisewise.holder.ledger import Ledger
     from noisewise.holder.publish import check_columns, check_writable
 
+    request.check_size()
     if errand.out is not None:
         check_writable(errand.out)
     check_columns(request, errand.data, **errand.source)
     with Ledger(errand.ledger) as budget:
+        _say_rehearsal(budget, request.schema.dataset, errand)
         quote = budget.preview(request.charge(table=errand.table, query=errand.query))
     if errand.as_json:
         typer.echo(json.dumps({**document, "budget": quote_json(quote)}))

@@ -86,10 +86,10 @@ class Book:
         body = {"dataset": record.charge.dataset, "charge_id": record.charge_id}
         self.append("publish", {**body, "release_sha256": digest})
 
-    def void(self, record: ChargeRecord, reason: str) -> None:
-        """Lift a pending charge."""
+    def supersede(self, record: ChargeRecord) -> None:
+        """Replace a pending charge; the caller charges the same request at another price."""
         body = {"dataset": record.charge.dataset, "charge_id": record.charge_id}
-        self.append("void", {**body, "reason": reason})
+        self.append("void", {**body, "reason": "Superseded"})
 
     def text_of(self, record: ChargeRecord) -> str:
         """Return the text of a published Release, after checking its digest."""

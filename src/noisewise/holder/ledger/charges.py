@@ -110,7 +110,7 @@ class Charge:
 
 @dataclass(frozen=True)
 class Reservation:
-    """A charge that counts; hand it back to `Ledger.commit` or `Ledger.void`.
+    """A charge that counts; hand it back to `Ledger.commit`.
 
     Parameters
     ----------
@@ -123,7 +123,8 @@ class Reservation:
     cap_was_implicit
         The data set had no cap, so this very charge became its cap.
     resumed
-        The charge was left pending by an earlier run (or another process runs it right now).
+        The charge was left pending by an earlier run, which was interrupted or whose data did not
+        fit (or another process runs it right now).
     """
 
     charge: Charge

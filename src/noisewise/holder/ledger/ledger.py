@@ -146,6 +146,12 @@ class Ledger:
         with self._file.transaction(write=True) as book:
             return self._charge(book, charge)
 
+    def is_published(self, charge: Charge) -> bool:
+        """Whether the request has its Release, which `reserve` would return at no cost."""
+        with self._file.transaction(write=False) as book:
+            known = book.account(charge.dataset).find(charge.request_key)
+            return known is not None and known.status == "published"
+
     def commit(self, reservation: Reservation, release_text: str) -> str:
         """Make a Release the published one. Let nothing out before this returns.
 
@@ -165,7 +171,8 @@ class Ledger:
         Raises
         ------
         BudgetError
-            The charge was lifted in the meantime. Nothing is published.
+            Another version of the software has charged the request at another price in the
+            meantime. Nothing is published.
         """
         if not release_text:
             raise RequestError("release_text is empty: commit the JSON text of the Release.")
@@ -182,31 +189,12 @@ class Ledger:
                 )
             if record.status != "pending":
                 raise BudgetError(
-                    f"Data set {charge.dataset!r}: the charge behind this release was lifted by "
-                    "another run of the same request. Nothing was published; run it again."
+                    f"Data set {charge.dataset!r}: the charge behind this release was replaced by "
+                    "another version of noisewise, which charged the same request at another "
+                    "price. Nothing was published; run it again."
                 )
             book.publish(record, release_text)
         return release_text
-
-    def void(self, reservation: Reservation, reason: str) -> None:
-        """Lift a pending charge after a data error. The charge stays in the audit trail.
-
-        A charge under which another process has published is not lifted.
-
-        Parameters
-        ----------
-        reservation
-            From `reserve`.
-        reason
-            Name of the error's class. Nothing else: a message might quote the data.
-        """
-        if not all(part.isidentifier() for part in reason.split(".")) or len(reason) > 100:
-            raise RequestError("reason must be the name of an error's class and nothing else.")
-        with self._file.transaction(write=True) as book:
-            charge = reservation.charge
-            record = book.account(charge.dataset).records.get(reservation.charge_id)
-            if record and record.status == "pending" and record.charge.same_terms(charge):
-                book.void(record, reason)
 
     def accounts(self) -> list[Account]:
         """Return every data set with a cap or a charge, by name."""
@@ -225,8 +213,9 @@ class Ledger:
         if known is not None:
             # The same request at another price, say after an upgrade that calibrates better. The
             # old charge would pay for the wrong event, and keeping both would count one release
-            # twice. A process still at work under the old one finds it void and cannot commit.
-            book.void(known, "Superseded")
+            # twice. A process still at work under the old one finds it void and cannot commit. No
+            # request can bring that about: terms that it may choose are part of its key.
+            book.supersede(known)
         reason = refusal(self._file.path, account, charge)
         if reason is not None:
             raise BudgetError(reason)
