@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -376,6 +377,39 @@ def test_data_that_do_not_fit(shell):
     (shell.folder / "west.csv").write_text(text.replace("canary", "30").replace("south", "west"))
     shell("schema", "check", "schema.yaml", "--data", "west.csv", code=4)
     assert "west" not in shell.err.replace("west.csv", "")
+
+
+def test_a_partition_by_a_public_column(shell):
+    words = ("--features", "age", "--partition", "region", "--out", "parts")
+    shell.release("--epsilon", "1", *words, code=2)
+    assert "neighbours: add_remove_one" in shell.err
+    private = SCHEMA.replace("replace_one", "add_remove_one")
+    (shell.folder / "schema.yaml").write_text(private)
+    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "1")
+    out = shell.release("--epsilon", "1", *words, "--dry-run")
+    assert "each of the 3 levels of 'region'" in out
+    assert "remaining 1 now and 0 after" in out
+    assert not (shell.folder / "parts").exists()
+    out = shell.release("--epsilon", "1", *words)
+    assert "3 levels of 'region', together the cost of one" in out
+    assert "spent epsilon 1, remaining 0" in out
+    names = sorted(path.name for path in (shell.folder / "parts").iterdir())
+    assert names == ["001-north.json", "002-south.json", "003-east.json"]
+    again = json.loads(shell.release("--epsilon", "1", *words, "--json"))
+    assert again["repeated"] is True
+    assert again["releases"]["east"] == str(Path("parts") / "003-east.json")
+    series = ("--append", "s", "--batch", "a", "--disjoint", "--series", "x")
+    shell.release("--epsilon", "1", *words[:4], *series, code=2)
+    shell.release("--epsilon", "1", *words, "--label", "new", code=5)
+
+
+def test_the_same_rows_under_another_name_are_no_batch(shell):
+    words = ("--append", "s", "--disjoint", "--series", "monthly", "--epsilon", "1")
+    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "1")
+    shell.release(*words, "--batch", "2026-09")
+    shell.release(*words, "--batch", "2026-10", code=4)
+    assert "'2026-09'" in shell.err
+    assert "stays pending" in shell.err
 
 
 def test_before_the_first_release_there_is_a_rehearsal(shell):

@@ -22,8 +22,10 @@ from noisewise.cli.budget import (
 )
 
 if TYPE_CHECKING:
+    from noisewise.core.schema import Schema
     from noisewise.holder.ledger import Ledger
     from noisewise.holder.publishable import Publishable
+    from noisewise.holder.request import Request
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,70 @@ def publish_and_say(
             f"noisewise ledger cap --ledger {shlex.quote(str(ledger))} "
             f"--dataset {shlex.quote(dataset)} --epsilon ..."
         )
+    typer.echo(account_line(left))
+
+
+def partition(
+    request: Request, schema: Schema, column: str, errand: Errand, *, dry_run: bool
+) -> None:
+    """Publish one Release for every level of a column, or say what that would cost.
+
+    Parameters
+    ----------
+    request : Request
+        What is asked of every part.
+    schema : Schema
+        Declares the column.
+    column : str
+    errand : Errand
+        `out` is the folder of the Releases.
+    dry_run : bool
+    """
+    from noisewise.holder.ledger import Ledger
+    from noisewise.holder.partition import Partition, publish_partition
+    from noisewise.holder.publish import check_columns
+
+    assert errand.out is not None
+    parts = Partition(request, column, schema, errand.table, errand.query)
+    files = parts.files(errand.out)
+    levels = dict(zip(parts.levels, map(str, files), strict=True))
+    with Ledger(errand.ledger) as budget:
+        _say_rehearsal(budget, schema.dataset, errand)
+        if dry_run:
+            check_columns(parts.plan(), errand.data, **errand.source)
+            # Parts of a series cost as much as the costliest, and all of them cost the same.
+            quote = budget.preview(parts.charges[0])
+        else:
+            with progress_bar("summing", unit="rows", show=sys.stderr.isatty()) as progress:
+                outcome = publish_partition(
+                    parts,
+                    errand.data,
+                    ledger=budget,
+                    out=errand.out,
+                    engine=errand.engine,
+                    progress=progress,
+                )
+            left = account(budget, schema.dataset)
+    if dry_run:
+        if errand.as_json:
+            typer.echo(json.dumps({"releases": levels, "budget": quote_json(quote)}))
+        else:
+            typer.echo(
+                f"Dry run: nothing is read, spent or written. One Release for each of the "
+                f"{len(levels)} levels of '{column}', together for {request.claim}."
+            )
+            say_quote(quote)
+        if not quote.allowed:
+            raise typer.Exit(5)
+        return
+    repeated = all(one.repeated for one in outcome.values())
+    if errand.as_json:
+        typer.echo(json.dumps({"releases": levels, "repeated": repeated, **account_json(left)}))
+        return
+    done = "Wrote the stored Releases, at no cost" if repeated else f"Published {request.claim} for"
+    typer.echo(f"{done}: {len(levels)} levels of '{column}', together the cost of one:")
+    for level, file in levels.items():
+        typer.echo(f"  {level}: {file}")
     typer.echo(account_line(left))
 
 

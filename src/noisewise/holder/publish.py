@@ -22,6 +22,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -30,6 +31,7 @@ from noisewise.core.releases import AnyRelease, load_release, release_from_text
 from noisewise.holder.engines import Source, open_source
 from noisewise.holder.engines.base import positions
 from noisewise.holder.ledger import Ledger, Reservation
+from noisewise.holder.plan import Plan
 from noisewise.holder.publishable import Publishable
 
 Kind = TypeVar("Kind", bound="AnyRelease")
@@ -130,18 +132,29 @@ def _fulfil(
     progress: Callable[[int, int | None], None] | None,
 ) -> str:
     """From a charge to stored text. After an error the charge is still pending."""
-    try:
+    with still_pending(reservation.charge.epsilon):
         result = source.sums(request.plan(), with_total(source, progress))
         request.check_rows(result.n)
+    content = None
+    if reservation.charge.series is not None:
+        from noisewise.holder.content import content_of
+
+        content = content_of(request.plan(), result)
+    return ledger.commit(reservation, request.release(result.n, result).to_text(), content)
+
+
+@contextmanager
+def still_pending(epsilon: Fraction) -> Iterator[None]:
+    """Add to an error about the rows what became of the charge, and what to do."""
+    try:
+        yield
     except NoisewiseError as error:
-        epsilon = float(reservation.charge.epsilon)
         raise type(error)(
-            f"{error}.\nThe charge of epsilon={epsilon:g} stays pending in the ledger, because "
-            "rows were read. Once the data are repaired, the same request completes under it at "
-            "no further cost (with another schema, query or option it is another request, and "
-            f"costs anew). {REHEARSAL}"
+            f"{error}.\nThe charge of epsilon={float(epsilon):g} stays pending in the ledger, "
+            "because rows were read. Once the data are repaired, the same request completes under "
+            "it at no further cost (with another schema, query or option it is another request, "
+            f"and costs anew). {REHEARSAL}"
         ) from None
-    return ledger.commit(reservation, request.release(result.n, result).to_text())
 
 
 def with_total(
@@ -155,7 +168,12 @@ def with_total(
 
 
 def check_columns(
-    request: Publishable[Any], data: Any, *, engine: str, table: str | None, query: str | None
+    request: Publishable[Any] | Plan[Any],
+    data: Any,
+    *,
+    engine: str,
+    table: str | None,
+    query: str | None,
 ) -> Source:
     """Open the data and see that the request's columns are there. Reads no row."""
     source = open_source(data, engine=engine, table=table, query=query)

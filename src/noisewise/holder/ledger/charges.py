@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -146,6 +147,7 @@ class ChargeRecord:
     settled_at: str | None = None
     release_sha256: str | None = None
     void_reason: str | None = None
+    fingerprint: Mapping[str, Any] | None = field(default=None, repr=False)  # of a batch's rows
 
     @property
     def counts(self) -> bool:

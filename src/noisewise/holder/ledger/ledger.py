@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from types import TracebackType
 
@@ -19,6 +19,7 @@ from noisewise.holder.ledger.charges import (
     usable_name,
 )
 from noisewise.holder.ledger.file import LedgerFile
+from noisewise.holder.ledger.fingerprint import check_new, fingerprint
 from noisewise.holder.ledger.refusals import cap_command, refusal
 
 
@@ -143,8 +144,12 @@ class Ledger:
         RequestError
             The event costs more than the charge's epsilon and delta.
         """
+        return self.reserve_all([charge])[0]
+
+    def reserve_all(self, charges: Sequence[Charge]) -> list[Reservation]:
+        """Count several charges in one transaction: all of them, or none."""
         with self._file.transaction(write=True) as book:
-            return self._charge(book, charge)
+            return [self._charge(book, charge) for charge in charges]
 
     def is_published(self, charge: Charge) -> bool:
         """Whether the request has its Release, which `reserve` would return at no cost."""
@@ -152,7 +157,12 @@ class Ledger:
             known = book.account(charge.dataset).find(charge.request_key)
             return known is not None and known.status == "published"
 
-    def commit(self, reservation: Reservation, release_text: str) -> str:
+    def commit(
+        self,
+        reservation: Reservation,
+        release_text: str,
+        content: Mapping[str, str] | None = None,
+    ) -> str:
         """Make a Release the published one. Let nothing out before this returns.
 
         Parameters
@@ -161,6 +171,8 @@ class Ledger:
             From `reserve`.
         release_text
             The Release as JSON text.
+        content
+            Of the rows of a batch of a series, from `content_of`. A fingerprint is kept.
 
         Returns
         -------
@@ -173,33 +185,55 @@ class Ledger:
         BudgetError
             Another version of the software has charged the request at another price in the
             meantime. Nothing is published.
+        DataError
+            Another batch of the series has the same content. Nothing is published. What was drawn
+            is forgotten, which is sound: whether it is depends on the rows and not on the draw.
         """
-        if not release_text:
-            raise RequestError("release_text is empty: commit the JSON text of the Release.")
+        return self.commit_all([(reservation, release_text, content)])[0]
+
+    def commit_all(
+        self, drawn: Sequence[tuple[Reservation, str, Mapping[str, str] | None]]
+    ) -> list[str]:
+        """Publish several Releases in one transaction: all of them, or none; see `commit`."""
         with self._file.transaction(write=True) as book:
-            charge = reservation.charge
-            winner = book.account(charge.dataset).find(charge.request_key)
-            if winner is not None and winner.status == "published":
-                return book.text_of(winner)
-            record = book.account(charge.dataset).records.get(reservation.charge_id)
-            if record is None or not record.charge.same_terms(charge):
-                raise LedgerError(
-                    f"The ledger {self._file.path} does not know this reservation. Nothing was "
-                    "published; run the request again."
-                )
-            if record.status != "pending":
-                raise BudgetError(
-                    f"Data set {charge.dataset!r}: the charge behind this release was replaced by "
-                    "another version of noisewise, which charged the same request at another "
-                    "price. Nothing was published; run it again."
-                )
-            book.publish(record, release_text)
-        return release_text
+            return [self._commit(book, *one) for one in drawn]
 
     def accounts(self) -> list[Account]:
         """Return every data set with a cap or a charge, by name."""
         with self._file.transaction(write=False) as book:
             return [book.accounts[name].summary() for name in sorted(book.accounts)]
+
+    def _commit(
+        self,
+        book: Book,
+        reservation: Reservation,
+        release_text: str,
+        content: Mapping[str, str] | None,
+    ) -> str:
+        if not release_text:
+            raise RequestError("release_text is empty: commit the JSON text of the Release.")
+        charge = reservation.charge
+        winner = book.account(charge.dataset).find(charge.request_key)
+        if winner is not None and winner.status == "published":
+            return book.text_of(winner)
+        record = book.account(charge.dataset).records.get(reservation.charge_id)
+        if record is None or not record.charge.same_terms(charge):
+            raise LedgerError(
+                f"The ledger {self._file.path} does not know this reservation. Nothing was "
+                "published; run the request again."
+            )
+        if record.status != "pending":
+            raise BudgetError(
+                f"Data set {charge.dataset!r}: the charge behind this release was replaced by "
+                "another version of noisewise, which charged the same request at another price. "
+                "Nothing was published; run it again."
+            )
+        kept = None
+        if charge.series is not None and content is not None:
+            check_new(book.account(charge.dataset), charge, content)
+            kept = fingerprint(content)
+        book.publish(record, release_text, kept)
+        return release_text
 
     def _charge(self, book: Book, charge: Charge) -> Reservation:
         """Find the charge of this request or add it to the book."""
