@@ -29,8 +29,8 @@ error: ledgers may hold such "void" entries, which don't count. Today an entry i
 same request was charged again at another price in the same transaction, after an upgrade.)
 
 `ledger` decides, on the `accounts` and `charges` that a `book` folds from its `file`; `exposure`
-tells which of the charges one person may bear; `refusals` and `faults` say what to do next, with
-`amounts` in words.
+tells which of the charges one person may bear; `fingerprint` knows the rows of a batch again;
+`refusals` and `faults` say what to do next, with `amounts` in words.
 """
 
 from noisewise.holder.ledger.accounts import Account, Quote

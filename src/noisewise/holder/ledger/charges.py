@@ -51,9 +51,10 @@ class Charge:
     series that splits the same people differently, without anybody noticing: the folder that its
     Releases are kept in (moved, copied, emptied, made again), the columns (the same in months and
     in weeks), the names of the batches. So the name is given with every batch, belongs to one data
-    set, and is never derived. A mistaken new name makes a new series, whose cost is added: that
-    costs budget, not privacy. A mistaken old name would merge two promises; `holder.series`
-    refuses it unless the folder holds a Release of the series.
+    set, and is never derived (but by `holder.partition`, which needs no promise). A mistaken new
+    name makes a new series, whose cost is added: that costs budget, not privacy. A mistaken old
+    name would merge two promises; `holder.series` refuses it unless the folder holds a Release of
+    the series, and `fingerprint` finds the same rows under two names.
     """
 
     dataset: str
