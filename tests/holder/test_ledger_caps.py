@@ -187,7 +187,7 @@ def old_ledger(path: Path, one: Charge, text: str | None = "text") -> None:
     with Ledger(path) as ledger, ledger._file.transaction(write=True, create=True) as book:
         number = book.append("reserve", {**charge_to_json(one), "sets_cap": True})
         if text is not None:
-            book.publish(book.account(one.dataset).records[number], text)
+            book.publish(book.account(one.dataset).records[number], text, None)
 
 
 @pytest.mark.parametrize(

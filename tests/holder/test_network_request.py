@@ -245,7 +245,7 @@ columns:
 def command(files, capsys, monkeypatch):
     monkeypatch.chdir(files)
     (files / "schema.yaml").write_text(SCHEMA_TEXT)
-    ledger_for(files / "budget.db", epsilon=1)
+    ledger_for(files / "budget.db", epsilon=2)
     (files / "graph.yaml").write_text("cough: [smoker, region]\nregion: [smoker]\nsmoker:\n")
 
     def run(*words, code=0):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from noisewise.holder.ledger import Account, Ledger, Quote
+    from noisewise.holder.ledger import Account, ChargeRecord, Ledger, Quote
 
 
 def say_quote(quote: Quote) -> None:
@@ -48,8 +48,17 @@ def _down(value: Any) -> str:
 
 def account(ledger: Ledger, dataset: str) -> Account:
     """The account of this data set; the ledger keeps names in composed Unicode (NFC)."""
-    name = unicodedata.normalize("NFC", dataset)
-    return next(account for account in ledger.accounts() if account.dataset == name)
+    return next(account for account in ledger.accounts() if account.dataset == _name(dataset))
+
+
+def charges_of(ledger: Ledger, dataset: str) -> list[ChargeRecord]:
+    """All charges of this data set, none if the ledger doesn't know it."""
+    accounts = [account for account in ledger.accounts() if account.dataset == _name(dataset)]
+    return [record for account in accounts for record in account.charges]
+
+
+def _name(dataset: str) -> str:
+    return unicodedata.normalize("NFC", dataset)
 
 
 def account_line(account: Account) -> str:

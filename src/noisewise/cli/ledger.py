@@ -51,8 +51,8 @@ def ledger_show(
 ) -> None:
     """Show every data set's cap, what is spent and what remains, and who asked for what and why.
 
-    Charges add up. Of the batches of a series that is declared disjoint only the costliest counts;
-    different series add up.
+    Charges add up, pending ones included. Of the batches of a series that is declared disjoint only
+    the costliest counts; different series add up.
 
     Example: noisewise ledger show --ledger budget.db
     """
@@ -92,6 +92,22 @@ def ledger_show(
             console.print(table)
         if streams:
             console.print(_what_is_added(each), markup=False, highlight=False)
+        if any(record.status == "pending" for record in each.charges):
+            console.print(_what_is_pending(each), markup=False, highlight=False)
+
+
+def _what_is_pending(account: Account) -> str:
+    """Which charges have no Release yet, and what to do."""
+    from noisewise.holder.publish import REHEARSAL
+
+    pending = [record for record in account.charges if record.status == "pending"]
+    runs = "; ".join(f"{one.charge.summary} (epsilon {one.charge.epsilon})" for one in pending)
+    return (
+        f"Pending: {runs}. Charged and not published: the run was interrupted, or the data did "
+        "not fit. It counts, because rows may have been read, and is never lifted. Repair the "
+        "data if need be and give the same command again: it completes at no further cost. "
+        f"{REHEARSAL}."
+    )
 
 
 @app.command("export")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 from noisewise.core.claim import Claim, fraction_text
 from noisewise.core.errors import RequestError
+from noisewise.core.grid import MAX_ROWS
 from noisewise.core.network import Network
-from noisewise.core.network_content import MAX_DRAWS
+from noisewise.core.network_content import MAX_DRAWS, Content, TableDraws
 from noisewise.core.network_release import CONTENTS, MechanismName, NetworkRelease
 from noisewise.core.privacy import Amount, PureEvent, as_fraction
 from noisewise.core.schema import Schema
@@ -120,11 +121,25 @@ class NetworkRequest(BaseRequest):
 
     def release(self, n: int, result: FamilyCounts) -> NetworkRelease:
         """Draw the noise, or the tables."""
+        return self._written(n, self.planned.draw(result))
+
+    def longest(self) -> int:
+        """With the longest integer of its range for every value; see `NetworkMechanism.longest`."""
+        content = self.planned.longest()
+        one = self._bytes(self._written(MAX_ROWS, content))
+        draws: int = self.options.get("draws", 1)
+        if draws == 1:
+            return one
+        assert isinstance(content, TableDraws)
+        two = replace(content, draws=2 * content.draws)
+        return one + (draws - 1) * (self._bytes(self._written(MAX_ROWS, two)) - one)
+
+    def _written(self, n: int, content: Content) -> NetworkRelease:
         return NetworkRelease(
             network=self.network,
             n=self.public_n(n),
             mechanism=self.mechanism,
-            content=self.planned.draw(result),
+            content=content,
             claim=self.claim,
             event=self.event,
             label=self.label,

@@ -16,8 +16,10 @@ from typing import Any, Literal
 from noisewise.core.claim import Claim, fraction_text
 from noisewise.core.composition import epsilon_of
 from noisewise.core.design import Design
+from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import RequestError
 from noisewise.core.geometry import Ball, Box, Geometry, geometry_to_dict
+from noisewise.core.grid import MAX_ROWS
 from noisewise.core.privacy import Amount, ComposedEvent, Event, as_delta, as_fraction
 from noisewise.core.release import Measurement, Release
 from noisewise.core.schema import Schema
@@ -118,14 +120,25 @@ class Request(ReadsDesign, BaseRequest):
 
     def release(self, n: int, sums: Sums, /) -> Release:
         """Draw the noise."""
+        pairs = zip(self.statistics, self.mechanisms, strict=True)
+        return self._written(n, [m.add_noise(_exact_values(s, sums)) for s, m in pairs])
+
+    def longest(self) -> int:
+        """With the longest of 64-bit integers for every noisy sum."""
+        values = [(-MAX_INTEGER - 1,) * len(statistic.entries) for statistic in self.statistics]
+        return self._bytes(self._written(MAX_ROWS, values))
+
+    def _written(self, n: int, values: Sequence[tuple[int, ...]]) -> Release:
         measurements = []
-        for statistic, mechanism in zip(self.statistics, self.mechanisms, strict=True):
+        for statistic, mechanism, noisy in zip(
+            self.statistics, self.mechanisms, values, strict=True
+        ):
             isometric = self.layout == "isometric" and statistic.name == "second_moments"
             measurements.append(
                 Measurement(
                     statistic=statistic.name,
                     layout="isometric" if isometric else "upper",
-                    values=mechanism.add_noise(_exact_values(statistic, sums)),
+                    values=noisy,
                     family=mechanism.family,
                     scale=mechanism.scale,
                     off_diagonal_scale=mechanism.off_diagonal_scale,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -81,20 +81,25 @@ class Book:
         self._entries, self._hash = seq, digest
         return seq
 
-    def publish(self, record: ChargeRecord, text: str) -> None:
-        """Store the text of a Release, and turn its charge from pending to published."""
+    def publish(self, record: ChargeRecord, text: str, kept: Mapping[str, Any] | None) -> None:
+        """Store the text of a Release, and turn its charge from pending to published.
+
+        `kept` is the fingerprint of the rows of a batch. Only where there is one, so that entries
+        of other charges stay as they were.
+        """
         assert self._connection is not None
         digest = hashlib.sha256(text.encode()).hexdigest()
         self._connection.execute(
             "INSERT INTO release (charge_id, text) VALUES (?, ?)", (record.charge_id, text)
         )
         body = {"dataset": record.charge.dataset, "charge_id": record.charge_id}
-        self.append("publish", {**body, "release_sha256": digest})
+        more = {} if kept is None else {"fingerprint": kept}
+        self.append("publish", {**body, "release_sha256": digest, **more})
 
-    def void(self, record: ChargeRecord, reason: str) -> None:
-        """Lift a pending charge."""
+    def supersede(self, record: ChargeRecord) -> None:
+        """Replace a pending charge; the caller charges the same request at another price."""
         body = {"dataset": record.charge.dataset, "charge_id": record.charge_id}
-        self.append("void", {**body, "reason": reason})
+        self.append("void", {**body, "reason": "Superseded"})
 
     def text_of(self, record: ChargeRecord) -> str:
         """Return the text of a published Release, after checking its digest."""
@@ -130,6 +135,7 @@ class Book:
             settled_at=time,
             release_sha256=body.get("release_sha256"),
             void_reason=body.get("reason"),
+            fingerprint=body.get("fingerprint"),
         )
 
 

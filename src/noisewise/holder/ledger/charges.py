@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import getpass
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -51,9 +52,10 @@ class Charge:
     series that splits the same people differently, without anybody noticing: the folder that its
     Releases are kept in (moved, copied, emptied, made again), the columns (the same in months and
     in weeks), the names of the batches. So the name is given with every batch, belongs to one data
-    set, and is never derived. A mistaken new name makes a new series, whose cost is added: that
-    costs budget, not privacy. A mistaken old name would merge two promises; `holder.series`
-    refuses it unless the folder holds a Release of the series.
+    set, and is never derived (but by `holder.partition`, which needs no promise). A mistaken new
+    name makes a new series, whose cost is added: that costs budget, not privacy. A mistaken old
+    name would merge two promises; `holder.series` refuses it unless the folder holds a Release of
+    the series, and `fingerprint` finds the same rows under two names.
     """
 
     dataset: str
@@ -117,7 +119,7 @@ class Charge:
 
 @dataclass(frozen=True)
 class Reservation:
-    """A charge that counts; hand it back to `Ledger.commit` or `Ledger.void`.
+    """A charge that counts; hand it back to `Ledger.commit`.
 
     Parameters
     ----------
@@ -128,7 +130,8 @@ class Reservation:
     published
         Text of the Release if this request was already published: hand this out, draw no noise.
     resumed
-        The charge was left pending by an earlier run (or another process runs it right now).
+        The charge was left pending by an earlier run, which was interrupted or whose data did not
+        fit (or another process runs it right now).
     """
 
     charge: Charge
@@ -150,6 +153,7 @@ class ChargeRecord:
     void_reason: str | None = None
     user: str = ""  # empty in entries from before these were kept
     purpose: str = ""
+    fingerprint: Mapping[str, Any] | None = field(default=None, repr=False)  # of a batch's rows
 
     @property
     def counts(self) -> bool:

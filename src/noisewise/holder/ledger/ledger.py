@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from noisewise.core.errors import BudgetError, LedgerError, RequestError
@@ -13,6 +13,7 @@ from noisewise.holder.ledger.amounts import exact, up
 from noisewise.holder.ledger.book import Book
 from noisewise.holder.ledger.charges import Charge, Reservation, asked_to_json, charge_to_json
 from noisewise.holder.ledger.file import LedgerFile
+from noisewise.holder.ledger.fingerprint import check_content, fingerprint
 from noisewise.holder.ledger.names import check_new, usable_name
 from noisewise.holder.ledger.refusals import cap_command, no_cap, refusal
 
@@ -157,10 +158,25 @@ class Ledger:
         RequestError
             The event costs more than the charge's epsilon and delta.
         """
-        with self._file.transaction(write=True) as book:
-            return self._charge(book, charge, purpose)
+        return self.reserve_all([charge], purpose=purpose)[0]
 
-    def commit(self, reservation: Reservation, release_text: str) -> str:
+    def reserve_all(self, charges: Sequence[Charge], *, purpose: str = "") -> list[Reservation]:
+        """Count several charges in one transaction: all of them, or none."""
+        with self._file.transaction(write=True) as book:
+            return [self._charge(book, charge, purpose) for charge in charges]
+
+    def is_published(self, charge: Charge) -> bool:
+        """Whether the request has its Release, which `reserve` would return at no cost."""
+        with self._file.transaction(write=False) as book:
+            known = book.account(charge.dataset).find(charge.request_key)
+            return known is not None and known.status == "published"
+
+    def commit(
+        self,
+        reservation: Reservation,
+        release_text: str,
+        content: Mapping[str, str] | None = None,
+    ) -> str:
         """Make a Release the published one. Let nothing out before this returns.
 
         Parameters
@@ -169,6 +185,8 @@ class Ledger:
             From `reserve`.
         release_text
             The Release as JSON text.
+        content
+            Of the rows of a batch of a series, from `content_of`. A fingerprint is kept.
 
         Returns
         -------
@@ -179,48 +197,20 @@ class Ledger:
         Raises
         ------
         BudgetError
-            The charge was lifted in the meantime. Nothing is published.
+            Another version of the software has charged the request at another price in the
+            meantime. Nothing is published.
+        DataError
+            Another batch of the series has the same content. Nothing is published. What was drawn
+            is forgotten, which is sound: whether it is depends on the rows and not on the draw.
         """
-        if not release_text:
-            raise RequestError("release_text is empty: commit the JSON text of the Release.")
+        return self.commit_all([(reservation, release_text, content)])[0]
+
+    def commit_all(
+        self, drawn: Sequence[tuple[Reservation, str, Mapping[str, str] | None]]
+    ) -> list[str]:
+        """Publish several Releases in one transaction: all of them, or none; see `commit`."""
         with self._file.transaction(write=True) as book:
-            charge = reservation.charge
-            winner = book.account(charge.dataset).find(charge.request_key)
-            if winner is not None and winner.status == "published":
-                return book.text_of(winner)
-            record = book.account(charge.dataset).records.get(reservation.charge_id)
-            if record is None or not record.charge.same_terms(charge):
-                raise LedgerError(
-                    f"The ledger {self._file.path} does not know this reservation. Nothing was "
-                    "published; run the request again."
-                )
-            if record.status != "pending":
-                raise BudgetError(
-                    f"Data set {charge.dataset!r}: the charge behind this release was lifted by "
-                    "another run of the same request. Nothing was published; run it again."
-                )
-            book.publish(record, release_text)
-        return release_text
-
-    def void(self, reservation: Reservation, reason: str) -> None:
-        """Lift a pending charge after a data error. The charge stays in the audit trail.
-
-        A charge under which another process has published is not lifted.
-
-        Parameters
-        ----------
-        reservation
-            From `reserve`.
-        reason
-            Name of the error's class. Nothing else: a message might quote the data.
-        """
-        if not all(part.isidentifier() for part in reason.split(".")) or len(reason) > 100:
-            raise RequestError("reason must be the name of an error's class and nothing else.")
-        with self._file.transaction(write=True) as book:
-            charge = reservation.charge
-            record = book.account(charge.dataset).records.get(reservation.charge_id)
-            if record and record.status == "pending" and record.charge.same_terms(charge):
-                book.void(record, reason)
+            return [self._commit(book, *one) for one in drawn]
 
     def accounts(self) -> list[Account]:
         """Return every data set with a cap or a charge, by name."""
@@ -232,6 +222,38 @@ class Ledger:
         with self._file.transaction(write=False) as book:
             records = [one for each in book.accounts.values() for one in each.records.values()]
             return {r.charge_id: book.text_of(r) for r in records if r.status == "published"}
+
+    def _commit(
+        self,
+        book: Book,
+        reservation: Reservation,
+        release_text: str,
+        content: Mapping[str, str] | None,
+    ) -> str:
+        if not release_text:
+            raise RequestError("release_text is empty: commit the JSON text of the Release.")
+        charge = reservation.charge
+        winner = book.account(charge.dataset).find(charge.request_key)
+        if winner is not None and winner.status == "published":
+            return book.text_of(winner)
+        record = book.account(charge.dataset).records.get(reservation.charge_id)
+        if record is None or not record.charge.same_terms(charge):
+            raise LedgerError(
+                f"The ledger {self._file.path} does not know this reservation. Nothing was "
+                "published; run the request again."
+            )
+        if record.status != "pending":
+            raise BudgetError(
+                f"Data set {charge.dataset!r}: the charge behind this release was replaced by "
+                "another version of noisewise, which charged the same request at another price. "
+                "Nothing was published; run it again."
+            )
+        kept = None
+        if charge.series is not None and content is not None:
+            check_content(book.account(charge.dataset), charge, content)
+            kept = fingerprint(content)
+        book.publish(record, release_text, kept)
+        return release_text
 
     def _charge(self, book: Book, charge: Charge, purpose: str = "") -> Reservation:
         """Find the charge of this request or add it to the book."""
@@ -246,8 +268,9 @@ class Ledger:
         if known is not None:
             # The same request at another price, say after an upgrade that calibrates better. The
             # old charge would pay for the wrong event, and keeping both would count one release
-            # twice. A process still at work under the old one finds it void and cannot commit.
-            book.void(known, "Superseded")
+            # twice. A process still at work under the old one finds it void and cannot commit. No
+            # request can bring that about: terms that it may choose are part of its key.
+            book.supersede(known)
         reason = refusal(self._file.path, account, charge)
         if reason is not None:
             raise BudgetError(reason)

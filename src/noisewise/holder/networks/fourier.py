@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from noisewise.core.document import MAX_INTEGER
 from noisewise.core.network import Network
 from noisewise.core.network_content import NoisyParities
 from noisewise.core.network_parity import Parities, walsh_hadamard
@@ -114,7 +115,16 @@ class FourierParities:
         values = exact.tolist()
         if not n_is_public(self.network):
             values.insert(0, counts.n)
-        noisy = opendp_noise.invoke(opendp_noise.laplace_measurement(self.scale), values)
+        return self._content(
+            opendp_noise.invoke(opendp_noise.laplace_measurement(self.scale), values)
+        )
+
+    def longest(self) -> NoisyParities:
+        """With the longest of 64-bit integers."""
+        private = not n_is_public(self.network)
+        return self._content((-MAX_INTEGER - 1,) * (len(self.parities) + private))
+
+    def _content(self, noisy: tuple[int, ...]) -> NoisyParities:
         return NoisyParities(noisy, self.scale, self.sensitivity, self.increment, self.stealth)
 
 

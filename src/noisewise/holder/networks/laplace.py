@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from noisewise.core.document import MAX_INTEGER
 from noisewise.core.network import Network
 from noisewise.core.network_content import NoisyCounts, l1_sensitivity, one_is_enough
 from noisewise.core.noise import DiscreteLaplace
@@ -92,6 +93,12 @@ class LaplaceCounts:
             node: noisy[start:end]
             for node, start, end in zip(self.network.nodes, starts, ends, strict=True)
         }
+        return NoisyCounts(values, self.scale, self.sensitivity)
+
+    def longest(self) -> NoisyCounts:
+        """With the longest of 64-bit integers."""
+        sizes = {n: 1 if self._one(n) else self.network.cells(n) for n in self.network.nodes}
+        values = {node: (-MAX_INTEGER - 1,) * size for node, size in sizes.items()}
         return NoisyCounts(values, self.scale, self.sensitivity)
 
     def _one(self, node: str) -> bool:
