@@ -33,7 +33,7 @@ def default_covariates(columns: ModelColumns, releases: Sequence[Release], metho
     balls = [(r.design, r.geometry) for r in releases if isinstance(r.geometry, Ball)]
     if not balls or len(balls) < len(releases):
         return prior
-    return prior.scaled(np.max([_shares(columns, *ball) for ball in balls], axis=0))
+    return prior.scaled(np.stack([_shares(columns, *ball) for ball in balls]).max(axis=0))
 
 
 def _shares(columns: ModelColumns, design: Design, ball: Ball) -> FloatArray:

@@ -127,7 +127,7 @@ def _chain(
         if k % 16 == 15:
             report(warmup + (k + 1) * thin)
     given[:] = normalised(given + alpha, layout)
-    return float(taken.sum() / max(tried.sum(), 1))
+    return float(taken.sum() / np.maximum(tried.sum(), 1))
 
 
 def _first_scale(problem: Problem) -> float:

@@ -28,7 +28,6 @@ https://github.com/pymc-devs/nutpie.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -44,8 +43,10 @@ from noisewise.analyst.models.collapsed_pooling import Pooling, pooling, to_pool
 from noisewise.analyst.observation import Observation
 from noisewise.analyst.priors import CovariatePrior, RegressionPrior
 from noisewise.analyst.samplers.chains import Progress, available_cores
-from noisewise.analyst.samplers.nuts import NutsInfo, check_lengths, rounding
+from noisewise.analyst.samplers.nuts import NutsInfo, check_lengths, nutpie_engine, rounding
 from noisewise.core.errors import ReleaseError
+
+nutpie = nutpie_engine()  # refuses a version that it does not know, here rather than in a chain
 
 # nutpie's names for the fields of NutsInfo.
 _STATISTICS = (
@@ -126,6 +127,7 @@ class Kernel:
     table: NDArray[np.int64]
     start: FloatArray
     coords: dict[str, Any] = field(default_factory=dict)
+    reparameterized_names: None = None  # read by nutpie since 0.16.9
 
     @property
     def n_dim(self) -> int:
@@ -137,11 +139,8 @@ class Kernel:
         """Number of draws done so far, warm-up included."""
         return int(self.table[-1])
 
-    def _make_sampler(
-        self, settings: Any, init_mean: Any, cores: int, progress_type: Any, store: Any
-    ) -> Any:
-        from nutpie import _lib
-
+    def _make_sampler(self, settings: Any, init_mean: Any, cores: int, *handed_on: Any) -> Any:
+        _lib = nutpie._lib
         data = self.table.ctypes.data
         sizes: dict[str, int] = {}
         variables = _lib.PyVariable.new_variables(["x"], ["float64"], [(self.n_dim,)], sizes, {})
@@ -150,7 +149,7 @@ class Kernel:
         model = _lib.PyMcModel(
             density, expand, variables, self.n_dim, sizes, {}, lambda _seed: self.start, None
         )
-        return _lib.PySampler.from_pymc(settings, cores, model, progress_type, store)
+        return _lib.PySampler.from_pymc(settings, cores, model, *handed_on)
 
 
 def build_kernel(posterior: CollapsedPosterior, state: ExactState) -> Kernel:
@@ -169,11 +168,6 @@ def _run(
     progress: Progress | None,
 ) -> list[Any]:
     """Run all chains, at most `cores` at a time, and return nutpie's traces in their order."""
-    with warnings.catch_warnings():
-        # ArviZ, which nutpie imports, announces its next major version.
-        warnings.simplefilter("ignore", FutureWarning)
-        import nutpie
-
     total = len(kernels) * (settings["tune"] + settings["draws"])
     waiting = list(range(len(kernels)))
     running: dict[int, Any] = {}
