@@ -181,6 +181,10 @@ def test_an_event_stronger_than_the_noise_is_refused(release):
     assert "privacy event" in refusal(release, boast)
 
 
+def test_more_rows_a_unit_at_unchanged_noise_are_refused(release):
+    assert refusal(release, lambda d: d["schema"].update(max_rows_per_unit=1_000_000))
+
+
 def test_damage_is_noticed(release):
     with pytest.raises(ReleaseError, match="digest does not match"):
         release_from_text(release.to_text().replace('"Q3"', '"Q4"'))

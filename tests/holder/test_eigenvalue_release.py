@@ -15,10 +15,10 @@ from noisewise.core.privacy import ComposedEvent, PureEvent
 from noisewise.core.release import Release, load_release
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistic import SmallestEigenvalue
+from noisewise.holder.exact_eigenvalue import MAX_SIZE
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.request import make_request
-from noisewise.holder.statistics.smallest_eigenvalue import MAX_SIZE
 
 from ..releases import example_request, release_of
 from .test_publish import BAD_DATA, exact_unit_sums, people, request, schema, spent
