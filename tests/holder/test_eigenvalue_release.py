@@ -60,7 +60,7 @@ def test_the_value_is_the_eigenvalue_plus_noise_of_the_stated_size(ledger, words
 
 def test_without_noise_it_is_exact_to_the_coarse_grid(monkeypatch, ledger):
     monkeypatch.setattr(
-        "noisewise.holder.mechanisms.opendp_noise.invoke", lambda _, sums: tuple(sums)
+        "noisewise.holder.mechanisms.randomness.invoke", lambda _, sums: tuple(sums)
     )
     data = people(300)
     published = publish(request(smallest_eigenvalue=0.5), data, ledger=ledger).release
