@@ -69,12 +69,14 @@ def reading(read: Callable[[Any], Read], text: str) -> Read:
         return read(parse_json(text))
     except ReleaseError:
         raise
-    except (NoisewiseError, ValueError, OverflowError, ArithmeticError) as error:
+    except (NoisewiseError, ValueError, ArithmeticError) as error:
         raise ReleaseError(f"release: {error}") from None
+    except (TypeError, LookupError, AttributeError, RecursionError, MemoryError):
+        raise ReleaseError("release: the document is not one that noisewise writes") from None
 
 
 def parse_json(text: str) -> Any:
-    """JSON without NaN, infinities or repeated keys."""
+    """JSON without NaN, infinities, repeated keys, or texts that could not be shown or written."""
 
     def no_constant(name: str) -> NoReturn:
         fail(f"{name} is not a number that a Release may contain")
@@ -88,11 +90,30 @@ def parse_json(text: str) -> Any:
     if len(text) > MAX_BYTES:
         fail(f"larger than {MAX_BYTES:,} characters")
     try:
-        return json.loads(text, parse_constant=no_constant, object_pairs_hook=no_duplicates)
+        document = json.loads(text, parse_constant=no_constant, object_pairs_hook=no_duplicates)
     except (json.JSONDecodeError, RecursionError):
         fail("not valid JSON; the file is damaged or not a Release")
     except ValueError:
         fail("a number has too many digits")
+    _check_texts(document)
+    return document
+
+
+def _check_texts(document: Any) -> None:
+    """Refuse controls, invisible characters and halves of a surrogate pair in any text or key.
+
+    They end in file names, reports and terminals; a half of a pair can't even be written again.
+    """
+    waiting = [document]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting += item  # its keys
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += [value for value in item if isinstance(value, str | list | dict)]
+        elif isinstance(item, str) and not item.isprintable():
+            fail("a text has characters that cannot be shown")
 
 
 def check_envelope(document: Any, form: str, form_version: int) -> None:
