@@ -9,9 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import re
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 from noisewise.core.errors import NoisewiseError, ReleaseError
 from noisewise.core.schema import MAX_NAME
@@ -20,6 +29,9 @@ MAX_BYTES = 64_000_000
 MAX_INTEGER = 2**63 - 1
 MAX_DESIGN_NAME = 2 * MAX_NAME + 2  # of a design column: "column[level]"
 MAX_RATIO = 2_600  # characters of an exact fraction, as `as_fraction` takes them
+
+_PREFIX = ".noisewise-"
+_TEMPORARY = re.compile(re.escape(_PREFIX) + "[a-z0-9_]{8}")  # as `mkstemp` completes it
 
 Read = TypeVar("Read")
 
@@ -52,6 +64,75 @@ def read_text(path: str | Path) -> str:
         raise ReleaseError(f"{path}: not UTF-8 text; not a Release, or damaged") from None
     except OSError as error:
         raise ReleaseError(f"{path}: cannot be read: {error.strerror}; check the path") from None
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write beside the target, flush to disk, then rename: readers see all or nothing.
+
+    A writer keeps a lock on its temporary file, and the system takes it back when the writer dies,
+    in whatever way. So a temporary file without a lock is what a killed process left, and is
+    removed first. May raise an OSError.
+    """
+    path = Path(path)
+    _remove_leftovers(path.parent)
+    descriptor, temporary = _locked_file(path.parent)
+    file = os.fdopen(descriptor, "w", encoding="utf-8")
+    try:
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+        os.chmod(temporary, 0o644)
+        if fcntl is None:
+            file.close()  # Windows renames no open file
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    finally:
+        with suppress(OSError):  # a full disk has been reported already
+            file.close()
+
+
+def _locked_file(folder: Path) -> tuple[int, str]:
+    while True:
+        descriptor, name = tempfile.mkstemp(dir=folder, prefix=_PREFIX)
+        # Waits for a process that is about to remove it as a leftover.
+        _lock(descriptor, wait=True)
+        try:
+            if os.path.samestat(os.stat(name), os.fstat(descriptor)):
+                return descriptor, name
+        except FileNotFoundError:
+            pass  # it has been removed
+        os.close(descriptor)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove our temporary files that nobody is writing; what can't be had is left alone."""
+    if fcntl is None:
+        return
+    for file in folder.iterdir():
+        if not _TEMPORARY.fullmatch(file.name):
+            continue
+        with suppress(OSError):
+            # Neither through a link nor waiting at a pipe, which are not ours.
+            descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                if _lock(descriptor):
+                    file.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _lock(descriptor: int, *, wait: bool = False) -> bool:
+    """Whether the file could be locked; where there are no locks, nothing is ever removed."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True
 
 
 def load(path: str | Path, from_text: Callable[[str], Read]) -> Read:
