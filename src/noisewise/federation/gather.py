@@ -143,7 +143,7 @@ def _replies(mail: Mail, keys: Sequence[str], unreadable: dict[str, str]) -> lis
     try:
         return list(mail.pull_messages(keys))
     except Exception:
-        found = []
+        found: list[Any] = []
         for key in keys:
             try:
                 found += mail.pull_messages([key])
