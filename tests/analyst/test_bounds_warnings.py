@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 import noisewise as nw
 
 from ..ledgers import ledger_for
+from ..releases import release_of
 
 SCHEMA = nw.Schema("people", {"x": nw.Number(-1, 1), "y": nw.Number(-1, 1)})
 
@@ -54,3 +57,15 @@ def test_indicators_are_never_suspected(tmp_path):
     x = np.array(["a", "b"] * 2000)
     y = 0.1 * np.random.default_rng(5).standard_normal(4000)
     assert not told(posterior_of(x, y, tmp_path, schema=nw.Schema("people", columns)))
+
+
+@pytest.mark.parametrize("wide", [1e-60, 1e60])
+@pytest.mark.parametrize("target", [1e-60, 1e60])
+def test_the_narrowest_and_widest_bounds_can_be_computed_with(wide, target):
+    schema = nw.Schema("people", {"x": nw.Number(-wide, wide), "y": nw.Number(-target, target)})
+    request = nw.make_request(schema, target="y", features=["x"], epsilon=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        posterior = nw.fit(release_of(request), seed=1, chains=2, draws=100)
+        assert np.isfinite([row.sd for row in posterior.summary().rows.values()]).all()
+        assert np.isfinite(posterior.predict({"x": [wide]}).sd).all()

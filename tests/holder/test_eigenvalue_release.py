@@ -15,10 +15,10 @@ from noisewise.core.privacy import ComposedEvent, PureEvent
 from noisewise.core.release import Release, load_release
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistic import SmallestEigenvalue
+from noisewise.holder.exact_eigenvalue import MAX_SIZE
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.request import make_request
-from noisewise.holder.statistics.smallest_eigenvalue import MAX_SIZE
 
 from ..releases import example_request, release_of
 from .test_publish import (
@@ -68,7 +68,7 @@ def test_the_value_is_the_eigenvalue_plus_noise_of_the_stated_size(ledger, words
 
 def test_without_noise_it_is_exact_to_the_coarse_grid(monkeypatch, ledger):
     monkeypatch.setattr(
-        "noisewise.holder.mechanisms.opendp_noise.invoke", lambda _, sums: tuple(sums)
+        "noisewise.holder.mechanisms.randomness.invoke", lambda _, sums: tuple(sums)
     )
     data = people(300)
     published = publish(request(smallest_eigenvalue=0.5), data, ledger=ledger).release

@@ -13,9 +13,9 @@ from noisewise.core.calibration import gaussian_noise_multiplier
 from noisewise.core.errors import RequestError
 from noisewise.core.geometry import Box
 from noisewise.core.schema import Number, Schema
+from noisewise.core.sensitivity.second_moments import l2_squared
 from noisewise.core.statistic import SecondMoments
 from noisewise.holder.request import make_request
-from noisewise.holder.statistics.second_moments import l2_squared
 from noisewise.lab import alparslan2023_calibration as federation
 from noisewise.lab import alparslan2023_data as data
 from noisewise.lab import alparslan2023_figs as figs

@@ -16,11 +16,11 @@ from noisewise.core.geometry import Box
 from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.noise import Gaussian, Laplace
 from noisewise.core.schema import Category, Number, Schema
+from noisewise.core.sensitivity import l1_sensitivity, l2_sensitivity
 from noisewise.core.statistic import SecondMoments
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.request import make_request
-from noisewise.holder.statistics import l1_sensitivity, l2_sensitivity
 from noisewise.lab import audit_regions
 from noisewise.lab.audit import (
     audit,

@@ -100,11 +100,12 @@ def _indicators(name: str, declared: Category, values: NDArray[Any]) -> list[Flo
     from noisewise.core.schema import level_text
 
     texts = np.array([level_text(v.item() if hasattr(v, "item") else v) for v in values], object)
-    for text in set(texts) - set(declared.levels):
-        raise RequestError(
-            f"predict: column {name!r} has the value {text!r}; its levels are "
-            f"{', '.join(declared.levels)}"
-        )
+    for row, text in enumerate(texts, 1):
+        if text not in declared.levels:  # it's somebody's: name its place, not the value
+            raise RequestError(
+                f"predict: row {row} of column {name!r} has a value that was not declared; its "
+                f"levels are {', '.join(declared.levels)}"
+            )
     return [(texts == level).astype(np.float64) for level in declared.indicated]
 
 

@@ -18,14 +18,14 @@ charge without a file, never a file without a charge.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
+from noisewise.core.document import write_text
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 from noisewise.core.releases import AnyRelease, load_release, release_from_text
 from noisewise.holder.engines import Source, open_source
@@ -215,23 +215,10 @@ def check_writable(path: Path) -> None:
 
 
 def _write_atomically(path: Path, text: str) -> None:
-    """Write beside the target, flush to disk, then rename: readers see all or nothing."""
-    temporary = None
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".noisewise-")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException as error:
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise RequestError(
-                f"out: cannot write {path}: {error.strerror}. The Release is charged and stored "
-                "in the ledger: the same request with another output costs nothing more"
-            ) from None
-        raise
+        write_text(path, text)
+    except OSError as error:
+        raise RequestError(
+            f"out: cannot write {path}: {error.strerror}. The Release is charged and stored in the "
+            "ledger: the same request with another output costs nothing more"
+        ) from None

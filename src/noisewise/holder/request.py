@@ -23,6 +23,7 @@ from noisewise.core.grid import MAX_ROWS
 from noisewise.core.privacy import Amount, ComposedEvent, Event, as_delta, as_fraction
 from noisewise.core.release import Measurement, Release
 from noisewise.core.schema import Schema
+from noisewise.core.sensitivity import Layout
 from noisewise.core.statistic import (
     FourthMoments,
     SecondMoments,
@@ -31,12 +32,11 @@ from noisewise.core.statistic import (
     Summed,
 )
 from noisewise.holder.base_request import BaseRequest
+from noisewise.holder.exact_eigenvalue import value as eigenvalue
 from noisewise.holder.mechanisms import Mechanism
 from noisewise.holder.noise_plan import plan_gaussian, plan_laplace
 from noisewise.holder.plan import ReadsDesign
 from noisewise.holder.request_check import check_request
-from noisewise.holder.statistics import Layout
-from noisewise.holder.statistics.smallest_eigenvalue import value as eigenvalue
 from noisewise.holder.sums import SumPlan, Sums
 from noisewise.holder.words import (
     check_scale,

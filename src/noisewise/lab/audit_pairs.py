@@ -1,6 +1,6 @@
 """Neighbouring data sets that are as far apart as a schema allows, made from the schema alone.
 
-`worst_pair` has the rows at which the proofs in `holder.statistics.second_moments` attain their
+`worst_pair` has the rows at which the proofs in `core.sensitivity.second_moments` attain their
 bounds. `neighbours` serves any request, with categories, fourth moments, balls, several rows a
 person, or one row more or less: it starts from such rows and climbs, one value at a time, as long
 as the change grows in units of the noise. How near it comes to the stated sensitivity is part of
@@ -211,7 +211,7 @@ class _Rows:
         Without a smallest eigenvalue any will do. With one, they should leave the direction of
         the corner free: (1, -e_j) is orthogonal to (1, …, 1) for every feature j, and k + 1
         copies of each make all other eigenvalues k + 1 or more, so that the corner's row alone
-        decides the smallest one (`holder.statistics.smallest_eigenvalue`).
+        decides the smallest one (`core.sensitivity.smallest_eigenvalue`).
         """
         neutral = np.zeros(len(self.kinds))
         for j, kind in enumerate(self.kinds):

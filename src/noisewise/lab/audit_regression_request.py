@@ -13,8 +13,8 @@ from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.noise import DISCRETE_FAMILIES, Gaussian, Laplace
 from noisewise.core.statistic import SecondMoments, SmallestEigenvalue
 from noisewise.holder.engines import open_source
+from noisewise.holder.exact_eigenvalue import value as eigenvalue
 from noisewise.holder.request import Request
-from noisewise.holder.statistics.smallest_eigenvalue import value as eigenvalue
 from noisewise.holder.sums import Sums
 from noisewise.lab.audit_challenge import Challenge, Run, simulated, through_text
 from noisewise.lab.audit_noise import NoiseCheck, check_noise

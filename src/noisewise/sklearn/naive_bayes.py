@@ -21,7 +21,7 @@ from noisewise.core.errors import RequestError
 from noisewise.core.network import Network
 from noisewise.core.schema import Category, Schema, level_text
 from noisewise.holder.network_request import make_network_request
-from noisewise.sklearn.estimator import TARGET, ReleaseEstimator, target_name
+from noisewise.sklearn.estimator import TARGET, ReleaseEstimator, target_name, without_cells
 from noisewise.sklearn.publishing import released
 
 
@@ -137,14 +137,8 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         y : array, shape (n_samples,)
         """
         self._require_target(y)
-        table = self._features(X, reset=True)
-        labels = column_or_1d(y, warn=True)
-        assert_all_finite(labels, input_name="y")
-        with warnings.catch_warnings():
-            # How many different classes there are is private, so no warning may tell.
-            warnings.simplefilter("ignore", UserWarning)
-            check_classification_targets(labels)
-        check_consistent_length(X, labels)
+        table = without_cells(lambda: self._features(X, reset=True))
+        labels = without_cells(lambda: _labels(X, y))
         target = target_name(table)
         declared = _declared(self.levels, list(table))
         self.classes_ = self._public_classes()
@@ -170,8 +164,8 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
             **self._inference(),
         )
         seed = self._seed()
-        rows = {name: _texts(values) for name, values in table.items()}
-        self.release_ = released(request, rows | {target: _texts(labels)}, self.ledger, self.cap)
+        rows = without_cells(lambda: _rows({**table, target: labels}))
+        self.release_ = released(request, rows, self.ledger, self.cap)
         self.target_ = target
         self.posterior_ = fit_network(self.release_, prior=prior, seed=seed, **self._inference())
         return self
@@ -205,8 +199,7 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         Classification
         """
         check_is_fitted(self)
-        table = self._features(X, reset=False)
-        rows = {name: _texts(values) for name, values in table.items()}
+        rows = without_cells(lambda: _rows(self._features(X, reset=False)))
         return self.posterior_.predict(self.target_, rows, level)
 
     def _public_classes(self) -> NDArray[Any]:
@@ -276,6 +269,22 @@ def _category(where: str, given: Any) -> Category:
             f"{str(given)[:60]}"
         )
     return Category(tuple(str(text) for text in texts), str(texts[0]))
+
+
+def _labels(X: Any, y: Any) -> NDArray[Any]:
+    """The classes of the rows, after scikit-learn's checks."""
+    labels = column_or_1d(y, warn=True)
+    assert_all_finite(labels, input_name="y")
+    with warnings.catch_warnings():
+        # How many different classes there are is private, so no warning may tell.
+        warnings.simplefilter("ignore", UserWarning)
+        check_classification_targets(labels)
+    check_consistent_length(X, labels)
+    return np.asarray(labels)
+
+
+def _rows(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _texts(values) for name, values in table.items()}
 
 
 def _texts(values: Any) -> list[str | None]:

@@ -16,7 +16,7 @@ from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Column, Number, Schema
 from noisewise.holder.request import make_request
 from noisewise.sklearn.bounds import column_of, declared_columns
-from noisewise.sklearn.estimator import ReleaseEstimator, target_name
+from noisewise.sklearn.estimator import ReleaseEstimator, target_name, without_cells
 from noisewise.sklearn.publishing import released
 
 
@@ -144,7 +144,7 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
         y : array, shape (n_samples,)
         """
         self._require_target(y)
-        table, columns = self._table(X, y)
+        table, columns = without_cells(lambda: self._table(X, y))
         request = make_request(
             Schema(self.dataset, columns, self.neighbours, self.max_rows_per_unit),
             target=list(columns)[-1],
@@ -186,7 +186,8 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
             If asked for.
         """
         check_is_fitted(self)
-        rows = self.posterior_.columns.design_matrix(self._features(X, reset=False))
+        table = without_cells(lambda: self._features(X, reset=False))
+        rows = self.posterior_.columns.design_matrix(table)
         theta = self._theta()
         mean = rows @ theta.mean(axis=0)
         if not return_std:

@@ -34,14 +34,17 @@ def evidence_codes(
 
 
 def _code(layout: Layout, name: str, level: Any) -> int:
-    if isinstance(level, np.generic):
-        level = level.item()
-    levels = layout.network.levels(name)
-    text = level_text(level)
-    if text not in levels:
-        shown = ", ".join(levels[:10])
+    found = _code_or_none(layout, name, level)
+    if found is None:
+        shown = ", ".join(layout.network.levels(name)[:10])
         raise RequestError(f"{name}: {str(level)[:40]!r} is not one of its levels: {shown}")
-    return levels.index(text)
+    return found
+
+
+def _code_or_none(layout: Layout, name: str, level: Any) -> int | None:
+    levels = layout.network.levels(name)
+    text = level_text(level.item() if isinstance(level, np.generic) else level)
+    return levels.index(text) if text in levels else None
 
 
 def codes_of_rows(layout: Layout, new: Any, skip: str) -> NDArray[np.int64]:
@@ -72,15 +75,19 @@ def _values(column: Any) -> list[Any]:
 
 
 def _column(layout: Layout, name: str, values: list[Any]) -> list[int]:
-    known: dict[Any, int] = {}
+    known: dict[Any, int | None] = {}
     codes = []
-    for value in values:
+    for row, value in enumerate(values, 1):
         if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
             codes.append(MISSING)
             continue
         # 1, 1.0 and True are equal keys but different levels, hence the type.
         key = (type(value), value)
         if key not in known:
-            known[key] = _code(layout, name, value)
-        codes.append(known[key])
+            known[key] = _code_or_none(layout, name, value)
+        code = known[key]
+        if code is None:  # it's somebody's: name its place, not the value
+            shown = ", ".join(layout.network.levels(name)[:10])
+            raise RequestError(f"new: row {row} of {name!r} is none of its levels: {shown}")
+        codes.append(code)
     return codes

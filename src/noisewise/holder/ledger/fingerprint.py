@@ -13,18 +13,18 @@ row gets past it, and so do rows that two batches share in part.
 from __future__ import annotations
 
 import hmac
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
 from noisewise.core.errors import DataError
 from noisewise.holder.ledger.accounts import OpenAccount
 from noisewise.holder.ledger.charges import Charge
+from noisewise.holder.mechanisms import randomness
 
 
 def fingerprint(content: Mapping[str, str]) -> dict[str, Any]:
     """Return what the ledger keeps of the texts."""
-    key = secrets.token_hex(32)
+    key = randomness.octets(32).hex()
     return {"key": key, "texts": {name: _mac(key, name, content[name]) for name in content}}
 
 

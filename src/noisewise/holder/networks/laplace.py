@@ -13,7 +13,7 @@ from noisewise.core.network_content import NoisyCounts, l1_sensitivity, one_is_e
 from noisewise.core.noise import DiscreteLaplace
 from noisewise.core.precision import float_up
 from noisewise.core.privacy import PureEvent
-from noisewise.holder.mechanisms import opendp_noise
+from noisewise.holder.mechanisms import randomness
 from noisewise.holder.networks.counts import FamilyCounts
 
 
@@ -87,7 +87,7 @@ class LaplaceCounts:
             cells = counts.tables[node].ravel().tolist()
             exact.extend(cells[1:] if self._one(node) else cells)
             ends.append(len(exact))
-        noisy = opendp_noise.invoke(opendp_noise.laplace_measurement(self.scale), exact)
+        noisy = randomness.invoke(randomness.laplace_measurement(self.scale), exact)
         starts = [0, *ends[:-1]]
         values = {
             node: noisy[start:end]
@@ -112,6 +112,6 @@ def n_is_public(network: Network) -> bool:
 
 def verify_scale(scale: float, sensitivity: int, epsilon: Fraction) -> None:
     """OpenDP's own map must grant the claim."""
-    spent = opendp_noise.laplace_measurement(scale).map(sensitivity)
+    spent = randomness.laplace_measurement(scale).map(sensitivity)
     if not spent <= float_up(epsilon):
         raise AssertionError(f"OpenDP charges {spent} for a claim of {float(epsilon)}")

@@ -1,4 +1,4 @@
-"""The smallest eigenvalue λ_min(S) of S = Σ vv', v = (1, x): its exact value and its sensitivity.
+"""Sensitivity of the smallest eigenvalue λ_min(S) of S = Σ vv', v = (1, x).
 
 Notation. M is the largest |v|² that the box or ball allows, R the ball's radius (|x| ≤ R).
 
@@ -42,17 +42,14 @@ is a whole number and a multiple of g, and the rounding costs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from fractions import Fraction
 
 from noisewise.core.geometry import Geometry
-from noisewise.core.grid import STATISTIC_BITS, STATISTIC_ONE
-from noisewise.core.statistic import SecondMoments, SmallestEigenvalue
-from noisewise.holder.exact_eigenvalue import smallest_eigenvalue_floor
+from noisewise.core.grid import STATISTIC_BITS
+from noisewise.core.statistic import SmallestEigenvalue
 
 STEP_BITS = 16
 STEP = 1 << (STATISTIC_BITS - STEP_BITS)  # g in units of 2**-32
-MAX_SIZE = 100  # about ten seconds; the cost grows with the fifth power
 
 
 def sensitivity(statistic: SmallestEigenvalue, geometry: Geometry) -> Fraction:
@@ -62,24 +59,3 @@ def sensitivity(statistic: SmallestEigenvalue, geometry: Geometry) -> Fraction:
     if radius is not None and radius < 1:
         bound = min(bound, 4 * radius**2 / (1 + radius**2))
     return Fraction(math.ceil(bound * (1 << STEP_BITS)), 1 << STEP_BITS)
-
-
-def value(statistic: SmallestEigenvalue, n: int, second_moments: tuple[int, ...]) -> int:
-    """⌊λ_min(S)⌋ on the coarse grid, in units of 2**-32, from the exact sums.
-
-    Parameters
-    ----------
-    statistic : SmallestEigenvalue
-    n : int
-        The number of rows.
-    second_moments : tuple of int
-        The sums of `SecondMoments` of the same design, in the order of its entries.
-    """
-    moments = SecondMoments(statistic.design)
-    entries: Mapping[tuple[int, ...], int] = {
-        **{entry: known * STATISTIC_ONE for entry, known in moments.public_values(n).items()},
-        **dict(zip(moments.entries, second_moments, strict=True)),
-    }
-    size = range(statistic.size)
-    gram = [[int(entries[min(i, j), max(i, j)]) for j in size] for i in size]
-    return smallest_eigenvalue_floor(gram, STEP) * STEP

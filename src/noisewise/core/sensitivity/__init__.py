@@ -1,5 +1,8 @@
 """Sensitivities: how far one unit can move a statistic. One file a statistic, proof beside it.
 
+They follow from public numbers alone. The holder calibrates its noise by them, and whoever reads a
+Release checks what it states against them.
+
 Every function returns an integer in grid units (2**-32), rounded up, already multiplied by
 ``max_rows_per_unit``: k rows of one unit can all move the sum in the same direction, so k times
 the sensitivity of one row is attained.
@@ -13,6 +16,7 @@ from typing import Literal
 
 from noisewise.core.geometry import Box, Geometry
 from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.sensitivity import fourth_moments, second_moments, smallest_eigenvalue
 from noisewise.core.statistic import FourthMoments, SecondMoments, SmallestEigenvalue, Statistic
 
 Layout = Literal["upper", "isometric"]
@@ -20,8 +24,6 @@ Layout = Literal["upper", "isometric"]
 
 def l1_sensitivity(statistic: Statistic) -> int:
     """Largest L1 change of the statistic's entries, in grid units."""
-    from noisewise.holder.statistics import fourth_moments, second_moments, smallest_eigenvalue
-
     if isinstance(statistic, SecondMoments):
         bound = second_moments.l1(statistic)
     elif isinstance(statistic, SmallestEigenvalue):
@@ -36,8 +38,6 @@ def l2_sensitivity(statistic: Statistic, geometry: Geometry, layout: Layout) -> 
 
     In the ``isometric`` layout off-diagonal entries count √2-fold.
     """
-    from noisewise.holder.statistics import fourth_moments, second_moments, smallest_eigenvalue
-
     if not isinstance(statistic, SecondMoments) and layout != "upper":
         raise ValueError("only second moments have the isometric layout")
     if isinstance(statistic, FourthMoments):

@@ -18,7 +18,6 @@ they are valid but not tight.
 from __future__ import annotations
 
 from fractions import Fraction
-from math import comb
 
 from noisewise.core.statistic import FourthMoments
 
@@ -30,7 +29,7 @@ def l1(statistic: FourthMoments) -> Fraction:
     Replace: by the corner theorem the worst pair has one row at (1,…,1), so the change is
     Σ_{a≠0} (1 - v^a) = N - h(v) ≤ N - 1/8 by the lemma. The row v = 0 attains N - 1.
     """
-    count = _number_of_monomials(statistic)
+    count = statistic.number_of_entries + 1
     if statistic.design.schema.neighbours == "add_remove_one":
         return Fraction(count - 1)
     return count - Fraction(1, 8)
@@ -42,11 +41,7 @@ def l2_squared(statistic: FourthMoments) -> Fraction:
     Add or remove: N - 1, attained. Replace: Σ_a (u^a - v^a)² = h(u∘u) + h(v∘v) - 2 h(u∘v), where
     h(u∘u) ≤ N and h(u∘v) ≥ 1/8: at most 2N - 1/4.
     """
-    count = _number_of_monomials(statistic)
+    count = statistic.number_of_entries + 1
     if statistic.design.schema.neighbours == "add_remove_one":
         return Fraction(count - 1)
     return 2 * count - Fraction(1, 4)
-
-
-def _number_of_monomials(statistic: FourthMoments) -> int:
-    return comb(len(statistic.design.columns) - 1 + 4, 4)

@@ -1,12 +1,17 @@
-"""OpenDP's integer noise: the only source of randomness in anything that is published.
+"""The only source of randomness in anything that is published. None of it takes a seed.
 
-OpenDP samples discrete Laplace and Gaussian noise with exact rational arithmetic from the system's
-cryptographic random numbers (Canonne, Kamath & Steinke 2020), and saturates at the ends of the
-64-bit range, which is post-processing. It takes seconds to import, hence the lazy import.
+Noise comes from OpenDP, which samples discrete Laplace and Gaussian noise with exact rational
+arithmetic from the system's cryptographic random numbers (Canonne, Kamath & Steinke 2020), and
+saturates at the ends of the 64-bit range, which is post-processing. It takes seconds to import,
+hence the lazy import. Mechanisms that draw rather than add noise take the system's numbers as
+integers or bytes. Everybody else in this wing calls these functions by the module's name, and a
+test reads the source of the wing to see that nobody has another source or hands one around.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -40,6 +45,21 @@ def invoke(measurement: Any, sums: Sequence[int]) -> tuple[int, ...]:
     if any(abs(value) > limit for value in sums):
         raise OverflowError("a sum does not fit 64 bits")  # excluded by the grid, see core.grid
     return tuple(int(value) for value in measurement(list(sums))) if sums else ()
+
+
+def below(limit: int) -> int:
+    """A secret whole number from 0 to below `limit`, all equally likely."""
+    return secrets.randbelow(limit)
+
+
+def bits(count: int) -> int:
+    """`count` secret random bits, as a whole number."""
+    return secrets.randbits(count)
+
+
+def octets(count: int) -> bytes:
+    """`count` secret random bytes."""
+    return os.urandom(count)
 
 
 def _exact_float(scale: float) -> float:
