@@ -55,7 +55,6 @@ def audit(
     prior_precision: options.AuditPriorPrecision = None,
     runs: options.RunsOption = None,
     confidence: options.ConfidenceOption = 0.99,
-    everything: options.EverythingOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Audit the path from rows to a Release for your request, before you trust it with data.
@@ -79,11 +78,6 @@ def audit(
     Example: noisewise audit --schema schema.yaml --target income --features age,region
     --noise-sd 20000 --epsilon 1
     """
-    if everything:
-        from noisewise.cli.audit_all import audit_all
-
-        audit_all(runs, confidence, as_json)
-        return
     from noisewise.cli.audit_request import audited_request
 
     request = audited_request(
@@ -130,8 +124,8 @@ def _audit_one(
     request: Publishable[Any], runs: int | None, confidence: float, as_json: bool
 ) -> None:
     from noisewise._progress import progress_bar
+    from noisewise.audit.request import RUNS, audit_release, challenge_of, chance_of_catching
     from noisewise.cli.audit_findings import document_of, words_of
-    from noisewise.lab.audit_release import RUNS, audit_release, challenge_of, chance_of_catching
 
     request.verify()
     trials, show = runs or RUNS, sys.stderr.isatty()

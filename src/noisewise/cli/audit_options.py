@@ -41,9 +41,6 @@ ConfidenceOption = Annotated[
     float,
     typer.Option("--confidence", help="1 - chance of calling a true claim violated."),
 ]
-EverythingOption = Annotated[
-    bool, typer.Option("--all", help="Audit every mechanism of noisewise, and broken ones.")
-]
 
 # --- release --------------------------------------------------------------------------------------
 

@@ -87,8 +87,7 @@ def audited_request(schema: Path | None, **options: Any) -> Publishable[Any]:
         needed = ("schema", *command.needs)
         raise RequestError(
             f"{', '.join(needed)}: an audit needs {'all of them' if needed[1:] else 'one'}, as "
-            f"does `noisewise {command.name}`; --all audits noisewise's own mechanisms on invented "
-            "schemas"
+            f"does `noisewise {command.name}`"
         )
     known = {*command.needs, *command.told_by, *command.knows}
     for name in given:
