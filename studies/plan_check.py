@@ -22,8 +22,7 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise.analyst.observation import Observation
 from noisewise.core.schema import Number, Schema
-from noisewise.planning.noise import MECHANISMS
-from noisewise.planning.plan import Planner
+from noisewise.planning.plan import MECHANISMS, Planner
 from studies.regression import draw_gram
 from studies.report import Options, Report
 from studies.report_trials import kept_trials, write_both

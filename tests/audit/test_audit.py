@@ -11,13 +11,9 @@ import pytest
 from scipy.stats import binom, binomtest, norm
 
 from noisewise.audit import regions as audit_regions
-from noisewise.audit.engine import (
-    audit,
-    detection_probability,
-    likelihood_ratio,
-    linear_discriminant,
-)
-from noisewise.audit.pairs import neighbours, worst_pair
+from noisewise.audit.engine import audit, detection_probability
+from noisewise.audit.regions import likelihood_ratio, linear_discriminant
+from noisewise.audit.regression import neighbours, worst_pair
 from noisewise.core.design import Design
 from noisewise.core.errors import RequestError
 from noisewise.core.geometry import Box

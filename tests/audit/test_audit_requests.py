@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from noisewise.audit import noise as audit_noise
-from noisewise.audit.laws import Steps, check_draws
 from noisewise.audit.network import _Records
-from noisewise.audit.noise import check_noise, spread_out
+from noisewise.audit.noise import Steps, check_draws, check_noise, spread_out
 from noisewise.audit.request import audit_release, challenge_of, chance_of_catching
 from noisewise.audit.summary import median_law
 from noisewise.core.errors import RequestError

@@ -14,9 +14,8 @@ from noisewise.analyst.priors import NIGPrior, NIWPrior, NormalInverseGammaIndep
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.planning import width as plan_width
-from noisewise.planning.figure import draw_plan
-from noisewise.planning.noise import PlannedNoise
-from noisewise.planning.plan import plan
+from noisewise.planning.plan import PlannedNoise, plan
+from noisewise.planning.result import draw_plan
 from noisewise.planning.truths import LARGEST_VARIANCE, Truths, covariate_prior, draw_truths
 from studies.plan_check import (
     BEYOND_GRID,
@@ -281,7 +280,7 @@ def test_predicted_widths_of_many_coefficients_are_realised():
 
 
 def test_a_prior_that_contradicts_the_ball_is_too_sure():
-    """What docs/planning.md warns of: a box's prior expects more of ten features than this holds."""
+    """What docs/planning.md warns of: a box's prior expects more than ten features hold here."""
     setting = Setting(10, 3000, "ball", 1.0, 1.0)
     planner = planner_for(setting, 10)
     predicted, _ = planner.sds(setting.mechanism, setting.epsilon)

@@ -32,9 +32,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from noisewise.audit.engine import audit, detection_probability, likelihood_ratio
-from noisewise.audit.pairs import worst_pair
-from noisewise.audit.regions import choose_region, ratio
+from noisewise.audit.engine import audit, detection_probability
+from noisewise.audit.regions import choose_region, likelihood_ratio, ratio
+from noisewise.audit.regression import worst_pair
 from noisewise.core.noise import Gaussian, Laplace
 from noisewise.core.release import Release
 from noisewise.core.schema import Number, Schema

@@ -135,7 +135,7 @@ def test_more_runs_see_more():
 
 def test_the_score_is_the_log_likelihood_ratio_of_what_is_published():
     """Its exact values are the engine's, and for the worst pair its largest value is epsilon."""
-    from noisewise.audit.pairs import neighbours
+    from noisewise.audit.regression import neighbours
     from noisewise.holder.engines import open_source
 
     request = request_for("hours+age", epsilon=2, fourth_moments="0.3")

@@ -1,8 +1,7 @@
 """A request on two neighbouring data sets: how it is run, and what is known of its outputs.
 
-Every kind of request has a module that makes its challenge: `audit_regression_request`,
-`audit_summary_request`, `audit_network_request` and `audit_draws_request`. `audit_release` takes it
-from there.
+Every kind of request has a module that makes its challenge: `regression`, `summary`, `network` and
+`draws`. `request.audit_release` takes it from there.
 """
 
 from __future__ import annotations
@@ -14,16 +13,33 @@ from typing import Any
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.audit.laws import DrawCheck
-from noisewise.audit.noise import NoiseCheck
-from noisewise.audit.pairs import Neighbours
-from noisewise.audit.scores import Score
+from noisewise.audit.noise import DrawCheck, NoiseCheck
+from noisewise.audit.regions import Score
 from noisewise.core.noise import Gaussian, Laplace
 from noisewise.core.releases import release_from_text
 from noisewise.holder.publishable import Publishable
 
 Run = Callable[[], list[float]]
 Batch = Callable[[int], FloatArray]
+Table = dict[str, list[Any]]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Two data sets that differ in one privacy unit.
+
+    Parameters
+    ----------
+    a, b : dict of str to list
+        Columns in original units.
+    attained : float
+        Their distance in units of the noise, over what the stated sensitivities allow. The
+        smallest eigenvalue, where it is published, is left out.
+    """
+
+    a: Table
+    b: Table
+    attained: float
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.audit.challenge import Batch, Challenge, Run, through_text
-from noisewise.audit.laws import DrawCheck, Steps, check_draws
-from noisewise.audit.pairs import Neighbours
+from noisewise.audit.challenge import Batch, Challenge, Neighbours, Run, through_text
+from noisewise.audit.noise import DrawCheck, Steps, check_draws
 from noisewise.core.geometry import Ball
 from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.network_regression import COEFFICIENT_BITS

@@ -21,11 +21,17 @@ from typing import Any
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.audit.challenge import Batch, Challenge, Run, simulated, through_text
-from noisewise.audit.laws import DrawCheck, Steps, check_draws
-from noisewise.audit.noise import NoiseCheck, check_noise, spread_out
-from noisewise.audit.pairs import Neighbours, Table
-from noisewise.audit.scores import likelihood_ratio
+from noisewise.audit.challenge import (
+    Batch,
+    Challenge,
+    Neighbours,
+    Run,
+    Table,
+    simulated,
+    through_text,
+)
+from noisewise.audit.noise import DrawCheck, NoiseCheck, Steps, check_draws, check_noise, spread_out
+from noisewise.audit.regions import likelihood_ratio
 from noisewise.core.errors import RequestError
 from noisewise.core.network_content import TABLE_BITS, TableDraws, one_is_enough, total_depth
 from noisewise.core.network_tree import split_totals, splits

@@ -21,11 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.audit.challenge import Challenge, Run
+from noisewise.audit.challenge import Challenge, Neighbours, Run, Table
 from noisewise.audit.engine import AuditResult, audit
-from noisewise.audit.laws import DrawCheck
-from noisewise.audit.noise import NoiseCheck
-from noisewise.audit.pairs import Neighbours, Table
+from noisewise.audit.noise import DrawCheck, NoiseCheck
 from noisewise.core.composition import epsilon_of
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent
@@ -52,8 +50,8 @@ class ReleaseAudit:
     pair : Neighbours
     result : AuditResult
     noise : NoiseCheck, DrawCheck or None
-        Whether the noise of the runs is the stated one (`audit_noise`), or the draws follow their
-        stated law (`audit_laws`); None if that law could not be computed.
+        Whether the noise of the runs is the stated one, or the draws follow their stated law
+        (`audit.noise`); None if that law could not be computed.
     only_values_differ : bool
         Whether the two published files agree in everything but the noisy values.
     """
@@ -205,7 +203,7 @@ def _only_values_differ(challenge: Challenge) -> bool:
         for name, table in (("a", pair.a), ("b", pair.b)):
             ledger = Path(folder) / f"{name}.ledger"
             documents.append(_beside_values(challenge.request, table, ledger))
-    return documents[0] == documents[1]
+    return bool(documents[0] == documents[1])
 
 
 def _beside_values(request: Publishable[Any], table: Table, ledger: Path) -> Any:

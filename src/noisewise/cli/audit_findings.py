@@ -6,8 +6,7 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from noisewise.audit.laws import DrawCheck
-from noisewise.audit.noise import NoiseCheck
+from noisewise.audit.noise import DrawCheck, NoiseCheck
 from noisewise.holder.network_request import NetworkRequest
 from noisewise.holder.networks.regression import RegressionSampleRequest
 from noisewise.holder.summary_request import SummaryRequest
