@@ -8,11 +8,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from noisewise.core.errors import NoisewiseError
+from noisewise.core.errors import NoisewiseError, RequestError
+
+if TYPE_CHECKING:
+    from studies.experiments import Experiment
+    from studies.report import Report
 
 VIOLATED = 8  # exit code, as of `noisewise audit`
 
@@ -31,11 +35,56 @@ app = typer.Typer(
 )
 
 
+def experiments() -> dict[str, Experiment | Report]:
+    """All of them, by name."""
+    from studies import plan_check
+    from studies.alparslan2023 import calibration as alparslan2023_calibration
+    from studies.alparslan2023 import case_mix
+    from studies.alparslan2023 import figures as alparslan2023_figs
+    from studies.alparslan2023 import tables as alparslan2023_tables
+    from studies.amitai2018 import calibration as amitai2018_calibration
+    from studies.amitai2018 import study as amitai2018
+    from studies.bs2019 import fig3 as bs2019
+    from studies.bs2019 import fig4 as bs2019_fig4
+    from studies.calibration import beyond as calibration_beyond
+    from studies.calibration import grid as calibration_grid
+    from studies.calibration import power as calibration_power
+    from studies.zhang2016 import coverage as zhang2016_coverage
+    from studies.zhang2016 import fig1 as zhang2016_fig1
+    from studies.zhang2016 import fig2 as zhang2016_fig2
+
+    known: tuple[Experiment | Report, ...] = (
+        bs2019.EXPERIMENT,
+        bs2019_fig4.EXPERIMENT,
+        calibration_grid.EXPERIMENT,
+        calibration_beyond.EXPERIMENT,
+        calibration_power.EXPERIMENT,
+        plan_check.EXPERIMENT,
+        plan_check.BEYOND,
+        alparslan2023_tables.EXPERIMENT,
+        alparslan2023_figs.EXPERIMENT,
+        alparslan2023_calibration.EXPERIMENT,
+        case_mix.EXPERIMENT,
+        amitai2018.EXPERIMENT,
+        amitai2018_calibration.EXPERIMENT,
+        zhang2016_fig1.EXPERIMENT,
+        zhang2016_fig2.EXPERIMENT,
+        zhang2016_coverage.EXPERIMENT,
+    )
+    return {e.name: e for e in known}
+
+
+def find(name: str) -> Experiment | Report:
+    """The experiment of this name."""
+    known = experiments()
+    if name not in known:
+        raise RequestError(f"experiment: {name!r} is unknown; there are: {', '.join(known)}")
+    return known[name]
+
+
 @app.command("list")
 def list_experiments() -> None:
     """List the experiments."""
-    from studies.experiments import experiments
-
     found = experiments().values()
     width = max(len(experiment.name) for experiment in found)
     for experiment in found:
@@ -61,16 +110,16 @@ def run(
 
     Example: python -m studies run bs2019-fig3 --quick --out figures
     """
-    from studies import experiments
-    from studies.parallel import check_backend
+    from studies.experiments import run as run_experiment
+    from studies.trials import check_backend
 
     check_backend(backend)
 
     def run_one(name: str) -> list[Path]:
         words = ["python", "-m", "studies", "run", name, *(["--quick"] if quick else [])]
         words += [] if trials is None else ["--trials", str(trials)]
-        return experiments.run(
-            experiments.find(name),
+        return run_experiment(
+            find(name),
             out,
             quick=quick,
             trials=trials,
@@ -88,7 +137,7 @@ def run(
 
 def _run_all(run_one: Callable[[str], list[Path]]) -> None:
     """Run every experiment; a line each, with the time it took."""
-    from studies.experiments import DataAbsentError, experiments
+    from studies.experiments import DataAbsentError
 
     start = time.perf_counter()
     for name in experiments():
@@ -120,11 +169,11 @@ def collect(
 
     Example: python -m studies collect calibration --from study-results --out docs/results
     """
-    from studies import experiments
+    from studies.experiments import collect as collect_trials
 
     words = ["python", "-m", "studies", "run", experiment, *(["--quick"] if quick else [])]
-    paths = experiments.collect(
-        experiments.find(experiment),
+    paths = collect_trials(
+        find(experiment),
         trials_in,
         out,
         quick=quick,

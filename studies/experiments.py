@@ -1,18 +1,25 @@
-"""Experiments by name: cells to run, figures to draw."""
+"""Experiments by name: cells to run, figures to draw.
+
+Every cell has a file of its own (`trials`). What decides a trial is the model, the methods, the
+version, and the code of the analyst's wing. A study goes on where it stopped, and can be made
+longer.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from noisewise import __version__
+from noisewise._progress import progress_bar
 from noisewise.core.errors import RequestError
-from studies.calibration.trial import Cell, Record
-from studies.markdown import markdown_table
+from studies.calibration.trial import Cell, Record, run_trial
 from studies.report import Options, Report, origin
-from studies.study import load_trials, run_study
-from studies.tables import Row, summarise, write_table
+from studies.tables import Row, markdown_table, summarise, write_table
+from studies.trials import Progress, TrialFile, check_backend, code_digest
 
 Results = Mapping[str, list[Record]]
 
@@ -46,53 +53,6 @@ class Experiment:
     draw: Callable[[Sequence[Cell], Results, Sequence[Row], Path], list[Path]]
     summarise: Callable[[Cell, Sequence[Record]], list[Row]] = summarise
     readable: Callable[[Sequence[Row]], str] = markdown_table
-
-
-def experiments() -> dict[str, Experiment | Report]:
-    """All experiments."""
-    from studies import plan_check
-    from studies.alparslan2023 import calibration as alparslan2023_calibration
-    from studies.alparslan2023 import case_mix
-    from studies.alparslan2023 import figures as alparslan2023_figs
-    from studies.alparslan2023 import tables as alparslan2023_tables
-    from studies.amitai2018 import calibration as amitai2018_calibration
-    from studies.amitai2018 import study as amitai2018
-    from studies.bs2019 import fig3 as bs2019
-    from studies.bs2019 import fig4 as bs2019_fig4
-    from studies.calibration import beyond as calibration_beyond
-    from studies.calibration import grid as calibration_grid
-    from studies.calibration import power as calibration_power
-    from studies.zhang2016 import coverage as zhang2016_coverage
-    from studies.zhang2016 import fig1 as zhang2016_fig1
-    from studies.zhang2016 import fig2 as zhang2016_fig2
-
-    known: tuple[Experiment | Report, ...] = (
-        bs2019.EXPERIMENT,
-        bs2019_fig4.EXPERIMENT,
-        calibration_grid.EXPERIMENT,
-        calibration_beyond.EXPERIMENT,
-        calibration_power.EXPERIMENT,
-        plan_check.EXPERIMENT,
-        plan_check.BEYOND,
-        alparslan2023_tables.EXPERIMENT,
-        alparslan2023_figs.EXPERIMENT,
-        alparslan2023_calibration.EXPERIMENT,
-        case_mix.EXPERIMENT,
-        amitai2018.EXPERIMENT,
-        amitai2018_calibration.EXPERIMENT,
-        zhang2016_fig1.EXPERIMENT,
-        zhang2016_fig2.EXPERIMENT,
-        zhang2016_coverage.EXPERIMENT,
-    )
-    return {e.name: e for e in known}
-
-
-def find(name: str) -> Experiment | Report:
-    """The experiment of this name."""
-    known = experiments()
-    if name not in known:
-        raise RequestError(f"experiment: {name!r} is unknown; there are: {', '.join(known)}")
-    return known[name]
 
 
 def run(
@@ -169,3 +129,85 @@ def _finish(
     readable = out / f"{experiment.name}.md"
     readable.write_text(experiment.readable(rows), encoding="utf-8")
     return [table, facts, readable, *experiment.draw(cells, results, rows, out)]
+
+
+# --- trials of cells ------------------------------------------------------------------------------
+
+
+Finished = Callable[[Cell, list[Record]], None]
+
+
+def cell_path(cell: Cell, out: Path) -> Path:
+    """Where a cell's trials are kept."""
+    return out / "trials" / f"{cell.name}.jsonl"
+
+
+def load_trials(cell: Cell, out: Path, *, check: bool = True) -> list[Record]:
+    """Trials of a cell that are on disk, in order; an interrupted last line is left out.
+
+    Parameters
+    ----------
+    cell : Cell
+    out : Path
+        The study's folder.
+    check : bool
+        Refuse a file that other code or another configuration has made.
+    """
+    trials = _file(cell, out).load(check=check)
+    return [record for record in trials if record["trial"] < cell.trials]
+
+
+def run_cell(
+    cell: Cell,
+    out: Path,
+    *,
+    n_jobs: int = 1,
+    backend: str = "loky",
+    report: Progress | None = None,
+) -> list[Record]:
+    """Run a cell's missing trials and return all of them, in order.
+
+    Parameters
+    ----------
+    cell : Cell
+    out : Path
+        The study's folder; made if it does not exist.
+    n_jobs : int
+        Trials at a time. Records do not depend on it, but for the time they took.
+    backend : str
+        Of joblib; see `parallel.check_backend`.
+    report : callable, optional
+        Called with (trials done, trials in all).
+    """
+    return _file(cell, out).run_missing(
+        partial(run_trial, cell), cell.trials, n_jobs=n_jobs, backend=backend, report=report
+    )
+
+
+def run_study(
+    cells: Sequence[Cell],
+    out: Path,
+    *,
+    n_jobs: int = 1,
+    backend: str = "loky",
+    progress: bool = False,
+    finished: Finished | None = None,
+) -> dict[str, list[Record]]:
+    """Run cells in the given order; `finished` is called after each of them."""
+    check_backend(backend)
+    for cell in cells:  # a stale file is refused before hours are spent
+        load_trials(cell, out)
+    results: dict[str, list[Record]] = {}
+    for number, cell in enumerate(cells, 1):
+        what = f"{cell.name} ({number}/{len(cells)})"
+        with progress_bar(what, unit="trials", show=progress) as report:
+            records = run_cell(cell, out, n_jobs=n_jobs, backend=backend, report=report)
+        results[cell.name] = records
+        if finished is not None:
+            finished(cell, records)
+    return results
+
+
+def _file(cell: Cell, out: Path) -> TrialFile:
+    content = {"cell": cell.describe(), "noisewise": __version__, "code": code_digest()}
+    return TrialFile(cell_path(cell, out), content)

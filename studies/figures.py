@@ -11,15 +11,23 @@ import numpy as np
 from studies.calibration.trial import Cell, Record, spread_ranks
 from studies.uniformity import ecdf_band
 
-# Colours that stay apart for colour-blind readers (Okabe & Ito).
+# Colours that stay apart for colour-blind readers (Okabe & Ito), and markers.
 STYLES: dict[str, tuple[str, str]] = {
     "non_private": ("#000000", "o"),
     "naive": ("#D55E00", "s"),
     "exact": ("#0072B2", "D"),
+    "exact_own_means": ("#56B4E9", "d"),
     "gibbs_update": ("#009E73", "^"),
     "gibbs_prior": ("#CC79A7", "v"),
     "gibbs_noisy": ("#E69F00", "P"),
     "gibbs_noisy_aware": ("#56B4E9", "X"),
+    "bs_distributed": ("#009E73", "^"),
+    "bs_distributed_dense": ("#999999", "<"),
+    "normal_x": ("#CC79A7", "v"),
+    "fixed_s": ("#E69F00", "s"),
+    "fixed_s_aware": ("#F0E442", "P"),
+    "fixed_s_fast": ("#D55E00", "x"),
+    "ada_ssp": ("#56B4E9", "*"),
 }
 
 

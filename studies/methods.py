@@ -12,8 +12,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.core.errors import RequestError
-from studies import non_private
-from studies.regression import Case, SimulatedRegression
+from studies.regression import Case, SimulatedRegression, sample_non_private
 
 Pair = tuple[FloatArray, FloatArray]  # theta (chains, draws, d) and sigma2 (chains, draws)
 
@@ -96,7 +95,7 @@ class Sampler(ChainMethod):
 def _non_private(
     method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int
 ) -> Pair:
-    return non_private.sample(case.A, model.prior, draws=longer * method.draws, seed=seed)
+    return sample_non_private(case.A, model.prior, draws=longer * method.draws, seed=seed)
 
 
 def _naive(method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int) -> Pair:

@@ -24,8 +24,7 @@ from noisewise.analyst.observation import Observation
 from noisewise.core.schema import Number, Schema
 from noisewise.planning.plan import MECHANISMS, Planner
 from studies.regression import draw_gram
-from studies.report import Options, Report
-from studies.report_trials import kept_trials, write_both
+from studies.report import Options, Report, kept_trials, write_both
 from studies.tables import Row
 from studies.trials import Record
 

@@ -25,6 +25,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
+from noisewise.analyst.models.conjugate import draw, update
 from noisewise.analyst.models.moments import FourthMomentObservation, fourth_monomials
 from noisewise.analyst.observation import Family, Observation
 from noisewise.analyst.priors import NIGPrior, NIWPrior
@@ -268,3 +269,29 @@ def noise_scales(
         second.off_diagonal_scale / STATISTIC_ONE,
         request.mechanisms[1].scale / STATISTIC_ONE if fourth else None,
     )
+
+
+# --- the posterior of somebody who holds the rows: the reference of every study -------------------
+
+
+def gram(x: FloatArray, y: FloatArray) -> FloatArray:
+    """A = Σ ww', w = (1, x, y), from rows x (n, k) and y (n,)."""
+    w = np.column_stack([np.ones(len(y)), x, y])
+    return np.asarray(w.T @ w, dtype=np.float64)
+
+
+def sample_non_private(
+    A: FloatArray, prior: NIGPrior, *, draws: int, seed: int | None
+) -> tuple[FloatArray, FloatArray]:
+    """Independent draws of theta (1, draws, d) and sigma2 (1, draws) given the exact sums.
+
+    Parameters
+    ----------
+    A : array, shape (P, P)
+        The exact Gram matrix of w = (1, x, y); ``A[0, 0]`` is the number of rows.
+    prior : NIGPrior
+    draws : int
+    seed : int, optional
+    """
+    n = round(float(A[0, 0]))
+    return draw(update(prior, A, n), np.random.default_rng(seed), (1, draws))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -16,28 +16,9 @@ from scipy import stats
 
 from noisewise import __version__
 from noisewise._arrays import FloatArray
-from studies.trials import code_digest
-
-# Colours that stay apart for colour-blind readers (Okabe & Ito), and markers.
-STYLES: dict[str, tuple[str, str]] = {
-    "non_private": ("#000000", "o"),
-    "exact": ("#0072B2", "D"),
-    "exact_own_means": ("#56B4E9", "d"),
-    "bs_distributed": ("#009E73", "^"),
-    "gibbs_update": ("#009E73", "^"),
-    "normal_x": ("#CC79A7", "v"),
-    "fixed_s": ("#E69F00", "s"),
-    "fixed_s_aware": ("#F0E442", "P"),
-    "fixed_s_fast": ("#D55E00", "x"),
-    "ada_ssp": ("#56B4E9", "*"),
-    "bs_distributed_dense": ("#999999", "<"),
-}
-
-
-def style(method: str) -> dict[str, Any]:
-    """Colour and marker of a method, the same in every picture."""
-    colour, marker = STYLES.get(method, ("#999999", "."))
-    return {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2}
+from noisewise._progress import progress_bar
+from studies.tables import Row, write_table
+from studies.trials import PLANS, Record, TrialFile, code_digest
 
 
 class Options(NamedTuple):
@@ -127,3 +108,51 @@ def seed_of(*words: int | str) -> np.random.SeedSequence:
 
     numbers = [w if isinstance(w, int) else zlib.crc32(w.encode()) for w in words]
     return np.random.SeedSequence(numbers)
+
+
+# --- trials that are kept -------------------------------------------------------------------------
+
+
+def kept_trials(
+    name: str,
+    call: Callable[[int], Record],
+    count: int,
+    settings: Mapping[str, Any],
+    out: Path,
+    options: Options,
+) -> list[Record]:
+    """The first `count` trials of a report, in order; those in its file aren't run again.
+
+    Parameters
+    ----------
+    name : str
+        Of the file below ``out/trials``.
+    call : callable
+        From a trial's number to its record; it can be pickled.
+    count : int
+    settings : mapping
+        What decides a trial besides its number and the code, as plain data.
+    out : Path
+    options : Options
+    """
+    content = {
+        "settings": dict(settings),
+        "noisewise": __version__,
+        "code": code_digest(),
+        "code_of_studies": code_digest(PLANS),
+    }
+    file = TrialFile(out / "trials" / f"{name}.jsonl", content)
+    with progress_bar(name, unit="trials", show=options.progress) as report:
+        return file.run_missing(
+            call, count, n_jobs=options.n_jobs, backend=options.backend, report=report
+        )
+
+
+def write_both(
+    rows: Sequence[Row], markdown: Callable[[Sequence[Row]], str], name: str, out: Path
+) -> list[Path]:
+    """The table as CSV, and as people read it."""
+    table, readable = out / f"{name}.csv", out / f"{name}.md"
+    write_table(rows, table)
+    readable.write_text(markdown(rows), encoding="utf-8")
+    return [table, readable]

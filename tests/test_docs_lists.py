@@ -8,7 +8,7 @@ import re
 import pytest
 
 from noisewise.analyst.methods.registry import METHODS
-from studies.experiments import experiments
+from studies.__main__ import experiments
 
 from .doc_pages import ROOT
 

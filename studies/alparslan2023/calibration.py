@@ -20,19 +20,19 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise.analyst.observation import Observation
 from noisewise.planning.truths import draw_covariate_law
-from studies import non_private
 from studies.alparslan2023.data import with_noise
 from studies.calibration.grid import broad_model
 from studies.calibration.trial import Cell
 from studies.experiments import Experiment, Results
+from studies.figures import style
 from studies.methods import ChainMethod, Pair
 from studies.regression import (
     SimulatedRegression,
     draw_gram,
     draw_regression,
     noise_scales,
+    sample_non_private,
 )
-from studies.report import style
 from studies.tables import Row
 from studies.uniformity import LEVELS
 
@@ -126,7 +126,7 @@ class FederatedSampler(ChainMethod):
 
 
 def _non_private(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-    return non_private.sample(case.A, one.prior, draws=options["draws"], seed=options["seed"])
+    return sample_non_private(case.A, one.prior, draws=options["draws"], seed=options["seed"])
 
 
 def _exact(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:

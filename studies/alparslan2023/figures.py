@@ -33,14 +33,14 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.priors import NIWPrior
 from noisewise.core.errors import NoisewiseError
 from noisewise.planning.truths import draw_covariate_law
-from studies import non_private
 from studies.alparslan2023 import not_private
 from studies.alparslan2023.data import gram_matrices
 from studies.alparslan2023.methods import QUICK, SAMPLED, Effort, Given, run
-from studies.discrepancy import mmd2_unbiased
+from studies.figures import style
+from studies.regression import sample_non_private
 from studies.report import Options, Report, seed_of
 from studies.tables import Row, write_table
-from studies.uniformity import thin
+from studies.uniformity import mmd2_unbiased, thin
 
 NAME = "alparslan2023-figs"
 HOLDERS = (1, 5, 10)
@@ -90,7 +90,7 @@ def one_run(d: int, n: int, number: int, epsilons: Sequence[Fraction], effort: E
     rows: list[Row] = []
     references = {}
     for name, prior in priors.items():
-        theta, _ = non_private.sample(pooled, prior.conjugate, draws=500, seed=number)
+        theta, _ = sample_non_private(pooled, prior.conjugate, draws=500, seed=number)
         references[name] = theta[0, :, 1:]
         where = Place(name, d, 0, "", number)
         rows.append(_row(where, "non_private", truth, references[name].mean(axis=0)))
@@ -237,8 +237,6 @@ def _time(method: str, given: Given, enough: float) -> tuple[int, float]:
 
 def write(out: Path, options: Options) -> list[Path]:
     """Run, write tables, draw the three figures."""
-    from studies.alparslan2023.panels import draw_discrepancy, draw_errors, draw_times
-
     runs = options.runs or (1 if options.quick else RUNS)
     epsilons = (Fraction(1, 10), Fraction(1), Fraction(10)) if options.quick else EPSILONS
     n, effort = (20_000, QUICK) if options.quick else (ROWS, EFFORT)
@@ -271,3 +269,102 @@ EXPERIMENT = Report(
     "Figures 2, 3 and 4 of Alparslan et al. (2023): errors, times and discrepancy, simulated data",
     write,
 )
+
+
+# --- the pictures ---------------------------------------------------------------------------------
+
+
+def _figure(width: float, height: float) -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg", force=False)
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _legend(figure: Any, axis: Any, methods: Sequence[str]) -> None:
+    handles = [axis.plot([], [], label=name, **style(name))[0] for name in methods]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
+
+
+def _methods(rows: Sequence[Row]) -> list[str]:
+    return [m for m in dict.fromkeys(row["method"] for row in rows) if m != "non_private"]
+
+
+def draw_errors(rows: Sequence[Row], path: Path) -> None:
+    """Figure 2: errors against epsilon, a column for each J; dotted: without privacy."""
+    dimensions = sorted({row["d"] for row in rows})
+    holders = sorted({row["J"] for row in rows if row["J"]})
+    figure = _figure(3.2 * len(holders), 2.4 * 2 * len(dimensions) + 0.6)
+    axes = figure.subplots(2 * len(dimensions), len(holders), squeeze=False, sharex=True)
+    for i, d in enumerate(dimensions):
+        for half, what in enumerate(("prediction", "estimation")):
+            for axis, J in zip(axes[2 * i + half], holders, strict=True):
+                here = [row for row in rows if row["d"] == d]
+                _lines(axis, [row for row in here if row["J"] == J], what)
+                for row in here:
+                    if row["method"] == "non_private" and what in row:
+                        axis.axhline(row[what], color="0.4", linewidth=0.8, linestyle=":")
+                axis.set_title(f"{what}, d = {d}, J = {J}", fontsize=8)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("squared error", fontsize=8)
+    for axis in axes[-1]:
+        axis.set_xlabel("epsilon", fontsize=8)
+    _legend(figure, axes[0, 0], _methods(rows))
+    figure.savefig(path, dpi=110)
+
+
+def draw_times(rows: Sequence[Row], path: Path) -> None:
+    """Figure 3: time per iteration against d, a column for each J."""
+    holders = sorted({row["J"] for row in rows})
+    figure = _figure(3.2 * len(holders), 3.2)
+    axes = figure.subplots(1, len(holders), squeeze=False, sharey=True)[0]
+    for axis, J in zip(axes, holders, strict=True):
+        for method in _methods(rows):
+            points = [
+                (row["d"], row["seconds_per_iteration"])
+                for row in rows
+                if row["J"] == J and row["method"] == method
+            ]
+            axis.plot(*zip(*sorted(points), strict=True), **style(method))
+        axis.set_yscale("log")
+        axis.set_title(f"J = {J}", fontsize=9)
+        axis.set_xlabel("d", fontsize=8)
+    axes[0].set_ylabel("seconds per iteration", fontsize=8)
+    _legend(figure, axes[0], _methods(rows))
+    figure.savefig(path, dpi=110)
+
+
+def draw_discrepancy(rows: Sequence[Row], path: Path) -> None:
+    """Figure 4: MMD² to the non-private posterior; above with our kernel, below the paper's."""
+    rows = [row for row in rows if row.get("mmd2", "") != ""]
+    holders = sorted({row["J"] for row in rows})
+    if not holders:
+        holders = [1]
+    figure = _figure(3.2 * len(holders), 5.2)
+    axes = figure.subplots(2, len(holders), squeeze=False, sharex=True)
+    kernels = (("mmd2", "median width"), ("mmd2_paper", "the paper's width"))
+    for line, (what, label) in zip(axes, kernels, strict=True):
+        for axis, J in zip(line, holders, strict=True):
+            _lines(axis, [row for row in rows if row["J"] == J], what, log=False)
+            axis.set_title(f"MMD², {label}, J = {J}", fontsize=8)
+    for axis in axes[-1]:
+        axis.set_xlabel("epsilon", fontsize=8)
+    _legend(figure, axes[0, 0], _methods(rows))
+    figure.savefig(path, dpi=110)
+
+
+def _lines(axis: Any, rows: Sequence[Row], what: str, log: bool = True) -> None:
+    for method in _methods(rows):
+        points = sorted(
+            (float(row["epsilon"]), row[what])
+            for row in rows
+            if row["method"] == method and row.get(what, "") != ""
+        )
+        if points:
+            axis.plot(*zip(*points, strict=True), **style(method))
+    axis.set_xscale("log")
+    if log:
+        axis.set_yscale("log")
+    axis.tick_params(labelsize=7)

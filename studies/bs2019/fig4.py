@@ -38,8 +38,7 @@ from studies.bs2019 import fig3 as bs2019
 from studies.calibration.trial import Cell, Record, spread_ranks
 from studies.experiments import DataAbsentError, Experiment, Results
 from studies.methods import Sampler
-from studies.non_private import gram
-from studies.regression import SimulatedRegression, noise_scales
+from studies.regression import SimulatedRegression, gram, noise_scales
 from studies.tables import Row
 from studies.uniformity import coverage
 

@@ -25,8 +25,7 @@ from noisewise._arrays import FloatArray
 from studies.calibration.grid import broad_model
 from studies.methods import Sampler
 from studies.regression import SimulatedRegression
-from studies.report import Options, Report
-from studies.report_trials import kept_trials, write_both
+from studies.report import Options, Report, kept_trials, write_both
 from studies.tables import Row
 from studies.trials import Record
 from studies.uniformity import coverage_test, outside_band, spread_rank, uniformity_test

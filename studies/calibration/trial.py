@@ -29,8 +29,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.core.errors import NoisewiseError, RequestError
-from studies.discrepancy import mmd2_unbiased
-from studies.uniformity import effective_size, spread_rank, thin
+from studies.uniformity import effective_size, mmd2_unbiased, spread_rank, thin
 
 Record = dict[str, Any]
 REFERENCE = "non_private"  # the method to which the others' discrepancy is measured

@@ -13,7 +13,7 @@ from noisewise.audit.engine import AuditResult
 from noisewise.core.errors import RequestError
 
 # In the order in which they are run.
-MODULES = ("mechanisms", "summaries", "networks", "controls")
+MODULES = ("regressions", "summaries", "networks")
 
 
 @dataclass(frozen=True)

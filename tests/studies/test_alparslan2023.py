@@ -17,11 +17,12 @@ from noisewise.core.statistic import SecondMoments
 from noisewise.holder.request import make_request
 from noisewise.holder.statistics.second_moments import l2_squared
 from studies import experiments
+from studies.__main__ import experiments as experiments_by_name
 from studies.alparslan2023 import calibration as federation
 from studies.alparslan2023 import data, not_private, private, tables
 from studies.alparslan2023 import figures as figs
 from studies.alparslan2023.methods import QUICK, SAMPLED, Given, run
-from studies.alparslan2023.published import published
+from studies.alparslan2023.tables import published
 from studies.calibration.trial import run_trial
 from studies.report import Options, mean_interval
 from studies.tables import read_table
@@ -220,7 +221,7 @@ def test_a_trial_of_a_federation_is_reproducible_and_ranks_every_method():
 
 
 def test_experiments_are_known_by_name():
-    known = experiments.experiments()
+    known = experiments_by_name()
     assert {tables.NAME, figs.NAME, federation.NAME} <= set(known)
     with pytest.raises(RequestError, match="keeps no trials"):
         experiments.collect(known[tables.NAME], None, None)

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from studies import experiments
+from studies.__main__ import find
 from studies.amitai2018 import calibration as amitai2018_calibration
 from studies.amitai2018 import study as amitai2018
 from studies.amitai2018.blocks import fit_all, fit_blocks
@@ -166,7 +167,7 @@ def test_what_the_printed_algorithms_spend():
 def test_the_study_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(amitai2018, "SIZES", (10_000,))
     monkeypatch.setattr(amitai2018, "PARTITIONS", 10)
-    paths = experiments.run(experiments.find("amitai2018"), tmp_path, quick=True, trials=30)
+    paths = experiments.run(find("amitai2018"), tmp_path, quick=True, trials=30)
     assert [path.name for path in paths[1:3]] == ["amitai2018.csv", "amitai2018.md"]
     assert {path.suffix for path in paths[3:]} == {".png"}
     rows = read_table(paths[1])

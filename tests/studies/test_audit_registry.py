@@ -32,9 +32,9 @@ from studies.self_audit.broken import (
     noise_scale_halved,
     with_mechanisms,
 )
-from studies.self_audit.controls import SUBJECTS as CONTROLS
-from studies.self_audit.mechanisms import request_for
 from studies.self_audit.registry import Subject, examine, subjects
+from studies.self_audit.regressions import SUBJECTS as CONTROLS
+from studies.self_audit.regressions import request_for
 
 CONFIDENCE = 0.9999
 QUICK = {"fourth-exact": 300, "noise-twice": 300, "posterior-clamped": 2500}
@@ -177,10 +177,10 @@ def test_exact_fourth_moments_need_fourth_moments():
 
 def test_names_are_used_once(monkeypatch):
     from noisewise.core.errors import RequestError
-    from studies.self_audit import mechanisms as audit_mechanisms
+    from studies.self_audit import regressions
 
-    twice = (audit_mechanisms.SUBJECTS[0],) * 2
-    monkeypatch.setattr(audit_mechanisms, "SUBJECTS", twice)
+    twice = (regressions.SUBJECTS[0],) * 2
+    monkeypatch.setattr(regressions, "SUBJECTS", twice)
     with pytest.raises(RequestError, match="twice"):
         audit_registry.subjects()
 

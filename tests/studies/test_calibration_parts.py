@@ -10,10 +10,9 @@ from noisewise.analyst.models.moments import CovariateMoments, unique_entries
 from noisewise.analyst.priors import NIGPrior, NIWPrior
 from noisewise.core.errors import RequestError
 from noisewise.planning.truths import draw_covariate_law
-from studies import non_private
+from studies import regression
 from studies.bs2019.fig3 import paper_model
 from studies.calibration.grid import broad_model
-from studies.discrepancy import mmd2_unbiased
 from studies.regression import (
     SimulatedRegression,
     draw_gram,
@@ -25,6 +24,7 @@ from studies.uniformity import (
     coverage_test,
     ecdf_band,
     effective_size,
+    mmd2_unbiased,
     outside_band,
     spread_rank,
     thin,
@@ -54,7 +54,7 @@ def largest_z(a, b, power):
 def from_rows(rng, n):
     x = rng.multivariate_normal(MU, T, n)
     y = THETA[0] + x @ THETA[1:] + rng.normal(0, np.sqrt(SIGMA2), n)
-    return non_private.gram(x, y)
+    return regression.gram(x, y)
 
 
 @pytest.mark.parametrize("n", [5, 12])

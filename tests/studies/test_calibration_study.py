@@ -12,15 +12,15 @@ import pytest
 from typer.testing import CliRunner
 
 from noisewise.core.errors import RequestError
-from studies import experiments, study
-from studies.__main__ import app
+from studies import experiments
+from studies.__main__ import app, find
+from studies.__main__ import experiments as experiments_by_name
 from studies.bs2019.fig3 import figure_cells, paper_model
 from studies.calibration.grid import cells as grid_cells
 from studies.calibration.trial import Cell
-from studies.markdown import markdown_table
+from studies.experiments import cell_path, load_trials, run_cell, run_study
 from studies.methods import Sampler
-from studies.study import cell_path, load_trials, run_cell, run_study
-from studies.tables import read_table, summarise, write_table
+from studies.tables import markdown_table, read_table, summarise, write_table
 
 DOCS = Path(__file__).parents[2] / "docs"
 METHODS = (Sampler("non_private", draws=50), Sampler("naive", draws=50))
@@ -43,7 +43,7 @@ def test_an_interrupted_cell_goes_on_where_it_stopped(tmp_path, monkeypatch):
     whole = run_cell(cheap(), tmp_path / "whole")
 
     ran = []
-    real = study.run_trial
+    real = experiments.run_trial
 
     def interrupted(cell, trial):
         if len(ran) == 4:
@@ -51,7 +51,7 @@ def test_an_interrupted_cell_goes_on_where_it_stopped(tmp_path, monkeypatch):
         ran.append(trial)
         return real(cell, trial)
 
-    monkeypatch.setattr(study, "run_trial", interrupted)
+    monkeypatch.setattr(experiments, "run_trial", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_cell(cheap(), tmp_path / "part")
     path = cell_path(cheap(), tmp_path / "part")
@@ -60,7 +60,7 @@ def test_an_interrupted_cell_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert [r["trial"] for r in load_trials(cheap(), tmp_path / "part")] == [0, 1, 2, 3]
 
     monkeypatch.setattr(
-        study, "run_trial", lambda cell, trial: ran.append(trial) or real(cell, trial)
+        experiments, "run_trial", lambda cell, trial: ran.append(trial) or real(cell, trial)
     )
     records = run_cell(cheap(), tmp_path / "part")
     assert ran == [0, 1, 2, 3, 4, 5]
@@ -92,7 +92,7 @@ def test_stale_trials_are_never_mixed_in(tmp_path, stale):
 
 def test_trials_of_other_code_are_stale(tmp_path, monkeypatch):
     run_cell(cheap(), tmp_path)
-    monkeypatch.setattr(study, "code_digest", lambda: "other")
+    monkeypatch.setattr(experiments, "code_digest", lambda: "other")
     with pytest.raises(RequestError, match="other code"):
         run_cell(cheap(), tmp_path)
     assert len(load_trials(cheap(), tmp_path, check=False)) == 6
@@ -155,7 +155,7 @@ def invoke(*words):
 
 def test_list_names_every_experiment():
     shown = invoke("list").stdout
-    assert all(name in shown for name in experiments.experiments())
+    assert all(name in shown for name in experiments_by_name())
 
 
 def test_one_command_draws_all_panels(tmp_path):
@@ -182,7 +182,7 @@ def test_rank_pictures_are_drawn(tmp_path, monkeypatch):
     cells = [cheap(), cheap(name="broad", model=grid_cells(True)[-1].model)]
     results = run_study(cells, tmp_path)
     rows = [row for cell in cells for row in summarise(cell, results[cell.name])]
-    paths = experiments.find("calibration").draw(cells, results, rows, tmp_path)
+    paths = find("calibration").draw(cells, results, rows, tmp_path)
     assert paths
     assert all(path.stat().st_size > 5_000 for path in paths)
 

@@ -13,18 +13,16 @@ from joblib._parallel_backends import ThreadingBackend
 from typer.testing import CliRunner
 
 from noisewise.core.errors import RequestError
-from studies import experiments
 from studies.__main__ import app
 from studies.bs2019 import fig4 as bs2019_fig4
 from studies.calibration import beyond as calibration_beyond
 from studies.calibration import power as calibration_power
-from studies.calibration.regression_beyond import BeyondRegression
+from studies.calibration.beyond import BeyondRegression
 from studies.calibration.trial import run_trial
 from studies.experiments import DataAbsentError
-from studies.markdown import markdown_table
-from studies.parallel import check_backend, in_parallel
 from studies.report import Options, Report
-from studies.tables import read_table
+from studies.tables import markdown_table, read_table
+from studies.trials import check_backend, in_parallel
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -290,7 +288,7 @@ def test_all_runs_everything_and_leaves_out_what_has_no_data(tmp_path, monkeypat
         "two": Report("two", "Second.", absent),
         "three": Report("three", "Third.", write),
     }
-    monkeypatch.setattr(experiments, "experiments", lambda: known)
+    monkeypatch.setattr("studies.__main__.experiments", lambda: known)
     shown = invoke(
         "run", "all", "--quick", "--jobs", 2, "--backend", "threading", "--out", tmp_path
     )

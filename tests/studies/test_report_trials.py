@@ -7,8 +7,7 @@ import pytest
 from noisewise.core.errors import RequestError
 from studies import plan_check
 from studies.calibration import power as calibration_power
-from studies.report import Options
-from studies.report_trials import kept_trials
+from studies.report import Options, kept_trials
 
 OPTIONS = Options(quick=True, runs=None, command="test")
 

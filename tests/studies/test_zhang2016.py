@@ -25,6 +25,7 @@ from noisewise.holder.networks.map import plan_grid_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample, split_samplers
 from noisewise.holder.networks.regression import make_regression_sample_request
 from studies import experiments
+from studies.__main__ import find
 from studies.report import Options
 from studies.tables import read_table
 from studies.zhang2016 import coverage, fig1, fig2, mechanisms, not_private
@@ -334,7 +335,7 @@ def test_accuracy_counts_a_tie_as_half():
 
 
 def test_figure_1_quick(tmp_path):
-    paths = experiments.run(experiments.find("zhang2016-fig1"), tmp_path, quick=True)
+    paths = experiments.run(find("zhang2016-fig1"), tmp_path, quick=True)
     assert [p.name for p in paths] == [
         "zhang2016-fig1.json",
         "zhang2016-fig1.csv",
@@ -362,7 +363,7 @@ def test_what_the_committed_figure_1_shows():
 
 
 def test_figure_2_quick(tmp_path):
-    paths = experiments.run(experiments.find("zhang2016-fig2"), tmp_path, quick=True)
+    paths = experiments.run(find("zhang2016-fig2"), tmp_path, quick=True)
     rows = read_table(paths[1])
     assert {row["line"] for row in rows} == {*fig2.STYLES, "Release, epsilon = 10"}
     assert all(float(row["mse"]) > 0.04 for row in rows)
