@@ -22,8 +22,12 @@ from typing import Any
 import numpy as np
 
 from noisewise.audit.challenge import Challenge, Neighbours, Run, Table
+from noisewise.audit.draws import draws_challenge
 from noisewise.audit.engine import AuditResult, audit
+from noisewise.audit.network import network_challenge
 from noisewise.audit.noise import DrawCheck, NoiseCheck
+from noisewise.audit.regression import regression_challenge
+from noisewise.audit.summary import summary_challenge
 from noisewise.core.composition import epsilon_of
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent
@@ -37,6 +41,12 @@ from noisewise.holder.summary_request import SummaryRequest
 Report = Callable[[int, int | None], None]
 RUNS = 1000
 TRAINING = 0.3  # the best score is nearly always known, so only a threshold has to be found
+_CHALLENGES: tuple[tuple[type, Callable[[Any], Challenge]], ...] = (
+    (Request, regression_challenge),
+    (SummaryRequest, summary_challenge),
+    (NetworkRequest, network_challenge),
+    (RegressionSampleRequest, draws_challenge),
+)
 _NOISY = ("values", "draws", "digest")  # what may differ between the files of two data sets
 
 
@@ -103,22 +113,9 @@ def stated_mu(event: Event) -> float | None:
 
 def challenge_of(request: Publishable[Any]) -> Challenge:
     """Two data sets for a request, and how to run it on them."""
-    if isinstance(request, Request):
-        from noisewise.audit.regression import regression_challenge
-
-        return regression_challenge(request)
-    if isinstance(request, SummaryRequest):
-        from noisewise.audit.summary import summary_challenge
-
-        return summary_challenge(request)
-    if isinstance(request, NetworkRequest):
-        from noisewise.audit.network import network_challenge
-
-        return network_challenge(request)
-    if isinstance(request, RegressionSampleRequest):
-        from noisewise.audit.draws import draws_challenge
-
-        return draws_challenge(request)
+    for kind, make in _CHALLENGES:
+        if isinstance(request, kind):
+            return make(request)
     raise RequestError(f"request: a {type(request).__name__} cannot be audited")
 
 
@@ -145,8 +142,7 @@ def audit_release(
         Called with (runs done, runs in all).
     """
     challenge = request if isinstance(request, Challenge) else challenge_of(request)
-    counter = _Counter(2 * runs, report)
-    a, b = (_Kept(run, counter) for run in challenge.runs)
+    a, b = (_Kept(run, i * runs, 2 * runs, report) for i, run in enumerate(challenge.runs))
     result = audit(
         a, b, trials=runs, seed=seed, score=challenge.scores, **_claim(challenge, confidence)
     )
@@ -217,25 +213,14 @@ def _without_values(part: Any) -> Any:
 
 
 class _Kept:
-    """Runs that remember what they returned."""
+    """Runs that remember what they returned, and say how many of all are done."""
 
-    def __init__(self, run: Run, counter: _Counter) -> None:
-        self.run, self.counter = run, counter
+    def __init__(self, run: Run, before: int, total: int, report: Report | None) -> None:
+        self.run, self.before, self.total, self.report = run, before, total, report
         self.outputs: list[list[float]] = []
 
     def __call__(self) -> list[float]:
         self.outputs.append(self.run())
-        self.counter()
-        return self.outputs[-1]
-
-
-class _Counter:
-    """Counts runs for a progress bar."""
-
-    def __init__(self, total: int, report: Report | None) -> None:
-        self.done, self.total, self.report = 0, total, report
-
-    def __call__(self) -> None:
-        self.done += 1
         if self.report is not None:
-            self.report(self.done, self.total)
+            self.report(self.before + len(self.outputs), self.total)
+        return self.outputs[-1]
