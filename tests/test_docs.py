@@ -107,7 +107,7 @@ def test_a_page_does_what_it_says(page, workplace, files):
 
 
 # Examples in the commands' own help that take long, or a server: they are parsed, not run.
-LONG = ("audit", "plan", "federation", "lab")
+LONG = ("audit", "plan", "federation")
 EXAMPLE_SCHEMA = """\
 dataset: people
 columns:

@@ -9,6 +9,7 @@ import pkgutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,18 @@ def test_the_source_itself_takes_nothing_but_numbers():
     public = [f for name, f in vars(randomness).items() if name in {"below", "bits", "octets"}]
     assert [list(inspect.signature(f).parameters) for f in public] == [["limit"], *[["count"]] * 2]
     assert all(f.__defaults__ is None for f in public)
+
+
+def test_the_package_knows_no_studies():
+    """They hold code that is deliberately not private; the wheel comes without them."""
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            assert not [n for n in names if (n or "").split(".")[0] == "studies"], path
+    assert not (ROOT / "studies").exists()
+    packaging = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text("utf-8"))
+    assert packaging["tool"]["setuptools"]["packages"]["find"] == {"where": ["src"]}
 
 
 def test_public_names_exist_and_are_documented():

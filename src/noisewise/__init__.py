@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from noisewise.holder.publish import publish
     from noisewise.holder.request import Request, make_request
     from noisewise.holder.summary_request import SummaryRequest, make_summary_request
-    from noisewise.lab.plan import plan
+    from noisewise.planning.plan import plan
 
 _HOMES = {
     "Category": "core.schema",
@@ -63,7 +63,7 @@ _HOMES = {
     "load_release": "core.releases",
     "make_request": "holder.request",
     "make_summary_request": "holder.summary_request",
-    "plan": "lab.plan",
+    "plan": "planning.plan",
     "publish": "holder.publish",
     "read_schema": "core.schema_file",
     "write_schema": "core.schema_file",

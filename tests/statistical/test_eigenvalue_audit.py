@@ -17,12 +17,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from noisewise.audit.engine import audit, detection_probability
+from noisewise.audit.regions import likelihood_ratio
 from noisewise.core.noise import Laplace
 from noisewise.core.schema import Number, Schema
 from noisewise.holder.publish import publish
 from noisewise.holder.request import make_request
-from noisewise.lab.audit import audit, detection_probability, likelihood_ratio
-from noisewise.lab.broken import noise_scale_halved
+from studies.self_audit.broken import noise_scale_halved
 
 from ..ledgers import ledger_for
 

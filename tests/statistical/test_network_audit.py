@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from noisewise.audit.engine import audit, detection_probability
 from noisewise.core.network import Network
 from noisewise.core.network_parity import walsh_hadamard
 from noisewise.core.network_release import NetworkRelease
@@ -27,8 +28,7 @@ from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.map import plan_grid_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample
 from noisewise.holder.networks.regression import make_regression_sample_request
-from noisewise.lab.audit import audit, detection_probability
-from noisewise.lab.broken_networks import (
+from studies.self_audit.broken import (
     ClampingSampler,
     CountsWithHalfTheNoise,
     GridWithoutSensitivity,

@@ -33,6 +33,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from noisewise.audit.engine import audit, detection_probability
+from noisewise.audit.regions import choose_region, likelihood_ratio, ratio
+from noisewise.audit.regression import worst_pair
 from noisewise.core.noise import Gaussian, Laplace
 from noisewise.core.release import Release
 from noisewise.core.schema import Number, Schema
@@ -41,10 +44,7 @@ from noisewise.holder.engines import open_source
 from noisewise.holder.publish import publish
 from noisewise.holder.request import make_request
 from noisewise.holder.sums import SumPlan
-from noisewise.lab.audit import audit, detection_probability, likelihood_ratio
-from noisewise.lab.audit_pairs import worst_pair
-from noisewise.lab.audit_regions import choose_region, ratio
-from noisewise.lab.broken import noise_scale_halved
+from studies.self_audit.broken import noise_scale_halved
 
 from ..ledgers import ledger_for
 

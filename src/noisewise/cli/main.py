@@ -15,7 +15,6 @@ from noisewise.cli import (
     analyst,
     audit,
     federation,
-    lab,
     ledger,
     network,
     plan,
@@ -53,7 +52,6 @@ app.add_typer(ledger.app, name="ledger")
 analyst.add_to(app)
 report.add_to(app)
 federation.add_to(app)
-lab.add_to(app)
 app.command("plan")(plan.plan)
 app.command("audit")(audit.audit)
 
