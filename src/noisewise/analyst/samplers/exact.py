@@ -46,8 +46,6 @@ from noisewise.analyst.samplers.chains import Progress, available_cores
 from noisewise.analyst.samplers.nuts import NutsInfo, check_lengths, nutpie_engine, rounding
 from noisewise.core.errors import ReleaseError
 
-nutpie = nutpie_engine()  # refuses a version that it does not know, here rather than in a chain
-
 # nutpie's names for the fields of NutsInfo.
 _STATISTICS = (
     "diverging",
@@ -140,7 +138,7 @@ class Kernel:
         return int(self.table[-1])
 
     def _make_sampler(self, settings: Any, init_mean: Any, cores: int, *handed_on: Any) -> Any:
-        _lib = nutpie._lib
+        _lib = nutpie_engine()._lib
         data = self.table.ctypes.data
         sizes: dict[str, int] = {}
         variables = _lib.PyVariable.new_variables(["x"], ["float64"], [(self.n_dim,)], sizes, {})
@@ -168,6 +166,7 @@ def _run(
     progress: Progress | None,
 ) -> list[Any]:
     """Run all chains, at most `cores` at a time, and return nutpie's traces in their order."""
+    nutpie = nutpie_engine()
     total = len(kernels) * (settings["tune"] + settings["draws"])
     waiting = list(range(len(kernels)))
     running: dict[int, Any] = {}

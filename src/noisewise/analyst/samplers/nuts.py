@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -63,6 +64,7 @@ def check_lengths(**numbers: int) -> None:
             raise RequestError(f"{name} must be at least 1; got {number}")
 
 
+@cache
 def nutpie_engine() -> Any:
     """Import nutpie, and check the private interface that takes a density as a C function.
 
