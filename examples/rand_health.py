@@ -106,7 +106,7 @@ def draw_picture() -> None:
     import pyarrow.parquet as pq
 
     import noisewise as nw
-    from noisewise.analyst.plots import plot_intervals
+    from noisewise.analyst.posterior.plots import plot_intervals
 
     table = pq.read_table("rand_health.parquet")
     rows = np.column_stack([np.ones(len(table)), *(table[name].to_numpy() for name in FEATURES)])

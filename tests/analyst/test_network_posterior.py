@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import noisewise as nw
-from noisewise.analyst.networks.classify import blanket
-from noisewise.analyst.networks.fit import fit_network
-from noisewise.analyst.networks.layout import Layout
-from noisewise.analyst.networks.posterior_file import (
+from noisewise.analyst.network.classify import blanket
+from noisewise.analyst.network.fit import fit_network
+from noisewise.analyst.network.layout import Layout
+from noisewise.analyst.posterior.network_file import (
     is_network_posterior,
     load_network_posterior,
 )
@@ -149,7 +149,7 @@ def test_queries_are_sums_over_the_joint_table(posterior):
 
 
 def test_rows_are_simulated_where_sums_are_too_large(posterior, monkeypatch):
-    from noisewise.analyst.networks import queries
+    from noisewise.analyst.network import queries
 
     exact = posterior.prob({"smoker": "yes"}, given={"ill": "yes"})
     monkeypatch.setattr(queries, "MAX_TABLE", 1)

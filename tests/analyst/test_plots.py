@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noisewise.analyst.plots import PLOTS, plot_intervals
+from noisewise.analyst.posterior.plots import PLOTS, plot_intervals
 from noisewise.core.errors import RequestError
 
 from .test_posterior import columns, made

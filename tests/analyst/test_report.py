@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import noisewise.analyst.report as package
 from noisewise.analyst.model_columns import ModelColumns
-from noisewise.analyst.posterior import FitInfo, Naive, Posterior
+from noisewise.analyst.posterior.regression import FitInfo, Naive, Posterior
 from noisewise.analyst.report import render, write_report
 from noisewise.analyst.report.markup import Markup, breakable, tag, text
 from noisewise.analyst.report.numbers import percent, rounded, short, ticks

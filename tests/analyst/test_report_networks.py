@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import noisewise as nw
-from noisewise.analyst.networks.fit import fit_network
-from noisewise.analyst.networks.posterior_file import load_network_posterior
+from noisewise.analyst.network.fit import fit_network
+from noisewise.analyst.posterior.network_file import load_network_posterior
 from noisewise.analyst.report import network_tables, render, write_report
 from noisewise.analyst.report.graph import drawing, family_order
 from noisewise.analyst.report.network_contrasts import contrasts, sentence
@@ -127,8 +127,8 @@ def test_the_largest_contrast_is_told():
 
 def test_ignoring_the_noise_is_the_mean_of_plug_in_draws(fitted):
     """The product of mean tables is compared with the mean over draws of the plug-in posterior."""
-    from noisewise.analyst.networks import plugin
-    from noisewise.analyst.networks.queries import joint_probabilities
+    from noisewise.analyst.network import plugin
+    from noisewise.analyst.network.queries import joint_probabilities
 
     rng, layout = np.random.default_rng(1), fitted.layout
     draws = plugin.draw(rng, fitted.plugin, np.zeros(layout.cells), layout, (4000,))

@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 
 import noisewise as nw
+from noisewise.analyst.posterior.summary import SummaryPosterior
 from noisewise.analyst.report import render, write_report
 from noisewise.analyst.report.numbers import rounded, short
 from noisewise.analyst.report.words import chance
-from noisewise.analyst.summaries.posterior import SummaryPosterior
 from noisewise.core.errors import RequestError
 from noisewise.core.summary import (
     CELLS,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import noisewise as nw
-from noisewise.analyst.sampled_regression import SampledRegression
+from noisewise.analyst.posterior.draws import SampledRegression
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.networks.regression import make_regression_sample_request

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.summaries.posterior import SummaryPosterior, _parse
+from noisewise.analyst.posterior.summary import SummaryPosterior, _parse
 from noisewise.core.claim import Claim
 from noisewise.core.design import Design
 from noisewise.core.errors import RequestError

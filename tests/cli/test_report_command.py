@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from noisewise.analyst.networks.posterior_file import load_network_posterior
+from noisewise.analyst.posterior.network_file import load_network_posterior
+from noisewise.analyst.posterior.summary import SummaryPosterior
 from noisewise.analyst.report import render
-from noisewise.analyst.summaries.posterior import SummaryPosterior
 from noisewise.cli.main import app
 from noisewise.core.releases import load_release
 

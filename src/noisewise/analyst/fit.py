@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from noisewise.analyst.coefficient_prior import CoefficientPrior
     from noisewise.analyst.models.moments import CovariateMoments
     from noisewise.analyst.models.records import Covariates
-    from noisewise.analyst.networks.posterior import NetworkPosterior
-    from noisewise.analyst.networks.prior import Prior as NetworkPrior
-    from noisewise.analyst.posterior import Posterior
+    from noisewise.analyst.network.prior import Prior as NetworkPrior
+    from noisewise.analyst.posterior.draws import SampledRegression
+    from noisewise.analyst.posterior.network import NetworkPosterior
+    from noisewise.analyst.posterior.regression import Posterior
+    from noisewise.analyst.posterior.summary import SummaryPosterior
     from noisewise.analyst.priors import CovariatePrior, RegressionPrior
-    from noisewise.analyst.sampled_regression import SampledRegression
-    from noisewise.analyst.summaries.posterior import SummaryPosterior
 
 _KINDS: dict[type[Any], str] = {
     Release: "statistics of a regression",
@@ -79,7 +79,7 @@ def fit(releases: Any, **options: Any) -> Any:
     **options
         Of `noisewise.analyst.fit_regression.fit_regression` (target, features, prior,
         covariate_prior, clip, prior_units, method, chains, draws, seed, progress, names) or of
-        `noisewise.analyst.networks.fit.fit_network` (prior, method, chains, draws, seed,
+        `noisewise.analyst.network.fit.fit_network` (prior, method, chains, draws, seed,
         progress).
 
     Returns
@@ -94,7 +94,7 @@ def fit(releases: Any, **options: Any) -> Any:
             "each kind by itself"
         )
     if any(isinstance(item, NetworkRelease) for item in given):
-        from noisewise.analyst.networks.fit import fit_network
+        from noisewise.analyst.network.fit import fit_network
 
         _check_options(
             options,
@@ -127,10 +127,10 @@ def fit(releases: Any, **options: Any) -> Any:
 
 def _read(release: SummaryRelease | RegressionSampleRelease) -> Any:
     if isinstance(release, SummaryRelease):
-        from noisewise.analyst.summaries.posterior import SummaryPosterior
+        from noisewise.analyst.posterior.summary import SummaryPosterior
 
         return SummaryPosterior(release)
-    from noisewise.analyst.sampled_regression import SampledRegression
+    from noisewise.analyst.posterior.draws import SampledRegression
 
     return SampledRegression(release)
 

@@ -14,7 +14,7 @@ from noisewise.cli import posterior as posterior_commands
 from noisewise.cli.options import PrintJsonOption, names_of
 
 if TYPE_CHECKING:
-    from noisewise.analyst.posterior import Posterior
+    from noisewise.analyst.posterior.regression import Posterior
     from noisewise.core.releases import AnyRelease
 
 ReleasesArgument = Annotated[list[Path], typer.Argument(help="Release files, or folders of them.")]
@@ -76,7 +76,7 @@ def fit(
     """
     from noisewise.analyst.coefficient_prior import read_prior
     from noisewise.analyst.fit import fit as run
-    from noisewise.analyst.posterior_file import check_folder
+    from noisewise.analyst.posterior.file import check_folder
     from noisewise.cli.as_released import is_read_as_released, say
     from noisewise.cli.network_analyst import fit_networks
     from noisewise.core.network_release import NetworkRelease

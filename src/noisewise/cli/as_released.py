@@ -45,7 +45,7 @@ def say(
 ) -> None:
     """What the Release says, and probabilities of statements; several Releases are refused."""
     from noisewise.analyst.fit import fit
-    from noisewise.analyst.summaries.posterior import SummaryPosterior
+    from noisewise.analyst.posterior.summary import SummaryPosterior
     from noisewise.core.errors import RequestError
 
     read: Any = fit(releases)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from noisewise.analyst.networks.posterior import NetworkPosterior
+    from noisewise.analyst.posterior.network import NetworkPosterior
     from noisewise.core.releases import AnyRelease
 
 MOST_ROWS = 60  # table entries that are shown on the screen
@@ -26,8 +26,8 @@ def fit_networks(
     out: Path,
 ) -> None:
     """Posterior of the conditional tables, written to a file."""
-    from noisewise.analyst.networks.fit import fit_network
-    from noisewise.analyst.posterior_file import check_folder
+    from noisewise.analyst.network.fit import fit_network
+    from noisewise.analyst.posterior.file import check_folder
 
     check_folder(out)
     posterior = fit_network(
@@ -66,7 +66,7 @@ def read_concentrations(path: Path) -> Any:
 
 def is_network(path: Path) -> bool:
     """Whether a posterior file is of a network."""
-    from noisewise.analyst.networks.posterior_file import is_network_posterior
+    from noisewise.analyst.posterior.network_file import is_network_posterior
 
     return path.suffix != ".json" and path.is_file() and is_network_posterior(path)
 
@@ -75,7 +75,7 @@ def show_network(path: Path, level: float, as_json: bool) -> bool:
     """Show a network posterior, if the file is one."""
     if not is_network(path):
         return False
-    from noisewise.analyst.networks.posterior_file import load_network_posterior
+    from noisewise.analyst.posterior.network_file import load_network_posterior
 
     posterior = load_network_posterior(path)
     if as_json:
@@ -114,7 +114,7 @@ def classify_rows(
     path: Path, target: str | None, table: dict[str, list[Any]], level: float
 ) -> list[list[Any]]:
     """Lines of a CSV file: the most likely level, and every level's probability and interval."""
-    from noisewise.analyst.networks.posterior_file import load_network_posterior
+    from noisewise.analyst.posterior.network_file import load_network_posterior
     from noisewise.core.errors import RequestError
 
     posterior = load_network_posterior(path)
@@ -140,9 +140,9 @@ def plot_network(paths: list[Path], out: Path, names: str | None, level: float) 
     """Draw the tables of a network posterior, if that is what was given, alone."""
     if len(paths) != 1 or not is_network(paths[0]):
         return False
-    from noisewise.analyst.networks.plots import plot_tables
-    from noisewise.analyst.networks.posterior_file import load_network_posterior
-    from noisewise.analyst.posterior_file import check_folder
+    from noisewise.analyst.network.plots import plot_tables
+    from noisewise.analyst.posterior.file import check_folder
+    from noisewise.analyst.posterior.network_file import load_network_posterior
     from noisewise.cli.options import names_of
     from noisewise.core.errors import RequestError
 

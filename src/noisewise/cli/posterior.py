@@ -14,7 +14,7 @@ import typer
 from noisewise.cli.options import PrintJsonOption, names_of
 
 if TYPE_CHECKING:
-    from noisewise.analyst.posterior import Posterior
+    from noisewise.analyst.posterior.regression import Posterior
 
 PosteriorArgument = Annotated[Path, typer.Argument(help="Posterior file that `fit` wrote.")]
 
@@ -34,7 +34,7 @@ def show(
 
     Example: noisewise show post.nc --ask "age > 0"
     """
-    from noisewise.analyst.posterior_file import load_posterior
+    from noisewise.analyst.posterior.file import load_posterior
     from noisewise.cli.as_released import show_release
     from noisewise.cli.network_analyst import show_network
 
@@ -70,7 +70,7 @@ def predict(
 
     Example: noisewise predict post.nc new.csv --out predictions.csv
     """
-    from noisewise.analyst.posterior_file import check_folder, load_posterior
+    from noisewise.analyst.posterior.file import check_folder, load_posterior
     from noisewise.cli.network_analyst import classify_rows, is_network
     from noisewise.core.errors import RequestError
 
@@ -124,8 +124,8 @@ def plot(
 
     Example: noisewise plot post.nc --kind marginals --out marginals.png
     """
-    from noisewise.analyst.plots import PLOTS
-    from noisewise.analyst.posterior_file import check_folder, load_posterior
+    from noisewise.analyst.posterior.file import check_folder, load_posterior
+    from noisewise.analyst.posterior.plots import PLOTS
     from noisewise.cli.network_analyst import plot_network
     from noisewise.core.errors import RequestError
 

@@ -56,8 +56,8 @@ def report(
 
 def _read(path: Path) -> AnyPosterior:
     """What to report on; a Release that has to be fitted first is refused."""
-    from noisewise.analyst.networks.posterior_file import load_network_posterior
-    from noisewise.analyst.posterior_file import load_posterior
+    from noisewise.analyst.posterior.file import load_posterior
+    from noisewise.analyst.posterior.network_file import load_network_posterior
     from noisewise.cli.network_analyst import is_network
 
     if path.suffix.lower() == ".json":
@@ -66,7 +66,7 @@ def _read(path: Path) -> AnyPosterior:
 
 
 def _read_release(path: Path) -> AnyPosterior:
-    from noisewise.analyst.summaries.posterior import SummaryPosterior
+    from noisewise.analyst.posterior.summary import SummaryPosterior
     from noisewise.cli.as_released import is_read_as_released
     from noisewise.core.errors import RequestError
     from noisewise.core.releases import load_release

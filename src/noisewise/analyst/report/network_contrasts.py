@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from noisewise.analyst.networks.layout import Floats
-from noisewise.analyst.networks.posterior import NetworkPosterior
+from noisewise.analyst.network.layout import Floats
+from noisewise.analyst.posterior.network import NetworkPosterior
+from noisewise.analyst.posterior.numbers import central_interval
 from noisewise.analyst.report import words
 from noisewise.analyst.report.network_tables import summable
 from noisewise.analyst.report.numbers import percent, rounded
-from noisewise.analyst.summary import central_interval
 
 _MOST_ARROWS = 60
 _MOST_CELLS = 256  # of the joint table of parent and child
@@ -55,7 +55,7 @@ def contrasts(posterior: NetworkPosterior) -> list[Contrast]:
 
 
 def _contrasts(posterior: NetworkPosterior) -> Iterator[Contrast]:
-    from noisewise.analyst.networks.queries import joint_probabilities
+    from noisewise.analyst.network.queries import joint_probabilities
 
     network, layout = posterior.network, posterior.layout
     for parent, child in network.edges[:_MOST_ARROWS]:

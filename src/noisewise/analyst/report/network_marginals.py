@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from noisewise.analyst.networks.posterior import NetworkPosterior
+from noisewise.analyst.posterior.network import NetworkPosterior
 from noisewise.analyst.report import charts, words
 from noisewise.analyst.report.markup import Content, Markup, tag
 from noisewise.analyst.report.network_contrasts import contrasts, sentence
@@ -17,7 +17,7 @@ from noisewise.analyst.report.sections import cautions, key
 from noisewise.analyst.report.tables import section, table
 
 if TYPE_CHECKING:
-    from noisewise.analyst.networks.queries import Answer
+    from noisewise.analyst.network.queries import Answer
 
 _MOST_NODES = 12
 _MOST_SENTENCES = 8
@@ -119,7 +119,7 @@ def _note(posterior: NetworkPosterior, count: int, level: float) -> str:
 
 def _marginals(posterior: NetworkPosterior, level: float) -> Iterator[Marginal]:
     """The first few nodes whose distribution follows by summation."""
-    from noisewise.analyst.networks.queries import joint_probabilities
+    from noisewise.analyst.network.queries import joint_probabilities
 
     means = plug_in_means(posterior)[None] if compares(posterior) else None
     count = 0

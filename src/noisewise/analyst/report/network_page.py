@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from noisewise.analyst.networks.posterior import NetworkPosterior
+from noisewise.analyst.posterior.network import NetworkPosterior
 from noisewise.analyst.report import charts, graph, words
 from noisewise.analyst.report.markup import Content, Markup, tag
 from noisewise.analyst.report.network_marginals import marginals_section
@@ -139,8 +139,8 @@ def _checks(posterior: NetworkPosterior) -> Markup:
 
 def _settled(posterior: NetworkPosterior) -> tuple[float, float]:
     """The largest R-hat of all probabilities, and the least effective draws of the worst ones."""
-    from noisewise.analyst.networks.cautions import LOOKED_AT, split_rhat
-    from noisewise.analyst.summary import row_of
+    from noisewise.analyst.network.cautions import LOOKED_AT, split_rhat
+    from noisewise.analyst.posterior.numbers import row_of
 
     if posterior.theta.shape[1] < 4:
         return math.nan, math.nan

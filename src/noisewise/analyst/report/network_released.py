@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from noisewise.analyst.networks.posterior import NetworkPosterior
+from noisewise.analyst.posterior.network import NetworkPosterior
 from noisewise.analyst.report import words
 from noisewise.analyst.report.markup import Content, Markup, tag
 from noisewise.analyst.report.numbers import short

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from noisewise.analyst.networks.layout import Floats, row_sums
-from noisewise.analyst.networks.posterior import NetworkPosterior, Table
+from noisewise.analyst.network.layout import Floats, row_sums
+from noisewise.analyst.posterior.network import NetworkPosterior, Table
 from noisewise.analyst.report import charts, words
 from noisewise.analyst.report.markup import Content, Markup, tag
 from noisewise.analyst.report.numbers import percent, rounded
@@ -36,7 +36,7 @@ def summable(posterior: NetworkPosterior, numbers: list[int]) -> bool:
 
     Elsewhere rows would be simulated, which adds error, or a page would take minutes.
     """
-    from noisewise.analyst.networks.queries import MAX_TABLE, largest_table
+    from noisewise.analyst.network.queries import MAX_TABLE, largest_table
 
     largest = largest_table(posterior.layout, numbers)
     return largest <= MAX_TABLE and largest * len(posterior.flat) <= _MOST_WORK

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from noisewise._version import __version__
 from noisewise.analyst.arguments import probability
-from noisewise.analyst.networks.posterior import NetworkPosterior
-from noisewise.analyst.posterior import Posterior
-from noisewise.analyst.posterior_file import check_folder
+from noisewise.analyst.posterior.file import check_folder
+from noisewise.analyst.posterior.network import NetworkPosterior
+from noisewise.analyst.posterior.regression import Posterior
+from noisewise.analyst.posterior.summary import SummaryPosterior
 from noisewise.analyst.report import network_page, regression_page, summary_page
 from noisewise.analyst.report.markup import Markup, tag
 from noisewise.analyst.report.sections import Contents
-from noisewise.analyst.summaries.posterior import SummaryPosterior
 from noisewise.core.errors import RequestError
 
 AnyPosterior = Posterior | SummaryPosterior | NetworkPosterior

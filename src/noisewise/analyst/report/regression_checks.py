@@ -7,12 +7,12 @@ import math
 import numpy as np
 
 from noisewise.analyst.cautions import CONTRADICTION
-from noisewise.analyst.posterior import Posterior
+from noisewise.analyst.posterior.numbers import Summary
+from noisewise.analyst.posterior.regression import Posterior
 from noisewise.analyst.report import charts, words
 from noisewise.analyst.report.markup import Content, Markup, tag
 from noisewise.analyst.report.numbers import percent, rounded, short
 from noisewise.analyst.report.tables import section, table
-from noisewise.analyst.summary import Summary
 from noisewise.core.schema import Number
 
 FEW_OUTSIDE = 0.05

@@ -6,7 +6,8 @@ import math
 from shlex import quote
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.posterior import SIGMA2, Posterior
+from noisewise.analyst.posterior.numbers import Summary, central_interval
+from noisewise.analyst.posterior.regression import SIGMA2, Posterior
 from noisewise.analyst.report import charts, words
 from noisewise.analyst.report.markup import Content, Markup, tag
 from noisewise.analyst.report.numbers import percent, rounded, short
@@ -22,7 +23,6 @@ from noisewise.analyst.report.sections import (
     reproduce_section,
 )
 from noisewise.analyst.report.tables import section, table
-from noisewise.analyst.summary import Summary, central_interval
 from noisewise.core.design import INTERCEPT, DesignColumn
 
 _BERNSTEIN = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from noisewise.analyst.posterior import Posterior
+from noisewise.analyst.posterior.regression import Posterior
 from noisewise.analyst.report import words
 from noisewise.analyst.report.markup import Content, Markup, tag
 from noisewise.analyst.report.numbers import short

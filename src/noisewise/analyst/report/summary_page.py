@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from noisewise.analyst.posterior.summary import SummaryPosterior
 from noisewise.analyst.report import words
 from noisewise.analyst.report.markup import Markup
 from noisewise.analyst.report.sections import (
@@ -22,7 +23,6 @@ from noisewise.analyst.report.summary_medians import median_sections
 from noisewise.analyst.report.summary_quantiles import quantile_sections
 from noisewise.analyst.report.summary_questions import question_sections
 from noisewise.analyst.report.summary_released import model_section, released_section
-from noisewise.analyst.summaries.posterior import SummaryPosterior
 from noisewise.core.summary import ClippedMean, LocationScale
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from noisewise.analyst.posterior.summary import SummaryPosterior
 from noisewise.analyst.report import charts, words
 from noisewise.analyst.report.markup import Content, Markup, tag
 from noisewise.analyst.report.numbers import percent, rounded, short
 from noisewise.analyst.report.sections import findings_section, key
 from noisewise.analyst.report.tables import section, table
-from noisewise.analyst.summaries.posterior import SummaryPosterior
 from noisewise.core.errors import RequestError
 from noisewise.core.summary import ClippedMean, QuantileItem
 

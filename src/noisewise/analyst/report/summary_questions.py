@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from noisewise.analyst.posterior.summary import SummaryPosterior
 from noisewise.analyst.report import charts, words
 from noisewise.analyst.report.markup import Content, Markup, tag
 from noisewise.analyst.report.numbers import short
 from noisewise.analyst.report.sections import findings_section, key
 from noisewise.analyst.report.tables import section, table
 from noisewise.analyst.summaries import answers
-from noisewise.analyst.summaries.posterior import SummaryPosterior
 
 MOST_FIGURES = 30
 

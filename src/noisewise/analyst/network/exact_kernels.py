@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from noisewise.analyst.networks.compiled import compiled
+from noisewise.analyst.network.compiled import compiled
 from noisewise.analyst.samplers.gibbs_random import uniform
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.posterior import SIGMA2, Posterior
-from noisewise.analyst.summary import central_interval
+from noisewise.analyst.posterior.numbers import central_interval
+from noisewise.analyst.posterior.regression import SIGMA2, Posterior
 from noisewise.core.errors import RequestError
 
 # Colours that stay apart for colour-blind readers and in grey print (Okabe & Ito).

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from noisewise.analyst.networks.compiled import compiled, inlined
+from noisewise.analyst.network.compiled import compiled, inlined
 from noisewise.analyst.samplers.gibbs_random import uniform
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.networks.layout import Floats, Layout
-from noisewise.analyst.networks.observed import Observed
-from noisewise.analyst.networks.regions import Moves, Regions, make_moves, make_regions
-from noisewise.analyst.networks.slopes import Slopes
+from noisewise.analyst.network.layout import Floats, Layout
+from noisewise.analyst.network.observed import Observed
+from noisewise.analyst.network.regions import Moves, Regions, make_moves, make_regions
+from noisewise.analyst.network.slopes import Slopes
 from noisewise.analyst.samplers.chains import Report, run_chains
 from noisewise.analyst.samplers.gibbs_random import KeyArray, chain_keys
 

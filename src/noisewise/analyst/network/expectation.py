@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.analyst.networks.layout import Floats, Layout
+from noisewise.analyst.network.layout import Floats, Layout
 
 MAX_FRONTIER = 1 << 12
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from noisewise.analyst.networks.entropy import Entropy, Names, entropy_of
-from noisewise.analyst.networks.expectation import Step, plan, probabilities
-from noisewise.analyst.networks.layout import Floats, Integers, Layout, row_sums
+from noisewise.analyst.network.entropy import Entropy, Names, entropy_of
+from noisewise.analyst.network.expectation import Step, plan, probabilities
+from noisewise.analyst.network.layout import Floats, Integers, Layout, row_sums
 
 TINY = 1e-300
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.networks.evidence import MISSING
-from noisewise.analyst.networks.layout import Floats, Layout
-from noisewise.analyst.networks.queries import joint_probabilities
+from noisewise.analyst.network.evidence import MISSING
+from noisewise.analyst.network.layout import Floats, Layout
+from noisewise.analyst.network.queries import joint_probabilities
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
-    from noisewise.analyst.networks.posterior import NetworkPosterior
+    from noisewise.analyst.posterior.network import NetworkPosterior
 
 BATCH = 1 << 23  # numbers in memory
 

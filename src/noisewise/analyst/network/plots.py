@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from noisewise.analyst.arguments import probability
-from noisewise.analyst.networks.posterior import NetworkPosterior, Table
+from noisewise.analyst.posterior.network import NetworkPosterior, Table
 from noisewise.core.errors import RequestError
 
 MOST_CELLS = 80

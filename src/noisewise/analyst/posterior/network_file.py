@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noisewise._version import __version__
-from noisewise.analyst.networks.layout import Layout
-from noisewise.analyst.networks.posterior import NetworkFit, NetworkPosterior
-from noisewise.analyst.posterior_file import check_folder
+from noisewise.analyst.network.layout import Layout
+from noisewise.analyst.posterior.file import check_folder
+from noisewise.analyst.posterior.network import NetworkFit, NetworkPosterior
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 from noisewise.core.network import Network
 from noisewise.core.schema import Schema

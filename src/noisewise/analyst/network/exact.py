@@ -30,10 +30,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.networks.exact_kernels import split_sums
-from noisewise.analyst.networks.layout import Floats, Layout
-from noisewise.analyst.networks.observed import Measurement, Observed
-from noisewise.analyst.networks.plugin import normalised
+from noisewise.analyst.network.exact_kernels import split_sums
+from noisewise.analyst.network.layout import Floats, Layout
+from noisewise.analyst.network.observed import Measurement, Observed
+from noisewise.analyst.network.plugin import normalised
 from noisewise.analyst.samplers.chains import available_cores
 from noisewise.analyst.samplers.gibbs_random import chain_keys, seed_stream
 from noisewise.core.errors import RequestError

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from noisewise.analyst.networks.layout import Layout
+from noisewise.analyst.network.layout import Layout
 
 Names = tuple[int, ...]
 MAX_UNMARRIED = 8  # parents whose subsets are enumerated

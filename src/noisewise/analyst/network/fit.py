@@ -9,12 +9,12 @@ from typing import Any
 from noisewise._progress import progress_bar
 from noisewise.analyst.arguments import chains_and_draws, seed_or_none
 from noisewise.analyst.common_cautions import repetition_warnings
-from noisewise.analyst.networks import plugin
-from noisewise.analyst.networks.cautions import convergence_warnings, method_warnings
-from noisewise.analyst.networks.layout import Layout
-from noisewise.analyst.networks.methods import METHODS, Job, choose
-from noisewise.analyst.networks.posterior import NetworkFit, NetworkPosterior
-from noisewise.analyst.networks.prior import Prior, concentrations
+from noisewise.analyst.network import plugin
+from noisewise.analyst.network.cautions import convergence_warnings, method_warnings
+from noisewise.analyst.network.layout import Layout
+from noisewise.analyst.network.methods import METHODS, Job, choose
+from noisewise.analyst.network.prior import Prior, concentrations
+from noisewise.analyst.posterior.network import NetworkFit, NetworkPosterior
 from noisewise.core.errors import RequestError
 from noisewise.core.network import Network
 from noisewise.core.network_release import NetworkRelease

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from noisewise.analyst.common_cautions import first_few
-from noisewise.analyst.networks import plugin
-from noisewise.analyst.networks.entropy import is_acyclic
-from noisewise.analyst.networks.layout import Floats, Layout
-from noisewise.analyst.networks.observed import Observed, check_plausible, observe
+from noisewise.analyst.network import plugin
+from noisewise.analyst.network.entropy import is_acyclic
+from noisewise.analyst.network.layout import Floats, Layout
+from noisewise.analyst.network.observed import Observed, check_plausible, observe
 from noisewise.core.errors import RequestError
 from noisewise.core.network_release import NetworkRelease
 
@@ -60,7 +60,7 @@ def _run_plugin(job: Job) -> Drawn:
 
 
 def _run_exact(job: Job) -> Drawn:
-    from noisewise.analyst.networks.exact import sample
+    from noisewise.analyst.network.exact import sample
 
     theta, given = sample(
         job.layout,
@@ -75,8 +75,8 @@ def _run_exact(job: Job) -> Drawn:
 
 
 def _run_joint(job: Job) -> Drawn:
-    from noisewise.analyst.networks import counts, records
-    from noisewise.analyst.networks.problem import make_problem
+    from noisewise.analyst.network import counts, records
+    from noisewise.analyst.network.problem import make_problem
 
     holders = job.observed()
     tables = len(job.layout.nodes) + len(set(job.layout.parents))

@@ -13,18 +13,18 @@ from functools import partial
 
 import numpy as np
 
-from noisewise.analyst.networks.counts_kernels import draw_tables, simulate, tabulate
-from noisewise.analyst.networks.layout import Floats, Layout
-from noisewise.analyst.networks.observed import Observed
-from noisewise.analyst.networks.plugin import normalised
-from noisewise.analyst.networks.problem import (
+from noisewise.analyst.network.counts_kernels import draw_tables, simulate, tabulate
+from noisewise.analyst.network.layout import Floats, Layout
+from noisewise.analyst.network.observed import Observed
+from noisewise.analyst.network.plugin import normalised
+from noisewise.analyst.network.problem import (
     Problem,
     Sampled,
     forms_of,
     make_problem,
     sample_chains,
 )
-from noisewise.analyst.networks.records_kernels import sweep_rows
+from noisewise.analyst.network.records_kernels import sweep_rows
 from noisewise.analyst.samplers.chains import Report
 from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
 

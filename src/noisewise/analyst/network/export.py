@@ -9,7 +9,7 @@ from noisewise.analyst.arguments import whole_number
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
-    from noisewise.analyst.networks.posterior import NetworkPosterior
+    from noisewise.analyst.posterior.network import NetworkPosterior
 
 
 def to_pgmpy(posterior: NetworkPosterior, draw: int | None = None) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.networks.layout import Floats, Integers, Layout
+from noisewise.analyst.network.layout import Floats, Integers, Layout
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.network_content import NoisyCounts, NoisyParities
 from noisewise.core.network_release import NetworkRelease

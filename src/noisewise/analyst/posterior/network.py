@@ -12,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.analyst.arguments import probability, seed_or_none, whole_number
-from noisewise.analyst.networks.evidence import codes_of_rows, evidence_codes
-from noisewise.analyst.networks.layout import Floats, Layout
-from noisewise.analyst.summary import Summary, row_of
+from noisewise.analyst.network.evidence import codes_of_rows, evidence_codes
+from noisewise.analyst.network.layout import Floats, Layout
+from noisewise.analyst.posterior.numbers import Summary, row_of
 from noisewise.core.errors import RequestError
 from noisewise.core.network import Network
 
 if TYPE_CHECKING:
     import arviz as az
 
-    from noisewise.analyst.networks.classify import Classification
-    from noisewise.analyst.networks.queries import Answer
+    from noisewise.analyst.network.classify import Classification
+    from noisewise.analyst.network.queries import Answer
 
 MAX_SYNTHETIC = 100_000_000
 
@@ -211,7 +211,7 @@ class NetworkPosterior:
         Answer
             `mean`, `sd`, `lower`, `upper` are arrays with one axis a node; `draws` has the draws.
         """
-        from noisewise.analyst.networks.queries import ask
+        from noisewise.analyst.network.queries import ask
 
         wanted = [names] if isinstance(names, str) else list(names)
         numbers = [self._number(name) for name in wanted]
@@ -250,7 +250,7 @@ class NetworkPosterior:
         level : float
             Of the intervals of the probabilities.
         """
-        from noisewise.analyst.networks.classify import classify
+        from noisewise.analyst.network.classify import classify
 
         number = self._number(target)
         codes = codes_of_rows(self.layout, new, skip=target)
@@ -263,7 +263,7 @@ class NetworkPosterior:
         Releases alone. They are no substitute for intervals: analysed as if they were data, they
         look more certain than they are.
         """
-        from noisewise.analyst.networks.queries import synthetic_codes
+        from noisewise.analyst.network.queries import synthetic_codes
 
         rows = whole_number("rows", rows, 1, MAX_SYNTHETIC)
         codes = synthetic_codes(self, rows, seed_or_none(seed))
@@ -283,19 +283,19 @@ class NetworkPosterior:
 
     def to_arviz(self) -> az.InferenceData:
         """The draws as an ArviZ container: one variable a node, with levels as coordinates."""
-        from noisewise.analyst.networks.posterior_file import to_arviz
+        from noisewise.analyst.posterior.network_file import to_arviz
 
         return to_arviz(self)
 
     def to_pgmpy(self, draw: int | None = None) -> Any:
         """A pgmpy network with the posterior mean tables, or those of one draw."""
-        from noisewise.analyst.networks.export import to_pgmpy
+        from noisewise.analyst.network.export import to_pgmpy
 
         return to_pgmpy(self, draw)
 
     def save(self, path: str | Path) -> None:
         """Write a netCDF file that `load_network_posterior` and ArviZ read."""
-        from noisewise.analyst.networks.posterior_file import save
+        from noisewise.analyst.posterior.network_file import save
 
         save(self, path)
 

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.networks.counts_kernels import draw_tables, simulate, sweep, tabulate
-from noisewise.analyst.networks.layout import Floats, Integers, Layout
-from noisewise.analyst.networks.observed import Observed
-from noisewise.analyst.networks.plugin import normalised
-from noisewise.analyst.networks.problem import (
+from noisewise.analyst.network.counts_kernels import draw_tables, simulate, sweep, tabulate
+from noisewise.analyst.network.layout import Floats, Integers, Layout
+from noisewise.analyst.network.observed import Observed
+from noisewise.analyst.network.plugin import normalised
+from noisewise.analyst.network.problem import (
     Problem,
     Sampled,
     forms_of,

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.networks.layout import Floats, Layout, strides_of
+from noisewise.analyst.network.layout import Floats, Layout, strides_of
 from noisewise.analyst.samplers.gibbs_random import chain_keys, seed_stream
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
-    from noisewise.analyst.networks.posterior import NetworkPosterior
+    from noisewise.analyst.posterior.network import NetworkPosterior
 
 MAX_TABLE = 1 << 18  # cells of a table on the way, for one draw
 BATCH = 1 << 23  # cells of such tables in memory
@@ -211,7 +211,7 @@ def _weighted_rows(
     evidence: Mapping[int, int],
     seed: int | None,
 ) -> Floats:
-    from noisewise.analyst.networks.rows_kernels import weigh_rows
+    from noisewise.analyst.network.rows_kernels import weigh_rows
 
     layout = posterior.layout
     fixed = np.full(len(layout.nodes), -1, dtype=np.int64)
@@ -229,7 +229,7 @@ def _weighted_rows(
 
 def synthetic_codes(posterior: NetworkPosterior, rows: int, seed: int | None) -> NDArray[np.int64]:
     """Codes of synthetic rows, shape (rows, nodes by number)."""
-    from noisewise.analyst.networks.rows_kernels import synthetic_rows
+    from noisewise.analyst.network.rows_kernels import synthetic_rows
 
     rng = np.zeros(4, dtype=np.uint64)
     seed_stream(rng, chain_keys(seed, 1)[0], 0)

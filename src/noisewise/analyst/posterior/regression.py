@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability, seed_or_none
 from noisewise.analyst.model_columns import ModelColumns
-from noisewise.analyst.summary import (
+from noisewise.analyst.posterior.numbers import (
     Comparison,
     Row,
     Summary,
@@ -295,13 +295,13 @@ class Posterior:
 
         With `new` rows there is a group posterior_predictive too.
         """
-        from noisewise.analyst.posterior_file import to_arviz
+        from noisewise.analyst.posterior.file import to_arviz
 
         return to_arviz(self, None if new is None else self.predictive_draws(new, seed))
 
     def save(self, path: str | Path) -> None:
         """Write a netCDF file that `load_posterior` and ArviZ read."""
-        from noisewise.analyst.posterior_file import save
+        from noisewise.analyst.posterior.file import save
 
         save(self, path)
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from noisewise.analyst.common_cautions import BAD_RHAT, ENOUGH_DRAWS, GOOD_RHAT, ONE_CHAIN
-from noisewise.analyst.networks.layout import Floats
-from noisewise.analyst.networks.posterior import NetworkPosterior
+from noisewise.analyst.network.layout import Floats
+from noisewise.analyst.posterior.network import NetworkPosterior
 from noisewise.core.network_content import TableDraws
 from noisewise.core.network_release import NetworkRelease
 

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.networks.entropy import Entropy, Names
-from noisewise.analyst.networks.layout import Floats, Integers, Layout, strides_of
-from noisewise.analyst.networks.observed import Observed
+from noisewise.analyst.network.entropy import Entropy, Names
+from noisewise.analyst.network.layout import Floats, Integers, Layout, strides_of
+from noisewise.analyst.network.observed import Observed
 
 MAX_CONTRAST = 4  # nodes in a contrast; larger ones are reached by several
 TRIES = 1.0  # of a contrast in one sweep, for every cell that it may move by itself

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.networks.layout import Layout
+from noisewise.analyst.network.layout import Layout
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import level_text
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.networks.layout import Floats, Layout
+from noisewise.analyst.network.layout import Floats, Layout
 from noisewise.core.network_content import NoisyParities
 from noisewise.core.network_release import NetworkRelease
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from noisewise._version import __version__
 from noisewise.analyst.model_columns import ModelColumns
-from noisewise.analyst.posterior import SIGMA2, FitInfo, Naive, Posterior
+from noisewise.analyst.posterior.regression import SIGMA2, FitInfo, Naive, Posterior
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 from noisewise.core.schema import Schema
 
@@ -87,7 +87,7 @@ def load_posterior(path: str | Path) -> Posterior:
     if not Path(path).is_file():
         what = "a folder" if Path(path).is_dir() else "no such file"
         raise ReleaseError(f"{path}: there is {what}; give the file that `fit` wrote")
-    from noisewise.analyst.networks.posterior_file import is_network_posterior
+    from noisewise.analyst.posterior.network_file import is_network_posterior
 
     if is_network_posterior(path):
         raise ReleaseError(

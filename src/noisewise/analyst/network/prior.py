@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.analyst.networks.layout import Floats, Layout
+from noisewise.analyst.network.layout import Floats, Layout
 from noisewise.core.errors import RequestError
 
 Prior = float | Mapping[str, Any]
