@@ -60,11 +60,10 @@ def random_network(nodes: int, rng: np.random.Generator) -> Network:
 
 def simulated(layout: Layout, theta: Floats, n: int, rng: np.random.Generator) -> dict[str, Any]:
     """Rows from the network, as columns of levels."""
-    from noisewise.analyst.network.rows_kernels import synthetic_rows
+    from noisewise.analyst.network.queries import synthetic_rows
 
-    state = rng.integers(1, 2**63, 4).astype(np.uint64)
     codes = np.empty((n, len(layout.nodes)), dtype=np.int64)
-    synthetic_rows(state, theta[None], *places(layout), codes)
+    synthetic_rows(rng, theta[None], *places(layout), codes)
     return {
         name: np.array(layout.network.levels(name))[codes[:, layout.number[name]]]
         for name in layout.network.nodes

@@ -10,9 +10,9 @@ import pytest
 
 import noisewise
 from noisewise._compiled import Family
+from noisewise.analyst import network as networks
 from noisewise.analyst.models import compiled as collapsed
 from noisewise.analyst.models import moments_compiled as gibbs
-from noisewise.analyst.network import compiled as networks
 from noisewise.analyst.samplers import given_s_compiled as given_s
 from noisewise.holder.blocks import compiled as blocks
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from noisewise.analyst.coefficient_prior import CoefficientPrior
     from noisewise.analyst.models.moments import CovariateMoments
     from noisewise.analyst.models.records import Covariates
-    from noisewise.analyst.network.prior import Prior as NetworkPrior
+    from noisewise.analyst.network.fit import Prior as NetworkPrior
     from noisewise.analyst.posterior.draws import SampledRegression
     from noisewise.analyst.posterior.network import NetworkPosterior
     from noisewise.analyst.posterior.regression import Posterior

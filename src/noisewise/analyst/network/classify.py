@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.network.evidence import MISSING
 from noisewise.analyst.network.layout import Floats, Layout
-from noisewise.analyst.network.queries import joint_probabilities
+from noisewise.analyst.network.queries import code_of, joint_probabilities
 from noisewise.core.errors import RequestError
 
-if TYPE_CHECKING:
-    from noisewise.analyst.posterior.network import NetworkPosterior
-
 BATCH = 1 << 23  # numbers in memory
+MISSING = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +54,9 @@ def blanket(layout: Layout, target: int) -> set[int]:
 
 
 def classify(
-    posterior: NetworkPosterior, target: int, codes: NDArray[np.int64], level: float
+    layout: Layout, theta: Floats, target: int, codes: NDArray[np.int64], level: float
 ) -> Classification:
-    """Probabilities for rows of codes, -1 where a value is missing."""
-    layout = posterior.layout
+    """Probabilities for rows of codes, -1 where a value is missing; theta is (draws, cells)."""
     around = sorted(blanket(layout, target))
     complete = (codes[:, around] != MISSING).all() if around else True
     used = around if complete else [i for i in range(codes.shape[1]) if i != target]
@@ -68,13 +65,13 @@ def classify(
     rows[:, used] = unique
     r = int(layout.arity[target])
     found = [np.empty((len(rows), r)) for _ in range(4)]
-    batch = max(1, BATCH // (len(posterior.flat) * r))
+    batch = max(1, BATCH // (len(theta) * r))
     for first in range(0, len(rows), batch):
         part = slice(first, first + batch)
         joint = (
-            _from_blanket(layout, posterior.flat, target, rows[part])
+            _from_blanket(layout, theta, target, rows[part])
             if complete
-            else _by_elimination(layout, posterior.flat, target, rows[part])
+            else _by_elimination(layout, theta, target, rows[part])
         )
         total = joint.sum(axis=-1, keepdims=True)
         conditional = joint / total
@@ -85,7 +82,7 @@ def classify(
             conditional, [(1 - level) / 2, (1 + level) / 2], axis=0
         )
     back = back.reshape(-1)
-    levels = posterior.network.levels(layout.nodes[target])
+    levels = layout.network.levels(layout.nodes[target])
     predictive, sd, lower, upper = (x[back] for x in found)
     return Classification(levels, predictive, sd, lower, upper, level)
 
@@ -125,3 +122,48 @@ def _by_elimination(layout: Layout, theta: Floats, target: int, rows: NDArray[np
             )
         out[:, k] = joint
     return np.maximum(out, 1e-300)
+
+
+# --- rows that a user gives, as codes --------------------------------------------------------
+
+
+def codes_of_rows(layout: Layout, new: Any, skip: str) -> NDArray[np.int64]:
+    """Codes of rows, shape (rows, nodes by number); -1 where a value is missing.
+
+    Columns that are no nodes are ignored, and so is the column `skip`.
+    """
+    names = list(new.columns) if hasattr(new, "columns") else list(new)
+    known = [name for name in names if name in layout.number and name != skip]
+    if not known:
+        raise RequestError(
+            "new: expected a mapping or data frame with a column for every node that is known; "
+            f"the nodes are {', '.join(layout.network.nodes[:20])}"
+        )
+    columns = {name: _values(new[name]) for name in known}
+    lengths = {len(values) for values in columns.values()}
+    if len(lengths) != 1:
+        raise RequestError("new: all columns must have the same length")
+    codes = np.full((lengths.pop(), len(layout.nodes)), MISSING, dtype=np.int64)
+    for name, values in columns.items():
+        codes[:, layout.number[name]] = _column(layout, name, values)
+    return codes
+
+
+def _values(column: Any) -> list[Any]:
+    listed = column.tolist() if hasattr(column, "tolist") else list(column)
+    return listed if isinstance(listed, list) else [listed]
+
+
+def _column(layout: Layout, name: str, values: list[Any]) -> list[int]:
+    known: dict[Any, int] = {}
+    codes = []
+    for value in values:
+        if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+            codes.append(MISSING)
+            continue
+        # 1, 1.0 and True are equal keys but different levels, hence the type.
+        key = (type(value), value)
+        if key not in known:
+            known[key] = code_of(layout, name, value)
+        codes.append(known[key])
+    return codes

@@ -31,8 +31,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
-from noisewise.analyst.network.layout import Layout
+import numpy as np
+
+from noisewise.analyst.network.layout import Floats, Integers, Layout, row_sums
 
 Names = tuple[int, ...]
 MAX_UNMARRIED = 8  # parents whose subsets are enumerated
@@ -152,3 +155,103 @@ def is_acyclic(families: Sequence[Names]) -> bool:
                 if len(holding[v]) == 1:
                     waiting.extend(holding[v])
     return len(edges) <= 1
+
+
+# --- probabilities of parents' levels under the network, by summing forwards ------------------
+#
+# Nodes are added in topological order to a table over a frontier, and summed out when no later node
+# needs them. It is exact, and affordable when the frontier stays small.
+
+
+MAX_FRONTIER = 1 << 12
+
+
+@dataclass(frozen=True)
+class Step:
+    """Add a node to the frontier, then keep some of it."""
+
+    node: int
+    before: tuple[int, ...]
+    keep: tuple[int, ...]
+
+
+def plan(layout: Layout, wanted: tuple[int, ...]) -> list[Step] | None:
+    """How to get the table over `wanted`; None where a frontier would be too large."""
+    needed = set(wanted)
+    for i in range(len(layout.nodes) - 1, -1, -1):
+        if i in needed:
+            needed |= set(layout.parents[i])
+    steps: list[Step] = []
+    frontier: tuple[int, ...] = ()
+    ancestors = sorted(needed)
+    for position, i in enumerate(ancestors):
+        later = set(wanted).union(*(layout.parents[j] for j in ancestors[position + 1 :]))
+        if layout.size((*frontier, i)) > MAX_FRONTIER:
+            return None
+        keep = tuple(j for j in (*frontier, i) if j in later)
+        steps.append(Step(i, frontier, keep))
+        frontier = keep
+    return steps
+
+
+def probabilities(layout: Layout, steps: list[Step], theta: Floats) -> Floats:
+    """The table over the last step's `keep`, sorted by number, from all tables' cells."""
+    table = np.ones(())
+    einsum: Any = np.einsum  # its stubs don't know lists of axes
+    for step in steps:
+        own = theta[layout.part(step.node)].reshape(layout.shape(layout.families[step.node]))
+        table = einsum(
+            table, list(step.before), own, list(layout.families[step.node]), list(step.keep)
+        )
+    return table
+
+
+# --- where loops make the centre of a parents' table depend on the rest of the network ---------
+
+
+TINY = 1e-300
+
+
+class Slopes:
+    """The u_i of `entropy`, as a slope for every cell of every region.
+
+    Parameters
+    ----------
+    layout : Layout
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        plans = [plan(layout, parents) for parents in layout.parents]
+        self.entropy: Entropy = entropy_of(layout, [steps is not None for steps in plans])
+        self._plans: dict[int, list[Step]] = {
+            i: steps for i in self.entropy.expected if (steps := plans[i]) is not None
+        }
+
+    @property
+    def needed(self) -> bool:
+        """Whether any slope depends on the counts."""
+        return bool(self._plans)
+
+    def fill(self, out: Floats, names: list[Names], start: Integers, counts: Floats) -> None:
+        """Write slopes for the network whose tables are the proportions of smoothed `counts`.
+
+        Parameters
+        ----------
+        out : array, shape (cells of all regions,)
+        names, start
+            The regions and their first cells.
+        counts : array, shape (layout.cells,)
+            Family counts plus concentrations.
+        """
+        theta = counts / row_sums(self.layout, counts)
+        for i, steps in self._plans.items():
+            parents = self.layout.parents[i]
+            joint = probabilities(self.layout, steps, theta)
+            slope = np.zeros(joint.shape)
+            for subset, c in self.entropy.expected[i].items():
+                away = tuple(k for k, j in enumerate(parents) if j not in subset)
+                margin = joint.sum(axis=away, keepdims=True) if away else joint
+                slope = slope + c * np.log(np.maximum(margin, TINY))
+            first = int(start[names.index(parents)])
+            out[first : first + slope.size] = slope.reshape(-1)

@@ -30,12 +30,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.network.exact_kernels import split_sums
+from noisewise.analyst.network import compiled
 from noisewise.analyst.network.layout import Floats, Layout
 from noisewise.analyst.network.observed import Measurement, Observed
 from noisewise.analyst.network.plugin import normalised
 from noisewise.analyst.samplers.chains import available_cores
-from noisewise.analyst.samplers.gibbs_random import chain_keys, seed_stream
 from noisewise.core.errors import RequestError
 
 TAIL = 1e-9
@@ -142,7 +141,7 @@ def sample(
     theta, given_counts : array, shape (chains, draws, layout.cells)
     """
     counts = np.empty((chains * draws, layout.cells))
-    keys = chain_keys(seed, len(layout.nodes))
+    *streams, last = np.random.SeedSequence(seed).spawn(len(layout.nodes) + 1)
 
     def run(i: int) -> None:
         measured = observed.direct(layout.families[i])
@@ -151,13 +150,13 @@ def sample(
                 "method: 'exact' needs counts of every cell with noise of their own, and a "
                 "fourier Release has parity counts; use method='joint'"
             )
-        _node(layout, i, measured, alpha, observed.n, keys[i], counts)
+        _node(layout, i, measured, alpha, observed.n, streams[i], counts)
         if progress is not None:
             progress(i + 1, len(layout.nodes))
 
     with ThreadPoolExecutor(min(len(layout.nodes), available_cores())) as pool:
         list(pool.map(run, range(len(layout.nodes))))
-    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(len(layout.nodes) + 1)[-1])
+    rng = np.random.default_rng(last)
     given = alpha + counts
     theta = normalised(rng.standard_gamma(given), layout)
     shape = (chains, draws, layout.cells)
@@ -170,14 +169,12 @@ def _node(
     measured: Measurement,
     alpha: Floats,
     n: int | None,
-    key: NDArray[np.uint64],
+    stream: np.random.SeedSequence,
     counts: Floats,
 ) -> None:
     """Fill in draws of the counts of node i."""
     part, r = layout.part(i), int(layout.arity[i])
-    stream = np.zeros(4, dtype=np.uint64)
-    seed_stream(stream, key, 0)
-    rng = np.random.default_rng(key)
+    rng = np.random.default_rng(stream)
     y, scales = measured.values.reshape(-1, r), measured.scale.reshape(-1, r)
     alphas = alpha[part].reshape(-1, r)
     if not np.isfinite(scales).all():
@@ -201,7 +198,7 @@ def _node(
             law = row.law(tilt)
             sums = rng.choice(law.size, size=len(counts), p=law).astype(np.int64)
         lattice = np.empty((len(counts), r), dtype=np.int64)
-        split_sums(stream, row.weights, row.lengths, row.prefix, sums, lattice)
+        split_sums(rng, row.weights, row.lengths, row.prefix, sums, lattice)
         drawn = row.lows + row.step * lattice
         if row.step > 1:
             drawn = drawn + rng.integers(0, row.step, size=drawn.shape)
@@ -235,3 +232,38 @@ def _one_of_two(
     both = np.empty((draws, 2))
     both[:, x], both[:, 1 - x] = drawn, n - drawn
     return both
+
+
+# --- the compiled kernel: latent counts given their sum, one after another --------------------
+
+
+@compiled
+def split_sums(rng, weights, lengths, prefix, sums, out):  # type: ignore[no-untyped-def]
+    """Draw lattice counts j, shape (draws, r), given their sums.
+
+    P(j) ∝ Π_x weights[x, j_x]. `prefix[x]` is the convolution of weights[0..x], so the last count
+    has P(j_x | sum s) ∝ weights[x, j_x] prefix[x-1, s - j_x].
+    """
+    r = lengths.size
+    before = np.zeros(r, dtype=np.int64)  # length of prefix[x]
+    before[0] = lengths[0]
+    for x in range(1, r):
+        before[x] = before[x - 1] + lengths[x] - 1
+    for t in range(sums.size):
+        s = sums[t]
+        for x in range(r - 1, 0, -1):
+            low = max(0, s - before[x - 1] + 1)
+            high = min(lengths[x] - 1, s)
+            total = 0.0
+            for j in range(low, high + 1):
+                total += weights[x, j] * prefix[x - 1, s - j]
+            left = rng.random() * total
+            j = low
+            while j < high:
+                left -= weights[x, j] * prefix[x - 1, s - j]
+                if left < 0.0:
+                    break
+                j += 1
+            out[t, x] = j
+            s -= j
+        out[t, 0] = s

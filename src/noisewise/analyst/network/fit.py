@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from noisewise._progress import progress_bar
 from noisewise.analyst.arguments import chains_and_draws, seed_or_none
-from noisewise.analyst.common_cautions import repetition_warnings
+from noisewise.analyst.common_cautions import (
+    BAD_RHAT,
+    ENOUGH_DRAWS,
+    GOOD_RHAT,
+    ONE_CHAIN,
+    repetition_warnings,
+)
 from noisewise.analyst.network import plugin
-from noisewise.analyst.network.cautions import convergence_warnings, method_warnings
-from noisewise.analyst.network.layout import Layout
+from noisewise.analyst.network.layout import Floats, Layout
 from noisewise.analyst.network.methods import METHODS, Job, choose
-from noisewise.analyst.network.prior import Prior, concentrations
 from noisewise.analyst.posterior.network import NetworkFit, NetworkPosterior
 from noisewise.core.errors import RequestError
 from noisewise.core.network import Network
+from noisewise.core.network_content import TableDraws
 from noisewise.core.network_release import NetworkRelease
 
 MAX_DRAWS = 100_000
@@ -151,3 +158,129 @@ def as_network_releases(releases: Any) -> tuple[NetworkRelease, ...]:
                 "that Release alone"
             )
     return given
+
+
+# --- Dirichlet priors of the tables -----------------------------------------------------------
+
+
+Prior = float | Mapping[str, Any]
+
+
+def concentrations(prior: Prior | None, layout: Layout) -> Floats:
+    """The concentration of every cell, shape (layout.cells,); 1 where nothing is said.
+
+    Parameters
+    ----------
+    prior : float, mapping of str to float or array, or None
+        A number is the concentration of every cell of every table: 1 is uniform, 0.5 is
+        Jeffreys' for two levels. A mapping gives nodes a number each, or an array of the node's
+        shape.
+    layout : Layout
+    """
+    alpha = np.ones(layout.cells)
+    if prior is None:
+        return alpha
+    if not isinstance(prior, Mapping):
+        alpha[:] = _positive("prior", prior)
+        return alpha
+    for name, given in prior.items():
+        if name not in layout.number:
+            shown = ", ".join(layout.network.nodes[:20])
+            raise RequestError(f"prior: {name!r} is not a node; the nodes are {shown}")
+        i = layout.number[name]
+        values = _positive(f"prior of {name!r}", given)
+        shape = layout.network.shape(name)
+        if values.ndim and values.shape != shape:
+            raise RequestError(
+                f"prior of {name!r}: expected one number or an array of shape {shape} (parents' "
+                f"levels, then its own), got shape {values.shape}"
+            )
+        alpha[layout.part(i)] = layout.inward(i, np.broadcast_to(values, shape))
+    return alpha
+
+
+def _positive(where: str, given: Any) -> Floats:
+    try:
+        values = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.array(np.nan)
+    if isinstance(given, bool) or not (np.isfinite(values).all() and (values > 0).all()):
+        raise RequestError(
+            f"{where}: expected positive concentrations, got {str(given)[:60]}; 1 is the uniform "
+            "prior"
+        )
+    return values
+
+
+# --- what a reader must know before trusting the posterior -------------------------------------
+
+
+LOOKED_AT = 40  # worst cells whose effective number of draws is computed
+LITTLE = 0.8  # of the prior's sd
+
+
+def split_rhat(draws: Floats) -> Floats:
+    """R-hat of half chains for every cell, from draws of shape (chains, draws, cells)."""
+    half = draws.shape[1] // 2
+    parts = np.concatenate([draws[:, :half], draws[:, -half:]])
+    within = parts.var(axis=1, ddof=1).mean(axis=0)
+    between = parts.mean(axis=1).var(axis=0, ddof=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rhat = np.sqrt((half - 1) / half + between / within)
+    return np.asarray(np.where(within > 0, rhat, 1.0))
+
+
+def convergence_warnings(posterior: NetworkPosterior) -> tuple[str, ...]:
+    """What the chains say about themselves; empty when all is well."""
+    import arviz as az
+
+    if posterior.theta.shape[0] == 1:
+        return (ONE_CHAIN,)
+    rhat = split_rhat(posterior.theta)
+    worst = np.argsort(rhat)[-LOOKED_AT:]
+    ess = min(float(az.ess(posterior.theta[:, :, cell])) for cell in worst)
+    name, largest = posterior.cell_name(int(worst[-1])), float(rhat[worst[-1]])
+    warnings = []
+    if largest > BAD_RHAT:
+        warnings.append(
+            f"the chains disagree on P({name}) (R-hat {largest:.3f}, should be below {GOOD_RHAT}): "
+            "run more draws before using these numbers."
+        )
+    if ess < ENOUGH_DRAWS:
+        warnings.append(
+            f"only about {ess:.0f} independent draws of some probabilities ({ENOUGH_DRAWS} are "
+            "wanted): interval ends are rough; run more draws."
+        )
+    return tuple(warnings)
+
+
+def method_warnings(
+    posterior: NetworkPosterior, releases: Sequence[NetworkRelease]
+) -> tuple[str, ...]:
+    """What the method can't tell."""
+    content = releases[0].content
+    if isinstance(content, TableDraws):
+        many = len(content.draws)
+        power = f"{float(content.temper):.3g}"
+        how = (
+            f"from a likelihood raised to the power {power}"
+            if content.law == "posterior"
+            else f"by scores that count {power} times, from {content.points} values of a split"
+        )
+        return (
+            f"these are the {many} set(s) of tables that were released, drawn {how}, with every "
+            f"split at least {content.omega:.3g} away from 0 and 1. They show no more of the "
+            "posterior than that: intervals are quantiles of these draws, the prior is the "
+            "holder's, and what truncation and tempering changed cannot be undone.",
+        )
+    if posterior.info.method == "plugin":
+        return (
+            "the noisy counts were used as if they were true: the privacy noise is ignored, and "
+            "intervals are too narrow. Use method='joint'.",
+        )
+    if posterior.info.method == "exact":
+        return (
+            "each node was fitted by itself: what other families say about the same variables "
+            "was not used. method='joint' uses it.",
+        )
+    return ()

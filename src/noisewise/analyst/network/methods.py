@@ -76,7 +76,7 @@ def _run_exact(job: Job) -> Drawn:
 
 def _run_joint(job: Job) -> Drawn:
     from noisewise.analyst.network import counts, records
-    from noisewise.analyst.network.problem import make_problem
+    from noisewise.analyst.network.regions import make_problem
 
     holders = job.observed()
     tables = len(job.layout.nodes) + len(set(job.layout.parents))

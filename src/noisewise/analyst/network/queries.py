@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.network.layout import Floats, Layout, strides_of
-from noisewise.analyst.samplers.gibbs_random import chain_keys, seed_stream
+from noisewise.analyst.network import compiled, inlined
+from noisewise.analyst.network.layout import Floats, Integers, Layout, strides_of
 from noisewise.core.errors import RequestError
-
-if TYPE_CHECKING:
-    from noisewise.analyst.posterior.network import NetworkPosterior
+from noisewise.core.schema import level_text
 
 MAX_TABLE = 1 << 18  # cells of a table on the way, for one draw
 BATCH = 1 << 23  # cells of such tables in memory
@@ -68,22 +66,22 @@ def _answer(draws: Floats, level: float, simulated: bool) -> Answer:
 
 
 def ask(
-    posterior: NetworkPosterior,
+    layout: Layout,
+    theta: Floats,
     wanted: Sequence[int],
     evidence: Mapping[int, int],
     level: float,
     seed: int | None,
 ) -> Answer:
-    """P(wanted | evidence) under every draw."""
-    layout = posterior.layout
+    """P(wanted | evidence) under every draw; `theta` has shape (draws, cells)."""
     if layout.size(wanted) > MAX_ANSWER:
         raise RequestError(
             f"names: these nodes have {layout.size(wanted):,} joint levels; ask about fewer"
         )
-    joint = joint_probabilities(layout, posterior.flat, wanted, evidence)
+    joint = joint_probabilities(layout, theta, wanted, evidence)
     simulated = joint is None
     if joint is None:
-        joint = _weighted_rows(posterior, wanted, evidence, seed)
+        joint = _weighted_rows(layout, theta, wanted, evidence, seed)
     total = joint.sum(axis=tuple(range(1, joint.ndim)), keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
         draws = np.where(total > 0, joint / total, 1.0 / layout.size(wanted))
@@ -206,33 +204,111 @@ def places(layout: Layout) -> tuple[NDArray[np.int64], ...]:
 
 
 def _weighted_rows(
-    posterior: NetworkPosterior,
+    layout: Layout,
+    theta: Floats,
     wanted: Sequence[int],
     evidence: Mapping[int, int],
     seed: int | None,
 ) -> Floats:
-    from noisewise.analyst.network.rows_kernels import weigh_rows
-
-    layout = posterior.layout
     fixed = np.full(len(layout.nodes), -1, dtype=np.int64)
     for i, code in evidence.items():
         fixed[i] = code
-    rng = np.zeros(4, dtype=np.uint64)
-    seed_stream(rng, chain_keys(seed, 1)[0], 0)
+    rng = np.random.default_rng(seed)
     shape = layout.shape(wanted)
-    out = np.zeros((len(posterior.flat), layout.size(wanted)))
+    out = np.zeros((len(theta), layout.size(wanted)))
     asked = np.array(wanted, dtype=np.int64)
     steps = np.array(strides_of(shape), dtype=np.int64)
-    weigh_rows(rng, posterior.flat, *places(layout), fixed, asked, steps, WEIGHTED_ROWS, out)
+    weigh_rows(rng, theta, *places(layout), fixed, asked, steps, WEIGHTED_ROWS, out)
     return out.reshape(-1, *shape)
 
 
-def synthetic_codes(posterior: NetworkPosterior, rows: int, seed: int | None) -> NDArray[np.int64]:
+def synthetic_codes(layout: Layout, theta: Floats, rows: int, seed: int | None) -> Integers:
     """Codes of synthetic rows, shape (rows, nodes by number)."""
-    from noisewise.analyst.network.rows_kernels import synthetic_rows
-
-    rng = np.zeros(4, dtype=np.uint64)
-    seed_stream(rng, chain_keys(seed, 1)[0], 0)
-    out = np.empty((rows, len(posterior.layout.nodes)), dtype=np.int64)
-    synthetic_rows(rng, posterior.flat, *places(posterior.layout), out)
+    rng = np.random.default_rng(seed)
+    out = np.empty((rows, len(layout.nodes)), dtype=np.int64)
+    synthetic_rows(rng, theta, *places(layout), out)
     return out
+
+
+# --- compiled simulation of rows -------------------------------------------------------------
+
+
+@inlined
+def _draw_level(rng, theta, cell, arity):  # type: ignore[no-untyped-def]
+    u = rng.random()
+    level = 0
+    while level < arity - 1:
+        u -= theta[cell + level]
+        if u < 0.0:
+            break
+        level += 1
+    return level
+
+
+@compiled
+def synthetic_rows(rng, theta, start, width, nodes, stride, arity, out):  # type: ignore[no-untyped-def]
+    """Rows, each from a draw taken at random; theta has shape (draws, cells)."""
+    for r in range(out.shape[0]):
+        tables = theta[int(rng.random() * theta.shape[0])]
+        for i in range(out.shape[1]):
+            cell = start[i]
+            for j in range(width[i] - 1):
+                cell += out[r, nodes[i, j]] * stride[i, j]
+            out[r, i] = _draw_level(rng, tables, cell, arity[i])
+
+
+@compiled
+def weigh_rows(  # type: ignore[no-untyped-def]
+    rng, theta, start, width, nodes, stride, arity, fixed, wanted, steps, rows, out
+):
+    """Weighted frequencies of the wanted nodes' levels under every draw, given `fixed` levels."""
+    d = width.size
+    row = np.zeros(d, dtype=np.int64)
+    for t in range(theta.shape[0]):
+        for _ in range(rows):
+            weight = 1.0
+            for i in range(d):
+                cell = start[i]
+                for j in range(width[i] - 1):
+                    cell += row[nodes[i, j]] * stride[i, j]
+                if fixed[i] >= 0:
+                    row[i] = fixed[i]
+                    weight *= theta[t, cell + fixed[i]]
+                else:
+                    row[i] = _draw_level(rng, theta[t], cell, arity[i])
+            place = 0
+            for j in range(wanted.size):
+                place += row[wanted[j]] * steps[j]
+            out[t, place] += weight / rows
+
+
+# --- levels that a user gives, as codes ------------------------------------------------------
+
+
+def evidence_codes(
+    layout: Layout, given: Mapping[str, Any], taken: Sequence[str], where: str = "given"
+) -> dict[int, int]:
+    """Node numbers with the codes of their levels."""
+    if not isinstance(given, Mapping):
+        raise RequestError('given: expected nodes with their levels, such as {"smoker": "no"}')
+    found = {}
+    for name, level in given.items():
+        if name not in layout.number:
+            shown = ", ".join(layout.network.nodes[:20])
+            raise RequestError(f"{where}: {name!r} is not a node; the nodes are {shown}")
+        if name in taken:
+            raise RequestError(f"given: {name!r} is asked about; it can't be given too")
+        found[layout.number[name]] = code_of(layout, name, level)
+    return found
+
+
+def code_of(layout: Layout, name: str, level: Any) -> int:
+    """The code of a level that a user gave."""
+    if isinstance(level, np.generic):
+        level = level.item()
+    levels = layout.network.levels(name)
+    text = level_text(level)
+    if text not in levels:
+        shown = ", ".join(levels[:10])
+        raise RequestError(f"{name}: {str(level)[:40]!r} is not one of its levels: {shown}")
+    return levels.index(text)

@@ -8,25 +8,25 @@ cost of a sweep is n times the number of nodes, so it is for networks whose fami
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
-from noisewise.analyst.network.counts_kernels import draw_tables, simulate, tabulate
+from noisewise.analyst.network import compiled, inlined
+from noisewise.analyst.network.counts import draw_tables, simulate, tabulate
 from noisewise.analyst.network.layout import Floats, Layout
 from noisewise.analyst.network.observed import Observed
 from noisewise.analyst.network.plugin import normalised
-from noisewise.analyst.network.problem import (
+from noisewise.analyst.network.regions import (
     Problem,
     Sampled,
     forms_of,
     make_problem,
     sample_chains,
 )
-from noisewise.analyst.network.records_kernels import sweep_rows
 from noisewise.analyst.samplers.chains import Report
-from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
 
 
 def sample(
@@ -55,15 +55,13 @@ def _chain(
     rough: Floats,
     warmup: int,
     thin: int,
-    key: KeyArray,
+    rng: np.random.Generator,
     theta: Floats,
     given: Floats,
     report: Report,
 ) -> float:
-    """Fill in one chain's draws; see `problem.sample_chains`."""
+    """Fill in one chain's draws; see `regions.sample_chains`."""
     layout, regions = problem.layout, problem.regions
-    rng = np.zeros(4, dtype=np.uint64)
-    seed_stream(rng, key, 0)
     tables = np.empty(layout.cells)
     draw_tables(rng, rough, problem.alpha + 0.5, layout.row_start, tables)
     latent = []
@@ -92,3 +90,92 @@ def _chain(
     given[:] = normalised(given + problem.alpha, layout)
     n = sum(len(rows) for rows in latent)
     return float(accepted[0] / (n * (warmup + theta.shape[0] * thin)))
+
+
+# --- the compiled kernel ---------------------------------------------------------------------
+
+
+@inlined
+def _noise_change(value, precision, count, by):  # type: ignore[no-untyped-def]
+    away = value - count
+    return -precision * (abs(away - by) - abs(away))
+
+
+@compiled
+def sweep_rows(rng, regions, theta, rows, counts, forms, h, accepted):  # type: ignore[no-untyped-def]
+    """Update every latent row of holder h twice: as a whole, then one node of it.
+
+    A whole row is proposed from the network and accepted with the ratio of noise densities (Ju et
+    al. 2022); under ε-differential privacy that is at least exp(-ε). One node's level is proposed
+    uniformly and accepted with the ratio of network times noise. `counts` and `forms` are kept up
+    to date.
+    """
+    arity, start, width = regions.arity, regions.start, regions.width
+    nodes, stride, is_family = regions.nodes, regions.stride, regions.is_family
+    value, precision = regions.value, regions.precision
+    form_start, form_at, form_weight = regions.form_start, regions.form_at, regions.form_weight
+    form_value, form_precision = regions.form_value, regions.form_precision
+    d = rows.shape[1]
+    new = np.zeros(d, dtype=np.int64)
+    old_cell = np.zeros(width.size, dtype=np.int64)
+    new_cell = np.zeros(width.size, dtype=np.int64)
+    for r in range(rows.shape[0]):
+        for turn in range(2):
+            # --- propose
+            log_ratio = 0.0
+            picked = -1
+            if turn == 0:
+                for i in range(d):
+                    cell = start[i]
+                    for j in range(width[i] - 1):
+                        cell += new[nodes[i, j]] * stride[i, j]
+                    u = rng.random()
+                    level = 0
+                    while level < arity[i] - 1:
+                        u -= theta[cell + level]
+                        if u < 0.0:
+                            break
+                        level += 1
+                    new[i] = level
+            else:
+                for i in range(d):
+                    new[i] = rows[r, i]
+                picked = int(rng.random() * d)
+                shift = 1 + int(rng.random() * (arity[picked] - 1))
+                new[picked] = (new[picked] + shift) % arity[picked]
+            # --- how the log target would change
+            for k in range(width.size):
+                before = after = start[k]
+                for j in range(width[k]):
+                    before += rows[r, nodes[k, j]] * stride[k, j]
+                    after += new[nodes[k, j]] * stride[k, j]
+                old_cell[k], new_cell[k] = before, after
+                if before == after:
+                    continue
+                log_ratio += _noise_change(
+                    value[h, before], precision[h, before], counts[h, before], -1
+                )
+                log_ratio += _noise_change(
+                    value[h, after], precision[h, after], counts[h, after], 1
+                )
+                if turn == 1 and is_family[k]:
+                    log_ratio += math.log(theta[after]) - math.log(theta[before])
+                for f in range(form_start[k], form_start[k + 1]):
+                    at = form_at[f] - start[k]
+                    by = form_weight[at + after] - form_weight[at + before]
+                    log_ratio += _noise_change(
+                        form_value[h, f], form_precision[h, f], forms[h, f], by
+                    )
+            if not -rng.standard_exponential() < log_ratio:
+                continue
+            # --- apply
+            accepted[turn] += 1
+            for k in range(width.size):
+                before, after = old_cell[k], new_cell[k]
+                counts[h, before] -= 1
+                counts[h, after] += 1
+                for f in range(form_start[k], form_start[k + 1]):
+                    at = form_at[f] - start[k]
+                    forms[h, f] += form_weight[at + after] - form_weight[at + before]
+            for i in range(d):
+                rows[r, i] = new[i]

@@ -11,16 +11,18 @@ change). Such a step is a difference of rows, so margins that regions share go o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.network.entropy import Entropy, Names
+from noisewise.analyst.network.entropy import Entropy, Names, Slopes
 from noisewise.analyst.network.layout import Floats, Integers, Layout, strides_of
 from noisewise.analyst.network.observed import Observed
+from noisewise.analyst.samplers.chains import Report, run_chains
 
 MAX_CONTRAST = 4  # nodes in a contrast; larger ones are reached by several
 TRIES = 1.0  # of a contrast in one sweep, for every cell that it may move by itself
@@ -222,3 +224,91 @@ def make_moves(layout: Layout, names: list[Names], private: bool) -> Moves:
         integers[2],
         integers[3],
     )
+
+
+# --- what the samplers of all tables together share ------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What all chains share."""
+
+    layout: Layout
+    slopes: Slopes
+    regions: Regions
+    names: list[tuple[int, ...]]
+    moves: Moves
+    holders: tuple[Observed, ...]
+    alpha: Floats
+
+
+def make_problem(layout: Layout, holders: Sequence[Observed], alpha: Floats) -> Problem:
+    """Arrays for these holders and concentrations."""
+    slopes = Slopes(layout)
+    regions, names = make_regions(layout, slopes.entropy, holders, alpha)
+    private = any(holder.n is None for holder in holders)
+    moves = make_moves(layout, names, private)
+    return Problem(layout, slopes, regions, names, moves, tuple(holders), alpha)
+
+
+def forms_of(regions: Regions, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The measured forms of every holder's counts, shape (holders, forms)."""
+    forms = np.zeros_like(regions.form_value)
+    for k in range(regions.width.size):
+        cells = slice(int(regions.start[k]), int(regions.start[k + 1]))
+        for f in range(int(regions.form_start[k]), int(regions.form_start[k + 1])):
+            at = int(regions.form_at[f])
+            weight = regions.form_weight[at : at + cells.stop - cells.start]
+            forms[:, f] = counts[:, cells] @ weight
+    return forms
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Draws of all chains.
+
+    Parameters
+    ----------
+    theta : array, shape (chains, draws, cells)
+    given_counts : array, shape (chains, draws, cells)
+        E[theta | counts] at each draw.
+    acceptance : float
+    exact : bool
+        Whether no approximation was made.
+    free : tuple of int
+        Nodes whose parents' joint counts were left without the network's own expectation.
+    """
+
+    theta: Floats
+    given_counts: Floats
+    acceptance: float
+    exact: bool
+    free: tuple[int, ...]
+
+
+def sample_chains(
+    run: Callable[[np.random.Generator, Floats, Floats, Report], float],
+    cells: int,
+    *,
+    chains: int,
+    draws: int,
+    sweeps: int,
+    seed: int | None,
+    progress: Callable[[int, int | None], None] | None,
+) -> tuple[Floats, Floats, float]:
+    """Tables and E[theta | counts] of all chains, and the mean of their acceptance rates.
+
+    `run` takes a chain's generator, its two arrays of shape (draws, cells) to fill in, and a
+    function that it calls now and then with the number of `sweeps` that are done. It returns its
+    acceptance rate.
+    """
+    rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(chains)]
+    theta = np.empty((chains, draws, cells))
+    given = np.empty_like(theta)
+    rates = run_chains(
+        lambda c, report: run(rngs[c], theta[c], given[c], report),
+        chains=chains,
+        length=sweeps,
+        progress=progress,
+    )
+    return theta, given, float(np.mean(rates))

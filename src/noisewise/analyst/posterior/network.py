@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.analyst.arguments import probability, seed_or_none, whole_number
-from noisewise.analyst.network.evidence import codes_of_rows, evidence_codes
 from noisewise.analyst.network.layout import Floats, Layout
 from noisewise.analyst.posterior.numbers import Summary, row_of
 from noisewise.core.errors import RequestError
@@ -211,14 +210,15 @@ class NetworkPosterior:
         Answer
             `mean`, `sd`, `lower`, `upper` are arrays with one axis a node; `draws` has the draws.
         """
-        from noisewise.analyst.network.queries import ask
+        from noisewise.analyst.network.queries import ask, evidence_codes
 
         wanted = [names] if isinstance(names, str) else list(names)
         numbers = [self._number(name) for name in wanted]
         if len(set(numbers)) != len(numbers) or not numbers:
             raise RequestError(f"names: expected different nodes, got {wanted!r}")
         evidence = evidence_codes(self.layout, given or {}, taken=wanted)
-        return ask(self, numbers, evidence, probability("level", level), seed_or_none(seed))
+        level, seed = probability("level", level), seed_or_none(seed)
+        return ask(self.layout, self.flat, numbers, evidence, level, seed)
 
     def prob(
         self,
@@ -232,6 +232,8 @@ class NetworkPosterior:
         Example: ``posterior.prob({"cough": "yes"}, given={"smoker": "no"})``. The result's `mean`,
         `sd`, `lower` and `upper` are numbers.
         """
+        from noisewise.analyst.network.queries import evidence_codes
+
         if not isinstance(event, Mapping) or not event:
             raise RequestError('event: expected nodes with their levels, such as {"cough": "yes"}')
         codes = evidence_codes(self.layout, event, taken=(), where="event")
@@ -250,11 +252,11 @@ class NetworkPosterior:
         level : float
             Of the intervals of the probabilities.
         """
-        from noisewise.analyst.network.classify import classify
+        from noisewise.analyst.network.classify import classify, codes_of_rows
 
         number = self._number(target)
         codes = codes_of_rows(self.layout, new, skip=target)
-        return classify(self, number, codes, probability("level", level))
+        return classify(self.layout, self.flat, number, codes, probability("level", level))
 
     def synthetic(self, rows: int, seed: int | None = None) -> dict[str, NDArray[np.str_]]:
         """Synthetic rows: each from the network of a posterior draw taken at random.
@@ -266,7 +268,7 @@ class NetworkPosterior:
         from noisewise.analyst.network.queries import synthetic_codes
 
         rows = whole_number("rows", rows, 1, MAX_SYNTHETIC)
-        codes = synthetic_codes(self, rows, seed_or_none(seed))
+        codes = synthetic_codes(self.layout, self.flat, rows, seed_or_none(seed))
         return {
             name: np.array(self.network.levels(name))[codes[:, self.layout.number[name]]]
             for name in self.nodes

@@ -139,7 +139,7 @@ def _checks(posterior: NetworkPosterior) -> Markup:
 
 def _settled(posterior: NetworkPosterior) -> tuple[float, float]:
     """The largest R-hat of all probabilities, and the least effective draws of the worst ones."""
-    from noisewise.analyst.network.cautions import LOOKED_AT, split_rhat
+    from noisewise.analyst.network.fit import LOOKED_AT, split_rhat
     from noisewise.analyst.posterior.numbers import row_of
 
     if posterior.theta.shape[1] < 4:
