@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from noisewise.analyst.ada_ssp import ada_ssp
     from noisewise.analyst.coefficient_prior import CoefficientPrior
     from noisewise.analyst.fit import fit
-    from noisewise.analyst.network.fit import fit_network
+    from noisewise.analyst.posterior.draws import DrawsPosterior
     from noisewise.analyst.posterior.file import load_posterior
     from noisewise.analyst.posterior.network import NetworkPosterior
-    from noisewise.analyst.posterior.network_file import load_network_posterior
     from noisewise.analyst.posterior.regression import Posterior
     from noisewise.analyst.posterior.summary import SummaryPosterior
     from noisewise.core.errors import NoisewiseError
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Category": "core.schema",
     "CoefficientPrior": "analyst.coefficient_prior",
+    "DrawsPosterior": "analyst.posterior.draws",
     "Ledger": "holder.ledger",
     "Network": "core.network",
     "NetworkPosterior": "analyst.posterior.network",
@@ -48,8 +48,6 @@ _HOMES = {
     "Posterior": "analyst.posterior.regression",
     "ada_ssp": "analyst.ada_ssp",
     "fit": "analyst.fit",
-    "fit_network": "analyst.network.fit",
-    "load_network_posterior": "analyst.posterior.network_file",
     "make_network_request": "holder.network_request",
     "load_posterior": "analyst.posterior.file",
     "Number": "core.schema",
@@ -72,6 +70,7 @@ _HOMES = {
 __all__ = [
     "Category",
     "CoefficientPrior",
+    "DrawsPosterior",
     "Ledger",
     "Network",
     "NetworkPosterior",
@@ -90,8 +89,6 @@ __all__ = [
     "__version__",
     "ada_ssp",
     "fit",
-    "fit_network",
-    "load_network_posterior",
     "load_posterior",
     "load_release",
     "make_network_request",

@@ -20,7 +20,6 @@ from noisewise.cli import (
     network,
     plan,
     release,
-    report,
     sample_regression,
     schema,
     summary,
@@ -51,7 +50,6 @@ app.command("release-network")(network.release_network)
 app.command("sample-regression")(sample_regression.sample_regression)
 app.add_typer(ledger.app, name="ledger")
 analyst.add_to(app)
-report.add_to(app)
 federation.add_to(app)
 lab.add_to(app)
 app.command("plan")(plan.plan)

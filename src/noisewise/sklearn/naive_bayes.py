@@ -201,7 +201,7 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         check_is_fitted(self)
         table = self._features(X, reset=False)
         rows = {name: _texts(values) for name, values in table.items()}
-        return self.posterior_.predict(self.target_, rows, level)
+        return self.posterior_.predict(rows, level, target=self.target_)
 
     def _public_classes(self) -> NDArray[Any]:
         given = self.classes

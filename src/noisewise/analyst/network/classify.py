@@ -29,6 +29,7 @@ class Classification:
     sd, lower, upper : array, shape (rows, levels)
         Of p(level | row) over the posterior: how well the Release determines it.
     level : float
+    target : str
     """
 
     levels: tuple[str, ...]
@@ -37,11 +38,20 @@ class Classification:
     lower: Floats
     upper: Floats
     level: float
+    target: str
 
     @property
     def most_likely(self) -> NDArray[np.str_]:
         """The most likely level of every row."""
         return np.asarray(np.array(self.levels)[self.probability.argmax(axis=1)])
+
+    def lines(self) -> list[list[str]]:
+        """A head and one line a row, for a CSV file: the most likely level, and all of them."""
+        parts = {"p": self.probability, "lower": self.lower, "upper": self.upper}
+        head = [f"{part}({name})" for name in self.levels for part in parts]
+        numbers = np.stack(list(parts.values()), axis=2).reshape(len(self.probability), -1)
+        found = zip(self.most_likely.tolist(), numbers.tolist(), strict=True)
+        return [[self.target, *head], *([b, *(f"{x:.6g}" for x in row)] for b, row in found)]
 
 
 def blanket(layout: Layout, target: int) -> set[int]:
@@ -82,9 +92,9 @@ def classify(
             conditional, [(1 - level) / 2, (1 + level) / 2], axis=0
         )
     back = back.reshape(-1)
-    levels = layout.network.levels(layout.nodes[target])
+    node = layout.nodes[target]
     predictive, sd, lower, upper = (x[back] for x in found)
-    return Classification(levels, predictive, sd, lower, upper, level)
+    return Classification(layout.network.levels(node), predictive, sd, lower, upper, level, node)
 
 
 def _from_blanket(layout: Layout, theta: Floats, target: int, rows: NDArray[np.int64]) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,24 @@ def concentrations(prior: Prior | None, layout: Layout) -> Floats:
     return alpha
 
 
+def read_concentrations(path: Path) -> Any:
+    """A prior file: ``concentration: 0.5``, or a number (or nested lists) for every node."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(path.read_text("utf-8"))
+    except OSError as error:
+        raise RequestError(f"prior: cannot read {path}: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError):
+        raise RequestError(f"prior: {path} is not YAML in UTF-8") from None
+    if not isinstance(document, dict) or set(document) != {"concentration"}:
+        raise RequestError(
+            f"prior: of a network, {path} must have one line such as 'concentration: 0.5' or "
+            "'concentration: {cough: 1, smoker: 0.5}'"
+        )
+    return document["concentration"]
+
+
 def _positive(where: str, given: Any) -> Floats:
     try:
         values = np.asarray(given, dtype=np.float64)
@@ -216,7 +235,6 @@ def _positive(where: str, given: Any) -> Floats:
 
 
 LOOKED_AT = 40  # worst cells whose effective number of draws is computed
-LITTLE = 0.8  # of the prior's sd
 
 
 def split_rhat(draws: Floats) -> Floats:

@@ -52,6 +52,9 @@ class Answer:
         index: Any = (slice(None), *place)
         return _answer(self.draws[index], self.level, self.simulated)
 
+    def __float__(self) -> float:
+        return float(self.mean)
+
     def __str__(self) -> str:
         if self.mean.ndim:
             return f"mean {np.array2string(self.mean, precision=4)}"

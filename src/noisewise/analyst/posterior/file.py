@@ -1,66 +1,105 @@
-"""Posteriors as ArviZ containers and netCDF files."""
+"""One netCDF file for every kind of posterior: ArviZ groups, and a marker that says which kind."""
 
 from __future__ import annotations
 
 import json
 import os
 from contextlib import closing
-from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from noisewise._version import __version__
-from noisewise.analyst.model_columns import ModelColumns
-from noisewise.analyst.posterior.regression import SIGMA2, FitInfo, Naive, Posterior
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
-from noisewise.core.schema import Schema
 
 if TYPE_CHECKING:
     import arviz as az
 
 FORMAT = "noisewise-posterior"
-FORMAT_VERSION = 1
-_CONDITIONAL = "theta_given_statistics"
+FORMAT_VERSION = 2
+_ATTRIBUTE = "noisewise"
+_CLASSES = {  # loaded on demand: a reader of one kind does not pay for the others
+    "regression": "Posterior",
+    "network": "NetworkPosterior",
+    "summary": "SummaryPosterior",
+    "draws": "DrawsPosterior",
+}
+# Up to version 1 each kind had a format of its own, and only these two were written.
+_FIRST_FORMATS = {FORMAT: "regression", "noisewise-network-posterior": "network"}
 
 
-def to_arviz(posterior: Posterior, predictive: NDArray[Any] | None = None) -> az.InferenceData:
-    """The draws with names and coordinates; `predictive` has shape (chains, draws, rows)."""
+def write(path: str | Path, kind: str, document: dict[str, Any], data: az.InferenceData) -> None:
+    """Write a netCDF file: the groups of `data`, with what `document` says of them."""
+    marker = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "kind": kind,
+        "software": f"noisewise {__version__}",
+        **document,
+    }
+    data.attrs[_ATTRIBUTE] = json.dumps(marker)
+    try:
+        data.to_netcdf(str(path))
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+
+
+def load_posterior(path: str | Path) -> Any:
+    """Read what any posterior's `save` wrote: of a regression, a network, a summary, or draws.
+
+    Returns
+    -------
+    Posterior, NetworkPosterior, SummaryPosterior or DrawsPosterior
+
+    Raises
+    ------
+    ReleaseError
+        If the file isn't a posterior of noisewise, or is damaged.
+    """
     import arviz as az
 
-    drawn: dict[str, Any] = {"theta": posterior.theta, SIGMA2: posterior.sigma2}
-    if posterior.conditional_mean is not None:
-        drawn[_CONDITIONAL] = posterior.conditional_mean
-    coords = {"coefficient": list(posterior.columns.names)}
-    dims = {"theta": ["coefficient"], _CONDITIONAL: ["coefficient"]}
-    data = az.from_dict(
-        posterior=drawn,
-        sample_stats=dict(posterior.sample_stats) or None,
-        posterior_predictive=None if predictive is None else {posterior.columns.target: predictive},
-        observed_data={k: np.asarray(v) for k, v in posterior.observed.items()} or None,
-        coords=coords,
-        dims={name: dims[name] for name in drawn if name in dims},
-        attrs={"noisewise": json.dumps(_document(posterior))},
-    )
-    if posterior.naive is not None:
-        naive = {name: draws[None] for name, draws in posterior.naive._asdict().items()}
-        data.add_groups(
-            {"naive": az.dict_to_dataset(naive, coords=coords, dims={"theta": ["coefficient"]})},
-            warn_on_custom_groups=False,
-        )
-    return data
-
-
-def save(posterior: Posterior, path: str | Path) -> None:
-    """Write a netCDF file."""
-    check_folder(path)
+    if not Path(path).is_file():
+        what = "a folder" if Path(path).is_dir() else "no such file"
+        raise ReleaseError(f"{path}: there is {what}; give the file that `fit` wrote")
     try:
-        to_arviz(posterior).to_netcdf(str(path))
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else "the file system refused"
-        raise RequestError(f"out: cannot write {path}: {reason}") from None
+        with closing(az.from_netcdf(str(path))) as data:
+            document = json.loads(data.attrs[_ATTRIBUTE])
+            kind = _kind(document)
+            module = import_module(f"noisewise.analyst.posterior.{kind}")
+            return getattr(module, _CLASSES[kind]).from_arviz(data, document)
+    except NoisewiseError as error:
+        raise ReleaseError(f"{path}: {error}") from None
+    except Exception:
+        # netCDF readers raise many kinds of errors on damaged files; none of them helps a user.
+        raise ReleaseError(
+            f"{path}: not a posterior file of noisewise, or damaged (a Release becomes one with "
+            "`fit`)"
+        ) from None
+
+
+def _kind(document: dict[str, Any]) -> str:
+    version: int = document["format_version"]
+    if version == 1:
+        return _FIRST_FORMATS[document["format"]]
+    if document["format"] != FORMAT or document["kind"] not in _CLASSES:
+        raise ValueError
+    if version != FORMAT_VERSION:
+        raise ReleaseError(
+            f"format_version: {version!r} is not known here; a newer noisewise may read it"
+        )
+    return str(document["kind"])
+
+
+def arrays(group: Any) -> dict[str, NDArray[Any]]:
+    """All arrays of a group of an ArviZ container."""
+    return {name: group[name].to_numpy() for name in group.data_vars}
+
+
+def tuples(words: dict[str, Any]) -> dict[str, Any]:
+    """JSON has lists where records of a fit have tuples."""
+    return {key: tuple(v) if isinstance(v, list) else v for key, v in words.items()}
 
 
 def check_folder(path: str | Path) -> None:
@@ -74,86 +113,14 @@ def check_folder(path: str | Path) -> None:
         raise RequestError(f"out: the folder {path.parent} cannot be written to")
 
 
-def load_posterior(path: str | Path) -> Posterior:
-    """Read what `Posterior.save` wrote.
-
-    Raises
-    ------
-    ReleaseError
-        If the file isn't a posterior of noisewise, or is damaged.
-    """
-    import arviz as az
-
-    if not Path(path).is_file():
-        what = "a folder" if Path(path).is_dir() else "no such file"
-        raise ReleaseError(f"{path}: there is {what}; give the file that `fit` wrote")
-    from noisewise.analyst.posterior.network_file import is_network_posterior
-
-    if is_network_posterior(path):
-        raise ReleaseError(
-            f"{path}: this is the posterior of a network; read it with load_network_posterior"
-        )
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file; a file system that refuses is the user's to know."""
     try:
-        with closing(az.from_netcdf(str(path))) as data:
-            posterior = _from_arviz(data)
-    except NoisewiseError:
-        raise
-    except Exception:
-        # netCDF readers raise many kinds of errors on damaged files; none of them helps a user.
-        raise ReleaseError(
-            f"{path}: not a posterior file of noisewise, or damaged (a Release becomes one with "
-            "`fit`)"
-        ) from None
-    shape = posterior.theta.shape
-    if shape[-1] != len(posterior.columns.names) or shape[:2] != posterior.sigma2.shape:
-        raise ReleaseError(f"{path}: the draws do not fit the model")
-    return posterior
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _cannot_write(path, error) from None
 
 
-def _from_arviz(data: az.InferenceData) -> Posterior:
-    document = json.loads(data.attrs["noisewise"])
-    if (document["format"], document["format_version"]) != (FORMAT, FORMAT_VERSION):
-        raise ValueError
-    columns = ModelColumns(
-        Schema.from_dict(document["schema"]), tuple(document["features"]), document["target"]
-    )
-    drawn = _arrays(data.posterior)
-    groups = set(data.groups())
-    naive = None
-    if "naive" in groups:
-        naive = Naive(**{name: values[0] for name, values in _arrays(data["naive"]).items()})
-    return Posterior(
-        columns,
-        drawn["theta"],
-        drawn[SIGMA2],
-        _info(document["info"]),
-        drawn.get(_CONDITIONAL),
-        _arrays(data.sample_stats) if "sample_stats" in groups else {},
-        _arrays(data.observed_data) if "observed_data" in groups else {},
-        naive,
-    )
-
-
-def _document(posterior: Posterior) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "software": f"noisewise {__version__}",
-        "schema": posterior.columns.schema.to_dict(),
-        "features": list(posterior.columns.features),
-        "target": posterior.columns.target,
-        "info": asdict(posterior.info),
-    }
-
-
-def _info(words: dict[str, Any]) -> FitInfo:
-    """JSON has lists where FitInfo has tuples."""
-    fields: dict[str, Any] = {
-        key: tuple(v) if isinstance(v, list) else v for key, v in words.items()
-    }
-    fields["prior"] = {name: (pair[0], pair[1]) for name, pair in words["prior"].items()}
-    return FitInfo(**fields)
-
-
-def _arrays(group: Any) -> dict[str, NDArray[Any]]:
-    return {name: group[name].to_numpy() for name in group.data_vars}
+def _cannot_write(path: str | Path, error: OSError) -> RequestError:
+    reason = os.strerror(error.errno) if error.errno else "the file system refused"
+    return RequestError(f"out: cannot write {path}: {reason}")

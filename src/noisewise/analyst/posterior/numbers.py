@@ -1,14 +1,21 @@
-"""Numbers that describe draws: one line a parameter, and two posteriors side by side."""
+"""Numbers that describe posteriors: lines of a summary, and probabilities of statements."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
+from noisewise.core.errors import RequestError
+
+SIGMA2 = "sigma2"  # the error variance, in summaries, pictures and files
+_NEGLIGIBLE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -48,12 +55,61 @@ class Summary:
             if row.is_fixed:
                 lines.append(f"{name:{width}} {row.mean:>12.5g} {'fixed':>12}")
                 continue
-            interval = f"{row.lower:>12.5g} {row.upper:>12.5g}"
-            lines.append(
-                f"{name:{width}} {row.mean:>12.5g} {row.sd:>12.5g} {interval} {row.rhat:>6.3f}"
-                f" {row.ess:.0f}"
-            )
+            numbers = [_or_dash(x, 12, ".5g") for x in (row.mean, row.sd, row.lower, row.upper)]
+            quality = f"{_or_dash(row.rhat, 6, '.3f')} {_or_dash(row.ess, 0, '.0f')}"
+            lines.append(f"{name:{width}} {' '.join(numbers)} {quality}")
         return "\n".join(lines)
+
+
+def _or_dash(value: float, width: int, form: str) -> str:
+    """A number, or a dash where there is none."""
+    return f"{'-' if math.isnan(value) else format(value, form):>{width}}"
+
+
+@dataclass(frozen=True)
+class SummaryTable:
+    """Answers that are no parameters with draws: one line each, with columns of their own.
+
+    Parameters
+    ----------
+    rows : mapping of str to mapping
+        By what was asked; the same columns in each, in order.
+    level : float
+    """
+
+    rows: Mapping[str, Mapping[str, Any]]
+    level: float
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Plain numbers, for JSON and data frames."""
+        return {name: dict(row) for name, row in self.rows.items()}
+
+    def __str__(self) -> str:
+        rows = list(self.rows.values())
+        columns = list(rows[0])
+        shown = [[_shown(name, row[name]) for name in columns] for row in rows]
+        lines = [[name.replace("_", " ") for name in columns], *shown]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+        return "\n".join(
+            "  ".join(
+                cell.ljust(width) if i == 0 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        )
+
+
+def _shown(name: str, value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    if name.startswith("prob") or name == "ignoring_noise":
+        # Nothing in the approximations is right to more than this.
+        if value < _NEGLIGIBLE:
+            return f"< {_NEGLIGIBLE:g}"
+        if value > 1 - _NEGLIGIBLE:
+            return f"> {1 - _NEGLIGIBLE:g}"
+        return f"{value:.4f}"
+    return f"{value:.5g}"
 
 
 @dataclass(frozen=True)
@@ -184,3 +240,49 @@ def central_interval(draws: FloatArray, level: float) -> tuple[float, float]:
     level = probability("level", level)
     lower, upper = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return float(lower), float(upper)
+
+
+# --- statements ------------------------------------------------------------------------------
+
+
+def split_statement(statement: Any, names: Collection[str]) -> tuple[str, str, str]:
+    """Both sides of a statement such as ``"age > 0"``, and the sign between them.
+
+    A name may hold a sign itself, as in ``"group[<30] > 0"``: the last sign with a known name on
+    either side counts.
+    """
+    text = str(statement)
+    found = [
+        (text[: m.start()].strip(), m.group(), text[m.end() :].strip())
+        for m in reversed(list(re.finditer(r"<=|>=|<|>", text)))
+    ]
+    sided = [parts for parts in found if parts[0] and parts[2]]
+    if not sided or not isinstance(statement, str):
+        raise RequestError(f"prob: {statement!r} is not of the form 'name > 0'")
+    known = [parts for parts in sided if parts[0] in names or parts[2] in names]
+    return (known or sided)[0]
+
+
+def statement_probability(
+    statement: Any, names: Collection[str], draws: Callable[[str], FloatArray]
+) -> float:
+    """Share of the draws for which a statement holds, such as ``"bmi > 0"`` or ``"age < bmi"``."""
+    left, sign, right = split_statement(statement, names)
+    sides = [
+        draws(text) if text in names else np.array(_number(text, names)) for text in (left, right)
+    ]
+    holds = sides[0] < sides[1] if "<" in sign else sides[0] > sides[1]
+    return float(np.mean(holds))
+
+
+def _number(text: str, names: Collection[str]) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise RequestError(
+            f"prob: {text!r} is neither a parameter ({', '.join(names)}) nor a number; "
+            "compare two of them, as in 'age > 0'"
+        )
+    return number

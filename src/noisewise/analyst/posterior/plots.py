@@ -1,89 +1,173 @@
-"""Pictures of posteriors: intervals and densities, in original units."""
+"""Pictures of posteriors of any kind: intervals, and densities of draws."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.posterior.numbers import central_interval
-from noisewise.analyst.posterior.regression import SIGMA2, Posterior
+from noisewise.analyst.arguments import probability
+from noisewise.analyst.posterior.file import check_folder
+from noisewise.analyst.posterior.numbers import SIGMA2, central_interval
 from noisewise.core.errors import RequestError
 
-# Colours that stay apart for colour-blind readers and in grey print (Okabe & Ito).
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-_NAIVE, _AWARE = "naive (ignores the noise)", "noise-aware"
+AWARE, NAIVE = "noise-aware", "naive (ignores the noise)"
+# Colours that stay apart for colour-blind readers and in grey print (Okabe & Ito). What accounts
+# for the noise is blue and what doesn't is orange, as in reports.
+_OWN, _OTHER = "#0072B2", "#D55E00"
+_COLOURS = (_OWN, _OTHER, "#009E73", "#CC79A7")
 
 
-def plot_intervals(
-    posteriors: Mapping[str, Posterior],
+class Interval(NamedTuple):
+    """An interval with its middle."""
+
+    low: float
+    centre: float
+    high: float
+
+
+class Drawable(Protocol):
+    """What a picture needs of a posterior; see `base.BasePosterior`."""
+
+    # ruff: noqa: D102
+    @property
+    def heading(self) -> str: ...
+    @property
+    def is_probability(self) -> bool: ...
+    def shown(self, names: Sequence[str] | None = None) -> list[str]: ...
+    def bars(self, name: str, level: float) -> dict[str, Interval]: ...
+    def curves(self, name: str) -> dict[str, FloatArray]: ...
+
+
+def plot(
+    posteriors: Mapping[str, Drawable],
     path: str | Path,
     *,
-    level: float = 0.95,
+    kind: str = "intervals",
     names: Sequence[str] | None = None,
+    level: float = 0.95,
     reference: Mapping[str, float] | None = None,
     title: str | None = None,
 ) -> None:
-    """Credible intervals side by side, one panel a coefficient.
+    """Draw one posterior, or several of the same model side by side.
 
     Parameters
     ----------
-    posteriors : mapping of label to Posterior
-        Of the same model. A single noise-aware one is drawn beside the naive one it carries.
+    posteriors : mapping of label to posterior
+        A single one is drawn beside what ignoring the noise would have given.
     path : path
         Where to write the picture (.png, .svg or .pdf).
-    level : float
+    kind : {"intervals", "marginals"}
+        Credible intervals, or densities of the draws with the intervals' ends marked.
     names : sequence of str, optional
-        Parameters to show; all slopes by default.
+        Parameters to show, or nodes of a network; by default all slopes, or all nodes that fit.
+    level : float
     reference : mapping of str to float, optional
         Values to mark with a line, such as the truth in a simulation.
     title : str, optional
     """
+    level = probability("level", level)
+    if not posteriors:
+        raise RequestError("posteriors: none given")
+    if kind not in PLOTS:
+        raise RequestError(f"kind: {kind!r} is unknown; there are {', '.join(PLOTS)}")
+    if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise RequestError(f"out: {path} must end in .png, .svg or .pdf")
+    check_folder(path)
+    first = next(iter(posteriors.values()))
+    shown = first.shown(names)
+    if any(other.shown(names) != shown for other in posteriors.values()):
+        raise RequestError(
+            "posteriors: these files are of different models; compare like with like"
+        )
+    PLOTS[kind](posteriors, path, shown, level, reference or {}, title)
 
-    def draw(axis: Any, _name: str, curves: Mapping[str, FloatArray]) -> None:
-        for row, (label, draws) in enumerate(curves.items()):
-            style = _style(row)
-            low, high = central_interval(draws, level)
-            axis.plot([low, high], [-row, -row], linewidth=2.5, label=label, **style)
-            # Ticks, not dots: a dot would hide an interval that is very narrow.
-            ends = {"marker": "|", "markersize": 9, "linestyle": "none", "color": style["color"]}
-            axis.plot([low, draws.mean(), high], [-row] * 3, **ends)
-        axis.set_ylim(-len(curves) + 0.4, 0.6)
 
-    heading = title or f"{100 * level:g}% credible intervals\n{_what(posteriors)}"
-    _panels(posteriors, path, names, reference, heading, 0.28, draw)
-
-
-def plot_marginals(
-    posteriors: Mapping[str, Posterior],
+def _intervals(
+    posteriors: Mapping[str, Drawable],
     path: str | Path,
-    *,
-    level: float = 0.95,
-    names: Sequence[str] | None = None,
-    reference: Mapping[str, float] | None = None,
-    title: str | None = None,
+    shown: Sequence[str],
+    level: float,
+    reference: Mapping[str, float],
+    title: str | None,
 ) -> None:
-    """Densities of the draws, with the ends of credible intervals marked; see `plot_intervals`."""
+    """Intervals with ticks at their ends: a dot would hide one that is very narrow."""
+    bars = {
+        name: _labelled({k: p.bars(name, level) for k, p in posteriors.items()}) for name in shown
+    }
+    first = next(iter(posteriors.values()))
+    heading = title or f"{100 * level:g}% credible intervals\n{first.heading}"
+    if first.is_probability:
+        _lines(bars, path, reference, heading)
+        return
 
-    def draw(axis: Any, name: str, curves: Mapping[str, FloatArray]) -> None:
-        for row, (label, draws) in enumerate(curves.items()):
-            style = _style(row)
+    def draw(axis: Any, name: str) -> tuple[float, float]:
+        for row, (label, bar) in enumerate(bars[name].items()):
+            style = _style(row, len(posteriors))
+            axis.plot([bar.low, bar.high], [-row, -row], linewidth=2.5, label=label, **style)
+            ends = {"marker": "|", "markersize": 9, "linestyle": "none", "color": style["color"]}
+            axis.plot(bar, [-row] * 3, **ends)
+        axis.set_ylim(-len(bars[name]) + 0.4, 0.6)
+        return min(b.low for b in bars[name].values()), max(b.high for b in bars[name].values())
+
+    _panels(shown, path, reference, heading, 0.28 * max(len(posteriors), 2), draw)
+
+
+def _marginals(
+    posteriors: Mapping[str, Drawable],
+    path: str | Path,
+    shown: Sequence[str],
+    level: float,
+    reference: Mapping[str, float],
+    title: str | None,
+) -> None:
+    """Densities of the draws, with the ends of credible intervals marked."""
+    curves = {name: _labelled({k: p.curves(name) for k, p in posteriors.items()}) for name in shown}
+    first = next(iter(posteriors.values()))
+    heading = title or (
+        f"Posterior densities, each scaled to the same height; {100 * level:g}% intervals marked\n"
+        f"{first.heading}"
+    )
+
+    def draw(axis: Any, name: str) -> tuple[float, float]:
+        for row, (label, draws) in enumerate(curves[name].items()):
+            style = _style(row, len(posteriors))
             grid, height = _density(draws.reshape(-1), positive=name == SIGMA2)
             axis.plot(grid, height, label=label, linewidth=1.8, **style)
-            if len(curves) <= 2:
+            if len(curves[name]) <= 2:
                 axis.fill_between(grid, height, color=style["color"], alpha=0.15)
             for end in central_interval(draws, level):
                 axis.plot([end, end], [0, 0.12], color=style["color"], linewidth=1.8)
         axis.set_ylim(0, 1.1)
+        ends = [np.quantile(draws, [0.01, 0.99]) for draws in curves[name].values()]
+        return float(min(end[0] for end in ends)), float(max(end[1] for end in ends))
 
-    heading = title or (
-        f"Posterior densities, each scaled to the same height; {100 * level:g}% intervals marked\n"
-        f"{_what(posteriors)}"
-    )
-    _panels(posteriors, path, names, reference, heading, 0.6, draw)
+    _panels(shown, path, reference, heading, 0.6 * max(len(posteriors), 2), draw)
+
+
+PLOTS = {"intervals": _intervals, "marginals": _marginals}
+
+
+def _labelled(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Of one posterior all that it has, its own first; of several the own of each."""
+    if len(found) == 1:
+        [alone] = found.values()
+        return dict(reversed(list(alone.items())))
+    labelled = {}
+    for label, each in found.items():
+        own, value = list(each.items())[-1]
+        labelled[label if own == AWARE or "naive" in label else f"{label}: {own}"] = value
+    return labelled
+
+
+def _style(row: int, posteriors: int) -> dict[str, Any]:
+    """A colour and a line style that no other of eight curves has together."""
+    if posteriors == 1:
+        return {"color": (_OWN, _OTHER)[row], "linestyle": "-"}
+    return {"color": _COLOURS[row % 4], "linestyle": ("-", "--")[row // 4 % 2]}
 
 
 def _density(draws: FloatArray, *, positive: bool) -> tuple[FloatArray, FloatArray]:
@@ -106,89 +190,62 @@ def _density(draws: FloatArray, *, positive: bool) -> tuple[FloatArray, FloatArr
     return grid, np.asarray(height / height.max())
 
 
-PLOTS = {"intervals": plot_intervals, "marginals": plot_marginals}
+# --- frames ----------------------------------------------------------------------------------
 
 
 def _panels(
-    posteriors: Mapping[str, Posterior],
+    shown: Sequence[str],
     path: str | Path,
-    names: Sequence[str] | None,
-    reference: Mapping[str, float] | None,
+    reference: Mapping[str, float],
     title: str,
     height: float,
-    draw: Callable[[Any, str, Mapping[str, FloatArray]], None],
+    draw: Callable[[Any, str], tuple[float, float]],
 ) -> None:
-    """One panel a parameter, with a common legend; `draw` fills a panel."""
-    import matplotlib as mpl
+    """One panel a parameter, because units differ; `draw` fills it and says how far it reaches."""
+    from matplotlib.figure import Figure
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    if not posteriors:
-        raise RequestError("posteriors: none given")
-    first = next(iter(posteriors.values()))
-    shown = list(first.columns.names[1:] if names is None else names)
-    each = 0.35 + height * max(len(posteriors), 2)
-    figure, axes = plt.subplots(
-        len(shown), 1, figsize=(7, 0.9 + each * len(shown)), squeeze=False, layout="constrained"
-    )
+    size = (7, 0.9 + (0.35 + height) * len(shown))
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(len(shown), 1, squeeze=False)
     for axis, name in zip(axes[:, 0], shown, strict=True):
-        curves = _curves(posteriors, name)
-        draw(axis, name, curves)
-        low, high = _range(curves, reference, name)
-        if reference is not None and name in reference:
+        low, high = draw(axis, name)
+        if name in reference:
             axis.axvline(reference[name], color="black", linewidth=1.2, label="all the rows")
+            low, high = min(low, reference[name]), max(high, reference[name])
         if low - (high - low) < 0.0 < high + (high - low):  # far from zero it would only squeeze
             axis.axvline(0.0, color="grey", linewidth=0.8, linestyle=":")
         axis.set_yticks([])
         axis.set_ylabel(name, rotation=0, ha="right", va="center")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    unique = dict(zip(labels, handles, strict=True))
-    figure.legend(
-        unique.values(), unique, loc="outside lower center", ncols=len(unique), frameon=False
-    )
+    _finish(figure, axes[0, 0], title, path)
+
+
+def _lines(
+    bars: Mapping[str, Mapping[str, Interval]],
+    path: str | Path,
+    reference: Mapping[str, float],
+    title: str,
+) -> None:
+    """Probabilities: one line each, on one axis from 0 to 1."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 1.4 + 0.24 * len(bars)), layout="constrained")
+    axis = figure.subplots()
+    for y, (name, found) in enumerate(bars.items()):
+        for row, (label, bar) in enumerate(found.items()):
+            colour, place = _COLOURS[row % 4], -y + 0.12 - 0.24 * row / max(len(found) - 1, 1)
+            axis.hlines(place, bar.low, bar.high, colour, lw=2.5, label=label)
+            axis.plot(bar.centre, place, "|", color=colour, markersize=8)
+        if name in reference:
+            axis.plot(reference[name], -y, "k|", markersize=10, label="all the rows")
+    axis.set_yticks(-np.arange(len(bars)), list(bars), fontsize=8)
+    axis.set_xlim(0, 1)
+    axis.set_xlabel("probability")
+    _finish(figure, axis, title, path)
+
+
+def _finish(figure: Any, axis: Any, title: str, path: str | Path) -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    once = dict(zip(labels, handles, strict=True))
+    figure.legend(once.values(), once, loc="outside lower center", ncols=len(once), frameon=False)
     figure.suptitle(title, fontsize="medium")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-
-
-def _style(row: int) -> dict[str, Any]:
-    """A colour and a line style that no other of eight curves has together."""
-    return {"color": _COLOURS[row % 4], "linestyle": ("-", "--")[row // 4 % 2]}
-
-
-def _what(posteriors: Mapping[str, Posterior]) -> str:
-    """The model, and at what privacy its data were published."""
-    if not posteriors:
-        raise RequestError("posteriors: none given")
-    first = next(iter(posteriors.values()))
-    claims = {claim for posterior in posteriors.values() for claim in posterior.info.claims}
-    at = f", published at {claims.pop()}" if len(claims) == 1 else ""
-    return f"Regression for {first.columns.target}{at}"
-
-
-def _range(
-    curves: Mapping[str, FloatArray], reference: Mapping[str, float] | None, name: str
-) -> tuple[float, float]:
-    ends = [np.quantile(draws, [0.01, 0.99]) for draws in curves.values()]
-    marks = [reference[name]] if reference is not None and name in reference else []
-    return (
-        min([float(end[0]) for end in ends] + marks),
-        max([float(end[1]) for end in ends] + marks),
-    )
-
-
-def _curves(posteriors: Mapping[str, Posterior], name: str) -> dict[str, FloatArray]:
-    """Draws by label; one posterior comes with its naive counterpart."""
-    if len(posteriors) == 1:
-        [posterior] = posteriors.values()
-        if posterior.naive is None:
-            return {_NAIVE: posterior.draws(name)}
-        info = posterior.info
-        label = _AWARE if info.noise_aware else f"{info.method} (not noise-aware)"
-        return {_NAIVE: posterior.naive_draws(name), label: posterior.draws(name)}
-    return {
-        label if posterior.info.noise_aware or "naive" in label else f"{label} (not noise-aware)":
-        posterior.draws(name)
-        for label, posterior in posteriors.items()
-    }  # fmt: skip
+    figure.savefig(str(path), dpi=150)

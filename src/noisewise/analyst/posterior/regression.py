@@ -1,11 +1,9 @@
-"""The result of inference: draws in original units, with what is needed to judge them."""
+"""The posterior of a linear regression: draws in original units, and questions to them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,20 +12,26 @@ from numpy.typing import NDArray
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability, seed_or_none
 from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.posterior.base import BasePosterior
+from noisewise.analyst.posterior.file import arrays, tuples
 from noisewise.analyst.posterior.numbers import (
+    SIGMA2,
     Comparison,
     Row,
     Summary,
     central_interval,
     comparison_row,
     row_of,
+    statement_probability,
 )
-from noisewise.core.errors import RequestError
+from noisewise.analyst.posterior.plots import AWARE, NAIVE, Interval
+from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.schema import Schema
 
 if TYPE_CHECKING:
     import arviz as az
 
-SIGMA2 = "sigma2"
+_CONDITIONAL = "theta_given_statistics"
 _BATCH = 256  # rows that are predicted at a time, which bounds memory
 
 
@@ -90,18 +94,34 @@ class Prediction:
 
     Parameters
     ----------
-    mean, sd, lower, upper : array, shape (rows,)
-        Of a new person's target, error variance included.
+    mean : array, shape (rows,)
+    sd, lower, upper : array, shape (rows,), or None
+        Of a new person's target, error variance included; None where that was not released.
     """
 
     mean: FloatArray
-    sd: FloatArray
-    lower: FloatArray
-    upper: FloatArray
+    sd: FloatArray | None = None
+    lower: FloatArray | None = None
+    upper: FloatArray | None = None
+
+    def lines(self) -> list[list[str]]:
+        """A head and one line a row, for a CSV file."""
+        known = {name: values for name, values in vars(self).items() if values is not None}
+        numbers = zip(*known.values(), strict=True)
+        return [list(known), *([f"{value:.8g}" for value in line] for line in numbers)]
 
 
-@dataclass(frozen=True, eq=False)
-class Posterior:
+def check_target(given: str | None, target: str) -> None:
+    """A regression predicts its own target only."""
+    if given not in (None, target):
+        raise RequestError(
+            f"target: this regression predicts {target!r}; fit the Release again with "
+            f"target={given!r}, or leave it out"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Posterior(BasePosterior):
     """Draws of the coefficients and the error variance, in original units.
 
     Parameters
@@ -123,6 +143,8 @@ class Posterior:
         What ignoring the noise would have given, for comparison.
     """
 
+    kind = "regression"
+
     columns: ModelColumns
     theta: FloatArray
     sigma2: FloatArray
@@ -131,6 +153,11 @@ class Posterior:
     sample_stats: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     observed: Mapping[str, FloatArray] = field(default_factory=dict)
     naive: Naive | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know before trusting the numbers."""
+        return self.info.warnings
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -168,27 +195,7 @@ class Posterior:
 
     def prob(self, statement: str) -> float:
         """Posterior probability of a statement such as ``"bmi > 0"`` or ``"age < bmi"``."""
-        match = re.fullmatch(r"\s*(.+?)\s*(<=|>=|<|>)\s*(.+?)\s*", statement)
-        if match is None:
-            raise RequestError(f"prob: {statement!r} is not of the form 'name > 0'")
-        left, sign, right = match.groups()
-        sides = [self._side(left), self._side(right)]
-        holds = sides[0] < sides[1] if "<" in sign else sides[0] > sides[1]
-        return float(np.mean(holds))
-
-    def _side(self, text: str) -> FloatArray:
-        if text in self.names:
-            return self.draws(text)
-        try:
-            number = float(text)
-        except ValueError:
-            number = np.nan
-        if np.isnan(number):
-            raise RequestError(
-                f"prob: {text!r} is neither a parameter ({', '.join(self.names)}) nor a number; "
-                "compare two of them, as in 'age > 0'"
-            )
-        return np.array(number)
+        return statement_probability(statement, self.names, self.draws)
 
     def contrast(self, weights: Mapping[str, float], level: float = 0.95) -> Row:
         """Summary of a weighted sum of parameters, such as ``{"fair": 1, "good": -1}``."""
@@ -203,19 +210,24 @@ class Posterior:
 
     # --- predictions -----------------------------------------------------------------------------
 
-    def predict(self, new: Any, interval: float = 0.95, seed: int | None = None) -> Prediction:
+    def predict(
+        self, new: Any, level: float = 0.95, *, seed: int | None = None, target: str | None = None
+    ) -> Prediction:
         """Predictive distribution of the target for new rows, in original units.
 
         Parameters
         ----------
         new : mapping or data frame with one column per feature
             Categories as their levels.
-        interval : float
-            Level of the central predictive interval.
+        level : float
+            Of the central predictive interval.
         seed : int, optional
             Of the draws of the error term; intervals are quantiles of one draw a posterior draw.
+        target : str, optional
+            The regression's own; it has no other.
         """
-        interval = probability("interval", interval)
+        level = probability("level", level)
+        check_target(target, self.columns.target)
         rng = np.random.default_rng(seed_or_none(seed))
         rows = self.columns.design_matrix(new)
         theta = self.theta.reshape(-1, self.theta.shape[-1])
@@ -227,7 +239,7 @@ class Posterior:
             mean[part] = centre.mean(axis=0)
             sd[part] = np.sqrt(centre.var(axis=0) + sigma2.mean())
             drawn = centre + np.sqrt(sigma2)[:, None] * rng.standard_normal(centre.shape)
-            quantiles = np.quantile(drawn, [(1 - interval) / 2, (1 + interval) / 2], axis=0)
+            quantiles = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
             lower[part], upper[part] = quantiles
         return Prediction(mean, sd, lower, upper)
 
@@ -288,6 +300,83 @@ class Posterior:
             "" if aware else self.info.ignores or "some of the privacy noise",
         )
 
+    # --- for people ------------------------------------------------------------------------------
+
+    def describe(self, level: float = 0.95) -> str:
+        """Where the numbers come from, the coefficients, and what the naive posterior claims."""
+        info = self.info
+        lines = [f"{self.columns.target} ~ {' + '.join(self.columns.features)}"]
+        lines.append(f"Method {info.method}: {info.reason}")
+        for n, claim in zip(info.n, info.claims, strict=True):
+            rows = "a private number of" if n is None else f"{n:,}"
+            lines.append(f"Release of {rows} rows at {claim}.")
+        prior = (f"{name} {mean:.3g} ± {sd:.3g}" for name, (mean, sd) in info.prior.items())
+        lines.append(f"Prior mean ± sd: {', '.join(prior)}")
+        if info.prior_error_sd is not None:
+            low, high = info.prior_error_sd
+            lines.append(
+                f"Prior of the error's sd: from {low:.3g} to {high:.3g} with probability 0.9"
+            )
+        lines.append(str(self.summary(level)))
+        if self.naive is not None:
+            lines.append(
+                f"\nBeside the naive posterior, which ignores the privacy noise:\n"
+                f"{self.comparison(level)}"
+            )
+        return "\n".join(lines)
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+        """The summary with where it comes from, as plain data."""
+        info = self.info
+        return {
+            "summary": self.summary(level).to_dict(),
+            "level": level,
+            "target": self.columns.target,
+            "features": list(self.columns.features),
+            "method": info.method,
+            "noise_aware": info.noise_aware,
+            "n": list(info.n),
+            "claims": list(info.claims),
+            "prior_error_sd": info.prior_error_sd,
+            "prior": {name: {"mean": mean, "sd": sd} for name, (mean, sd) in info.prior.items()},
+            "privacy_share": None if self.conditional_mean is None else self.privacy_share(),
+            "naive": None if self.naive is None else self.naive_summary(level),
+            "warnings": list(info.warnings),
+        }
+
+    @property
+    def _what(self) -> str:
+        return "a regression"
+
+    @property
+    def heading(self) -> str:
+        """The model, and at what privacy its data were published."""
+        claims = set(self.info.claims)
+        at = f", published at {claims.pop()}" if len(claims) == 1 else ""
+        return f"Regression for {self.columns.target}{at}"
+
+    def shown(self, names: Sequence[str] | None = None) -> list[str]:
+        """Parameters to draw: all slopes, or those that are named."""
+        for name in names or ():
+            self.draws(name)
+        return list(self.columns.names[1:] if names is None else names)
+
+    def bars(self, name: str, level: float) -> dict[str, Interval]:
+        """Intervals of one parameter, the naive one first."""
+        found = {}
+        for label, draws in self.curves(name).items():
+            low, high = central_interval(draws, level)
+            found[label] = Interval(low, float(draws.mean()), high)
+        return found
+
+    def curves(self, name: str) -> dict[str, FloatArray]:
+        """Draws of one parameter, the naive ones first."""
+        info = self.info
+        if info.method == "naive":
+            return {NAIVE: self.draws(name)}
+        own = {AWARE if info.noise_aware else f"{info.method} (not noise-aware)": self.draws(name)}
+        return own if self.naive is None else {NAIVE: self.naive_draws(name), **own}
+
     # --- files -----------------------------------------------------------------------------------
 
     def to_arviz(self, new: Any = None, seed: int | None = None) -> az.InferenceData:
@@ -295,18 +384,60 @@ class Posterior:
 
         With `new` rows there is a group posterior_predictive too.
         """
-        from noisewise.analyst.posterior.file import to_arviz
+        import arviz as az
 
-        return to_arviz(self, None if new is None else self.predictive_draws(new, seed))
+        drawn: dict[str, Any] = {"theta": self.theta, SIGMA2: self.sigma2}
+        if self.conditional_mean is not None:
+            drawn[_CONDITIONAL] = self.conditional_mean
+        coords = {"coefficient": list(self.columns.names)}
+        predicted = None
+        if new is not None:
+            predicted = {self.columns.target: self.predictive_draws(new, seed)}
+        data = az.from_dict(
+            posterior=drawn,
+            sample_stats=dict(self.sample_stats) or None,
+            posterior_predictive=predicted,
+            observed_data={k: np.asarray(v) for k, v in self.observed.items()} or None,
+            coords=coords,
+            dims={name: ["coefficient"] for name in drawn if name != SIGMA2},
+        )
+        if self.naive is not None:
+            naive = {name: draws[None] for name, draws in self.naive._asdict().items()}
+            dims = {"theta": ["coefficient"]}
+            group = az.dict_to_dataset(naive, coords=coords, dims=dims)
+            data.add_groups({"naive": group}, warn_on_custom_groups=False)
+        return data
 
-    def save(self, path: str | Path) -> None:
-        """Write a netCDF file that `load_posterior` and ArviZ read."""
-        from noisewise.analyst.posterior.file import save
+    def document(self) -> dict[str, Any]:
+        """The model and how it was fitted."""
+        return {
+            "schema": self.columns.schema.to_dict(),
+            "features": list(self.columns.features),
+            "target": self.columns.target,
+            "info": asdict(self.info),
+        }
 
-        save(self, path)
-
-    def report(self, path: str | Path, *, level: float = 0.95, title: str | None = None) -> None:
-        """Write one self-contained HTML page; see `noisewise.analyst.report`."""
-        from noisewise.analyst.report import write_report
-
-        write_report(self, path, level=level, title=title)
+    @classmethod
+    def from_arviz(cls, data: az.InferenceData, document: dict[str, Any]) -> Posterior:
+        """Read back what `to_arviz` and `document` gave."""
+        schema, features = Schema.from_dict(document["schema"]), tuple(document["features"])
+        columns = ModelColumns(schema, features, document["target"])
+        info = tuples(document["info"])
+        info["prior"] = {name: (pair[0], pair[1]) for name, pair in info["prior"].items()}
+        drawn, groups = arrays(data.posterior), set(data.groups())
+        theta, sigma2 = drawn["theta"], drawn[SIGMA2]
+        if theta.shape[-1] != len(columns.names) or theta.shape[:2] != sigma2.shape:
+            raise ReleaseError("the draws do not fit the model")
+        naive = None
+        if "naive" in groups:
+            naive = Naive(**{name: values[0] for name, values in arrays(data["naive"]).items()})
+        return cls(
+            columns,
+            theta,
+            sigma2,
+            FitInfo(**info),
+            drawn.get(_CONDITIONAL),
+            arrays(data.sample_stats) if "sample_stats" in groups else {},
+            arrays(data.observed_data) if "observed_data" in groups else {},
+            naive,
+        )

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from noisewise.analyst.arguments import probability
-from noisewise.analyst.summaries import answers, cautions, clipped_mean
-from noisewise.analyst.summaries.table import SummaryTable
+from noisewise.analyst.posterior.base import BasePosterior
+from noisewise.analyst.posterior.numbers import SummaryTable, split_statement
+from noisewise.analyst.posterior.plots import AWARE, NAIVE, Interval
+from noisewise.analyst.summaries import answers, quantiles
 from noisewise.core.errors import RequestError
 from noisewise.core.summary import ClippedMean, LocationScale, entries_of
 from noisewise.core.summary_release import SummaryRelease
+
+if TYPE_CHECKING:
+    import arviz as az
 
 SAME = 1e-9  # thresholds and probabilities that differ by less, relatively, are the same
 _OPERATORS = ("<", "<=", ">", ">=")
 
 
-@dataclass(frozen=True)
-class SummaryPosterior:
+@dataclass(frozen=True, repr=False)
+class SummaryPosterior(BasePosterior):
     """Answers from a Release of block summaries.
 
     Parameters
@@ -35,6 +38,8 @@ class SummaryPosterior:
     coefficient is that of the regression which the blocks fit.
     """
 
+    kind = "summary"
+
     release: SummaryRelease
 
     def __post_init__(self) -> None:
@@ -47,7 +52,7 @@ class SummaryPosterior:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader must know before trusting the numbers."""
-        return cautions.warnings_about(self.release)
+        return answers.warnings_about(self.release)
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -71,7 +76,12 @@ class SummaryPosterior:
             False takes the released numbers for exact, which is overconfident; for comparison.
         """
         if operator is None and threshold is None:
-            coefficient, operator, threshold = _parse(coefficient)
+            names = self.release.coefficients
+            coefficient, operator, right = split_statement(coefficient, names)
+            if right in names:  # 0 < x1
+                coefficient, right = right, coefficient
+                operator = operator.translate(str.maketrans("<>", "><"))
+            threshold = _number("threshold", right)
         if operator not in _OPERATORS:
             raise RequestError(f"operator: {operator!r} is none of {', '.join(_OPERATORS)}")
         b = _number("threshold", threshold)
@@ -125,7 +135,7 @@ class SummaryPosterior:
             if not noise_aware:
                 return min(ends), max(ends)
             noise = max(self._noise(coefficient, p) for p in (low, high))
-            return clipped_mean.interval(*ends, low, high, noise)
+            return quantiles.clipped_mean_interval(*ends, low, high, noise)
         return self._refuse(
             f"an interval of {coefficient}", "single probabilities, from which none follows"
         )
@@ -137,28 +147,31 @@ class SummaryPosterior:
         level = probability("level", level)
         release = self.release
         if isinstance(release.mechanism, LocationScale):
-            return SummaryTable(tuple(self._line(i.coefficient, level) for i in _items(release)))
+            names = [item.coefficient for item in _items(release)]
+            return SummaryTable({name: self._line(name, level) for name in names}, level)
         if isinstance(release.mechanism, ClippedMean):
             return SummaryTable(
-                tuple(
-                    {
+                {
+                    str(item): {
                         "coefficient": item.coefficient,
                         "p": item.probability,
                         "quantile": self._released(item.coefficient, item.probability),
                         "noise_sd": math.sqrt(2) * self._noise(item.coefficient, item.probability),
                     }
                     for item in release.mechanism.items
-                )
+                },
+                level,
             )
         return SummaryTable(
-            tuple(
-                {
+            {
+                str(question): {
                     "statement": str(question),
                     "probability": answers.below(release, i),
                     "ignoring_noise": answers.below(release, i, noise_aware=False),
                 }
                 for i, question in enumerate(answers.asking(release).questions)
-            )
+            },
+            level,
         )
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
@@ -173,7 +186,7 @@ class SummaryPosterior:
             "claim": str(release.claim),
             "digest": release.digest,
             "level": level,
-            "answers": self.summary(level).to_dict(),
+            "answers": list(self.summary(level).to_dict().values()),
             "warnings": list(self.warnings),
         }
 
@@ -188,14 +201,74 @@ class SummaryPosterior:
         )
         return f"{head}\n{self.summary(level)}"
 
-    def report(self, path: str | Path, *, level: float = 0.95, title: str | None = None) -> None:
-        """Write one self-contained HTML page; see `noisewise.analyst.report`."""
-        from noisewise.analyst.report import write_report
+    # --- pictures and files ----------------------------------------------------------------------
 
-        write_report(self, path, level=level, title=title)
+    @property
+    def _what(self) -> str:
+        return "a block summary"
 
-    def __str__(self) -> str:
-        return "\n".join([self.describe(), *(f"Warning: {text}" for text in self.warnings)])
+    @property
+    def heading(self) -> str:
+        """The regression, and at what privacy."""
+        release = self.release
+        what = " (released quantiles, with the noise on them)" if self._has_quantiles else ""
+        return f"Block summary of {release.design.target}, published at {release.claim}{what}"
+
+    @property
+    def _has_quantiles(self) -> bool:
+        return isinstance(self.release.mechanism, ClippedMean)
+
+    @property
+    def is_probability(self) -> bool:
+        """Whether the answers are probabilities of statements."""
+        return not isinstance(self.release.mechanism, ClippedMean | LocationScale)
+
+    def shown(self, names: Sequence[str] | None = None) -> list[str]:
+        """Answers to draw: all, or those about the coefficients (or statements) that are named."""
+        entries = {str(entry): entry for entry in _items(self.release)}
+        if isinstance(self.release.mechanism, LocationScale):
+            entries = {entry.coefficient: entry for entry in entries.values()}
+        if names is None:
+            return list(entries)
+        for name in names:
+            if name not in entries:
+                self._known(name)
+        return [k for k, entry in entries.items() if k in names or entry.coefficient in names]
+
+    def bars(self, name: str, level: float) -> dict[str, Interval]:
+        """One answer, without and with the noise; a probability has no width."""
+        release = self.release
+        if isinstance(release.mechanism, LocationScale):
+            centre = self.quantile(name, 0.5)
+            ends = {aware: self.interval(name, level, noise_aware=aware) for aware in (False, True)}
+            return {
+                label: Interval(ends[aware][0], centre, ends[aware][1])
+                for label, aware in ((NAIVE, False), (AWARE, True))
+            }
+        index = [str(entry) for entry in _items(release)].index(name)
+        if isinstance(release.mechanism, ClippedMean):
+            item = release.mechanism.items[index]
+            value = self._released(item.coefficient, item.probability)
+            reach = -math.log(1 - level) * self._noise(item.coefficient, item.probability)
+            return {"released quantile": Interval(value - reach, value, value + reach)}
+        found = {NAIVE: answers.below(release, index, False), AWARE: answers.below(release, index)}
+        return {label: Interval(p, p, p) for label, p in found.items()}
+
+    def to_arviz(self) -> az.InferenceData:
+        """The released numbers as an ArviZ container; there are no draws."""
+        import arviz as az
+        import numpy as np
+
+        return az.from_dict(observed_data={"released": np.asarray(self.release.values)})
+
+    def document(self) -> dict[str, Any]:
+        """The Release, from which everything follows."""
+        return {"release": self.release.to_text()}
+
+    @classmethod
+    def from_arviz(cls, data: az.InferenceData, document: dict[str, Any]) -> SummaryPosterior:
+        """Read the Release back."""
+        return cls(SummaryRelease.from_text(document["release"]))
 
     # --- from names to entries -------------------------------------------------------------------
 
@@ -247,7 +320,7 @@ class SummaryPosterior:
     def _refuse(self, what: str, has: str) -> NoReturn:
         raise RequestError(
             f"this release can't answer {what}: {self.release.mechanism.name} has {has}; "
-            f"{cautions.remedy(self.release)}"
+            f"{answers.remedy(self.release)}"
         )
 
 
@@ -271,13 +344,3 @@ def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not math.isfinite(number):
         raise RequestError(f"{name}: expected a number, got {value!r}")
     return number
-
-
-def _parse(statement: Any) -> tuple[str, str, float]:
-    match = re.fullmatch(r"\s*(.+?)\s*(<=|>=|<|>)\s*([^<>=]+?)\s*", str(statement))
-    if match is None:
-        raise RequestError(
-            f"prob: {statement!r} is not a statement such as 'x1 < 0'; write prob('x1', '<', 0)"
-        )
-    name, operator, right = match.groups()
-    return name, operator, _number("threshold", right)

@@ -8,24 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from noisewise.analyst.posterior.network import NetworkPosterior
-from noisewise.analyst.report import charts, graph, words
-from noisewise.analyst.report.markup import Content, Markup, tag
-from noisewise.analyst.report.network_marginals import marginals_section
-from noisewise.analyst.report.network_released import (
-    model_section,
-    released_as_tables,
-    released_section,
-)
-from noisewise.analyst.report.network_tables import tables_section
-from noisewise.analyst.report.numbers import percent
-from noisewise.analyst.report.sections import (
+from noisewise.analyst.report import charts, words
+from noisewise.analyst.report.markup import Content, Markup, facts, section, table, tag
+from noisewise.analyst.report.network_answers import marginals_section, tables_section
+from noisewise.analyst.report.page import (
     Contents,
     lead,
     limits_section,
-    listed,
+    promises,
     reproduce_section,
 )
-from noisewise.analyst.report.tables import section, table
+from noisewise.analyst.report.words import percent, short
+from noisewise.core.noise import DiscreteLaplace
 
 _MOST_LEVELS = 12  # of a node that are listed
 _MOST_SHARES = 12
@@ -41,9 +35,9 @@ def contents(posterior: NetworkPosterior, level: float) -> Contents:
         does = "accounts for" if info.noise_aware else "ignores"
         noise = f"What was released carries noise that protects people; this analysis {does} it."
     return Contents(
-        f"How {listed(posterior.nodes)} depend on each other"
+        f"How {words.listed(posterior.nodes)} depend on each other"
         if posterior.network.edges
-        else f"The distribution of {listed(posterior.nodes)}",
+        else f"The distribution of {words.listed(posterior.nodes)}",
         lead("A Bayesian network", info.n, info.claims, noise),
         (
             marginals_section(posterior, level),
@@ -64,21 +58,21 @@ def _graph(posterior: NetworkPosterior) -> Markup:
     rows: list[list[Content]] = [
         [
             node,
-            listed(network.levels(node), _MOST_LEVELS),
-            listed(network.parents[node], 20) if network.parents[node] else "nothing",
+            words.listed(network.levels(node), _MOST_LEVELS),
+            words.listed(network.parents[node], 20) if network.parents[node] else "nothing",
             f"{network.cells(node):,}",
         ]
         for node in network.nodes[:_MOST_NODES]
     ]
     left = len(network.nodes) - len(rows)
     picture: Content
-    if len(network.nodes) > graph.MOST_NODES:
+    if len(network.nodes) > charts.MOST_NODES:
         picture = tag("p", f"A graph of {len(network.nodes):,} nodes is too large to be drawn.")
     else:
         picture = tag(
             "figure",
             tag("figcaption", "Arrows go from a node to those that depend on it"),
-            graph.drawing(network),
+            charts.drawing(network),
         )
     return section(
         "graph",
@@ -94,7 +88,7 @@ def _graph(posterior: NetworkPosterior) -> Markup:
     )
 
 
-# --- what it cost and where it comes from --------------------------------------------------------
+# --- what it cost and where it comes from -----------------------------------------------------
 
 
 def _price(posterior: NetworkPosterior) -> Markup:
@@ -195,4 +189,108 @@ def _reproduce(posterior: NetworkPosterior, level: float) -> Markup:
             "Zhang, Rubinstein & Dimitrakakis (2016), On the differential privacy of Bayesian "
             "inference, arXiv:1512.06992."
         ],
+    )
+
+
+# --- what was released of a network, at what privacy, and what the model adds to it -----------
+
+
+_PUBLISHED = {
+    "laplace": "counts of rows in every cell of every table, each with noise of its own",
+    "fourier": "parity counts, each with noise, from which the counts of all tables follow",
+    "posterior_sample": "tables drawn at random from a tempered posterior",
+    "map": "tables near the most probable ones, drawn at random or made of noisy counts",
+}
+
+
+def released_as_tables(posterior: NetworkPosterior) -> bool:
+    """Whether tables were released, not counts: there is then nothing to compare with."""
+    return posterior.plugin is None
+
+
+def released_section(posterior: NetworkPosterior) -> Markup:
+    """Files with their privacy, the mechanisms and the promise in words."""
+    info = posterior.info
+    return section(
+        "released",
+        "What was released",
+        tag(
+            "p",
+            "For every node, what the rows say about its levels given those of the nodes that it "
+            "depends on, and nothing else. Whatever is random in it was drawn once, by the holder "
+            "of the rows.",
+        ),
+        _files(posterior),
+        *promises(info.claims),
+    )
+
+
+def _files(posterior: NetworkPosterior) -> Markup:
+    """One line a file; of a single one, a line for each thing that is known of it."""
+    head = ["", "data set", "rows", "privacy", "mechanism", "noise", "protects"]
+    files = [_file(posterior, number) for number in range(len(posterior.info.n))]
+    if len(files) == 1:
+        return facts("The released file", list(zip(head[1:], files[0][1:], strict=True)))
+    return table("Released files", head, files)
+
+
+def _file(posterior: NetworkPosterior, number: int) -> list[Content]:
+    info, schema = posterior.info, posterior.network.schema
+    n = info.n[number]
+    return [
+        f"file {number + 1}",
+        info.datasets[number] if info.datasets else schema.dataset,
+        "private" if n is None else f"{n:,}",
+        info.claims[number],
+        _mechanism(info.mechanisms[number]),
+        _noise(info.noise_scales[number]) if info.noise_scales else _unknown(posterior),
+        # Only the first file's unit is known of posteriors from earlier versions.
+        words.unit_in_words(
+            info.units[number] if info.units else schema.unit if number == 0 else ""
+        ),
+    ]
+
+
+def _mechanism(name: str) -> str:
+    return f"{name}: {_PUBLISHED[name]}" if name in _PUBLISHED else name
+
+
+def _noise(scale: float) -> str:
+    sd = math.sqrt(DiscreteLaplace(scale).variance)
+    return f"discrete Laplace with sd {short(sd, 3)} on each count"
+
+
+def _unknown(posterior: NetworkPosterior) -> str:
+    return "none; tables were drawn" if released_as_tables(posterior) else "not stated in this file"
+
+
+def model_section(posterior: NetworkPosterior) -> Markup:
+    """How rows come about, what was believed beforehand, and how it was fitted."""
+    info = posterior.info
+    prior = "The prior of the tables is not stated in this file."
+    if released_as_tables(posterior):
+        prior = "The prior of the tables is the holder's."
+    elif info.concentration:
+        low, high = min(info.concentration), max(info.concentration)
+        size = short(low) if low == high else f"{short(low)} to {short(high)}"
+        even = " (every distribution is equally probable beforehand)" if low == high == 1 else ""
+        prior = (
+            "Beforehand every row of a table has a Dirichlet law, independently of the others, "
+            f"with concentration {size} for every level{even}."
+        )
+    hidden = (
+        " The true counts behind the released ones are unknown quantities too, inferred together "
+        "with the tables."
+        if info.noise_aware
+        else ""
+    )
+    return section(
+        "model",
+        "Model and prior",
+        tag(
+            "p",
+            "A row draws the level of each node from the row of its table that belongs to the "
+            f"levels of the nodes it depends on.{hidden} {prior}",
+        ),
+        tag("p", f"Method {info.method} ({info.algorithm}): {info.reason}."),
     )

@@ -5,25 +5,26 @@ from __future__ import annotations
 import math
 from shlex import quote
 
+import numpy as np
+
 from noisewise._arrays import FloatArray
-from noisewise.analyst.posterior.numbers import Summary, central_interval
-from noisewise.analyst.posterior.regression import SIGMA2, Posterior
+from noisewise.analyst.cautions import CONTRADICTION
+from noisewise.analyst.posterior.numbers import SIGMA2, Summary, central_interval
+from noisewise.analyst.posterior.regression import Posterior
 from noisewise.analyst.report import charts, words
-from noisewise.analyst.report.markup import Content, Markup, tag
-from noisewise.analyst.report.numbers import percent, rounded, short
-from noisewise.analyst.report.regression_checks import checks_section
-from noisewise.analyst.report.regression_released import released_section
-from noisewise.analyst.report.sections import (
+from noisewise.analyst.report.markup import Content, Markup, section, table, tag
+from noisewise.analyst.report.page import (
     Contents,
     findings_section,
     key,
     lead,
     limits_section,
-    listed,
+    promises,
     reproduce_section,
 )
-from noisewise.analyst.report.tables import section, table
+from noisewise.analyst.report.words import percent, rounded, short
 from noisewise.core.design import INTERCEPT, DesignColumn
+from noisewise.core.schema import Number
 
 _BERNSTEIN = (
     "Bernstein & Sheldon (2019), Differentially private Bayesian linear regression, "
@@ -41,7 +42,7 @@ def contents(posterior: Posterior, level: float) -> Contents:
     summary = posterior.summary(level)
     aware = "accounts for it" if info.noise_aware else f"ignores {info.ignores or 'it'}"
     return Contents(
-        f"{columns.target}, explained by {listed(columns.features)}",
+        f"{columns.target}, explained by {words.listed(columns.features)}",
         lead(
             "A linear regression",
             info.n,
@@ -221,8 +222,8 @@ def _model(posterior: Posterior) -> Markup:
         tag(
             "p",
             f"A linear regression with normal errors: {columns.target} is the intercept, plus a "
-            f"coefficient times each of {listed(columns.names[1:])}, plus an error. The true sums "
-            "behind the released ones are unknown quantities too, inferred together with the "
+            f"coefficient times each of {words.listed(columns.names[1:])}, plus an error. The true "
+            "sums behind the released ones are unknown quantities too, inferred together with the "
             "coefficients.",
         ),
         tag("p", f"Method {info.method}: {info.reason}."),
@@ -275,3 +276,208 @@ def _reproduce(posterior: Posterior, level: float) -> Markup:
         info.digests,
         [_ALPARSLAN if info.method == "normal_x" else _BERNSTEIN],
     )
+
+
+# --- the section on what was released for a regression, and at what privacy -------------------
+
+
+_NOISE = {"laplace": "Laplace", "gaussian": "Gaussian"}
+
+
+def released_section(posterior: Posterior) -> Markup:
+    """Files with their privacy, the promise in words, and the columns with their bounds."""
+    info = posterior.info
+    return section(
+        "released",
+        "What was released",
+        tag(
+            "p",
+            "Noisy sums of squares and products of the columns below, mapped from their public "
+            "bounds to the range from −1 to 1, and nothing else. The noise was drawn once, "
+            "by the holder of the rows.",
+        ),
+        table(
+            "Released files",
+            ["", "data set", "rows", "privacy", "noise", "protects"],
+            [_file(posterior, number) for number in range(len(info.n))],
+        ),
+        *promises(info.claims),
+        table("Columns", ["", "role", "public bounds or levels"], _columns(posterior)),
+    )
+
+
+def _file(posterior: Posterior, number: int) -> list[Content]:
+    info = posterior.info
+    n = info.n[number]
+    dataset = info.datasets[number] if info.datasets else posterior.columns.schema.dataset
+    unit = info.units[number] if info.units else posterior.columns.schema.unit
+    family = _NOISE.get(info.noise[number], "") if info.noise else ""
+    return [
+        f"file {number + 1}",
+        dataset,
+        "private" if n is None else f"{n:,}",
+        info.claims[number],
+        f"{family} {_size(posterior, number + 1)}".strip(),
+        words.unit_in_words(unit),
+    ]
+
+
+def _size(posterior: Posterior, number: int) -> str:
+    """The noise beside what it hides: a sum of numbers of which each is at most one."""
+    scale = posterior.observed.get(f"scale_{number}")
+    if scale is None:
+        return ""
+    noisy = scale[(scale > 0) & np.isfinite(scale)]
+    if noisy.size == 0:
+        return ""
+    family = posterior.info.noise[number - 1] if posterior.info.noise else ""
+    sd = float(np.max(noisy)) * (2**0.5 if family == "laplace" else 1.0)
+    rows = posterior.info.n[number - 1]
+    per_row = f", {short(sd / rows, 2)} a row" if rows else ""
+    return f"with sd {short(sd, 3)} on each sum{per_row}"
+
+
+def _columns(posterior: Posterior) -> list[list[Content]]:
+    columns = posterior.columns
+    return [
+        [
+            name,
+            "target" if name == columns.target else "feature",
+            words.declared_in_words(columns.schema, name),
+        ]
+        for name in (columns.target, *columns.features)
+    ]
+
+
+# --- the section on checks: does the model fit what was released, and has the simulation settle
+
+
+FEW_OUTSIDE = 0.05
+_MOST_FILES = 30
+
+
+def checks_section(posterior: Posterior, summary: Summary) -> Markup:
+    """Predictive check, bounds and convergence."""
+    rhat = max((row.rhat for row in summary.rows.values()), default=math.nan)
+    ess = min((row.ess for row in summary.rows.values()), default=math.nan)
+    diverging = posterior.sample_stats.get("diverging")
+    chains, draws = posterior.sigma2.shape
+    said = words.convergence(chains, draws, rhat, ess, diverging)
+    return section(
+        "checks",
+        "Can the numbers be trusted?",
+        tag("h3", "Does the model fit what was released?"),
+        *_predictive(posterior),
+        tag("h3", "Has the simulation settled?"),
+        tag("p", " ".join(said)),
+    )
+
+
+def _predictive(posterior: Posterior) -> list[Markup]:
+    numbers = [
+        j for j in range(1, len(posterior.info.n) + 1) if f"expected_{j}" in posterior.observed
+    ]
+    if not numbers:
+        return [
+            tag(
+                "p",
+                f"The method {posterior.info.method} keeps no draws of the covariates' law, so it "
+                "cannot tell what the fitted model would have released. The method exact can.",
+            )
+        ]
+    groups = [(f"file {j}", deviations(posterior, j)) for j in numbers[:_MOST_FILES]]
+    furthest = max(float(np.max(np.abs(values))) for _, values in groups)
+    count = sum(len(values) for _, values in groups)
+    verdict = (
+        "All are where the fitted model expects them."
+        if furthest <= 3
+        else "The furthest is unusual, but not impossible."
+        if furthest <= CONTRADICTION
+        else "That contradicts the fitted model: check that all holders measure the same thing in "
+        "the same units."
+    )
+    told = (
+        f"{count:,} released sums beside what the fitted model would have released (a posterior "
+        f"predictive check): the furthest is {short(furthest, 2)} standard deviations away. "
+    )
+    lesson = (
+        " With one file this check is easy to pass, because the model has as many parameters as "
+        "there are sums; it finds broken files, not wrong models."
+        if len(posterior.info.n) == 1
+        else " It finds files that contradict each other, not models that are wrong for all."
+    )
+    return [
+        tag("p", told, verdict, lesson),
+        tag(
+            "figure",
+            tag("figcaption", "Released minus expected, in standard deviations"),
+            charts.strip(groups, f"{told}{verdict} The band marks two standard deviations."),
+        ),
+        *_means(posterior, numbers),
+        *_bounds(posterior, numbers[0]),
+    ]
+
+
+def deviations(posterior: Posterior, number: int) -> list[float]:
+    """Released minus expected over its spread, for every noisy entry of a Release."""
+    observed = posterior.observed
+    upper = np.triu_indices(len(observed[f"values_{number}"]))
+    spread = observed[f"spread_{number}"][upper]
+    away = observed[f"values_{number}"][upper] - observed[f"expected_{number}"][upper]
+    return [float(z) for z in away[spread > 0] / spread[spread > 0]]
+
+
+def _means(posterior: Posterior, numbers: list[int]) -> list[Markup]:
+    """Column means as released and as expected, in original units; for one file only."""
+    if len(numbers) != 1:
+        return []
+    [j] = numbers
+    rows: list[list[Content]] = []
+    names = (*posterior.columns.names, posterior.columns.target)
+    units = {c.name: (c.centre, c.half_width) for c in posterior.columns.design.columns}
+    n = max(1.0, float(posterior.observed[f"values_{j}"][0, 0]))
+    for i, name in enumerate(names[1:], 1):
+        centre, width = units[name]
+        released, expected, spread = (
+            float(posterior.observed[f"{what}_{j}"][0, i])
+            for what in ("values", "expected", "spread")
+        )
+        if not spread > 0:
+            continue
+        sd = width * spread / n
+        ends = (centre + width * (expected + z * spread) / n for z in (-2, 2))
+        rows.append(
+            [
+                name,
+                rounded(centre + width * released / n, sd),
+                " to ".join(rounded(end, sd) for end in ends),
+            ]
+        )
+    if not rows:
+        return []
+    return [
+        table("Column means, in original units", ["", "released (noisy)", "expected"], rows),
+    ]
+
+
+def _bounds(posterior: Posterior, number: int) -> list[Markup]:
+    """Whether the model puts people where the public bounds say that nobody is."""
+    names = (*posterior.columns.names, posterior.columns.target)
+    outside = dict(zip(names, posterior.observed[f"outside_{number}"], strict=True))
+    target = posterior.columns.target
+    declared = posterior.columns.schema.columns[target]
+    share = float(outside[target])
+    if not isinstance(declared, Number):
+        return []
+    bounds = f"{short(declared.lower, 7)} to {short(declared.upper, 7)}"
+    verdict = (
+        "Predictions for single people are therefore rough: expect ranges that reach beyond what "
+        "is possible. Averages and coefficients suffer far less."
+        if share > FEW_OUTSIDE
+        else "That is little: predictions for single people mostly stay within what is possible."
+    )
+    told = (
+        f"The public bounds of {target} are {bounds}. With a normal error, the fitted model puts "
+        f"{percent(share)} of people outside them. {verdict}"
+    )
+    return [tag("p", told)]
