@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noisewise.analyst.posterior.plots import PLOTS, plot
+from noisewise.analyst.posterior.plots import AWARE, NAIVE, PLOTS, _styles, plot
 from noisewise.core.errors import RequestError
 
 from .test_posterior import columns, made
@@ -33,3 +33,13 @@ def test_several_posteriors(kind, suffix, columns, tmp_path):
 def test_nothing_to_draw(tmp_path):
     with pytest.raises(RequestError, match="none"):
         plot({}, tmp_path / "a.png")
+
+
+def test_what_ignores_the_noise_has_one_colour_in_every_picture():
+    """Blue for noise-aware, orange for what is not, alone or in any order, as in reports."""
+    orange, blue = "#D55E00", "#0072B2"
+    for labels in (("naive", "aware"), ("aware", "naive"), (AWARE, NAIVE), (NAIVE,)):
+        for label, style in _styles(labels).items():
+            assert style["color"] == (orange if "naive" in label else blue)
+    many = _styles(["naive", *"abcdef"])
+    assert len({tuple(style.values()) for style in many.values()}) == 7

@@ -24,10 +24,10 @@ FEW = {"chains": 2, "draws": 100, "seed": 1}
 OPTIONS = {"regression": FEW, "network": FEW, "summary": {}, "draws": {}}
 # Of each kind a statement, and one about something that is not there.
 ASKED = {
-    "regression": ("age > 0.02", "wage > 0"),
-    "network": ("cough=yes | smoker=no > 0.5", "fever=yes > 0.5"),
-    "summary": ("age > 0.02", "wage > 0"),
-    "draws": ("age > 0.02", "wage > 0"),
+    "regression": ("age > 0.03", "wage > 0"),
+    "network": ("cough=yes | smoker=no > 0.2", "fever=yes > 0.5"),
+    "summary": ("age > 0.03", "wage > 0"),
+    "draws": ("age > 0.03", "wage > 0"),
 }
 NAMED = {"regression": "age", "network": "smoker", "summary": "age", "draws": "age"}
 NEW = {"age": ["40", "50"], "group": ["a", "b"], "smoker": ["yes", "no"]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -17,8 +17,8 @@ from noisewise.core.errors import RequestError
 AWARE, NAIVE = "noise-aware", "naive (ignores the noise)"
 # Colours that stay apart for colour-blind readers and in grey print (Okabe & Ito). What accounts
 # for the noise is blue and what doesn't is orange, as in reports.
-_OWN, _OTHER = "#0072B2", "#D55E00"
-_COLOURS = (_OWN, _OTHER, "#009E73", "#CC79A7")
+_IGNORING = "#D55E00"
+_COLOURS = ("#0072B2", "#009E73", "#CC79A7")
 
 
 class Interval(NamedTuple):
@@ -105,8 +105,9 @@ def _intervals(
         return
 
     def draw(axis: Any, name: str) -> tuple[float, float]:
+        styles = _styles(bars[name])
         for row, (label, bar) in enumerate(bars[name].items()):
-            style = _style(row, len(posteriors))
+            style = styles[label]
             axis.plot([bar.low, bar.high], [-row, -row], linewidth=2.5, label=label, **style)
             ends = {"marker": "|", "markersize": 9, "linestyle": "none", "color": style["color"]}
             axis.plot(bar, [-row] * 3, **ends)
@@ -133,8 +134,9 @@ def _marginals(
     )
 
     def draw(axis: Any, name: str) -> tuple[float, float]:
-        for row, (label, draws) in enumerate(curves[name].items()):
-            style = _style(row, len(posteriors))
+        styles = _styles(curves[name])
+        for label, draws in curves[name].items():
+            style = styles[label]
             grid, height = _density(draws.reshape(-1), positive=name == SIGMA2)
             axis.plot(grid, height, label=label, linewidth=1.8, **style)
             if len(curves[name]) <= 2:
@@ -163,11 +165,18 @@ def _labelled(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return labelled
 
 
-def _style(row: int, posteriors: int) -> dict[str, Any]:
-    """A colour and a line style that no other of eight curves has together."""
-    if posteriors == 1:
-        return {"color": (_OWN, _OTHER)[row], "linestyle": "-"}
-    return {"color": _COLOURS[row % 4], "linestyle": ("-", "--")[row // 4 % 2]}
+def _styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """For every label a colour and a line style that no other of seven has together."""
+    styles: dict[str, dict[str, Any]] = {}
+    others = 0
+    for label in labels:
+        if "naive" in label or "ignores the noise" in label:
+            styles[label] = {"color": _IGNORING, "linestyle": "-"}
+        else:
+            line = ("-", "--")[others // 3 % 2]
+            styles[label] = {"color": _COLOURS[others % 3], "linestyle": line}
+            others += 1
+    return styles
 
 
 def _density(draws: FloatArray, *, positive: bool) -> tuple[FloatArray, FloatArray]:
@@ -231,8 +240,9 @@ def _lines(
     figure = Figure(figsize=(8, 1.4 + 0.24 * len(bars)), layout="constrained")
     axis = figure.subplots()
     for y, (name, found) in enumerate(bars.items()):
+        styles = _styles(found)
         for row, (label, bar) in enumerate(found.items()):
-            colour, place = _COLOURS[row % 4], -y + 0.12 - 0.24 * row / max(len(found) - 1, 1)
+            colour, place = styles[label]["color"], -y + 0.12 - 0.24 * row / max(len(found) - 1, 1)
             axis.hlines(place, bar.low, bar.high, colour, lw=2.5, label=label)
             axis.plot(bar.centre, place, "|", color=colour, markersize=8)
         if name in reference:
