@@ -29,11 +29,11 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.analyst.networks import plugin
-from noisewise.analyst.networks.fit import fit_network
-from noisewise.analyst.networks.layout import Floats, Layout
-from noisewise.analyst.networks.plugin import normalised
-from noisewise.analyst.networks.queries import places
+from noisewise.analyst.network import plugin
+from noisewise.analyst.network.fit import fit_network
+from noisewise.analyst.network.layout import Floats, Layout
+from noisewise.analyst.network.plugin import normalised
+from noisewise.analyst.network.queries import places
 from noisewise.core.network import Network
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.ledger import Ledger
@@ -61,11 +61,10 @@ def random_network(nodes: int, rng: np.random.Generator) -> Network:
 
 def simulated(layout: Layout, theta: Floats, n: int, rng: np.random.Generator) -> dict[str, Any]:
     """Rows from the network, as columns of levels."""
-    from noisewise.analyst.networks.rows_kernels import synthetic_rows
+    from noisewise.analyst.network.queries import synthetic_rows
 
-    state = rng.integers(1, 2**63, 4).astype(np.uint64)
     codes = np.empty((n, len(layout.nodes)), dtype=np.int64)
-    synthetic_rows(state, theta[None], *places(layout), codes)
+    synthetic_rows(rng, theta[None], *places(layout), codes)
     return {
         name: np.array(layout.network.levels(name))[codes[:, layout.number[name]]]
         for name in layout.network.nodes
@@ -165,7 +164,7 @@ SMALL: dict[str, tuple[dict[str, int], dict[str, list[str]]]] = {
 
 def coverage(data_sets: int, keep: Callable[[dict[str, Any]], None]) -> None:
     """Coverage of 90% intervals over tables from the prior, data and noise."""
-    from noisewise.analyst.networks import methods
+    from noisewise.analyst.network import methods
 
     rng = np.random.default_rng(12345)
     found: dict[str, Any] = {}

@@ -140,8 +140,7 @@ def test_a_request_completes_under_the_charge_that_an_old_version_left(ledger):
 @pytest.mark.parametrize("name", EXPECTED["posteriors"])
 def test_posteriors(name):
     path, expected = OLD / "posteriors" / f"{name}.nc", EXPECTED["posteriors"][name]
-    load = nw.load_network_posterior if name.startswith("network") else nw.load_posterior
-    posterior = load(path)
+    posterior = nw.load_posterior(path)
     names = posterior.nodes if name.startswith("network") else posterior.names
     assert set(names) == set(expected["means"])
     assert posterior.info.method == expected["method"]

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.summaries import fisher, location_scale, rescaled_normal, sign, stouffer
+from noisewise.analyst.summaries import averages, quantiles
 from studies.amitai2018.blocks import Fits, fit_all, fit_blocks
 from studies.amitai2018.methods import (
     P_STAR,
@@ -127,25 +127,25 @@ def _reports(fits: Fits, epsilon: float, rng: np.random.Generator) -> dict[str, 
 
     scale, drawn = sign_noise(r, epsilon, 1, rng)
     mean = float(blocks.signs[0] + drawn[0] / (r * M))
-    both("sign", lambda noise: sign.probability(mean, M, r, noise), scale / (r * M))
+    both("sign", lambda noise: averages.sign(mean, M, r, noise), scale / (r * M))
     c = stouffer_clip(M, epsilon)
     noise = 2 * c / (M * epsilon)
     score = float(np.clip(blocks.scores, -c, c).mean() + laplace(noise, 1, rng)[0])
-    both("stouffer", lambda noise: stouffer.probability(score, c, M, 1, noise), noise)
+    both("stouffer", lambda noise: averages.stouffer(score, c, M, 1, noise), noise)
     noise = 1 / (M * epsilon)
     p = float(blocks.flat_p.mean() + laplace(noise, 1, rng)[0])
-    both("rescaled_normal", lambda noise: rescaled_normal.probability(p, M, 1, noise), noise)
+    both("rescaled_normal", lambda noise: averages.rescaled_normal(p, M, 1, noise), noise)
     noise = -2 * math.log(P_STAR) / (M * epsilon)
     logs = -2 * np.log(np.maximum(blocks.flat_p, P_STAR))
     total = float(logs.mean() + laplace(noise, 1, rng)[0])
-    both("fisher", lambda noise: fisher.probability(total, P_STAR, M, 1, noise), noise)
+    both("fisher", lambda noise: averages.fisher(total, P_STAR, M, 1, noise), noise)
     for name, by_spread in (("location_scale", True), (MODEL_BASED, False)):
         found = location_and_scale(blocks, epsilon, rng, by_spread=by_spread)
         if found is not None:
             at, wide, law = found
             both(
                 name,
-                lambda noise, at=at, wide=wide, law=law: location_scale.probability(
+                lambda noise, at=at, wide=wide, law=law: quantiles.probability(
                     b[0], at, wide, law._replace(noise=noise)
                 ),
                 law.noise,

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from noisewise import __version__
 from noisewise._arrays import FloatArray
-from noisewise.analyst.networks.fit import fit_network
-from noisewise.analyst.networks.layout import Layout
+from noisewise.analyst.network.fit import fit_network
+from noisewise.analyst.network.layout import Layout
 from noisewise.core.claim import Claim
 from noisewise.core.network import Network
 from noisewise.core.network_content import Content, NoisyCounts, NoisyParities, one_is_enough

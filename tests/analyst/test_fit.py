@@ -185,7 +185,7 @@ def test_a_prior_that_rules_is_said_to_rule():
         ({"draws": "many"}, "draws"),
         ({"seed": -1}, "seed"),
         ({"prior": {"age": (0, 500)}}, "CoefficientPrior"),
-        ({"prior": "prior.yaml"}, "read_prior"),
+        ({"prior": "prior.yaml"}, "there is no file prior.yaml"),
         ({"covariate_prior": NIGPrior.weakly_informative(3)}, "covariate_prior"),
         ({"prior_units": "metric"}, "prior_units"),
         ({"prior": NIGPrior.weakly_informative(7)}, "7 covariates"),

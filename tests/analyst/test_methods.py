@@ -15,7 +15,7 @@ from noisewise.analyst.fit import fit
 from noisewise.analyst.methods import METHODS
 from noisewise.analyst.methods.agreement import thinned
 from noisewise.analyst.models.population import draw_covariates
-from noisewise.analyst.posterior_file import load_posterior
+from noisewise.analyst.posterior.file import load_posterior
 from noisewise.analyst.priors import NIWPrior
 from noisewise.analyst.samplers import fixed_s, gibbs_update, normal_x
 from noisewise.core.errors import ReleaseError, RequestError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import noisewise as nw
-from noisewise.analyst.sampled_regression import SampledRegression
+from noisewise.analyst.posterior.draws import DrawsPosterior
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.networks.regression import make_regression_sample_request
@@ -43,15 +43,17 @@ def release(tmp_path_factory):
 
 def test_draws_are_in_original_units(release):
     read = nw.fit(release)
-    assert isinstance(read, SampledRegression)
+    assert isinstance(read, DrawsPosterior)
     assert read.names == ("intercept", "age", "region[s]")
-    assert read.draws.shape == (30, 3)
+    assert read.theta.shape == (30, 3)
     # Six standard errors of a mean of 30 draws, and the error of the data's own regression.
-    spread = read.draws.std(axis=0, ddof=1) / np.sqrt(30)
+    spread = read.theta.std(axis=0, ddof=1) / np.sqrt(30)
     for name, truth, error in zip(read.names, (20, 0.5, 8), spread, strict=True):
-        assert read.mean()[name] == pytest.approx(truth, abs=6 * error + 0.02 * abs(truth))
+        assert read.summary().rows[name].mean == pytest.approx(
+            truth, abs=6 * error + 0.02 * abs(truth)
+        )
     expected = read.predict({"age": [50.0], "region": ["s"]})
-    assert expected == pytest.approx([53], abs=3)
+    assert expected.mean == pytest.approx([53], abs=3)
 
 
 def test_it_says_what_draws_cannot(release):
@@ -76,7 +78,7 @@ def test_it_is_read_by_itself_and_as_it_is(release):
     with pytest.raises(RequestError, match="method: a Release of posterior draws is read as"):
         nw.fit(release, method="exact")
     with pytest.raises(RequestError, match="expected draws"):
-        SampledRegression("sample.json")
+        DrawsPosterior("sample.json")
 
 
 def test_kinds_do_not_mix(release):

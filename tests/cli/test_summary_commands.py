@@ -82,7 +82,8 @@ def test_from_a_dry_run_to_an_answer(shell):
     assert "hours < 0" in shell.out
     fitted = shell("fit", "summary.json")
     assert "x1 < 2" in fitted
-    assert "Nothing was written" in fitted
+    assert "Wrote post.nc." in fitted
+    assert shell("show", "post.nc") in fitted
     answers = json.loads(shell("show", "summary.json", "--json"))["answers"]
     assert {answer["statement"] for answer in answers} == {"x1 < 2", "hours < 0"}
 

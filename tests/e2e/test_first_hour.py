@@ -171,13 +171,13 @@ def test_a_file_that_is_something_else(folder, noisewise):
     complaint(noisewise("report people.csv"), 6, "people.csv", "not a posterior", "`fit`")
 
 
-@pytest.mark.parametrize("wanted", ["show", "report"])
+@pytest.mark.parametrize("wanted", ["show", "report", "plot"])
 def test_a_release_that_was_not_fitted(folder, noisewise, wanted):
     """Nothing is wrong with the file (that would be 6): it is the request that makes no sense."""
     noisewise(RELEASE)
     outcome = noisewise(f"{wanted} release.json")
     remedy = "run `noisewise fit release.json`"
-    complaint(outcome, 2, "posterior: release.json is a Release", remedy, f"{wanted} what it")
+    complaint(outcome, 2, "posterior: release.json is a Release", remedy, "give what it writes")
 
 
 def test_a_release_from_a_newer_version(folder, noisewise):

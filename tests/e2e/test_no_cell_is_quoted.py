@@ -22,7 +22,7 @@ import pytest
 from typer.testing import CliRunner
 
 from noisewise.analyst.fit import fit
-from noisewise.analyst.networks.fit import fit_network
+from noisewise.analyst.network.fit import fit_network
 from noisewise.cli.main import app
 from noisewise.core.network import Network
 from noisewise.core.schema import Category, Number, Schema
@@ -320,7 +320,7 @@ def test_rows_to_classify(cell, network_posterior):
     first, second, *_ = network_posterior.nodes
     level = network_posterior.network.levels(second)[0]
     rows = {second: [level, CELLS[cell]]}
-    assert_quiet(lambda: network_posterior.predict(first, rows))
+    assert_quiet(lambda: network_posterior.predict(rows, target=first))
 
 
 def test_files_of_rows_to_predict(posterior, tmp_path):

@@ -10,7 +10,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'noisewise[federat
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from noisewise.analyst.posterior_file import load_posterior
+from noisewise.analyst.posterior.file import load_posterior
 from noisewise.core.document import dumps
 from noisewise.core.errors import RequestError
 from noisewise.core.release import load_release

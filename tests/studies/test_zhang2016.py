@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from noisewise.analyst.networks.fit import fit_network
+from noisewise.analyst.network.fit import fit_network
 from noisewise.core.errors import RequestError
 from noisewise.core.network import Network
 from noisewise.core.network_content import TABLE_BITS

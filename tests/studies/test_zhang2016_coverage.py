@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from noisewise.analyst.networks.layout import Layout
+from noisewise.analyst.network.layout import Layout
 from studies.zhang2016 import coverage
 
 from .test_zhang2016 import committed

@@ -28,7 +28,7 @@ from noisewise.analyst.original_units import (
     error_sd_in_original_units,
     regression_to_unit,
 )
-from noisewise.analyst.posterior import FitInfo, Naive, Posterior
+from noisewise.analyst.posterior.regression import FitInfo, Naive, Posterior
 from noisewise.analyst.priors import CovariatePrior, NormalInverseGammaIndependent, RegressionPrior
 from noisewise.core.design import Design
 from noisewise.core.errors import ReleaseError, RequestError

@@ -15,8 +15,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.networks.classify import Classification
-from noisewise.analyst.networks.fit import check_fit, fit_network
+from noisewise.analyst.network.classify import Classification
+from noisewise.analyst.network.fit import check_fit, fit_network
 from noisewise.core.errors import RequestError
 from noisewise.core.network import Network
 from noisewise.core.schema import Category, Schema, level_text
@@ -200,7 +200,7 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         """
         check_is_fitted(self)
         rows = without_cells(lambda: _rows(self._features(X, reset=False)))
-        return self.posterior_.predict(self.target_, rows, level)
+        return self.posterior_.predict(rows, level, target=self.target_)
 
     def _public_classes(self) -> NDArray[Any]:
         given = self.classes
