@@ -32,10 +32,17 @@ from scipy import stats
 from scipy.linalg import solve_triangular
 from threadpoolctl import threadpool_limits
 
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
-from noisewise.analyst.samplers import exact, fixed_s, gibbs, gibbs_update, given_s_chains, normal_x
-from noisewise.analyst.samplers.gibbs_random import chain_keys
+from noisewise.analyst.random_numbers import chain_keys
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.papers import (
+    fixed_s,
+    gibbs,
+    gibbs_update,
+    given_s_chains,
+    normal_x,
+)
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
 
 RESULTS = Path(__file__).parent / "results" / "distributed.json"
 ROWS, NOISE = 2000, 20.0  # of each holder; the noise's sd on diagonal entries, isometric layout

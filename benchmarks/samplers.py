@@ -46,15 +46,15 @@ PLAIN_DRAWS = 500  # a chain, and as many for warm-up: the plain model is slow
 
 def run(method: str, problem, *, chains: int, draws: int, tune: int, seed: int, cores: int):
     """Draws of theta and sigma2 by one of our methods."""
-    from noisewise.analyst.priors import NIGPrior, NIWPrior
-    from noisewise.analyst.samplers import (
-        exact,
+    from noisewise.analyst.regression.exact import sampler as exact
+    from noisewise.analyst.regression.papers import (
         gibbs_noisy,
         gibbs_noisy_aware,
         gibbs_prior,
         gibbs_update,
         naive,
     )
+    from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 
     seen = [problem.observation()]
     prior = NIGPrior.weakly_informative(problem.k)
@@ -154,8 +154,8 @@ def microseconds(method: str, problem) -> float:
 
 def gradient_microseconds(problem) -> float:
     """Cost of one log density with its gradient, as the engine calls it."""
-    from noisewise.analyst.models.collapsed import CollapsedPosterior
-    from noisewise.analyst.priors import NIGPrior, NIWPrior
+    from noisewise.analyst.regression.exact.density import CollapsedPosterior
+    from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 
     prior = NIGPrior.weakly_informative(problem.k)
     covariates = NIWPrior.weakly_informative(problem.k)

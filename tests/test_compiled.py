@@ -10,14 +10,20 @@ import pytest
 
 import noisewise
 from noisewise._compiled import Family
-from noisewise.analyst.models import compiled as collapsed
-from noisewise.analyst.models import moments_compiled as gibbs
 from noisewise.analyst.networks import compiled as networks
-from noisewise.analyst.samplers import given_s_compiled as given_s
+from noisewise.analyst.regression.exact import compiled as collapsed
+from noisewise.analyst.regression.papers import gibbs_compiled as gibbs
+from noisewise.analyst.regression.papers import given_s_compiled as given_s
 from noisewise.holder.blocks import compiled as blocks
 
 FAMILIES = {m._family.digest: m._family for m in (collapsed, gibbs, networks, given_s, blocks)}
-ROOMS = ("analyst.models", "analyst.samplers", "analyst.networks", "holder.blocks")
+ROOMS = (
+    "analyst",
+    "analyst.regression.exact",
+    "analyst.regression.papers",
+    "analyst.networks",
+    "holder.blocks",
+)
 
 
 def compiled_functions():

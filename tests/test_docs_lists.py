@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from noisewise.analyst.methods.registry import METHODS
+from noisewise.analyst.regression.methods import METHODS
 from noisewise.lab.experiments import experiments
 
 from .doc_pages import ROOT

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from noisewise._version import __version__
 
 if TYPE_CHECKING:
-    from noisewise.analyst.ada_ssp import ada_ssp
-    from noisewise.analyst.coefficient_prior import CoefficientPrior
     from noisewise.analyst.fit import fit
     from noisewise.analyst.networks.fit import fit_network
     from noisewise.analyst.networks.posterior import NetworkPosterior
     from noisewise.analyst.networks.posterior_file import load_network_posterior
     from noisewise.analyst.posterior import Posterior
     from noisewise.analyst.posterior_file import load_posterior
+    from noisewise.analyst.regression.coefficient_prior import CoefficientPrior
+    from noisewise.analyst.regression.papers.ada_ssp import ada_ssp
     from noisewise.analyst.summaries.posterior import SummaryPosterior
     from noisewise.core.errors import NoisewiseError
     from noisewise.core.network import Network
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Category": "core.schema",
-    "CoefficientPrior": "analyst.coefficient_prior",
+    "CoefficientPrior": "analyst.regression.coefficient_prior",
     "Ledger": "holder.ledger",
     "Network": "core.network",
     "NetworkPosterior": "analyst.networks.posterior",
@@ -46,7 +46,7 @@ _HOMES = {
     "NetworkRequest": "holder.network_request",
     "NoisewiseError": "core.errors",
     "Posterior": "analyst.posterior",
-    "ada_ssp": "analyst.ada_ssp",
+    "ada_ssp": "analyst.regression.papers.ada_ssp",
     "fit": "analyst.fit",
     "fit_network": "analyst.networks.fit",
     "load_network_posterior": "analyst.networks.posterior_file",

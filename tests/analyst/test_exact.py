@@ -12,15 +12,15 @@ import pytest
 from scipy import stats
 
 from noisewise.analyst.model_columns import observe
-from noisewise.analyst.models.collapsed import CollapsedPosterior
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import (
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.exact.density import CollapsedPosterior
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.priors import (
     HierarchicalNIWPrior,
     NIGPrior,
     NIWPrior,
     NormalInverseGammaIndependent,
 )
-from noisewise.analyst.samplers import exact
 from noisewise.core.errors import ReleaseError, RequestError
 from tests.releases import EXAMPLES, example_request, release_of
 

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.models.projection import project, project_gram
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
-from noisewise.analyst.samplers import exact, fixed_s, fixed_s_fast, given_s_chains
-from noisewise.analyst.samplers.fixed_s_noise import log_density
-from noisewise.analyst.samplers.gibbs_random import chain_keys
+from noisewise.analyst.random_numbers import chain_keys
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.papers import fixed_s, fixed_s_fast, given_s_chains
+from noisewise.analyst.regression.papers.fixed_s_noise import log_density
+from noisewise.analyst.regression.papers.projection import project, project_gram
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
 from noisewise.core.errors import RequestError
 
 THETA, SIGMA2 = np.array([0.2, 0.5, -0.1, -0.4]), 0.09

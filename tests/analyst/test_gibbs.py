@@ -9,18 +9,18 @@ import warnings
 import numpy as np
 import pytest
 
-from noisewise.analyst.models.moments import CovariateMoments, FourthMomentObservation
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.samplers import (
+from noisewise.analyst.random_numbers import chain_keys
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.papers import (
     gibbs,
     gibbs_noisy,
     gibbs_noisy_aware,
     gibbs_prior,
     gibbs_update,
 )
-from noisewise.analyst.samplers.gibbs_arrays import CG_EIGEN, CG_JACOBI, DENSE, EIGEN
-from noisewise.analyst.samplers.gibbs_holders import prepare_holders
-from noisewise.analyst.samplers.gibbs_random import chain_keys
+from noisewise.analyst.regression.papers.gibbs_arrays import CG_EIGEN, CG_JACOBI, DENSE, EIGEN
+from noisewise.analyst.regression.papers.gibbs_holders import prepare_holders
+from noisewise.analyst.regression.papers.moments import CovariateMoments, FourthMomentObservation
 from noisewise.core.errors import ReleaseError, RequestError
 
 from .gibbs_problems import defaults, fourth_release, problem, release, rows

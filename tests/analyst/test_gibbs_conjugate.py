@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.priors import (
+from noisewise.analyst.regression.papers import gibbs_update
+from noisewise.analyst.regression.papers.gibbs_arrays import workspace
+from noisewise.analyst.regression.papers.gibbs_covariates import draw_covariates, prepare_covariates
+from noisewise.analyst.regression.papers.gibbs_holders import prepare_holders
+from noisewise.analyst.regression.papers.gibbs_regression import draw_regression, prepare_regression
+from noisewise.analyst.regression.priors import (
     HierarchicalNIWPrior,
     HuangWandPrior,
     NIGPrior,
     NIWPrior,
     NormalInverseGammaIndependent,
 )
-from noisewise.analyst.samplers import gibbs_update
-from noisewise.analyst.samplers.gibbs_arrays import workspace
-from noisewise.analyst.samplers.gibbs_covariates import draw_covariates, prepare_covariates
-from noisewise.analyst.samplers.gibbs_holders import prepare_holders
-from noisewise.analyst.samplers.gibbs_regression import draw_regression, prepare_regression
 
 from .gibbs_problems import MU, SIGMA2, THETA, T, defaults, p_value, problem, stream
 

@@ -14,16 +14,16 @@ from functools import cache
 import numpy as np
 import pytest
 
-from noisewise.analyst.models.moments import CovariateMoments, released_moments
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import NIGPrior, NIWPrior
-from noisewise.analyst.samplers import (
-    exact,
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.papers import (
     gibbs_noisy,
     gibbs_noisy_aware,
     gibbs_prior,
     gibbs_update,
 )
+from noisewise.analyst.regression.papers.moments import CovariateMoments, released_moments
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 
 from .gibbs_problems import (
     collapsed_importance_sampling,

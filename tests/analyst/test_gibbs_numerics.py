@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.models import triangular
-from noisewise.analyst.samplers import gibbs_eigen, gibbs_linalg, gibbs_triangular
-from noisewise.analyst.samplers import gibbs_random as random
+from noisewise.analyst import random_numbers as random
+from noisewise.analyst.regression.exact import triangular
+from noisewise.analyst.regression.papers import gibbs_eigen, gibbs_linalg, gibbs_triangular
 
 from .gibbs_problems import p_value, stream
 

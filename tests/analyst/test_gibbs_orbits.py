@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
-from noisewise.analyst.samplers.gibbs_covariates import prepare_covariates
-from noisewise.analyst.samplers.gibbs_holders import prepare_holders
-from noisewise.analyst.samplers.gibbs_interweave import rows_apart, sweep_all, sweep_regression
-from noisewise.analyst.samplers.gibbs_orbits import prepare_orbits
-from noisewise.analyst.samplers.gibbs_regression import prepare_regression
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.papers.gibbs_covariates import prepare_covariates
+from noisewise.analyst.regression.papers.gibbs_holders import prepare_holders
+from noisewise.analyst.regression.papers.gibbs_interweave import (
+    rows_apart,
+    sweep_all,
+    sweep_regression,
+)
+from noisewise.analyst.regression.papers.gibbs_orbits import prepare_orbits
+from noisewise.analyst.regression.papers.gibbs_regression import prepare_regression
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
 
 from .gibbs_problems import stream
 

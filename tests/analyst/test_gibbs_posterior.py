@@ -10,15 +10,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.models.moments import CovariateMoments, fourth_monomials
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import (
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.papers import (
+    gibbs_noisy,
+    gibbs_noisy_aware,
+    gibbs_prior,
+    gibbs_update,
+)
+from noisewise.analyst.regression.papers.moments import CovariateMoments, fourth_monomials
+from noisewise.analyst.regression.priors import (
     HuangWandPrior,
     NIGPrior,
     NIWPrior,
     NormalInverseGammaIndependent,
 )
-from noisewise.analyst.samplers import gibbs_noisy, gibbs_noisy_aware, gibbs_prior, gibbs_update
 
 from .gibbs_problems import (
     collapsed_importance_sampling,

@@ -5,23 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noisewise.analyst.models.moments import (
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.papers import gibbs_prior
+from noisewise.analyst.regression.papers.gibbs_arrays import workspace
+from noisewise.analyst.regression.papers.gibbs_holders import prepare_holders
+from noisewise.analyst.regression.papers.gibbs_solvers import decompose
+from noisewise.analyst.regression.papers.gibbs_statistics import draw_statistics
+from noisewise.analyst.regression.papers.moments import (
     CovariateMoments,
     normal_statistic_moments,
     statistic_moments,
 )
-from noisewise.analyst.models.moments_formulas import (
+from noisewise.analyst.regression.papers.moments_formulas import (
     general_covariance,
     general_mean,
     normal_factor,
     unique_entries,
 )
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.samplers import gibbs_prior
-from noisewise.analyst.samplers.gibbs_arrays import workspace
-from noisewise.analyst.samplers.gibbs_holders import prepare_holders
-from noisewise.analyst.samplers.gibbs_solvers import decompose
-from noisewise.analyst.samplers.gibbs_statistics import draw_statistics
 
 from .gibbs_problems import MU, SIGMA2, THETA, T, stream
 

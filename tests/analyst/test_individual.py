@@ -17,17 +17,17 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import stats
 
-from noisewise.analyst.models import records
-from noisewise.analyst.models.released_records import caveats, noise_log_density
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import (
+from noisewise.analyst.regression import individual, records
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.priors import (
     HierarchicalNIWPrior,
     HuangWandPrior,
     NIGPrior,
     NIWPrior,
     NormalInverseGammaIndependent,
 )
-from noisewise.analyst.samplers import exact, individual
+from noisewise.analyst.regression.released_records import caveats, noise_log_density
 from noisewise.core.errors import RequestError
 
 ORACLES = Path(__file__).parents[3] / "shared" / "oracles" / "open.json"

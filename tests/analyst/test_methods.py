@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import noisewise as nw
-from noisewise.analyst.cautions import contradiction_warnings
 from noisewise.analyst.common_cautions import repetition_warnings
 from noisewise.analyst.fit import fit
-from noisewise.analyst.methods import METHODS
-from noisewise.analyst.methods.agreement import thinned
-from noisewise.analyst.models.population import draw_covariates
 from noisewise.analyst.posterior_file import load_posterior
-from noisewise.analyst.priors import NIWPrior
-from noisewise.analyst.samplers import fixed_s, gibbs_update, normal_x
+from noisewise.analyst.regression.agreement_of_draws import thinned
+from noisewise.analyst.regression.cautions import contradiction_warnings
+from noisewise.analyst.regression.methods import METHODS
+from noisewise.analyst.regression.papers import fixed_s, gibbs_update, normal_x
+from noisewise.analyst.regression.population import draw_covariates
+from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import ReleaseError, RequestError
 
 from ..cli.test_holder_commands import Shell
@@ -117,7 +117,7 @@ def test_what_is_fixed_is_shown_as_fixed(posteriors):
 
 def test_fixed_s_aware_is_fixed_s_with_account_for_s():
     from noisewise.analyst.model_columns import observe
-    from noisewise.analyst.priors import NormalInverseGammaIndependent
+    from noisewise.analyst.regression.priors import NormalInverseGammaIndependent
 
     noisy = release(n=200, epsilon=2)
     columns, observations = observe([noisy])

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from noisewise.analyst.models.moments import (
+from noisewise.analyst.regression.papers.moments import (
     CovariateMoments,
     FourthMomentObservation,
     fourth_monomials,
@@ -15,8 +15,8 @@ from noisewise.analyst.models.moments import (
     released_moments,
     statistic_moments,
 )
-from noisewise.analyst.models.moments_formulas import entry_positions, unique_entries
-from noisewise.analyst.priors import NIWPrior
+from noisewise.analyst.regression.papers.moments_formulas import entry_positions, unique_entries
+from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.statistic import FourthMoments
 

@@ -8,21 +8,16 @@ import pytest
 from scipy import stats
 from scipy.special import digamma
 
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import (
+from noisewise.analyst.random_numbers import chain_keys
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.papers import given_s, given_s_chains, normal_x, normal_x_moves
+from noisewise.analyst.regression.priors import (
     HierarchicalNIWPrior,
     NIGPrior,
     NIWPrior,
     NormalInverseGammaIndependent,
 )
-from noisewise.analyst.samplers import (
-    exact,
-    given_s,
-    given_s_chains,
-    normal_x,
-    normal_x_moves,
-)
-from noisewise.analyst.samplers.gibbs_random import chain_keys
 from noisewise.core.errors import RequestError
 
 

@@ -12,13 +12,13 @@ from noisewise.core.release import Release
 from noisewise.core.summary_release import SummaryRelease
 
 if TYPE_CHECKING:
-    from noisewise.analyst.coefficient_prior import CoefficientPrior
-    from noisewise.analyst.models.moments import CovariateMoments
-    from noisewise.analyst.models.records import Covariates
     from noisewise.analyst.networks.posterior import NetworkPosterior
     from noisewise.analyst.networks.prior import Prior as NetworkPrior
     from noisewise.analyst.posterior import Posterior
-    from noisewise.analyst.priors import CovariatePrior, RegressionPrior
+    from noisewise.analyst.regression.coefficient_prior import CoefficientPrior
+    from noisewise.analyst.regression.papers.moments import CovariateMoments
+    from noisewise.analyst.regression.priors import CovariatePrior, RegressionPrior
+    from noisewise.analyst.regression.records import Covariates
     from noisewise.analyst.sampled_regression import SampledRegression
     from noisewise.analyst.summaries.posterior import SummaryPosterior
 
@@ -77,7 +77,7 @@ def fit(releases: Any, **options: Any) -> Any:
         - a block summary (`SummaryRelease`), by itself: its answers, without options;
         - draws of a regression (`RegressionSampleRelease`), by itself: the draws in original units.
     **options
-        Of `noisewise.analyst.fit_regression.fit_regression` (target, features, prior,
+        Of `noisewise.analyst.regression.fit.fit_regression` (target, features, prior,
         covariate_prior, clip, prior_units, method, chains, draws, seed, progress, names) or of
         `noisewise.analyst.networks.fit.fit_network` (prior, method, chains, draws, seed,
         progress).
@@ -119,7 +119,7 @@ def fit(releases: Any, **options: Any) -> Any:
             "holder)",
         )
         return _read(given[0])
-    from noisewise.analyst.fit_regression import fit_regression
+    from noisewise.analyst.regression.fit import fit_regression
 
     _check_options(options, _options_of(fit_regression), "a regression has no such option")
     return fit_regression(releases, **options)

@@ -74,9 +74,9 @@ def fit(
 
     Example: noisewise fit release.json --seed 1 --out post.nc
     """
-    from noisewise.analyst.coefficient_prior import read_prior
     from noisewise.analyst.fit import fit as run
     from noisewise.analyst.posterior_file import check_folder
+    from noisewise.analyst.regression.coefficient_prior import read_prior
     from noisewise.cli.as_released import is_read_as_released, say
     from noisewise.cli.network_analyst import fit_networks
     from noisewise.core.network_release import NetworkRelease
@@ -121,7 +121,7 @@ def estimate(
 
     Example: noisewise estimate release.json
     """
-    from noisewise.analyst.ada_ssp import ada_ssp
+    from noisewise.analyst.regression.papers.ada_ssp import ada_ssp
     from noisewise.core.errors import RequestError
 
     if rule not in ("noise", "paper"):
@@ -157,7 +157,7 @@ def methods() -> None:
 
     Example: noisewise methods
     """
-    from noisewise.analyst.methods import METHODS
+    from noisewise.analyst.regression.methods import METHODS
 
     width = max(map(len, METHODS))
     for name, method in METHODS.items():

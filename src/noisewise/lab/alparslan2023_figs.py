@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.priors import NIWPrior
+from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import NoisewiseError
 from noisewise.lab import alparslan2023_not_private as not_private
 from noisewise.lab import non_private
@@ -212,7 +212,7 @@ def timing_rows(dimensions: Sequence[int], holders: Sequence[int], enough: float
 
 def _time(method: str, given: Given, enough: float) -> tuple[int, float]:
     """Iterations that were timed, and seconds of each; more and more until it takes `enough`."""
-    from noisewise.analyst.samplers import gibbs_update
+    from noisewise.analyst.regression.papers import gibbs_update
 
     def work(count: int) -> float:
         start = time.process_time()

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.priors import HierarchicalNIWPrior, NormalInverseGammaIndependent
+from noisewise.analyst.regression.priors import HierarchicalNIWPrior, NormalInverseGammaIndependent
 from noisewise.core.errors import NoisewiseError
 from noisewise.lab import alparslan2023_not_private as not_private
 from noisewise.lab import alparslan2023_private as private

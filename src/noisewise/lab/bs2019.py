@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 from noisewise.lab.calibration import Cell, Record
 from noisewise.lab.experiments import Experiment, Results
 from noisewise.lab.methods import Sampler

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 from noisewise.lab.calibration import Cell
 from noisewise.lab.experiments import Experiment, Results
 from noisewise.lab.methods import Sampler

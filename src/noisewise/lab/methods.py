@@ -100,14 +100,14 @@ def _non_private(
 
 
 def _naive(method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int) -> Pair:
-    from noisewise.analyst.samplers import naive
+    from noisewise.analyst.regression.papers import naive
 
     draws = longer * method.draws
     return naive.sample([case.released], model.prior, chains=1, draws=draws, seed=seed)
 
 
 def _exact(method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int) -> Pair:
-    from noisewise.analyst.samplers import exact
+    from noisewise.analyst.regression.exact import sampler as exact
 
     drawn = exact.sample(
         [case.released],
@@ -122,7 +122,7 @@ def _exact(method: Sampler, model: SimulatedRegression, case: Case, seed: int, l
 def _gibbs_update(
     method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int
 ) -> Pair:
-    from noisewise.analyst.samplers import gibbs_update
+    from noisewise.analyst.regression.papers import gibbs_update
 
     drawn = gibbs_update.sample(
         [case.released], model.prior, model.covariates, **method.options(seed, longer)
@@ -133,7 +133,7 @@ def _gibbs_update(
 def _gibbs_prior(
     method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int
 ) -> Pair:
-    from noisewise.analyst.samplers import gibbs_prior
+    from noisewise.analyst.regression.papers import gibbs_prior
 
     drawn = gibbs_prior.sample(
         [case.released], model.prior, model.covariates, **method.options(seed, longer)
@@ -147,7 +147,7 @@ def _with_fourth_moments(name: str) -> Callable[..., Pair]:
     def run(
         method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int
     ) -> Pair:
-        from noisewise.analyst.samplers import gibbs_noisy, gibbs_noisy_aware
+        from noisewise.analyst.regression.papers import gibbs_noisy, gibbs_noisy_aware
 
         if case.released_halved is None or case.fourth is None:
             raise RequestError(f"method: {name} needs a simulation with fourth=True")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.models.conjugate import draw, update
-from noisewise.analyst.priors import NIGPrior
+from noisewise.analyst.regression.papers.conjugate import draw, update
+from noisewise.analyst.regression.priors import NIGPrior
 
 
 def gram(x: FloatArray, y: FloatArray) -> FloatArray:

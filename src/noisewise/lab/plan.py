@@ -15,9 +15,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.coefficient_prior import CoefficientPrior
 from noisewise.analyst.model_columns import ModelColumns
-from noisewise.analyst.priors import NormalInverseGammaIndependent
+from noisewise.analyst.regression.coefficient_prior import CoefficientPrior
+from noisewise.analyst.regression.priors import NormalInverseGammaIndependent
 from noisewise.core.errors import RequestError
 from noisewise.core.grid import MAX_ROWS
 from noisewise.core.schema import Schema

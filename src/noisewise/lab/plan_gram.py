@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.priors import NIWPrior
+from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.lab.plan_truths import Truths
 
 # Public entries have no noise, which the correction can't divide by. This share of the others'

@@ -34,8 +34,8 @@ from typing import NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.models.agreement import second_moments
-from noisewise.analyst.priors import NIGPrior, NIWPrior, RegressionPrior
+from noisewise.analyst.regression.agreement import second_moments
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, RegressionPrior
 from noisewise.lab.plan_gram import EntryNoise, entry_noise, largest_array, unknown_products
 from noisewise.lab.plan_truths import Truths
 

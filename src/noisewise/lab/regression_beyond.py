@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 from noisewise.core.errors import RequestError
 from noisewise.lab.non_private import gram
 from noisewise.lab.regression import (

@@ -2,6 +2,6 @@
 
 from noisewise._compiled import Family
 
-_family = Family(__file__, "*_kernels.py", "../samplers/gibbs_random.py")
+_family = Family(__file__, "*_kernels.py", "../random_numbers.py")
 compiled = _family.to_the_letter
 inlined = _family.inlined

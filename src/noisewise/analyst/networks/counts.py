@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise.analyst.chains import Report
 from noisewise.analyst.networks.counts_kernels import draw_tables, simulate, sweep, tabulate
 from noisewise.analyst.networks.layout import Floats, Integers, Layout
 from noisewise.analyst.networks.observed import Observed
@@ -27,8 +28,7 @@ from noisewise.analyst.networks.problem import (
     make_problem,
     sample_chains,
 )
-from noisewise.analyst.samplers.chains import Report
-from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
+from noisewise.analyst.random_numbers import KeyArray, seed_stream
 
 POOL = 4096  # rows that moves are proposed at
 MOST_START_ROWS = 200_000

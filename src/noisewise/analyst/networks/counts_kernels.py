@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from noisewise.analyst.networks.compiled import compiled, inlined
-from noisewise.analyst.samplers.gibbs_random import gamma, normal, uniform
+from noisewise.analyst.random_numbers import gamma, normal, uniform
 
 MAX_STEP = 1e15
 

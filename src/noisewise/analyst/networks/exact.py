@@ -30,12 +30,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise.analyst.chains import available_cores
 from noisewise.analyst.networks.exact_kernels import split_sums
 from noisewise.analyst.networks.layout import Floats, Layout
 from noisewise.analyst.networks.observed import Measurement, Observed
 from noisewise.analyst.networks.plugin import normalised
-from noisewise.analyst.samplers.chains import available_cores
-from noisewise.analyst.samplers.gibbs_random import chain_keys, seed_stream
+from noisewise.analyst.random_numbers import chain_keys, seed_stream
 from noisewise.core.errors import RequestError
 
 TAIL = 1e-9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from noisewise.analyst.networks.compiled import compiled
-from noisewise.analyst.samplers.gibbs_random import uniform
+from noisewise.analyst.random_numbers import uniform
 
 
 @compiled

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise.analyst.chains import Report, run_chains
 from noisewise.analyst.networks.layout import Floats, Layout
 from noisewise.analyst.networks.observed import Observed
 from noisewise.analyst.networks.regions import Moves, Regions, make_moves, make_regions
 from noisewise.analyst.networks.slopes import Slopes
-from noisewise.analyst.samplers.chains import Report, run_chains
-from noisewise.analyst.samplers.gibbs_random import KeyArray, chain_keys
+from noisewise.analyst.random_numbers import KeyArray, chain_keys
 
 
 @dataclass(frozen=True)

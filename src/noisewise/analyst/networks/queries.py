@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.analyst.networks.layout import Floats, Layout, strides_of
-from noisewise.analyst.samplers.gibbs_random import chain_keys, seed_stream
+from noisewise.analyst.random_numbers import chain_keys, seed_stream
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:

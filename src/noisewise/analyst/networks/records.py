@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from noisewise.analyst.chains import Report
 from noisewise.analyst.networks.counts_kernels import draw_tables, simulate, tabulate
 from noisewise.analyst.networks.layout import Floats, Layout
 from noisewise.analyst.networks.observed import Observed
@@ -25,8 +26,7 @@ from noisewise.analyst.networks.problem import (
     sample_chains,
 )
 from noisewise.analyst.networks.records_kernels import sweep_rows
-from noisewise.analyst.samplers.chains import Report
-from noisewise.analyst.samplers.gibbs_random import KeyArray, seed_stream
+from noisewise.analyst.random_numbers import KeyArray, seed_stream
 
 
 def sample(

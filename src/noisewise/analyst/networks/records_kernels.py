@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from noisewise.analyst.networks.compiled import compiled, inlined
-from noisewise.analyst.samplers.gibbs_random import uniform
+from noisewise.analyst.random_numbers import uniform
 
 
 @inlined

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from noisewise.analyst.cautions import CONTRADICTION
 from noisewise.analyst.posterior import Posterior
+from noisewise.analyst.regression.cautions import CONTRADICTION
 from noisewise.analyst.report import charts, words
 from noisewise.analyst.report.markup import Content, Markup, tag
 from noisewise.analyst.report.numbers import percent, rounded, short

@@ -1,0 +1,148 @@
+"""Which methods there are, what each is and what is wrong with it, and which one `auto` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from noisewise.analyst.regression.checks import more_rows_than_columns
+from noisewise.analyst.regression.exact.run import run_exact, run_exact_own_means
+from noisewise.analyst.regression.job import Draws, Job
+from noisewise.analyst.regression.papers.run_gibbs import (
+    run_bs_distributed,
+    run_gibbs_noisy,
+    run_gibbs_noisy_aware,
+    run_gibbs_prior,
+    run_gibbs_update,
+)
+from noisewise.analyst.regression.papers.run_given_s import (
+    run_fixed_s,
+    run_fixed_s_aware,
+    run_fixed_s_fast,
+    run_normal_x,
+)
+from noisewise.analyst.regression.papers.run_naive import run_naive
+from noisewise.analyst.regression.run_individual import run_individual
+from noisewise.core.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to the posterior.
+
+    Parameters
+    ----------
+    run : callable
+    describe : str
+        What it is, in a sentence.
+    ignores : str
+        Which part of the privacy noise it doesn't account for, after "ignores"; empty if none.
+    caveat : str
+        What is wrong with it whatever the Releases are; a warning of every posterior.
+    """
+
+    run: Callable[[Job], Draws]
+    describe: str
+    ignores: str = ""
+    caveat: str = ""
+
+    @property
+    def noise_aware(self) -> bool:
+        """Whether all of the privacy noise is accounted for."""
+        return not self.ignores
+
+
+METHODS: dict[str, Method] = {
+    "exact": Method(
+        run_exact, "NUTS on the latent statistics, no approximation but Monte Carlo error"
+    ),
+    "exact_own_means": Method(
+        run_exact_own_means,
+        "exact, for holders whose people differ: each has a mean of its covariates of its own",
+    ),
+    "individual": Method(
+        run_individual,
+        "NUTS on every latent record (MCMC-Ind); any law of the covariates, for few rows",
+    ),
+    "gibbs_update": Method(
+        run_gibbs_update,
+        "Gibbs sampling with a hierarchical normal prior for the covariates; central limit theorem",
+    ),
+    "gibbs_prior": Method(
+        run_gibbs_prior,
+        "Gibbs sampling with the covariates' moments fixed by their prior; central limit theorem",
+        caveat="gibbs_prior fixes the law of the covariates at its prior and learns nothing about "
+        "it from the Releases: if that prior is off, so are the intervals; use exact.",
+    ),
+    "gibbs_noisy": Method(
+        run_gibbs_noisy,
+        "Gibbs sampling with released fourth moments taken at face value; central limit theorem",
+        ignores="the noise on the released fourth moments",
+        caveat="gibbs_noisy takes the released fourth moments at face value: its intervals are a "
+        "little too narrow; use exact.",
+    ),
+    "gibbs_noisy_aware": Method(
+        run_gibbs_noisy_aware,
+        "Metropolis-within-Gibbs with released fourth moments as noisy observations of x's law",
+        caveat="gibbs_noisy_aware has a flat prior for the covariates' moments: with few rows or "
+        "much noise its intervals for slopes are too narrow; use exact.",
+    ),
+    "bs_distributed": Method(
+        run_bs_distributed, "gibbs_update for holders with Gaussian noise; central limit theorem"
+    ),
+    "normal_x": Method(
+        run_normal_x,
+        "Metropolis on each holder's second moments (Alparslan et al. 2023); y'y normal",
+    ),
+    "fixed_s": Method(
+        run_fixed_s,
+        "the noise on X'y accounted for, that on X'X ignored (Alparslan et al.)",
+        ignores="the noise on X'X",
+        caveat="fixed_s takes the released second moments of the covariates for the true ones: "
+        "its intervals are too narrow; use exact.",
+    ),
+    "fixed_s_aware": Method(
+        run_fixed_s_aware,
+        "fixed_s with what the noise on X'X does to the residuals added to their covariance",
+        ignores="that the released X'X was moved to the nearest possible one",
+        caveat="fixed_s_aware accounts for the noise on the covariates' second moments only in "
+        "part: its intervals are too narrow where there are several holders or much noise; use "
+        "exact.",
+    ),
+    "fixed_s_fast": Method(
+        run_fixed_s_fast,
+        "fixed_s in closed form, with the error variance fixed too",
+        ignores="the noise on X'X",
+        caveat="fixed_s_fast takes the released second moments of the covariates for the true ones "
+        "and one guess for the error variance: its intervals are too narrow; use exact.",
+    ),
+    "naive": Method(
+        run_naive,
+        "the noisy statistics taken at face value",
+        ignores="the privacy noise",
+        caveat="naive ignores the privacy noise: its intervals are too narrow.",
+    ),
+}
+
+
+def check_method(method: str) -> None:
+    """Refuse a name that no method has."""
+    if method != "auto" and method not in METHODS:
+        known = ", ".join(["auto", *METHODS])
+        raise RequestError(f"method: {method!r} is unknown; there are {known}")
+
+
+def choose(method: str, job: Job) -> tuple[str, str]:
+    """The method's name and why it was taken.
+
+    `auto` takes a method that is calibrated for these Releases, or refuses with the remedy.
+    """
+    check_method(method)
+    if method != "auto":
+        return method, METHODS[method].describe
+    if callable(job.covariate_prior):
+        return "individual", "chosen by auto: the one method with such a law of the covariates"
+    if job.clip:
+        return "individual", "chosen by auto: the one method that models clipping"
+    more_rows_than_columns(job)
+    return "exact", "chosen by auto: right for any noise and any number of rows"
