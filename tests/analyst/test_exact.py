@@ -24,7 +24,7 @@ from noisewise.analyst.regression.priors import (
 from noisewise.core.errors import ReleaseError, RequestError
 from tests.releases import EXAMPLES, example_request, release_of
 
-ORACLES = Path(__file__).parents[3] / "shared" / "oracles" / "open.json"
+ORACLES = Path(__file__).parents[1] / "data" / "oracles" / "open.json"
 PROBABILITIES = (0.05, 0.5, 0.95)
 
 
@@ -82,7 +82,6 @@ def assert_agrees(values, mean, sd, quantiles, importance_ess):
         assert abs(below.mean() - probability) < 4 * mean_error(below, importance_ess)
 
 
-@pytest.mark.skipif(not ORACLES.exists(), reason=f"the shared oracles are not at {ORACLES}")
 @pytest.mark.parametrize("name", ["laplace_n10", "gaussian_n20"])
 def test_shared_oracles(name):
     (case,) = (case for case in json.loads(ORACLES.read_text()) if case["name"] == name)

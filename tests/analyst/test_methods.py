@@ -15,7 +15,7 @@ from noisewise.analyst.posterior_file import load_posterior
 from noisewise.analyst.regression.agreement_of_draws import thinned
 from noisewise.analyst.regression.cautions import contradiction_warnings
 from noisewise.analyst.regression.methods import METHODS
-from noisewise.analyst.regression.papers import fixed_s, gibbs_update, normal_x
+from noisewise.analyst.regression.papers import fixed_s, gibbs, normal_x
 from noisewise.analyst.regression.population import draw_covariates
 from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import ReleaseError, RequestError
@@ -264,8 +264,8 @@ def test_covariates_drawn_given_the_statistics():
 def test_kept_statistics_and_covariates_are_those_of_evenly_spaced_draws():
     o = problem(2)
     words = {"chains": 2, "draws": 23, "seed": 3}
-    every = gibbs_update.sample([o, o], *defaults(2), keep_statistics=True, **words)
-    some = gibbs_update.sample([o, o], *defaults(2), keep_statistics=5, **words)
+    every = gibbs.sample([o, o], *defaults(2), keep_statistics=True, **words)
+    some = gibbs.sample([o, o], *defaults(2), keep_statistics=5, **words)
     np.testing.assert_array_equal(some.theta, every.theta)
     np.testing.assert_array_equal(some.statistics, every.statistics[:, :20:4])
     np.testing.assert_array_equal(

@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
+
 from noisewise.core.errors import RequestError
 
 Progress = Callable[[int, int], None]
@@ -66,6 +68,11 @@ def run_chains(
             # In this order: a thread that stops must not find another chain to start.
             pool.shutdown(wait=False, cancel_futures=True)
             stop.set()
+
+
+def generators(seed: int | None, chains: int) -> list[np.random.Generator]:
+    """A generator for each chain: the same for a seed, however many chains follow."""
+    return [np.random.default_rng(stream) for stream in np.random.SeedSequence(seed).spawn(chains)]
 
 
 def available_cores() -> int:

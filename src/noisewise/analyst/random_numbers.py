@@ -26,14 +26,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.regression.papers.gibbs_compiled import (
-    compiled,
-    compiled_to_the_letter,
-    expanded,
-    inlined,
-)
+from noisewise._compiled import Family
 
 KeyArray = NDArray[np.uint64]
+
+_family = Family(__file__, "random_numbers.py")
+compiled, compiled_to_the_letter = _family.uncounted, _family.to_the_letter
+inlined, expanded = _family.inlined, _family.expanded
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)

@@ -137,9 +137,9 @@ def _exact(one: SimulatedRegression, case: DistributedCase, options: dict[str, A
 
 
 def _gibbs(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-    from noisewise.analyst.regression.papers import gibbs_update
+    from noisewise.analyst.regression.papers import gibbs
 
-    drawn = gibbs_update.sample(case.released, one.prior, one.covariates, **options)
+    drawn = gibbs.sample(case.released, one.prior, one.covariates, **options)
     return drawn.theta, drawn.sigma2
 
 
@@ -161,9 +161,9 @@ def _fixed_s(aware: bool) -> Callable[[SimulatedRegression, DistributedCase, dic
 
 
 def _fixed_s_fast(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-    from noisewise.analyst.regression.papers import fixed_s_fast
+    from noisewise.analyst.regression.papers import fixed_s
 
-    drawn = fixed_s_fast.sample(
+    drawn = fixed_s.sample_closed_form(
         case.released, one.prior, chains=1, draws=options["draws"], seed=options["seed"]
     )
     return drawn.theta, drawn.sigma2

@@ -90,9 +90,9 @@ def _fixed_s(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, Float
 
 
 def _fixed_s_fast(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
-    from noisewise.analyst.regression.papers import fixed_s_fast
+    from noisewise.analyst.regression.papers import fixed_s
 
-    drawn = fixed_s_fast.sample(
+    drawn = fixed_s.sample_closed_form(
         given.observations,
         given.regression,
         chains=1,
@@ -104,12 +104,12 @@ def _fixed_s_fast(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, 
 
 
 def _bs_distributed(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
-    from noisewise.analyst.regression.papers import gibbs_update
+    from noisewise.analyst.regression.papers import gibbs
 
     options = _options(effort.bs_distributed, seed)
-    drawn = gibbs_update.sample(
-        given.with_y_squares, given.conjugate, given.covariates, **options
-    ).theta[0]
+    drawn = gibbs.sample(given.with_y_squares, given.conjugate, given.covariates, **options).theta[
+        0
+    ]
     return drawn, drawn.mean(axis=0)
 
 

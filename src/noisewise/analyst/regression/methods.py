@@ -8,20 +8,18 @@ from dataclasses import dataclass
 from noisewise.analyst.regression.checks import more_rows_than_columns
 from noisewise.analyst.regression.exact.run import run_exact, run_exact_own_means
 from noisewise.analyst.regression.job import Draws, Job
-from noisewise.analyst.regression.papers.run_gibbs import (
+from noisewise.analyst.regression.papers.run import (
     run_bs_distributed,
+    run_fixed_s,
+    run_fixed_s_aware,
+    run_fixed_s_fast,
     run_gibbs_noisy,
     run_gibbs_noisy_aware,
     run_gibbs_prior,
     run_gibbs_update,
-)
-from noisewise.analyst.regression.papers.run_given_s import (
-    run_fixed_s,
-    run_fixed_s_aware,
-    run_fixed_s_fast,
+    run_naive,
     run_normal_x,
 )
-from noisewise.analyst.regression.papers.run_naive import run_naive
 from noisewise.analyst.regression.run_individual import run_individual
 from noisewise.core.errors import RequestError
 

@@ -43,10 +43,10 @@ def _individual(job: Job, method: str) -> None:
 
 
 def _gibbs(job: Job, method: str) -> None:
-    from noisewise.analyst.regression.papers.gibbs_holders import prepare_holders
+    from noisewise.analyst.regression.papers.gibbs_statistics import prepare_holders
 
     public_n(job, method)
-    prepare_holders(job.observations, clt=False)  # few rows are a warning of the posterior
+    prepare_holders(job.observations)
 
 
 def _bs_distributed(job: Job, method: str) -> None:
@@ -62,14 +62,14 @@ def _gibbs_noisy_aware(job: Job, method: str) -> None:
 
 
 def _normal_x(job: Job, method: str) -> None:
-    from noisewise.analyst.regression.papers.normal_x import Kernel
+    from noisewise.analyst.regression.papers.normal_x import build_model
 
     public_n(job, method)
-    Kernel(job.observations, job.prior, normal_covariates(job, method), tune=1, thin=1)
+    build_model(job.observations, job.prior, normal_covariates(job, method))
 
 
 def _fixed_s(job: Job, method: str) -> None:
-    from noisewise.analyst.regression.papers.fixed_s_fast import fixed_moments
+    from noisewise.analyst.regression.papers.fixed_s import fixed_moments
     from noisewise.analyst.regression.papers.given_s import prepare_holders
 
     public_n(job, method)

@@ -8,6 +8,7 @@ them alive.
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -17,8 +18,8 @@ from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
-from noisewise._arrays import FloatArray
-from noisewise.analyst.regression.exact.compiled import SOURCES, compiled
+from noisewise._arrays import FloatArray, IntArray
+from noisewise._compiled import compiled, sources_digest
 from noisewise.analyst.regression.exact.factor import BUFFERS_PER_HOLDER, SHARED_BUFFERS
 from noisewise.analyst.regression.exact.kernels import Arrays, logp_and_gradient
 from noisewise.analyst.regression.exact.pooling import Pooling, from_pooled, gradient_to_pooled
@@ -40,11 +41,11 @@ _pointer: Any = intrinsic(_pointer_typed)  # an integer address as a pointer
 
 # The first entry of a table. A C function refuses a table made by other sources; and because the
 # number is a closure's variable, Numba's cache of the function is out of date when it changes.
-STAMP = int(SOURCES[:15], 16)
+STAMP = int(sources_digest(Path(__file__))[:15], 16)
 
 
 @compiled
-def from_table(y, x, table):  # type: ignore[no-untyped-def]
+def from_table(y: FloatArray, x: FloatArray, table: IntArray) -> Any:
     """`from_pooled` with the map whose addresses are in the table."""
     size = table[4]
     from_pooled(
@@ -61,7 +62,7 @@ def from_table(y, x, table):  # type: ignore[no-untyped-def]
 
 
 def _density_of(stamp: int) -> Any:
-    def logp_c(dim, x_, grad_, logp_, table_):  # type: ignore[no-untyped-def]
+    def logp_c(dim: int, x_: Any, grad_: Any, logp_: Any, table_: Any) -> Any:
         table = carray(table_, (_TABLE,), dtype=np.int64)
         if table[0] != stamp:
             return -1
@@ -106,7 +107,7 @@ def _density_of(stamp: int) -> Any:
 
 
 def _record_of(stamp: int) -> Any:
-    def record_c(dim, size, y_, out_, table_):  # type: ignore[no-untyped-def]
+    def record_c(dim: int, size: Any, y_: Any, out_: Any, table_: Any) -> Any:
         table = carray(table_, (_TABLE,), dtype=np.int64)
         if table[0] != stamp:
             return -1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from noisewise.analyst.regression.exact.compiled import compiled
+from noisewise._arrays import BoolArray, FloatArray
+from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.factor import (
     BUFFERS_PER_HOLDER,
     SHARED_BUFFERS,
@@ -19,14 +21,35 @@ from noisewise.analyst.regression.exact.prior import (
     start_scatter,
     take_mean,
 )
-from noisewise.analyst.regression.exact.triangular import cholesky
+from noisewise.analyst.regression.triangular import cholesky
 
 
 @compiled
-def conjugate_draws(  # type: ignore[no-untyped-def]
-    x, normal, gamma, normal_mu, normal_T, chi, n, values, known, relative, polar,
-    E0, B0, psi_rate, scalars, centre, scale, work, theta, sigma2, mean, mu, T,
-):  # fmt: skip
+def conjugate_draws(
+    x: FloatArray,
+    normal: FloatArray,
+    gamma: FloatArray,
+    normal_mu: FloatArray,
+    normal_T: FloatArray,
+    chi: FloatArray,
+    n: FloatArray,
+    values: FloatArray,
+    known: BoolArray,
+    relative: BoolArray,
+    polar: BoolArray,
+    E0: FloatArray,
+    B0: FloatArray,
+    psi_rate: FloatArray,
+    scalars: FloatArray,
+    centre: FloatArray,
+    scale: FloatArray,
+    work: FloatArray,
+    theta: FloatArray,
+    sigma2: FloatArray,
+    mean: FloatArray,
+    mu: FloatArray,
+    T: FloatArray,
+) -> Any:
     """One draw of (theta, sigma2, mu, T) given each row of x, by conjugacy, and mu_n into `mean`.
 
     theta | sigma2 ~ N(mu_n, sigma2 Lam_n⁻¹), sigma2 ~ IG(a_n, b_n) and T ~ IW(nu_n, Psi_n),
@@ -93,7 +116,9 @@ def conjugate_draws(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _draw_covariance(L, normal_T, chi, C, T):  # type: ignore[no-untyped-def]
+def _draw_covariance(
+    L: FloatArray, normal_T: FloatArray, chi: FloatArray, C: FloatArray, T: FloatArray
+) -> Any:
     """T = C C' given the factor L of Psi_n.
 
     C = L Q⁻ᵀ, Q the Bartlett factor of a Wishart(nu_n, I) draw: row a of C solves C_a Q' = L_a.
@@ -115,7 +140,9 @@ def _draw_covariance(L, normal_T, chi, C, T):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _draw_mean(centre, root, C, normal_mu, mu):  # type: ignore[no-untyped-def]
+def _draw_mean(
+    centre: FloatArray, root: float, C: FloatArray, normal_mu: FloatArray, mu: FloatArray
+) -> Any:
     """mu ~ N(centre, T / root²)."""
     for a in range(mu.size):
         total = 0.0

@@ -7,12 +7,14 @@ A_j = n_j F_j F_j'. The coordinates, and why there are several forms of them, ar
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
-from noisewise.analyst.regression.exact.compiled import compiled
+from noisewise._arrays import BoolArray, FloatArray
+from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.normalisers import log_volume, log_volume_slope
-from noisewise.analyst.regression.exact.triangular import gram_entry
+from noisewise.analyst.regression.triangular import gram_entry
 
 SHARED_BUFFERS = 9
 BUFFERS_PER_HOLDER = 3  # F, K and the force of the noise
@@ -21,9 +23,20 @@ BELOW_SMALLEST_N = 0.5
 
 
 @compiled
-def factor(  # type: ignore[no-untyped-def]
-    x, start, n, known, values, relative, polar, centre, scale, R, K, F
-):
+def factor(
+    x: FloatArray,
+    start: int,
+    n: float,
+    known: BoolArray,
+    values: FloatArray,
+    relative: bool,
+    polar: BoolArray,
+    centre: FloatArray,
+    scale: FloatArray,
+    R: FloatArray,
+    K: FloatArray,
+    F: FloatArray,
+) -> Any:
     """Fill K and F of one holder from its coordinates.
 
     Returns the new cursor and the log volume element of the coordinates: -inf outside the support,
@@ -105,9 +118,21 @@ def factor(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def factor_adjoint(  # type: ignore[no-untyped-def]
-    start, known, relative, polar, scale, R, K, F, Fbar, Kbar, Rbar, row, grad
-):
+def factor_adjoint(
+    start: int,
+    known: BoolArray,
+    relative: bool,
+    polar: BoolArray,
+    scale: FloatArray,
+    R: FloatArray,
+    K: FloatArray,
+    F: FloatArray,
+    Fbar: FloatArray,
+    Kbar: FloatArray,
+    Rbar: FloatArray,
+    row: FloatArray,
+    grad: FloatArray,
+) -> Any:
     """Reverse of `factor`: from dlogp/dF in Fbar to dlogp/dx; adds what is due to R to Rbar.
 
     `start` is the coordinate after that of a private n. Returns what n contributes to dlogp by way
@@ -185,7 +210,7 @@ def factor_adjoint(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def private_n_slope(nbar, G, force, F):  # type: ignore[no-untyped-def]
+def private_n_slope(nbar: float, G: FloatArray, force: FloatArray, F: FloatArray) -> Any:
     """From dlogp/dn by other ways to dlogp/dln(n - smallest), for a private n.
 
     Adds A = n F F', whose entries have the derivatives 2 G + force (G + force on the diagonal), the
@@ -203,7 +228,17 @@ def private_n_slope(nbar, G, force, F):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def total_statistics(x, n, known, values, relative, polar, centre, scale, work):  # type: ignore[no-untyped-def]
+def total_statistics(
+    x: FloatArray,
+    n: FloatArray,
+    known: BoolArray,
+    values: FloatArray,
+    relative: BoolArray,
+    polar: BoolArray,
+    centre: FloatArray,
+    scale: FloatArray,
+    work: FloatArray,
+) -> Any:
     """Sum of the latent A_j at x into work[0] (lower triangle); index of the first extra."""
     A = work[0]
     A[:] = 0.0
@@ -222,7 +257,18 @@ def total_statistics(x, n, known, values, relative, polar, centre, scale, work):
 
 
 @compiled
-def statistics(x, n, values, known, relative, polar, centre, scale, work, out):  # type: ignore[no-untyped-def]
+def statistics(
+    x: FloatArray,
+    n: FloatArray,
+    values: FloatArray,
+    known: BoolArray,
+    relative: BoolArray,
+    polar: BoolArray,
+    centre: FloatArray,
+    scale: FloatArray,
+    work: FloatArray,
+    out: FloatArray,
+) -> Any:
     """The latent A_j at x into `out`, shape (J, P, P), both triangles."""
     total_statistics(x, n, known, values, relative, polar, centre, scale, work)
     P = values.shape[1]

@@ -7,10 +7,12 @@ integrated out, and how, is in `collapsed_prior`; here it is added up over holde
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
-from noisewise.analyst.regression.exact.compiled import compiled
+from noisewise._arrays import FloatArray
+from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.factor import BUFFERS_PER_HOLDER, SHARED_BUFFERS
 from noisewise.analyst.regression.exact.normalisers import (
     log_covariance,
@@ -32,7 +34,7 @@ from noisewise.analyst.regression.exact.prior import (
     start_scatter,
     take_mean,
 )
-from noisewise.analyst.regression.exact.triangular import (
+from noisewise.analyst.regression.triangular import (
     add_gram,
     cholesky,
     invert_triangle,
@@ -41,7 +43,15 @@ from noisewise.analyst.regression.exact.triangular import (
 
 
 @compiled
-def _shared_mean(J, private, psi, E0, scalars, psi_bar, work):  # type: ignore[no-untyped-def]
+def _shared_mean(
+    J: int,
+    private: bool,
+    psi: FloatArray,
+    E0: FloatArray,
+    scalars: FloatArray,
+    psi_bar: FloatArray,
+    work: FloatArray,
+) -> Any:
     """Log density of all rows' covariates, where holders share their mean; see `log_prior`."""
     A, E, W, G, pull = work[0], work[1], work[3], work[4], work[7]
     N, nu, lam, k = A[0, 0], scalars[NU], scalars[LAM], E0.shape[0] - 1
@@ -63,7 +73,15 @@ def _shared_mean(J, private, psi, E0, scalars, psi_bar, work):  # type: ignore[n
 
 
 @compiled
-def _own_means(J, private, psi, E0, scalars, psi_bar, work):  # type: ignore[no-untyped-def]
+def _own_means(
+    J: int,
+    private: bool,
+    psi: FloatArray,
+    E0: FloatArray,
+    scalars: FloatArray,
+    psi_bar: FloatArray,
+    work: FloatArray,
+) -> Any:
     """The same where holders have means of their own (`collapsed_prior`).
 
     With H = -nu_n Psi_n⁻¹ / 2 and dlogp = tr(H dPsi_n), the derivative is H by every A_j,xx,
@@ -114,7 +132,17 @@ def _own_means(J, private, psi, E0, scalars, psi_bar, work):  # type: ignore[no-
 
 
 @compiled
-def log_prior(J, private, psi_rate, E0, B0, scalars, extra, extra_bar, work):  # type: ignore[no-untyped-def]
+def log_prior(
+    J: int,
+    private: bool,
+    psi_rate: FloatArray,
+    E0: FloatArray,
+    B0: FloatArray,
+    scalars: FloatArray,
+    extra: FloatArray,
+    extra_bar: FloatArray,
+    work: FloatArray,
+) -> Any:
     """Log density of all A_j under the priors.
 
     Its derivative by the sum of the A_j goes to G; what is a holder's own is added to its force,

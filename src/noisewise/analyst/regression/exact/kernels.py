@@ -68,12 +68,12 @@ of Multivariate Statistical Theory, doi:10.1002/9780470316559, theorem 2.1.14, f
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from noisewise._arrays import BoolArray, FloatArray
-from noisewise.analyst.regression.exact.compiled import compiled
+from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.factor import (
     BUFFERS_PER_HOLDER,
     SHARED_BUFFERS,
@@ -88,7 +88,7 @@ from noisewise.analyst.regression.exact.prior import (
     log_residual_variance,
     log_variance,
 )
-from noisewise.analyst.regression.exact.triangular import gram_entry
+from noisewise.analyst.regression.triangular import gram_entry
 
 
 class Arrays(NamedTuple):
@@ -115,9 +115,15 @@ def workspace(J: int, P: int) -> FloatArray:
 
 
 @compiled
-def _statistics_and_noise(  # type: ignore[no-untyped-def]
-    laplace, smoothing, values, precision, F, A, force
-):
+def _statistics_and_noise(
+    laplace: bool,
+    smoothing: float,
+    values: FloatArray,
+    precision: FloatArray,
+    F: FloatArray,
+    A: FloatArray,
+    force: FloatArray,
+) -> Any:
     """Add n F F' to A; log density of the noise, and its derivative by each entry of n F F'."""
     P = F.shape[0]
     n = F[0, 1]
@@ -143,24 +149,24 @@ def _statistics_and_noise(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def logp_and_gradient(  # type: ignore[no-untyped-def]
-    x,
-    grad,
-    n,
-    laplace,
-    values,
-    precision,
-    known,
-    relative,
-    polar,
-    E0,
-    B0,
-    psi_rate,
-    scalars,
-    centre,
-    scale,
-    work,
-):
+def logp_and_gradient(
+    x: FloatArray,
+    grad: FloatArray,
+    n: FloatArray,
+    laplace: BoolArray,
+    values: FloatArray,
+    precision: FloatArray,
+    known: BoolArray,
+    relative: BoolArray,
+    polar: BoolArray,
+    E0: FloatArray,
+    B0: FloatArray,
+    psi_rate: FloatArray,
+    scalars: FloatArray,
+    centre: FloatArray,
+    scale: FloatArray,
+    work: FloatArray,
+) -> Any:
     """Log density at x, and its gradient into `grad`. -inf and a zero gradient off the support.
 
     The arguments between `grad` and `work` are the fields of `Arrays`; `work` comes from

@@ -22,12 +22,12 @@ poor guess of them costs time only. Where no holder is relative it is the identi
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from noisewise._arrays import FloatArray, IntArray
-from noisewise.analyst.regression.exact.compiled import compiled
+from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.kernels import Arrays
 
 _VAGUE = 4.0  # information of the prior on an entry of F, as in `rough`
@@ -125,7 +125,17 @@ def _noise_information(arrays: Arrays, n: FloatArray, places: IntArray) -> Float
 
 
 @compiled
-def from_pooled(y, x, place, entry, reference, g, h, m, sums):  # type: ignore[no-untyped-def]
+def from_pooled(
+    y: FloatArray,
+    x: FloatArray,
+    place: IntArray,
+    entry: IntArray,
+    reference: IntArray,
+    g: FloatArray,
+    h: FloatArray,
+    m: FloatArray,
+    sums: FloatArray,
+) -> Any:
     """x from y."""
     for i in range(y.size):
         x[i] = y[i]
@@ -140,7 +150,16 @@ def from_pooled(y, x, place, entry, reference, g, h, m, sums):  # type: ignore[n
 
 
 @compiled
-def gradient_to_pooled(grad, place, entry, reference, g, h, m, sums):  # type: ignore[no-untyped-def]
+def gradient_to_pooled(
+    grad: FloatArray,
+    place: IntArray,
+    entry: IntArray,
+    reference: IntArray,
+    g: FloatArray,
+    h: FloatArray,
+    m: FloatArray,
+    sums: FloatArray,
+) -> Any:
     """The gradient by y from that by x, in place."""
     for i in range(sums.size):
         sums[i] = 0.0

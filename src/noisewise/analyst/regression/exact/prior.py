@@ -14,11 +14,13 @@ share T, integrating the means out leaves
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
-from noisewise.analyst.regression.exact.compiled import compiled
-from noisewise.analyst.regression.exact.triangular import add_gram, cholesky, invert_triangle, trace
+from noisewise._arrays import FloatArray
+from noisewise._compiled import compiled
+from noisewise.analyst.regression.triangular import add_gram, cholesky, invert_triangle, trace
 
 # Places in the array of scalars. CONSTANT collects all that depends on nothing latent; SMOOTHING is
 # that of the Laplace law's kinks, in units of the noise scale; MEANS is the number of means of the
@@ -27,7 +29,7 @@ CONSTANT, NU, LAM, KEEPS_SIGMA2, A0, B0_SIGMA2, SMOOTHING, SHAPE, MEANS, SCALARS
 
 
 @compiled
-def log_variance(F, a):  # type: ignore[no-untyped-def]
+def log_variance(F: FloatArray, a: int) -> Any:
     """Log variance of column a of a holder with factor F."""
     total = 0.0
     for b in range(1, a + 1):
@@ -36,13 +38,13 @@ def log_variance(F, a):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def log_residual_variance(F):  # type: ignore[no-untyped-def]
+def log_residual_variance(F: FloatArray) -> Any:
     """Log of what is left of the variance of y, the last column, given the others."""
     return 2.0 * math.log(F[F.shape[0] - 1, F.shape[0] - 1])
 
 
 @compiled
-def factor_covariates(A, E0, psi, E):  # type: ignore[no-untyped-def]
+def factor_covariates(A: FloatArray, E0: FloatArray, psi: FloatArray, E: FloatArray) -> Any:
     """Cholesky factor of E = E0 + A, psi on its diagonal; False if A is impossible."""
     d = E0.shape[0]
     for a in range(d):
@@ -54,7 +56,7 @@ def factor_covariates(A, E0, psi, E):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def factor_regression(A, B0, t, B):  # type: ignore[no-untyped-def]
+def factor_regression(A: FloatArray, B0: FloatArray, t: float, B: FloatArray) -> Any:
     """Cholesky factor of B = B0 + t A; False if A is impossible."""
     P = A.shape[0]
     for a in range(P):
@@ -64,7 +66,15 @@ def factor_regression(A, B0, t, B):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def covariate_prior(A, E0, psi, nu, E, W, G):  # type: ignore[no-untyped-def]
+def covariate_prior(
+    A: FloatArray,
+    E0: FloatArray,
+    psi: FloatArray,
+    nu: float,
+    E: FloatArray,
+    W: FloatArray,
+    G: FloatArray,
+) -> Any:
     """Log marginal density of rows' covariates given their A; adds its derivative to G.
 
     That is dlogp = tr(G dA), lower triangle. Also returns the derivative by the number of rows
@@ -85,7 +95,9 @@ def covariate_prior(A, E0, psi, nu, E, W, G):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def start_scatter(A, E0, psi, means, C):  # type: ignore[no-untyped-def]
+def start_scatter(
+    A: FloatArray, E0: FloatArray, psi: FloatArray, means: float, C: FloatArray
+) -> Any:
     """C <- Psi_n of holders with means of their own, before `take_mean` for each of them."""
     k = E0.shape[0] - 1
     again = (means - 1.0) / E0[0, 0]  # E0 has lam m m' once
@@ -97,7 +109,7 @@ def start_scatter(A, E0, psi, means, C):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def take_mean(F, E0, v, C):  # type: ignore[no-untyped-def]
+def take_mean(F: FloatArray, E0: FloatArray, v: FloatArray, C: FloatArray) -> Any:
     """Take v v' / (lam + n) of a holder with factor F from C; leaves its v, returns lam + n."""
     k, n = E0.shape[0] - 1, F[0, 1]
     weight = E0[0, 0] + n
@@ -109,7 +121,16 @@ def take_mean(F, E0, v, C):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def regression_prior(A, B0, scalars, log_sigma2, B, W, v, G):  # type: ignore[no-untyped-def]
+def regression_prior(
+    A: FloatArray,
+    B0: FloatArray,
+    scalars: FloatArray,
+    log_sigma2: float,
+    B: FloatArray,
+    W: FloatArray,
+    v: FloatArray,
+    G: FloatArray,
+) -> Any:
     """Log marginal density of rows' targets given A and the covariates; its derivative into G.
 
     As in `covariate_prior`; the derivative by ln sigma2, where it is kept, is the third result.

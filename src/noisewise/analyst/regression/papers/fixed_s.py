@@ -1,236 +1,267 @@
-"""MCMC-fixedS: the covariates' second moments fixed at the possible ones nearest to the released.
+"""MCMC-fixedS and Bayes-fixedS-fast: the covariates' second moments fixed near the released ones.
+
+They are fixed at the possible Gram matrix S̃_j of each holder's design nearest to the released Ŝ_j.
 
     theta          | S̃_j, sigma2      equation (12), corrected for û  (`given_s`)
     sigma2         | S̃_j, theta       Metropolis, random walk in its logarithm
 
-No law of the covariates is assumed. In the eigenbasis of each S̃_j the covariance of ẑ_j is diagonal
-for every sigma2, so that an iteration takes no factorisation but that of theta's precision.
+No law of the covariates is assumed.
 
 **What it ignores** is the noise on the released X'X: slopes are biased towards zero and intervals
-too narrow, the more so the more noise there is. `account_for_s` adds what that noise does to the
-covariance of the residuals: with Ŝ = S + E, (ẑ - Ŝ theta, û - theta'Ŝ theta) has the additional
-covariance [[K, K theta], [., theta'K theta]], K = Cov(E theta), with K_ab = s_ab² theta_a theta_b
-off and Σ_c s_ac² theta_c² on the diagonal. It is still right only as far as the projection leaves Ŝ
-alone. `exact` is the method that accounts for all of the noise.
+too narrow, the more so the more noise there is. `account_for_s` adds what that noise
+does to the covariance of the residuals (`given_s`; proposals have it at the closed form's theta).
+It is still right only as far as the projection leaves Ŝ alone. `exact` is the method that accounts
+for all of the noise.
 
 Measured coverage of 90% intervals for slopes, three covariates with variance 0.1, noise 20 on each
 entry: .71 for one holder with 2000 rows (.92 with `account_for_s`), .65 for three with 700 each
 (.80). Eight covariates, three holders with 3000 rows each, noise 80: .59 (.82).
 
+**The closed form** (Bayes-fixedS-fast) fixes sigma2 too, at an estimate:
+
+    theta ~ N(m, V),  V⁻¹ = prior + Σ_j S̃_j (sigma2 S̃_j + D_j)⁻¹ S̃_j,
+    m = V (prior mean's share + Σ_j S̃_j (sigma2 S̃_j + D_j)⁻¹ ẑ_j)
+
+with D_j the variances of the noise on ẑ_j = X'y.
+
 References
 ----------
 Alparslan, Yıldırım & Birbil (2023), Differentially private distributed Bayesian linear regression
-with MCMC, ICML, arXiv:2301.13778, algorithm 2.
+with MCMC, ICML, arXiv:2301.13778, algorithms 2 and 3. Their estimate of sigma2, the bound of y
+divided by three, is dimensionally a standard deviation; ours starts from its square.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.chains import Progress
-from noisewise.analyst.random_numbers import KeyArray, seed_stream, uniform
-from noisewise.analyst.regression.observation import Observation
-from noisewise.analyst.regression.papers import fixed_s_fast, given_s_chains
-from noisewise.analyst.regression.papers.fixed_s_noise import (
-    move_sigma2_with_noise,
-    move_theta_with_noise,
-)
-from noisewise.analyst.regression.papers.gibbs_linalg import quadratic_form
-from noisewise.analyst.regression.papers.gibbs_regression import prepare_regression
+from noisewise._compiled import compiled
+from noisewise.analyst.chains import Progress, check_counts
+from noisewise.analyst.regression.observation import Observation, named
+from noisewise.analyst.regression.papers.conjugate import Regression, prepare_regression
 from noisewise.analyst.regression.papers.given_s import (
+    Draws,
     Holders,
+    Trace,
     adapt_steps,
-    log_fit,
-    log_prior,
+    make_draws,
+    move_sigma2,
     move_theta,
+    noise_of_image,
     prepare_holders,
-    propose_sigma2,
-    store_draw,
 )
-from noisewise.analyst.regression.papers.given_s_chains import Draws, Store, Work
-from noisewise.analyst.regression.papers.given_s_compiled import compiled
+from noisewise.analyst.regression.papers.naive import project_gram
+from noisewise.analyst.regression.papers.sampling import sample_chains
 from noisewise.analyst.regression.priors import RegressionPrior
+from noisewise.core.errors import RequestError
+
+WITHOUT_Y_SQUARES = 1.0 / 9.0  # y lies in [-1, 1]: three standard deviations to the bound
+SMALLEST, LARGEST = 1e-4, 1.0  # errors of 0.5% of the bounds' width; nothing in [-1, 1] has more
+_STEPS = 5
+
+
+# --- the closed form ------------------------------------------------------------------------------
+
+
+class Moments(NamedTuple):
+    """The normal posterior of theta, and the error variance that it takes for known."""
+
+    mean: FloatArray  # (d,)
+    covariance: FloatArray  # (d, d)
+    sigma2: float
+
+
+class ClosedFormDraws(NamedTuple):
+    """Draws from the posterior, on unit scale."""
+
+    theta: FloatArray  # (chains, draws, d), independent
+    sigma2: FloatArray  # (chains, draws), one number throughout
+    conditional_mean: None
+    info: Moments
+
+
+def fixed_moments(observations: Sequence[Observation], holders: Holders, method: str) -> FloatArray:
+    """S̃_j of every holder, (J, d, d): the possible Gram matrix of its design nearest to Ŝ_j."""
+    for name, seen in named(observations):
+        if not np.isfinite(seen.scale[:-1, :-1]).all():
+            raise RequestError(
+                f"method: {method}: {name} did not release all second moments of the "
+                "covariates, which the method fixes at their released values; use exact"
+            )
+    return np.stack([project_gram(S, int(n)) for S, n in zip(holders.S, holders.n, strict=True)])
+
+
+def posterior_moments(
+    holders: Holders, S: FloatArray, prior: Regression, sigma2: float
+) -> tuple[FloatArray, FloatArray]:
+    """Mean (d,) and covariance (d, d) of theta at a given sigma2: equation (12)."""
+    weight = 1.0 if prior.independent else 1.0 / sigma2
+    precision, shift = weight * prior.precision, weight * prior.bordered[:-1, -1]
+    for S_j, w, z in zip(S, holders.w, holders.z, strict=True):
+        M = sigma2 * S_j * np.outer(w, w) + np.eye(w.size)
+        solved = np.linalg.solve(M, np.column_stack([w[:, None] * S_j, z]))
+        precision = precision + (w[:, None] * S_j).T @ solved[:, :-1]
+        shift = shift + (w[:, None] * S_j).T @ solved[:, -1]
+    covariance: FloatArray = np.linalg.inv(0.5 * (precision + precision.T)).astype(np.float64)
+    return covariance @ shift, covariance
+
+
+def closed_form(
+    observations: Sequence[Observation],
+    prior: RegressionPrior,
+    *,
+    sigma2: float | None = None,
+    method: str = "fixed_s_fast",
+) -> Moments:
+    """The closed form, with sigma2 as given or estimated from the Releases.
+
+    The estimate is the pooled residual sum of squares (û - 2 theta'ẑ + theta'S̃ theta) / n at the
+    closed form's theta, from 1/9 on by a few fixed-point steps. It is kept above the standard
+    deviation that the noise on û and ẑ gives it, since it can't tell a smaller error variance from
+    none. Without y'y there is no estimate, and it stays at 1/9.
+    """
+    holders = prepare_holders(observations, method)
+    regression = prepare_regression(prior, observations[0].k)
+    S = fixed_moments(observations, holders, method)
+    if sigma2 is not None:
+        if not 0 < sigma2 < np.inf:
+            raise RequestError(f"sigma2 must be a positive finite number; got {sigma2!r}")
+        return Moments(*posterior_moments(holders, S, regression, sigma2), float(sigma2))
+    value = WITHOUT_Y_SQUARES
+    use = holders.has_u & (holders.w > 0).all(axis=1)
+    for _ in range(_STEPS if use.any() else 0):
+        theta, _ = posterior_moments(holders, S, regression, value)
+        n = holders.n[use].sum()
+        w, z = holders.w[use], holders.z[use]
+        squares = (
+            holders.u[use] - 2.0 * (z / w) @ theta + np.einsum("jab,a,b", S[use], theta, theta)
+        )
+        noise = holders.u_variance[use].sum() + 4.0 * ((theta / w) ** 2).sum()
+        floor = max(SMALLEST, float(np.sqrt(noise)) / n)
+        value = float(np.clip(squares.sum() / n, min(floor, LARGEST), LARGEST))
+    return Moments(*posterior_moments(holders, S, regression, value), value)
+
+
+def sample_closed_form(
+    observations: Sequence[Observation],
+    prior: RegressionPrior,
+    *,
+    chains: int = 4,
+    draws: int = 1000,
+    seed: int | None = None,
+    sigma2: float | None = None,
+) -> ClosedFormDraws:
+    """Independent draws from the closed form; what it ignores is said at the top of this file.
+
+    Parameters
+    ----------
+    observations : sequence of Observation
+        One for each holder, over the same columns, with Gaussian noise and a public n.
+    prior : NIGPrior or NormalInverseGammaIndependent
+        For the regression; that of sigma2 is not used.
+    chains, draws : int
+    seed : int, optional
+        The same seed gives the same draws.
+    sigma2 : float, optional
+        The error variance. Default: estimated, see `closed_form`.
+
+    Returns
+    -------
+    ClosedFormDraws
+    """
+    check_counts(chains=chains, draws=draws)
+    found = closed_form(observations, prior, sigma2=sigma2)
+    root = np.linalg.cholesky(found.covariance)
+    normal = np.stack(
+        [
+            np.random.default_rng(stream).standard_normal((draws, found.mean.size))
+            for stream in np.random.SeedSequence(seed).spawn(chains)
+        ]
+    )
+    constant = np.full((chains, draws), found.sigma2)
+    return ClosedFormDraws(found.mean + normal @ root.T, constant, None, found)
+
+
+# --- the sampler ----------------------------------------------------------------------------------
+
+
+class Model(NamedTuple):
+    """What does not change in a chain."""
+
+    holders: Holders
+    regression: Regression
+    S: FloatArray  # (J, d, d), S̃_j
+    tune: int  # iterations before this one adapt the steps
 
 
 class State(NamedTuple):
     """What the next iteration needs."""
 
     theta: FloatArray  # (d,)
-    sigma2: FloatArray  # ()
+    sigma2: float
     log_steps: FloatArray  # (2,), ln β of theta and the step of ln sigma2
 
 
-class Fixed(NamedTuple):
-    """S̃_j, and the released X'y in its eigenbasis.
-
-    B ẑ with B the inverse root of the noise's covariance has covariance sigma2 B S̃ B' + I, which is
-    V (sigma2 Λ + I) V'.
-    """
-
-    S: FloatArray  # (J, d, d)
-    eigenvalues: FloatArray  # (J, d), Λ
-    G: FloatArray  # (J, d, d), V'B S̃
-    z: FloatArray  # (J, d), V'B ẑ
-    S_variance: FloatArray  # (J, d, d), of the noise on Ŝ
-
-
-def prepare_fixed(
-    observations: Sequence[Observation], holders: Holders, centre: FloatArray | None = None
-) -> Fixed:
-    """Project and decompose; with K at theta = `centre` in the noise's covariance if given."""
-    S = fixed_s_fast.fixed_moments(observations, holders, "fixed_s")
-    J, d = holders.z.shape
-    variance = np.stack([seen.scale[:-1, :-1] ** 2 for seen in observations])
-    eigenvalues, G, z = np.empty((J, d)), np.empty((J, d, d)), np.empty((J, d))
-    for j in range(J):
-        w, root = holders.w[j], np.eye(d)
-        if centre is not None:
-            K = variance[j] * np.outer(centre, centre)
-            np.fill_diagonal(K, variance[j] @ centre**2)
-            root = np.linalg.inv(np.linalg.cholesky(np.eye(d) + K * np.outer(w, w)))
-        B = root * w
-        values, vectors = np.linalg.eigh(B @ S[j] @ B.T)
-        eigenvalues[j] = np.maximum(values, 0.0)
-        G[j] = vectors.T @ B @ S[j]
-        z[j] = vectors.T @ root @ holders.z[j]  # which has w in it
-    return Fixed(S, eigenvalues, G, z, variance)
-
-
-# --- compiled -------------------------------------------------------------------------------------
+@compiled
+def step(rng: np.random.Generator, model: Model, state: State, t: int) -> tuple[State, FloatArray]:
+    """Iteration number t; the next state, and the shares of Info."""
+    holders, prior, log_steps = model.holders, model.regression, state.log_steps
+    theta, by_theta = move_theta(
+        rng, holders, prior, model.S, state.theta, state.sigma2, math.exp(log_steps[0])
+    )
+    sigma2, by_sigma2 = move_sigma2(
+        rng, holders, prior, model.S, theta, state.sigma2, math.exp(log_steps[1])
+    )
+    if t < model.tune:
+        log_steps = adapt_steps(log_steps, by_theta, by_sigma2, t)
+    return State(theta, sigma2, log_steps), np.array([by_theta, by_sigma2, 1.0, 1.0])
 
 
 @compiled
-def _fill_terms(fixed, sigma2, work):  # type: ignore[no-untyped-def]
-    """H and r of `given_s`, all holders."""
-    J, d = fixed.z.shape
-    for j in range(J):
-        for i in range(d):
-            root = 1.0 / math.sqrt(sigma2 * fixed.eigenvalues[j, i] + 1.0)
-            work.r[j, i] = root * fixed.z[j, i]
-            for a in range(d):
-                work.H[j, i, a] = root * fixed.G[j, i, a]
+def run(
+    rng: np.random.Generator, model: Model, state: State, first: int, count: int
+) -> tuple[State, Trace]:
+    """Iterations first, ..., first + count - 1."""
+    trace = Trace(
+        np.zeros((count, state.theta.size)), np.zeros(count), np.zeros((count, 4)),
+        np.zeros((count, 0)), np.zeros((count, 0, 0)),
+    )  # fmt: skip
+    for t in range(count):
+        state, accepted = step(rng, model, state, first + t)
+        trace.theta[t] = state.theta
+        trace.sigma2[t] = state.sigma2
+        trace.accepted[t] = accepted
+    return state, trace
 
 
-@compiled
-def _log_likelihood(holders, fixed, j, sigma2, quadratic, image, g, r):  # type: ignore[no-untyped-def]
-    """ln p(ẑ_j, û_j | theta, sigma2), image = G_j theta."""
-    d = image.size
-    log_root = 0.0
-    for i in range(d):
-        variance = sigma2 * fixed.eigenvalues[j, i] + 1.0
-        root = 1.0 / math.sqrt(variance)
-        g[i] = root * image[i]
-        r[i] = root * fixed.z[j, i]
-        log_root += 0.5 * math.log(variance)
-    return log_fit(holders, j, sigma2, quadratic, log_root, g, r, d)
-
-
-@compiled
-def _move_sigma2(rng, holders, fixed, prior, state, work):  # type: ignore[no-untyped-def]
-    J, d = fixed.z.shape
-    theta, sigma2 = state.theta, state.sigma2[()]
-    image, g, r = work.vectors[1][:d], work.vectors[2], work.vectors[3]
-    new = propose_sigma2(rng, sigma2, math.exp(state.log_steps[1]))
-    ratio = log_prior(theta, new, prior, work.vectors[0], d)
-    ratio -= log_prior(theta, sigma2, prior, work.vectors[0], d)
-    for j in range(J):
-        for i in range(d):
-            image[i] = 0.0
-            for a in range(d):
-                image[i] += fixed.G[j, i, a] * theta[a]
-        quadratic = quadratic_form(theta, fixed.S[j], d)
-        ratio += _log_likelihood(holders, fixed, j, new, quadratic, image, g, r)
-        ratio -= _log_likelihood(holders, fixed, j, sigma2, quadratic, image, g, r)
-    if math.log(uniform(rng)) < ratio:
-        state.sigma2[()] = new
-        return 1
-    return 0
-
-
-@compiled
-def _run(  # type: ignore[no-untyped-def]
-    key, first, count, keep_from, tune, holders, fixed, account, prior, state, work, store
-):  # fmt: skip
-    """Iterations first, ..., first + count - 1 of a chain; stores those from `keep_from` on."""
-    rng, accepted = work.rng, work.accepted
-    accepted[:] = 1.0
-    for t in range(first, first + count):
-        seed_stream(rng, key, t)
-        _fill_terms(fixed, state.sigma2[()], work)
-        beta = math.exp(state.log_steps[0])
-        if account:
-            accepted[0] = move_theta_with_noise(
-                rng, holders, fixed, state.sigma2[()], prior, state.theta, beta, work
-            )
-            accepted[1] = move_sigma2_with_noise(rng, holders, fixed, prior, state, work)
-        else:
-            accepted[0] = move_theta(
-                rng, holders, fixed.S, work.H, work.r, state.sigma2[()], prior, state.theta, beta,
-                work,
-            )  # fmt: skip
-            accepted[1] = _move_sigma2(rng, holders, fixed, prior, state, work)
-        if t < tune:
-            adapt_steps(state.log_steps, accepted, t)
-        if t >= keep_from:
-            store_draw(t - keep_from, state.theta, state.sigma2[()], accepted, store)
-
-
-# --- init, kernel, top-level call -----------------------------------------------------------------
-
-
-def init(key: KeyArray, centre: fixed_s_fast.Moments) -> State:
-    """A starting state around the closed form, dispersed by the two words of `key`."""
-    rng = np.random.default_rng(list(map(int, key)))
+def init(rng: np.random.Generator, centre: Moments) -> State:
+    """A starting state around the closed form, dispersed at random."""
     away = np.linalg.cholesky(centre.covariance) @ rng.standard_normal(centre.mean.size)
     sigma2 = centre.sigma2 * math.exp(0.3 * rng.standard_normal())
-    return State(centre.mean + 1.5 * away, np.array(sigma2), np.array([0.0, -1.0]))
+    return State(centre.mean + 1.5 * away, sigma2, np.array([0.0, -1.0]))
 
 
-class Kernel(given_s_chains.Kernel[State]):
-    """See `given_s_chains.Kernel`."""
-
-    def __init__(
-        self,
-        observations: Sequence[Observation],
-        prior: RegressionPrior,
-        account_for_s: bool,
-        tune: int,
-    ) -> None:
-        self.holders = prepare_holders(observations, "fixed_s")
-        self.regression = prepare_regression(prior, observations[0].k)
-        self.centre = fixed_s_fast.moments(observations, prior, method="fixed_s")
-        self.fixed = prepare_fixed(
-            observations, self.holders, self.centre.mean if account_for_s else None
-        )
-        self.account_for_s = account_for_s
-        self.J, self.d, self.tune = len(observations), observations[0].k + 1, tune
-
-    def advance(
-        self, key: KeyArray, first: int, count: int, keep_from: int, state: State, work: Work,
-        store: Store,
-    ) -> None:  # fmt: skip
-        """Run `count` iterations in place, storing those from number `keep_from` on."""
-        _run(
-            key, first, count, keep_from, self.tune, self.holders, self.fixed, self.account_for_s,
-            self.regression, state, work, store,
-        )  # fmt: skip
-
-
-def build_kernel(
+def build_model(
     observations: Sequence[Observation],
     prior: RegressionPrior,
     *,
     account_for_s: bool = False,
     tune: int = 0,
-) -> Kernel:
-    """The kernel for the given releases and prior; its steps adapt before iteration `tune`."""
-    return Kernel(observations, prior, account_for_s, tune)
+) -> tuple[Model, Moments]:
+    """Everything in arrays, steps adapt before iteration `tune`; and the closed form."""
+    holders = prepare_holders(observations, "fixed_s")
+    centre = closed_form(observations, prior, method="fixed_s")
+    if account_for_s:
+        K = [noise_of_image(precision, centre.mean) for precision in holders.S_precision]
+        holders = holders._replace(aware=True, K=np.stack(K))
+    S = fixed_moments(observations, holders, "fixed_s")
+    regression = prepare_regression(prior, observations[0].k)
+    return Model(holders, regression, S, tune), centre
 
 
 def sample(
@@ -273,8 +304,10 @@ def sample(
     RequestError
         If noise is Laplace, a number of rows is private or too small, or priors do not fit.
     """
-    kernel = build_kernel(observations, prior, account_for_s=account_for_s, tune=tune)
-    return given_s_chains.sample_chains(
-        kernel, partial(init, centre=kernel.centre), chains=chains, draws=draws, seed=seed,
-        cores=cores, progress=progress,
+    model, centre = build_model(observations, prior, account_for_s=account_for_s, tune=tune)
+    trace = sample_chains(
+        lambda rng: init(rng, centre),
+        lambda rng, state, first, count: run(rng, model, state, first, count),
+        chains=chains, draws=draws, tune=tune, seed=seed, cores=cores, progress=progress,
     )  # fmt: skip
+    return make_draws(trace)

@@ -13,19 +13,17 @@ moments. **That is the one approximation**, and gone where y'y was not released.
 small enough for it to matter at all, it widens the posterior of sigma2 by 15% at n = 30, 10% at 60
 and 3% at 200, that of theta by 8%, 3% and 1% (measured beside `exact`).
 
-For any D, and for entries that were not released, work with w ẑ, w = 1 / noise sd or 0: its
-covariance is M = sigma2 w S w + I.
+With Ŝ = S + E in place of S (`aware`, not in the paper) the residuals have the additional
+covariance [[K, K theta], [., theta'K theta]], K = Cov(E theta): K_ab = s_ab² theta_a theta_b off
+and Σ_c s_ac² theta_c² on the diagonal.
 
-With M = LL', H = L⁻¹ w S and r = L⁻¹ w ẑ are all that is needed:
-
-    theta | ẑ         precision H'H + prior, shift H'r + prior         (their equation 12)
-    û | ẑ, theta      normal; mean theta'S theta + n sigma2 + 2 sigma2 (H theta)'(r - H theta),
-                      variance v + 4 sigma2 theta'S theta + 2 n sigma2² - 4 sigma2² |H theta|²
-
-theta moves by a draw from (12), accepted with the ratio of p(û | ẑ, theta). Where û says much that
-ẑ doesn't, such draws are hardly ever accepted. They are then made smaller: theta' = m + √(1 - β²)
-(theta - m) + β (draw - m), which keeps (12) for any β in (0, 1] (preconditioned Crank-Nicolson).
-β = 1 is the paper's draw. ln sigma2 moves by a random walk. Steps adapt during warm-up only.
+**theta** is proposed from its normal law given ẑ alone, their equation (12). With B the inverse
+root of the noise's covariance (of D, or of D + K at a fixed theta), M = LL' = sigma2 B S B' + I, H
+= L⁻¹ B S and r = L⁻¹ B ẑ, that law has precision H'H + prior and shift H'r + prior. It is accepted
+with the ratio of the whole density to that law's. Where û says much that ẑ doesn't, such draws are
+hardly ever accepted. They are then made smaller: theta' = m + √(1 - β²) (theta - m) + β (draw - m),
+which keeps (12) for any β in (0, 1] (preconditioned Crank-Nicolson). β = 1 is the paper's draw.
+**ln sigma2** moves by a random walk. Steps adapt during warm-up only.
 
 References
 ----------
@@ -41,22 +39,24 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from noisewise._arrays import FloatArray
-from noisewise.analyst.random_numbers import fill_normal, normal, uniform
+from noisewise._arrays import BoolArray, FloatArray
+from noisewise._compiled import compiled
 from noisewise.analyst.regression.observation import Observation, named
-from noisewise.analyst.regression.papers.gibbs_linalg import copy, quadratic_form
-from noisewise.analyst.regression.papers.gibbs_triangular import (
-    cholesky,
+from noisewise.analyst.regression.papers.conjugate import Regression
+from noisewise.analyst.regression.papers.sampling import (
+    factor,
+    inverse_lower,
     solve_lower,
-    solve_lower_transposed,
+    solve_upper,
 )
-from noisewise.analyst.regression.papers.given_s_compiled import compiled
 from noisewise.core.errors import RequestError
 
 TARGET = 0.25  # acceptance rate that steps adapt to
 FEWEST_ROWS = 30  # for y'y to be normal
+
+
+# --- the observations, and what chains keep -------------------------------------------------------
 
 
 class Holders(NamedTuple):
@@ -69,7 +69,49 @@ class Holders(NamedTuple):
     z: FloatArray  # (J, d), w ẑ
     u: FloatArray  # (J,), û
     u_variance: FloatArray  # (J,), of its noise
-    has_u: NDArray[np.bool_]  # (J,), whether y'y was released
+    has_u: BoolArray  # (J,), whether y'y was released
+    aware: bool  # whether the noise of Ŝ is in the covariance of the residuals
+    K: FloatArray  # (J, d, d), that noise at a fixed theta, for the proposals; 0 unless aware
+
+
+class Info(NamedTuple):
+    """Share of moves accepted, arrays of shape (chains, draws).
+
+    Names differ from those of parameters: both are stored in one file.
+    """
+
+    accepted_theta: FloatArray
+    accepted_sigma2: FloatArray
+    accepted_scatter: FloatArray  # of the holders' scatter matrices; 1 where there is no such move
+    accepted_mean: FloatArray  # of the holders' means of the covariates; likewise
+
+
+class Draws(NamedTuple):
+    """Draws from the posterior, on unit scale."""
+
+    theta: FloatArray  # (chains, draws, d)
+    sigma2: FloatArray  # (chains, draws)
+    conditional_mean: None  # E[theta | statistics] has no closed form once y'y is used
+    info: Info
+    mu: FloatArray  # (chains, kept, k), of evenly spaced draws; none if not asked for
+    T: FloatArray  # (chains, kept, k, k); likewise
+
+
+class Trace(NamedTuple):
+    """What each of many iterations gave."""
+
+    theta: FloatArray
+    sigma2: FloatArray
+    accepted: FloatArray  # (count, 4), in the order of Info
+    mu: FloatArray
+    L: FloatArray  # (count, k, k), factors of T
+
+
+def make_draws(trace: Trace) -> Draws:
+    """Draws from the traces of all chains."""
+    info = Info(*np.moveaxis(trace.accepted, -1, 0))
+    T = trace.L @ np.swapaxes(trace.L, -1, -2)
+    return Draws(trace.theta, trace.sigma2, None, info, trace.mu, T)
 
 
 def prepare_holders(observations: Sequence[Observation], method: str) -> Holders:
@@ -119,6 +161,8 @@ def prepare_holders(observations: Sequence[Observation], method: str) -> Holders
         u=np.array(values[:, d, d]),
         u_variance=np.where(has_u, scale[:, d, d], 0.0) ** 2,
         has_u=has_u,
+        aware=False,
+        K=np.zeros((J, d, d)),
     )
 
 
@@ -126,152 +170,151 @@ def prepare_holders(observations: Sequence[Observation], method: str) -> Holders
 
 
 @compiled
-def log_u(holders, j, sigma2, quadratic, g, r, size):  # type: ignore[no-untyped-def]
-    """ln p(û_j | ẑ_j, theta, sigma2), 0 if not released; quadratic = theta'S theta, g = H theta."""
-    if not holders.has_u[j]:
-        return 0.0
-    gg, ge = 0.0, 0.0
-    for i in range(size):
-        gg += g[i] * g[i]
-        ge += g[i] * (r[i] - g[i])
-    n = holders.n[j]
-    mean = quadratic + sigma2 * (n + 2.0 * ge)
-    variance = holders.u_variance[j] + sigma2 * (
-        4.0 * max(quadratic - sigma2 * gg, 0.0) + 2.0 * n * sigma2
-    )
-    away = holders.u[j] - mean
-    return -0.5 * math.log(variance) - 0.5 * away * away / variance
+def noise_of_image(precision: FloatArray, theta: FloatArray) -> FloatArray:
+    """K = Cov(E theta) for noise E on Ŝ of the given precisions (0: none)."""
+    d = theta.size
+    K = np.zeros((d, d))
+    for a in range(d):
+        for b in range(d):
+            if precision[a, b] > 0.0:
+                K[a, a] += theta[b] ** 2 / precision[a, b]
+                if a != b:
+                    K[a, b] += theta[a] * theta[b] / precision[a, b]
+    return K
 
 
 @compiled
-def log_fit(holders, j, sigma2, quadratic, log_root, g, r, size):  # type: ignore[no-untyped-def]
-    """ln p(ẑ_j, û_j | S_j, theta, sigma2) but for a constant; log_root = ln |M|^(1/2)."""
-    value = log_u(holders, j, sigma2, quadratic, g, r, size) - log_root
-    for i in range(size):
-        e = r[i] - g[i]
-        value -= 0.5 * e * e
+def log_density(holders: Holders, j: int, S: FloatArray, theta: FloatArray, sigma2: float) -> float:
+    """ln p(ẑ_j, û_j | S, theta, sigma2) but for a constant; -inf if it has no covariance.
+
+    ẑ is in units of its noise's sd. What was not released has variance 1 and residual 0.
+    """
+    d, w, n = theta.size, holders.w[j], holders.n[j]
+    image = S @ theta
+    quadratic = theta @ image
+    C = np.eye(d + 1)
+    K = noise_of_image(holders.S_precision[j], theta) if holders.aware else np.zeros((d, d))
+    K_theta = K @ theta
+    e = np.zeros(d + 1)
+    for a in range(d):
+        for b in range(d):
+            C[a, b] += w[a] * w[b] * (sigma2 * S[a, b] + K[a, b])
+        e[a] = holders.z[j, a] - w[a] * image[a]
+    if holders.has_u[j]:
+        C[d, :d] = w * (2.0 * sigma2 * image + K_theta)
+        C[d, d] = holders.u_variance[j] + sigma2 * (4.0 * quadratic + 2.0 * n * sigma2)
+        C[d, d] += theta @ K_theta
+        e[d] = holders.u[j] - quadratic - n * sigma2
+    L, proper = factor(C)
+    if not proper:
+        return -np.inf
+    e = solve_lower(L, e)
+    value = -0.5 * float(e @ e)
+    for a in range(d + 1):
+        value -= math.log(L[a, a])
     return value
 
 
 @compiled
-def log_prior(theta, sigma2, prior, difference, size):  # type: ignore[no-untyped-def]
+def log_prior(prior: Regression, theta: FloatArray, sigma2: float) -> float:
     """ln p(theta, ln sigma2) but for what doesn't depend on sigma2."""
     value = -prior.a0 * math.log(sigma2) - prior.b0 / sigma2
-    if prior.independent:
-        return value
-    for a in range(size):
-        difference[a] = theta[a] - prior.mu0[a]
-    square = quadratic_form(difference, prior.precision, size)
-    return value - 0.5 * size * math.log(sigma2) - 0.5 * square / sigma2
+    if not prior.independent:
+        away = theta - prior.mu0
+        value -= 0.5 * theta.size * math.log(sigma2)
+        value -= 0.5 * float(away @ (prior.precision @ away)) / sigma2
+    return value
 
 
 # --- moves ----------------------------------------------------------------------------------------
 
 
 @compiled
-def start_proposal(prior, sigma2, Q, m):  # type: ignore[no-untyped-def]
-    """Precision Q (lower triangle) and shift m of equation (12) without any holder."""
-    d = prior.mu0.size
+def equation_12(
+    holders: Holders, j: int, S: FloatArray, sigma2: float
+) -> tuple[FloatArray, FloatArray, bool]:
+    """H and r of a holder, and whether it has them."""
+    d, w = S.shape[0], holders.w[j]
+    B, proper = np.diag(w), True
+    z = holders.z[j].copy()
+    if holders.aware:
+        root, proper = factor(np.eye(d) + holders.K[j] * np.outer(w, w))
+        inverse = inverse_lower(root)
+        B, z = inverse * w, inverse @ z
+    BS = B @ S
+    L, possible = factor(sigma2 * (BS @ np.ascontiguousarray(B.T)) + np.eye(d))
+    W = inverse_lower(L)
+    return W @ BS, W @ z, proper and possible
+
+
+@compiled
+def move_theta(
+    rng: np.random.Generator,
+    holders: Holders,
+    prior: Regression,
+    S: FloatArray,
+    theta: FloatArray,
+    sigma2: float,
+    beta: float,
+) -> tuple[FloatArray, int]:
+    """theta, and 1 if it was proposed here. S is of shape (J, d, d)."""
+    d, J = theta.size, S.shape[0]
     weight = 1.0 if prior.independent else 1.0 / sigma2
-    for a in range(d):
-        m[a] = weight * prior.bordered[a, d]
-        for b in range(a + 1):
-            Q[a, b] = weight * prior.precision[a, b]
-
-
-@compiled
-def add_holder(H, r, Q, m):  # type: ignore[no-untyped-def]
-    """A holder's part of the precision and the shift: H'H and H'r."""
-    d = r.size
-    for i in range(d):
-        value = r[i]
-        for a in range(d):
-            h = H[i, a]
-            m[a] += h * value
-            for b in range(a + 1):
-                Q[a, b] += h * H[i, b]
-
-
-@compiled
-def finish_proposal(rng, Q, m, theta, beta, new):  # type: ignore[no-untyped-def]
-    """A draw from equation (12), or a part of the way there (beta < 1); False if it has none.
-
-    With precision Q = LL' and shift m that is L⁻ᵀ(L⁻¹m + a normal vector).
-    """
-    d = theta.size
-    if not cholesky(Q, d):
-        return False
-    solve_lower(Q, m, d)
-    fill_normal(rng, new, d)
-    keep = math.sqrt(max(1.0 - beta * beta, 0.0))
-    for a in range(d):
-        new[a] = (1.0 - keep) * m[a] + beta * new[a]
-    solve_lower_transposed(Q, new, d)
-    for a in range(d):
-        new[a] += keep * theta[a]
-    return True
-
-
-@compiled
-def propose_theta(rng, H, r, sigma2, prior, theta, beta, Q, m, new):  # type: ignore[no-untyped-def]
-    """`finish_proposal` with H and r of all holders given."""
-    start_proposal(prior, sigma2, Q, m)
-    for j in range(r.shape[0]):
-        add_holder(H[j], r[j], Q, m)
-    return finish_proposal(rng, Q, m, theta, beta, new)
-
-
-@compiled
-def _all_log_u(holders, S, H, r, sigma2, theta, g):  # type: ignore[no-untyped-def]
-    J, d = r.shape
-    value = 0.0
+    Q, m = weight * prior.precision, weight * prior.bordered[:d, d]
+    H, r, usable = np.zeros((J, d, d)), np.zeros((J, d)), True
     for j in range(J):
-        if holders.has_u[j]:
-            for i in range(d):
-                g[i] = 0.0
-                for a in range(d):
-                    g[i] += H[j, i, a] * theta[a]
-            value += log_u(holders, j, sigma2, quadratic_form(theta, S[j], d), g, r[j], d)
+        H[j], r[j], proper = equation_12(holders, j, S[j], sigma2)
+        usable &= proper
+        transposed = np.ascontiguousarray(H[j].T)
+        Q += transposed @ H[j]
+        m += transposed @ r[j]
+    L, proper = factor(Q)
+    if not (usable and proper):
+        return theta, 0
+    # With precision Q = LL' and shift m the law is that of L⁻ᵀ(L⁻¹m + a normal vector).
+    keep = math.sqrt(max(1.0 - beta * beta, 0.0))
+    new = solve_upper(L, (1.0 - keep) * solve_lower(L, m) + beta * rng.standard_normal(d))
+    new += keep * theta
+    ratio = 0.0
+    for j in range(J):
+        for at, sign in ((new, 1.0), (theta, -1.0)):
+            e = r[j] - H[j] @ at
+            ratio += sign * (log_density(holders, j, S[j], at, sigma2) + 0.5 * (e @ e))
+    if math.log(1.0 - rng.random()) < ratio:
+        return new, 1
+    return theta, 0
+
+
+@compiled
+def move_sigma2(
+    rng: np.random.Generator,
+    holders: Holders,
+    prior: Regression,
+    S: FloatArray,
+    theta: FloatArray,
+    sigma2: float,
+    width: float,
+) -> tuple[float, int]:
+    """sigma2 by a random walk in its logarithm, kept away from overflow; 1 if it moved."""
+    step = width * rng.standard_normal()
+    new = math.exp(min(max(math.log(sigma2) + step, -600.0), 600.0))
+    ratio = log_prior(prior, theta, new) - log_prior(prior, theta, sigma2)
+    for j in range(S.shape[0]):
+        ratio += log_density(holders, j, S[j], theta, new)
+        ratio -= log_density(holders, j, S[j], theta, sigma2)
+    if math.log(1.0 - rng.random()) < ratio:
+        return new, 1
+    return sigma2, 0
+
+
+@compiled
+def adapted(log_step: float, accepted: float, t: int) -> float:
+    """The logarithm of a step after iteration t of warm-up (Robbins-Monro)."""
+    value: float = log_step + 2.0 * (accepted - TARGET) / (t + 1.0) ** 0.6
     return value
 
 
 @compiled
-def move_theta(rng, holders, S, H, r, sigma2, prior, theta, beta, work):  # type: ignore[no-untyped-def]
-    """Move theta in place; returns 1 if accepted."""
-    Q, m, g = work.squares[0], work.vectors[0], work.vectors[2]
-    new = work.vectors[1][: theta.size]
-    if not propose_theta(rng, H, r, sigma2, prior, theta, beta, Q, m, new):
-        return 0
-    ratio = _all_log_u(holders, S, H, r, sigma2, new, g)
-    ratio -= _all_log_u(holders, S, H, r, sigma2, theta, g)
-    if math.log(uniform(rng)) < ratio:
-        copy(new, theta)
-        return 1
-    return 0
-
-
-@compiled
-def propose_sigma2(rng, sigma2, step):  # type: ignore[no-untyped-def]
-    """A random walk in the logarithm, kept away from overflow."""
-    return math.exp(min(max(math.log(sigma2) + step * normal(rng), -600.0), 600.0))
-
-
-@compiled
-def adapted(log_step, accepted, t, target):  # type: ignore[no-untyped-def]
-    """The logarithm of a step after iteration t of warm-up (Robbins-Monro)."""
-    return log_step + 2.0 * (accepted - target) / (t + 1.0) ** 0.6
-
-
-@compiled
-def adapt_steps(log_steps, accepted, t):  # type: ignore[no-untyped-def]
-    """Adapt ln β of theta, which is at most 0, and the step of ln sigma2, in place."""
-    log_steps[0] = min(adapted(log_steps[0], accepted[0], t, TARGET), 0.0)
-    log_steps[1] = adapted(log_steps[1], accepted[1], t, TARGET)
-
-
-@compiled
-def store_draw(row, theta, sigma2, accepted, store):  # type: ignore[no-untyped-def]
-    """Put one draw into a row of the store."""
-    copy(theta, store.theta[row])
-    store.sigma2[row] = sigma2
-    copy(accepted, store.accepted[row])
+def adapt_steps(log_steps: FloatArray, theta: float, sigma2: float, t: int) -> FloatArray:
+    """ln β of theta, which is at most 0, and the step of ln sigma2, after iteration t."""
+    return np.array([min(adapted(log_steps[0], theta, t), 0.0), adapted(log_steps[1], sigma2, t)])

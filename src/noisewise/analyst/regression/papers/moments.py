@@ -1,41 +1,76 @@
-"""Moments of the covariates, and of the sufficient statistics of the regression on them.
+"""Mean and covariance of the sufficient statistics, for the central limit theorem of Gibbs-SS.
 
-The formulas are in `moments_formulas`, released fourth moments in `moments_fourth`.
+One row contributes t = ww', w = (1, x, y), to the statistics A = Σ ww'. The methods of Bernstein &
+Sheldon (2019) approximate the law of A by N(n E[t], n Cov[t]), given the coefficients theta, the
+error variance sigma2 and moments of the covariates x. This file has those moments, and what a
+holder released of them.
+
+Only entries that vary and occur once count: the upper triangle without (0, 0), row by row. With
+duplicates (the paper's vec(xx')) the covariance is singular, and each duplicate squares a factor
+of the likelihood.
+
+Write v = (1, x), d = k + 1, y = v'theta + e with e ~ N(0, sigma2) independent of x,
+eta = E[vv'] and xi_ij,kl = Cov(v_i v_j, v_k v_l). Then (Bernstein & Sheldon 2019, Appendix A.2)::
+
+    E[v_i y]            = Σ_j theta_j eta_ij
+    E[y²]               = sigma2 + Σ_ij theta_i theta_j eta_ij
+    Cov(v_i v_j, v_k y) = Σ_l theta_l xi_ij,kl
+    Cov(v_i v_j, y²)    = Σ_kl theta_k theta_l xi_ij,kl
+    Cov(v_i y, v_j y)   = sigma2 eta_ij + Σ_kl theta_k theta_l xi_ik,jl
+    Cov(v_i y, y²)      = Σ_jkl theta_j theta_k theta_l xi_ij,kl + 2 sigma2 Σ_j theta_j eta_ij
+    Var(y²)             = 2 sigma2² + Σ_ijkl theta_i theta_j theta_k theta_l xi_ij,kl
+                          + 4 sigma2 Σ_ij theta_i theta_j eta_ij
+
+The paper's main text has xi_ij,kl in the fifth line. That is wrong: E[v_i v_j (v'theta)²] -
+E[v_i v'theta] E[v_j v'theta] pairs i with k and j with l. The appendix is right.
+
+If x is normal then w is normal given theta and sigma2, up to its constant first entry. With
+G = E[ww'] and m = E[w], Isserlis' theorem for w - m gives::
+
+    Cov(w_a w_b, w_c w_e) = G_ac G_be + G_ae G_bc - 2 m_a m_b m_c m_e
+
+and G = FF' with F = [[1, 0, 0], [mu, L, 0], [m_y, theta_x'L, sigma]], where T = LL' is the
+covariance of x: no fourth-order tensor and no factorisation is needed.
+
+References
+----------
+Bernstein & Sheldon (2019), Differentially private Bayesian linear regression, NeurIPS,
+arXiv:1910.13153. Isserlis (1918), Biometrika 12, doi:10.1093/biomet/12.1-2.134.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import FloatArray
-from noisewise.analyst.regression.papers.moments_formulas import (
-    entry_positions,
-    general_covariance,
-    general_mean,
-    normal_covariance,
-    normal_factor,
-    unique_entries,
-)
-from noisewise.analyst.regression.papers.moments_fourth import (
-    FourthMomentObservation,
-    fourth_monomials,
-    monomial_positions,
-)
+from noisewise._arrays import FloatArray, IntArray
+from noisewise._compiled import compiled
 from noisewise.analyst.regression.priors import NIWPrior
-from noisewise.core.errors import RequestError
+from noisewise.core.errors import ReleaseError, RequestError
 
-__all__ = [
-    "CovariateMoments",
-    "FourthMomentObservation",
-    "fourth_monomials",
-    "normal_statistic_moments",
-    "released_moments",
-    "statistic_moments",
-    "unique_entries",
-]
+# --- entries --------------------------------------------------------------------------------------
+
+
+def unique_entries(size: int) -> tuple[IntArray, IntArray]:
+    """Row and column of each unique entry of a size by size Gram matrix, without (0, 0)."""
+    rows, columns = np.triu_indices(size)
+    return rows[1:].astype(np.int64), columns[1:].astype(np.int64)
+
+
+def entry_positions(size: int) -> IntArray:
+    """Position of entry (a, b) in the order of `unique_entries`, shape (size, size); (0, 0): -1."""
+    rows, columns = unique_entries(size)
+    positions = np.full((size, size), -1, dtype=np.int64)
+    positions[rows, columns] = positions[columns, rows] = np.arange(rows.size)
+    return positions
+
+
+# --- moments of the covariates --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +193,139 @@ class CovariateMoments:
         return cls.from_draws(draw(np.random.default_rng(seed), size))
 
 
+# --- compiled: moments of one row's ww' -----------------------------------------------------------
+
+
+class Law(NamedTuple):
+    """Moments of the covariates that do not change, in the form the compiled functions take."""
+
+    eta: FloatArray  # (d, d)
+    xi: FloatArray  # (qv, qv)
+    root: FloatArray  # (qv, qv), root root' = xi
+    eta_root: FloatArray  # (d, d), lower triangular root of eta
+    positions: IntArray  # (d, d), `entry_positions`
+    rows: IntArray  # (q,), `unique_entries` of ww'
+    columns: IntArray  # (q,)
+
+
+def prepare_moments(moments: CovariateMoments) -> Law:
+    """Put moments into arrays."""
+    d = moments.k + 1
+    values, vectors = np.linalg.eigh(moments.xi) if d > 1 else (np.zeros(0), np.zeros((0, 0)))
+    # A trace more than eta, so that a singular one (dummy columns that add up to 1) has a factor.
+    jitter = 1e-12 * np.trace(moments.eta) * np.eye(d)
+    return Law(
+        np.array(moments.eta),
+        np.array(moments.xi),
+        np.ascontiguousarray(vectors * np.sqrt(np.maximum(values, 0.0))),
+        np.linalg.cholesky(moments.eta + jitter),
+        entry_positions(d),
+        *unique_entries(d + 1),
+    )
+
+
+@compiled
+def normal_factor(
+    theta: FloatArray, sigma2: float, mu: FloatArray, L: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """F lower triangular and G = FF' = E[ww'] for x ~ N(mu, LL'). The mean of w is F[:, 0]."""
+    k = mu.size
+    F = np.zeros((k + 2, k + 2))
+    F[0, 0] = 1.0
+    F[1 : k + 1, 0] = mu
+    F[1 : k + 1, 1 : k + 1] = L
+    F[k + 1, 0] = theta[0]
+    for a in range(k):
+        F[k + 1, : k + 1] += theta[a + 1] * F[a + 1, : k + 1]
+    F[k + 1, k + 1] = math.sqrt(sigma2)
+    return F, F @ np.ascontiguousarray(F.T)
+
+
+@compiled
+def normal_covariance(
+    G: FloatArray, m: FloatArray, rows: IntArray, columns: IntArray
+) -> FloatArray:
+    """Covariance (q, q) of the unique entries of ww' for normal x; m is E[w] and G is E[ww']."""
+    C = np.zeros((rows.size, rows.size))
+    for i in range(rows.size):
+        a, b = rows[i], columns[i]
+        for j in range(i + 1):
+            c, e = rows[j], columns[j]
+            C[i, j] = G[a, c] * G[b, e] + G[a, e] * G[b, c] - 2.0 * m[a] * m[b] * m[c] * m[e]
+            C[j, i] = C[i, j]
+    return C
+
+
+@compiled
+def known_moments(law: Law, theta: FloatArray, sigma2: float) -> tuple[FloatArray, FloatArray]:
+    """G = E[ww'], (P, P), and the covariance (q, q) of its unique entries, from moments of v.
+
+    With y = v'theta + e the unique entries of ww' are B t + r: B is a matrix that depends on theta
+    alone, t are the unique entries of vv', and r is 0 for v_i v_j, e v_i for v_i y and
+    2 e v'theta + e² for y². t and r are uncorrelated, so that the covariance is B xi B' plus that
+    of r. That is all lines of the formulas above at once.
+    """
+    d, size = theta.size, law.rows.size
+    eta, positions = law.eta, law.positions
+    image = eta @ theta
+    square = theta @ image
+    G = np.zeros((d + 1, d + 1))
+    G[:d, :d] = eta
+    G[:d, d] = image
+    G[d, :d] = image
+    G[d, d] = square + sigma2
+    B = np.zeros((size, law.xi.shape[0]))
+    for r in range(size):
+        a, b = law.rows[r], law.columns[r]
+        for i in range(d):
+            for j in range(d):
+                left = theta[i] if a == d else (1.0 if i == a else 0.0)
+                right = theta[j] if b == d else (1.0 if j == b else 0.0)
+                if positions[i, j] >= 0:
+                    B[r, positions[i, j]] += left * right
+    C = B @ law.xi @ np.ascontiguousarray(B.T)
+    for r in range(size):
+        for s in range(size):
+            if law.columns[r] == d and law.columns[s] == d:  # products with y
+                a, c = law.rows[r], law.rows[s]
+                if a == d and c == d:
+                    C[r, s] += 4.0 * sigma2 * square + 2.0 * sigma2 * sigma2
+                elif a == d or c == d:
+                    C[r, s] += 2.0 * sigma2 * image[min(a, c)]
+                else:
+                    C[r, s] += sigma2 * eta[a, c]
+    return G, C
+
+
+@compiled
+def draw_known_sums(
+    rng: np.random.Generator, law: Law, n: float, theta: FloatArray, sigma2: float
+) -> FloatArray:
+    """A ~ N(nE, nCov) for covariates with known moments, (P, P).
+
+    With e = y - v'theta the sums of vv', ve and e² are uncorrelated, so they are drawn
+    separately: vv' ~ (n eta, n xi), ve ~ (0, n sigma2 eta), e² ~ (n sigma2, 2 n sigma2²). Then
+    z = S theta + v'e and u = theta'S theta + 2 theta'v'e + e'e are linear in them.
+    """
+    d = theta.size
+    A = np.zeros((d + 1, d + 1))
+    t = law.root @ rng.standard_normal(law.root.shape[0])
+    for i in range(d):
+        for j in range(d):
+            A[i, j] = n * law.eta[i, j]
+            if law.positions[i, j] >= 0:
+                A[i, j] += math.sqrt(n) * t[law.positions[i, j]]
+    errors = math.sqrt(n * sigma2) * (law.eta_root @ rng.standard_normal(d))
+    squares = n * sigma2 + math.sqrt(2.0 * n) * sigma2 * rng.standard_normal()
+    A[d, d] = squares
+    for i in range(d):
+        image = A[i, :d] @ theta
+        A[i, d] = image + errors[i]
+        A[d, i] = A[i, d]
+        A[d, d] += theta[i] * (image + 2.0 * errors[i])
+    return A
+
+
 def statistic_moments(
     moments: CovariateMoments, theta: FloatArray, sigma2: float
 ) -> tuple[FloatArray, FloatArray]:
@@ -166,16 +334,8 @@ def statistic_moments(
     d = moments.k + 1
     if theta.shape != (d,):
         raise RequestError(f"theta must have shape ({d},); got {theta.shape}")
-    rows, columns = unique_entries(d + 1)
-    G = np.empty((d + 1, d + 1))
-    general_mean(moments.eta, theta, sigma2, G)
-    covariance = np.zeros((rows.size, rows.size))
-    once, twice = np.empty((len(moments.xi), d)), np.empty(len(moments.xi))
-    general_covariance(
-        moments.eta, moments.xi, entry_positions(d), entry_positions(d + 1),
-        theta, sigma2, once, twice, covariance,
-    )  # fmt: skip
-    return G[rows, columns], covariance
+    G, covariance = known_moments(prepare_moments(moments), theta, float(sigma2))
+    return G[unique_entries(d + 1)], covariance
 
 
 def normal_statistic_moments(
@@ -183,15 +343,83 @@ def normal_statistic_moments(
 ) -> tuple[FloatArray, FloatArray]:
     """`statistic_moments` for x ~ N(mu, T), by the closed form."""
     mu, theta = np.asarray(mu, dtype=np.float64), np.asarray(theta, dtype=np.float64)
-    P = mu.size + 2
-    F, G = np.zeros((P, P)), np.empty((P, P))
     L = np.linalg.cholesky(np.asarray(T, dtype=np.float64)) if mu.size else np.zeros((0, 0))
-    normal_factor(theta, sigma2, mu, L, F, G)
-    rows, columns = unique_entries(P)
-    covariance = np.zeros((rows.size, rows.size))
-    every = np.arange(rows.size)
-    normal_covariance(G, F[:, 0].copy(), rows, columns, every, rows.size, 1.0, covariance)
-    return G[rows, columns], covariance + np.tril(covariance, -1).T
+    F, G = normal_factor(theta, float(sigma2), mu, L)
+    entries = unique_entries(mu.size + 2)
+    return G[entries], normal_covariance(G, F[:, 0].copy(), *entries)
+
+
+# --- released fourth moments ----------------------------------------------------------------------
+
+
+def fourth_monomials(k: int) -> tuple[tuple[int, int, int, int], ...]:
+    """All monomials of degree 1 to 4 in x, as sorted index quadruples into v = (1, x).
+
+    The order is that of a Release (`noisewise.core.statistic.FourthMoments`).
+    """
+    quadruples = combinations_with_replacement(range(k + 1), 4)
+    return tuple((a, b, c, e) for a, b, c, e in quadruples)[1:]
+
+
+@dataclass(frozen=True, eq=False)
+class FourthMomentObservation:
+    """One holder's noisy sums of all monomials of degree 1 to 4 in the covariates.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows. Public.
+    k : int
+        Number of covariates.
+    values : array, shape (number of monomials,)
+        Noisy sums over the rows, in the order of `fourth_monomials`.
+    scale : float
+        Noise scale of each: b of the Laplace law or the standard deviation of the normal one.
+    family : {"laplace", "gaussian"}
+    """
+
+    n: int
+    k: int
+    values: FloatArray
+    scale: float
+    family: Literal["laplace", "gaussian"]
+
+    def __post_init__(self) -> None:
+        count = math.comb(self.k + 4, 4) - 1
+        values = np.array(self.values, dtype=np.float64)
+        if isinstance(self.n, bool) or int(self.n) != self.n or self.n < 1:
+            raise ReleaseError(f"n must be a whole number of rows, at least 1; got {self.n!r}")
+        if values.shape != (count,) or not np.isfinite(values).all():
+            raise ReleaseError(
+                f"values must be {count} finite sums, one for each monomial of degree 1 to 4 in "
+                f"{self.k} covariates; got shape {values.shape}"
+            )
+        if not (np.isfinite(self.scale) and self.scale >= 0):
+            raise ReleaseError(f"scale must be finite and at least 0; got {self.scale!r}")
+        if self.family not in ("laplace", "gaussian"):
+            raise ReleaseError(f"noise family must be 'laplace' or 'gaussian'; got {self.family!r}")
+        values.setflags(write=False)
+        object.__setattr__(self, "n", int(self.n))
+        object.__setattr__(self, "scale", float(self.scale))
+        object.__setattr__(self, "values", values)
+
+
+def monomial_positions(k: int) -> IntArray:
+    """Where the product of two entries of vech(vv') is among the monomials; the constant: -1.
+
+    Shape (q + 1, q + 1), over (0, 0) first and then `unique_entries`.
+    """
+    where = {monomial: i for i, monomial in enumerate(fourth_monomials(k))}
+    pairs = list(combinations_with_replacement(range(k + 1), 2))
+    return np.array(
+        [[where.get(_sorted4(first + second), -1) for second in pairs] for first in pairs],
+        dtype=np.int64,
+    )
+
+
+def _sorted4(indices: tuple[int, ...]) -> tuple[int, int, int, int]:
+    a, b, c, e = sorted(indices)
+    return a, b, c, e
 
 
 def released_moments(

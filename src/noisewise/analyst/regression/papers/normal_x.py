@@ -16,6 +16,22 @@ one approximation is that y'y is normal (`given_s`). One move for a whole scatte
 small where d is large: acceptance rates are fine and mixing is poor, as the paper says. `exact` has
 the same posterior, without the approximation, and mixes much better; this is for comparison.
 
+A holder's statistics are the mean x̄ of its covariates and the factor L of their scatter matrix
+C = LL' about it. Given mu and T they are independent, x̄ ~ N(mu, T/n) and C ~ Wishart(T, n - 1), and
+
+    S = [[n, n x̄'], [n x̄, C + n x̄x̄']].
+
+**Scatter.** C' ~ Wishart(C/α, α) is L' = L B with B lower triangular, B_ii ~ chi(α - i)/√α and
+N(0, 1/α) below, i = 0, ...: a factor comes free, |C'|/|C| = Π B_ii², tr(C⁻¹C') = |B|² and
+tr(C'⁻¹C) = |B⁻¹|², so that the ratio of proposals
+
+    (|C|/|C'|)^(α - (k+1)/2) exp(α (tr C⁻¹C' - tr C'⁻¹C) / 2)
+
+needs no matrix but B. The prior's factor is (|C'|/|C|)^((n-k-2)/2) exp(-tr T⁻¹(C' - C)/2).
+
+**Mean.** A random walk shaped like what the prior and the released sums alone leave of x̄:
+precision n T⁻¹ + n²/(noise variance). It depends on nothing that the move changes.
+
 References
 ----------
 Alparslan, Yıldırım & Birbil (2023), Differentially private distributed Bayesian linear regression
@@ -26,55 +42,64 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from noisewise._arrays import FloatArray
+from noisewise._compiled import compiled
 from noisewise.analyst.chains import Progress
-from noisewise.analyst.random_numbers import KeyArray, seed_stream
-from noisewise.analyst.regression.exact.triangular import mirror
 from noisewise.analyst.regression.observation import Observation, named
-from noisewise.analyst.regression.papers import given_s_chains
-from noisewise.analyst.regression.papers.gibbs_covariates import draw_covariates, prepare_covariates
-from noisewise.analyst.regression.papers.gibbs_linalg import copy
-from noisewise.analyst.regression.papers.gibbs_regression import pool, prepare_regression
-from noisewise.analyst.regression.papers.gibbs_start import (
+from noisewise.analyst.regression.papers.conjugate import (
+    Covariates,
+    Regression,
+    draw_covariates,
+    prepare_covariates,
+    prepare_regression,
     starting_regression,
     starting_scale,
-    starting_statistics,
 )
-from noisewise.analyst.regression.papers.gibbs_triangular import gram_of_upper, invert_transposed
 from noisewise.analyst.regression.papers.given_s import (
-    TARGET,
+    Draws,
+    Holders,
+    Trace,
     adapt_steps,
     adapted,
-    prepare_holders,
-    store_draw,
-)
-from noisewise.analyst.regression.papers.given_s_chains import Draws, Store, Work
-from noisewise.analyst.regression.papers.given_s_compiled import compiled
-from noisewise.analyst.regression.papers.normal_x_moves import (
-    FIT,
-    move_mean,
-    move_scatter,
+    log_density,
+    make_draws,
     move_sigma2,
     move_theta,
-    shape_of_mean,
-    start_holder,
+    prepare_holders,
+)
+from noisewise.analyst.regression.papers.sampling import (
+    bartlett,
+    factor,
+    inverse_lower,
+    pooled,
+    sample_chains,
+    solve_upper,
+    starting_statistics,
 )
 from noisewise.analyst.regression.priors import CovariatePrior, RegressionPrior
 from noisewise.core.errors import RequestError
 
-# --- state ----------------------------------------------------------------------------------------
+# --- model and state ------------------------------------------------------------------------------
+
+
+class Model(NamedTuple):
+    """What does not change in a chain."""
+
+    holders: Holders
+    regression: Regression
+    covariates: Covariates
+    tune: int  # iterations before this one adapt the steps
 
 
 class State(NamedTuple):
     """What the next iteration needs."""
 
     theta: FloatArray  # (d,)
-    sigma2: FloatArray  # ()
+    sigma2: float
     mu: FloatArray  # (k,)
     L_T: FloatArray  # (k, k), lower triangular, T = L_T L_T'
     Psi: FloatArray  # (k, k), scale matrix of T; drawn where the prior has it unknown
@@ -89,100 +114,158 @@ class State(NamedTuple):
 
 
 @compiled
-def _move_holders(rng, holders, state, adapt, t, work):  # type: ignore[no-untyped-def]
-    """Scatter matrices and means of all holders; with the steps, if they adapt."""
-    k, J = state.mu.size, state.mean.shape[0]
-    theta, sigma2 = state.theta, state.sigma2[()]
-    V, T_inverse, Q = work.squares[5], work.squares[6], work.squares[7]
-    invert_transposed(state.L_T, V, k)
-    gram_of_upper(V, T_inverse, k)
-    mirror(T_inverse, k)
-    for j in range(J):
-        alpha = k - 1.0 + math.exp(state.log_alpha[j])
-        by_scatter = move_scatter(
-            rng, holders, j, state.mean[j], state.L[j], theta, sigma2, T_inverse, alpha, work
-        )
-        step = math.exp(state.log_step[j])
-        by_mean = 0
-        if shape_of_mean(holders, j, T_inverse, Q):
-            by_mean = move_mean(
-                rng, holders, j, state.mean[j], theta, sigma2, state.mu, T_inverse, step, Q, work
-            )
-        work.accepted[2] += by_scatter / J
-        work.accepted[3] += by_mean / J
-        if adapt:
-            # A larger α is a smaller step. Its bounds keep α a number worth computing with.
-            log_alpha = -adapted(-state.log_alpha[j], by_scatter, t, TARGET)
-            state.log_alpha[j] = min(max(log_alpha, 0.0), 30.0)
-            state.log_step[j] = adapted(state.log_step[j], by_mean, t, TARGET)
+def statistics(n: float, mean: FloatArray, L: FloatArray) -> FloatArray:
+    """S of n rows with this mean and the scatter matrix LL'."""
+    k = mean.size
+    S = np.zeros((k + 1, k + 1))
+    S[0, 0] = n
+    S[0, 1:] = n * mean
+    S[1:, 0] = n * mean
+    S[1:, 1:] = L @ np.ascontiguousarray(L.T) + n * np.outer(mean, mean)
+    return S
 
 
 @compiled
-def _store_covariates(row, state, store):  # type: ignore[no-untyped-def]
-    """mu and T of evenly spaced draws, as many as the store has room for."""
-    kept = store.mu.shape[0]
-    if kept == 0:
-        return
-    every = store.theta.shape[0] // kept
-    if row % every != 0 or row // every >= kept:
-        return
-    copy(state.mu, store.mu[row // every])
-    for a in range(state.mu.size):
-        for b in range(state.mu.size):
-            value = 0.0
-            for c in range(min(a, b) + 1):
-                value += state.L_T[a, c] * state.L_T[b, c]
-            store.T[row // every, a, b] = value
+def _log_released(
+    holders: Holders, j: int, S: FloatArray, theta: FloatArray, sigma2: float
+) -> float:
+    """ln p(Ŝ_j, ẑ_j, û_j | S, theta, sigma2), each entry of a triangle of Ŝ once."""
+    value = log_density(holders, j, S, theta, sigma2)
+    for a in range(S.shape[0]):
+        for b in range(a + 1):
+            value -= 0.5 * holders.S_precision[j, a, b] * (holders.S[j, a, b] - S[a, b]) ** 2
+    return value
 
 
 @compiled
-def _run(  # type: ignore[no-untyped-def]
-    key, first, count, keep_from, thin, tune, holders, regression, covariates, state, work, store
-):  # fmt: skip
-    """Iterations first, ..., first + count - 1; stores every `thin`-th from `keep_from` on."""
-    rng, accepted = work.rng, work.accepted
-    J, k = state.mean.shape
+def move_scatter(
+    rng: np.random.Generator,
+    holders: Holders,
+    j: int,
+    mean: FloatArray,
+    L: FloatArray,
+    theta: FloatArray,
+    sigma2: float,
+    T_inverse: FloatArray,
+    alpha: float,
+) -> tuple[FloatArray, int]:
+    """The factor of holder j's scatter matrix, and 1 if it was proposed here."""
+    k, n = mean.size, holders.n[j]
+    B = bartlett(rng, alpha, -1.0, k) / math.sqrt(alpha)
+    log_det = 0.0
+    for a in range(k):
+        log_det += 2.0 * math.log(B[a, a])
+    new = L @ B
+    ratio = (0.5 * (n - k - 2.0) - (alpha - 0.5 * (k + 1))) * log_det
+    ratio += 0.5 * alpha * (np.sum(B**2) - np.sum(inverse_lower(B) ** 2))
+    ratio -= 0.5 * (np.sum(new * (T_inverse @ new)) - np.sum(L * (T_inverse @ L)))
+    ratio += _log_released(holders, j, statistics(n, mean, new), theta, sigma2)
+    ratio -= _log_released(holders, j, statistics(n, mean, L), theta, sigma2)
+    if math.log(1.0 - rng.random()) < ratio:
+        return new, 1
+    return L, 0
+
+
+@compiled
+def move_mean(
+    rng: np.random.Generator,
+    holders: Holders,
+    j: int,
+    mean: FloatArray,
+    L: FloatArray,
+    theta: FloatArray,
+    sigma2: float,
+    mu: FloatArray,
+    T_inverse: FloatArray,
+    width: float,
+) -> tuple[FloatArray, int]:
+    """Holder j's mean of the covariates, and 1 if it was proposed here."""
+    n = holders.n[j]
+    Q, proper = factor(n * T_inverse + n * n * np.diag(holders.S_precision[j, 0, 1:]))
+    if not proper:
+        return mean, 0
+    new = mean + width * solve_upper(Q, rng.standard_normal(mean.size))
+    ratio = 0.5 * n * ((mean - mu) @ (T_inverse @ (mean - mu)))
+    ratio -= 0.5 * n * ((new - mu) @ (T_inverse @ (new - mu)))
+    ratio += _log_released(holders, j, statistics(n, new, L), theta, sigma2)
+    ratio -= _log_released(holders, j, statistics(n, mean, L), theta, sigma2)
+    if math.log(1.0 - rng.random()) < ratio:
+        return new, 1
+    return mean, 0
+
+
+@compiled
+def step(rng: np.random.Generator, model: Model, state: State, t: int) -> tuple[State, FloatArray]:
+    """Iteration number t; the next state, and the shares of Info."""
+    holders, prior = model.holders, model.regression
+    theta, sigma2, mu, L_T, Psi = state.theta, state.sigma2, state.mu, state.L_T, state.Psi
+    mean, L = state.mean.copy(), state.L.copy()
+    log_alpha, log_step = state.log_alpha.copy(), state.log_step.copy()
+    J, k = mean.shape
+    S, accepted = np.zeros((J, k + 1, k + 1)), np.zeros(4)
     for j in range(J):
-        start_holder(holders, j, state.mean[j], state.L[j], state.theta, state.sigma2[()], work)
-    for t in range(first, first + count):
-        seed_stream(rng, key, t)
-        accepted[:] = 0.0
-        if k > 0:
-            pool(work.S, work.squares[7])
-            draw_covariates(rng, work.squares[7], covariates, state.mu, state.L_T, state.Psi, work)
-            _move_holders(rng, holders, state, t < tune, t, work)
-        usable = True
+        S[j] = statistics(holders.n[j], mean[j], L[j])
+    if k > 0:
+        mu, L_T, Psi = draw_covariates(rng, model.covariates, pooled(S), mu, L_T, Psi)
+        K = inverse_lower(L_T)
+        T_inverse = np.ascontiguousarray(K.T) @ K
         for j in range(J):
-            usable &= work.log[j, FIT] > -math.inf
-        if usable:
-            accepted[0] = move_theta(
-                rng, holders, regression, state.theta, state.sigma2[()],
-                math.exp(state.log_steps[0]), work,
+            alpha = k - 1.0 + math.exp(log_alpha[j])
+            L[j], by_scatter = move_scatter(
+                rng, holders, j, mean[j], L[j].copy(), theta, sigma2, T_inverse, alpha
+            )
+            mean[j], by_mean = move_mean(
+                rng, holders, j, mean[j].copy(), L[j], theta, sigma2, mu, T_inverse,
+                math.exp(log_step[j]),
             )  # fmt: skip
-            state.sigma2[()], accepted[1] = move_sigma2(
-                rng, holders, regression, state.theta, state.sigma2[()],
-                math.exp(state.log_steps[1]), work,
-            )  # fmt: skip
-        if t < tune:
-            adapt_steps(state.log_steps, accepted, t)
-        since = t - keep_from
-        if since >= 0 and since % thin == thin - 1:
-            store_draw(since // thin, state.theta, state.sigma2[()], accepted, store)
-            _store_covariates(since // thin, state, store)
+            S[j] = statistics(holders.n[j], mean[j], L[j])
+            accepted[2] += by_scatter / J
+            accepted[3] += by_mean / J
+            if t < model.tune:
+                # A larger α is a smaller step. Its bounds keep α a number worth computing with.
+                log_alpha[j] = min(max(-adapted(-log_alpha[j], by_scatter, t), 0.0), 30.0)
+                log_step[j] = adapted(log_step[j], by_mean, t)
+    log_steps = state.log_steps
+    theta, by_theta = move_theta(rng, holders, prior, S, theta, sigma2, math.exp(log_steps[0]))
+    sigma2, by_sigma2 = move_sigma2(rng, holders, prior, S, theta, sigma2, math.exp(log_steps[1]))
+    accepted[0], accepted[1] = by_theta, by_sigma2
+    if t < model.tune:
+        log_steps = adapt_steps(log_steps, by_theta, by_sigma2, t)
+    return State(theta, sigma2, mu, L_T, Psi, mean, L, log_alpha, log_step, log_steps), accepted
 
 
-# --- init, kernel, top-level call -----------------------------------------------------------------
+@compiled
+def run(
+    rng: np.random.Generator, model: Model, state: State, first: int, count: int
+) -> tuple[State, Trace]:
+    """Iterations first, ..., first + count - 1."""
+    k = state.mu.size
+    trace = Trace(
+        np.zeros((count, k + 1)), np.zeros(count), np.zeros((count, 4)), np.zeros((count, k)),
+        np.zeros((count, k, k)),
+    )  # fmt: skip
+    for t in range(count):
+        state, accepted = step(rng, model, state, first + t)
+        trace.theta[t] = state.theta
+        trace.sigma2[t] = state.sigma2
+        trace.accepted[t] = accepted
+        trace.mu[t] = state.mu
+        trace.L[t] = state.L_T
+    return state, trace
+
+
+# --- init, model, top-level call ------------------------------------------------------------------
 
 
 def init(
-    key: KeyArray,
+    rng: np.random.Generator,
     observations: Sequence[Observation],
     prior: RegressionPrior,
     covariates: CovariatePrior,
 ) -> State:
-    """A valid starting state, dispersed by the two words of `key`."""
-    A, _ = starting_statistics(observations, np.random.default_rng(list(map(int, key))))
-    theta, sigma2 = starting_regression(A, prior)
+    """A valid starting state, dispersed at random."""
+    A, _ = starting_statistics(observations, rng)
+    theta, sigma2 = starting_regression(A, prepare_regression(prior, observations[0].k))
     k, n = theta.size - 1, A[:, 0, 0]
     mean = A[:, 0, 1:-1] / n[:, None]
     C = A[:, 1:-1, 1:-1] - n[:, None, None] * mean[:, :, None] * mean[:, None, :]
@@ -201,53 +284,24 @@ def init(
     )
 
 
-class Kernel(given_s_chains.Kernel[State]):
-    """See `given_s_chains.Kernel`."""
-
-    def __init__(
-        self,
-        observations: Sequence[Observation],
-        prior: RegressionPrior,
-        covariates: CovariatePrior,
-        tune: int,
-        thin: int,
-    ) -> None:
-        self.holders = prepare_holders(observations, "normal_x")
-        k = observations[0].k
-        for name, seen in named(observations):
-            if (seen.scale[0, 1:-1] == 0).any() or (seen.scale[1:-1, 1:-1] == 0).any():
-                raise RequestError(
-                    f"method: normal_x: {name} has second moments of the covariates that are known "
-                    "exactly (as the product of two indicators of one category is, always 0), and "
-                    "a scatter matrix that moves as a whole cannot keep to them; use exact, or "
-                    "leave out categories of three or more levels"
-                )
-        self.regression = prepare_regression(prior, k)
-        self.covariates = prepare_covariates(covariates, k)
-        self.J, self.d = len(observations), k + 1
-        self.tune, self.thin = tune, thin
-
-    def advance(
-        self, key: KeyArray, first: int, count: int, keep_from: int, state: State, work: Work,
-        store: Store,
-    ) -> None:  # fmt: skip
-        """Run `count` iterations in place, storing those from number `keep_from` on."""
-        _run(
-            key, first, count, keep_from, self.thin, self.tune, self.holders, self.regression,
-            self.covariates, state, work, store,
-        )  # fmt: skip
-
-
-def build_kernel(
+def build_model(
     observations: Sequence[Observation],
     prior: RegressionPrior,
     covariates: CovariatePrior,
     *,
     tune: int = 0,
-    thin: int = 1,
-) -> Kernel:
-    """The kernel for the given releases and priors; its steps adapt before iteration `tune`."""
-    return Kernel(observations, prior, covariates, tune, thin)
+) -> Model:
+    """Check everything and put it into arrays; steps adapt before iteration `tune`."""
+    holders, k = prepare_holders(observations, "normal_x"), observations[0].k
+    for name, seen in named(observations):
+        if (seen.scale[0, 1:-1] == 0).any() or (seen.scale[1:-1, 1:-1] == 0).any():
+            raise RequestError(
+                f"method: normal_x: {name} has second moments of the covariates that are known "
+                "exactly (as the product of two indicators of one category is, always 0), and "
+                "a scatter matrix that moves as a whole cannot keep to them; use exact, or "
+                "leave out categories of three or more levels"
+            )
+    return Model(holders, prepare_regression(prior, k), prepare_covariates(covariates, k), tune)
 
 
 def sample(
@@ -297,9 +351,11 @@ def sample(
     RequestError
         If noise is Laplace, a number of rows is private or too small, or priors do not fit.
     """
-    kernel = build_kernel(observations, prior, covariates, tune=tune, thin=thin)
-    start = partial(init, observations=observations, prior=prior, covariates=covariates)
-    return given_s_chains.sample_chains(
-        kernel, start, chains=chains, draws=draws, seed=seed, cores=cores, progress=progress,
-        keep_covariates=keep_covariates,
+    model = build_model(observations, prior, covariates, tune=tune)
+    trace = sample_chains(
+        lambda rng: init(rng, observations, prior, covariates),
+        lambda rng, state, first, count: run(rng, model, state, first, count),
+        chains=chains, draws=draws, tune=tune, thin=thin, seed=seed, cores=cores,
+        progress=progress, keep={"mu": keep_covariates, "L": keep_covariates},
     )  # fmt: skip
+    return make_draws(trace)

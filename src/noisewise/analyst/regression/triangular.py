@@ -6,14 +6,16 @@ Loops run along rows, in O(size³), without BLAS and without allocation.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
-from noisewise.analyst.regression.exact.compiled import compiled
+from noisewise._arrays import FloatArray
+from noisewise._compiled import compiled
 
 
 @compiled
-def cholesky(A, size):  # type: ignore[no-untyped-def]
+def cholesky(A: FloatArray, size: int) -> Any:
     """Overwrite the lower triangle of A by its Cholesky factor; False if A is not positive."""
     for i in range(size):
         for j in range(i):
@@ -31,7 +33,7 @@ def cholesky(A, size):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def invert_triangle(R, size, W):  # type: ignore[no-untyped-def]
+def invert_triangle(R: FloatArray, size: int, W: FloatArray) -> Any:
     """W = R⁻¹ for lower triangular R."""
     for i in range(size):
         for b in range(i):
@@ -47,7 +49,7 @@ def invert_triangle(R, size, W):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def add_gram(W, size, factor, out):  # type: ignore[no-untyped-def]
+def add_gram(W: FloatArray, size: int, factor: float, out: FloatArray) -> Any:
     """out += factor W'W for lower triangular W (lower triangle of out)."""
     for i in range(size):
         for a in range(i + 1):
@@ -57,7 +59,7 @@ def add_gram(W, size, factor, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def gram_entry(F, a, b):  # type: ignore[no-untyped-def]
+def gram_entry(F: FloatArray, a: int, b: int) -> Any:
     """(F F')_ab for lower triangular F and b <= a."""
     total = 0.0
     for c in range(b + 1):
@@ -66,7 +68,7 @@ def gram_entry(F, a, b):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def mirror(A, size):  # type: ignore[no-untyped-def]
+def mirror(A: FloatArray, size: int) -> Any:
     """Copy the lower triangle to the upper one."""
     for a in range(size):
         for b in range(a):
@@ -74,7 +76,7 @@ def mirror(A, size):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def trace(G, A):  # type: ignore[no-untyped-def]
+def trace(G: FloatArray, A: FloatArray) -> Any:
     """tr(G A) from lower triangles."""
     total = 0.0
     for a in range(A.shape[0]):

@@ -1,4 +1,7 @@
-"""The Gibbs samplers of Bernstein & Sheldon (2019); they differ in what they know of x."""
+"""How the samplers of the papers are run for `fit(method=...)`: checks, lengths, what is kept.
+
+They load a sampler when it runs: all of them compile.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,18 @@ from noisewise.analyst.regression.checks import (
     public_n,
 )
 from noisewise.analyst.regression.job import Draws, Job
-from noisewise.analyst.regression.priors import NIWPrior
+from noisewise.analyst.regression.priors import CovariatePrior, NIWPrior
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
     from noisewise.analyst.regression.papers import gibbs
+    from noisewise.analyst.regression.papers.moments import CovariateMoments
 
+NORMAL_X_THIN = 30  # iterations a draw: Metropolis moves of the statistics are slow
 ENOUGH_ROWS = 3000  # of each of several holders, for means to be off by nothing measurable
+
+
+# --- Bernstein & Sheldon (2019) -------------------------------------------------------------------
 
 
 def run_gibbs_update(job: Job) -> Draws:
@@ -37,38 +45,30 @@ def run_bs_distributed(job: Job) -> Draws:
 
 
 def _update(job: Job, method: str) -> Draws:
-    from noisewise.analyst.regression.papers import gibbs_update
-
     public_n(job, method)
-    covariates = normal_covariates(job, method)
-    with _sampling(job) as options:
-        drawn = gibbs_update.sample(job.observations, job.prior, covariates, **options)
-    return _by_central_limit(job, drawn)
+    return _by_central_limit(job, normal_covariates(job, method))
 
 
 def run_gibbs_prior(job: Job) -> Draws:
     """The covariates' moments are known."""
-    from noisewise.analyst.regression.papers import gibbs_prior
     from noisewise.analyst.regression.papers.moments import CovariateMoments
 
     public_n(job, "gibbs_prior")
     known = job.covariate_prior
-    if not isinstance(known, NIWPrior | CovariateMoments):
+    if isinstance(known, NIWPrior):
+        known = CovariateMoments.from_niw(known)
+    if not isinstance(known, CovariateMoments):
         raise RequestError("covariate_prior: gibbs_prior needs an NIWPrior or CovariateMoments")
-    with _sampling(job) as options:
-        drawn = gibbs_prior.sample(job.observations, job.prior, known, **options)
-    return _by_central_limit(job, drawn)
+    return _by_central_limit(job, known)
 
 
 def run_gibbs_noisy(job: Job) -> Draws:
     """The covariates' moments are released ones, at face value."""
-    from noisewise.analyst.regression.papers import gibbs_noisy
+    from noisewise.analyst.regression.papers.moments import released_moments
 
     fourth_moments(job, "gibbs_noisy")
     public_n(job, "gibbs_noisy")
-    with _sampling(job) as options:
-        drawn = gibbs_noisy.sample(job.observations, job.prior, job.fourth, **options)
-    return _by_central_limit(job, drawn)
+    return _by_central_limit(job, released_moments([one for one in job.fourth if one is not None]))
 
 
 def run_gibbs_noisy_aware(job: Job) -> Draws:
@@ -92,9 +92,11 @@ def _sampling(job: Job) -> Iterator[dict[str, Any]]:
         yield options | {"keep_conditional_mean": True, "keep_statistics": kept}
 
 
-def _by_central_limit(job: Job, drawn: gibbs.Draws) -> Draws:
+def _by_central_limit(job: Job, covariates: CovariatePrior | CovariateMoments) -> Draws:
     from noisewise.analyst.regression.papers import gibbs
 
+    with _sampling(job) as options:
+        drawn = gibbs.sample(job.observations, job.prior, covariates, **options)
     return _draws(job, drawn, few_rows(job) + gibbs.trouble(drawn.info))
 
 
@@ -127,3 +129,71 @@ def few_rows(job: Job) -> tuple[str, ...]:
         "few rows for the central limit theorem that Gibbs methods rest on (at least four times "
         "the number of columns are wanted): intervals may be off; use exact.",
     )
+
+
+# --- Alparslan, Yıldırım & Birbil (2023); they check themselves that noise is Gaussian ------------
+
+
+def run_normal_x(job: Job) -> Draws:
+    """The covariates are normal, and their second moments move by Metropolis."""
+    from noisewise.analyst.regression.papers import normal_x
+
+    public_n(job, "normal_x")
+    covariates, kept = normal_covariates(job, "normal_x"), agreement.kept_a_chain(job)
+    with job.watched() as options:
+        drawn = normal_x.sample(
+            job.observations,
+            job.prior,
+            covariates,
+            tune=NORMAL_X_THIN * 100,
+            thin=NORMAL_X_THIN,
+            keep_covariates=kept,
+            **options,
+        )
+    parts = (drawn.theta, drawn.sigma2, drawn.mu, drawn.T)
+    theta, sigma2, mu, T = (agreement.thinned(x, kept) for x in parts)
+    return Draws(
+        drawn.theta,
+        drawn.sigma2,
+        sample_stats=drawn.info._asdict(),
+        **agreement.given_law(job, theta, sigma2, mu, T),
+    )
+
+
+def run_fixed_s(job: Job) -> Draws:
+    """Second moments of the covariates fixed at the possible ones nearest to the released."""
+    return _fixed_s(job, "fixed_s")
+
+
+def run_fixed_s_aware(job: Job) -> Draws:
+    """The same, with what noise on those moments does to the residuals. Not in the paper."""
+    return _fixed_s(job, "fixed_s_aware")
+
+
+def _fixed_s(job: Job, method: str) -> Draws:
+    from noisewise.analyst.regression.papers import fixed_s
+
+    public_n(job, method)
+    aware = method == "fixed_s_aware"
+    with job.watched() as options:
+        drawn = fixed_s.sample(job.observations, job.prior, account_for_s=aware, **options)
+    return Draws(drawn.theta, drawn.sigma2, sample_stats=drawn.info._asdict())
+
+
+def run_fixed_s_fast(job: Job) -> Draws:
+    """The same in closed form, with the error variance fixed too."""
+    from noisewise.analyst.regression.papers import fixed_s
+
+    public_n(job, "fixed_s_fast")
+    drawn = fixed_s.sample_closed_form(job.observations, job.prior, **job.size)
+    return Draws(drawn.theta, drawn.sigma2)
+
+
+# --- the negative control -------------------------------------------------------------------------
+
+
+def run_naive(job: Job) -> Draws:
+    """Take the noisy statistics at face value."""
+    from noisewise.analyst.regression.papers import naive
+
+    return Draws(*naive.sample(job.observations, job.prior, **job.size))
