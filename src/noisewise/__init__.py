@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from noisewise.analyst.networks.posterior_file import load_network_posterior
     from noisewise.analyst.posterior import Posterior
     from noisewise.analyst.posterior_file import load_posterior
-    from noisewise.analyst.regression.coefficient_prior import CoefficientPrior
+    from noisewise.analyst.regression.original_units import CoefficientPrior
     from noisewise.analyst.regression.papers.ada_ssp import ada_ssp
     from noisewise.analyst.summaries.posterior import SummaryPosterior
     from noisewise.core.errors import NoisewiseError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Category": "core.schema",
-    "CoefficientPrior": "analyst.regression.coefficient_prior",
+    "CoefficientPrior": "analyst.regression.original_units",
     "Ledger": "holder.ledger",
     "Network": "core.network",
     "NetworkPosterior": "analyst.networks.posterior",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noisewise.analyst.regression import one_release
+from noisewise.analyst.regression import methods as one_release
 from noisewise.analyst.regression.fit import check_release, fit_regression
 from noisewise.analyst.regression.methods import METHODS
 from noisewise.core.errors import NoisewiseError

@@ -9,7 +9,7 @@ import pytest
 
 from noisewise.analyst.fit import fit
 from noisewise.analyst.model_columns import observe
-from noisewise.analyst.regression.default_covariates import default_covariates
+from noisewise.analyst.regression.original_units import default_covariates
 from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import RequestError
 from noisewise.core.grid import STATISTIC_ONE

@@ -12,11 +12,10 @@ import noisewise as nw
 from noisewise.analyst.common_cautions import repetition_warnings
 from noisewise.analyst.fit import fit
 from noisewise.analyst.posterior_file import load_posterior
-from noisewise.analyst.regression.agreement_of_draws import thinned
+from noisewise.analyst.regression.agreement import draw_covariates, thinned
 from noisewise.analyst.regression.cautions import contradiction_warnings
 from noisewise.analyst.regression.methods import METHODS
 from noisewise.analyst.regression.papers import fixed_s, gibbs, normal_x
-from noisewise.analyst.regression.population import draw_covariates
 from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import ReleaseError, RequestError
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from noisewise.analyst.networks.posterior import NetworkPosterior
     from noisewise.analyst.networks.prior import Prior as NetworkPrior
     from noisewise.analyst.posterior import Posterior
-    from noisewise.analyst.regression.coefficient_prior import CoefficientPrior
+    from noisewise.analyst.regression.original_units import CoefficientPrior
     from noisewise.analyst.regression.papers.moments import CovariateMoments
     from noisewise.analyst.regression.priors import CovariatePrior, RegressionPrior
     from noisewise.analyst.regression.records import Covariates

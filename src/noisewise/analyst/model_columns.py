@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.regression.observation import Family, Observation
-from noisewise.analyst.regression.release_names import release_names
+from noisewise.analyst.regression.observation import Family, Observation, release_names
 from noisewise.core.design import INTERCEPT, Design, DesignColumn
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.noise import DiscreteGaussian

@@ -76,7 +76,7 @@ def fit(
     """
     from noisewise.analyst.fit import fit as run
     from noisewise.analyst.posterior_file import check_folder
-    from noisewise.analyst.regression.coefficient_prior import read_prior
+    from noisewise.analyst.regression.original_units import read_prior
     from noisewise.cli.as_released import is_read_as_released, say
     from noisewise.cli.network_analyst import fit_networks
     from noisewise.core.network_release import NetworkRelease

@@ -16,7 +16,7 @@ from scipy.special import ndtri
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.model_columns import ModelColumns
-from noisewise.analyst.regression.coefficient_prior import CoefficientPrior
+from noisewise.analyst.regression.original_units import CoefficientPrior
 from noisewise.analyst.regression.priors import NormalInverseGammaIndependent
 from noisewise.core.errors import RequestError
 from noisewise.core.grid import MAX_ROWS

@@ -16,7 +16,7 @@ from noisewise.analyst.common_cautions import (
 )
 from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior import Posterior
-from noisewise.analyst.regression.replication import Replication
+from noisewise.analyst.regression.agreement import Replication
 from noisewise.core.design import INTERCEPT
 
 CONTRADICTION = 6.0  # standard deviations beyond which a release contradicts the model

@@ -18,15 +18,14 @@ from noisewise.analyst.regression.cautions import (
     convergence_warnings,
     prior_warnings,
 )
-from noisewise.analyst.regression.coefficient_prior import CoefficientPrior
-from noisewise.analyst.regression.default_covariates import default_covariates
 from noisewise.analyst.regression.job import Draws, Job
-from noisewise.analyst.regression.methods import METHODS, check_method, choose
+from noisewise.analyst.regression.methods import METHODS, check_method, check_one_release, choose
 from noisewise.analyst.regression.observation import Observation, named
-from noisewise.analyst.regression.one_release import check_one_release
 from noisewise.analyst.regression.original_units import (
+    CoefficientPrior,
     coefficients_in_original_units,
     covariates_to_unit,
+    default_covariates,
     error_sd_in_original_units,
     regression_to_unit,
 )

@@ -10,6 +10,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.release import Release
 
 Family = Literal["laplace", "gaussian"]
 
@@ -148,3 +149,33 @@ def _square(name: str, value: object) -> FloatArray:
             f"{matrix.shape}"
         )
     return matrix
+
+
+# --- what a Release is called in messages ---------------------------------------------------------
+
+
+def release_names(releases: Sequence[Release], given: Sequence[str] | None = None) -> list[str]:
+    """A name for each Release, to start a sentence about it with.
+
+    Parameters
+    ----------
+    releases : sequence of Release
+    given : sequence of str, optional
+        The analyst's own names, such as those of files.
+    """
+    if given is None:
+        return [_described(release, number, releases) for number, release in enumerate(releases, 1)]
+    if isinstance(given, str) or len(given) != len(releases):
+        raise RequestError(
+            f"names: expected one for each of {len(releases)} Releases, got {given!r}"
+        )
+    return [
+        f"{name} (data set {release.schema.dataset!r})"
+        for name, release in zip(given, releases, strict=True)
+    ]
+
+
+def _described(release: Release, number: int, releases: Sequence[Release]) -> str:
+    label = f", label {release.label!r}" if release.label else ""
+    what = f"data set {release.schema.dataset!r}{label}"
+    return f"the Release of {what}" if len(releases) == 1 else f"release {number} ({what})"

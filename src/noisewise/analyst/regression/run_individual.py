@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from noisewise.analyst.regression import agreement_of_draws as agreement
-from noisewise.analyst.regression.checks import learnt_covariates, public_n
-from noisewise.analyst.regression.job import Draws, Job
+from noisewise.analyst.regression import agreement
+from noisewise.analyst.regression.job import Draws, Job, learnt_covariates, public_n
 
 if TYPE_CHECKING:
     from noisewise.analyst.regression import individual

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from noisewise.analyst.regression import agreement_of_draws as agreement
-from noisewise.analyst.regression.checks import more_rows_than_columns, normal_covariates
-from noisewise.analyst.regression.job import Draws, Job
+from noisewise.analyst.regression import agreement
+from noisewise.analyst.regression.job import Draws, Job, more_rows_than_columns, normal_covariates
 
 
 def run_exact(job: Job) -> Draws:

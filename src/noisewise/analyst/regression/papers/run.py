@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from noisewise.analyst.regression import agreement_of_draws as agreement
-from noisewise.analyst.regression.checks import (
+from noisewise.analyst.regression import agreement
+from noisewise.analyst.regression.job import (
+    Draws,
+    Job,
     fourth_moments,
     gaussian_noise,
     more_rows_than_columns,
     normal_covariates,
     public_n,
 )
-from noisewise.analyst.regression.job import Draws, Job
 from noisewise.analyst.regression.priors import CovariatePrior, NIWPrior
 from noisewise.core.errors import RequestError
 
