@@ -182,7 +182,8 @@ def step(
         if dense:
             C = normal_covariance(G, F[:, 0].copy(), law.rows, law.columns)
         else:
-            values, V = np.linalg.eigh(G)
+            values, vectors = np.linalg.eigh(G)
+            V = np.ascontiguousarray(vectors)  # LAPACK counts by columns
     row = Moments(F, G, C, values, V)
     A = state.A.copy()
     rejected, exhausted, iterations = 0, 0, 0
