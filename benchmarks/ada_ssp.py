@@ -15,7 +15,7 @@ import tempfile
 
 import numpy as np
 
-from noisewise.analyst.ada_ssp import ada_ssp
+from noisewise.analyst.regression.papers.ada_ssp import ada_ssp
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish

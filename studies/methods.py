@@ -99,14 +99,14 @@ def _non_private(
 
 
 def _naive(method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int) -> Pair:
-    from noisewise.analyst.samplers import naive
+    from noisewise.analyst.regression.papers import naive
 
     draws = longer * method.draws
     return naive.sample([case.released], model.prior, chains=1, draws=draws, seed=seed)
 
 
 def _exact(method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int) -> Pair:
-    from noisewise.analyst.samplers import exact
+    from noisewise.analyst.regression.exact import sampler as exact
 
     drawn = exact.sample(
         [case.released],
@@ -121,9 +121,9 @@ def _exact(method: Sampler, model: SimulatedRegression, case: Case, seed: int, l
 def _gibbs_update(
     method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int
 ) -> Pair:
-    from noisewise.analyst.samplers import gibbs_update
+    from noisewise.analyst.regression.papers import gibbs
 
-    drawn = gibbs_update.sample(
+    drawn = gibbs.sample(
         [case.released], model.prior, model.covariates, **method.options(seed, longer)
     )
     return drawn.theta, drawn.sigma2
@@ -132,11 +132,11 @@ def _gibbs_update(
 def _gibbs_prior(
     method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int
 ) -> Pair:
-    from noisewise.analyst.samplers import gibbs_prior
+    from noisewise.analyst.regression.papers import gibbs
+    from noisewise.analyst.regression.papers.moments import CovariateMoments
 
-    drawn = gibbs_prior.sample(
-        [case.released], model.prior, model.covariates, **method.options(seed, longer)
-    )
+    known = CovariateMoments.from_niw(model.covariates)
+    drawn = gibbs.sample([case.released], model.prior, known, **method.options(seed, longer))
     return drawn.theta, drawn.sigma2
 
 
@@ -146,14 +146,16 @@ def _with_fourth_moments(name: str) -> Callable[..., Pair]:
     def run(
         method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int
     ) -> Pair:
-        from noisewise.analyst.samplers import gibbs_noisy, gibbs_noisy_aware
+        from noisewise.analyst.regression.papers import gibbs, gibbs_noisy_aware
+        from noisewise.analyst.regression.papers.moments import released_moments
 
         if case.released_halved is None or case.fourth is None:
             raise RequestError(f"method: {name} needs a simulation with fourth=True")
-        module = gibbs_noisy if name == "gibbs_noisy" else gibbs_noisy_aware
-        drawn = module.sample(
-            [case.released_halved], model.prior, [case.fourth], **method.options(seed, longer)
-        )
+        given, options = [case.released_halved], method.options(seed, longer)
+        if name == "gibbs_noisy":
+            drawn = gibbs.sample(given, model.prior, released_moments([case.fourth]), **options)
+        else:
+            drawn = gibbs_noisy_aware.sample(given, model.prior, [case.fourth], **options)
         return drawn.theta, drawn.sigma2
 
     return run

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.observation import Observation
+from noisewise.analyst.regression.observation import Observation
 from noisewise.core.schema import Number, Schema
 from noisewise.planning.plan import MECHANISMS, Planner
 from studies.regression import draw_gram
@@ -118,7 +118,7 @@ def realise(
     setting: Setting, planner: Planner, i: int, rng: np.random.Generator, *, draws: int
 ) -> FloatArray:
     """Posterior sds, shape (d,), of a fit to a Release of the i-th truth."""
-    from noisewise.analyst.samplers import exact
+    from noisewise.analyst.regression.exact import sampler as exact
 
     A = _sums(planner, i, rng)
     sd = planner.noise.sd(setting.mechanism, setting.epsilon)

@@ -25,10 +25,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.models.conjugate import draw, update
-from noisewise.analyst.models.moments import FourthMomentObservation, fourth_monomials
-from noisewise.analyst.observation import Family, Observation
-from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.analyst.regression.observation import Family, Observation
+from noisewise.analyst.regression.papers.conjugate import draw, update
+from noisewise.analyst.regression.papers.moments import FourthMomentObservation, fourth_monomials
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 from noisewise.core.errors import RequestError
 from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.schema import Number, Schema

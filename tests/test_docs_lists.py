@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from noisewise.analyst.methods.registry import METHODS
+from noisewise.analyst.regression.methods import METHODS
 from studies.__main__ import experiments
 
 from .doc_pages import ROOT

@@ -106,8 +106,12 @@ def accounts(path):
     ("ledger", "name"), [(name, name) for name in EXPECTED["ledgers"]], indirect=["ledger"]
 )
 def test_ledgers(ledger, name):
-    assert EXPECTED["ledgers"][name]
-    assert holds(accounts(ledger), EXPECTED["ledgers"][name])
+    expected = EXPECTED["ledgers"][name]
+    assert expected
+    for account in expected:
+        if account.pop("cap_is_implicit"):  # nobody chose that cap: it counts as none now
+            account |= {"cap_epsilon": None, "cap_delta": None, "remaining_epsilon": None}
+    assert holds(accounts(ledger), expected)
 
 
 def income(**words):

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 from noisewise._version import __version__
 
 if TYPE_CHECKING:
-    from noisewise.analyst.ada_ssp import ada_ssp
-    from noisewise.analyst.coefficient_prior import CoefficientPrior
     from noisewise.analyst.fit import fit
     from noisewise.analyst.posterior.draws import DrawsPosterior
     from noisewise.analyst.posterior.file import load_posterior
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Category": "core.schema",
-    "CoefficientPrior": "analyst.coefficient_prior",
+    "CoefficientPrior": "analyst.regression.original_units",
     "DrawsPosterior": "analyst.posterior.draws",
     "Ledger": "holder.ledger",
     "Network": "core.network",
@@ -46,7 +44,7 @@ _HOMES = {
     "NetworkRequest": "holder.network_request",
     "NoisewiseError": "core.errors",
     "Posterior": "analyst.posterior.regression",
-    "ada_ssp": "analyst.ada_ssp",
+    "ada_ssp": "analyst.regression.papers.ada_ssp",
     "fit": "analyst.fit",
     "make_network_request": "holder.network_request",
     "load_posterior": "analyst.posterior.file",

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.observation import Observation
+from noisewise.analyst.regression.observation import Observation
 from noisewise.planning.truths import draw_covariate_law
 from studies.alparslan2023.data import with_noise
 from studies.calibration.grid import broad_model
@@ -130,21 +130,21 @@ def _non_private(one: SimulatedRegression, case: DistributedCase, options: dict[
 
 
 def _exact(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-    from noisewise.analyst.samplers import exact
+    from noisewise.analyst.regression.exact import sampler as exact
 
     drawn = exact.sample(case.released, one.prior, one.covariates, keep_covariates=False, **options)
     return drawn.theta, drawn.sigma2
 
 
 def _gibbs(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-    from noisewise.analyst.samplers import gibbs_update
+    from noisewise.analyst.regression.papers import gibbs
 
-    drawn = gibbs_update.sample(case.released, one.prior, one.covariates, **options)
+    drawn = gibbs.sample(case.released, one.prior, one.covariates, **options)
     return drawn.theta, drawn.sigma2
 
 
 def _normal_x(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-    from noisewise.analyst.samplers import normal_x
+    from noisewise.analyst.regression.papers import normal_x
 
     drawn = normal_x.sample(case.released, one.prior, one.covariates, **options)
     return drawn.theta, drawn.sigma2
@@ -152,7 +152,7 @@ def _normal_x(one: SimulatedRegression, case: DistributedCase, options: dict[str
 
 def _fixed_s(aware: bool) -> Callable[[SimulatedRegression, DistributedCase, dict[str, Any]], Pair]:
     def run(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-        from noisewise.analyst.samplers import fixed_s
+        from noisewise.analyst.regression.papers import fixed_s
 
         drawn = fixed_s.sample(case.released, one.prior, account_for_s=aware, **options)
         return drawn.theta, drawn.sigma2
@@ -161,9 +161,9 @@ def _fixed_s(aware: bool) -> Callable[[SimulatedRegression, DistributedCase, dic
 
 
 def _fixed_s_fast(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-    from noisewise.analyst.samplers import fixed_s_fast
+    from noisewise.analyst.regression.papers import fixed_s
 
-    drawn = fixed_s_fast.sample(
+    drawn = fixed_s.sample_closed_form(
         case.released, one.prior, chains=1, draws=options["draws"], seed=options["seed"]
     )
     return drawn.theta, drawn.sigma2

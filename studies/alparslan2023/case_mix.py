@@ -49,7 +49,7 @@ class DifferentHolders(Federation):
 def _exact_own_means(
     one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]
 ) -> Pair:
-    from noisewise.analyst.samplers import exact
+    from noisewise.analyst.regression.exact import sampler as exact
 
     drawn = exact.sample(
         case.released, one.prior, one.covariates, own_means=True, keep_covariates=False, **options

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.priors import NIWPrior
+from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import NoisewiseError
 from noisewise.planning.truths import draw_covariate_law
 from studies.alparslan2023 import not_private
@@ -212,12 +212,12 @@ def timing_rows(dimensions: Sequence[int], holders: Sequence[int], enough: float
 
 def _time(method: str, given: Given, enough: float) -> tuple[int, float]:
     """Iterations that were timed, and seconds of each; more and more until it takes `enough`."""
-    from noisewise.analyst.samplers import gibbs_update
+    from noisewise.analyst.regression.papers import gibbs
 
     def work(count: int) -> float:
         start = time.process_time()
         if method == "bs_distributed_dense":
-            gibbs_update.sample(
+            gibbs.sample(
                 given.with_y_squares, given.conjugate, given.covariates, update="dense",
                 chains=1, draws=count, tune=1, seed=1, cores=1,
             )  # fmt: skip

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import CovariatePrior, RegressionPrior
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.priors import CovariatePrior, RegressionPrior
 
 PAPER_NAMES = {
     "normal_x": "MCMC-normalX",
@@ -72,7 +72,7 @@ def _options(effort: tuple[int, int], seed: int) -> dict[str, Any]:
 
 
 def _normal_x(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
-    from noisewise.analyst.samplers import normal_x
+    from noisewise.analyst.regression.papers import normal_x
 
     options = _options(effort.normal_x, seed)
     theta = normal_x.sample(
@@ -82,7 +82,7 @@ def _normal_x(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, Floa
 
 
 def _fixed_s(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
-    from noisewise.analyst.samplers import fixed_s
+    from noisewise.analyst.regression.papers import fixed_s
 
     options = _options(effort.fixed_s, seed)
     theta = fixed_s.sample(given.observations, given.regression, **options).theta[0]
@@ -90,9 +90,9 @@ def _fixed_s(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, Float
 
 
 def _fixed_s_fast(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
-    from noisewise.analyst.samplers import fixed_s_fast
+    from noisewise.analyst.regression.papers import fixed_s
 
-    drawn = fixed_s_fast.sample(
+    drawn = fixed_s.sample_closed_form(
         given.observations,
         given.regression,
         chains=1,
@@ -104,17 +104,17 @@ def _fixed_s_fast(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, 
 
 
 def _bs_distributed(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
-    from noisewise.analyst.samplers import gibbs_update
+    from noisewise.analyst.regression.papers import gibbs
 
     options = _options(effort.bs_distributed, seed)
-    drawn = gibbs_update.sample(
-        given.with_y_squares, given.conjugate, given.covariates, **options
-    ).theta[0]
+    drawn = gibbs.sample(given.with_y_squares, given.conjugate, given.covariates, **options).theta[
+        0
+    ]
     return drawn, drawn.mean(axis=0)
 
 
 def _exact(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
-    from noisewise.analyst.samplers import exact
+    from noisewise.analyst.regression.exact import sampler as exact
 
     options = _options(effort.exact, seed)
     drawn = exact.sample(

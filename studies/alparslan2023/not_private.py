@@ -41,8 +41,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
 from noisewise.core.calibration import gaussian_noise_multiplier
 from noisewise.core.errors import RequestError
 from studies.alparslan2023.data import training_rows, with_noise

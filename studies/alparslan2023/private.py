@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.noise_width import noise_width
-from noisewise.analyst.observation import Observation
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.papers.noise_width import noise_width
 from studies.alparslan2023.data import DataSet, gram_matrices, training_rows, with_noise
 from studies.regression import NoiseScales, noise_scales
 
@@ -85,7 +85,7 @@ def private_releases(
 
 
 def ada_ssp(observations: Sequence[Observation]) -> FloatArray:
-    """`noisewise.analyst.ada_ssp`, rule "noise", of Releases without the smallest eigenvalue."""
+    """`papers.ada_ssp`, rule "noise", of Releases without the smallest eigenvalue."""
     d = observations[0].k + 1
     S = np.sum([seen.values[:d, :d] for seen in observations], axis=0)
     z = np.sum([seen.values[:d, d] for seen in observations], axis=0)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.priors import HierarchicalNIWPrior, NormalInverseGammaIndependent
+from noisewise.analyst.regression.priors import HierarchicalNIWPrior, NormalInverseGammaIndependent
 from noisewise.core.errors import NoisewiseError
 from studies.alparslan2023 import not_private, private
 from studies.alparslan2023.data import (

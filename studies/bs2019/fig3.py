@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 from studies.calibration.trial import Cell, Record, spread_ranks
 from studies.experiments import Experiment, Results
 from studies.figures import style

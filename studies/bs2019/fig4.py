@@ -27,10 +27,10 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.model_columns import ModelColumns
-from noisewise.analyst.models.moments import FourthMomentObservation
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.original_units import regression_to_unit
-from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.original_units import regression_to_unit
+from noisewise.analyst.regression.papers.moments import FourthMomentObservation
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Number, Schema
 from studies.alparslan2023.data import VARIABLE, data_folder

@@ -27,7 +27,7 @@ from typing import Any, Literal
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 from noisewise.core.errors import RequestError
 from noisewise.planning.truths import draw_covariate_law
 from studies.calibration.trial import Cell

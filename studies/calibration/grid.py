@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 from studies.bs2019.fig3 import METHODS as PAPER_METHODS
 from studies.bs2019.fig3 import QUICK_METHODS, ROWS, figure_cells, paper_model
 from studies.calibration.trial import Cell

@@ -14,19 +14,20 @@ import pytest
 from scipy import stats
 
 from noisewise.analyst.model_columns import observe
-from noisewise.analyst.models.collapsed import CollapsedPosterior
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import (
+from noisewise.analyst.regression import nuts
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.exact.density import CollapsedPosterior
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.priors import (
     HierarchicalNIWPrior,
     NIGPrior,
     NIWPrior,
     NormalInverseGammaIndependent,
 )
-from noisewise.analyst.samplers import exact, nuts
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 from tests.releases import EXAMPLES, example_request, release_of
 
-ORACLES = Path(__file__).parents[3] / "shared" / "oracles" / "open.json"
+ORACLES = Path(__file__).parents[1] / "data" / "oracles" / "open.json"
 PROBABILITIES = (0.05, 0.5, 0.95)
 
 
@@ -84,7 +85,6 @@ def assert_agrees(values, mean, sd, quantiles, importance_ess):
         assert abs(below.mean() - probability) < 4 * mean_error(below, importance_ess)
 
 
-@pytest.mark.skipif(not ORACLES.exists(), reason=f"the shared oracles are not at {ORACLES}")
 @pytest.mark.parametrize("name", ["laplace_n10", "gaussian_n20"])
 def test_shared_oracles(name):
     (case,) = (case for case in json.loads(ORACLES.read_text()) if case["name"] == name)

@@ -9,8 +9,8 @@ import pytest
 
 import noisewise as nw
 from noisewise.analyst.fit import fit
-from noisewise.analyst.methods import METHODS
-from noisewise.analyst.priors import NIGPrior
+from noisewise.analyst.regression.methods import METHODS
+from noisewise.analyst.regression.priors import NIGPrior
 from noisewise.core.errors import ReleaseError, RequestError
 
 from ..cli.test_holder_commands import Shell
@@ -247,7 +247,7 @@ def test_a_private_number_of_rows():
 
 def test_a_law_of_the_covariates_of_ones_own():
     pytest.importorskip("numpyro", reason="the extra numpyro is not installed")
-    from noisewise.analyst.models import records
+    from noisewise.analyst.regression import records
 
     release = release_of(example_request(features=["age"], epsilon=1), n=15)
     posterior = fit(release, covariate_prior=records.uniform, seed=1, draws=100, chains=2)
@@ -283,7 +283,7 @@ def test_every_method_finds_a_clear_slope(fourth, method):
 
 def test_gibbs_prior_takes_moments_by_formula_or_by_simulation(fourth):
     """Uniform ages: by default, and told so, by simulation from the law itself."""
-    from noisewise.analyst.models.moments import CovariateMoments
+    from noisewise.analyst.regression.papers.moments import CovariateMoments
 
     uniform = CovariateMoments.from_draws(np.random.default_rng(1).uniform(-1, 1, (200_000, 1)))
     slope = np.polyfit(table()["age"], table()["income"], 1)[0]

@@ -10,8 +10,8 @@ from itertools import combinations_with_replacement
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.models.agreement import second_moments
-from noisewise.analyst.priors import NIGPrior, NIWPrior, RegressionPrior
+from noisewise.analyst.regression.agreement import second_moments
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, RegressionPrior
 from noisewise.planning.truths import Truths
 
 FloatArray = NDArray[np.float64]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import noisewise as nw
-from noisewise.analyst.models.agreement import second_moments
-from noisewise.analyst.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
+from noisewise.analyst.regression.agreement import second_moments
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.planning import width as plan_width

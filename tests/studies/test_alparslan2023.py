@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from noisewise.analyst.ada_ssp import ada_ssp as released_ada_ssp
+from noisewise.analyst.regression.papers.ada_ssp import ada_ssp as released_ada_ssp
 from noisewise.core.calibration import gaussian_noise_multiplier
 from noisewise.core.errors import RequestError
 from noisewise.core.geometry import Box

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import NIGPrior, NIWPrior
-from noisewise.analyst.samplers import exact
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 from noisewise.core.errors import RequestError
 from studies.alparslan2023.averaging import averaged_gram, averaged_sensitivity
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.models.moments import CovariateMoments, unique_entries
-from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.analyst.regression.papers.moments import CovariateMoments, unique_entries
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 from noisewise.core.errors import RequestError
 from noisewise.planning.truths import draw_covariate_law
 from studies import regression

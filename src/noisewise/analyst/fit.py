@@ -15,15 +15,15 @@ from noisewise.core.releases import load_release
 from noisewise.core.summary_release import SummaryRelease
 
 if TYPE_CHECKING:
-    from noisewise.analyst.coefficient_prior import CoefficientPrior
-    from noisewise.analyst.models.moments import CovariateMoments
-    from noisewise.analyst.models.records import Covariates
     from noisewise.analyst.network.fit import Prior as NetworkPrior
     from noisewise.analyst.posterior.draws import DrawsPosterior
     from noisewise.analyst.posterior.network import NetworkPosterior
     from noisewise.analyst.posterior.regression import Posterior
     from noisewise.analyst.posterior.summary import SummaryPosterior
-    from noisewise.analyst.priors import CovariatePrior, RegressionPrior
+    from noisewise.analyst.regression.original_units import CoefficientPrior
+    from noisewise.analyst.regression.papers.moments import CovariateMoments
+    from noisewise.analyst.regression.priors import CovariatePrior, RegressionPrior
+    from noisewise.analyst.regression.records import Covariates
 
 _KINDS: dict[type[Any], str] = {
     Release: "statistics of a regression",
@@ -92,7 +92,7 @@ def fit(
     names : sequence of str, optional
         What to call the Releases in messages; by default the names of the files.
     **options
-        Of `noisewise.analyst.fit_regression.fit_regression` (target, features, prior,
+        Of `noisewise.analyst.regression.fit.fit_regression` (target, features, prior,
         covariate_prior, clip, prior_units, method, chains, draws, seed) or of
         `noisewise.analyst.network.fit.fit_network` (prior, method, chains, draws, seed). None says
         nothing. A prior may be the path of a YAML file.
@@ -126,8 +126,8 @@ def fit(
         if isinstance(options.get("prior"), str | Path):
             options["prior"] = read_concentrations(Path(options["prior"]))
         return fit_network(given, progress=progress, **options)
-    from noisewise.analyst.coefficient_prior import read_prior
-    from noisewise.analyst.fit_regression import fit_regression
+    from noisewise.analyst.regression.fit import fit_regression
+    from noisewise.analyst.regression.original_units import read_prior
 
     _check_options(options, fit_regression, "a regression has no such option")
     if isinstance(options.get("prior"), str | Path):

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.observation import Family, Observation
-from noisewise.analyst.release_names import release_names
+from noisewise.analyst.regression.observation import Family, Observation, release_names
 from noisewise.core.design import INTERCEPT, Design, DesignColumn
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.noise import DiscreteGaussian
@@ -24,7 +23,7 @@ from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistic import FourthMoments, SecondMoments
 
 if TYPE_CHECKING:
-    from noisewise.analyst.models.moments import FourthMomentObservation
+    from noisewise.analyst.regression.papers.moments import FourthMomentObservation
 
 
 @dataclass(frozen=True)
@@ -220,7 +219,10 @@ def observe_fourth(
     Fourth moments are of the Release's own features. They serve any model whose covariates are
     among those.
     """
-    from noisewise.analyst.models.moments import FourthMomentObservation, fourth_monomials
+    from noisewise.analyst.regression.papers.moments import (
+        FourthMomentObservation,
+        fourth_monomials,
+    )
 
     found: list[FourthMomentObservation | None] = []
     for release in releases:

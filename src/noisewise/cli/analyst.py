@@ -116,8 +116,8 @@ def estimate(
 
     Example: noisewise estimate release.json
     """
-    from noisewise.analyst.ada_ssp import ada_ssp
     from noisewise.analyst.fit import file_names
+    from noisewise.analyst.regression.papers.ada_ssp import ada_ssp
     from noisewise.core.errors import RequestError
 
     if rule not in ("noise", "paper"):
@@ -153,7 +153,7 @@ def methods() -> None:
 
     Example: noisewise methods
     """
-    from noisewise.analyst.methods import METHODS
+    from noisewise.analyst.regression.methods import METHODS
 
     width = max(map(len, METHODS))
     for name, method in METHODS.items():

@@ -61,7 +61,7 @@ def plan(
     Example: noisewise plan --schema schema.yaml --target income --features age,region --n 5000
     --want 'age: 100' --out plan.png
     """
-    from noisewise.analyst.coefficient_prior import read_prior
+    from noisewise.analyst.regression.original_units import read_prior
     from noisewise.core.schema_file import read_schema
     from noisewise.planning.plan import plan as make_plan
 

@@ -15,9 +15,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.coefficient_prior import CoefficientPrior
 from noisewise.analyst.model_columns import ModelColumns
-from noisewise.analyst.priors import NormalInverseGammaIndependent
+from noisewise.analyst.regression.original_units import CoefficientPrior
+from noisewise.analyst.regression.priors import NormalInverseGammaIndependent
 from noisewise.core.design import Design
 from noisewise.core.errors import RequestError
 from noisewise.core.geometry import Ball

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.priors import NIGPrior, NIWPrior, RegressionPrior
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, RegressionPrior
 from noisewise.core.errors import RequestError
 
 LARGEST_VARIANCE = 0.5

@@ -52,8 +52,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.models.agreement import second_moments
-from noisewise.analyst.priors import NIGPrior, NIWPrior, RegressionPrior
+from noisewise.analyst.regression.agreement import second_moments
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, RegressionPrior
 from noisewise.planning.truths import Truths
 
 _NUMBERS_AT_ONCE = 4_000_000  # in an array

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.fit import fit as fit_releases
-from noisewise.analyst.fit_regression import check_fit
+from noisewise.analyst.regression.fit import check_fit
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Column, Number, Schema
 from noisewise.holder.request import make_request

@@ -2,12 +2,5 @@
 
 `layout` is a network as arrays, `observed` what a Release measured. The methods are `counts` and
 `records` (all tables together), `exact` (each node by itself) and `plugin` (the noise ignored);
-`queries` and `classify` answer questions, `fit` puts it together. No file's compiled functions call
-those of another.
+`queries` and `classify` answer questions, `fit` puts it together.
 """
-
-from noisewise._compiled import Family
-
-_family = Family(__file__, "*.py")
-compiled = _family.to_the_letter
-inlined = _family.inlined

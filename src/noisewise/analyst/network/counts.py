@@ -26,7 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.network import compiled, inlined
+from noisewise._compiled import compiled_in_order, compiled_inline
+from noisewise.analyst.chains import Report
 from noisewise.analyst.network.layout import Floats, Integers, Layout
 from noisewise.analyst.network.observed import Observed
 from noisewise.analyst.network.plugin import normalised
@@ -37,7 +38,6 @@ from noisewise.analyst.network.regions import (
     make_problem,
     sample_chains,
 )
-from noisewise.analyst.samplers.chains import Report
 
 POOL = 4096  # rows that moves are proposed at
 MOST_START_ROWS = 200_000
@@ -187,7 +187,7 @@ def _rough_n(problem: Problem, holder: Observed) -> int:
 MAX_STEP = 1e15
 
 
-@compiled
+@compiled_in_order
 def log_gamma(x):  # type: ignore[no-untyped-def]
     """Stirling's series from 10 on, with an error below 1e-10."""
     if x < 10.0:
@@ -198,13 +198,13 @@ def log_gamma(x):  # type: ignore[no-untyped-def]
     return (x - 0.5) * math.log(x) - x + 0.9189385332046727 + series
 
 
-@compiled
+@compiled_in_order
 def log_gamma_ratio(x, by):  # type: ignore[no-untyped-def]
     """log Γ(x + by) - log Γ(x)."""
     return log_gamma(x + by) - log_gamma(x)
 
 
-@inlined
+@compiled_inline
 def _corner(base, turn, width, corner):  # type: ignore[no-untyped-def]
     """The cell of a corner, and its sign."""
     cell, sign = base, 1
@@ -215,7 +215,7 @@ def _corner(base, turn, width, corner):  # type: ignore[no-untyped-def]
     return cell, sign
 
 
-@inlined
+@compiled_inline
 def _form_weight(weights, base, turn, width):  # type: ignore[no-untyped-def]
     """By how much a measured form changes for a step of one."""
     weight = 0
@@ -225,7 +225,7 @@ def _form_weight(weights, base, turn, width):  # type: ignore[no-untyped-def]
     return weight
 
 
-@compiled
+@compiled_in_order
 def sweep(  # type: ignore[no-untyped-def]
     rng,
     regions,
@@ -342,7 +342,7 @@ def sweep(  # type: ignore[no-untyped-def]
                 log_scale[m] = max(-2.0, log_scale[m] + gain * ((1.0 if accepted else 0.0) - 0.35))
 
 
-@compiled
+@compiled_in_order
 def draw_tables(rng, counts, alpha, row_start, out):  # type: ignore[no-untyped-def]
     """Tables given counts: every row is Dirichlet(alpha + counts)."""
     cells = out.size
@@ -359,7 +359,7 @@ def draw_tables(rng, counts, alpha, row_start, out):  # type: ignore[no-untyped-
         first = last
 
 
-@compiled
+@compiled_in_order
 def simulate(rng, theta, start, width, nodes, stride, arity, out):  # type: ignore[no-untyped-def]
     """Rows from a network, nodes in topological order; the tables are cells of families."""
     for r in range(out.shape[0]):
@@ -377,7 +377,7 @@ def simulate(rng, theta, start, width, nodes, stride, arity, out):  # type: igno
             out[r, i] = level
 
 
-@compiled
+@compiled_in_order
 def tabulate(rows, weights, start, width, nodes, stride, out):  # type: ignore[no-untyped-def]
     """Add weighted rows to the cells of every region."""
     for k in range(width.size):

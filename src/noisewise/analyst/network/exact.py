@@ -30,11 +30,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.network import compiled
+from noisewise._compiled import compiled_in_order
+from noisewise.analyst.chains import available_cores
 from noisewise.analyst.network.layout import Floats, Layout
 from noisewise.analyst.network.observed import Measurement, Observed
 from noisewise.analyst.network.plugin import normalised
-from noisewise.analyst.samplers.chains import available_cores
 from noisewise.core.errors import RequestError
 
 TAIL = 1e-9
@@ -237,7 +237,7 @@ def _one_of_two(
 # --- the compiled kernel: latent counts given their sum, one after another --------------------
 
 
-@compiled
+@compiled_in_order
 def split_sums(rng, weights, lengths, prefix, sums, out):  # type: ignore[no-untyped-def]
     """Draw lattice counts j, shape (draws, r), given their sums.
 

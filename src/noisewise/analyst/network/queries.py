@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.network import compiled, inlined
+from noisewise._compiled import compiled_in_order, compiled_inline
 from noisewise.analyst.network.layout import Floats, Integers, Layout, strides_of
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import level_text
@@ -236,7 +236,7 @@ def synthetic_codes(layout: Layout, theta: Floats, rows: int, seed: int | None) 
 # --- compiled simulation of rows -------------------------------------------------------------
 
 
-@inlined
+@compiled_inline
 def _draw_level(rng, theta, cell, arity):  # type: ignore[no-untyped-def]
     u = rng.random()
     level = 0
@@ -248,7 +248,7 @@ def _draw_level(rng, theta, cell, arity):  # type: ignore[no-untyped-def]
     return level
 
 
-@compiled
+@compiled_in_order
 def synthetic_rows(rng, theta, start, width, nodes, stride, arity, out):  # type: ignore[no-untyped-def]
     """Rows, each from a draw taken at random; theta has shape (draws, cells)."""
     for r in range(out.shape[0]):
@@ -260,7 +260,7 @@ def synthetic_rows(rng, theta, start, width, nodes, stride, arity, out):  # type
             out[r, i] = _draw_level(rng, tables, cell, arity[i])
 
 
-@compiled
+@compiled_in_order
 def weigh_rows(  # type: ignore[no-untyped-def]
     rng, theta, start, width, nodes, stride, arity, fixed, wanted, steps, rows, out
 ):

@@ -14,7 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from noisewise.analyst.network import compiled, inlined
+from noisewise._compiled import compiled_in_order, compiled_inline
+from noisewise.analyst.chains import Report
 from noisewise.analyst.network.counts import draw_tables, simulate, tabulate
 from noisewise.analyst.network.layout import Floats, Layout
 from noisewise.analyst.network.observed import Observed
@@ -26,7 +27,6 @@ from noisewise.analyst.network.regions import (
     make_problem,
     sample_chains,
 )
-from noisewise.analyst.samplers.chains import Report
 
 
 def sample(
@@ -95,13 +95,13 @@ def _chain(
 # --- the compiled kernel ---------------------------------------------------------------------
 
 
-@inlined
+@compiled_inline
 def _noise_change(value, precision, count, by):  # type: ignore[no-untyped-def]
     away = value - count
     return -precision * (abs(away - by) - abs(away))
 
 
-@compiled
+@compiled_in_order
 def sweep_rows(rng, regions, theta, rows, counts, forms, h, accepted):  # type: ignore[no-untyped-def]
     """Update every latent row of holder h twice: as a whole, then one node of it.
 

@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise.analyst.chains import Report, run_chains
 from noisewise.analyst.network.entropy import Entropy, Names, Slopes
 from noisewise.analyst.network.layout import Floats, Integers, Layout, strides_of
 from noisewise.analyst.network.observed import Observed
-from noisewise.analyst.samplers.chains import Report, run_chains
 
 MAX_CONTRAST = 4  # nodes in a contrast; larger ones are reached by several
 TRIES = 1.0  # of a contrast in one sweep, for every cell that it may move by itself

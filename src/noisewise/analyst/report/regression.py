@@ -8,9 +8,9 @@ from shlex import quote
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.cautions import CONTRADICTION
 from noisewise.analyst.posterior.numbers import SIGMA2, Summary, central_interval
 from noisewise.analyst.posterior.regression import Posterior
+from noisewise.analyst.regression.cautions import CONTRADICTION
 from noisewise.analyst.report import charts, words
 from noisewise.analyst.report.markup import Content, Markup, section, table, tag
 from noisewise.analyst.report.page import (
