@@ -10,7 +10,7 @@ warm. `warm_ess_per_s` leaves out imports and compilation (a second run in the s
     python benchmarks/samplers.py --quick      a few minutes: no peers beyond d = 2, small sizes
 
 Bars (checked at the end): gibbs_update, written for reading, below 50 us an iteration at d = 2 and
-below 1000 at d = 11 with Laplace noise (some 500 times as fast as code in NumPy); exact: growth of
+below 1000 at d = 11 with Laplace noise; exact: growth of
 the gradient's cost at most d^3.3, at least 10 times the effective samples per second of the plain
 NumPyro model at d = 2 and 10 with epsilon 1 and 0.1; `noisewise fit` with its defaults on a d = 11
 Release below 20 seconds in a new process.
