@@ -1,4 +1,5 @@
-# Two commands do everything on a fresh machine with Python 3.11 and make:
+# Two commands do everything on a fresh machine with Python 3.11 and make (or 3.12 or 3.13: add
+# PYTHON=python3.13, which gets an environment of its own):
 #   make demo    install, then publish a private Release from real health data, fit it, report
 #   make test    install, then run every check that continuous integration runs
 # and besides:
@@ -6,7 +7,7 @@
 #   make docs      the documentation as a web site, in site/
 
 PYTHON ?= python3.11
-VENV   := .venv
+VENV   := .venv$(patsubst -python3.11,,-$(notdir $(PYTHON)))
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
@@ -40,4 +41,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/release.py
 
 clean:
-	rm -rf $(VENV) demo-output site
+	rm -rf .venv .venv-* demo-output site

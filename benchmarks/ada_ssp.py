@@ -15,8 +15,9 @@ import tempfile
 
 import numpy as np
 
-from noisewise.analyst.ada_ssp import ada_ssp
+from noisewise.analyst.regression.papers.ada_ssp import ada_ssp
 from noisewise.core.schema import Category, Number, Schema
+from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.request import make_request
 
@@ -65,6 +66,7 @@ def cell(n, holders, name, releases, rng):
                     **words,
                 )
                 ledger = f"{folder}/ledger.db"
+                Ledger(ledger).set_cap("simulated", 1)
                 published.append(publish(request, people(n, rng), ledger=ledger).release)
         estimate = ada_ssp(published, rule="paper" if "formula" in name else "noise")
         errors.append(np.sqrt(np.mean((estimate.predict(new) - new["income"]) ** 2)))

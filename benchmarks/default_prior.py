@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from noisewise import __version__
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
-from noisewise.analyst.samplers import exact
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
 from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.plain_yaml import parse_yaml
 from noisewise.core.schema import Schema

@@ -29,13 +29,14 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.analyst.networks import plugin
-from noisewise.analyst.networks.fit import fit_network
-from noisewise.analyst.networks.layout import Floats, Layout
-from noisewise.analyst.networks.plugin import normalised
-from noisewise.analyst.networks.queries import places
+from noisewise.analyst.network import plugin
+from noisewise.analyst.network.fit import fit_network
+from noisewise.analyst.network.layout import Floats, Layout
+from noisewise.analyst.network.plugin import normalised
+from noisewise.analyst.network.queries import places
 from noisewise.core.network import Network
 from noisewise.core.schema import Category, Schema
+from noisewise.holder.ledger import Ledger
 from noisewise.holder.network_request import make_network_request
 from noisewise.holder.publish import publish
 
@@ -60,11 +61,10 @@ def random_network(nodes: int, rng: np.random.Generator) -> Network:
 
 def simulated(layout: Layout, theta: Floats, n: int, rng: np.random.Generator) -> dict[str, Any]:
     """Rows from the network, as columns of levels."""
-    from noisewise.analyst.networks.rows_kernels import synthetic_rows
+    from noisewise.analyst.network.queries import synthetic_rows
 
-    state = rng.integers(1, 2**63, 4).astype(np.uint64)
     codes = np.empty((n, len(layout.nodes)), dtype=np.int64)
-    synthetic_rows(state, theta[None], *places(layout), codes)
+    synthetic_rows(rng, theta[None], *places(layout), codes)
     return {
         name: np.array(layout.network.levels(name))[codes[:, layout.number[name]]]
         for name in layout.network.nodes
@@ -99,6 +99,7 @@ def large(nodes: int, n: int, epsilons: list[float]) -> dict[str, Any]:
         request = make_network_request(network.schema, network=network, epsilon=epsilon)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "budget.db"
+            Ledger(path).set_cap(network.schema.dataset, epsilon)
             published, releasing = timed(lambda p=path, r=request: publish(r, rows, ledger=p))
         release = published.release
         posterior, fitting = timed(lambda r=release: fit_network(r, seed=1))
@@ -133,7 +134,9 @@ def _compile(rng: np.random.Generator) -> None:
     rows = {name: ["0", "1"] * 20 for name in network.nodes}
     request = make_network_request(network.schema, network=network, epsilon=1)
     with tempfile.TemporaryDirectory() as folder:
-        release = publish(request, rows, ledger=Path(folder) / "budget.db").release
+        ledger = Ledger(Path(folder) / "budget.db")
+        ledger.set_cap(network.schema.dataset, 1)
+        release = publish(request, rows, ledger=ledger).release
     fit_network(release, seed=1, draws=10)
 
 
@@ -161,7 +164,7 @@ SMALL: dict[str, tuple[dict[str, int], dict[str, list[str]]]] = {
 
 def coverage(data_sets: int, keep: Callable[[dict[str, Any]], None]) -> None:
     """Coverage of 90% intervals over tables from the prior, data and noise."""
-    from noisewise.analyst.networks import methods
+    from noisewise.analyst.network import methods
 
     rng = np.random.default_rng(12345)
     found: dict[str, Any] = {}
@@ -177,7 +180,9 @@ def coverage(data_sets: int, keep: Callable[[dict[str, Any]], None]) -> None:
                 rows = simulated(layout, truth, n, rng)
                 request = make_network_request(network.schema, network=network, epsilon=epsilon)
                 with tempfile.TemporaryDirectory() as folder:
-                    release = publish(request, rows, ledger=Path(folder) / "b.db").release
+                    ledger = Ledger(Path(folder) / "b.db")
+                    ledger.set_cap(network.schema.dataset, epsilon)
+                    release = publish(request, rows, ledger=ledger).release
                 for method, listed in hits.items():
                     fitted = fit_network(release, method=method, chains=1, draws=500, seed=k)
                     listed.append(covered(fitted.flat, truth))

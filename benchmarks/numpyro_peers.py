@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from regression_problems import ROWS, Problem
 
-from noisewise.analyst.models.collapsed import CollapsedPosterior
-from noisewise.analyst.priors import NIGPrior, NIWPrior
+from noisewise.analyst.regression.exact.density import CollapsedPosterior
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 
 CHAINS = 4
 

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from noisewise.analyst.models.moments import FourthMomentObservation, fourth_monomials
-from noisewise.analyst.observation import Observation
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.papers.moments import FourthMomentObservation, fourth_monomials
 from noisewise.core.calibration import gaussian_noise_multiplier
 
 ROWS = 10_000

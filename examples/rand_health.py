@@ -106,13 +106,13 @@ def draw_picture() -> None:
     import pyarrow.parquet as pq
 
     import noisewise as nw
-    from noisewise.analyst.plots import plot_intervals
+    from noisewise.analyst.posterior.plots import plot
 
     table = pq.read_table("rand_health.parquet")
     rows = np.column_stack([np.ones(len(table)), *(table[name].to_numpy() for name in FEATURES)])
     visits = np.clip(table["visits"].to_numpy(), 0, 30)
     truth, *_ = np.linalg.lstsq(rows, visits, rcond=None)
-    plot_intervals(
+    plot(
         {
             "naive": nw.load_posterior("naive.nc"),
             "noise-aware": nw.load_posterior("noise_aware.nc"),

@@ -76,7 +76,7 @@ def run(page, space):
 
 def keep_file(text, where):
     """Write a file that a page shows under the name it has there, and read it as users would."""
-    from noisewise.analyst.coefficient_prior import read_prior
+    from noisewise.analyst.regression.original_units import read_prior
     from noisewise.core.schema_file import read_schema
 
     keys = set(yaml.safe_load(text))

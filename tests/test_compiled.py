@@ -6,18 +6,16 @@ import importlib
 import pkgutil
 from pathlib import Path
 
-import pytest
-
 import noisewise
-from noisewise._compiled import Family
-from noisewise.analyst.models import compiled as collapsed
-from noisewise.analyst.models import moments_compiled as gibbs
-from noisewise.analyst.networks import compiled as networks
-from noisewise.analyst.samplers import given_s_compiled as given_s
-from noisewise.holder.blocks import compiled as blocks
+from noisewise import _compiled
 
-FAMILIES = {m._family.digest: m._family for m in (collapsed, gibbs, networks, given_s, blocks)}
-ROOMS = ("analyst.models", "analyst.samplers", "analyst.networks", "holder.blocks")
+ROOMS = (
+    "analyst.regression",
+    "analyst.regression.exact",
+    "analyst.regression.papers",
+    "analyst.network",
+    "holder.blocks",
+)
 
 
 def compiled_functions():
@@ -35,30 +33,30 @@ def source(function):
     return Path(function.py_func.__code__.co_filename).resolve()
 
 
-def test_a_family_covers_whatever_its_functions_call():
+def test_a_cache_follows_whatever_its_function_calls():
     """Numba itself looks at a function's own file only."""
     seen = dict(compiled_functions())
     assert len(seen) > 100
     for name, function in seen.items():
-        family = FAMILIES[function._cache._cache_file._source_stamp[1]]
-        assert source(function) in family.files, name
+        stamp = function._cache._cache_file._source_stamp[1]
+        assert stamp == _compiled.sources_digest(source(function)), name
+        files = _compiled.sources(source(function))
+        assert source(function) in files, name
         for called in function.py_func.__globals__.values():
             used = getattr(getattr(called, "py_func", None), "__name__", "")
             if used in function.py_func.__code__.co_names:
-                assert source(called) in family.files, (name, used)
+                assert source(called) in files, (name, used)
 
 
-def test_the_digest_follows_every_file(tmp_path):
-    for name in ("a.py", "b.py"):
-        (tmp_path / name).write_text(name)
+def test_the_digest_follows_imports_however_far(tmp_path, monkeypatch):
+    monkeypatch.setattr(_compiled, "_PACKAGE", tmp_path)
     (tmp_path / "room").mkdir()
-    home = str(tmp_path / "room" / "home.py")
-    before = Family(home, "../*.py").digest
-    assert Family(home, "../*.py").digest == before
-    (tmp_path / "b.py").write_text("changed")
-    assert Family(home, "../*.py").digest != before
-    with pytest.raises(FileNotFoundError, match=r"c\.py"):
-        Family(home, "../c.py")
+    (tmp_path / "a.py").write_text("from noisewise.room import b\n@compiled\n")
+    (tmp_path / "room" / "b.py").write_text("from noisewise.c import (\n    x,\n)\n")
+    (tmp_path / "c.py").write_text("@compiled\n")
+    (tmp_path / "other.py").write_text("@compiled\n")
+    found = {path.name for path in _compiled.sources(tmp_path / "a.py")}
+    assert found == {"a.py", "c.py"}  # b has no compiled functions, but imports them
 
 
 def test_nothing_else_is_compiled_in_the_wings():

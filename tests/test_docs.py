@@ -107,7 +107,7 @@ def test_a_page_does_what_it_says(page, workplace, files):
 
 
 # Examples in the commands' own help that take long, or a server: they are parsed, not run.
-LONG = ("audit", "plan", "federation", "lab")
+LONG = ("audit", "plan", "federation")
 EXAMPLE_SCHEMA = """\
 dataset: people
 columns:
@@ -177,7 +177,7 @@ def test_the_examples_in_docstrings(path, workplace):
 
 
 def test_the_prior_file_is_the_prior_of_the_page(workplace):
-    from noisewise.analyst.coefficient_prior import read_prior
+    from noisewise.analyst.regression.original_units import read_prior
 
     (text,) = [block.text for block in blocks(DOCS / "analyst.md") if block.language == "yaml"]
     Path("prior.yaml").write_text(text)

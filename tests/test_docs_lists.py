@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
-from noisewise.analyst.methods.registry import METHODS
-from noisewise.lab.experiments import experiments
+from noisewise.analyst.regression.methods import METHODS
+from studies.__main__ import experiments
 
 from .doc_pages import ROOT
 
@@ -25,4 +26,12 @@ def test_every_method_has_a_line(page):
 
 
 def test_every_experiment_has_a_place_where_it_is_discussed():
-    assert set(experiments()) - first_cells("docs/lab.md") == set()
+    assert set(experiments()) - first_cells("docs/studies.md") == set()
+
+
+def test_every_result_names_the_commit_and_the_command_that_made_it():
+    found = [json.loads(path.read_text("utf-8")) for path in (ROOT / "docs/results").glob("*.json")]
+    assert len(found) >= len(experiments())
+    for origin in found:
+        assert re.fullmatch(r"[0-9a-f]{7,}\+?", origin["commit"])
+        assert re.fullmatch(r"(noisewise lab|python -m studies) run \S.*", origin["command"])

@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING, Any
 from noisewise._version import __version__
 
 if TYPE_CHECKING:
-    from noisewise.analyst.ada_ssp import ada_ssp
-    from noisewise.analyst.coefficient_prior import CoefficientPrior
     from noisewise.analyst.fit import fit
-    from noisewise.analyst.networks.fit import fit_network
-    from noisewise.analyst.networks.posterior import NetworkPosterior
-    from noisewise.analyst.networks.posterior_file import load_network_posterior
-    from noisewise.analyst.posterior import Posterior
-    from noisewise.analyst.posterior_file import load_posterior
-    from noisewise.analyst.summaries.posterior import SummaryPosterior
+    from noisewise.analyst.posterior.draws import DrawsPosterior
+    from noisewise.analyst.posterior.file import load_posterior
+    from noisewise.analyst.posterior.network import NetworkPosterior
+    from noisewise.analyst.posterior.regression import Posterior
+    from noisewise.analyst.posterior.summary import SummaryPosterior
     from noisewise.core.errors import NoisewiseError
     from noisewise.core.network import Network
     from noisewise.core.network_release import NetworkRelease
@@ -34,36 +31,35 @@ if TYPE_CHECKING:
     from noisewise.holder.publish import publish
     from noisewise.holder.request import Request, make_request
     from noisewise.holder.summary_request import SummaryRequest, make_summary_request
-    from noisewise.lab.plan import plan
+    from noisewise.planning.plan import plan
 
 _HOMES = {
     "Category": "core.schema",
-    "CoefficientPrior": "analyst.coefficient_prior",
+    "CoefficientPrior": "analyst.regression.original_units",
+    "DrawsPosterior": "analyst.posterior.draws",
     "Ledger": "holder.ledger",
     "Network": "core.network",
-    "NetworkPosterior": "analyst.networks.posterior",
+    "NetworkPosterior": "analyst.posterior.network",
     "NetworkRelease": "core.network_release",
     "NetworkRequest": "holder.network_request",
     "NoisewiseError": "core.errors",
-    "Posterior": "analyst.posterior",
-    "ada_ssp": "analyst.ada_ssp",
+    "Posterior": "analyst.posterior.regression",
+    "ada_ssp": "analyst.regression.papers.ada_ssp",
     "fit": "analyst.fit",
-    "fit_network": "analyst.networks.fit",
-    "load_network_posterior": "analyst.networks.posterior_file",
     "make_network_request": "holder.network_request",
-    "load_posterior": "analyst.posterior_file",
+    "load_posterior": "analyst.posterior.file",
     "Number": "core.schema",
     "Release": "core.release",
     "Request": "holder.request",
     "Schema": "core.schema",
-    "SummaryPosterior": "analyst.summaries.posterior",
+    "SummaryPosterior": "analyst.posterior.summary",
     "SummaryRelease": "core.summary_release",
     "SummaryRequest": "holder.summary_request",
     "Unbounded": "core.schema",
     "load_release": "core.releases",
     "make_request": "holder.request",
     "make_summary_request": "holder.summary_request",
-    "plan": "lab.plan",
+    "plan": "planning.plan",
     "publish": "holder.publish",
     "read_schema": "core.schema_file",
     "write_schema": "core.schema_file",
@@ -72,6 +68,7 @@ _HOMES = {
 __all__ = [
     "Category",
     "CoefficientPrior",
+    "DrawsPosterior",
     "Ledger",
     "Network",
     "NetworkPosterior",
@@ -90,8 +87,6 @@ __all__ = [
     "__version__",
     "ada_ssp",
     "fit",
-    "fit_network",
-    "load_network_posterior",
     "load_posterior",
     "load_release",
     "make_network_request",

@@ -5,20 +5,13 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from noisewise.analyst.models.moments import FourthMomentObservation, fourth_monomials
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import NIGPrior, NIWPrior
-from noisewise.analyst.samplers import gibbs_random as random
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.papers.moments import FourthMomentObservation, fourth_monomials
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 
 # A regression on two covariates.
 MU, T = np.array([0.2, -0.3]), np.array([[0.3, 0.1], [0.1, 0.4]])
 THETA, SIGMA2 = np.array([0.1, 0.5, -0.4]), 0.3
-
-
-def stream(seed, counter=0):
-    rng = np.zeros(4, dtype=np.uint64)
-    random.seed_stream(rng, random.chain_keys(seed, 1)[0], counter)
-    return rng
 
 
 def p_value(sample, law):

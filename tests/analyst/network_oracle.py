@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 from scipy.special import gammaln
 
-from noisewise.analyst.networks.observed import Measurement, Observed
+from noisewise.analyst.network.observed import Measurement, Observed
 from noisewise.core.network import Network
 from noisewise.core.schema import Category, Schema
 

@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from noisewise.analyst.networks import plugin
-from noisewise.analyst.networks.layout import Layout
-from noisewise.analyst.networks.posterior import NetworkFit, NetworkPosterior
+from noisewise.analyst.network import plugin
+from noisewise.analyst.network.layout import Layout
+from noisewise.analyst.posterior.network import NetworkFit, NetworkPosterior
 from noisewise.core.claim import Claim
 from noisewise.core.design import Design
 from noisewise.core.network import Network

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.ada_ssp import STATEMENT, PointEstimate, ada_ssp
-from noisewise.analyst.noise_width import MOST_SIMULATED, _closed_form, noise_width
+from noisewise.analyst.regression.papers.ada_ssp import STATEMENT, PointEstimate, ada_ssp
+from noisewise.analyst.regression.papers.noise_width import (
+    MOST_SIMULATED,
+    _closed_form,
+    noise_width,
+)
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.release import Measurement, Release

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noisewise.analyst.models.agreement import discrepancy, second_moments
-from noisewise.analyst.observation import Observation
+from noisewise.analyst.regression.agreement import discrepancy, second_moments
+from noisewise.analyst.regression.observation import Observation
 
 
 def parameters(m):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 import noisewise as nw
+
+from ..ledgers import ledger_for
+from ..releases import release_of
 
 SCHEMA = nw.Schema("people", {"x": nw.Number(-1, 1), "y": nw.Number(-1, 1)})
 
@@ -13,7 +18,7 @@ SCHEMA = nw.Schema("people", {"x": nw.Number(-1, 1), "y": nw.Number(-1, 1)})
 def posterior_of(x, y, tmp_path, epsilon=20, schema=SCHEMA, features=("x",)):
     table = {"x": x, "y": y}
     request = nw.make_request(schema, target="y", features=list(features), epsilon=epsilon)
-    release = nw.publish(request, table, ledger=tmp_path / "ledger.db").release
+    release = nw.publish(request, table, ledger=ledger_for(tmp_path / "ledger.db")).release
     return nw.fit(release, seed=1, chains=2, draws=200)
 
 
@@ -52,3 +57,15 @@ def test_indicators_are_never_suspected(tmp_path):
     x = np.array(["a", "b"] * 2000)
     y = 0.1 * np.random.default_rng(5).standard_normal(4000)
     assert not told(posterior_of(x, y, tmp_path, schema=nw.Schema("people", columns)))
+
+
+@pytest.mark.parametrize("wide", [1e-60, 1e60])
+@pytest.mark.parametrize("target", [1e-60, 1e60])
+def test_the_narrowest_and_widest_bounds_can_be_computed_with(wide, target):
+    schema = nw.Schema("people", {"x": nw.Number(-wide, wide), "y": nw.Number(-target, target)})
+    request = nw.make_request(schema, target="y", features=["x"], epsilon=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        posterior = nw.fit(release_of(request), seed=1, chains=2, draws=100)
+        assert np.isfinite([row.sd for row in posterior.summary().rows.values()]).all()
+        assert np.isfinite(posterior.predict({"x": [wide]}).sd).all()

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from noisewise.analyst.samplers.chains import StoppedError, check_counts, run_chains
+from noisewise.analyst.chains import StoppedError, check_counts, run_chains
 from noisewise.core.errors import RequestError
 
 

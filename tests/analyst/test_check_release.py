@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from noisewise.analyst.fit_regression import check_release, fit_regression
-from noisewise.analyst.methods import METHODS, one_release
+from noisewise.analyst.regression import methods as one_release
+from noisewise.analyst.regression.fit import check_release, fit_regression
+from noisewise.analyst.regression.methods import METHODS
 from noisewise.core.errors import NoisewiseError
 
 from ..releases import example_request, release_of

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, special, stats
 
-from noisewise.analyst.models import collapsed_kernels
-from noisewise.analyst.models import collapsed_normalisers as normalisers
-from noisewise.analyst.models.collapsed import CollapsedPosterior
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import (
+from noisewise.analyst.regression.exact import kernels as collapsed_kernels
+from noisewise.analyst.regression.exact import normalisers
+from noisewise.analyst.regression.exact.density import CollapsedPosterior
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.priors import (
     HierarchicalNIWPrior,
     HuangWandPrior,
     NIGPrior,

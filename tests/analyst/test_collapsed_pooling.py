@@ -7,17 +7,17 @@ import ctypes
 import numpy as np
 import pytest
 
-from noisewise.analyst.models.collapsed import CollapsedPosterior
-from noisewise.analyst.models.collapsed_c import c_density
-from noisewise.analyst.models.collapsed_pooling import (
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.exact.c_callback import c_density
+from noisewise.analyst.regression.exact.density import CollapsedPosterior
+from noisewise.analyst.regression.exact.pooling import (
     from_pooled,
     gradient_to_pooled,
     pooling,
     to_pooled,
 )
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import HierarchicalNIWPrior, NIGPrior, NIWPrior
-from noisewise.analyst.samplers import exact
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.priors import HierarchicalNIWPrior, NIGPrior, NIWPrior
 
 
 def holder(seed, n, k, noise, known=(), private=False):

@@ -7,10 +7,10 @@ import warnings
 import numpy as np
 import pytest
 
-from noisewise.analyst.default_covariates import default_covariates
 from noisewise.analyst.fit import fit
 from noisewise.analyst.model_columns import observe
-from noisewise.analyst.priors import NIWPrior
+from noisewise.analyst.regression.original_units import default_covariates
+from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import RequestError
 from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.schema import Number, Schema

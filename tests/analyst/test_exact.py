@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+import tomllib
 from pathlib import Path
 
 import arviz as az
@@ -12,19 +14,20 @@ import pytest
 from scipy import stats
 
 from noisewise.analyst.model_columns import observe
-from noisewise.analyst.models.collapsed import CollapsedPosterior
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import (
+from noisewise.analyst.regression import nuts
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.exact.density import CollapsedPosterior
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.priors import (
     HierarchicalNIWPrior,
     NIGPrior,
     NIWPrior,
     NormalInverseGammaIndependent,
 )
-from noisewise.analyst.samplers import exact
-from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 from tests.releases import EXAMPLES, example_request, release_of
 
-ORACLES = Path(__file__).parents[3] / "shared" / "oracles" / "open.json"
+ORACLES = Path(__file__).parents[1] / "data" / "oracles" / "open.json"
 PROBABILITIES = (0.05, 0.5, 0.95)
 
 
@@ -82,7 +85,6 @@ def assert_agrees(values, mean, sd, quantiles, importance_ess):
         assert abs(below.mean() - probability) < 4 * mean_error(below, importance_ess)
 
 
-@pytest.mark.skipif(not ORACLES.exists(), reason=f"the shared oracles are not at {ORACLES}")
 @pytest.mark.parametrize("name", ["laplace_n10", "gaussian_n20"])
 def test_shared_oracles(name):
     (case,) = (case for case in json.loads(ORACLES.read_text()) if case["name"] == name)
@@ -461,3 +463,28 @@ def test_simulation_based_calibration_with_a_private_n():
     for i in range(4):
         assert stats.kstest(ours[:, i], "uniform").pvalue > 0.001
     assert min(stats.kstest(naive[:, i], "uniform").pvalue for i in range(3)) < 1e-6
+
+
+# --- the engine -----------------------------------------------------------------------------------
+
+
+def test_the_engine_is_the_one_that_pyproject_installs():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    assert nuts.NUTPIE in project["project"]["dependencies"]
+
+
+@pytest.mark.parametrize("broken", ["missing", "renamed", "more arguments", "absent"])
+def test_another_engine_is_refused_with_what_to_install(monkeypatch, broken):
+    from nutpie import _lib
+    from nutpie.compile_pymc import CompiledPyMCModel
+
+    if broken == "missing":
+        monkeypatch.delattr(_lib, "ExpandFunc")
+    elif broken == "renamed":
+        monkeypatch.setattr(_lib, "LogpFunc", lambda pointer, user_data_ptr, keep_alive: None)
+    elif broken == "more arguments":
+        monkeypatch.setattr(CompiledPyMCModel, "_make_sampler", lambda self, settings, more: None)
+    else:
+        monkeypatch.setitem(sys.modules, "nutpie", None)
+    with pytest.raises(NoisewiseError, match="pip install 'nutpie>="):
+        nuts.nutpie_engine()

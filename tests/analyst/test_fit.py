@@ -9,8 +9,8 @@ import pytest
 
 import noisewise as nw
 from noisewise.analyst.fit import fit
-from noisewise.analyst.methods import METHODS
-from noisewise.analyst.priors import NIGPrior
+from noisewise.analyst.regression.methods import METHODS
+from noisewise.analyst.regression.priors import NIGPrior
 from noisewise.core.errors import ReleaseError, RequestError
 
 from ..cli.test_holder_commands import Shell
@@ -108,6 +108,7 @@ def test_holders_that_contradict_each_other_are_named(folder):
         schema, target="income", features=["age", "region"], epsilon=100, label="odd"
     )
     with nw.Ledger(folder / "other.db") as ledger:
+        ledger.set_cap("people", 100)
         odd = nw.publish(request, data, ledger=ledger).release
     posterior = fit([nw.load_release(folder / "clear.json"), odd], seed=1, draws=300)
     text = " ".join(posterior.info.warnings)
@@ -184,7 +185,7 @@ def test_a_prior_that_rules_is_said_to_rule():
         ({"draws": "many"}, "draws"),
         ({"seed": -1}, "seed"),
         ({"prior": {"age": (0, 500)}}, "CoefficientPrior"),
-        ({"prior": "prior.yaml"}, "read_prior"),
+        ({"prior": "prior.yaml"}, "there is no file prior.yaml"),
         ({"covariate_prior": NIGPrior.weakly_informative(3)}, "covariate_prior"),
         ({"prior_units": "metric"}, "prior_units"),
         ({"prior": NIGPrior.weakly_informative(7)}, "7 covariates"),
@@ -246,7 +247,7 @@ def test_a_private_number_of_rows():
 
 def test_a_law_of_the_covariates_of_ones_own():
     pytest.importorskip("numpyro", reason="the extra numpyro is not installed")
-    from noisewise.analyst.models import records
+    from noisewise.analyst.regression import records
 
     release = release_of(example_request(features=["age"], epsilon=1), n=15)
     posterior = fit(release, covariate_prior=records.uniform, seed=1, draws=100, chains=2)
@@ -282,7 +283,7 @@ def test_every_method_finds_a_clear_slope(fourth, method):
 
 def test_gibbs_prior_takes_moments_by_formula_or_by_simulation(fourth):
     """Uniform ages: by default, and told so, by simulation from the law itself."""
-    from noisewise.analyst.models.moments import CovariateMoments
+    from noisewise.analyst.regression.papers.moments import CovariateMoments
 
     uniform = CovariateMoments.from_draws(np.random.default_rng(1).uniform(-1, 1, (200_000, 1)))
     slope = np.polyfit(table()["age"], table()["income"], 1)[0]

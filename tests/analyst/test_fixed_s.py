@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.models.projection import project, project_gram
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
-from noisewise.analyst.samplers import exact, fixed_s, fixed_s_fast, given_s_chains
-from noisewise.analyst.samplers.fixed_s_noise import log_density
-from noisewise.analyst.samplers.gibbs_random import chain_keys
+from noisewise.analyst.chains import generators
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.papers import fixed_s
+from noisewise.analyst.regression.papers.given_s import equation_12, log_density
+from noisewise.analyst.regression.papers.naive import project, project_gram
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
 from noisewise.core.errors import RequestError
 
 THETA, SIGMA2 = np.array([0.2, 0.5, -0.1, -0.4]), 0.09
@@ -99,18 +100,17 @@ def test_projection_is_the_nearest_possible_matrix():
 
 
 @pytest.mark.parametrize("isometric", [True, False])
-def test_the_eigenbasis_gives_equation_12(isometric):
+def test_the_law_of_theta_is_equation_12(isometric):
     seen = [release(np.random.default_rng(j), 3, 300, 9.0, isometric) for j in range(2)]
-    kernel = fixed_s.build_kernel(seen, prior_for(3))
+    model, _ = fixed_s.build_model(seen, prior_for(3))
     sigma2 = 0.2
     for j, one in enumerate(seen):
-        S = kernel.fixed.S[j]
+        S = model.S[j]
         inverse = np.linalg.inv(sigma2 * S + np.diag(one.scale[:-1, -1] ** 2))
-        weight = 1 / (sigma2 * kernel.fixed.eigenvalues[j] + 1)
-        G = kernel.fixed.G[j]
-        np.testing.assert_allclose((G.T * weight) @ G, S @ inverse @ S, rtol=1e-9)
-        shift = (G.T * weight) @ kernel.fixed.z[j]
-        np.testing.assert_allclose(shift, S @ inverse @ one.values[:-1, -1], rtol=1e-9)
+        H, r, proper = equation_12(model.holders, j, S, sigma2)
+        assert proper
+        np.testing.assert_allclose(H.T @ H, S @ inverse @ S, rtol=1e-9)
+        np.testing.assert_allclose(H.T @ r, S @ inverse @ one.values[:-1, -1], rtol=1e-9)
 
 
 def test_what_noise_on_the_covariates_adds_to_the_covariance():
@@ -123,13 +123,13 @@ def test_what_noise_on_the_covariates_adds_to_the_covariance():
     )
     for isometric in (True, False):
         seen = release(rng, 2, 200, 6.0, isometric)
-        kernel = fixed_s.build_kernel([seen], prior_for(2), account_for_s=True)
-        work, S = given_s_chains.workspace(1, 3), kernel.fixed.S[0]
+        model, _ = fixed_s.build_model([seen], prior_for(2), account_for_s=True)
+        S = model.S[0]
         ours, theirs = [], []
         for point, sigma2 in ((theta, 0.2), (-theta, 0.9)):
             mean, cov = residual_law(S, 200, seen, point, sigma2, True)
             theirs.append(stats.multivariate_normal.logpdf(seen.values[:, -1], mean, cov))
-            ours.append(log_density(kernel.holders, kernel.fixed, 0, point, sigma2, work))
+            ours.append(log_density(model.holders, 0, S, point, sigma2))
         assert ours[1] - ours[0] == pytest.approx(theirs[1] - theirs[0], rel=1e-9)
 
 
@@ -209,12 +209,12 @@ def test_the_closed_form_is_the_posterior_given_sigma2():
         np.array([0.1, 0.0, 0.0, 0.2]), 0.3 * np.eye(4), 1e7, 1e7 * sigma2
     )
     slow = fixed_s.sample(seen, pinned, draws=10_000, seed=1)
-    fast = fixed_s_fast.moments(seen, pinned, sigma2=sigma2)
+    fast = fixed_s.closed_form(seen, pinned, sigma2=sigma2)
     theta = slow.theta.reshape(-1, 4)
     error = np.sqrt(np.diag(fast.covariance) / len(theta))
     assert (abs(theta.mean(axis=0) - fast.mean) < 4.5 * error).all()
     np.testing.assert_allclose(np.cov(theta.T), fast.covariance, atol=0.05 * fast.covariance.max())
-    drawn = fixed_s_fast.sample(seen, pinned, draws=10_000, seed=1, sigma2=sigma2)
+    drawn = fixed_s.sample_closed_form(seen, pinned, draws=10_000, seed=1, sigma2=sigma2)
     flat = drawn.theta.reshape(-1, 4)
     assert (abs(flat.mean(axis=0) - fast.mean) < 4.5 * error).all()
     np.testing.assert_allclose(np.cov(flat.T), fast.covariance, atol=0.05 * fast.covariance.max())
@@ -226,14 +226,14 @@ def test_the_closed_form_is_the_posterior_given_sigma2():
 def test_sigma2_of_the_closed_form(conjugate):
     prior = NIGPrior.weakly_informative(3) if conjugate else prior_for(3)
     seen = [release(np.random.default_rng(j), 3, 3000, 2.0) for j in range(2)]
-    assert fixed_s_fast.moments(seen, prior).sigma2 == pytest.approx(SIGMA2, rel=0.1)
-    assert fixed_s_fast.moments(seen[:1], prior).sigma2 == pytest.approx(SIGMA2, rel=0.1)
+    assert fixed_s.closed_form(seen, prior).sigma2 == pytest.approx(SIGMA2, rel=0.1)
+    assert fixed_s.closed_form(seen[:1], prior).sigma2 == pytest.approx(SIGMA2, rel=0.1)
     hidden = [with_scale(one, np.inf, (4, 4)) for one in seen]
-    assert fixed_s_fast.moments(hidden, prior).sigma2 == 1 / 9
+    assert fixed_s.closed_form(hidden, prior).sigma2 == 1 / 9
     # Whatever the noise says, it stays within what y in [-1, 1] can have.
     drowned = [release(np.random.default_rng(j), 3, 100, 1e4) for j in range(4)]
     for one in drowned:
-        assert 1e-4 <= fixed_s_fast.moments([one], prior).sigma2 <= 1.0
+        assert 1e-4 <= fixed_s.closed_form([one], prior).sigma2 <= 1.0
 
 
 # --- what it loses --------------------------------------------------------------------------------
@@ -250,7 +250,9 @@ def test_coverage_with_high_noise():
         seen = [release(rng, 3, 2000, 20.0, True, theta=theta, sigma2=0.3 / rng.gamma(3.0))]
         for method in hits:
             if method == "fast":
-                drawn = fixed_s_fast.sample(seen, prior, chains=1, draws=2000, seed=trial).theta
+                drawn = fixed_s.sample_closed_form(
+                    seen, prior, chains=1, draws=2000, seed=trial
+                ).theta
             else:
                 drawn = fixed_s.sample(
                     seen, prior, account_for_s=method == "account_for_s", chains=1, draws=3000,
@@ -274,25 +276,25 @@ def test_the_same_seed_gives_the_same_draws_on_any_number_of_cores():
         np.testing.assert_array_equal(runs[0].theta, runs[1].theta)
         np.testing.assert_array_equal(runs[0].sigma2, runs[1].sigma2)
         assert not np.array_equal(runs[0].theta[0], runs[0].theta[1])
-    one, two, other = (fixed_s_fast.sample(seen, prior_for(2), seed=s) for s in (1, 1, 2))
+    one, two, other = (fixed_s.sample_closed_form(seen, prior_for(2), seed=s) for s in (1, 1, 2))
     np.testing.assert_array_equal(one.theta, two.theta)
     assert not np.array_equal(one.theta, other.theta)
 
 
-def test_the_kernel_is_pure_and_makes_up_the_chain():
+def test_steps_are_pure_and_make_up_the_chain():
     seen = [release(np.random.default_rng(j), 2, 100, 5.0) for j in range(2)]
-    key = chain_keys(9, 1)[0]
-    kernel = fixed_s.build_kernel(seen, prior_for(2), tune=20)
-    state = fixed_s.init(key, kernel.centre)
+    model, centre = fixed_s.build_model(seen, prior_for(2), tune=20)
+    (rng,) = generators(9, 1)
+    state = fixed_s.init(rng, centre)
     before = [np.array(field) for field in state]
-    first, _ = kernel((key, 0), state)
-    again, info = kernel((key, 0), state)
+    first, _ = fixed_s.step(np.random.default_rng(1), model, state, 0)
+    again, accepted = fixed_s.step(np.random.default_rng(1), model, state, 0)
     for left, right, kept, now in zip(first, again, before, state, strict=True):
         np.testing.assert_array_equal(left, right)
         np.testing.assert_array_equal(kept, now)
-    assert info.accepted_scatter == 1
+    assert accepted[2] == 1
     for t in range(40):
-        state, _ = kernel((key, t), state)
+        state, _ = fixed_s.step(rng, model, state, t)
     drawn = fixed_s.sample(seen, prior_for(2), chains=1, draws=20, tune=20, seed=9)
     np.testing.assert_array_equal(drawn.theta[0, -1], state.theta)
 
@@ -300,9 +302,9 @@ def test_the_kernel_is_pure_and_makes_up_the_chain():
 # --- errors ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sampler", [fixed_s, fixed_s_fast], ids=["fixed_s", "fixed_s_fast"])
-def test_what_does_not_fit_is_refused(sampler):
-    method = sampler.__name__.rsplit(".", 1)[-1]
+@pytest.mark.parametrize("method", ["fixed_s", "fixed_s_fast"])
+def test_what_does_not_fit_is_refused(method):
+    sample = fixed_s.sample if method == "fixed_s" else fixed_s.sample_closed_form
     good = release(np.random.default_rng(0), 1, 100, 1.0)
     private = np.array(good.scale)
     private[0, 0] = 1.0
@@ -321,11 +323,11 @@ def test_what_does_not_fit_is_refused(sampler):
     }
     for message, seen in cases.items():
         with pytest.raises(RequestError, match=message):
-            sampler.sample(seen, prior_for(1))
+            sample(seen, prior_for(1))
     with pytest.raises(RequestError, match="prior is for 2 covariates"):
-        sampler.sample([good], prior_for(2))
+        sample([good], prior_for(2))
     for name in ("chains", "draws"):
         with pytest.raises(RequestError, match=name):
-            sampler.sample([good], prior_for(1), **{name: 0})
+            sample([good], prior_for(1), **{name: 0})
     with pytest.raises(RequestError, match="sigma2"):
-        fixed_s_fast.moments([good], prior_for(1), sigma2=-1.0)
+        fixed_s.closed_form([good], prior_for(1), sigma2=-1.0)

@@ -9,18 +9,14 @@ import warnings
 import numpy as np
 import pytest
 
-from noisewise.analyst.models.moments import CovariateMoments, FourthMomentObservation
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.samplers import (
-    gibbs,
-    gibbs_noisy,
-    gibbs_noisy_aware,
-    gibbs_prior,
-    gibbs_update,
+from noisewise.analyst.chains import generators
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.papers import gibbs, gibbs_noisy_aware
+from noisewise.analyst.regression.papers.moments import (
+    CovariateMoments,
+    FourthMomentObservation,
+    released_moments,
 )
-from noisewise.analyst.samplers.gibbs_arrays import CG_EIGEN, CG_JACOBI, DENSE, EIGEN
-from noisewise.analyst.samplers.gibbs_holders import prepare_holders
-from noisewise.analyst.samplers.gibbs_random import chain_keys
 from noisewise.core.errors import ReleaseError, RequestError
 
 from .gibbs_problems import defaults, fourth_release, problem, release, rows
@@ -36,9 +32,8 @@ def methods():
     prior, covariates = defaults(1)
     moments = CovariateMoments.normal(np.array([0.1]), np.array([[0.3]]))
     return {
-        "update": (gibbs_update, observations, prior, covariates),
-        "prior": (gibbs_prior, observations, prior, moments),
-        "noisy": (gibbs_noisy, observations, prior, fourth),
+        "update": (gibbs, observations, prior, covariates),
+        "prior": (gibbs, observations, prior, moments),
         "aware": (gibbs_noisy_aware, observations, prior, fourth),
     }
 
@@ -58,36 +53,35 @@ def test_draws_depend_on_the_seed_and_nothing_else(name):
     np.testing.assert_array_equal(fewer.theta, one.theta[:2, :100])
 
 
-@pytest.mark.parametrize("name", ["update", "prior", "aware"])
-def test_kernels_are_pure(name):
+@pytest.mark.parametrize("name", list(methods()))
+def test_steps_are_pure(name):
     """(rng, state) -> (state, info): no hidden state, nothing changed in place."""
     module, observations, prior, third = methods()[name]
-    kernel = module.build_kernel(observations, prior, third)
-    key = chain_keys(3, 1)[0]
-    if name == "prior":
-        state = module.init(key, observations, prior)
-    else:
-        state = module.init(key, observations, prior, third)
+    model = module.build_model(observations, prior, third)
+    number = (0,) if module is gibbs else ()
+    state = module.init(np.random.default_rng(3), observations, prior, third)
     copies = [np.array(field) for field in state]
-    first, info = kernel((key, 0), state)
-    kernel((key, 7), first)
-    again, same = kernel((key, 0), state)
+    first, info = module.step(np.random.default_rng(4), model, state, *number)
+    module.step(np.random.default_rng(5), model, first, *number)
+    again, same = module.step(np.random.default_rng(4), model, state, *number)
     for before, field in zip(copies, state, strict=True):
         np.testing.assert_array_equal(before, field)
     for a, b in zip(first, again, strict=True):
         np.testing.assert_array_equal(a, b)
     assert info == same
     assert not np.array_equal(first.theta, state.theta)
-    # Step by step is the same chain as the compiled loop.
+    # Step by step is the same chain as the loop, whose sums may be re-ordered.
     draws = module.sample(observations, prior, third, chains=1, draws=3, tune=0, seed=3)
+    (rng,) = generators(3, 1)
+    state = module.init(rng, observations, prior, third)
     for t in range(3):
-        state, _ = kernel((key, t), state)
-        np.testing.assert_array_equal(draws.theta[0, t], state.theta)
+        state, _ = module.step(rng, model, state, *((t,) if number else ()))
+        np.testing.assert_allclose(draws.theta[0, t], state.theta, rtol=1e-9)
 
 
 def test_rejections_are_counted():
     with pytest.warns(UserWarning, match="below n = 12"):
-        few = gibbs_update.sample(
+        few = gibbs.sample(
             [problem(1, n=8, scale=1.0)], *defaults(1), chains=1, draws=2000, seed=1, tries=3
         )
     assert few.info.rejected.mean() > 0.05
@@ -96,14 +90,14 @@ def test_rejections_are_counted():
     assert "no possible statistics" in gibbs.trouble(few.info)[0]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        many = gibbs_update.sample([problem(1)], *defaults(1), chains=1, draws=500, seed=1)
+        many = gibbs.sample([problem(1)], *defaults(1), chains=1, draws=500, seed=1)
     assert many.info.exhausted.sum() == 0
     assert gibbs.trouble(many.info) == ()
 
 
 def test_progress_is_reported():
     seen = []
-    gibbs_update.sample(
+    gibbs.sample(
         [problem(1)], *defaults(1), chains=2, draws=900, tune=300, seed=1,
         progress=lambda done, total: seen.append((done, total)),
     )  # fmt: skip
@@ -117,7 +111,7 @@ def test_impossible_releases_give_a_posterior_all_the_same():
     scale = np.full((3, 3), 100.0)
     scale[0, 0] = 0.0
     for family in ("laplace", "gaussian"):
-        draws = gibbs_update.sample(
+        draws = gibbs.sample(
             [Observation(50, values, scale, family)], *defaults(1), chains=2, draws=2000, seed=1
         )
         assert np.isfinite(draws.theta).all()
@@ -133,28 +127,27 @@ def test_impossible_releases_give_a_posterior_all_the_same():
         ({"tune": -1}, "tune must be"),
         ({"tries": 0}, "tries must be"),
         ({"cores": 0}, "cores must be"),
-        ({"update": "magic"}, "update must be"),
     ],
 )
 def test_senseless_requests_are_refused(change, message):
     with pytest.raises(RequestError, match=message):
-        gibbs_update.sample([problem(1)], *defaults(1), **change)
+        gibbs.sample([problem(1)], *defaults(1), **change)
 
 
 def test_what_does_not_fit_together_is_refused():
     prior, covariates = defaults(1)
     with pytest.raises(RequestError, match="at least one holder"):
-        gibbs_update.sample([], prior, covariates)
+        gibbs.sample([], prior, covariates)
     with pytest.raises(RequestError, match="same columns"):
-        gibbs_update.sample([problem(1), problem(2)], prior, covariates)
+        gibbs.sample([problem(1), problem(2)], prior, covariates)
     with pytest.raises(RequestError, match="prior is for 2"):
-        gibbs_update.sample([problem(1)], defaults(2)[0], covariates)
+        gibbs.sample([problem(1)], defaults(2)[0], covariates)
     with pytest.raises(RequestError, match="covariates is for 2"):
-        gibbs_update.sample([problem(1)], prior, defaults(2)[1])
+        gibbs.sample([problem(1)], prior, defaults(2)[1])
     with pytest.raises(RequestError, match="too small"):
-        gibbs_update.sample([problem(1, n=2)], prior, covariates)
+        gibbs.sample([problem(1, n=2)], prior, covariates)
     with pytest.raises(RequestError, match="at least one holder's released fourth"):
-        gibbs_noisy.sample([problem(1)], prior, [])
+        released_moments([])
     with pytest.raises(RequestError, match="one entry for each holder"):
         gibbs_noisy_aware.sample([problem(1)], prior, [])
     other = FourthMomentObservation(7, 1, np.zeros(4), 1.0, "laplace")
@@ -174,14 +167,14 @@ def test_entries_known_exactly():
         values[1, 1] = values[2, 2] = 60.0
         return Observation(o.n, values, scale, o.family)
 
-    draws = gibbs_update.sample(
+    draws = gibbs.sample(
         [with_known(5.0)], prior, covariates, chains=1, draws=300, seed=1, keep_statistics=True
     )
     np.testing.assert_allclose(draws.statistics[..., 1, 2], 5.0, atol=1e-9)
     np.testing.assert_allclose(draws.statistics[..., 1, 1], 60.0, atol=1e-9)
     assert draws.statistics[..., 3, 3].std() > 0
     with pytest.raises(ReleaseError, match="contradict"):
-        gibbs_update.sample([with_known(61.0)], prior, covariates)
+        gibbs.sample([with_known(61.0)], prior, covariates)
 
 
 def test_the_wing_loads_no_compiler_by_itself():
@@ -193,52 +186,44 @@ def test_the_wing_loads_no_compiler_by_itself():
 
 
 @pytest.mark.parametrize(
-    ("o", "updates"),
+    "o",
     [
-        (problem(4, family="gaussian", isometric=True), ("eigen", "cg_jacobi", "cg_eigen")),
-        (problem(4, family="gaussian", isometric=True, scale=0.01), ("eigen", "cg_eigen")),
-        (problem(4, family="laplace"), ("cg_jacobi", "cg_eigen")),
-        (problem(4, family="gaussian", scale=50.0), ("cg_jacobi", "cg_eigen")),
+        problem(4, family="gaussian", isometric=True),
+        problem(4, family="gaussian", isometric=True, scale=0.01),
+        problem(4, family="laplace"),
+        problem(4, family="gaussian", scale=50.0),
     ],
     ids=["isometric", "isometric, little noise", "laplace", "gaussian, much noise"],
 )
-def test_all_solvers_give_the_same_iteration(o, updates):
-    """Item 25: the O(d³) update is the dense one, given the same random numbers."""
+def test_both_solvers_give_the_same_iteration(o):
+    """Conjugate gradients are the dense solution, given the same random numbers."""
     prior, covariates = defaults(4)
-    key = chain_keys(11, 1)[0]
-    kernels = {
-        update: gibbs_update.build_kernel([o], prior, covariates, update=update, interweave=False)
-        for update in ("dense", *updates)
-    }
-    state = gibbs_update.init(key, [o], prior, covariates)
+    dense, gradients = (
+        gibbs.build_model([o], prior, covariates, dense=dense, interweave=False)
+        for dense in (True, False)
+    )
+    state = gibbs.init(np.random.default_rng(11), [o], prior, covariates)
     for t in range(12):
-        expected, _ = kernels["dense"]((key, t), state)
-        for update in updates:
-            other, info = kernels[update]((key, t), state)
-            assert (info.solver_iterations > 0) == update.startswith("cg")
-            for name in ("A", "theta", "sigma2", "mu", "L"):
-                a, b = getattr(expected, name), getattr(other, name)
-                np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6 * np.abs(a).max())
+        expected, (_, _, none) = gibbs.step(np.random.default_rng(t), dense, state, t)
+        other, (_, _, iterations) = gibbs.step(np.random.default_rng(t), gradients, state, t)
+        assert none == 0 < iterations
+        for name in ("A", "theta", "sigma2", "mu", "L"):
+            a, b = getattr(expected, name), getattr(other, name)
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6 * np.abs(a).max())
         state = expected
 
 
-def test_the_fast_update_is_chosen_where_it_pays():
-    def mode(o):
-        return int(prepare_holders([o]).mode[0])
-
-    assert mode(problem(1)) == DENSE
-    assert mode(problem(1, family="gaussian", isometric=True)) == DENSE
-    assert mode(problem(12, family="gaussian", isometric=True)) == EIGEN
-    assert mode(problem(12, scale=50.0)) == CG_JACOBI
-    assert mode(problem(12, scale=0.1)) == CG_EIGEN
-    with pytest.raises(RequestError, match="isometric"):
-        prepare_holders([problem(3)], update="eigen")
+def test_conjugate_gradients_are_chosen_where_they_pay():
+    assert gibbs.build_model([problem(1)], *defaults(1)).statistics.dense
+    large = gibbs.build_model([problem(12, scale=50.0), problem(12, scale=0.1)], *defaults(12))
+    assert not large.statistics.dense
+    assert large.statistics.holders.noisy.tolist() == [True, False]
 
 
 def test_conditional_mean_and_statistics_are_kept():
     o = problem(2)
     prior, covariates = defaults(2)
-    draws = gibbs_update.sample(
+    draws = gibbs.sample(
         [o, o], prior, covariates, chains=1, draws=50, seed=16,
         keep_conditional_mean=True, keep_statistics=True, keep_covariates=True,
     )  # fmt: skip

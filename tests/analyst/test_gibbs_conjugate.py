@@ -6,20 +6,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.priors import (
+from noisewise.analyst.regression.papers import gibbs
+from noisewise.analyst.regression.papers.conjugate import (
+    draw_covariates,
+    draw_regression,
+    prepare_covariates,
+    prepare_regression,
+)
+from noisewise.analyst.regression.priors import (
     HierarchicalNIWPrior,
     HuangWandPrior,
     NIGPrior,
     NIWPrior,
     NormalInverseGammaIndependent,
 )
-from noisewise.analyst.samplers import gibbs_update
-from noisewise.analyst.samplers.gibbs_arrays import workspace
-from noisewise.analyst.samplers.gibbs_covariates import draw_covariates, prepare_covariates
-from noisewise.analyst.samplers.gibbs_holders import prepare_holders
-from noisewise.analyst.samplers.gibbs_regression import draw_regression, prepare_regression
 
-from .gibbs_problems import MU, SIGMA2, THETA, T, defaults, p_value, problem, stream
+from .gibbs_problems import MU, SIGMA2, THETA, T, defaults, p_value, problem
 
 
 def gram(n=60, seed=1):
@@ -30,19 +32,15 @@ def gram(n=60, seed=1):
     return w.T @ w
 
 
-def small_work():
-    return workspace(prepare_holders([problem(2)]))[0]
-
-
 def test_regression_is_drawn_from_the_normal_inverse_gamma_law():
-    A, work, rng = gram(), small_work(), stream(7)
+    A, rng = gram(), np.random.default_rng(7)
     prior = NIGPrior([0.1, 0.0, -0.2], np.diag([1.0, 2.0, 0.5]), 2.0, 0.5)
-    theta, sigma2 = np.zeros(3), np.array(1.0)
+    theta, sigma2 = np.zeros(3), 1.0
     arrays = prepare_regression(prior, 2)
     draws = []
     for _ in range(10_000):
-        draw_regression(rng, A, arrays, theta, sigma2, work)
-        draws.append([*theta, sigma2[()]])
+        theta, sigma2 = draw_regression(rng, arrays, A, theta, sigma2)
+        draws.append([*theta, sigma2])
     draws = np.array(draws)
     Lam = prior.Lam0 + A[:3, :3]
     mu = np.linalg.solve(Lam, prior.Lam0 @ prior.mu0 + A[:3, 3])
@@ -58,14 +56,14 @@ def test_regression_is_drawn_from_the_normal_inverse_gamma_law():
 
 def test_regression_with_an_independent_prior():
     """Two Gibbs steps of the semi-conjugate law: against a grid over sigma2."""
-    A, work, rng = gram(), small_work(), stream(8)
+    A, rng = gram(), np.random.default_rng(8)
     prior = NormalInverseGammaIndependent([0.1, 0.0, -0.2], np.diag([0.1, 0.05, 0.2]), 2.0, 0.5)
-    theta, sigma2 = np.zeros(3), np.array(1.0)
+    theta, sigma2 = np.zeros(3), 1.0
     arrays = prepare_regression(prior, 2)
     draws = []
     for _ in range(20_000):
-        draw_regression(rng, A, arrays, theta, sigma2, work)
-        draws.append([*theta, sigma2[()]])
+        theta, sigma2 = draw_regression(rng, arrays, A, theta, sigma2)
+        draws.append([*theta, sigma2])
     draws = np.array(draws)[50:]
     grid = np.exp(np.linspace(np.log(0.05), np.log(2.0), 2000))
     n, S, z, u = A[0, 0], A[:3, :3], A[:3, 3], A[3, 3]
@@ -88,14 +86,14 @@ def test_regression_with_an_independent_prior():
 
 
 def test_covariates_are_drawn_from_the_normal_inverse_wishart_law():
-    A, work, rng = gram(n=12), small_work(), stream(9)
+    A, rng = gram(n=12), np.random.default_rng(9)
     prior = NIWPrior([0.5, -0.5], 3.0, np.array([[1.0, 0.3], [0.3, 2.0]]), 5.0)
     arrays, Psi = prepare_covariates(prior, 2), np.array(prior.Psi)
     mu, L = np.zeros(2), np.zeros((2, 2))
     means, covariances = [], []
     for _ in range(10_000):
-        draw_covariates(rng, A, arrays, mu, L, Psi, work)
-        means.append(mu.copy())
+        mu, L, Psi = draw_covariates(rng, arrays, A, mu, L, Psi)
+        means.append(mu)
         covariances.append(np.tril(L) @ np.tril(L).T)
     means, covariances = np.array(means), np.array(covariances)
     n = A[0, 0]
@@ -135,7 +133,7 @@ def test_unknown_scales_are_drawn_from_their_law(kind):
 
     o = problem(1, n=60, scale=1e5, family="gaussian")
     prior, _ = defaults(1)
-    draws = gibbs_update.sample(
+    draws = gibbs.sample(
         [o], prior, covariates, chains=4, draws=20_000, seed=15, keep_covariates=True
     )
     variance = draws.T[:, ::20, 0, 0].ravel()  # thinned to nearly independent draws

@@ -14,16 +14,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from noisewise.analyst.models.moments import CovariateMoments, released_moments
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import NIGPrior, NIWPrior
-from noisewise.analyst.samplers import (
-    exact,
-    gibbs_noisy,
-    gibbs_noisy_aware,
-    gibbs_prior,
-    gibbs_update,
-)
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.papers import gibbs, gibbs_noisy_aware
+from noisewise.analyst.regression.papers.moments import CovariateMoments
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 
 from .gibbs_problems import (
     collapsed_importance_sampling,
@@ -74,11 +69,11 @@ def test_much_noise(k, n, scale, families):
     observations = holders(k, n, scale, families)
     prior, covariates = defaults(k)
     truth = exact.sample(observations, prior, covariates, chains=2, draws=4000, seed=1)
-    ours = gibbs_update.sample(observations, prior, covariates, chains=2, draws=10_000, seed=2)
+    ours = gibbs.sample(observations, prior, covariates, chains=2, draws=10_000, seed=2)
     assert np.abs(gaps(ours, truth)).max() < 5
     # Negative control: half the noise is another posterior.
     quieter = [Observation(o.n, o.values, o.scale / 2, o.family) for o in observations]
-    other = gibbs_update.sample(quieter, prior, covariates, chains=2, draws=10_000, seed=2)
+    other = gibbs.sample(quieter, prior, covariates, chains=2, draws=10_000, seed=2)
     assert np.abs(gaps(other, truth)).max() > 8
 
 
@@ -90,7 +85,7 @@ def test_moderate_noise(k, family, interweave):
     observations = holders(k, 1000, 5.0, [family])
     prior, covariates = defaults(k)
     truth = exact.sample(observations, prior, covariates, chains=2, draws=4000, seed=1)
-    ours = gibbs_update.sample(
+    ours = gibbs.sample(
         observations, prior, covariates, chains=2, draws=10_000, seed=2, interweave=interweave
     )
     assert np.abs(gaps(ours, truth)).max() < 5
@@ -128,9 +123,9 @@ def test_two_holders_and_mechanisms_against_importance_sampling(method, n, inter
     assert effective > 4000
     options = {"chains": 2, "draws": 20_000, "seed": 5, "interweave": interweave}
     if method == "update":
-        draws = gibbs_update.sample(observations, PRIOR, COVARIATES, **options)
+        draws = gibbs.sample(observations, PRIOR, COVARIATES, **options)
     elif method == "prior":
-        draws = gibbs_prior.sample(observations, PRIOR, CovariateMoments.normal(*KNOWN), **options)
+        draws = gibbs.sample(observations, PRIOR, CovariateMoments.normal(*KNOWN), **options)
     else:
         draws = gibbs_noisy_aware.sample(observations, PRIOR, fourth, **options)
     bias = 0.12 if interweave else 0.25
@@ -142,27 +137,13 @@ def test_two_holders_and_mechanisms_against_importance_sampling(method, n, inter
     np.testing.assert_allclose(x.std(axis=0), sd, rtol=0.08)
 
 
-def test_gibbs_noisy_is_gibbs_prior_with_the_released_moments():
-    rng = np.random.default_rng(31)
-    data = [rows(rng, 80, *LAW), rows(rng, 90, *LAW)]
-    observations = [release(w, 3.0, "laplace", rng) for w in data]
-    fourth = [None, fourth_release(data[1], 2.0, "gaussian", rng)]
-    options = {"chains": 2, "draws": 300, "seed": 6}
-    noisy = gibbs_noisy.sample(observations, PRIOR, fourth, **options)
-    prior = gibbs_prior.sample(observations, PRIOR, released_moments(fourth[1:]), **options)
-    np.testing.assert_array_equal(noisy.theta, prior.theta)
-    np.testing.assert_array_equal(noisy.sigma2, prior.sigma2)
-
-
 @pytest.mark.filterwarnings("ignore:the smallest holder has")
 def test_the_number_of_tries_does_not_change_the_posterior():
     """n = 6: a fifth of the draws are impossible. Drawn again or sliced, the target is one."""
     observations = [problem(1, n=6, scale=1.0, seed=7)]
     prior, covariates = defaults(1)
     patient, hasty = (
-        gibbs_update.sample(
-            observations, prior, covariates, chains=2, draws=40_000, seed=8, tries=tries
-        )
+        gibbs.sample(observations, prior, covariates, chains=2, draws=40_000, seed=8, tries=tries)
         for tries in (500, 1)
     )
     assert patient.info.exhausted.mean() < 1e-3

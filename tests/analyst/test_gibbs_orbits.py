@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
-from noisewise.analyst.samplers.gibbs_covariates import prepare_covariates
-from noisewise.analyst.samplers.gibbs_holders import prepare_holders
-from noisewise.analyst.samplers.gibbs_interweave import rows_apart, sweep_all, sweep_regression
-from noisewise.analyst.samplers.gibbs_orbits import prepare_orbits
-from noisewise.analyst.samplers.gibbs_regression import prepare_regression
-
-from .gibbs_problems import stream
+from noisewise.analyst.regression.papers.conjugate import prepare_covariates, prepare_regression
+from noisewise.analyst.regression.papers.orbits import (
+    movable_columns,
+    rows_apart,
+    sweep_all,
+    sweep_y,
+)
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
 
 
 def joint_draws(rng, size, prior, covariates, n, scale):
@@ -46,7 +45,7 @@ def draw_prior(rng, prior):
         root = np.sqrt(sigma2) * np.linalg.inv(np.linalg.cholesky(prior.Lam0)).T
     else:
         root = np.linalg.cholesky(prior.V0)
-    return prior.mu0 + root @ rng.standard_normal(prior.mu0.size), np.array(sigma2)
+    return prior.mu0 + root @ rng.standard_normal(prior.mu0.size), sigma2
 
 
 PRECISION = np.diag([1.0, 2.0, 1.5, 1.0]) + 0.3
@@ -82,7 +81,7 @@ def test_moves_along_orbits_keep_the_joint_law(prior, method, mistake):
     regression = prepare_regression(prior, 3)
     if mistake == "regression":
         regression = regression._replace(a0=regression.a0 + 1.0)
-    own = stream(12)
+    own = np.random.default_rng(12)
     before, after = [], []
 
     def features(theta, sigma2, mu, L, A):
@@ -94,23 +93,20 @@ def test_moves_along_orbits_keep_the_joint_law(prior, method, mistake):
 
     noise = np.full((5, 5), scale)
     noise[0, 0] = 0.0
-    empty = np.diag([0.0, 1.0, 1.0, 1.0, 1.0])
-    holders = prepare_holders(
-        [Observation(m, empty + m * (1 - np.sign(noise)), noise, "gaussian") for m in n]
-    )
-    orbits = prepare_orbits(holders.scale, covariates=method == "update")
-    omega2 = holders.scale**2
-    for theta, sigma2, mu, L, A, released in joint_draws(rng, 2500, prior, covariates, n, scale):
+    scales = np.stack([noise] * len(n))
+    movable, Psi = movable_columns(scales), np.array(covariates.Psi)
+    for *start, released in joint_draws(rng, 2500, prior, covariates, n, scale):
+        theta, sigma2, mu, L, A = start
         before.append(features(theta, sigma2, mu, L, A))
-        current = holders._replace(values=released)
+        given = (movable, released, scales, scales**2)
         for turn in (0, 1, 0, 1):
             if method == "update":
-                sweep_all(
-                    own, current, regression, arrays, theta, sigma2, mu, L,
-                    np.array(covariates.Psi), A, omega2, turn, 2, orbits,
+                theta, sigma2, mu, L, A = sweep_all(
+                    own, regression, arrays, movable, turn, 2, *given[1:], theta, sigma2, mu, L,
+                    Psi, A,
                 )  # fmt: skip
             else:
-                sweep_regression(own, current, regression, theta, sigma2, A, omega2, orbits)
+                theta, sigma2, A = sweep_y(own, regression, *given, theta, sigma2, A)
         np.testing.assert_allclose(A, A.transpose(0, 2, 1))
         after.append(features(theta, sigma2, mu, L, A))
     moving = slice(None) if method == "update" else slice(7)
@@ -131,7 +127,4 @@ def test_many_covariates_move_in_turn():
 def test_columns_with_known_entries_do_not_move():
     scale = np.full((1, 4, 4), 3.0)
     scale[0, 0, 0] = scale[0, 1, 2] = scale[0, 2, 1] = 0.0
-    assert prepare_orbits(scale, covariates=True).movable.tolist() == [
-        False, False, False, True
-    ]  # fmt: skip
-    assert prepare_orbits(scale, covariates=False).movable.sum() == 1
+    assert movable_columns(scale).tolist() == [False, False, False, True]

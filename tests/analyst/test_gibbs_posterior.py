@@ -10,15 +10,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.models.moments import CovariateMoments, fourth_monomials
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import (
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.papers import gibbs, gibbs_noisy_aware
+from noisewise.analyst.regression.papers.moments import (
+    CovariateMoments,
+    fourth_monomials,
+    released_moments,
+)
+from noisewise.analyst.regression.priors import (
     HuangWandPrior,
     NIGPrior,
     NIWPrior,
     NormalInverseGammaIndependent,
 )
-from noisewise.analyst.samplers import gibbs_noisy, gibbs_noisy_aware, gibbs_prior, gibbs_update
 
 from .gibbs_problems import (
     collapsed_importance_sampling,
@@ -31,16 +35,15 @@ from .gibbs_problems import (
     rows,
 )
 
-ORACLES = Path(__file__).parents[3] / "shared" / "oracles" / "open.json"
+ORACLES = Path(__file__).parents[1] / "data" / "oracles" / "open.json"
 
 # --- importance sampling --------------------------------------------------------------------------
 
 
 def oracle_cases():
-    return json.loads(ORACLES.read_text("utf-8")) if ORACLES.exists() else []
+    return json.loads(ORACLES.read_text("utf-8"))
 
 
-@pytest.mark.skipif(not ORACLES.exists(), reason=f"the shared oracles are not at {ORACLES}")
 @pytest.mark.parametrize("interweave", [False, True])
 @pytest.mark.parametrize("case", oracle_cases(), ids=lambda case: case["name"])
 def test_importance_sampling_oracles(case, interweave):
@@ -63,7 +66,7 @@ def test_importance_sampling_oracles(case, interweave):
     covariates = NIWPrior([p["m"]], p["lam"], [[p["Psi"]]], p["nu"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        draws = gibbs_update.sample(
+        draws = gibbs.sample(
             observations, prior, covariates, chains=2, draws=80_000, tune=500, seed=1,
             interweave=interweave,
         )  # fmt: skip
@@ -92,7 +95,7 @@ def test_two_holders_with_different_rows_and_mechanisms():
         observations, prior, covariates, 400_000, seed=4
     )
     assert effective > 4000
-    draws = gibbs_update.sample(observations, prior, covariates, chains=2, draws=40_000, seed=5)
+    draws = gibbs.sample(observations, prior, covariates, chains=2, draws=40_000, seed=5)
     x = flatten(draws)
     error = np.hypot(error_of_mean(draws), sd / np.sqrt(effective))
     assert (np.abs(x.mean(axis=0) - mean) < 4 * error + 0.02 * sd).all()
@@ -152,11 +155,11 @@ def test_tiny_noise_gives_the_conjugate_posterior(family, method):
     options = {"chains": 2, "draws": 4000, "tune": 100, "seed": 10}
     fourth = [fourth_release(w, 1e-3, family, rng)]
     if method == "update":
-        draws = gibbs_update.sample([o], prior, covariates, **options)
+        draws = gibbs.sample([o], prior, covariates, **options)
     elif method == "prior":
-        draws = gibbs_prior.sample([o], prior, CovariateMoments.normal(mu, T), **options)
+        draws = gibbs.sample([o], prior, CovariateMoments.normal(mu, T), **options)
     elif method == "noisy":
-        draws = gibbs_noisy.sample([o], prior, fourth, **options)
+        draws = gibbs.sample([o], prior, released_moments(fourth), **options)
     else:
         draws = gibbs_noisy_aware.sample([o], prior, fourth, **options)
     A = w.T @ w
@@ -177,7 +180,7 @@ def test_interweaving_leaves_the_posterior_alone_and_mixes(k):
     o = problem(k, n=2000, scale=40.0, seed=12)
     prior, covariates = defaults(k)
     plain, woven = (
-        gibbs_update.sample(
+        gibbs.sample(
             [o], prior, covariates, chains=4, draws=draws, tune=3000, seed=13, interweave=interweave
         )
         for interweave, draws in ((False, 60_000), (True, 6000))
@@ -195,9 +198,9 @@ def test_independent_prior_and_unknown_scales():
     o = problem(2, n=3000, scale=2.0)
     prior, covariates = defaults(2)
     options = {"chains": 2, "draws": 4000, "seed": 14}
-    base = flatten(gibbs_update.sample([o], prior, covariates, **options))
+    base = flatten(gibbs.sample([o], prior, covariates, **options))
     flat = NormalInverseGammaIndependent(np.zeros(3), np.eye(3), 2.0, 0.1)
-    other = gibbs_update.sample([o], flat, HuangWandPrior.weakly_informative(2), **options)
+    other = gibbs.sample([o], flat, HuangWandPrior.weakly_informative(2), **options)
     gap = np.abs(flatten(other).mean(axis=0) - base.mean(axis=0)) / base.std(axis=0)
     assert gap.max() < 0.15
     np.testing.assert_allclose(flatten(other).std(axis=0), base.std(axis=0), rtol=0.1)
@@ -219,7 +222,7 @@ def test_simulation_based_calibration():
         mu = np.sqrt(T) * rng.standard_normal()
         o = release(rows(rng, 100, mu, T, theta, sigma2), 6.0, "laplace", rng)
         truth = np.array([*theta, sigma2])
-        draws = gibbs_update.sample(
+        draws = gibbs.sample(
             [o], prior, covariates, chains=1, draws=600, tune=200, seed=trial, cores=1
         )
         quantiles.append((flatten(draws) < truth).mean(axis=0))

@@ -17,20 +17,20 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import stats
 
-from noisewise.analyst.models import records
-from noisewise.analyst.models.released_records import caveats, noise_log_density
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import (
+from noisewise.analyst.regression import individual, records
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.priors import (
     HierarchicalNIWPrior,
     HuangWandPrior,
     NIGPrior,
     NIWPrior,
     NormalInverseGammaIndependent,
 )
-from noisewise.analyst.samplers import exact, individual
+from noisewise.analyst.regression.released_records import caveats, noise_log_density
 from noisewise.core.errors import RequestError
 
-ORACLES = Path(__file__).parents[3] / "shared" / "oracles" / "open.json"
+ORACLES = Path(__file__).parents[1] / "data" / "oracles" / "open.json"
 PROBABILITIES = (0.05, 0.5, 0.95)
 ENTRIES = ((0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
 
@@ -71,7 +71,6 @@ def assert_agrees(values, mean, sd, quantiles, other_ess):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not ORACLES.exists(), reason=f"the shared oracles are not at {ORACLES}")
 @pytest.mark.parametrize("name", ["laplace_n10", "gaussian_n20"])
 def test_shared_oracles(name):
     (case,) = (case for case in json.loads(ORACLES.read_text()) if case["name"] == name)

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 import noisewise as nw
-from noisewise.analyst.cautions import contradiction_warnings
 from noisewise.analyst.common_cautions import repetition_warnings
 from noisewise.analyst.fit import fit
-from noisewise.analyst.methods import METHODS
-from noisewise.analyst.methods.agreement import thinned
-from noisewise.analyst.models.population import draw_covariates
-from noisewise.analyst.posterior_file import load_posterior
-from noisewise.analyst.priors import NIWPrior
-from noisewise.analyst.samplers import fixed_s, gibbs_update, normal_x
+from noisewise.analyst.posterior.file import load_posterior
+from noisewise.analyst.regression.agreement import draw_covariates, thinned
+from noisewise.analyst.regression.cautions import contradiction_warnings
+from noisewise.analyst.regression.methods import METHODS
+from noisewise.analyst.regression.papers import fixed_s, gibbs, normal_x
+from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import ReleaseError, RequestError
 
 from ..cli.test_holder_commands import Shell
@@ -117,7 +116,7 @@ def test_what_is_fixed_is_shown_as_fixed(posteriors):
 
 def test_fixed_s_aware_is_fixed_s_with_account_for_s():
     from noisewise.analyst.model_columns import observe
-    from noisewise.analyst.priors import NormalInverseGammaIndependent
+    from noisewise.analyst.regression.priors import NormalInverseGammaIndependent
 
     noisy = release(n=200, epsilon=2)
     columns, observations = observe([noisy])
@@ -264,8 +263,8 @@ def test_covariates_drawn_given_the_statistics():
 def test_kept_statistics_and_covariates_are_those_of_evenly_spaced_draws():
     o = problem(2)
     words = {"chains": 2, "draws": 23, "seed": 3}
-    every = gibbs_update.sample([o, o], *defaults(2), keep_statistics=True, **words)
-    some = gibbs_update.sample([o, o], *defaults(2), keep_statistics=5, **words)
+    every = gibbs.sample([o, o], *defaults(2), keep_statistics=True, **words)
+    some = gibbs.sample([o, o], *defaults(2), keep_statistics=5, **words)
     np.testing.assert_array_equal(some.theta, every.theta)
     np.testing.assert_array_equal(some.statistics, every.statistics[:, :20:4])
     np.testing.assert_array_equal(

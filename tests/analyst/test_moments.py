@@ -7,16 +7,17 @@ import itertools
 import numpy as np
 import pytest
 
-from noisewise.analyst.models.moments import (
+from noisewise.analyst.regression.papers.moments import (
     CovariateMoments,
     FourthMomentObservation,
+    entry_positions,
     fourth_monomials,
     normal_statistic_moments,
     released_moments,
     statistic_moments,
+    unique_entries,
 )
-from noisewise.analyst.models.moments_formulas import entry_positions, unique_entries
-from noisewise.analyst.priors import NIWPrior
+from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.statistic import FourthMoments
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noisewise.analyst.networks import counts, exact, plugin
-from noisewise.analyst.networks.layout import Layout
-from noisewise.analyst.networks.plugin import normalised
+from noisewise.analyst.network import counts, exact, plugin
+from noisewise.analyst.network.layout import Layout
+from noisewise.analyst.network.plugin import normalised
 
 from .network_oracle import all_cells, discrete_laplace, network, simulated
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noisewise.analyst.networks import counts, exact, records
-from noisewise.analyst.networks.entropy import is_acyclic
-from noisewise.analyst.networks.layout import Layout
-from noisewise.analyst.networks.observed import Measurement, Observed
-from noisewise.analyst.networks.plugin import normalised
+from noisewise.analyst.network import counts, exact, records
+from noisewise.analyst.network.entropy import is_acyclic
+from noisewise.analyst.network.layout import Layout
+from noisewise.analyst.network.observed import Measurement, Observed
+from noisewise.analyst.network.plugin import normalised
 
 from .network_oracle import (
     all_cells,

@@ -6,11 +6,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from noisewise.analyst.networks import exact
-from noisewise.analyst.networks.entropy import entropy_of, is_acyclic
-from noisewise.analyst.networks.fit import fit_network
-from noisewise.analyst.networks.layout import Layout
-from noisewise.analyst.networks.observed import observe
+from noisewise.analyst.network import exact
+from noisewise.analyst.network.entropy import entropy_of, is_acyclic
+from noisewise.analyst.network.fit import fit_network
+from noisewise.analyst.network.layout import Layout
+from noisewise.analyst.network.observed import observe
 from noisewise.core.claim import Claim
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.network_content import NoisyCounts, NoisyParities

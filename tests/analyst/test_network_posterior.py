@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 import noisewise as nw
-from noisewise.analyst.networks.classify import blanket
-from noisewise.analyst.networks.fit import fit_network
-from noisewise.analyst.networks.layout import Layout
-from noisewise.analyst.networks.posterior_file import (
-    is_network_posterior,
-    load_network_posterior,
+from noisewise.analyst.network.classify import blanket
+from noisewise.analyst.network.fit import fit_network
+from noisewise.analyst.network.layout import Layout
+from noisewise.analyst.posterior.file import (
+    load_posterior,
 )
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.network import Network
@@ -24,6 +23,7 @@ from noisewise.core.schema import Category, Schema
 from noisewise.holder.network_request import make_network_request
 from noisewise.holder.publish import publish
 
+from ..ledgers import ledger_for
 from .network_oracle import network
 
 COLUMNS = {
@@ -61,7 +61,7 @@ def releases(tmp_path_factory):
                 mechanism=mechanism,
                 **({"draws": 3} if mechanism == "posterior_sample" else {}),
             )
-            ledger = folder / f"{neighbours}-{mechanism}.db"
+            ledger = ledger_for(folder / f"{neighbours}-{mechanism}.db")
             found[neighbours, mechanism] = publish(request, rows(3000), ledger=ledger).release
     return found
 
@@ -145,11 +145,11 @@ def test_queries_are_sums_over_the_joint_table(posterior):
     one = posterior.prob({"smoker": "yes", "ill": "no"}, given={"region": "west"})
     np.testing.assert_allclose(one.draws[17], (expected / expected.sum())[0, 1], rtol=1e-10)
     assert one.lower < one.mean < one.upper
-    assert "90% interval" in str(one)
+    assert "95% interval" in str(one)
 
 
 def test_rows_are_simulated_where_sums_are_too_large(posterior, monkeypatch):
-    from noisewise.analyst.networks import queries
+    from noisewise.analyst.network import queries
 
     exact = posterior.prob({"smoker": "yes"}, given={"ill": "yes"})
     monkeypatch.setattr(queries, "MAX_TABLE", 1)
@@ -161,7 +161,7 @@ def test_rows_are_simulated_where_sums_are_too_large(posterior, monkeypatch):
 
 def test_classification_is_bayes_rule(posterior):
     new = {"region": ["west", "north"], "cough": ["often", "never"], "ill": ["yes", "no"]}
-    found = posterior.predict("smoker", new)
+    found = posterior.predict(new, target="smoker")
     assert blanket(posterior.layout, posterior.layout.number["smoker"]) == {
         posterior.layout.number[name] for name in ("region", "cough")
     }
@@ -180,10 +180,10 @@ def test_classification_is_bayes_rule(posterior):
 
 
 def test_missing_values_are_summed_out(posterior):
-    whole = posterior.predict("ill", {"smoker": ["yes"]})
+    whole = posterior.predict({"smoker": ["yes"]}, target="ill")
     asked = posterior.marginal("ill", given={"smoker": "yes"})
     np.testing.assert_allclose(whole.probability[0], asked.mean, atol=0.01)
-    some = posterior.predict("ill", {"smoker": ["yes", None], "cough": [None, "often"]})
+    some = posterior.predict({"smoker": ["yes", None], "cough": [None, "often"]}, target="ill")
     np.testing.assert_allclose(some.probability[0], whole.probability[0], rtol=1e-9)
 
 
@@ -202,16 +202,15 @@ def test_synthetic_rows_follow_the_tables(posterior):
 def test_files_keep_everything(posterior, tmp_path):
     path = tmp_path / "post.nc"
     posterior.save(path)
-    assert is_network_posterior(path)
-    loaded = load_network_posterior(path)
+    loaded = load_posterior(path)
     np.testing.assert_array_equal(loaded.theta, posterior.theta)
     np.testing.assert_array_equal(loaded.plugin, posterior.plugin)
     assert loaded.info == posterior.info
     data = posterior.to_arviz()
     assert data.posterior["table_3"].attrs["long_name"] == "ill"
     path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(ReleaseError, match="not a network posterior"):
-        load_network_posterior(path)
+    with pytest.raises(ReleaseError, match="not a posterior file"):
+        load_posterior(path)
 
 
 def test_pgmpy_gets_columns_in_its_own_order(posterior, monkeypatch):
@@ -252,8 +251,8 @@ def test_pgmpy_is_asked_for_politely(posterior, monkeypatch):
         (lambda p: p.prob({"ill": "maybe"}), "'maybe' is not one of its levels: no, yes"),
         (lambda p: p.prob({"ill": "yes"}, given={"ill": "no"}), "it can't be given too"),
         (lambda p: p.marginal([]), "expected different nodes"),
-        (lambda p: p.predict("ill", {"age": [1]}), "expected a mapping or data frame"),
-        (lambda p: p.predict("ill", {"smoker": ["no"], "cough": []}), "the same length"),
+        (lambda p: p.predict({"age": [1]}, target="ill"), "expected a mapping or data frame"),
+        (lambda p: p.predict({"smoker": ["no"], "cough": []}, target="ill"), "the same length"),
         (lambda p: p.synthetic(0), "rows: expected a whole number"),
         (lambda p: p.table("ill", level=90), "expected a probability"),
     ],

@@ -19,10 +19,10 @@ from numpyro.infer.util import log_density
 from scipy import stats
 
 from noisewise.analyst.model_columns import observe
-from noisewise.analyst.numpyro_release import observe_release, observe_statistics
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import NIGPrior, NIWPrior
-from noisewise.analyst.samplers import exact
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.numpyro_release import observe_release, observe_statistics
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 from noisewise.core.errors import RequestError
 from tests.releases import EXAMPLES, example_request, release_of
 
@@ -210,7 +210,8 @@ def test_without_numpyro_the_remedy_is_named(monkeypatch):
 def test_modules_load_without_numpyro():
     code = (
         "import sys; sys.modules.update(numpyro=None, jax=None)\n"
-        "import noisewise.analyst.numpyro_release, noisewise.analyst.models.records\n"
-        "import noisewise.analyst.samplers.individual"
+        "import noisewise.analyst.regression.numpyro_release\n"
+        "import noisewise.analyst.regression.records\n"
+        "import noisewise.analyst.regression.individual"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,15 +7,17 @@ import pytest
 from scipy import stats
 
 import noisewise as nw
-from noisewise.analyst.coefficient_prior import CoefficientPrior, inverse_gamma_between, read_prior
-from noisewise.analyst.fit_regression import _priors
 from noisewise.analyst.model_columns import ModelColumns
-from noisewise.analyst.original_units import (
+from noisewise.analyst.regression.fit import _priors
+from noisewise.analyst.regression.original_units import (
+    CoefficientPrior,
     coefficients_in_original_units,
     covariates_to_unit,
+    inverse_gamma_between,
+    read_prior,
     regression_to_unit,
 )
-from noisewise.analyst.priors import (
+from noisewise.analyst.regression.priors import (
     HierarchicalNIWPrior,
     HuangWandPrior,
     NIGPrior,

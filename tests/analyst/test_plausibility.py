@@ -9,17 +9,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noisewise.analyst.models import plausibility
-from noisewise.analyst.models.plausibility import impossible_statistics
-from noisewise.analyst.observation import Observation
-from noisewise.analyst.priors import (
+from noisewise.analyst.regression import plausibility
+from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.plausibility import impossible_statistics
+from noisewise.analyst.regression.priors import (
     HierarchicalNIWPrior,
     HuangWandPrior,
     NIGPrior,
     NIWPrior,
     NormalInverseGammaIndependent,
 )
-from noisewise.analyst.samplers import exact
 from noisewise.core.errors import ReleaseError, RequestError
 
 FAMILIES = ("laplace", "gaussian")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from noisewise.analyst.model_columns import ModelColumns, observe
-from noisewise.analyst.posterior import FitInfo, Naive, Posterior
-from noisewise.analyst.posterior_file import load_posterior
+from noisewise.analyst.posterior.file import load_posterior
+from noisewise.analyst.posterior.regression import FitInfo, Naive, Posterior
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.schema import Category, Number, Schema
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from noisewise.analyst.models.replication import replicate
+from noisewise.analyst.regression.agreement import replicate
 
 from .test_agreement import parameters, released, rows
 

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 import noisewise as nw
-from noisewise.analyst.networks.fit import fit_network
-from noisewise.analyst.networks.posterior_file import load_network_posterior
-from noisewise.analyst.report import network_tables, render, write_report
-from noisewise.analyst.report.graph import drawing, family_order
-from noisewise.analyst.report.network_contrasts import contrasts, sentence
-from noisewise.analyst.report.network_tables import plug_in_means, summable
-from noisewise.analyst.report.numbers import percent, rounded
+from noisewise.analyst.network.fit import fit_network
+from noisewise.analyst.posterior.file import load_posterior
+from noisewise.analyst.report import network_answers, render, write_report
+from noisewise.analyst.report.charts import drawing, family_order
+from noisewise.analyst.report.network_answers import contrasts, plug_in_means, sentence, summable
+from noisewise.analyst.report.words import percent, rounded
 from noisewise.core.errors import RequestError
 
 from .report_examples import CLINIC, clinic, large_network, made_network, network_release
@@ -127,8 +126,8 @@ def test_the_largest_contrast_is_told():
 
 def test_ignoring_the_noise_is_the_mean_of_plug_in_draws(fitted):
     """The product of mean tables is compared with the mean over draws of the plug-in posterior."""
-    from noisewise.analyst.networks import plugin
-    from noisewise.analyst.networks.queries import joint_probabilities
+    from noisewise.analyst.network import plugin
+    from noisewise.analyst.network.queries import joint_probabilities
 
     rng, layout = np.random.default_rng(1), fitted.layout
     draws = plugin.draw(rng, fitted.plugin, np.zeros(layout.cells), layout, (4000,))
@@ -237,7 +236,7 @@ def test_nothing_is_simulated_unasked():
 def test_what_would_take_minutes_is_left_out(monkeypatch):
     posterior = made_network()
     assert summable(posterior, [posterior.layout.number["cough"]])
-    monkeypatch.setattr(network_tables, "_MOST_WORK", 10 * len(posterior.flat))
+    monkeypatch.setattr(network_answers, "_MOST_WORK", 10 * len(posterior.flat))
     assert not summable(posterior, [posterior.layout.number["cough"]])  # a table of 12 cells
     _, *rows = Outline(render(posterior)).tables["Probability of each level"]
     assert {row[0].partition(" = ")[0] for row in rows} == {"smoker", "region"}
@@ -298,7 +297,7 @@ def test_a_posterior_without_the_later_fields_still_has_a_report(tmp_path):
 
 def test_a_file_keeps_what_the_page_needs(fitted, tmp_path):
     fitted.save(tmp_path / "post.nc")
-    loaded = load_network_posterior(tmp_path / "post.nc")
+    loaded = load_posterior(tmp_path / "post.nc")
     assert loaded.info == fitted.info
     assert render(loaded) == render(fitted)
 

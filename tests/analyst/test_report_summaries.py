@@ -9,10 +9,9 @@ from itertools import pairwise
 import pytest
 
 import noisewise as nw
+from noisewise.analyst.posterior.summary import SummaryPosterior
 from noisewise.analyst.report import render, write_report
-from noisewise.analyst.report.numbers import rounded, short
-from noisewise.analyst.report.words import chance
-from noisewise.analyst.summaries.posterior import SummaryPosterior
+from noisewise.analyst.report.words import chance, rounded, short
 from noisewise.core.errors import RequestError
 from noisewise.core.summary import (
     CELLS,
@@ -116,7 +115,7 @@ def test_intervals_between_quantiles_are_those_of_the_posterior():
         " to ".join(rounded(end, spread) for end in naive),
     ]
     _, *released = tables["Released quantiles"]
-    expected = posterior.summary().rows
+    expected = list(posterior.summary().rows.values())
     assert [line[1] for line in released] == [short(item["p"]) for item in expected]
     assert [line[2] for line in released] == [
         rounded(item["quantile"], item["noise_sd"]) for item in expected

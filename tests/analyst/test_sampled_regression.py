@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import noisewise as nw
-from noisewise.analyst.sampled_regression import SampledRegression
+from noisewise.analyst.posterior.draws import DrawsPosterior
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.networks.regression import make_regression_sample_request
+
+from ..ledgers import ledger_for
 
 SCHEMA = Schema(
     "people",
@@ -34,20 +36,24 @@ def release(tmp_path_factory):
         SCHEMA, target="income", features=["age", "region"], noise_sd=10, epsilon=5, draws=30
     )
     folder = tmp_path_factory.mktemp("sampled")
-    return nw.publish(request, table, ledger=folder / "b.db", out=folder / "s.json").release
+    return nw.publish(
+        request, table, ledger=ledger_for(folder / "b.db"), out=folder / "s.json"
+    ).release
 
 
 def test_draws_are_in_original_units(release):
     read = nw.fit(release)
-    assert isinstance(read, SampledRegression)
+    assert isinstance(read, DrawsPosterior)
     assert read.names == ("intercept", "age", "region[s]")
-    assert read.draws.shape == (30, 3)
+    assert read.theta.shape == (30, 3)
     # Six standard errors of a mean of 30 draws, and the error of the data's own regression.
-    spread = read.draws.std(axis=0, ddof=1) / np.sqrt(30)
+    spread = read.theta.std(axis=0, ddof=1) / np.sqrt(30)
     for name, truth, error in zip(read.names, (20, 0.5, 8), spread, strict=True):
-        assert read.mean()[name] == pytest.approx(truth, abs=6 * error + 0.02 * abs(truth))
+        assert read.summary().rows[name].mean == pytest.approx(
+            truth, abs=6 * error + 0.02 * abs(truth)
+        )
     expected = read.predict({"age": [50.0], "region": ["s"]})
-    assert expected == pytest.approx([53], abs=3)
+    assert expected.mean == pytest.approx([53], abs=3)
 
 
 def test_it_says_what_draws_cannot(release):
@@ -62,7 +68,7 @@ def test_one_draw_has_no_interval(tmp_path):
         SCHEMA, target="income", features=["age"], noise_sd=10, epsilon=1
     )
     table = {"age": [30.0, 60.0], "region": ["n", "s"], "income": [10.0, 20.0]}
-    read = nw.fit(nw.publish(request, table, ledger=tmp_path / "b.db").release)
+    read = nw.fit(nw.publish(request, table, ledger=ledger_for(tmp_path / "b.db")).release)
     assert "1 draw: too few for an interval" in str(read)
 
 
@@ -72,7 +78,7 @@ def test_it_is_read_by_itself_and_as_it_is(release):
     with pytest.raises(RequestError, match="method: a Release of posterior draws is read as"):
         nw.fit(release, method="exact")
     with pytest.raises(RequestError, match="expected draws"):
-        SampledRegression("sample.json")
+        DrawsPosterior("sample.json")
 
 
 def test_kinds_do_not_mix(release):

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.summaries.posterior import SummaryPosterior, _parse
+from noisewise.analyst.posterior.numbers import split_statement
+from noisewise.analyst.posterior.summary import SummaryPosterior
 from noisewise.core.claim import Claim
 from noisewise.core.design import Design
 from noisewise.core.errors import RequestError
@@ -109,9 +110,9 @@ def test_an_even_release_says_one_half(name):
 
 
 def fisher_mean():
-    from noisewise.analyst.summaries import fisher
+    from noisewise.analyst.summaries import averages
 
-    return fisher.moments(0.2).law.mean
+    return averages.fisher_moments(0.2).law.mean
 
 
 @pytest.mark.parametrize("name", ASKING)
@@ -149,7 +150,7 @@ def test_one_location_scale_release_answers_everything():
     assert low < narrow[0] < narrow[1] < high
     with pytest.raises(RequestError, match="x1 only; ask the holder"):
         posterior.interval("x2")
-    (row,) = posterior.summary(0.9).to_dict()
+    (row,) = posterior.summary(0.9).to_dict().values()
     assert (row["90%_low"], row["90%_high"]) == (low, high)
 
 
@@ -180,14 +181,15 @@ def test_an_interval_allows_for_the_noisier_of_its_ends():
 
 
 def test_statements_about_levels_with_signs_in_their_names():
-    assert _parse("age[<30] >= -2") == ("age[<30]", ">=", -2.0)
+    assert split_statement("age[<30] >= -2", ["age[<30]"]) == ("age[<30]", ">=", "-2")
+    assert split_statement("0 < age[<30]", ["age[<30]"]) == ("0", "<", "age[<30]")
 
 
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
         (lambda p: p.prob("x9 < 0"), "'x9' is not one of the regression's: intercept, x1, x2"),
-        (lambda p: p.prob("x1"), "not a statement"),
+        (lambda p: p.prob("x1"), "not of the form"),
         (lambda p: p.prob("x1", "==", 0), "operator"),
         (lambda p: p.prob("x1", "<", "a"), "threshold"),
         (lambda p: p.prob("x1", "<", math.nan), "threshold"),
@@ -241,7 +243,7 @@ def test_everything_prints_and_goes_into_json(mechanism):
     assert "epsilon = 0.1" in text
     assert "Warning:" in text
     document = json.loads(json.dumps(posterior.to_dict()))
-    assert document["answers"] == posterior.summary().to_dict()
+    assert document["answers"] == list(posterior.summary().to_dict().values())
     assert document["warnings"] == list(posterior.warnings)
 
 

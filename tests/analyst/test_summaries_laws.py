@@ -9,27 +9,20 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from noisewise.analyst.summaries import (
-    clipped_mean,
-    fisher,
-    location_scale,
-    rescaled_normal,
-    sign,
-    stouffer,
-)
+from noisewise.analyst.summaries import averages, quantiles
 from noisewise.core import normal_laplace
 from noisewise.core.noise import DiscreteLaplace
 
 P_STAR = (0.001, 0.2, 0.4)
 CASES = {
-    "sign": (np.sign, sign.LAW, (0.0,)),
-    "stouffer 1.2": (lambda x: np.clip(x, -1.2, 1.2), stouffer.law(1.2), (-1.2, 1.2)),
-    "stouffer 0.3": (lambda x: np.clip(x, -0.3, 0.3), stouffer.law(0.3), (-0.3, 0.3)),
-    "rescaled_normal": (stats.norm.cdf, rescaled_normal.LAW, ()),
+    "sign": (np.sign, averages.SIGN_LAW, (0.0,)),
+    "stouffer 1.2": (lambda x: np.clip(x, -1.2, 1.2), averages.stouffer_law(1.2), (-1.2, 1.2)),
+    "stouffer 0.3": (lambda x: np.clip(x, -0.3, 0.3), averages.stouffer_law(0.3), (-0.3, 0.3)),
+    "rescaled_normal": (stats.norm.cdf, averages.RESCALED_NORMAL_LAW, ()),
 } | {
     f"fisher {p}": (
         lambda x, p=p: np.minimum(-2 * stats.norm.logcdf(x), -2 * math.log(p)),
-        fisher.moments(p).law,
+        averages.fisher_moments(p).law,
         (stats.norm.ppf(p),),
     )
     for p in P_STAR
@@ -77,14 +70,14 @@ def partition_averages(psi, blocks, partitions, trials, seed, rows=600):
 def test_repeated_partitions_narrow_averages_as_said(name):
     psi, law, _ = CASES[name]
     M, r, trials = 20, 8, 2000
-    averages = partition_averages(psi, M, r, trials, seed=5)
-    ratio = M * averages.var(ddof=1) / law.spread(r)
+    drawn_averages = partition_averages(psi, M, r, trials, seed=5)
+    ratio = M * drawn_averages.var(ddof=1) / law.spread(r)
     error = math.sqrt(2 / trials)
     # The formula leaves out terms of relative order 1/M.
     assert abs(ratio - 1) < 4 * error + 0.5 / M
     if name == "sign":  # negative controls: as if partitions were one, or independent
-        assert M * averages.var(ddof=1) < (1 - 4 * error) * law.spread(1)
-        assert M * averages.var(ddof=1) > (1 + 4 * error) * law.variance / r
+        assert M * drawn_averages.var(ddof=1) < (1 - 4 * error) * law.spread(1)
+        assert M * drawn_averages.var(ddof=1) > (1 + 4 * error) * law.variance / r
 
 
 @pytest.mark.parametrize("p_star", P_STAR)
@@ -94,15 +87,15 @@ def test_the_fisher_reference_law(p_star, blocks, tolerance, relative_noise):
     rng = np.random.default_rng(blocks)
     trials, limit = 100_000, -2 * math.log(p_star)
     noise = relative_noise * limit / blocks
-    averages = np.minimum(-2 * np.log(rng.uniform(size=(trials, blocks))), limit).mean(axis=1)
-    averages += rng.laplace(0, noise, trials) if noise else 0.0
-    x = np.quantile(averages, [0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
-    exceeds = np.array([(averages > point).mean() for point in x])
-    found = fisher.probability(x, p_star, blocks, 1, noise)
+    drawn_averages = np.minimum(-2 * np.log(rng.uniform(size=(trials, blocks))), limit).mean(axis=1)
+    drawn_averages += rng.laplace(0, noise, trials) if noise else 0.0
+    x = np.quantile(drawn_averages, [0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
+    exceeds = np.array([(drawn_averages > point).mean() for point in x])
+    found = averages.fisher(x, p_star, blocks, 1, noise)
     error = np.sqrt(exceeds * (1 - exceeds) / trials)
     assert (np.abs(found - exceeds) < tolerance + 4 * error).all()
     without_skew = stats.norm.sf(
-        x, fisher.moments(p_star).law.mean, math.sqrt(averages.var())
+        x, averages.fisher_moments(p_star).law.mean, math.sqrt(drawn_averages.var())
     )  # the negative control: a normal law is not enough
     if blocks == 10 and p_star == 0.001 and noise == 0:
         assert np.abs(without_skew - exceeds).max() > 5 * tolerance
@@ -111,11 +104,11 @@ def test_the_fisher_reference_law(p_star, blocks, tolerance, relative_noise):
 def test_the_fisher_reference_law_of_repeated_partitions():
     psi, _, _ = CASES["fisher 0.001"]
     M, r, trials = 12, 6, 3000
-    averages = partition_averages(psi, M, r, trials, seed=8)
-    u = fisher.probability(averages, 0.001, M, r, 0.0)
+    drawn_averages = partition_averages(psi, M, r, trials, seed=8)
+    u = averages.fisher(drawn_averages, 0.001, M, r, 0.0)
     assert stats.kstest(u, "uniform").pvalue > 1e-3
-    found = fisher.moments(0.001)
-    away = (averages - found.law.mean) / math.sqrt(found.law.spread(r) / M)
+    found = averages.fisher_moments(0.001)
+    away = (drawn_averages - found.law.mean) / math.sqrt(found.law.spread(r) / M)
     assert stats.kstest(stats.norm.sf(away), "uniform").pvalue < 1e-3  # the skewness matters
 
 
@@ -127,13 +120,13 @@ def test_the_corrected_multiplier_is_unbiased_and_the_printed_one_is_not():
     xi += (z / math.sqrt(M) - xi.mean(axis=1))[:, None]  # given the full data's z-score
     average = stats.norm.cdf(xi).mean(axis=1)
     middle = np.abs(z) < 5  # further out the probabilities are 0 or 1 in double precision
-    recovered = stats.norm.ppf(rescaled_normal.plug_in(average[middle], M))
+    recovered = stats.norm.ppf(averages.rescaled_normal_plug_in(average[middle], M))
     slope, error = np.polyfit(z[middle], recovered, 1, cov=True)
     assert slope[0] == pytest.approx(1, abs=4 * error[0, 0] ** 0.5 + 0.01)
     printed = math.sqrt(M) * stats.norm.ppf(average)
     assert np.polyfit(z, printed, 1)[0] == pytest.approx(math.sqrt(M / (2 * M - 1)), abs=0.01)
-    assert rescaled_normal.plug_in(-0.1, M) == 0
-    assert rescaled_normal.plug_in(1.1, M) == 1
+    assert averages.rescaled_normal_plug_in(-0.1, M) == 0
+    assert averages.rescaled_normal_plug_in(1.1, M) == 1
 
 
 @pytest.mark.parametrize("scale", [1, 2, 8, 60])
@@ -148,12 +141,12 @@ def test_discrete_noise_may_be_taken_for_continuous(scale, s):
 
 
 def test_a_median_lies_where_signs_balance():
-    law = location_scale.reference(400, 30, 1.0)
-    signs = sign.LAW
+    law = quantiles.reference(400, 30, 1.0)
+    signs = averages.SIGN_LAW
     assert law.s**2 == pytest.approx(signs.spread(30) / signs.slope**2)
     p = np.array([0.01, 0.2, 0.5, 0.8])
-    q = location_scale.quantile(p, 3.0, 0.1, law)
-    np.testing.assert_allclose(location_scale.probability(q, 3.0, 0.1, law), p, rtol=1e-9)
+    q = quantiles.quantile(p, 3.0, 0.1, law)
+    np.testing.assert_allclose(quantiles.probability(q, 3.0, 0.1, law), p, rtol=1e-9)
     assert (np.diff(q) > 0).all()
 
 
@@ -165,7 +158,7 @@ def test_intervals_between_noisy_quantiles_cover():
     ends = posterior_mean[:, None] + stats.norm.ppf(p) + rng.laplace(0, noise, (trials, 2))
     covered = naive = 0
     for low, high in ends[:4000]:
-        a, b = clipped_mean.interval(low, high, *p, noise)
+        a, b = quantiles.clipped_mean_interval(low, high, *p, noise)
         covered += a <= 0 <= b
         naive += low <= 0 <= high
     error = math.sqrt(level * (1 - level) / 4000)
@@ -174,5 +167,5 @@ def test_intervals_between_noisy_quantiles_cover():
 
 
 def test_noise_never_turns_the_ends_of_an_interval_round():
-    low, high = clipped_mean.interval(1.0, 0.0, 0.25, 0.75, 0.1)
+    low, high = quantiles.clipped_mean_interval(1.0, 0.0, 0.25, 0.75, 0.1)
     assert low < high

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -14,6 +15,8 @@ import pytest
 
 from noisewise.cli.main import main
 from noisewise.core.release import load_release
+
+from ..ledgers import ledger_for
 
 SCHEMA = """\
 dataset: people
@@ -45,6 +48,11 @@ class Shell:
         assert exit_code == code, self.out + self.err
         return self.out
 
+    def other_rows(self):
+        """Other people: the same rows would not be another batch of a series."""
+        table = pq.read_table("people.parquet")
+        pq.write_table(pa.concat_tables([table, table.slice(0, 1)]), "people.parquet")
+
     def release(self, *words, code=0):
         return self(
             *("release", "--data", "people.parquet", "--schema", "schema.yaml"),
@@ -71,6 +79,7 @@ def shell(tmp_path, capsys, monkeypatch):
         connection.register("t", table)
         connection.execute("CREATE TABLE people AS SELECT * FROM t")
     (tmp_path / "schema.yaml").write_text(SCHEMA)
+    ledger_for(tmp_path / "budget.db")
     return Shell(tmp_path, capsys, monkeypatch)
 
 
@@ -115,7 +124,7 @@ def test_a_dry_run_reads_spends_and_writes_nothing(shell):
     out = shell.release("--epsilon", "0.5", "--delta", "1e-6", "--dry-run")
     assert "sensitivity 4.12311" in out  # √((1 + 2 + 1)² + 1): two numbers, one category
     assert "gaussian" in out
-    assert not (shell.folder / "budget.db").exists()
+    assert spent(shell) == 0
     assert not (shell.folder / "release.json").exists()
     plan = json.loads(shell.release("--epsilon", "1", "--dry-run", "--json"))
     assert plan["measurements"][0]["entries"] == 13
@@ -146,6 +155,7 @@ def test_a_series_of_disjoint_batches(shell):
     assert plan["budget"]["allowed"] is True
     assert not (shell.folder / "series").exists()
     for batch in ("2026-01", "2026-02", "2026-03"):
+        shell.other_rows()
         shell.release(*monthly("--batch", batch))
     assert sorted(path.name for path in (shell.folder / "series").iterdir()) == [
         "2026-01.json",
@@ -178,6 +188,7 @@ def test_two_series_of_the_same_people_add_up(shell):
     assert spent(shell) == 1.0
     cap(shell, "2")
     shell.release(*weekly, "--batch", "week-36")
+    shell.other_rows()
     shell.release(*weekly, "--batch", "week-37")
     shell.release(*monthly("--batch", "2026-10"))
     assert spent(shell) == 2.0
@@ -188,6 +199,7 @@ def test_a_series_is_known_by_its_name_wherever_its_folder_is(shell):
     shell.release(*monthly("--batch", "2026-09"))
     (shell.folder / "series").rename(shell.folder / "moved")
     moved = ("--epsilon", "1", "--disjoint", "--append", "moved")
+    shell.other_rows()
     shell.release(*moved, "--series", "monthly", "--batch", "2026-10")
     assert spent(shell) == 1.0
     # A slip of the name, of the folder, or of both never merges two series.
@@ -204,6 +216,7 @@ def test_a_series_is_known_by_its_name_wherever_its_folder_is(shell):
     assert spent(shell) == 1.0
     # The remedy: an earlier batch, at no cost, and the series goes on in its new folder.
     assert "no cost" in shell.release(*monthly("--batch", "2026-10"))
+    shell.other_rows()
     shell.release(*monthly("--batch", "2026-11"))
     assert spent(shell) == 1.0
 
@@ -308,9 +321,28 @@ def test_the_budget_is_refused_with_the_remainder_and_the_remedy(shell):
     shell.release("--epsilon", "0.1", "--dry-run", code=5)
 
 
-def test_without_a_cap_the_first_release_sets_it(shell):
-    assert "became the cap" in shell.release("--epsilon", "1")
-    shell.release("--epsilon", "1", "--label", "more", code=5)
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    ("dataset", "ledger", "said"),
+    [
+        ("people", "bugdet.db", "There is no ledger at"),
+        ("People", "budget.db", "use the name 'people'"),
+        ("\uff50eople", "budget.db", "use the name 'people'"),  # full width
+        ("\u0440\u0435ople", "budget.db", "CYRILLIC SMALL LETTER"),
+        ("poeple", "budget.db", "It holds 'people'"),
+    ],
+)
+def test_a_slip_makes_no_budget(shell, dataset, ledger, said, dry):
+    shell.release("--epsilon", "1", "--out", "first.json")
+    (shell.folder / "schema.yaml").write_text(SCHEMA.replace("people", dataset))
+    before = sorted(shell.folder.iterdir())
+    shell.release("--epsilon", "1", "--ledger", ledger, *dry, code=5)
+    message = shell.out + shell.err
+    assert said in message
+    assert "Nothing was read, charged or published" in message
+    assert ("noisewise ledger cap" in message) == ("use the name" not in message)
+    assert sorted(shell.folder.iterdir()) == before
+    assert spent(shell) == 1
 
 
 @pytest.mark.parametrize(
@@ -318,6 +350,10 @@ def test_without_a_cap_the_first_release_sets_it(shell):
     [
         (["--epsilon", "-1"], 2, "epsilon"),
         (["--epsilon", "nan"], 2, "epsilon"),
+        (["--epsilon", "1e400"], 2, "epsilon = 1e+400 is out of range"),
+        (["--epsilon", "1", "--delta", "1e309"], 2, "delta = 1e+309 is out of range"),
+        (["--epsilon", "1", "--delta", "1e-400", "--mechanism", "laplace"], 2, "delta = 1e-400"),
+        (["--rho", "1e400"], 2, "rho = 1e+400 is out of range"),
         (["--epsilon", "1", "--mechanism", "magic"], 2, "mechanism"),
         (["--epsilon", "1", "--target", "wage"], 2, "wage"),
         (["--epsilon", "1", "--features", ""], 2, "features"),
@@ -336,10 +372,11 @@ def test_mistakes_have_their_exit_code_and_cost_nothing(shell, words, code, mess
     shell.release(*words, code=code)
     assert message in shell.err
     assert "Traceback" not in shell.err
-    assert not (shell.folder / "budget.db").exists() or "budget.db" not in words
+    assert spent(shell) == 0
 
 
 def test_names_that_look_alike_are_one_budget(shell):
+    (shell.folder / "budget.db").unlink()
     decomposed = "cafe\u0301"
     shell("ledger", "cap", "--ledger", "budget.db", "--dataset", decomposed, "--epsilon", "1")
     (shell.folder / "schema.yaml").write_text(SCHEMA.replace("people", decomposed))
@@ -359,13 +396,78 @@ def test_a_dry_run_looks_at_the_columns(shell):
 def test_data_that_do_not_fit(shell):
     text = (shell.folder / "people.csv").read_text().replace("95", "canary", 1)
     (shell.folder / "bad.csv").write_text(text)
+    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "1")
     shell.release("--epsilon", "1", "--data", "bad.csv", code=4)
     assert "age" in shell.err
     assert "canary" not in shell.err
+    assert "epsilon=1 stays pending" in shell.err
+    shown = " ".join(shell("ledger", "show", "--ledger", "budget.db").split())
+    assert "remaining 0." in shown
+    assert "Pending: income ~ age + region, laplace (epsilon 1)." in shown
+    assert "give the same command again: it completes at no further cost" in shown
+    assert "schema check SCHEMA --data" in shown
+    shell.release("--epsilon", "1", "--label", "another", code=5)  # the budget is spent
+    shell.release("--epsilon", "1")  # the same request, with good data
+    assert "Pending" not in shell("ledger", "show", "--ledger", "budget.db")
     shell("schema", "check", "schema.yaml", "--data", "bad.csv", code=4)
     (shell.folder / "west.csv").write_text(text.replace("canary", "30").replace("south", "west"))
     shell("schema", "check", "schema.yaml", "--data", "west.csv", code=4)
     assert "west" not in shell.err.replace("west.csv", "")
+
+
+def test_a_partition_by_a_public_column(shell):
+    words = ("--features", "age", "--partition", "region", "--out", "parts")
+    shell.release("--epsilon", "1", *words, code=2)
+    assert "neighbours: add_remove_one" in shell.err
+    private = SCHEMA.replace("replace_one", "add_remove_one")
+    (shell.folder / "schema.yaml").write_text(private)
+    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "1")
+    out = shell.release("--epsilon", "1", *words, "--dry-run")
+    assert "each of the 3 levels of 'region'" in out
+    assert "remaining 1 now and 0 after" in out
+    assert not (shell.folder / "parts").exists()
+    out = shell.release("--epsilon", "1", *words)
+    assert "3 levels of 'region', together the cost of one" in out
+    assert "spent epsilon 1, remaining 0" in out
+    names = sorted(path.name for path in (shell.folder / "parts").iterdir())
+    assert names == ["001-north.json", "002-south.json", "003-east.json"]
+    again = json.loads(shell.release("--epsilon", "1", *words, "--json"))
+    assert again["repeated"] is True
+    assert again["releases"]["east"] == str(Path("parts") / "003-east.json")
+    series = ("--append", "s", "--batch", "a", "--disjoint", "--series", "x")
+    shell.release("--epsilon", "1", *words[:4], *series, code=2)
+    shell.release("--epsilon", "1", *words, "--label", "new", code=5)
+
+
+def test_the_same_rows_under_another_name_are_no_batch(shell):
+    words = ("--append", "s", "--disjoint", "--series", "monthly", "--epsilon", "1")
+    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "1")
+    shell.release(*words, "--batch", "2026-09")
+    shell.release(*words, "--batch", "2026-10", code=4)
+    assert "'2026-09'" in shell.err
+    assert "stays pending" in shell.err
+
+
+def test_before_the_first_release_there_is_a_rehearsal(shell):
+    hint = "schema check SCHEMA --data people.parquet"
+    shell.release("--epsilon", "1", "--dry-run")
+    assert hint in shell.err
+    shell.release("--epsilon", "1")
+    assert hint in shell.err
+    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "2")
+    shell.release("--epsilon", "1", "--label", "second")
+    assert hint not in shell.err
+
+
+def test_the_rehearsal_reads_what_the_release_would(shell):
+    source = ("--data", "people.duckdb", "--query")
+    check = ("schema", "check", "schema.yaml", *source)
+    assert "100 rows" in shell(*check, "SELECT * FROM people")
+    shell(*check, "SELECT NULL::DOUBLE AS age, region, income FROM people", code=4)
+    assert "age" in shell.err
+    shell(*check, "SELECT * FROM people WHERE false", code=4)
+    assert "no rows" in shell.err
+    assert "spent epsilon 0" in shell("ledger", "show", "--ledger", "budget.db")
 
 
 def test_a_new_schema_shows_names_and_types_only(shell):

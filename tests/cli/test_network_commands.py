@@ -15,6 +15,8 @@ from noisewise.core.schema import Category, Schema
 from noisewise.holder.network_request import make_network_request
 from noisewise.holder.publish import publish
 
+from ..ledgers import ledger_for
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -29,7 +31,7 @@ def folder(tmp_path_factory):
     request = make_network_request(
         schema, network=Network.naive_bayes(schema, "ill", ["smoker"]), epsilon=2
     )
-    publish(request, rows, ledger=path / "budget.db", out=path / "net.json")
+    publish(request, rows, ledger=ledger_for(path / "budget.db"), out=path / "net.json")
     done = run("fit", path / "net.json", "--out", path / "post.nc", "--seed", 1, "--draws", 100)
     assert done.exit_code == 0, done.output
     assert "Method joint" in done.output

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -109,7 +108,7 @@ def test_audit_as_json():
 def test_a_violation_fails_by_exit_code(monkeypatch):
     """Negative control: requests whose mechanisms draw an eighth of the noise that they state."""
     from noisewise.holder import request as module
-    from noisewise.lab.broken import BrokenMechanism, noise_scale_halved
+    from studies.self_audit.broken import BrokenMechanism, noise_scale_halved
 
     honest = module.plan_gaussian
 
@@ -131,26 +130,6 @@ def test_a_violation_fails_by_exit_code(monkeypatch):
     document = invoke("audit", *words, "--json")
     assert document.exit_code == 8
     assert not json.loads(document.stdout)["passed"]
-
-
-def test_audit_of_everything(monkeypatch):
-    from noisewise.lab import audit_registry
-    from noisewise.lab.audit_controls import SUBJECTS
-
-    chosen = {s.name: s for s in SUBJECTS if s.name.startswith("noise")}
-    monkeypatch.setattr(audit_registry, "subjects", lambda: chosen)
-    shown = invoke("audit", "--all")
-    assert shown.exit_code == 0, shown.output
-    assert "broken on purpose" in shown.stdout
-    assert "every broken one was caught" in shown.stdout
-    # Something that is called sound and isn't.
-    broken_but_called_sound = {n: replace(s, sound=True) for n, s in chosen.items()}
-    monkeypatch.setattr(audit_registry, "subjects", lambda: broken_but_called_sound)
-    blind = invoke("audit", "--all")
-    assert blind.exit_code == 8
-    assert "NOT AS IT SHOULD BE" in blind.stdout
-    documents = json.loads(invoke("audit", "--all", "--json").stdout)
-    assert [document["name"] for document in documents] == list(chosen)
 
 
 def test_audit_needs_a_request():

@@ -14,6 +14,8 @@ import pytest
 from noisewise.core.releases import load_release
 from tests.cli.test_holder_commands import Shell as HolderShell
 
+from ..ledgers import ledger_for
+
 SCHEMA = """\
 dataset: people
 columns:
@@ -50,6 +52,7 @@ def shell(tmp_path, capsys, monkeypatch):
     pq.write_table(table, "people.parquet")
     pa_csv.write_csv(table, "people.csv")
     (tmp_path / "schema.yaml").write_text(SCHEMA)
+    ledger_for(tmp_path / "budget.db")
     return Shell(tmp_path, capsys, monkeypatch)
 
 
@@ -79,7 +82,8 @@ def test_from_a_dry_run_to_an_answer(shell):
     assert "hours < 0" in shell.out
     fitted = shell("fit", "summary.json")
     assert "x1 < 2" in fitted
-    assert "Nothing was written" in fitted
+    assert "Wrote post.nc." in fitted
+    assert shell("show", "post.nc") in fitted
     answers = json.loads(shell("show", "summary.json", "--json"))["answers"]
     assert {answer["statement"] for answer in answers} == {"x1 < 2", "hours < 0"}
 
@@ -178,6 +182,7 @@ def test_a_private_number_of_rows(shell):
 
 
 def test_summaries_are_read_one_at_a_time(shell):
+    shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "1")
     shell.summary(*ASK)
     shell.summary("--ask", "x1 < 2", "--epsilon", "1", "--label", "b", "--out", "b.json", code=5)
     shell("ledger", "cap", "--ledger", "budget.db", "--dataset", "people", "--epsilon", "4")

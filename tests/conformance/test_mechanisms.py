@@ -30,7 +30,7 @@ from noisewise.core.precision import float_up
 from noisewise.core.privacy import GaussianEvent, PureEvent
 from noisewise.core.release import MAX_SCALE
 from noisewise.holder import mechanisms as package
-from noisewise.holder.mechanisms import opendp_noise
+from noisewise.holder.mechanisms import randomness
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.publish import publish
@@ -115,8 +115,8 @@ class Laplace:
 
     def break_measurement(self, monkeypatch, factor):
         """Make OpenDP's measurement use another scale than the mechanism states."""
-        make = opendp_noise.laplace_measurement
-        monkeypatch.setattr(opendp_noise, "laplace_measurement", lambda s: make(int(s * factor)))
+        make = randomness.laplace_measurement
+        monkeypatch.setattr(randomness, "laplace_measurement", lambda s: make(int(s * factor)))
 
 
 class Gaussian:
@@ -136,8 +136,8 @@ class Gaussian:
         return GaussianMechanism(sensitivity, scale, self.off_diagonal)
 
     def break_measurement(self, monkeypatch, factor):
-        make = opendp_noise.gaussian_measurement
-        monkeypatch.setattr(opendp_noise, "gaussian_measurement", lambda s: make(int(s * factor)))
+        make = randomness.gaussian_measurement
+        monkeypatch.setattr(randomness, "gaussian_measurement", lambda s: make(int(s * factor)))
 
 
 ISOMETRIC = (False, True, True, False, True, False)
@@ -419,7 +419,7 @@ def test_rho_is_what_opendp_charges(case, sensitivity, scale):
     """Not merely at most: OpenDP's rho and the event's agree to 12 digits."""
     assume(sensitivity < 2**53)
     event = GaussianMechanism(sensitivity, scale, case.off_diagonal).event()
-    charged = opendp_noise.gaussian_measurement(scale).map(float(sensitivity))
+    charged = randomness.gaussian_measurement(scale).map(float(sensitivity))
     assert 1 / (2 * event.noise_multiplier**2) == pytest.approx(charged, rel=1e-12)
 
 
@@ -509,6 +509,6 @@ def test_nothing_that_makes_noise_takes_a_seed():
 def test_float_up_is_what_verify_compares_with():
     """A claim that isn't a double, such as 1/3, is compared with the next double above it."""
     mechanism = LaplaceMechanism(10**9, Fraction(1, 3))
-    spent = opendp_noise.laplace_measurement(mechanism.scale).map(10**9)
+    spent = randomness.laplace_measurement(mechanism.scale).map(10**9)
     assert Fraction(1, 3) < float_up(Fraction(1, 3))
     assert spent <= float_up(Fraction(1, 3))

@@ -154,6 +154,42 @@ def test_common_texts_are_short(release, key, value):
     assert f"{key} must be text" in refusal(release, lambda d: d.update({key: value}))
 
 
+UNSHOWN = ["\ud800", "a\x00b", "\x1b[2J", "line\nbreak", "\u202egnp.exe", "\u200b", "\x7f"]
+
+
+def texts_of(value, path=()):
+    """Where texts and keys are in a document."""
+    if isinstance(value, str):
+        yield path
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from texts_of(item, (*path, i))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from texts_of(item, (*path, key))
+
+
+@pytest.mark.parametrize("unshown", UNSHOWN)
+def test_no_text_has_characters_that_cannot_be_shown(release, unshown):
+    paths = [path for path in texts_of(json.loads(release.to_text())) if path != ("digest",)]
+    assert ("label",) in paths
+    assert ("software",) in paths
+    for path in paths:
+
+        def change(document, path=path):
+            for key in path[:-1]:
+                document = document[key]
+            document[path[-1]] += unshown
+
+        why = refusal(release, change)
+        assert "cannot be shown" in why
+        assert why.isprintable()
+
+
+def test_no_key_has_characters_that_cannot_be_shown(release):
+    assert "cannot be shown" in refusal(release, lambda d: d.update({"\ud800": 1}))
+
+
 @pytest.mark.parametrize("n", [0, -1, 1.5, True, "1000", 2**31])
 def test_n_is_a_whole_number_of_rows(release, n):
     assert "n must be a whole number" in refusal(release, lambda d: d.update(n=n))
@@ -179,6 +215,10 @@ def test_an_event_stronger_than_the_noise_is_refused(release):
 
     assert json.loads(release.to_text())["privacy"]["event"]["epsilon"] != "1/100"
     assert "privacy event" in refusal(release, boast)
+
+
+def test_more_rows_a_unit_at_unchanged_noise_are_refused(release):
+    assert refusal(release, lambda d: d["schema"].update(max_rows_per_unit=1_000_000))
 
 
 def test_damage_is_noticed(release):

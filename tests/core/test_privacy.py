@@ -143,7 +143,7 @@ def test_malformed_events_and_questions_are_errors(build) -> None:
 
 
 leaf_events = st.one_of(
-    st.builds(PureEvent, st.fractions(min_value=Fraction(1, 10**40), max_value=10**40)),
+    st.builds(PureEvent, st.fractions(min_value=Fraction(1, 10**40), max_value=10**6)),
     st.builds(
         GaussianEvent,
         st.floats(0, 1e300, exclude_min=True),

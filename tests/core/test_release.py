@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from noisewise.core.claim import Claim, fraction_text
 from noisewise.core.composition import within
+from noisewise.core.discreteness import discreteness_slack
 from noisewise.core.document import digest_of
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.privacy import as_fraction
 from noisewise.core.release import Release, load_release
+from noisewise.core.schema import Number, Schema
 
 from ..releases import EXAMPLES, example_request, release_of
 
@@ -115,6 +117,107 @@ def test_a_wrong_field_is_named_even_with_a_fresh_digest(path, value, word):
     with pytest.raises(ReleaseError) as caught:
         Release.from_text(edited(set_at(path, value)))
     assert word in str(caught.value)
+
+
+def noise_of_one(document):
+    """Tiny noise that is calibrated for a tiny sensitivity."""
+    for measurement in document["measurements"]:
+        ratio = Fraction(measurement["noise"]["scale"], measurement["sensitivity"])
+        scale = max(1, round(ratio))
+        measurement["sensitivity"] = 1
+        measurement["noise"].update(scale=scale, off_diagonal_scale=scale)
+
+
+def each_measurement(**changes):
+    """Change numbers of every measurement by factors; `scale` stands for both of them."""
+
+    def change(document):
+        for measurement in document["measurements"]:
+            noise = measurement["noise"]
+            for key, factor in changes.items():
+                where = measurement if key == "sensitivity" else noise
+                for name in ("scale", "off_diagonal_scale") if key == "scale" else (key,):
+                    where[name] = math.ceil(where[name] * factor)
+
+    return change
+
+
+FORGERIES = {
+    "many rows": set_at(["schema", "max_rows_per_unit"], 1_000_000),
+    "two rows more": lambda d: d["schema"].update(
+        max_rows_per_unit=d["schema"]["max_rows_per_unit"] + 2
+    ),
+    "noise of one": noise_of_one,
+    "half of both": each_measurement(sensitivity=Fraction(1, 2), scale=Fraction(1, 2)),
+    "half of the sensitivity": each_measurement(sensitivity=Fraction(1, 2)),
+    "half of the noise": each_measurement(scale=Fraction(1, 2)),
+    "a little less noise": each_measurement(scale=1 - Fraction(1, 10**9)),
+    "more noise than paid for": each_measurement(scale=2),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_noise_that_is_not_what_the_schema_needs_is_refused(example, forgery):
+    document = copy.deepcopy(release_of(example_request(**EXAMPLES[example])).document)
+    FORGERIES[forgery](document)
+    document["digest"] = digest_of(document)
+    with pytest.raises(ReleaseError):
+        Release.from_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("example", "path", "value", "word"),
+    [
+        ("isometric", ["geometry"], {"kind": "ball", "radius": 2.0}, "unit's influence"),
+        ("isometric", ["geometry"], {"kind": "box"}, "unit's influence"),
+        ("eigenvalue_ball", ["geometry"], {"kind": "ball", "radius": 0.76}, "unit's influence"),
+        ("gaussian", ["privacy", "event", "slack"], 0.0, "too small"),
+        ("gaussian", ["privacy", "event", "slack"], 1e-9, "not the one"),
+        ("household", ["schema", "max_rows_per_unit"], 5, "unit's influence"),
+    ],
+)
+def test_what_the_sensitivity_depends_on_cannot_be_changed_alone(example, path, value, word):
+    document = copy.deepcopy(release_of(example_request(**EXAMPLES[example])).document)
+    set_at(path, value)(document)
+    document["digest"] = digest_of(document)
+    with pytest.raises(ReleaseError, match=word):
+        Release.from_text(json.dumps(document))
+
+
+def test_off_diagonal_noise_is_not_below_what_the_scale_pays_for():
+    document = copy.deepcopy(release_of(example_request(**EXAMPLES["isometric"])).document)
+    noise = document["measurements"][0]["noise"]
+    noise["off_diagonal_scale"] -= 1 + noise["scale"] // 10**9
+    document["digest"] = digest_of(document)
+    with pytest.raises(ReleaseError, match="off_diagonal_scale"):
+        Release.from_text(json.dumps(document))
+
+
+def test_a_wasteful_sensitivity_is_still_read():
+    """An older, less tight formula would state more than ours; privacy loses nothing."""
+    for example, factor in (("laplace", 2), ("gaussian", 2)):
+        document = copy.deepcopy(release_of(example_request(**EXAMPLES[example])).document)
+        each_measurement(sensitivity=factor, scale=factor)(document)
+        if example == "gaussian":
+            scale = document["measurements"][0]["noise"]["scale"]
+            document["privacy"]["event"]["slack"] = discreteness_slack(13, scale)
+        document["digest"] = digest_of(document)
+        Release.from_text(json.dumps(document))
+
+
+def test_fourth_moments_of_very_many_features_cost_a_reader_nothing():
+    columns = {f"x{i}": Number(0, 1) for i in range(399)} | {"y": Number(0, 1)}
+    schema = Schema("people", columns)
+    document = copy.deepcopy(release_of(example_request(fourth_moments=0.25)).document)
+    document["schema"] = schema.to_dict()
+    document["features"] = [f"x{i}" for i in range(399)]
+    document["target"] = "y"
+    document["design_columns"] = ["intercept", *columns]
+    document["measurements"][0]["values"] = [0] * (401 * 402 // 2 - 1)
+    document["digest"] = digest_of(document)
+    with pytest.raises(ReleaseError, match="more than 20,000"):
+        Release.from_text(json.dumps(document))
 
 
 @pytest.mark.parametrize("key", list(release_of(example_request()).document))

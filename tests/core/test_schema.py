@@ -78,6 +78,8 @@ def test_the_example_of_the_documentation(tmp_path):
         (with_column({"type": "number", "lower": 10**400, "upper": 1}), ["'age'", "finite"]),
         (with_column({"type": "number", "lower": 1e16, "upper": 1e16 + 2}), ["too close"]),
         (with_column({"type": "number", "lower": -1e308, "upper": 1.7e308}), ["too far"]),
+        (with_column({"type": "number", "lower": 0, "upper": 1e61}), ["too far", "another unit"]),
+        (with_column({"type": "number", "lower": 0, "upper": 1e-289}), ["too close", "unit"]),
         (with_column({"type": "number", "lower": 0, "upper": 1, "mean": 2}), ["'age'", "'mean'"]),
         (with_column({"type": "text"}), ["'age'", "'number' or 'category'", "'text'"]),
         (with_column(3), ["'age'", "type: number"]),

@@ -16,6 +16,8 @@ import pytest
 from noisewise.cli import main as command
 from noisewise.core.document import digest_of
 
+from ..ledgers import ledger_for
+
 SCHEMA = """\
 dataset: people
 columns:
@@ -37,6 +39,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("people.csv").write_text(ROWS)
     Path("schema.yaml").write_text(SCHEMA)
+    ledger_for(tmp_path / "budget.db")
     return tmp_path
 
 
@@ -129,7 +132,7 @@ def test_a_level_that_is_not_declared(folder, noisewise):
 @pytest.mark.parametrize(
     ("given", "parts"),
     [
-        ("0", ("got 0", "above 0")),
+        ("0", ("epsilon = 0", "from 1e-09")),
         ("-1", ("'-1'", "give a positive")),
         ("1000000", ("got 1e+06", "at most 100", "between 0.1 and 10")),
         ("lots", ("'lots'", "such as 0.1")),
@@ -139,7 +142,7 @@ def test_a_level_that_is_not_declared(folder, noisewise):
 def test_an_epsilon_that_makes_no_sense(folder, noisewise, given, parts):
     outcome = noisewise(RELEASE.replace("--epsilon 1", f"--epsilon {given}"))
     complaint(outcome, 2, "epsilon", *parts)
-    assert not Path("budget.db").exists()
+    assert "spent epsilon 0" in noisewise("ledger show --ledger budget.db")[1]
 
 
 def test_no_epsilon(folder, noisewise):
@@ -168,13 +171,13 @@ def test_a_file_that_is_something_else(folder, noisewise):
     complaint(noisewise("report people.csv"), 6, "people.csv", "not a posterior", "`fit`")
 
 
-@pytest.mark.parametrize("wanted", ["show", "report"])
+@pytest.mark.parametrize("wanted", ["show", "report", "plot"])
 def test_a_release_that_was_not_fitted(folder, noisewise, wanted):
     """Nothing is wrong with the file (that would be 6): it is the request that makes no sense."""
     noisewise(RELEASE)
     outcome = noisewise(f"{wanted} release.json")
     remedy = "run `noisewise fit release.json`"
-    complaint(outcome, 2, "posterior: release.json is a Release", remedy, f"{wanted} what it")
+    complaint(outcome, 2, "posterior: release.json is a Release", remedy, "give what it writes")
 
 
 def test_a_release_from_a_newer_version(folder, noisewise):
@@ -202,6 +205,14 @@ def test_two_releases_with_different_schemas(folder, noisewise):
     complaint(
         outcome, 6, "other.json", "'age'", "18 to 110 against 18 to 90", "must agree", "alone"
     )
+
+
+def test_no_budget_yet(folder, noisewise):
+    Path("budget.db").unlink()
+    error = complaint(noisewise(RELEASE), 5, "There is no ledger", "'people'", "Nothing was read")
+    remedy = error.strip().splitlines()[-1]  # works as pasted
+    assert noisewise(remedy.removeprefix("  ").removeprefix("noisewise "))[0] == 0
+    assert noisewise(RELEASE)[0] == 0
 
 
 def test_a_budget_that_is_spent(folder, noisewise):

@@ -217,4 +217,7 @@ def test_2500_csv_files(tmp_path):
                         with pytest.raises(NoisewiseError):
                             publish(request, path, ledger=ledger)
         assert refused > 800
-        assert ledger.accounts()[0].spent_epsilon == 0
+        # One request, so one charge, which is pending: nothing was published.
+        (account,) = ledger.accounts()
+        assert account.spent_epsilon == 1
+        assert [one.status for one in account.charges] == ["pending"]

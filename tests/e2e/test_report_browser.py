@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from noisewise.analyst.posterior.summary import SummaryPosterior
 from noisewise.analyst.report import write_report
-from noisewise.analyst.summaries.posterior import SummaryPosterior
 
 from ..analyst.report_examples import (
     clinic,

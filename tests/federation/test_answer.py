@@ -87,10 +87,26 @@ def test_whatever_is_asked_a_holder_spends_at_most_its_rules(tmp_path):
 
 
 @pytest.mark.parametrize("kind", BAD_DATA)
-def test_every_fault_of_the_data_gets_the_same_answer_and_costs_nothing(tmp_path, kind):
+def test_every_fault_of_the_data_gets_the_same_answer_and_keeps_its_charge(tmp_path, kind):
     fields = answer(ASKED, make_hospital(tmp_path, data=BAD_DATA[kind]))
     assert fields == REFUSED
-    assert account(tmp_path).spent_epsilon == 0
+    free = kind in (
+        "a missing column",
+        "no header",
+        "an empty file",
+        "no CSV at all",
+    )  # no row read
+    assert account(tmp_path).spent_epsilon == (0 if free else 1)
+
+
+def test_a_repaired_node_answers_under_its_pending_charge(tmp_path):
+    policy = make_hospital(tmp_path, data=BAD_DATA["a missing value"])
+    for _ in range(2):
+        assert answer(ASKED, policy) == REFUSED
+    make_hospital(tmp_path / "good")
+    (tmp_path / "patients.csv").write_bytes((tmp_path / "good" / "patients.csv").read_bytes())
+    assert answer(ASKED, policy)["status"] == "release"
+    assert account(tmp_path).spent_epsilon == 1
 
 
 def test_faults_around_the_data_get_that_answer_too(tmp_path):

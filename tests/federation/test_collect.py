@@ -1,9 +1,12 @@
+import json
+import os
 import subprocess
 import sys
 
 import pytest
 
 from noisewise.core.errors import ReleaseError
+from noisewise.core.releases import load_release
 from noisewise.federation.collect import collect
 from tests.releases import example_request, release_of
 
@@ -45,6 +48,27 @@ def test_what_is_malformed_in_a_folder_is_told_and_left_out(tmp_path):
     assert list(found.releases) == [tmp_path / "good.json"]
     assert {path.name for path in found.skipped} == {"bad.json", "cut.json", "bytes.json"}
     assert "not UTF-8" in found.skipped[tmp_path / "bytes.json"]
+
+
+def test_whatever_lies_in_a_folder_the_others_are_found(tmp_path, monkeypatch):
+    good = write(tmp_path / "good.json")
+    text = good.to_text()
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "half.json").write_text(text.replace('"label": ""', '"label": "\\ud800"'))
+    (tmp_path / "types.json").write_text(json.dumps({"format": ["noisewise-release"]}))
+    (tmp_path / "folder.json").mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "strange.json").write_text("strange")
+
+    def load(path):
+        if path.name == "strange.json":
+            raise KeyError("whatever")
+        return load_release(path)
+
+    monkeypatch.setattr("noisewise.federation.collect.load_release", load)
+    found = collect([tmp_path])
+    assert list(found.releases) == [tmp_path / "good.json"]
+    assert len(found.skipped) == 6
 
 
 def test_a_malformed_file_that_was_named_is_an_error(tmp_path):

@@ -1,8 +1,10 @@
+import json
 from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
 
+from noisewise.core.document import dumps
 from noisewise.core.errors import ReleaseError
 from noisewise.core.schema import Number
 from noisewise.federation.gather import Patience, exchange, wait_for_nodes
@@ -116,6 +118,78 @@ def test_what_does_not_count_leaves_the_others_alone(answer, says):
     outcome, _ = play({1: [(1, answer)], 2: [(1, fields("b"))], 3: [(1, fields("c"))]})
     assert sorted(outcome.accepted) == [2, 3]
     assert says in outcome.missing[1]
+
+
+class Hostile(dict):
+    """Fields that fail when they are looked at."""
+
+    def get(self, key, default=None):
+        raise RuntimeError("x" * 10_000 + "\ud800")
+
+
+def forged(change):
+    document = json.loads(fields("a")["release"])
+    change(document)
+    document.pop("digest")
+    return {**fields("a"), "release": dumps(document)}
+
+
+HOSTILE = {
+    "none": None,
+    "number": 7,
+    "list": [1, 2],
+    "bytes": b"\xff\xfe",
+    "fields that fail": Hostile(),
+    "unhashable words": {"version": 1, "status": ["release"], "release": "{}"},
+    "release as bytes": {"version": 1, "status": "release", "release": b"\xff"},
+    "words that cannot be written": "went \ud800 off\x1b[2J" + "x" * 10**6,
+    "deep": {"version": 1, "status": "release", "release": "[" * 100_000},
+    "deep objects": {"version": 1, "status": "release", "release": '{"a":' * 900 + "1" + "}" * 900},
+    "huge": {"version": 1, "status": "release", "release": "9" * (MAX_RELEASE - 1)},
+    "keys": {"version": 1, "status": "release", "release": '{"\\ud800": 1}'},
+    "label": forged(lambda d: d.update(label="\ud800")),
+    "software": forged(lambda d: d.update(software="\x1b[2J")),
+    "dataset": forged(lambda d: d["schema"].update(dataset="\u202egnp.exe")),
+    "list for a name": forged(lambda d: d.update(target=["stay"])),
+    "object for a number": forged(lambda d: d["measurements"][0].update(sensitivity={})),
+    "numbers for measurements": forged(lambda d: d.update(measurements=[1, 2])),
+    "list for a claim": forged(lambda d: d["privacy"].update(claim=[])),
+    "object in a geometry": forged(lambda d: d.update(geometry={"kind": {}, "radius": []})),
+}
+
+
+@pytest.mark.parametrize("answer", HOSTILE.values(), ids=list(HOSTILE))
+def test_no_answer_ends_the_round(answer):
+    outcome, _ = play({1: [(1, answer)], 2: [(1, fields("b"))], 3: [(1, fields("c"))]})
+    assert sorted(outcome.accepted) == [2, 3]
+    assert 0 < len(outcome.missing[1]) < 1000
+    assert outcome.missing[1].isprintable()
+    "\n".join(outcome.lines()).encode("utf-8")
+
+
+def test_a_reply_that_cannot_be_opened_or_fetched_is_its_nodes_alone():
+    clock = Clock()
+
+    class Mail(FakeMail):
+        def pull_messages(self, message_ids):
+            if "m1" in message_ids:
+                raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+            yield from super().pull_messages(message_ids)
+            yield SimpleNamespace()  # no reply at all
+
+    def open_reply(reply):
+        if reply.answer == "bad":
+            raise KeyError("\ud800")
+        return reply.answer
+
+    answers = {1: [], 2: [(1, "bad")], 3: [(1, fields("c"))], 4: [(1, fields("d"))]}
+    patience = Patience(20, 2, 2, clock, clock.sleep)
+    outcome = exchange(
+        Mail(answers, clock), {n: n for n in answers}, open_reply, proposal(), anything, patience
+    )
+    assert sorted(outcome.accepted) == [3, 4]
+    assert "cannot be fetched (UnicodeDecodeError)" in outcome.missing[1]
+    assert "cannot be opened (KeyError)" in outcome.missing[2]
 
 
 def test_a_release_that_cannot_be_fitted_counts_as_missing_and_not_as_enough():

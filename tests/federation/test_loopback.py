@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'noisewise[federation]'")
 
-from noisewise.analyst.posterior_file import load_posterior
+from noisewise.analyst.posterior.file import load_posterior
 from noisewise.core.release import load_release
 from noisewise.core.schema import Schema
 from noisewise.core.schema_file import write_schema

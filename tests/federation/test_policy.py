@@ -83,6 +83,7 @@ def test_a_cap_may_pass_by_an_expensive_rule(tmp_path):
         (("schema: schema.yaml", "schema: other.yaml"), "no file"),
         (("schema: schema.yaml", "schema: 7"), "schema: expected text"),
         (("data: patients.csv", "data: [1"), "not valid YAML"),
+        (("epsilon: 1", "epsilon: 1, batch: a, series: s"), "rule 1: series: .*leave series and"),
     ],
 )
 def test_mistakes_in_the_file_are_named(tmp_path, change, says):

@@ -6,9 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from noisewise.core.errors import DataError, LedgerError
+from noisewise.core.errors import BudgetError, DataError, LedgerError
 from noisewise.core.schema import Schema
 from noisewise.core.schema_file import write_schema
+from noisewise.federation import supernode
 from noisewise.federation.answer import answer
 from noisewise.federation.rehearse import rehearse
 from noisewise.holder.ledger import Ledger
@@ -121,6 +122,17 @@ def test_a_missing_value_and_a_missing_ledger_are_named(tmp_path):
         rehearse(make_hospital(tmp_path / "a", cap=None))
     with pytest.raises(DataError):
         rehearse(make_hospital(tmp_path / "b", data=csv_text([("", 1, "no", 3)])))
+
+
+def test_a_cap_of_another_data_set_is_none(tmp_path):
+    """A node with it would refuse every proposal."""
+    policy = make_hospital(tmp_path, cap=None)
+    with Ledger(tmp_path / "budget.db") as ledger:
+        ledger.set_cap("south", 2)
+    for check in (rehearse, lambda path: supernode.start(path, ["--insecure"])):
+        with pytest.raises(BudgetError, match=r"no cap is set for it.*It holds 'south'"):
+            check(policy)
+    assert ask(policy, ["age"]) == "refused"
 
 
 @pytest.mark.parametrize("rows", [ROWS, [], [("", 1, "no", 3)]])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 from fractions import Fraction
 
 import mpmath
@@ -15,6 +14,7 @@ from noisewise.holder.blocks import median
 from noisewise.holder.blocks.exact_exponential import exponential, powers
 from noisewise.holder.blocks.location_scale import cells_of
 from noisewise.holder.blocks.median import draw_median, draw_weighted, median_rate, runs
+from noisewise.holder.mechanisms import randomness
 
 RATES = [
     Fraction(t) for t in ("0", "1e-9", "1/120", "1/3", "1", "7/2", "25", "100", "12.345678901")
@@ -90,7 +90,8 @@ def test_the_draw_inverts_the_exact_distribution_function(rate, monkeypatch):
             return drawn.pop(0)
 
         before = len(calls)
-        index = order.tolist().index(draw_weighted(lengths, distances, rate, bits))
+        monkeypatch.setattr(randomness, "bits", bits)
+        index = order.tolist().index(draw_weighted(lengths, distances, rate))
         used = calls[before:]
         u, total = 0, 0
         for count, part in zip(used, [first, 171, 44_000, 0, 7], strict=False):
@@ -109,7 +110,7 @@ def test_runs_that_are_too_light_to_matter_are_still_drawn(monkeypatch):
     shares = np.diff(
         [float(share) for share in cumulative(lengths.tolist(), distances.tolist(), rate)]
     )
-    draws = [draw_weighted(lengths, distances, rate, secrets.randbits) for _ in range(6_000)]
+    draws = [draw_weighted(lengths, distances, rate) for _ in range(6_000)]
     counts = np.bincount(draws, minlength=4)
     assert (np.abs(counts - 6_000 * shares) < 6 * np.sqrt(6_000 * shares) + 1).all()
     assert counts[2] > 0  # 7% of the weight, and beyond the reach of four bits
@@ -161,7 +162,3 @@ def test_cells_and_values_are_inverse():
     assert np.array(back[1:]) == pytest.approx(values[1:], rel=1e-8, abs=1e-12)
     ends = cells_of(np.array([-np.inf, np.inf, -1e308, 1e308]), base)
     assert ends.tolist() == [0, CELLS - 1, 0, CELLS - 1]
-
-
-def test_secret_numbers_are_the_default():
-    assert draw_median.__defaults__ == (secrets.randbits, secrets.randbelow)

@@ -13,10 +13,14 @@ from hypothesis import strategies as st
 from noisewise.core.design import Design
 from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.schema import Category, Number, Schema
+from noisewise.core.sensitivity.smallest_eigenvalue import STEP
 from noisewise.core.statistic import FourthMoments, SecondMoments, SmallestEigenvalue
 from noisewise.holder import exact_eigenvalue
-from noisewise.holder.exact_eigenvalue import is_positive_semidefinite, smallest_eigenvalue_floor
-from noisewise.holder.statistics.smallest_eigenvalue import STEP, value
+from noisewise.holder.exact_eigenvalue import (
+    is_positive_semidefinite,
+    smallest_eigenvalue_floor,
+    value,
+)
 from noisewise.holder.sums import SumPlan
 
 small = st.integers(-6, 6)

@@ -20,6 +20,8 @@ from noisewise.holder.networks.lattice import LatticeGaussian
 from noisewise.holder.networks.regression import make_regression_sample_request
 from noisewise.holder.publish import publish
 
+from ..ledgers import ledger_for
+
 SCHEMA = Schema(
     "people",
     {
@@ -52,8 +54,8 @@ def untempered(**words):
 def test_through_the_door_and_again_for_nothing(tmp_path):
     made = request(draws=3)
     out = tmp_path / "sample.json"
-    first = publish(made, frame(), ledger=tmp_path / "budget.db", out=out)
-    again = publish(made, frame(seed=2), ledger=tmp_path / "budget.db", out=out)
+    first = publish(made, frame(), ledger=ledger_for(tmp_path / "budget.db"), out=out)
+    again = publish(made, frame(seed=2), ledger=ledger_for(tmp_path / "budget.db"), out=out)
     assert again.repeated
     assert again.release == first.release == load_release(out)
     assert first.release.n == 400
@@ -144,7 +146,7 @@ def test_epsilon_and_temper_determine_each_other():
         ({"draws": 0}, "draws"),
         ({"radius": 1000}, "radius"),
         ({"largest_norm": 0}, "radius"),
-        ({"epsilon": "1e-40"}, "not depend on the data"),
+        ({"epsilon": "1e-40"}, "out of range"),
         ({"epsilon": 0}, "epsilon"),
         ({"epsilon": None}, "untempered posterior would cost 291"),
         ({"label": "\n"}, "label"),
@@ -164,7 +166,7 @@ def test_columns_without_bounds_are_refused(name):
 def test_private_n_stays_private(tmp_path):
     schema = Schema("people", SCHEMA.columns, neighbours="add_remove_one")
     made = request(schema)
-    release = publish(made, frame(), ledger=tmp_path / "budget.db").release
+    release = publish(made, frame(), ledger=ledger_for(tmp_path / "budget.db")).release
     assert release.n is None
     assert release_from_text(release.to_text()) == release
     temper = float(request().planned.law.temper)  # replacing is adding and removing
@@ -221,6 +223,7 @@ def test_command(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     frame().to_parquet("people.parquet")
     (tmp_path / "schema.yaml").write_text(SCHEMA_TEXT)
+    ledger_for(tmp_path / "budget.db")
     words = ["noisewise", "sample-regression", "--data", "people.parquet"]
     words += ["--schema", "schema.yaml", "--target", "income", "--features", "age,region"]
     words += ["--noise-sd", "8000", "--epsilon", "2", "--ledger", "budget.db"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -13,13 +12,22 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from noisewise.core.errors import BudgetError, DataError, NoisewiseError, RequestError
+from noisewise.core.errors import (
+    BudgetError,
+    DataError,
+    NoisewiseError,
+    ReleaseError,
+    RequestError,
+)
 from noisewise.core.release import Release, load_release
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistic import SecondMoments
+from noisewise.holder.base_request import BaseRequest
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
-from noisewise.holder.request import make_request
+from noisewise.holder.request import Request, make_request
+
+from ..ledgers import ledger_for
 
 COLUMNS = {
     "age": Number(18, 90),
@@ -117,21 +125,28 @@ BAD_DATA = {
 }
 
 
+KNOWN_WITHOUT_ROWS = ("absent column", "no rows")
+
+
 @pytest.mark.parametrize("fault", BAD_DATA)
-def test_bad_data_costs_nothing_and_loses_nothing(ledger, tmp_path, fault):
+def test_the_charge_of_bad_data_stays_and_pays_for_the_repaired_ones(ledger, tmp_path, fault):
     data = people()
     data["region"] = data["region"].astype(object)
     BAD_DATA[fault](data)
-    before = (tmp_path / "out.json", ledger.accounts()[0].remaining_epsilon)
-    with pytest.raises(DataError) as caught:
-        publish(request(), data, ledger=ledger, out=before[0])
-    assert "canary" not in str(caught.value)
-    assert "west" not in str(caught.value)
-    assert spent(ledger) == 0
-    assert not before[0].exists()
-    # The same request with good data then works, for the price of one.
-    publish(request(), people(), ledger=ledger, out=before[0])
+    out = tmp_path / "out.json"
+    for _ in range(2):  # the second time under the same charge
+        with pytest.raises(DataError) as caught:
+            publish(request(), data, ledger=ledger, out=out)
+        assert "canary" not in str(caught.value)
+        assert "west" not in str(caught.value)
+        free = fault in KNOWN_WITHOUT_ROWS
+        assert spent(ledger) == (0 if free else 1)
+        assert ("epsilon=1 stays pending" in str(caught.value)) != free
+        assert ("schema check SCHEMA --data" in str(caught.value)) != free
+        assert not out.exists()
+    publish(request(), people(), ledger=ledger, out=out)
     assert spent(ledger) == 1
+    assert [one.status for one in ledger.accounts()[0].charges] == ["published"]
 
 
 def test_a_file_without_a_header_keeps_its_first_row_to_itself(ledger, tmp_path):
@@ -199,14 +214,16 @@ def test_a_delta_above_one_in_n_is_refused(ledger, delta):
     assert spent(ledger) == 0
 
 
-def test_interruption_lifts_the_charge(ledger):
+def test_interruption_leaves_the_charge_for_the_same_request(ledger):
     def interrupt(rows, total):
         assert total == 500
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         publish(request(), people(), ledger=ledger, progress=interrupt)
-    assert spent(ledger) == 0
+    assert spent(ledger) == 1
+    assert not publish(request(), people(), ledger=ledger).repeated
+    assert spent(ledger) == 1
 
 
 def test_fill_values_stand_in_for_what_is_missing(ledger):
@@ -237,6 +254,82 @@ def test_bounds_and_rows_never_show_in_a_release_of_private_n(ledger):
         document["measurements"] = [dict(m, values=None) for m in document["measurements"]]
         documents.append(document)
     assert documents[0] == documents[1]
+
+
+# --- no answer about the rows is free ---------------------------------------------------------
+
+
+def test_a_query_that_fails_on_purpose_is_paid_for_each_time(ledger):
+    """Bits of somebody's income, one a query: an error tells whether the bit is set."""
+    ledger.set_cap("people", Fraction(100), Fraction(0))
+    connection = duckdb.connect()
+    data = people()
+    connection.register("t", pa.table({name: list(values) for name, values in data.items()}))
+    told = 0
+    for bit in range(8):
+        query = (
+            f"SELECT CASE WHEN (SELECT income FROM t LIMIT 1 OFFSET 7)::BIGINT >> {bit} & 1 = 1 "
+            "THEN NULL ELSE age END AS age, region, income FROM t"
+        )
+        for _ in range(2):  # an equal request doesn't pay twice, and learns nothing new
+            try:
+                publish(request(), connection, query=query, ledger=ledger)
+            except DataError as error:
+                told |= 1 << bit
+                assert "pending" in str(error)
+            assert spent(ledger) == bit + 1
+    assert told == round(data["income"][7]) % 256  # the oracle does work
+
+
+def test_whether_anybody_has_a_level_is_not_free(ledger):
+    """A schema that leaves a level out, with missing values as errors."""
+    without = dict(COLUMNS, region=Category(("north", "south"), "north"))
+    with pytest.raises(DataError, match="region"):
+        publish(request(Schema("people", without)), people(), ledger=ledger)
+    assert spent(ledger) == 1
+
+
+def test_rows_of_a_query_are_not_counted_before_the_charge(ledger):
+    connection = duckdb.connect()
+    connection.register("t", pa.table({name: list(values) for name, values in people().items()}))
+    query = "SELECT * FROM t WHERE (SELECT income > 1e9 FROM t LIMIT 1 OFFSET 7)"
+    with pytest.raises(DataError, match="no rows"):
+        publish(request(), connection, query=query, ledger=ledger)
+    assert spent(ledger) == 1
+
+
+def test_a_stored_release_is_handed_out_whatever_became_of_the_rows(ledger):
+    publish(request(), people(), ledger=ledger)
+    nobody = {name: values[:0] for name, values in people().items()}
+    assert publish(request(), nobody, ledger=ledger).repeated
+
+
+@pytest.mark.parametrize("limit", [10, 1_465, 1_600])
+def test_a_size_that_depends_on_the_draws_never_decides(ledger, monkeypatch, limit):
+    """With the readers' limit anywhere: refused for free and unseen, or stored."""
+    monkeypatch.setattr("noisewise.core.document.MAX_BYTES", limit)
+    drawn = []
+    release = Request.release
+    monkeypatch.setattr(Request, "release", lambda *args: drawn.append(1) or release(*args))
+    for label in ("a", "b", "c"):
+        try:
+            publish(request(label=label), people(), ledger=ledger)
+        except RequestError as error:
+            assert "bytes" in str(error)
+    assert len(drawn) == spent(ledger)
+    assert all(one.status == "published" for one in ledger.accounts()[0].charges)
+
+
+def test_what_is_drawn_is_stored_before_it_is_read_back(ledger, monkeypatch):
+    """A Release that a reader refuses, if ever there is one, isn't drawn a second time."""
+    monkeypatch.setattr(BaseRequest, "check_size", lambda self: None)
+    monkeypatch.setattr("noisewise.core.document.MAX_BYTES", 100)
+    for _ in range(3):
+        with pytest.raises(ReleaseError):
+            publish(request(), people(), ledger=ledger)
+    monkeypatch.undo()
+    assert publish(request(), people(), ledger=ledger).repeated
+    assert spent(ledger) == 1
 
 
 # --- crashes --------------------------------------------------------------------------------
@@ -277,7 +370,7 @@ print("finished", calls)
 def test_killed_at_any_point_never_publishes_without_a_charge(tmp_path):
     killed = finished = 0
     for step in range(1, 40):
-        budget, out = tmp_path / f"{step}.db", tmp_path / f"{step}.json"
+        budget, out = ledger_for(tmp_path / f"{step}.db"), tmp_path / f"{step}.json"
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(CRASH), str(step), str(budget), str(out)],
             capture_output=True,
@@ -298,7 +391,7 @@ def test_killed_at_any_point_never_publishes_without_a_charge(tmp_path):
             outcome = publish(request(), people(), ledger=ledger, out=out)
             assert spent(ledger) == 1
             assert outcome.release == load_release(out)
-        assert not [name for name in os.listdir(tmp_path) if name == "never"]
+        assert not list(tmp_path.glob(".noisewise-*"))
         if finished:
             break
     assert killed >= 12

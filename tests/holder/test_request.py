@@ -38,7 +38,7 @@ def test_laplace_noise_never_spends_a_delta():
     ("changes", "words"),
     [
         ({"epsilon": None}, ["epsilon", "not given"]),
-        ({"epsilon": 0}, ["epsilon", "above 0"]),
+        ({"epsilon": 0}, ["epsilon", "from 1e-09"]),
         ({"epsilon": "a lot"}, ["epsilon", "a lot"]),
         ({"epsilon": 1, "delta": "half"}, ["delta", "half"]),
         ({"epsilon": 1, "delta": 0, "mechanism": "gaussian"}, ["delta", "1e-6"]),

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from noisewise.core.geometry import Ball, Box
 from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.sensitivity import l1_sensitivity, l2_sensitivity
+from noisewise.core.sensitivity.smallest_eigenvalue import STEP
 from noisewise.core.statistic import SmallestEigenvalue
 from noisewise.holder.exact_eigenvalue import smallest_eigenvalue_floor
-from noisewise.holder.statistics import l1_sensitivity, l2_sensitivity
-from noisewise.holder.statistics.smallest_eigenvalue import STEP
 
 from .test_sensitivity import make_design
 

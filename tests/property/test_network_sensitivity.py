@@ -57,7 +57,7 @@ def published(mechanism, rows, monkeypatch):
     """The integers that noise is added to: what the mechanism hands to the noise."""
     seen = []
     monkeypatch.setattr(
-        "noisewise.holder.mechanisms.opendp_noise.invoke",
+        "noisewise.holder.mechanisms.randomness.invoke",
         lambda _, sums: seen.append(np.array(sums)) or tuple(sums),
     )
     mechanism.draw(counted(mechanism.network, rows))

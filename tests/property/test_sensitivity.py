@@ -20,8 +20,8 @@ from noisewise.core.design import Design
 from noisewise.core.geometry import Ball, Box
 from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.schema import Category, Number, Schema
+from noisewise.core.sensitivity import l1_sensitivity, l2_sensitivity
 from noisewise.core.statistic import FourthMoments, SecondMoments
-from noisewise.holder.statistics import l1_sensitivity, l2_sensitivity
 
 
 def make_design(numbers, sizes, neighbours="replace_one", rows=1):

@@ -149,6 +149,14 @@ def test_a_ledger_keeps_count(tmp_path):
         model(ledger=path, label="new rows").fit(X, y)
 
 
+def test_a_cap_is_an_argument(tmp_path):
+    X, y = people(300)
+    path = tmp_path / "budget.db"
+    model(ledger=path, cap=5, method="plugin").fit(X, y)
+    with pytest.raises(BudgetError, match="another cap"):
+        model(ledger=path, cap=6, label="more").fit(X, y)
+
+
 def test_a_feature_called_target():
     X, y = people(300)
     levels = {"target": ["no", "yes"], "age": [0, 1, 2]}

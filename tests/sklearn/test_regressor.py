@@ -190,6 +190,33 @@ def test_a_ledger_keeps_count(tmp_path):
         model(ledger=path, label="new rows").fit(X, y)
 
 
+def test_a_ledger_needs_a_cap_which_may_be_an_argument(tmp_path):
+    X, y = people(300)
+    path = tmp_path / "budget.db"
+    with pytest.raises(BudgetError, match="There is no ledger"):
+        model(ledger=path).fit(X, y)
+    with pytest.raises(RequestError, match="cap"):
+        model(cap=5).fit(X, y)
+    for wrong in ("1e400", 0, (1, 2, 3), (5, 1), "much"):
+        with pytest.raises(RequestError, match="cap"):
+            model(ledger=path, cap=wrong).fit(X, y)
+    assert not path.exists()
+    model(ledger=path, cap="5").fit(X, y)
+    with nw.Ledger(path) as ledger:
+        (account,) = ledger.accounts()
+    assert (account.cap_epsilon, account.cap_delta, account.spent_epsilon) == (5, 0, 5)
+    for other in (6, (5, "1e-5")):
+        with pytest.raises(BudgetError, match="another cap for data set 'data', epsilon=5"):
+            model(ledger=path, cap=other, label="more").fit(X, y)
+    with pytest.raises(BudgetError, match="remaining"):
+        model(ledger=path, cap=5, label="more").fit(X, y)
+    with pytest.raises(BudgetError, match="It holds 'data'"):
+        model(ledger=path, dataset="dta").fit(X, y)
+    with pytest.raises(BudgetError, match="easily taken for it"):
+        model(ledger=path, dataset="dta", cap=5).fit(X, y)
+    model(ledger=path, dataset="patients", delta=1e-6, cap=(6, 1e-5)).fit(X, y)
+
+
 @pytest.mark.parametrize(
     "wrong", [{"method": "magic"}, {"chains": 0}, {"draws": 1.5}, {"prior": "flat"}]
 )

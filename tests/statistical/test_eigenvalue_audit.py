@@ -11,17 +11,21 @@ import itertools
 import os
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from noisewise.audit.engine import audit, detection_probability
+from noisewise.audit.regions import likelihood_ratio
 from noisewise.core.noise import Laplace
 from noisewise.core.schema import Number, Schema
 from noisewise.holder.publish import publish
 from noisewise.holder.request import make_request
-from noisewise.lab.audit import audit, detection_probability, likelihood_ratio
-from noisewise.lab.broken import noise_scale_halved
+from studies.self_audit.broken import noise_scale_halved
+
+from ..ledgers import ledger_for
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +45,9 @@ def frame(odd):
 def audited(request):
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as folder:
-        ledgers = (f"{folder}/{number}.ledger" for number in itertools.count())
+        ledgers = (
+            ledger_for(Path(folder) / f"{number}.ledger", "audited") for number in itertools.count()
+        )
 
         def runs(data):
             def run():

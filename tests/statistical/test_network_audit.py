@@ -15,20 +15,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from noisewise.audit.engine import audit, detection_probability
 from noisewise.core.network import Network
 from noisewise.core.network_parity import walsh_hadamard
 from noisewise.core.network_release import NetworkRelease
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
-from noisewise.holder.mechanisms import opendp_noise
+from noisewise.holder.mechanisms import randomness
 from noisewise.holder.network_request import make_network_request
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.map import plan_grid_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample
 from noisewise.holder.networks.regression import make_regression_sample_request
-from noisewise.lab.audit import audit, detection_probability
-from noisewise.lab.broken_networks import (
+from studies.self_audit.broken import (
     ClampingSampler,
     CountsWithHalfTheNoise,
     GridWithoutSensitivity,
@@ -137,7 +137,7 @@ def kept(values, n):
 
 def fourier_runs(retry):
     """Many draws at a time: the same noise as `draw`, and the same rule as `keeps`."""
-    measurement = opendp_noise.laplace_measurement(FOURIER.scale)
+    measurement = randomness.laplace_measurement(FOURIER.scale)
 
     def run(counts):
         exact = exact_parities(counts)
@@ -145,7 +145,7 @@ def fourier_runs(retry):
         def many(trials):
             found = np.empty((0, len(exact)), dtype=np.int64)
             while len(found) < trials:
-                flat = opendp_noise.invoke(measurement, np.tile(exact, 20_000).tolist())
+                flat = randomness.invoke(measurement, np.tile(exact, 20_000).tolist())
                 values = np.array(flat).reshape(-1, len(exact))
                 found = np.vstack([found, values[kept(values, counts.n)] if retry else values])
             return found[:trials]

@@ -27,11 +27,15 @@ import math
 import os
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from noisewise.audit.engine import audit, detection_probability
+from noisewise.audit.regions import choose_region, likelihood_ratio, ratio
+from noisewise.audit.regression import worst_pair
 from noisewise.core.noise import Gaussian, Laplace
 from noisewise.core.release import Release
 from noisewise.core.schema import Number, Schema
@@ -40,10 +44,9 @@ from noisewise.holder.engines import open_source
 from noisewise.holder.publish import publish
 from noisewise.holder.request import make_request
 from noisewise.holder.sums import SumPlan
-from noisewise.lab.audit import audit, detection_probability, likelihood_ratio
-from noisewise.lab.audit_pairs import worst_pair
-from noisewise.lab.audit_regions import choose_region, ratio
-from noisewise.lab.broken import noise_scale_halved
+from studies.self_audit.broken import noise_scale_halved
+
+from ..ledgers import ledger_for
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +68,9 @@ def ledgers():
     """
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as folder:
-        yield (f"{folder}/{number}.ledger" for number in itertools.count())
+        yield (
+            ledger_for(Path(folder) / f"{number}.ledger", "audited") for number in itertools.count()
+        )
 
 
 def neighbours(request, norm_name):

@@ -17,6 +17,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from noisewise.audit.engine import audit, detection_probability
+from noisewise.audit.regions import likelihood_ratio
 from noisewise.core.design import Design
 from noisewise.core.noise import Laplace
 from noisewise.core.schema import Schema, Unbounded
@@ -30,9 +32,8 @@ from noisewise.holder.blocks.plan import BlockPlan
 from noisewise.holder.blocks.probabilities import probabilities
 from noisewise.holder.blocks.regressions import fit_blocks
 from noisewise.holder.summary_request import make_summary_request
-from noisewise.lab import amitai2018_not_private as printed
-from noisewise.lab.audit import audit, detection_probability, likelihood_ratio
-from noisewise.lab.broken import noise_scale_halved
+from studies.amitai2018 import not_private as printed
+from studies.self_audit.broken import noise_scale_halved
 
 pytestmark = pytest.mark.slow
 

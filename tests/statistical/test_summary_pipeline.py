@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.summaries.posterior import SummaryPosterior
+from noisewise.analyst.posterior.summary import SummaryPosterior
 from noisewise.core.schema import Schema, Unbounded
 from noisewise.holder.summary_request import make_summary_request
 

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from noisewise.core.errors import RequestError
 from noisewise.core.network_regression import RegressionSampleRelease
 from noisewise.core.network_release import NetworkRelease
 from noisewise.core.release import Release
+from noisewise.core.releases import load_release
 from noisewise.core.summary_release import SummaryRelease
 
 if TYPE_CHECKING:
-    from noisewise.analyst.coefficient_prior import CoefficientPrior
-    from noisewise.analyst.models.moments import CovariateMoments
-    from noisewise.analyst.models.records import Covariates
-    from noisewise.analyst.networks.posterior import NetworkPosterior
-    from noisewise.analyst.networks.prior import Prior as NetworkPrior
-    from noisewise.analyst.posterior import Posterior
-    from noisewise.analyst.priors import CovariatePrior, RegressionPrior
-    from noisewise.analyst.sampled_regression import SampledRegression
-    from noisewise.analyst.summaries.posterior import SummaryPosterior
+    from noisewise.analyst.network.fit import Prior as NetworkPrior
+    from noisewise.analyst.posterior.draws import DrawsPosterior
+    from noisewise.analyst.posterior.network import NetworkPosterior
+    from noisewise.analyst.posterior.regression import Posterior
+    from noisewise.analyst.posterior.summary import SummaryPosterior
+    from noisewise.analyst.regression.original_units import CoefficientPrior
+    from noisewise.analyst.regression.papers.moments import CovariateMoments
+    from noisewise.analyst.regression.priors import CovariatePrior, RegressionPrior
+    from noisewise.analyst.regression.records import Covariates
 
 _KINDS: dict[type[Any], str] = {
     Release: "statistics of a regression",
     NetworkRelease: "networks",
     SummaryRelease: "block summaries",
     RegressionSampleRelease: "posterior draws",
+}
+_ALONE: dict[type[Any], str] = {
+    SummaryRelease: "a block summary",
+    RegressionSampleRelease: "a Release of posterior draws",
 }
 
 
@@ -36,7 +43,7 @@ def fit(
     *,
     target: str | None = None,
     features: Sequence[str] | None = None,
-    prior: RegressionPrior | CoefficientPrior | None = None,
+    prior: RegressionPrior | CoefficientPrior | str | Path | None = None,
     covariate_prior: CovariatePrior | CovariateMoments | Covariates | None = None,
     clip: bool = False,
     prior_units: Literal["unit", "original"] = "unit",
@@ -51,7 +58,7 @@ def fit(
 def fit(
     releases: NetworkRelease | Sequence[NetworkRelease],
     *,
-    prior: NetworkPrior | None = None,
+    prior: NetworkPrior | str | Path | None = None,
     method: str = "auto",
     chains: int = 4,
     draws: int = 1000,
@@ -61,88 +68,104 @@ def fit(
 @overload
 def fit(releases: SummaryRelease) -> SummaryPosterior: ...
 @overload
-def fit(releases: RegressionSampleRelease) -> SampledRegression: ...
+def fit(releases: RegressionSampleRelease) -> DrawsPosterior: ...
+@overload
+def fit(releases: Any, **options: Any) -> Any: ...
 
 
-def fit(releases: Any, **options: Any) -> Any:
+def fit(
+    releases: Any, *, progress: bool = False, names: Sequence[str] | None = None, **options: Any
+) -> Any:
     """What one or several Releases say, with the privacy noise accounted for.
 
     Parameters
     ----------
-    releases : Release or sequence of Release
-        What kind they are decides what is done:
+    releases : Release, path, or sequence of either
+        A path names a file that a holder published. What kind they are decides what is done:
 
         - statistics of a regression (`Release`), from one holder or many: `fit_regression`;
         - networks (`NetworkRelease`), from one holder or many: `fit_network`;
         - a block summary (`SummaryRelease`), by itself: its answers, without options;
         - draws of a regression (`RegressionSampleRelease`), by itself: the draws in original units.
+    progress : bool
+        Show progress on the terminal, where there is anything to wait for.
+    names : sequence of str, optional
+        What to call the Releases in messages; by default the names of the files.
     **options
-        Of `noisewise.analyst.fit_regression.fit_regression` (target, features, prior,
-        covariate_prior, clip, prior_units, method, chains, draws, seed, progress, names) or of
-        `noisewise.analyst.networks.fit.fit_network` (prior, method, chains, draws, seed,
-        progress).
+        Of `noisewise.analyst.regression.fit.fit_regression` (target, features, prior,
+        covariate_prior, clip, prior_units, method, chains, draws, seed) or of
+        `noisewise.analyst.network.fit.fit_network` (prior, method, chains, draws, seed). None says
+        nothing. A prior may be the path of a YAML file.
 
     Returns
     -------
-    Posterior, NetworkPosterior, SummaryPosterior or SampledRegression
+    Posterior, NetworkPosterior, SummaryPosterior or DrawsPosterior
+        All have `summary`, `prob`, `warnings`, `plot`, `report` and `save`; see
+        `noisewise.analyst.posterior.base.BasePosterior`.
     """
-    given = list(releases) if isinstance(releases, Sequence) else [releases]
+    one = isinstance(releases, str | Path) or not isinstance(releases, Sequence)
+    listed = [releases] if one else list(releases)
+    given: list[Any] = [load_release(x) if isinstance(x, str | Path) else x for x in listed]
+    if names is None and given and all(isinstance(x, str | Path) for x in listed):
+        names = file_names([Path(x) for x in listed])
+    options = {name: value for name, value in options.items() if value is not None}
     kinds = {type(item): None for item in given if type(item) in _KINDS}
     if len(kinds) > 1:
         raise RequestError(
             f"releases: {' and '.join(_KINDS[kind] for kind in kinds)} do not go together; fit "
             "each kind by itself"
         )
-    if any(isinstance(item, NetworkRelease) for item in given):
-        from noisewise.analyst.networks.fit import fit_network
+    [kind] = kinds or [Release]
+    if kind in _ALONE:
+        return _read(given, options)
+    if kind is NetworkRelease:
+        from noisewise.analyst.network.fit import fit_network, read_concentrations
 
-        _check_options(
-            options,
-            _options_of(fit_network),
-            "a network is fitted as a whole, and `predict` takes any node for the target",
+        why = "a network is fitted as a whole, and `predict` takes any node for the target"
+        _check_options(options, fit_network, why)
+        if isinstance(options.get("prior"), str | Path):
+            options["prior"] = read_concentrations(Path(options["prior"]))
+        return fit_network(given, progress=progress, **options)
+    from noisewise.analyst.regression.fit import fit_regression
+    from noisewise.analyst.regression.original_units import read_prior
+
+    _check_options(options, fit_regression, "a regression has no such option")
+    if isinstance(options.get("prior"), str | Path):
+        options["prior"] = read_prior(Path(options["prior"]))
+    return fit_regression(given[0] if one else given, progress=progress, names=names, **options)
+
+
+def file_names(paths: Sequence[Path]) -> list[str]:
+    """What to call files: their names, and where those are not enough, their paths."""
+    names = [path.name for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]
+
+
+def _read(given: list[Any], options: dict[str, Any]) -> Any:
+    """A Release that is read as it is, alone."""
+    release = given[0]
+    what = _ALONE[type(release)]
+    if len(given) > 1:
+        raise RequestError(
+            f"releases: {what} is read by itself; fit it alone, and the others without it"
         )
-        return fit_network(releases, **options)
-    for kind, what in (
-        (SummaryRelease, "a block summary"),
-        (RegressionSampleRelease, "a Release of posterior draws"),
-    ):
-        if not any(isinstance(item, kind) for item in given):
-            continue
-        if len(given) > 1:
-            raise RequestError(
-                f"releases: {what} is read by itself; fit it alone, and the others without it"
-            )
-        _check_options(
-            options,
-            (),
-            f"{what} is read as it was released (the regression and its prior were chosen by the "
-            "holder)",
-        )
-        return _read(given[0])
-    from noisewise.analyst.fit_regression import fit_regression
-
-    _check_options(options, _options_of(fit_regression), "a regression has no such option")
-    return fit_regression(releases, **options)
+    why = f"{what} is read as it was released (regression and prior were chosen by the holder)"
+    _check_options(options, _read_as_released, why)
+    return _read_as_released(release)
 
 
-def _read(release: SummaryRelease | RegressionSampleRelease) -> Any:
+def _read_as_released(release: SummaryRelease | RegressionSampleRelease) -> Any:
     if isinstance(release, SummaryRelease):
-        from noisewise.analyst.summaries.posterior import SummaryPosterior
+        from noisewise.analyst.posterior.summary import SummaryPosterior
 
         return SummaryPosterior(release)
-    from noisewise.analyst.sampled_regression import SampledRegression
+    from noisewise.analyst.posterior.draws import DrawsPosterior
 
-    return SampledRegression(release)
-
-
-def _options_of(function: Any) -> tuple[str, ...]:
-    import inspect
-
-    return tuple(inspect.signature(function).parameters)[1:]
+    return DrawsPosterior(release)
 
 
-def _check_options(options: dict[str, Any], allowed: tuple[str, ...], why: str) -> None:
-    """Refuse options that this kind of Release does not have; None says nothing, so it may stay."""
-    for name in [name for name in options if name not in allowed]:
-        if options.pop(name) is not None:
+def _check_options(options: dict[str, Any], function: Any, why: str) -> None:
+    """Refuse options that this kind of Release does not have."""
+    for name in options:
+        if name not in list(inspect.signature(function).parameters)[1:]:
             raise RequestError(f"{name}: {why}; leave {name} out")

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.observation import Family, Observation
-from noisewise.analyst.release_names import release_names
+from noisewise.analyst.regression.observation import Family, Observation, release_names
 from noisewise.core.design import INTERCEPT, Design, DesignColumn
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.noise import DiscreteGaussian
@@ -24,7 +23,7 @@ from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistic import FourthMoments, SecondMoments
 
 if TYPE_CHECKING:
-    from noisewise.analyst.models.moments import FourthMomentObservation
+    from noisewise.analyst.regression.papers.moments import FourthMomentObservation
 
 
 @dataclass(frozen=True)
@@ -100,11 +99,12 @@ def _indicators(name: str, declared: Category, values: NDArray[Any]) -> list[Flo
     from noisewise.core.schema import level_text
 
     texts = np.array([level_text(v.item() if hasattr(v, "item") else v) for v in values], object)
-    for text in set(texts) - set(declared.levels):
-        raise RequestError(
-            f"predict: column {name!r} has the value {text!r}; its levels are "
-            f"{', '.join(declared.levels)}"
-        )
+    for row, text in enumerate(texts, 1):
+        if text not in declared.levels:  # it's somebody's: name its place, not the value
+            raise RequestError(
+                f"predict: row {row} of column {name!r} has a value that was not declared; its "
+                f"levels are {', '.join(declared.levels)}"
+            )
     return [(texts == level).astype(np.float64) for level in declared.indicated]
 
 
@@ -219,7 +219,10 @@ def observe_fourth(
     Fourth moments are of the Release's own features. They serve any model whose covariates are
     among those.
     """
-    from noisewise.analyst.models.moments import FourthMomentObservation, fourth_monomials
+    from noisewise.analyst.regression.papers.moments import (
+        FourthMomentObservation,
+        fourth_monomials,
+    )
 
     found: list[FourthMomentObservation | None] = []
     for release in releases:

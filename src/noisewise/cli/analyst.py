@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,6 @@ from noisewise.cli import posterior as posterior_commands
 from noisewise.cli.options import PrintJsonOption, names_of
 
 if TYPE_CHECKING:
-    from noisewise.analyst.posterior import Posterior
     from noisewise.core.releases import AnyRelease
 
 ReleasesArgument = Annotated[list[Path], typer.Argument(help="Release files, or folders of them.")]
@@ -32,20 +30,22 @@ def add_to(app: typer.Typer) -> None:
     app.command("show")(posterior_commands.show)
     app.command("predict")(posterior_commands.predict)
     app.command("plot")(posterior_commands.plot)
+    app.command("report")(posterior_commands.report)
 
 
 def fit(
     releases: ReleasesArgument,
     method: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--method",
             help="auto, or one of those that `noisewise methods` lists: exact (what auto takes), "
             "exact_own_means (holders whose people differ), individual, gibbs_update, gibbs_prior, "
             "gibbs_noisy, gibbs_noisy_aware, for several holders with Gaussian noise "
             "bs_distributed, normal_x, fixed_s, fixed_s_aware, fixed_s_fast, and naive.",
+            show_default="auto",
         ),
-    ] = "auto",
+    ] = None,
     target: TargetOption = None,
     features: FeaturesOption = None,
     prior: Annotated[
@@ -54,8 +54,13 @@ def fit(
             "--prior", help="YAML file with priors of named coefficients, in original units."
         ),
     ] = None,
-    chains: Annotated[int, typer.Option("--chains", help="Independent chains.")] = 4,
-    draws: Annotated[int, typer.Option("--draws", help="Draws a chain after warm-up.")] = 1000,
+    chains: Annotated[
+        int | None, typer.Option("--chains", help="Independent chains.", show_default="4")
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option("--draws", help="Draws a chain after warm-up.", show_default="1000"),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Makes the result reproducible.")
     ] = None,
@@ -66,42 +71,32 @@ def fit(
     """Turn Releases into a posterior that accounts for the privacy noise, in original units.
 
     Any released column may be the target and any others the features: a Release of second moments
-    answers all those regressions at no further privacy cost.
+    answers all those regressions at no further privacy cost. A network is fitted as a whole. Block
+    summaries and posterior draws are read as they were released, without options.
 
     A prior file has lines such as "coefficients: {age: {mean: 0, sd: 500}}" and
     "error_sd: [5000, 40000]" (its 90% range); what it leaves out keeps a weakly informative
-    default, which `show` prints.
+    default, which `show` prints. Of a network it has a line such as "concentration: 0.5".
 
     Example: noisewise fit release.json --seed 1 --out post.nc
     """
-    from noisewise.analyst.coefficient_prior import read_prior
+    from noisewise.analyst.fit import file_names
     from noisewise.analyst.fit import fit as run
-    from noisewise.analyst.posterior_file import check_folder
-    from noisewise.cli.as_released import is_read_as_released, say
-    from noisewise.cli.network_analyst import fit_networks
-    from noisewise.core.network_release import NetworkRelease
+    from noisewise.analyst.posterior.file import check_folder
 
     collected = _collected(releases)
-    given = list(collected.values())
-    if any(isinstance(release, NetworkRelease) for release in given):
-        fit_networks(given, method, prior, chains, draws, seed, out)
-        return
-    if any(is_read_as_released(release) for release in given):
-        say(given)
-        typer.echo("Nothing was written: such a Release is read as it is; see `show`.")
-        return
     check_folder(out)
-    posterior: Posterior = run(
-        given,  # type: ignore[arg-type]
+    posterior = run(
+        list(collected.values()),
         method=method,
         target=target,
         features=None if features is None else names_of(features),
-        prior=None if prior is None else read_prior(prior),
+        prior=prior,
         chains=chains,
         draws=draws,
         seed=seed,
         progress=sys.stderr.isatty(),
-        names=_names(collected),
+        names=file_names(list(collected)),
     )
     posterior.save(out)
     posterior_commands.say(posterior)
@@ -121,7 +116,8 @@ def estimate(
 
     Example: noisewise estimate release.json
     """
-    from noisewise.analyst.ada_ssp import ada_ssp
+    from noisewise.analyst.fit import file_names
+    from noisewise.analyst.regression.papers.ada_ssp import ada_ssp
     from noisewise.core.errors import RequestError
 
     if rule not in ("noise", "paper"):
@@ -132,7 +128,7 @@ def estimate(
         target=target,
         features=None if features is None else names_of(features),
         rule="paper" if rule == "paper" else "noise",
-        names=_names(collected),
+        names=file_names(list(collected)),
     )
     if as_json:
         typer.echo(
@@ -157,7 +153,7 @@ def methods() -> None:
 
     Example: noisewise methods
     """
-    from noisewise.analyst.methods import METHODS
+    from noisewise.analyst.regression.methods import METHODS
 
     width = max(map(len, METHODS))
     for name, method in METHODS.items():
@@ -175,10 +171,3 @@ def _collected(paths: list[Path]) -> dict[Path, AnyRelease]:
     for path, why in found.skipped.items():
         typer.echo(f"Left out {path}: {why}", err=True)
     return found.releases
-
-
-def _names(files: Iterable[Path]) -> list[str]:
-    """What to call files: their names, and where those are not enough, their paths."""
-    paths = list(files)
-    names = [path.name for path in paths]
-    return names if len(set(names)) == len(names) else [str(path) for path in paths]

@@ -6,14 +6,13 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from noisewise.audit.noise import DrawCheck, NoiseCheck
 from noisewise.holder.network_request import NetworkRequest
 from noisewise.holder.networks.regression import RegressionSampleRequest
 from noisewise.holder.summary_request import SummaryRequest
-from noisewise.lab.audit_laws import DrawCheck
-from noisewise.lab.audit_noise import NoiseCheck
 
 if TYPE_CHECKING:
-    from noisewise.lab.audit_release import ReleaseAudit
+    from noisewise.audit.request import ReleaseAudit
 
 _REPORT = "Do not publish; report this as a bug."
 

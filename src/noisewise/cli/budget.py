@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from noisewise.holder.ledger import Account, Ledger, Quote
+    from noisewise.holder.ledger import Account, ChargeRecord, Ledger, Quote
 
 
 def say_quote(quote: Quote) -> None:
@@ -18,42 +19,56 @@ def say_quote(quote: Quote) -> None:
     if quote.refusal:
         typer.echo(quote.refusal)
         return
-    cap = f"epsilon {float(quote.cap_epsilon):g}"
+    if quote.cap_epsilon is None:  # already published, in a ledger from when caps need not be set
+        return
+    cap = f"epsilon {number(quote.cap_epsilon):g}"
     if quote.cap_delta:
-        cap += f" at delta {float(quote.cap_delta):g}"
-    if quote.cap_is_implicit:
-        cap += " (no cap is set: this request's cost would become the cap)"
+        cap += f" at delta {number(quote.cap_delta):g}"
     typer.echo(f"Budget of '{quote.dataset}': cap {cap}.")
     before, after = quote.remaining_before, quote.remaining_after
     typer.echo(
-        f"  spent so far {float(quote.spent_epsilon):.6g}, remaining {_down(before)} now and "
+        f"  spent so far {number(quote.spent_epsilon):.6g}, remaining {_down(before)} now and "
         f"{_down(before if after is None else after)} after this release."
     )
 
 
+def number(value: Fraction) -> float:
+    """The number as a float; a ledger from before caps had limits may hold one beyond floats."""
+    return float(min(value, Fraction(10) ** 300))
+
+
 def _down(value: Any) -> str:
     """Six digits, never more than there is; dust left by outward rounding is nothing."""
-    number = float(value)
-    if number < 1e-9:
+    left = number(value)
+    if left < 1e-9:
         return "0"
-    text = f"{number:.6g}"
-    return text if float(text) <= number else f"{number - 1e-6 * abs(number):.6g}"
+    text = f"{left:.6g}"
+    return text if float(text) <= left else f"{left - 1e-6 * abs(left):.6g}"
 
 
 def account(ledger: Ledger, dataset: str) -> Account:
     """The account of this data set; the ledger keeps names in composed Unicode (NFC)."""
-    name = unicodedata.normalize("NFC", dataset)
-    return next(account for account in ledger.accounts() if account.dataset == name)
+    return next(account for account in ledger.accounts() if account.dataset == _name(dataset))
+
+
+def charges_of(ledger: Ledger, dataset: str) -> list[ChargeRecord]:
+    """All charges of this data set, none if the ledger doesn't know it."""
+    accounts = [account for account in ledger.accounts() if account.dataset == _name(dataset)]
+    return [record for account in accounts for record in account.charges]
+
+
+def _name(dataset: str) -> str:
+    return unicodedata.normalize("NFC", dataset)
 
 
 def account_line(account: Account) -> str:
     """Cap, spent and remaining, in a sentence."""
-    spent = f"spent epsilon {float(account.spent_epsilon):.6g}"
+    spent = f"spent epsilon {number(account.spent_epsilon):.6g}"
     if account.cap_epsilon is None:
-        return f"Budget of '{account.dataset}': no cap, {spent}."
-    at = f" at delta {float(account.cap_delta):g}" if account.cap_delta else ""
+        return f"Budget of '{account.dataset}': no cap is set, {spent}; set one to go on."
+    at = f" at delta {number(account.cap_delta):g}" if account.cap_delta else ""
     return (
-        f"Budget of '{account.dataset}': cap epsilon {float(account.cap_epsilon):g}{at}, {spent}, "
+        f"Budget of '{account.dataset}': cap epsilon {number(account.cap_epsilon):g}{at}, {spent}, "
         f"remaining {_down(account.remaining_epsilon)}."
     )
 
@@ -76,7 +91,7 @@ def _numbers(document: dict[str, Any]) -> dict[str, Any]:
             return [_numbers(item) if isinstance(item, dict) else item for item in value]
         amount = key.endswith(("epsilon", "delta")) or key.startswith("remaining")
         if amount and isinstance(value, str):
-            return float(as_fraction(value, key))
+            return number(as_fraction(value, key))
         return value
 
     return {key: convert(key, value) for key, value in document.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,16 +25,21 @@ def ledger_cap(
     delta: Annotated[
         str, typer.Option("--delta", help="Needed for Gaussian releases; 0 allows pure ones only.")
     ] = "0",
+    new: Annotated[
+        bool,
+        typer.Option("--new", help="Confirm a new data set whose name is much like a known one."),
+    ] = False,
 ) -> None:
     """Set how much privacy loss a data set may ever cost in total.
 
+    Nothing is released without it. The first cap makes the ledger.
+
     Example: noisewise ledger cap --ledger budget.db --dataset people --epsilon 3 --delta 1e-5
     """
-    from noisewise.core.privacy import as_fraction
     from noisewise.holder.ledger import Ledger
 
     with Ledger(ledger) as budget:
-        budget.set_cap(dataset, as_fraction(epsilon, "epsilon"), as_fraction(delta, "delta"))
+        budget.set_cap(dataset, epsilon, delta, new=new)
         line = account_line(account(budget, dataset))
     typer.echo(line)
 
@@ -43,10 +49,10 @@ def ledger_show(
     ledger: LedgerOption,
     as_json: PrintJsonOption = False,
 ) -> None:
-    """Show every data set's cap, what is spent and what remains, and all charges.
+    """Show every data set's cap, what is spent and what remains, and who asked for what and why.
 
-    Charges add up. Of the batches of a series that is declared disjoint only the costliest counts;
-    different series add up.
+    Charges add up, pending ones included. Of the batches of a series that is declared disjoint only
+    the costliest counts; different series add up.
 
     Example: noisewise ledger show --ledger budget.db
     """
@@ -69,7 +75,8 @@ def ledger_show(
         console.print(account_line(each), markup=False, highlight=False)
         streams = any(record.charge.batch is not None for record in each.charges)
         columns = ("series", "batch") if streams else ()
-        table = Table("charged (UTC)", "status", "epsilon", "delta", *columns, "what")
+        asked = ("user", "purpose") if any(record.user for record in each.charges) else ()
+        table = Table("charged (UTC)", "status", "epsilon", "delta", *columns, "what", *asked)
         for record in each.charges:
             charge = record.charge
             table.add_row(
@@ -79,11 +86,56 @@ def ledger_show(
                 f"{float(charge.delta):g}",
                 *(Text(getattr(charge, column) or "") for column in columns),
                 Text(charge.summary),
+                *(Text(getattr(record, column)) for column in asked),
             )
         if each.charges:
             console.print(table)
         if streams:
             console.print(_what_is_added(each), markup=False, highlight=False)
+        if any(record.status == "pending" for record in each.charges):
+            console.print(_what_is_pending(each), markup=False, highlight=False)
+
+
+def _what_is_pending(account: Account) -> str:
+    """Which charges have no Release yet, and what to do."""
+    from noisewise.holder.publish import REHEARSAL
+
+    pending = [record for record in account.charges if record.status == "pending"]
+    runs = "; ".join(f"{one.charge.summary} (epsilon {one.charge.epsilon})" for one in pending)
+    return (
+        f"Pending: {runs}. Charged and not published: the run was interrupted, or the data did "
+        "not fit. It counts, because rows may have been read, and is never lifted. Repair the "
+        "data if need be and give the same command again: it completes at no further cost. "
+        f"{REHEARSAL}."
+    )
+
+
+@app.command("export")
+def ledger_export(
+    ledger: LedgerOption,
+    out: Annotated[Path, typer.Option("--out", help="Where to write it: .md or .json.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write JSON, whatever the file is called.")
+    ] = False,
+) -> None:
+    """Write an audit sheet: all that was promised, at what cost, and what it rests on.
+
+    Privacy unit, neighbours, epsilon and delta by release and in total, mechanisms, bounds,
+    assumptions, trust model, side channels and exposure, as NIST SP 800-226 asks for them; and who
+    asked for what, when and why. It is for the holder and whoever checks the holder.
+
+    Example: noisewise ledger export --ledger budget.db --out sheet.md
+    """
+    from noisewise.holder.audit_sheet import audit_sheet, sheet_markdown, write_sheet
+    from noisewise.holder.ledger import Ledger
+
+    with Ledger(ledger, create=False) as budget:
+        sheet = audit_sheet(budget)
+    if as_json or out.suffix.lower() == ".json":
+        write_sheet(out, json.dumps(sheet, indent=1) + "\n")
+    else:
+        write_sheet(out, sheet_markdown(sheet))
+    typer.echo(f"Wrote {out}.")
 
 
 def _what_is_added(account: Account) -> str:

@@ -15,12 +15,10 @@ from noisewise.cli import (
     analyst,
     audit,
     federation,
-    lab,
     ledger,
     network,
     plan,
     release,
-    report,
     sample_regression,
     schema,
     summary,
@@ -51,9 +49,7 @@ app.command("release-network")(network.release_network)
 app.command("sample-regression")(sample_regression.sample_regression)
 app.add_typer(ledger.app, name="ledger")
 analyst.add_to(app)
-report.add_to(app)
 federation.add_to(app)
-lab.add_to(app)
 app.command("plan")(plan.plan)
 app.command("audit")(audit.audit)
 

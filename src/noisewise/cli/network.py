@@ -55,6 +55,7 @@ def release_network(
     out: options.OutOption = Path("network.json"),
     dry_run: options.DryRunOption = False,
     label: options.LabelOption = "",
+    purpose: options.PurposeOption = "",
     engine: options.EngineOption = "auto",
     table: options.TableOption = None,
     query: options.QueryOption = None,
@@ -88,7 +89,7 @@ def release_network(
         concentration=concentration,
         label=label,
     )
-    errand = publishing.Errand(data, ledger, out, engine, table, query, as_json)
+    errand = publishing.Errand(data, ledger, out, engine, table, query, as_json, purpose)
     if dry_run:
         document = {"nodes": list(request.network.nodes), "plan": request.planned.describe()}
         publishing.dry_run(request, errand, lines=_plan_in_words(request), document=document)

@@ -11,7 +11,7 @@ import typer
 DataOption = Annotated[Path, typer.Option("--data", help="CSV, Parquet or DuckDB file.")]
 SchemaOption = Annotated[Path, typer.Option("--schema", help="Schema file with public bounds.")]
 LedgerOption = Annotated[
-    Path, typer.Option("--ledger", help="The budget file. Made at the first cap or release.")
+    Path, typer.Option("--ledger", help="The budget file, made by: noisewise ledger cap.")
 ]
 TargetOption = Annotated[str, typer.Option("--target", help="Numeric column to explain.")]
 FeaturesOption = Annotated[
@@ -26,6 +26,9 @@ DryRunOption = Annotated[
 ]
 LabelOption = Annotated[
     str, typer.Option("--label", help="Marks a new release of an equal request; costs anew.")
+]
+PurposeOption = Annotated[
+    str, typer.Option("--purpose", help="Why: kept in the ledger, not in the Release.")
 ]
 EngineOption = Annotated[str, typer.Option("--engine", help="auto, memory, stream or duckdb.")]
 TableOption = Annotated[str | None, typer.Option("--table", help="Table in a DuckDB file.")]

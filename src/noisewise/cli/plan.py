@@ -61,9 +61,9 @@ def plan(
     Example: noisewise plan --schema schema.yaml --target income --features age,region --n 5000
     --want 'age: 100' --out plan.png
     """
-    from noisewise.analyst.coefficient_prior import read_prior
+    from noisewise.analyst.regression.original_units import read_prior
     from noisewise.core.schema_file import read_schema
-    from noisewise.lab.plan import plan as make_plan
+    from noisewise.planning.plan import plan as make_plan
 
     wanted = dict(_wanted(text) for text in want or [])
     if out is not None:
@@ -83,7 +83,7 @@ def plan(
         seed=seed,
     )
     if out is not None:
-        from noisewise.lab.plan_figure import draw_plan
+        from noisewise.planning.result import draw_plan
 
         draw_plan(made, out)
     if as_json:
@@ -117,7 +117,7 @@ def _number(text: str, argument: str) -> float:
 def _check_format(out: Path) -> None:
     """Refuse before a minute is spent."""
     from noisewise.core.errors import RequestError
-    from noisewise.lab.plan_figure import FORMATS
+    from noisewise.planning.result import FORMATS
 
     if out.suffix not in FORMATS:
         raise RequestError(f"out: {out.name!r} must end in {', '.join(FORMATS)}")

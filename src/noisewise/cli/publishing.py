@@ -12,10 +12,20 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from noisewise._progress import progress_bar
-from noisewise.cli.budget import account, account_json, account_line, quote_json, say_quote
+from noisewise.cli.budget import (
+    account,
+    account_json,
+    account_line,
+    charges_of,
+    quote_json,
+    say_quote,
+)
 
 if TYPE_CHECKING:
+    from noisewise.core.schema import Schema
+    from noisewise.holder.ledger import Ledger
     from noisewise.holder.publishable import Publishable
+    from noisewise.holder.request import Request
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,8 @@ class Errand:
         As `publish` takes them.
     as_json : bool
         Say it as JSON.
+    purpose : str
+        As `publish` takes it.
     """
 
     data: Path
@@ -37,6 +49,7 @@ class Errand:
     table: str | None
     query: str | None
     as_json: bool
+    purpose: str = ""
 
     @property
     def source(self) -> dict[str, Any]:
@@ -70,9 +83,16 @@ def publish_and_say(
 
     dataset, out, ledger = request.schema.dataset, errand.out, errand.ledger
     with Ledger(ledger) as budget:
+        _say_rehearsal(budget, dataset, errand)
         with progress_bar(doing, unit="rows", show=sys.stderr.isatty()) as progress:
             outcome = publish(
-                request, errand.data, ledger=budget, out=out, progress=progress, **errand.source
+                request,
+                errand.data,
+                ledger=budget,
+                out=out,
+                purpose=errand.purpose,
+                progress=progress,
+                **errand.source,
             )
         left = account(budget, dataset)
     if errand.as_json:
@@ -89,13 +109,86 @@ def publish_and_say(
             f"second draw of noise would be a second release. If the data are new, {renewal}; "
             "that is then charged."
         )
-    if outcome.cap_was_implicit:
-        typer.echo(
-            f"No cap was set for '{dataset}', so this release's cost became the cap. Set one with: "
-            f"noisewise ledger cap --ledger {shlex.quote(str(ledger))} "
-            f"--dataset {shlex.quote(dataset)} --epsilon ..."
-        )
     typer.echo(account_line(left))
+
+
+def partition(
+    request: Request, schema: Schema, column: str, errand: Errand, *, dry_run: bool
+) -> None:
+    """Publish one Release for every level of a column, or say what that would cost.
+
+    Parameters
+    ----------
+    request : Request
+        What is asked of every part.
+    schema : Schema
+        Declares the column.
+    column : str
+    errand : Errand
+        `out` is the folder of the Releases.
+    dry_run : bool
+    """
+    from noisewise.holder.ledger import Ledger
+    from noisewise.holder.partition import Partition, publish_partition
+    from noisewise.holder.publish import check_columns
+
+    assert errand.out is not None
+    parts = Partition(request, column, schema, errand.table, errand.query)
+    files = parts.files(errand.out)
+    levels = dict(zip(parts.levels, map(str, files), strict=True))
+    with Ledger(errand.ledger) as budget:
+        _say_rehearsal(budget, schema.dataset, errand)
+        if dry_run:
+            check_columns(parts.plan(), errand.data, **errand.source)
+            # Parts of a series cost as much as the costliest, and all of them cost the same.
+            quote = budget.preview(parts.charges[0])
+        else:
+            with progress_bar("summing", unit="rows", show=sys.stderr.isatty()) as progress:
+                outcome = publish_partition(
+                    parts,
+                    errand.data,
+                    ledger=budget,
+                    out=errand.out,
+                    engine=errand.engine,
+                    purpose=errand.purpose,
+                    progress=progress,
+                )
+            left = account(budget, schema.dataset)
+    if dry_run:
+        if errand.as_json:
+            typer.echo(json.dumps({"releases": levels, "budget": quote_json(quote)}))
+        else:
+            typer.echo(
+                f"Dry run: nothing is read, spent or written. One Release for each of the "
+                f"{len(levels)} levels of '{column}', together for {request.claim}."
+            )
+            say_quote(quote)
+        if not quote.allowed:
+            raise typer.Exit(5)
+        return
+    repeated = all(one.repeated for one in outcome.values())
+    if errand.as_json:
+        typer.echo(json.dumps({"releases": levels, "repeated": repeated, **account_json(left)}))
+        return
+    done = "Wrote the stored Releases, at no cost" if repeated else f"Published {request.claim} for"
+    typer.echo(f"{done}: {len(levels)} levels of '{column}', together the cost of one:")
+    for level, file in levels.items():
+        typer.echo(f"  {level}: {file}")
+    typer.echo(account_line(left))
+
+
+def _say_rehearsal(ledger: Ledger, dataset: str, errand: Errand) -> None:
+    """Before anything of a data set is charged, say how to find out privately whether it fits."""
+    if errand.as_json or any(charges_of(ledger, dataset)):
+        return
+    command = ["noisewise", "schema", "check", "SCHEMA", "--data", str(errand.data)]
+    command += ["--table", errand.table] if errand.table else []
+    command += ["--query", errand.query] if errand.query else []
+    typer.echo(
+        f"First release of '{dataset}': a charge is final once a row is read. Whether the data fit "
+        f"is found out at no cost by: {shlex.join(command)}",
+        err=True,
+    )
 
 
 def dry_run(
@@ -116,10 +209,12 @@ def dry_run(
     from noisewise.holder.ledger import Ledger
     from noisewise.holder.publish import check_columns, check_writable
 
+    request.check_size()
     if errand.out is not None:
         check_writable(errand.out)
     check_columns(request, errand.data, **errand.source)
     with Ledger(errand.ledger) as budget:
+        _say_rehearsal(budget, request.schema.dataset, errand)
         quote = budget.preview(request.charge(table=errand.table, query=errand.query))
     if errand.as_json:
         typer.echo(json.dumps({**document, "budget": quote_json(quote)}))

@@ -56,10 +56,17 @@ def release(
         ),
     ] = None,
     label: options.LabelOption = "",
+    purpose: options.PurposeOption = "",
     append: stream.AppendOption = None,
     batch: stream.BatchOption = None,
     disjoint: stream.DisjointOption = False,
     series: stream.SeriesOption = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            "--partition", help="Public category: one Release a level, for the cost of one."
+        ),
+    ] = None,
     engine: options.EngineOption = "auto",
     table: options.TableOption = None,
     query: options.QueryOption = None,
@@ -76,9 +83,14 @@ def release(
     and all other releases of the data set are added. It needs a schema that protects one row per
     person, and batches that are formed without looking at values.
 
+    Better than a promise is --partition COLUMN: one Release for every declared level of COLUMN,
+    read in one pass and disjoint by construction, for the cost of one. --out names their folder.
+    It needs neighbours: add_remove_one and one row per person.
+
     Example: noisewise release --data people.parquet --schema schema.yaml --target income
     --features age,region --epsilon 1 --ledger budget.db --out release.json
     """
+    from noisewise.core.errors import RequestError
     from noisewise.core.schema_file import read_schema
 
     stated = stream.stated_batch(append, batch, series, disjoint, out)
@@ -98,8 +110,16 @@ def release(
         batch=batch if disjoint else None,
         series=series,
     )
+    if partition is not None:
+        if stated is not None:
+            raise RequestError("partition: its series follows from it; leave --append out")
+        errand = publishing.Errand(
+            data, ledger, out or Path("releases"), engine, table, query, as_json
+        )
+        publishing.partition(request, read_schema(schema), partition, errand, dry_run=dry_run)
+        return
     out = out or Path("release.json")
-    errand = publishing.Errand(data, ledger, out, engine, table, query, as_json)
+    errand = publishing.Errand(data, ledger, out, engine, table, query, as_json, purpose)
     if stated is not None:
         errand = stated.errand(request, errand)
     if dry_run:

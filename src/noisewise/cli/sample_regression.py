@@ -36,6 +36,7 @@ def sample_regression(
     out: options.OutOption = Path("sample.json"),
     dry_run: options.DryRunOption = False,
     label: options.LabelOption = "",
+    purpose: options.PurposeOption = "",
     engine: options.EngineOption = "auto",
     table: options.TableOption = None,
     query: options.QueryOption = None,
@@ -64,7 +65,7 @@ def sample_regression(
         prior_precision=prior_precision,
         label=label,
     )
-    errand = publishing.Errand(data, ledger, out, engine, table, query, as_json)
+    errand = publishing.Errand(data, ledger, out, engine, table, query, as_json, purpose)
     if dry_run:
         plan = request.planned.describe()
         shown = ", ".join(f"{name.replace('_', ' ')} {value:.6g}" for name, value in plan.items())

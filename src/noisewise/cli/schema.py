@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from noisewise._progress import progress_bar
-from noisewise.cli.options import TableOption
+from noisewise.cli.options import EngineOption, QueryOption, TableOption
 
 app = typer.Typer(no_args_is_help=True, help="Declare what is public about a table.")
 
@@ -63,9 +63,14 @@ def schema_check(
     data: Annotated[
         Path | None, typer.Option("--data", help="Also check that this file fits the schema.")
     ] = None,
+    engine: EngineOption = "auto",
     table: TableOption = None,
+    query: QueryOption = None,
 ) -> None:
     """Check a schema, and on request that a file fits it. Spends and publishes nothing.
+
+    With --data it is the rehearsal of a release, for the holder only: it reads the rows and finds
+    what a release would fail on, which then would leave its charge pending.
 
     Example: noisewise schema check schema.yaml --data people.csv
     """
@@ -83,5 +88,12 @@ def schema_check(
         from noisewise.holder.fit_check import check_data
 
         with progress_bar("checking", unit="rows", show=sys.stderr.isatty()) as progress:
-            check_data(declared, data, table=table, progress=progress)
+            n = check_data(
+                declared, data, engine=engine, table=table, query=query, progress=progress
+            )
         typer.echo(f"{data} fits the schema.")
+        if declared.n_is_public:
+            typer.echo(
+                f"It has {n:,} rows: for Gaussian noise give a delta below {1 / (10 * n):.0e}, and "
+                "never one above 1 / (number of rows)."
+            )

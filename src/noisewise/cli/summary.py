@@ -70,6 +70,7 @@ def release_summary(
         bool, typer.Option("--anyway", help="Spend the budget on what is hopeless.")
     ] = False,
     label: options.LabelOption = "",
+    purpose: options.PurposeOption = "",
     engine: options.EngineOption = "auto",
     table: options.TableOption = None,
     query: options.QueryOption = None,
@@ -113,7 +114,7 @@ def release_summary(
         p_star=p_star,
         label=label,
     )
-    errand = publishing.Errand(data, ledger, out, engine, table, query, as_json)
+    errand = publishing.Errand(data, ledger, out, engine, table, query, as_json, purpose)
     if dry_run:
         plan = _plan(request)
         publishing.dry_run(request, errand, lines=_in_words(request, plan), document=plan)

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from noisewise.core.errors import RequestError
-from noisewise.core.privacy import as_fraction
+from noisewise.core.privacy import as_delta, as_loss
 
 MAX_EPSILON = 100
 
@@ -26,21 +26,16 @@ class Claim:
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.rho is None):
             raise RequestError("epsilon: give either epsilon (with or without delta) or rho")
-        for name in ("epsilon", "delta", "rho"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, as_fraction(value, name))
-        for name, value in (("epsilon", self.epsilon), ("rho", self.rho)):
-            if value is not None and not 0 < value <= MAX_EPSILON:
-                raise RequestError(
-                    f"{name}: expected a number above 0 and at most {MAX_EPSILON}, got "
-                    f"{float(value):g}; common choices are between 0.1 and 10"
-                )
-        if not 0 <= self.delta < 1:
-            raise RequestError(
-                f"delta: expected a probability below 1, got {float(self.delta):g}; "
-                "it should be well below 1 / (number of people), such as 1e-6"
-            )
+        for name in ("epsilon", "rho"):
+            if getattr(self, name) is not None:
+                value = as_loss(getattr(self, name), name)
+                if value > MAX_EPSILON:
+                    raise RequestError(
+                        f"{name}: expected a number above 0 and at most {MAX_EPSILON}, got "
+                        f"{float(value):g}; common choices are between 0.1 and 10"
+                    )
+                object.__setattr__(self, name, value)
+        object.__setattr__(self, "delta", as_delta(self.delta))
         if self.rho is not None and self.delta != 0:
             raise RequestError("delta: rho-zCDP has no delta; leave it out")
 

@@ -9,9 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import re
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 from noisewise.core.errors import NoisewiseError, ReleaseError
 from noisewise.core.schema import MAX_NAME
@@ -20,6 +29,9 @@ MAX_BYTES = 64_000_000
 MAX_INTEGER = 2**63 - 1
 MAX_DESIGN_NAME = 2 * MAX_NAME + 2  # of a design column: "column[level]"
 MAX_RATIO = 2_600  # characters of an exact fraction, as `as_fraction` takes them
+
+_PREFIX = ".noisewise-"
+_TEMPORARY = re.compile(re.escape(_PREFIX) + "[a-z0-9_]{8}")  # as `mkstemp` completes it
 
 Read = TypeVar("Read")
 
@@ -54,6 +66,75 @@ def read_text(path: str | Path) -> str:
         raise ReleaseError(f"{path}: cannot be read: {error.strerror}; check the path") from None
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """Write beside the target, flush to disk, then rename: readers see all or nothing.
+
+    A writer keeps a lock on its temporary file, and the system takes it back when the writer dies,
+    in whatever way. So a temporary file without a lock is what a killed process left, and is
+    removed first. May raise an OSError.
+    """
+    path = Path(path)
+    _remove_leftovers(path.parent)
+    descriptor, temporary = _locked_file(path.parent)
+    file = os.fdopen(descriptor, "w", encoding="utf-8")
+    try:
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+        os.chmod(temporary, 0o644)
+        if fcntl is None:
+            file.close()  # Windows renames no open file
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    finally:
+        with suppress(OSError):  # a full disk has been reported already
+            file.close()
+
+
+def _locked_file(folder: Path) -> tuple[int, str]:
+    while True:
+        descriptor, name = tempfile.mkstemp(dir=folder, prefix=_PREFIX)
+        # Waits for a process that is about to remove it as a leftover.
+        _lock(descriptor, wait=True)
+        try:
+            if os.path.samestat(os.stat(name), os.fstat(descriptor)):
+                return descriptor, name
+        except FileNotFoundError:
+            pass  # it has been removed
+        os.close(descriptor)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove our temporary files that nobody is writing; what can't be had is left alone."""
+    if fcntl is None:
+        return
+    for file in folder.iterdir():
+        if not _TEMPORARY.fullmatch(file.name):
+            continue
+        with suppress(OSError):
+            # Neither through a link nor waiting at a pipe, which are not ours.
+            descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                if _lock(descriptor):
+                    file.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _lock(descriptor: int, *, wait: bool = False) -> bool:
+    """Whether the file could be locked; where there are no locks, nothing is ever removed."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True
+
+
 def load(path: str | Path, from_text: Callable[[str], Read]) -> Read:
     """Read a Release's file; a ReleaseError begins with its path."""
     text = read_text(path)
@@ -69,12 +150,14 @@ def reading(read: Callable[[Any], Read], text: str) -> Read:
         return read(parse_json(text))
     except ReleaseError:
         raise
-    except (NoisewiseError, ValueError, OverflowError, ArithmeticError) as error:
+    except (NoisewiseError, ValueError, ArithmeticError) as error:
         raise ReleaseError(f"release: {error}") from None
+    except (TypeError, LookupError, AttributeError, RecursionError, MemoryError):
+        raise ReleaseError("release: the document is not one that noisewise writes") from None
 
 
 def parse_json(text: str) -> Any:
-    """JSON without NaN, infinities or repeated keys."""
+    """JSON without NaN, infinities, repeated keys, or texts that could not be shown or written."""
 
     def no_constant(name: str) -> NoReturn:
         fail(f"{name} is not a number that a Release may contain")
@@ -88,11 +171,30 @@ def parse_json(text: str) -> Any:
     if len(text) > MAX_BYTES:
         fail(f"larger than {MAX_BYTES:,} characters")
     try:
-        return json.loads(text, parse_constant=no_constant, object_pairs_hook=no_duplicates)
+        document = json.loads(text, parse_constant=no_constant, object_pairs_hook=no_duplicates)
     except (json.JSONDecodeError, RecursionError):
         fail("not valid JSON; the file is damaged or not a Release")
     except ValueError:
         fail("a number has too many digits")
+    _check_texts(document)
+    return document
+
+
+def _check_texts(document: Any) -> None:
+    """Refuse controls, invisible characters and halves of a surrogate pair in any text or key.
+
+    They end in file names, reports and terminals; a half of a pair can't even be written again.
+    """
+    waiting = [document]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting += item  # its keys
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += [value for value in item if isinstance(value, str | list | dict)]
+        elif isinstance(item, str) and not item.isprintable():
+            fail("a text has characters that cannot be shown")
 
 
 def check_envelope(document: Any, form: str, form_version: int) -> None:

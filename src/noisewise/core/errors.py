@@ -24,7 +24,7 @@ class SchemaError(NoisewiseError):
 
 
 class DataError(NoisewiseError):
-    """The data do not fit the schema. Nothing was published and nothing stays charged."""
+    """The data do not fit the schema. Nothing was published; what was charged stays pending."""
 
     exit_code = 4
 

@@ -24,13 +24,21 @@ _LARGEST_BITS = 4096
 _LARGEST_TEXT = 2600
 _LARGEST_DEPTH = 8
 
+# Public limits of what can be asked for, claimed or set as a cap. Far beyond what makes sense, and
+# well within what a float64 can show.
+LARGEST_LOSS = 10**6
+LEAST_LOSS = Fraction(1, 10**9)
+LEAST_DELTA = Fraction(1, 10**300)
+
 _NUMBER = re.compile(
     r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?", re.ASCII
 )
 _RATIO = re.compile(r"[0-9]+/[0-9]*[1-9][0-9]*", re.ASCII)
 
+Amount = int | float | str | Fraction | Decimal
 
-def as_fraction(value: int | float | str | Fraction | Decimal, name: str) -> Fraction:
+
+def as_fraction(value: Amount, name: str) -> Fraction:
     """Return the exact rational number that somebody who wrote `value` meant.
 
     A float stands for its shortest decimal form: 0.1 is one tenth, not the binary number nearest
@@ -65,6 +73,34 @@ def as_fraction(value: int | float | str | Fraction | Decimal, name: str) -> Fra
     return result
 
 
+def as_loss(value: Amount, name: str) -> Fraction:
+    """Return an epsilon or rho that can be asked for or be a cap: `as_fraction` within limits."""
+    result = as_fraction(value, name)
+    if not LEAST_LOSS <= result <= LARGEST_LOSS:
+        raise RequestError(
+            f"{name} = {_short(result)} is out of range; give a number from "
+            f"{float(LEAST_LOSS):g} to {LARGEST_LOSS:,}. Common choices are between 0.1 and 10"
+        )
+    return result
+
+
+def as_delta(value: Amount, name: str = "delta") -> Fraction:
+    """Return a delta that can be asked for or be part of a cap: `as_fraction` within limits."""
+    result = as_fraction(value, name)
+    if result != 0 and not LEAST_DELTA <= result < 1:
+        raise RequestError(
+            f"{name} = {_short(result)} is out of range; give 0, or a probability from "
+            f"{float(LEAST_DELTA):g} to below 1. It should be well below 1 / (number of people), "
+            "such as 1e-6"
+        )
+    return result
+
+
+def _short(value: Fraction) -> str:
+    """Show a number that may be beyond floats."""
+    return f"{(Decimal(value.numerator) / Decimal(value.denominator)).normalize():.6g}"
+
+
 def _parsed(text: str, value: object, name: str) -> Fraction:
     if len(text) > _LARGEST_TEXT:
         raise _unusable(name, value)
@@ -91,8 +127,7 @@ def _unusable(name: str, value: object) -> RequestError:
     sign = "a" if name in ("epsilon", "rho") else "zero or a"  # nobody gets privacy for nothing
     return RequestError(
         f"{name} = {shown} is not a number that can be used here; give {sign} "
-        f"positive finite number with an exponent up to {_LARGEST_EXPONENT}, such as 0.1, '1e-6' "
-        "or '1/3'"
+        f"positive finite number, such as 0.1, '1e-6' or '1/3'"
     )
 
 
@@ -107,7 +142,7 @@ class PureEvent:
             raise RequestError(
                 f"epsilon = {self.epsilon!r} must be a Fraction; convert with as_fraction"
             )
-        if not _compact(self.epsilon):
+        if not _compact(self.epsilon) or self.epsilon > LARGEST_LOSS:
             raise _unusable("epsilon", self.epsilon)
         if self.epsilon <= 0:
             raise RequestError(f"epsilon = {self.epsilon} must be positive")

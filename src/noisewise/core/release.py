@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from noisewise.core.base_release import BaseRelease, Received, check_n, geometry_from_json
+from noisewise.core.calibration import laplace_scale
 from noisewise.core.claim import Claim
 from noisewise.core.composition import satisfies
 from noisewise.core.design import Design
+from noisewise.core.discreteness import discreteness_slack
 from noisewise.core.document import (
     MAX_DESIGN_NAME,
     MAX_INTEGER,
@@ -29,9 +31,17 @@ from noisewise.core.document import (
 from noisewise.core.geometry import Geometry, geometry_to_dict
 from noisewise.core.grid import STATISTIC_BITS, STATISTIC_ONE
 from noisewise.core.noise import DISCRETE_FAMILIES, DiscreteGaussian, DiscreteLaplace
+from noisewise.core.precision import float_down
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
 from noisewise.core.schema import Schema
-from noisewise.core.statistic import STATISTICS, SecondMoments, Statistic
+from noisewise.core.sensitivity import l1_sensitivity, l2_sensitivity
+from noisewise.core.statistic import (
+    MAX_FOURTH_MOMENTS,
+    STATISTICS,
+    FourthMoments,
+    SecondMoments,
+    Statistic,
+)
 
 MAX_SCALE = 2**56  # 128 standard deviations below the largest integer
 
@@ -240,6 +250,8 @@ def _check(release: Release) -> None:
 
 def _check_measurement(measurement: Measurement, statistic: Statistic) -> None:
     name = measurement.statistic
+    if isinstance(statistic, FourthMoments) and statistic.number_of_entries > MAX_FOURTH_MOMENTS:
+        fail(f"{name}: more than {MAX_FOURTH_MOMENTS:,} entries for these features")
     if len(measurement.values) != len(statistic.entries):
         fail(f"{name} has {len(measurement.values)} values, expected {len(statistic.entries)}")
     if measurement.family not in DISCRETE_FAMILIES:
@@ -248,8 +260,9 @@ def _check_measurement(measurement: Measurement, statistic: Statistic) -> None:
         if name != SecondMoments.name or measurement.family != "discrete_gaussian":
             fail(f"{name}: only Gaussian second moments have the isometric layout")
         # √2 · off-diagonal must equal the scale up to rounding to whole numbers (and to doubles).
+        # Less than that would be too little noise for what the scale pays for.
         ratio = Fraction(2 * measurement.off_diagonal_scale**2, measurement.scale**2)
-        if abs(ratio - 1) > Fraction(1, 10**6):
+        if not 1 <= ratio <= 1 + Fraction(1, 10**6):
             fail(f"{name}: off_diagonal_scale is not scale / sqrt(2)")
     elif measurement.layout != "upper":
         fail(f"{name}: layout must be upper or isometric")
@@ -263,17 +276,40 @@ def _check_privacy(release: Release) -> None:
     if len(events) != len(release.measurements):
         fail("there must be one privacy event for each measurement")
     for event, measurement in zip(events, release.measurements, strict=True):
-        ratio = Fraction(measurement.scale, measurement.sensitivity)
-        if isinstance(event, PureEvent) and measurement.family == "discrete_laplace":
-            consistent = ratio * event.epsilon >= 1
-        elif isinstance(event, GaussianEvent) and measurement.family == "discrete_gaussian":
-            consistent = ratio >= Fraction(event.noise_multiplier)
-        else:
-            consistent = False
-        if not consistent:
-            fail(f"{measurement.statistic}: the noise is too small for the privacy event")
+        _check_noise(event, measurement, release)
     zcdp = release.claim.rho is not None
     if zcdp and not all(isinstance(event, GaussianEvent) for event in events):
         fail("a zCDP claim needs Gaussian noise")
     if not satisfies(events, release.claim):
         fail("the privacy claim does not follow from the event")
+
+
+def _check_noise(event: Event, measurement: Measurement, release: Release) -> None:
+    """Sensitivity, scale and event must be those that the holder's side makes of each other.
+
+    A sensitivity above the one that is proved today is wasteful and no more: an older formula may
+    have been less tight.
+    """
+    name, stated = measurement.statistic, measurement.sensitivity
+    statistic = release.statistic(name)
+    if isinstance(event, PureEvent) and measurement.family == "discrete_laplace":
+        least = l1_sensitivity(statistic)
+        needed = laplace_scale(stated, event.epsilon)
+        follows = measurement.scale == needed
+        enough = measurement.scale >= needed
+    elif isinstance(event, GaussianEvent) and measurement.family == "discrete_gaussian":
+        isometric = measurement.layout == "isometric"
+        least = l2_sensitivity(statistic, release.geometry, "isometric" if isometric else "upper")
+        multiplier = float_down(Fraction(measurement.scale, stated))
+        smallest = min(measurement.scale, measurement.off_diagonal_scale)
+        slack = discreteness_slack(len(statistic.entries), smallest)
+        follows = event == GaussianEvent(multiplier, slack)
+        enough = event.noise_multiplier <= multiplier and event.slack >= slack
+    else:
+        fail(f"{name}: the privacy event is not one of this noise")
+    if stated < least:
+        fail(f"{name}: the sensitivity is smaller than one unit's influence on these sums")
+    if not enough:
+        fail(f"{name}: the noise is too small for the privacy event")
+    if not follows:
+        fail(f"{name}: the noise scale is not the one of the privacy event")

@@ -19,6 +19,9 @@ MAX_COLUMNS = 2_000
 MAX_LEVELS = 1_000
 MAX_NAME = 200
 MAX_ROWS_PER_UNIT = 1_000_000
+# Half-widths of bounds. A float64 holds the square of any ratio of two of them, which variances of
+# coefficients need, with room for what is computed on the way.
+_NARROWEST, _WIDEST = 1e-60, 1e60
 
 
 def parse_schema(document: Any) -> dict[str, Any]:
@@ -111,14 +114,18 @@ def _parse_number(where: str, spec: Mapping[Any, Any]) -> Number:
         )
         raise SchemaError(f"{where}: lower ({lower:g}) must be below upper ({upper:g}); {remedy}")
     number = Number(lower, upper)
-    # The unit scale divides by the half-width; beyond these limits a float64 cannot hold it.
-    if not number.half_width > max(1e-9 * abs(number.centre), 1e-290):
+    # The unit scale divides by the half-width; a float64 cannot tell such values apart.
+    if not number.half_width > 1e-9 * abs(number.centre):
         raise SchemaError(
             f"{where}: the bounds {lower!r} and {upper!r} are too close together to be told "
             "apart in double precision; subtract a public constant from the column first"
         )
-    if number.half_width > 1e290:
-        raise SchemaError(f"{where}: the bounds {lower!r} and {upper!r} are too far apart")
+    if not _NARROWEST <= number.half_width <= _WIDEST:
+        kind = "too close together" if number.half_width < _NARROWEST else "too far apart"
+        raise SchemaError(
+            f"{where}: the bounds {lower!r} and {upper!r} are {kind} to compute with; give the "
+            "column in another unit"
+        )
     return number
 
 

@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations_with_replacement
+from math import comb
 
 from noisewise.core.design import Design
 from noisewise.core.geometry import Ball, Geometry
 from noisewise.core.grid import row_bits
 
 Monomial = tuple[int, ...]
+
+MAX_FOURTH_MOMENTS = 20_000  # no budget pays for more
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,11 @@ class FourthMoments:
     design: Design
     name = "fourth_moments"
     degree = 4
+
+    @property
+    def number_of_entries(self) -> int:
+        """How many there are, without listing them: there may be a thousand million."""
+        return comb(len(self.design.columns) - 1 + 4, 4) - 1
 
     @cached_property
     def entries(self) -> tuple[Monomial, ...]:

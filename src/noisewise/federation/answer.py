@@ -90,6 +90,7 @@ def _fields(text: object, path: object) -> Fields:
                 engine=policy.engine,
                 table=policy.table,
                 query=policy.query,
+                purpose="federation",
             )
         fields = release_fields(published.release)
     except ProposalError as error:

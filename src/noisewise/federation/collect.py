@@ -55,10 +55,15 @@ def collect(paths: Iterable[str | Path]) -> Collected:
         for file in sorted(path.glob("*.json")):
             if file.name.startswith("."):
                 continue
+            if not file.is_file():  # a pipe would be waited for without end
+                found.skipped[file] = "not a file"
+                continue
             try:
                 release = load_release(file)
             except ReleaseError as error:
                 found.skipped[file] = str(error).removeprefix(f"{file}: ")
+            except Exception as error:  # one holder's file must not hide the others'
+                found.skipped[file] = f"cannot be read ({type(error).__name__})"
             else:
                 _add(found, first, file, release)
         if len(first) == before and not any(file.parent == path for file in found.skipped):

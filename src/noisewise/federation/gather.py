@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from noisewise.core.release import Release
 from noisewise.federation.protocol import REFUSAL_WORDS, AnswerError, Proposal, Refusal, read_fields
 
 PAUSE = 1.0
+LONGEST = 500  # characters of what is told about a node
 
 Answer = Mapping[str, Any] | str
 """The fields that a node sent, or words that say why there are none."""
@@ -115,13 +116,14 @@ def exchange(
         if key is None:
             outcome.missing[node] = "the proposal could not be sent to it"
     end = patience.clock() + patience.timeout
+    unreadable: dict[str, str] = {}
     while waiting:
-        for reply in mail.pull_messages(list(waiting)):
-            key = reply.metadata.reply_to_message_id
+        for reply in _replies(mail, list(waiting), unreadable):
+            key = _reply_to(reply)
             if waiting.pop(key, None) is None:
                 outcome.notes.append(_stray(asked.get(key)))
             else:
-                judge(outcome, asked[key], open_reply(reply), proposal, check)
+                judge(outcome, asked[key], _opened(open_reply, reply), proposal, check)
         now = patience.clock()
         if len(outcome.accepted) >= patience.enough:
             end = min(end, now + patience.grace)
@@ -129,9 +131,45 @@ def exchange(
             break
         if waiting:
             patience.sleep(min(PAUSE, end - now))
-    for node in waiting.values():
-        outcome.missing[node] = "did not answer in time; what it may have published waits there"
+    for key, node in waiting.items():
+        outcome.missing[node] = unreadable.get(
+            key, "did not answer in time; what it may have published waits there"
+        )
     return outcome
+
+
+def _replies(mail: Mail, keys: Sequence[str], unreadable: dict[str, str]) -> list[Any]:
+    """What has arrived. If one reply can't be unpacked, the others are fetched without it."""
+    try:
+        return list(mail.pull_messages(keys))
+    except Exception:
+        found: list[Any] = []
+        for key in keys:
+            try:
+                found += mail.pull_messages([key])
+            except Exception as error:
+                unreadable[key] = f"its reply cannot be fetched ({type(error).__name__})"
+        return found
+
+
+def _reply_to(reply: Any) -> str:
+    try:
+        return str(reply.metadata.reply_to_message_id)
+    except Exception:
+        return ""
+
+
+def _opened(open_reply: Callable[[Any], Answer], reply: Any) -> Answer:
+    try:
+        return open_reply(reply)
+    except Exception as error:
+        return f"sent something that cannot be opened ({type(error).__name__})"
+
+
+def _told(why: object) -> str:
+    """Words about a node, some of them perhaps its own: short, and fit for a terminal."""
+    words = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(why))
+    return words if len(words) <= LONGEST else f"{words[:LONGEST]}..."
 
 
 def _stray(node: int | None) -> str:
@@ -154,7 +192,10 @@ def judge(outcome: Outcome, node: int, answer: Answer, proposal: Proposal, check
                 raise AnswerError(f"sent the same Release as node {other}; it counts once")
         _check_fit(read, check)
     except AnswerError as error:
-        outcome.missing[node] = str(error)
+        outcome.missing[node] = _told(error)
+    except Exception as error:
+        # Whatever it was, it must not end the round for all.
+        outcome.missing[node] = f"sent something that cannot be read ({type(error).__name__})"
     else:
         outcome.accepted[node] = read
 
@@ -165,7 +206,7 @@ def _check_fit(release: Release, check: Check) -> None:
     except NoisewiseError as error:
         raise AnswerError(f"sent a Release that cannot be fitted: {error}") from None
     except Exception as error:
-        # A forged one may hold any numbers, and must not end the round for all.
+        # A forged one may hold any numbers.
         dataset = release.design.schema.dataset
         raise AnswerError(
             f"sent a Release of data set {dataset!r} that cannot be fitted "

@@ -57,7 +57,7 @@ class Policy:
     Parameters
     ----------
     data, ledger : Path
-        The ledger must exist: a mistyped path would otherwise start a new budget.
+        The ledger must exist and hold a cap for the schema's data set.
     schema : Schema
     requests : tuple of Request
         One a rule, in the order of the file.
@@ -161,6 +161,12 @@ def _request(schema: Schema, rule: Any, number: int) -> Request:
     for name in (*features, _text(given, "target")):
         if name not in schema.columns:
             raise PolicyError(f"{where}: the schema does not declare the column {name!r}")
+    if "series" in given:
+        raise PolicyError(
+            f"{where}: series: all rules of a policy read the same rows, so none of them is a "
+            "batch that nobody else is in, and their costs add up; leave series and batch out. For "
+            "disjoint batches give each its own data set and policy"
+        )
     words = {**given, "label": _text(given, "label") if "label" in given else ""}
     try:
         request = make_request(schema, **words)

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from noisewise.core.claim import fraction_text
 from noisewise.core.design import Design
 from noisewise.core.errors import NoisewiseError
-from noisewise.core.privacy import as_fraction
+from noisewise.core.privacy import as_loss
 from noisewise.core.release import Release
 from noisewise.core.schema import Column, Schema
 
@@ -90,10 +90,7 @@ class Proposal:
                 raise ProposalError(f"proposal: the schema does not declare the column {name!r}")
         _ = Design(self.schema, self.features, self.target)  # a numeric target, no feature twice
         if self.max_epsilon is not None:
-            cap = as_fraction(self.max_epsilon, "max_epsilon")
-            if cap <= 0:
-                raise ProposalError("max_epsilon: expected a number above 0")
-            object.__setattr__(self, "max_epsilon", cap)
+            object.__setattr__(self, "max_epsilon", as_loss(self.max_epsilon, "max_epsilon"))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -148,7 +145,7 @@ def _read_proposal(document: Any) -> Proposal:
     if cap is not None and not isinstance(cap, str):
         raise ProposalError("proposal: max_epsilon must be text or null")
     schema = Schema.from_dict({"dataset": "proposal", "columns": document["columns"]})
-    most = None if cap is None else as_fraction(cap, "max_epsilon")
+    most = None if cap is None else as_loss(cap, "max_epsilon")
     return Proposal(schema, target, tuple(features), most)
 
 

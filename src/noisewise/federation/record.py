@@ -12,6 +12,7 @@ import json
 import re
 from pathlib import Path
 
+from noisewise.core.document import write_text
 from noisewise.federation.gather import Outcome
 from noisewise.federation.settings import Settings
 
@@ -27,7 +28,7 @@ def write_releases(outcome: Outcome, folder: Path) -> dict[int, str]:
     names = {}
     for node, release in outcome.accepted.items():
         names[node] = f"{release.digest.removeprefix('sha256:')[:16]}.json"
-        (folder / names[node]).write_text(release.to_text(), encoding="utf-8")
+        write_text(folder / names[node], release.to_text())
     earlier = folder.with_name("earlier")
     for file in sorted(folder.iterdir()):
         if _OURS.fullmatch(file.name) and file.name not in names.values():
@@ -67,6 +68,4 @@ def write_report(
         "error": error,
     }
     text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
-    beside = settings.out / ".report.json"
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(settings.out / "report.json")  # readers see all of it or none
+    write_text(settings.out / "report.json", text)

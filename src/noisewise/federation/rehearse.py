@@ -17,7 +17,6 @@ from noisewise.core.errors import BudgetError, NoisewiseError
 from noisewise.federation.policy import Policy, read_policy
 from noisewise.holder.fit_check import check_data
 from noisewise.holder.ledger import Charge, Ledger, Quote
-from noisewise.holder.publish import check_rows
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,8 @@ def _quotes(policy: Policy) -> list[_Quotes]:
         for request in policy.requests:
             charge = policy.charge(request)
             quote = _Quotes(ledger.preview(charge), ledger.preview(charge, after=above))
+            if quote.alone.refusal and quote.alone.cap_epsilon is None:
+                raise BudgetError(quote.alone.refusal)
             if quote.together.allowed:
                 above.append(charge)
             quotes.append(quote)
@@ -96,7 +97,7 @@ def _check_data(policy: Policy, quotes: Sequence[_Quotes]) -> None:
     )
     for request, quote in zip(policy.requests, quotes, strict=True):
         if not quote.alone.already_published:
-            check_rows(request, n)
+            request.check_rows(n)
 
 
 def _prices(policy: Policy, quotes: Sequence[_Quotes]) -> list[str]:

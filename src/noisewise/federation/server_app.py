@@ -79,7 +79,7 @@ def main(grid: Grid, context: Context) -> None:
 
 def check_settings(settings: Settings) -> None:
     """Refuse what no fit would take, before any holder is asked to spend something on it."""
-    from noisewise.analyst.fit_regression import check_fit
+    from noisewise.analyst.regression.fit import check_fit
 
     proposal = settings.proposal
     check_fit(
@@ -127,7 +127,7 @@ def open_reply(reply: Message) -> Answer:
 
 def release_check(settings: Settings) -> Check:
     """Whether a Release by itself can be fitted as the settings say."""
-    from noisewise.analyst.fit_regression import check_release
+    from noisewise.analyst.regression.fit import check_release
 
     def check(release: Release) -> None:
         check_release(

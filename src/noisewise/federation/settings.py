@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.core.errors import RequestError
-from noisewise.core.privacy import as_fraction
+from noisewise.core.privacy import as_loss
 from noisewise.core.schema_file import read_schema
 from noisewise.federation.protocol import Proposal
 
@@ -86,7 +86,7 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         read_schema(words["schema"]),
         words["target"],
         tuple(name.strip() for name in words["features"].split(",")),
-        None if words["max-epsilon"] == "" else as_fraction(words["max-epsilon"], "max-epsilon"),
+        None if words["max-epsilon"] == "" else as_loss(words["max-epsilon"], "max-epsilon"),
     )
     holders, minimum = _whole(words, "holders"), _whole(words, "minimum-holders")
     if minimum > holders:

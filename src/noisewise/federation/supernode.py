@@ -24,7 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from noisewise.core.errors import NoisewiseError
+from noisewise.core.errors import BudgetError, NoisewiseError
 from noisewise.federation.policy import PolicyError, read_policy
 from noisewise.holder.ledger import Ledger
 
@@ -45,7 +45,10 @@ def start(policy: str | Path, arguments: list[str]) -> None:
     path = Path(policy).resolve()
     checked = read_policy(path)
     with Ledger(checked.ledger, create=False) as ledger:
-        ledger.accounts()  # else the node would refuse every proposal, in front of the server
+        # Else the node would refuse every proposal, in front of the server.
+        for quote in (ledger.preview(checked.charge(request)) for request in checked.requests):
+            if quote.refusal and quote.cap_epsilon is None:
+                raise BudgetError(quote.refusal)
     if "'" in str(path) or "\n" in str(path):
         raise PolicyError("policy: Flower takes no path with a quotation mark; rename it")
     for option in ("--node-config", "--isolation", "--allow-runtime-dependency-installation"):

@@ -9,11 +9,38 @@ matrix alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.sensitivity.smallest_eigenvalue import STEP
+from noisewise.core.statistic import SecondMoments, SmallestEigenvalue
+
+MAX_SIZE = 100  # about ten seconds; the cost grows with the fifth power
+
 Matrix = Sequence[Sequence[int]]
+
+
+def value(statistic: SmallestEigenvalue, n: int, second_moments: tuple[int, ...]) -> int:
+    """⌊λ_min(S)⌋ on the coarse grid, in units of 2**-32, from the exact sums.
+
+    Parameters
+    ----------
+    statistic : SmallestEigenvalue
+    n : int
+        The number of rows.
+    second_moments : tuple of int
+        The sums of `SecondMoments` of the same design, in the order of its entries.
+    """
+    moments = SecondMoments(statistic.design)
+    entries: Mapping[tuple[int, ...], int] = {
+        **{entry: known * STATISTIC_ONE for entry, known in moments.public_values(n).items()},
+        **dict(zip(moments.entries, second_moments, strict=True)),
+    }
+    size = range(statistic.size)
+    gram = [[int(entries[min(i, j), max(i, j)]) for j in size] for i in size]
+    return smallest_eigenvalue_floor(gram, STEP) * STEP
 
 
 def smallest_eigenvalue_floor(matrix: Matrix, step: int) -> int:

@@ -1,4 +1,4 @@
-"""Does a file fit its schema? For the holder's eyes; publishes and spends nothing."""
+"""Does a file fit its schema? The private rehearsal of a release: publishes and spends nothing."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def check_data(
     ------
     DataError
         For a column that is absent, of the wrong type, or has missing values or undeclared levels
-        and no fill value. Says which column, and nothing about its rows.
+        and no fill value; and for no rows where their number is public. Says which column, and
+        nothing about its rows.
     """
     source = open_source(data, engine=engine, table=table, query=query)
     names = source.column_names()
@@ -79,4 +80,7 @@ def check_data(
             raise DataError(
                 f"data: there is no column {name!r}; delete it from the schema, or rename it"
             )
-    return source.sums(_ReadAll(schema), with_total(source, progress))
+    n = source.sums(_ReadAll(schema), with_total(source, progress))
+    if n == 0 and schema.n_is_public:
+        raise DataError("data: there are no rows")
+    return n

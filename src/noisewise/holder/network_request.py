@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 from noisewise.core.claim import Claim, fraction_text
 from noisewise.core.errors import RequestError
+from noisewise.core.grid import MAX_ROWS
 from noisewise.core.network import Network
-from noisewise.core.network_content import MAX_DRAWS
+from noisewise.core.network_content import MAX_DRAWS, Content, TableDraws
 from noisewise.core.network_release import CONTENTS, MechanismName, NetworkRelease
-from noisewise.core.privacy import PureEvent, as_fraction
+from noisewise.core.privacy import Amount, PureEvent, as_fraction
 from noisewise.core.schema import Schema
 from noisewise.holder.base_request import BaseRequest
 from noisewise.holder.networks.counts import CountPlan, FamilyCounts
@@ -22,7 +23,7 @@ from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import plan_grid_map, plan_tempered_map
 from noisewise.holder.networks.mechanism import NetworkMechanism
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample
-from noisewise.holder.words import Amount, check_draws, check_label, given_epsilon
+from noisewise.holder.words import check_draws, check_label, given_epsilon
 
 MAP_KINDS = ("counts", "tempered", "grid")
 MAX_OMEGA = Fraction(49, 100)
@@ -120,11 +121,25 @@ class NetworkRequest(BaseRequest):
 
     def release(self, n: int, result: FamilyCounts) -> NetworkRelease:
         """Draw the noise, or the tables."""
+        return self._written(n, self.planned.draw(result))
+
+    def longest(self) -> int:
+        """With the longest integer of its range for every value; see `NetworkMechanism.longest`."""
+        content = self.planned.longest()
+        one = self._bytes(self._written(MAX_ROWS, content))
+        draws: int = self.options.get("draws", 1)
+        if draws == 1:
+            return one
+        assert isinstance(content, TableDraws)
+        two = replace(content, draws=2 * content.draws)
+        return one + (draws - 1) * (self._bytes(self._written(MAX_ROWS, two)) - one)
+
+    def _written(self, n: int, content: Content) -> NetworkRelease:
         return NetworkRelease(
             network=self.network,
             n=self.public_n(n),
             mechanism=self.mechanism,
-            content=self.planned.draw(result),
+            content=content,
             claim=self.claim,
             event=self.event,
             label=self.label,

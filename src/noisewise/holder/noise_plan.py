@@ -14,10 +14,10 @@ from noisewise.core.claim import Claim
 from noisewise.core.composition import satisfies
 from noisewise.core.errors import RequestError
 from noisewise.core.geometry import Geometry
+from noisewise.core.sensitivity import Layout, l1_sensitivity, l2_sensitivity
 from noisewise.core.statistic import SecondMoments, Statistic
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
-from noisewise.holder.statistics import Layout, l1_sensitivity, l2_sensitivity
 
 Shared = Sequence[tuple[Statistic, Fraction]]  # statistics, each with its share of the budget
 

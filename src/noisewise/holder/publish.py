@@ -1,29 +1,45 @@
 """The single door from rows to a Release. It takes no seed.
 
 Order matters. Everything that can be checked without rows is checked first and costs nothing. Then
-the ledger is charged, and only then are rows read. If the data turn out not to fit, nothing has
-been published and the charge is lifted. The Release is stored in the ledger in the same
-transaction that makes the charge final, and the file is written after that: a process that dies at
-any point leaves at worst a charge without a file, never a file without a charge.
+the ledger is charged, and only then are rows read. From there on no error lifts the charge: that
+the data don't fit is an answer about them, exact and without noise, and whoever may choose a
+request or a query could ask for such answers as often as they like if they were free. The charge
+stays pending, and the same request completes under it once the data are repaired.
+
+What is drawn is stored before anything is checked about it. To refuse a draw for what it is and
+draw again would be to publish from another law than the one that the proof is about. So whatever
+could make a Release unreadable is bounded when it is planned (`BaseRequest.longest`).
+
+The Release is stored in the ledger in the same transaction that turns its charge from pending to
+published, and the file is written after that: a process that dies at any point leaves at worst a
+charge without a file, never a file without a charge.
 """
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from noisewise.core.errors import DataError, NoisewiseError, ReleaseError, RequestError
+from noisewise.core.document import write_text
+from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 from noisewise.core.releases import AnyRelease, load_release, release_from_text
 from noisewise.holder.engines import Source, open_source
+from noisewise.holder.engines.base import positions
 from noisewise.holder.ledger import Ledger, Reservation
+from noisewise.holder.plan import Plan
 from noisewise.holder.publishable import Publishable
 
 Kind = TypeVar("Kind", bound="AnyRelease")
+
+REHEARSAL = (
+    "`noisewise schema check SCHEMA --data FILE` reads the rows and finds such errors, spends "
+    "nothing and publishes nothing"
+)
 
 
 @dataclass(frozen=True)
@@ -35,13 +51,10 @@ class Published(Generic[Kind]):
     release : Release, SummaryRelease or NetworkRelease
     repeated : bool
         The same request had been published before; this is that Release, and it cost nothing.
-    cap_was_implicit : bool
-        The data set had no cap, and this request's cost became its cap.
     """
 
     release: Kind
     repeated: bool
-    cap_was_implicit: bool
 
 
 def publish(
@@ -53,6 +66,7 @@ def publish(
     engine: str = "auto",
     table: str | None = None,
     query: str | None = None,
+    purpose: str = "",
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Published[Kind]:
     """Charge the budget, sum the rows exactly, add noise, and publish.
@@ -63,12 +77,15 @@ def publish(
         See `make_request`, `make_summary_request` and `make_network_request`.
     data : path, data frame, dict of arrays, or DuckDB connection or relation
     ledger : Ledger or path
-        Where the budget of `request.schema.dataset` is kept.
+        Where the budget of `request.schema.dataset` is kept. It must exist and hold a cap for that
+        data set: ``Ledger("budget.db").set_cap("people", epsilon=3)``.
     out : path, optional
         Where to write the Release; written atomically.
     engine : {"auto", "memory", "stream", "duckdb"}
     table, query : str, optional
         What to read from a DuckDB database.
+    purpose : str
+        Why it is released: kept with the charge in the ledger, not in the Release.
     progress : callable, optional
         Called with the number of rows read so far and, where it is known, of all rows.
 
@@ -79,17 +96,24 @@ def publish(
     Raises
     ------
     RequestError, DataError, BudgetError, LedgerError
-        None of them leaves anything charged, but for one: if the Release is stored in the ledger
-        and the file then cannot be written, the RequestError says so, and the same request
-        writes the stored Release at no further cost. Any other error after the rows were read
-        leaves the charge, which the same request takes up again.
+        What can be known before a row is read costs nothing: the request, its output, absent
+        columns, the size of the Release, the budget. After that the charge stays, whatever the
+        error, and the same request takes it up again at no further cost. If the Release is stored
+        in the ledger and the file cannot be written, the same request writes it.
     """
     request.verify()
+    request.check_size()
     if out is not None:
         check_writable(Path(out))
     source = check_columns(request, data, engine=engine, table=table, query=query)
+    charge = request.charge(table=table, query=query)
     with _opened(ledger) as budget:
-        reservation = budget.reserve(request.charge(table=table, query=query))
+        if query is None and request.schema.n_is_public and not budget.is_published(charge):
+            # A public n may decide for free; how many rows a query returns is not the public n.
+            n = source.row_count()
+            if n is not None:
+                request.check_rows(n)
+        reservation = budget.reserve(charge, purpose=purpose)
         if reservation.published is not None:
             text, repeated = reservation.published, True
         else:
@@ -98,7 +122,7 @@ def publish(
     release = cast(Kind, release_from_text(text))
     if out is not None:
         _write_atomically(Path(out), text)
-    return Published(release, repeated, reservation.cap_was_implicit)
+    return Published(release, repeated)
 
 
 def _fulfil(
@@ -108,27 +132,30 @@ def _fulfil(
     source: Source,
     progress: Callable[[int, int | None], None] | None,
 ) -> str:
-    """From a charge to stored text. Data that do not fit lift the charge.
-
-    Lifting is sound because nothing has left this function: the noisy values, if they were drawn
-    at all, are discarded with it. But an unforeseen error of a mechanism may depend on the rows,
-    and who could provoke it for free, as often as they like, could learn from it whether it
-    occurs. So once the rows are summed, only deliberate errors lift the charge; after any other it
-    stays, as after a crash, and the same request takes it up again.
-    """
-    try:
+    """From a charge to stored text. After an error the charge is still pending."""
+    with still_pending(reservation.charge.epsilon):
         result = source.sums(request.plan(), with_total(source, progress))
-        check_rows(request, result.n)
-    except BaseException as error:
-        ledger.void(reservation, type(error).__name__)
-        raise
+        request.check_rows(result.n)
+    content = None
+    if reservation.charge.series is not None:
+        from noisewise.holder.content import content_of
+
+        content = content_of(request.plan(), result)
+    return ledger.commit(reservation, request.release(result.n, result).to_text(), content)
+
+
+@contextmanager
+def still_pending(epsilon: Fraction) -> Iterator[None]:
+    """Add to an error about the rows what became of the charge, and what to do."""
     try:
-        text = request.release(result.n, result).to_text()
-        release_from_text(text)  # what nobody could read must not cost anything
+        yield
     except NoisewiseError as error:
-        ledger.void(reservation, type(error).__name__)
-        raise
-    return ledger.commit(reservation, text)
+        raise type(error)(
+            f"{error}.\nThe charge of epsilon={float(epsilon):g} stays pending in the ledger, "
+            "because rows were read. Once the data are repaired, the same request completes under "
+            "it at no further cost (with another schema, query or option it is another request, "
+            f"and costs anew). {REHEARSAL}"
+        ) from None
 
 
 def with_total(
@@ -142,38 +169,17 @@ def with_total(
 
 
 def check_columns(
-    request: Publishable[Any], data: Any, *, engine: str, table: str | None, query: str | None
+    request: Publishable[Any] | Plan[Any],
+    data: Any,
+    *,
+    engine: str,
+    table: str | None,
+    query: str | None,
 ) -> Source:
     """Open the data and see that the request's columns are there. Reads no row."""
     source = open_source(data, engine=engine, table=table, query=query)
-    names = source.column_names()
-    for name in request.sources:
-        if name not in names:
-            # The names that were found stay unsaid: without a header they are somebody's row.
-            raise DataError(
-                f"data: there is no column {name!r}; the data and the schema must use the same "
-                "names, and a CSV file must begin with a header"
-            )
+    positions(source.column_names(), request.sources)
     return source
-
-
-def check_rows(request: Publishable[Any], n: int) -> None:
-    """Refuse a number of rows for which nothing can be published, or delta is too weak."""
-    if request.schema.neighbours != "replace_one":
-        return  # n is private: nothing may depend on it
-    if n == 0:
-        raise DataError("data: there are no rows; nothing was published or charged")
-    delta = request.claim.delta
-    if delta * n >= 1:
-        raise DataError(
-            f"delta: {float(delta):g} is not below 1 / n for {n:,} rows, which would allow "
-            f"publishing somebody's record as it is; give a much smaller one, such as 1e-6"
-        )
-    if delta > 0 and not request.delta_was_given and delta * 10 * n > 1:
-        raise DataError(
-            f"delta: the default of {float(delta):g} is too weak for {n:,} rows, because it "
-            f"should be below 1 / (10 n); give one, such as {1 / (10 * n):.0e}"
-        )
 
 
 @contextmanager
@@ -209,23 +215,10 @@ def check_writable(path: Path) -> None:
 
 
 def _write_atomically(path: Path, text: str) -> None:
-    """Write beside the target, flush to disk, then rename: readers see all or nothing."""
-    temporary = None
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".noisewise-")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException as error:
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise RequestError(
-                f"out: cannot write {path}: {error.strerror}. The Release is charged and stored "
-                "in the ledger: the same request with another output costs nothing more"
-            ) from None
-        raise
+        write_text(path, text)
+    except OSError as error:
+        raise RequestError(
+            f"out: cannot write {path}: {error.strerror}. The Release is charged and stored in the "
+            "ledger: the same request with another output costs nothing more"
+        ) from None

@@ -35,6 +35,12 @@ class Publishable(Protocol[Kind_co]):
     def verify(self) -> None:
         """Check the noise against its claim; raises before anything is charged."""
 
+    def check_size(self) -> None:
+        """Refuse a Release that might be too large to read, whatever would be drawn."""
+
+    def check_rows(self, n: int) -> None:
+        """Refuse a number of rows for which nothing can be published, where it is public."""
+
     def plan(self) -> Plan[Any]:
         """What is accumulated over the rows. Its result has the number of rows as `n`."""
 

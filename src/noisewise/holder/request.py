@@ -16,11 +16,14 @@ from typing import Any, Literal
 from noisewise.core.claim import Claim, fraction_text
 from noisewise.core.composition import epsilon_of
 from noisewise.core.design import Design
+from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import RequestError
 from noisewise.core.geometry import Ball, Box, Geometry, geometry_to_dict
-from noisewise.core.privacy import ComposedEvent, Event, as_fraction
+from noisewise.core.grid import MAX_ROWS
+from noisewise.core.privacy import Amount, ComposedEvent, Event, as_delta, as_fraction
 from noisewise.core.release import Measurement, Release
 from noisewise.core.schema import Schema
+from noisewise.core.sensitivity import Layout
 from noisewise.core.statistic import (
     FourthMoments,
     SecondMoments,
@@ -29,15 +32,13 @@ from noisewise.core.statistic import (
     Summed,
 )
 from noisewise.holder.base_request import BaseRequest
+from noisewise.holder.exact_eigenvalue import value as eigenvalue
 from noisewise.holder.mechanisms import Mechanism
 from noisewise.holder.noise_plan import plan_gaussian, plan_laplace
 from noisewise.holder.plan import ReadsDesign
 from noisewise.holder.request_check import check_request
-from noisewise.holder.statistics import Layout
-from noisewise.holder.statistics.smallest_eigenvalue import value as eigenvalue
 from noisewise.holder.sums import SumPlan, Sums
 from noisewise.holder.words import (
-    Amount,
     check_scale,
     feature_names,
     given_epsilon,
@@ -119,14 +120,25 @@ class Request(ReadsDesign, BaseRequest):
 
     def release(self, n: int, sums: Sums, /) -> Release:
         """Draw the noise."""
+        pairs = zip(self.statistics, self.mechanisms, strict=True)
+        return self._written(n, [m.add_noise(_exact_values(s, sums)) for s, m in pairs])
+
+    def longest(self) -> int:
+        """With the longest of 64-bit integers for every noisy sum."""
+        values = [(-MAX_INTEGER - 1,) * len(statistic.entries) for statistic in self.statistics]
+        return self._bytes(self._written(MAX_ROWS, values))
+
+    def _written(self, n: int, values: Sequence[tuple[int, ...]]) -> Release:
         measurements = []
-        for statistic, mechanism in zip(self.statistics, self.mechanisms, strict=True):
+        for statistic, mechanism, noisy in zip(
+            self.statistics, self.mechanisms, values, strict=True
+        ):
             isometric = self.layout == "isometric" and statistic.name == "second_moments"
             measurements.append(
                 Measurement(
                     statistic=statistic.name,
                     layout="isometric" if isometric else "upper",
-                    values=mechanism.add_noise(_exact_values(statistic, sums)),
+                    values=noisy,
                     family=mechanism.family,
                     scale=mechanism.scale,
                     off_diagonal_scale=mechanism.off_diagonal_scale,
@@ -253,7 +265,7 @@ def make_request(
     # Laplace noise is purely private: a delta would be accepted but is never spent.
     spent_delta = 0 if mechanism == "laplace" or rho is not None else delta
     if delta is not None:
-        as_fraction(delta, "delta")
+        as_delta(delta)
     claim = Claim(
         None if epsilon is None else as_fraction(epsilon, "epsilon"),
         DEFAULT_DELTA if spent_delta is None else as_fraction(spent_delta, "delta"),

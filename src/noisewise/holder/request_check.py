@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from noisewise.core.errors import RequestError
 from noisewise.core.geometry import Ball
-from noisewise.core.statistic import FourthMoments, SmallestEigenvalue
-from noisewise.holder.statistics.smallest_eigenvalue import MAX_SIZE
+from noisewise.core.statistic import MAX_FOURTH_MOMENTS, FourthMoments, SmallestEigenvalue
+from noisewise.holder.exact_eigenvalue import MAX_SIZE
 from noisewise.holder.words import check_bounded, check_label
 
 if TYPE_CHECKING:
@@ -59,10 +59,13 @@ def _check_shares(request: Request) -> None:
             "moments; the shares may add up to 0.99"
         )
     for statistic in request.statistics[1:]:
-        if isinstance(statistic, FourthMoments) and len(statistic.entries) > 20_000:
+        if (
+            isinstance(statistic, FourthMoments)
+            and statistic.number_of_entries > MAX_FOURTH_MOMENTS
+        ):
             raise RequestError(
-                f"fourth_moments: {len(statistic.entries):,} entries for these features; no budget "
-                "can pay for that, use fewer features"
+                f"fourth_moments: {statistic.number_of_entries:,} entries for these features; no "
+                "budget can pay for that, use fewer features"
             )
         if isinstance(statistic, SmallestEigenvalue) and statistic.size > MAX_SIZE:
             raise RequestError(

@@ -13,10 +13,13 @@ from typing import Any
 
 from noisewise.core.claim import Claim
 from noisewise.core.design import Design
+from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import DataError, RequestError
-from noisewise.core.privacy import PureEvent, as_fraction
+from noisewise.core.grid import MAX_ROWS
+from noisewise.core.privacy import Amount, PureEvent, as_fraction
 from noisewise.core.schema import Schema
 from noisewise.core.summary import (
+    CELLS,
     MAX_BLOCKS,
     MAX_PARTITIONS,
     LocationScale,
@@ -34,7 +37,7 @@ from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.plan import ReadsDesign
 from noisewise.holder.summary_check import check_summary_request
 from noisewise.holder.summary_words import mechanism_of
-from noisewise.holder.words import Amount, feature_names, given_epsilon, restricted_design
+from noisewise.holder.words import feature_names, given_epsilon, restricted_design
 
 
 @dataclass(frozen=True)
@@ -143,17 +146,30 @@ class SummaryRequest(ReadsDesign, BaseRequest):
         """Fit the blocks and draw the noise; the only place where it is drawn."""
         import numpy as np
 
-        public_n = self.public_n(n)
-        if public_n is not None and self.rows not in (None, public_n):
+        with np.errstate(all="ignore"):  # a warning about some block would be about its rows
+            values = self._noisy_values(result, self.public_n(n))
+        return self._written(n, values)
+
+    def longest(self) -> int:
+        """With the longest of 64-bit integers, or with the last cell, for every value."""
+        entries = len(entries_of(self.mechanism))
+        cells = isinstance(self.mechanism, LocationScale)
+        values = (CELLS - 1,) * (2 * entries) if cells else (-MAX_INTEGER - 1,) * entries
+        return self._bytes(self._written(MAX_ROWS, values))
+
+    def check_rows(self, n: int) -> None:
+        """Refuse also another number than was declared."""
+        super().check_rows(n)
+        if self.rows not in (None, self.public_n(n)):
             raise DataError(
-                f"rows: {self.rows:,} were declared and the data have {public_n:,}; give the right "
+                f"rows: {self.rows:,} were declared and the data have {n:,}; give the right "
                 "number (it decides how many blocks there are)"
             )
-        with np.errstate(all="ignore"):  # a warning about some block would be about its rows
-            values = self._noisy_values(result, public_n)
+
+    def _written(self, n: int, values: tuple[int, ...]) -> SummaryRelease:
         return SummaryRelease(
             design=self.design,
-            n=public_n,
+            n=self.public_n(n),
             blocks=self.blocks,
             partitions=self.partitions,
             mechanism=self.mechanism,

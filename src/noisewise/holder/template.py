@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,17 @@ _HEAD = """\
 # What is public about this table. Fill in every bound and every list of levels from public
 # knowledge (a law, a physical range, a code book), never from the data. Delete unused columns.
 """
+
+# What a column is hardly called, but a cell may well hold: the first line is then somebody's row.
+_MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[.]?"
+_CELL = re.compile(
+    r"[-+(]?\s*[$€£¥]?\s*[-+]?[\d.,'_ ]*\d[\d.,'_ ]*\s*[%$€£¥)]?"  # numbers, money, shares
+    r"|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{4}[-/]\d{1,2}|\d{1,2}:\d{2}\b.*"
+    rf"|\d{{1,2}}[. -]*{_MONTH}[ -]*(\d{{2,4}})?|{_MONTH}[ -]*\d{{1,2}}(,? *\d{{4}})?"
+    r"|[^@\s]+@[^@\s]+[.][^@\s]+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # e-mail, UUID
+    r"|true|false|nan?|n/a|null|none|[-+]?inf(inity)?|",
+    re.IGNORECASE,
+)
 
 
 def schema_template(path: Path, dataset: str, *, table: str | None = None) -> str:
@@ -42,22 +55,56 @@ def column_kinds(path: Path, *, table: str | None = None) -> list[tuple[str, str
     if not path.is_file():
         raise DataError(f"data: there is no file {path}; check the path")
     if suffix in (".duckdb", ".db"):
-        return _duckdb_kinds(path, table)
+        kinds = _duckdb_kinds(path, table)
+        _check_names(path, [name for name, _ in kinds])
+        return kinds
     import pyarrow as pa
 
+    repeated = False
     try:
         if suffix == ".parquet":
             import pyarrow.parquet as pq
 
             fields = list(pq.read_schema(path))
         elif suffix in (".csv", ".txt"):
-            fields = list(_csv_head(path).schema)
+            head = _csv_head(path)
+            fields = list(head.schema)
+            repeated = any(_holds_its_name(head, i) for i in range(len(fields)))
         else:
             raise RequestError(f"data: {path.name} is neither .csv, .parquet nor .duckdb")
     except (pa.ArrowException, OSError, ValueError, UnicodeDecodeError):
         # The original message may quote rows.
         raise DataError(f"data: {path} cannot be read as a {suffix[1:]} file") from None
+    _check_names(path, [field.name for field in fields], repeated)
     return [(field.name, _arrow_kind(field.type)) for field in fields]
+
+
+def _check_names(path: Path, names: Sequence[str], repeated: bool = False) -> None:
+    """Refuse names that look like somebody's row; the message does not show them."""
+    stripped = [name.strip() for name in names]
+    looks_like_cells = any(_CELL.fullmatch(name) or _is_number(name) for name in stripped)
+    if not (looks_like_cells or repeated or len(set(stripped)) < len(stripped)):
+        return
+    raise DataError(
+        f"data: {path.name} seems to have no header: some of its column names are empty, given "
+        "twice, numbers, dates, or values of their own column, so they may be the first person's. "
+        "Nothing was written. Put a line with the names of the columns before the first row, such "
+        "as age,region,income; a column that is really called 2020 needs a name like y2020"
+    )
+
+
+def _holds_its_name(table: Any, index: int) -> bool:
+    """Whether the name of a text column is one of its values, as it is without a header."""
+    column, name = table.column(index), table.schema.field(index).name
+    return _arrow_kind(column.type) == "category" and name in column.to_pylist()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)  # more generous than the pattern: other alphabets have digits too
+    except ValueError:
+        return False
+    return True
 
 
 def _csv_head(path: Path) -> Any:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 
 from noisewise.core.design import Design
 from noisewise.core.errors import RequestError
+from noisewise.core.privacy import Amount
 from noisewise.core.release import MAX_SCALE
 from noisewise.core.schema import MAX_NAME, Schema
-
-Amount = int | float | str | Fraction
 
 
 def given_epsilon(epsilon: Amount | None) -> Amount:

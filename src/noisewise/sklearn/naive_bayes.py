@@ -15,13 +15,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.networks.classify import Classification
-from noisewise.analyst.networks.fit import check_fit, fit_network
+from noisewise.analyst.network.classify import Classification
+from noisewise.analyst.network.fit import check_fit, fit_network
 from noisewise.core.errors import RequestError
 from noisewise.core.network import Network
 from noisewise.core.schema import Category, Schema, level_text
 from noisewise.holder.network_request import make_network_request
-from noisewise.sklearn.estimator import TARGET, ReleaseEstimator, target_name
+from noisewise.sklearn.estimator import TARGET, ReleaseEstimator, target_name, without_cells
 from noisewise.sklearn.publishing import released
 
 
@@ -52,6 +52,10 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         Where the budget is kept, under the name `dataset`. Without one, every `fit` has a
         temporary ledger capped at its own epsilon and nothing adds fits up: each costs its epsilon
         again, and so does every fold of a cross-validation.
+    cap : number, exact text, or pair of them, optional
+        The most that all fits under `ledger` may ever cost together: epsilon, or (epsilon, delta).
+        Sets the cap of `dataset` if it has none, and must agree with it otherwise. Without it, the
+        cap must have been set (`Ledger.set_cap`).
     dataset, label : str
         With a ledger, an equal request returns the stored Release and does not read the rows
         again; a new `label` says that they are new.
@@ -100,6 +104,7 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         neighbours: str = "replace_one",
         max_rows_per_unit: int = 1,
         ledger: str | os.PathLike[str] | None = None,
+        cap: Any = None,
         dataset: str = "data",
         label: str = "",
         chains: int = 4,
@@ -115,6 +120,7 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         self.neighbours = neighbours
         self.max_rows_per_unit = max_rows_per_unit
         self.ledger = ledger
+        self.cap = cap
         self.dataset = dataset
         self.label = label
         self.chains = chains
@@ -131,14 +137,8 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         y : array, shape (n_samples,)
         """
         self._require_target(y)
-        table = self._features(X, reset=True)
-        labels = column_or_1d(y, warn=True)
-        assert_all_finite(labels, input_name="y")
-        with warnings.catch_warnings():
-            # How many different classes there are is private, so no warning may tell.
-            warnings.simplefilter("ignore", UserWarning)
-            check_classification_targets(labels)
-        check_consistent_length(X, labels)
+        table = without_cells(lambda: self._features(X, reset=True))
+        labels = without_cells(lambda: _labels(X, y))
         target = target_name(table)
         declared = _declared(self.levels, list(table))
         self.classes_ = self._public_classes()
@@ -164,8 +164,8 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
             **self._inference(),
         )
         seed = self._seed()
-        rows = {name: _texts(values) for name, values in table.items()}
-        self.release_ = released(request, rows | {target: _texts(labels)}, self.ledger)
+        rows = without_cells(lambda: _rows({**table, target: labels}))
+        self.release_ = released(request, rows, self.ledger, self.cap)
         self.target_ = target
         self.posterior_ = fit_network(self.release_, prior=prior, seed=seed, **self._inference())
         return self
@@ -199,9 +199,8 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         Classification
         """
         check_is_fitted(self)
-        table = self._features(X, reset=False)
-        rows = {name: _texts(values) for name, values in table.items()}
-        return self.posterior_.predict(self.target_, rows, level)
+        rows = without_cells(lambda: _rows(self._features(X, reset=False)))
+        return self.posterior_.predict(rows, level, target=self.target_)
 
     def _public_classes(self) -> NDArray[Any]:
         given = self.classes
@@ -270,6 +269,22 @@ def _category(where: str, given: Any) -> Category:
             f"{str(given)[:60]}"
         )
     return Category(tuple(str(text) for text in texts), str(texts[0]))
+
+
+def _labels(X: Any, y: Any) -> NDArray[Any]:
+    """The classes of the rows, after scikit-learn's checks."""
+    labels = column_or_1d(y, warn=True)
+    assert_all_finite(labels, input_name="y")
+    with warnings.catch_warnings():
+        # How many different classes there are is private, so no warning may tell.
+        warnings.simplefilter("ignore", UserWarning)
+        check_classification_targets(labels)
+    check_consistent_length(X, labels)
+    return np.asarray(labels)
+
+
+def _rows(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _texts(values) for name, values in table.items()}
 
 
 def _texts(values: Any) -> list[str | None]:

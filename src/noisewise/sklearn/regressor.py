@@ -11,12 +11,12 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.fit import fit as fit_releases
-from noisewise.analyst.fit_regression import check_fit
+from noisewise.analyst.regression.fit import check_fit
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Column, Number, Schema
 from noisewise.holder.request import make_request
 from noisewise.sklearn.bounds import column_of, declared_columns
-from noisewise.sklearn.estimator import ReleaseEstimator, target_name
+from noisewise.sklearn.estimator import ReleaseEstimator, target_name, without_cells
 from noisewise.sklearn.publishing import released
 
 
@@ -43,6 +43,10 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
     ledger : path, optional
         Where the budget is kept, under the name `dataset`. Without one, nothing keeps count: every
         `fit` costs its epsilon again, and so does every fold of a cross-validation.
+    cap : number, exact text, or pair of them, optional
+        The most that all fits under `ledger` may ever cost together: epsilon, or (epsilon, delta).
+        Sets the cap of `dataset` if it has none, and must agree with it otherwise. Without it, the
+        cap must have been set (`Ledger.set_cap`).
     dataset, label : str
         With a ledger, an equal request returns the stored Release and does not read the rows
         again; a new `label` says that they are new.
@@ -103,6 +107,7 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
         neighbours: str = "replace_one",
         max_rows_per_unit: int = 1,
         ledger: str | os.PathLike[str] | None = None,
+        cap: Any = None,
         dataset: str = "data",
         label: str = "",
         method: str = "auto",
@@ -121,6 +126,7 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
         self.neighbours = neighbours
         self.max_rows_per_unit = max_rows_per_unit
         self.ledger = ledger
+        self.cap = cap
         self.dataset = dataset
         self.label = label
         self.method = method
@@ -138,7 +144,7 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
         y : array, shape (n_samples,)
         """
         self._require_target(y)
-        table, columns = self._table(X, y)
+        table, columns = without_cells(lambda: self._table(X, y))
         request = make_request(
             Schema(self.dataset, columns, self.neighbours, self.max_rows_per_unit),
             target=list(columns)[-1],
@@ -153,7 +159,7 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
         seed = self._seed()
         # All words are checked before anything is published: afterwards the budget is spent.
         check_fit(request.design, prior=self.prior, **self._inference())
-        self.release_ = released(request, table, self.ledger)
+        self.release_ = released(request, table, self.ledger, self.cap)
         self.posterior_ = fit_releases(
             self.release_, prior=self.prior, seed=seed, **self._inference()
         )
@@ -180,7 +186,8 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
             If asked for.
         """
         check_is_fitted(self)
-        rows = self.posterior_.columns.design_matrix(self._features(X, reset=False))
+        table = without_cells(lambda: self._features(X, reset=False))
+        rows = self.posterior_.columns.design_matrix(table)
         theta = self._theta()
         mean = rows @ theta.mean(axis=0)
         if not return_std:

@@ -1,6 +1,5 @@
 """What block summaries say: noise-aware probabilities, intervals and quantiles.
 
-One file a mechanism, each in the same order: what is averaged and its law, then `probability` (and
-`quantile` where there is one) as functions of released numbers. `SummaryPosterior` puts a Release
-before them.
+`averages` and `quantiles` have the laws of the mechanisms, as functions of released numbers;
+`answers` puts a Release before them. `posterior.summary` is what a user asks.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from noisewise.analyst.summaries import fisher, location_scale, rescaled_normal, sign, stouffer
+from noisewise.analyst.summaries import averages, quantiles
 from noisewise.core.errors import RequestError
 from noisewise.core.summary import (
     Asking,
@@ -29,13 +29,13 @@ def below(release: SummaryRelease, index: int, noise_aware: bool = True) -> floa
     noise = release.mean_noise_scale if noise_aware else 0.0
     if isinstance(mechanism, RescaledNormal):
         if not noise_aware:
-            return float(rescaled_normal.plug_in(mean, M))
-        return float(rescaled_normal.probability(mean, M, r, noise))
+            return float(averages.rescaled_normal_plug_in(mean, M))
+        return float(averages.rescaled_normal(mean, M, r, noise))
     if isinstance(mechanism, Stouffer):
-        return float(stouffer.probability(mean, mechanism.clip, M, r, noise))
+        return float(averages.stouffer(mean, mechanism.clip, M, r, noise))
     if isinstance(mechanism, Fisher):
-        return float(fisher.probability(mean, mechanism.p_star, M, r, noise))
-    return float(sign.probability(mean, M, r, noise))
+        return float(averages.fisher(mean, mechanism.p_star, M, r, noise))
+    return float(averages.sign(mean, M, r, noise))
 
 
 def asking(release: SummaryRelease) -> Asking:
@@ -51,19 +51,17 @@ class Median(NamedTuple):
 
     location: float
     scale: float
-    law: location_scale.Reference
+    law: quantiles.Reference
 
     def below(self, b: float, noise_aware: bool = True) -> float:
         """P(coefficient ≤ b)."""
-        return float(
-            location_scale.probability(b, self.location, self.scale, self._law(noise_aware))
-        )
+        return float(quantiles.probability(b, self.location, self.scale, self._law(noise_aware)))
 
     def quantile(self, p: float, noise_aware: bool = True) -> float:
         """The p-quantile."""
-        return float(location_scale.quantile(p, self.location, self.scale, self._law(noise_aware)))
+        return float(quantiles.quantile(p, self.location, self.scale, self._law(noise_aware)))
 
-    def _law(self, noise_aware: bool) -> location_scale.Reference:
+    def _law(self, noise_aware: bool) -> quantiles.Reference:
         return self.law if noise_aware else self.law._replace(noise=0.0)
 
 
@@ -75,7 +73,7 @@ def median(release: SummaryRelease, index: int) -> Median:
     log_scale = item.log_scale.value(how_wide)
     # A wild draw of the scale is still an answer: everything is then equally probable.
     scale = math.exp(min(max(log_scale, -600.0), 600.0))
-    law = location_scale.reference(release.blocks, release.partitions, rank_epsilon(release))
+    law = quantiles.reference(release.blocks, release.partitions, rank_epsilon(release))
     return Median(item.location.value(where), scale, law)
 
 
@@ -89,3 +87,63 @@ def rank_epsilon(release: SummaryRelease) -> float:
     assert not isinstance(release.mechanism, LocationScale)
     span = release.mechanism.high - release.mechanism.low
     return span * release.partitions / release.noise.scale
+
+
+# --- what a reader must know before trusting them, from public quantities only ----------------
+
+
+ENOUGH_KAPPA = 4.0
+ENOUGH_BLOCKS = 10
+MEDIAN_NEEDS, SCALE_NEEDS = 80, 80  # ε M of the two medians, for fewer than 1e-5 wild draws
+
+
+def rows_needed(coefficients: int) -> int:
+    """Rows of a block below which its regression is too crude; the intercept counts too."""
+    return max(30, 15 * coefficients)
+
+
+def warnings_about(release: SummaryRelease) -> tuple[str, ...]:
+    """What to warn of; empty when all is well."""
+    found = []
+    epsilon, M = rank_epsilon(release), release.blocks
+    kappa = epsilon * math.sqrt(M)
+    if kappa < ENOUGH_KAPPA:
+        found.append(
+            f"the noise drowns most of what the blocks say (kappa = epsilon of an answer x "
+            f"sqrt(blocks) = {kappa:.2g}, should be at least {ENOUGH_KAPPA:g}): probabilities stay "
+            "near 1/2 and intervals are wide. They are honest, but ask for fewer answers, more "
+            "blocks or a larger epsilon to learn more."
+        )
+    needed = rows_needed(len(release.coefficients))
+    if release.n is not None and release.n < needed * M:
+        found.append(
+            f"blocks have about {release.n / M:.0f} rows, {needed} are wanted for "
+            f"{len(release.coefficients)} coefficients: the blocks' own regressions are rough."
+        )
+    if M < ENOUGH_BLOCKS:
+        found.append(
+            f"{M} blocks are too few for the central limit theorem: read probabilities below 0.05 "
+            "and above 0.95 as a tendency only."
+        )
+    if isinstance(release.noise, MedianNoise):
+        parts = (
+            ("location", rank_epsilon(release), MEDIAN_NEEDS),
+            ("scale", float(release.noise.scale_epsilon) / release.noise.sensitivity, SCALE_NEEDS),
+        )
+        for name, share, needs in parts:
+            if share * M < needs:
+                found.append(
+                    f"the {name} has epsilon x blocks = {share * M:.3g}, at least {needs} is "
+                    "wanted: it may be far off, by more than intervals say."
+                )
+    return tuple(found)
+
+
+def remedy(release: SummaryRelease) -> str:
+    """What to ask the holder for, where a Release has no answer."""
+    if isinstance(release.mechanism, LocationScale):
+        return "ask the holder for a location_scale release of that coefficient"
+    return (
+        "ask the holder for it, or for a location_scale release, which answers every threshold, "
+        "interval and quantile at once"
+    )

@@ -25,16 +25,16 @@ to M / 2**32.
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import numpy.typing as npt
+
+from noisewise.holder.mechanisms import randomness
 
 Blocks = npt.NDArray[np.uint32]
 
 
 def draw_blocks(rows: int, partitions: int, blocks: int) -> Blocks:
     """Blocks for new rows, from the operating system's random numbers; shape (partitions, rows)."""
-    words = np.frombuffer(os.urandom(4 * rows * partitions), dtype=np.uint32)
+    words = np.frombuffer(randomness.octets(4 * rows * partitions), dtype=np.uint32)
     drawn = (words.astype(np.uint64) * np.uint64(blocks)) >> np.uint64(32)
     return drawn.astype(np.uint32).reshape(partitions, rows)

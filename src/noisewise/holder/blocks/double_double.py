@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from noisewise.holder.blocks.compiled import compiled
+from noisewise._compiled import compiled_in_order
 
 _SPLIT = 134217729.0  # 2**27 + 1
 
 
-@compiled
+@compiled_in_order
 def two_sum(a: float, b: float) -> Any:
     """a + b as a rounded sum and its exact error."""
     total = a + b
@@ -21,7 +21,7 @@ def two_sum(a: float, b: float) -> Any:
     return total, (a - (total - part)) + (b - part)
 
 
-@compiled
+@compiled_in_order
 def two_product(a: float, b: float) -> Any:
     """a * b as a rounded product and its exact error."""
     product = a * b
@@ -35,14 +35,14 @@ def two_product(a: float, b: float) -> Any:
     return product, error
 
 
-@compiled
+@compiled_in_order
 def multiply(a: float, a_rest: float, b: float, b_rest: float) -> Any:
     """The product of two double-doubles."""
     product, error = two_product(a, b)
     return two_sum(product, error + (a * b_rest + a_rest * b))
 
 
-@compiled
+@compiled_in_order
 def subtract(a: float, a_rest: float, b: float, b_rest: float) -> Any:
     """The difference of two double-doubles, to 106 bits of the larger one."""
     total, error = two_sum(a, -b)
@@ -51,13 +51,13 @@ def subtract(a: float, a_rest: float, b: float, b_rest: float) -> Any:
     return two_sum(total, error + rest_error)
 
 
-@compiled
+@compiled_in_order
 def from_two_limbs(low: int, high: int) -> Any:
     """low + 2**44 high, for 0 ≤ low < 2**44 and |high| < 2**53."""
     return two_sum(float(high) * 2.0**44, float(low))
 
 
-@compiled
+@compiled_in_order
 def from_three_limbs(low: int, middle: int, high: int) -> Any:
     """low + 2**44 middle + 2**88 high, for limbs as `kernel.carry` leaves them.
 

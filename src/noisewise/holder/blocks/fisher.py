@@ -11,7 +11,7 @@ the grid, rounded up) for a unit of m rows, under either neighbour relation.
 as integers. ∎
 
 The paper divides this sensitivity by M, as if the sum were a mean. With that noise the privacy loss
-is M times what is claimed; `noisewise.lab.amitai2018_not_private` keeps it as a negative control.
+is M times what is claimed; `studies.amitai2018.not_private` keeps it as a negative control.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from noisewise.holder.blocks.compiled import compiled
+from noisewise._compiled import compiled_in_order
 
 LIMB_BITS = 44
 CARRY_EVERY = 1 << 18
@@ -37,7 +37,7 @@ _HALF = (1 << 30) - 1
 _HIGH = (1 << 28) - 1
 
 
-@compiled
+@compiled_in_order
 def split_rows(values: Any, limbs: Any) -> None:
     """Cut all rows' values and products into limbs.
 
@@ -73,7 +73,7 @@ def split_rows(values: Any, limbs: Any) -> None:
                 at += 3
 
 
-@compiled
+@compiled_in_order
 def add_rows(limbs: Any, blocks: Any, total: Any) -> None:
     """Add rows to their blocks, partition by partition.
 
@@ -93,7 +93,7 @@ def add_rows(limbs: Any, blocks: Any, total: Any) -> None:
                 total[r, block, k] += limbs[i, k]
 
 
-@compiled
+@compiled_in_order
 def carry(total: Any, columns: int) -> None:
     """Bring all limbs but the top ones into [0, 2**44)."""
     partitions, blocks, width = total.shape

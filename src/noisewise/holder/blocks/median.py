@@ -32,9 +32,7 @@ is that law on the line.
 from __future__ import annotations
 
 import math
-import secrets
 from bisect import bisect_right
-from collections.abc import Callable
 from fractions import Fraction
 from itertools import accumulate
 
@@ -43,6 +41,7 @@ import numpy as np
 from noisewise.core.summary import CELLS
 from noisewise.holder.blocks.exact_exponential import exponential, powers
 from noisewise.holder.blocks.grid import Integers
+from noisewise.holder.mechanisms import randomness
 
 FIRST_BITS = 192
 
@@ -69,12 +68,7 @@ def runs(cells: Integers) -> tuple[Integers, Integers, Integers]:
     return starts[kept], (ends - starts)[kept], distances[kept]
 
 
-def draw_median(
-    cells: Integers,
-    rate: Fraction,
-    random_bits: Callable[[int], int] = secrets.randbits,
-    random_below: Callable[[int], int] = secrets.randbelow,
-) -> int:
+def draw_median(cells: Integers, rate: Fraction) -> int:
     """One draw of the mechanism.
 
     Parameters
@@ -83,17 +77,13 @@ def draw_median(
         The blocks' values; in any order.
     rate : Fraction
         -log q; see `median_rate`.
-    random_bits, random_below : callable
-        Secret random numbers; tests count with others.
     """
     starts, lengths, distances = runs(cells)
-    chosen = draw_weighted(lengths, distances, rate, random_bits)
-    return int(starts[chosen]) + random_below(int(lengths[chosen]))
+    chosen = draw_weighted(lengths, distances, rate)
+    return int(starts[chosen]) + randomness.below(int(lengths[chosen]))
 
 
-def draw_weighted(
-    lengths: Integers, distances: Integers, rate: Fraction, random_bits: Callable[[int], int]
-) -> int:
+def draw_weighted(lengths: Integers, distances: Integers, rate: Fraction) -> int:
     """An index with probability proportional to length * exp(-rate * distance), exactly.
 
     The heaviest distances come first. Let C_i be the cumulative weights in this order and W their
@@ -108,7 +98,7 @@ def draw_weighted(
     order = np.argsort(distances, kind="stable")
     sorted_distances = distances[order]
     cells = int(lengths.sum())
-    bits, u = FIRST_BITS, random_bits(FIRST_BITS)
+    bits, u = FIRST_BITS, randomness.bits(FIRST_BITS)
     while True:
         reach = _reach(rate, bits, int(sorted_distances[-1]))
         lows, highs = powers(exponential(rate, bits), reach + 2, bits)
@@ -123,7 +113,7 @@ def draw_weighted(
             below = (high[-1] + far) * (u + 1) <= low[index + 1] << bits
             if below:
                 return int(near[index])
-        u = (u << bits) | random_bits(bits)
+        u = (u << bits) | randomness.bits(bits)
         bits *= 2
 
 

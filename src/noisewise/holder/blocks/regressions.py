@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from noisewise._compiled import compiled_in_order
 from noisewise.core.summary_posterior import BlockPosterior, Conjugate, GPrior
-from noisewise.holder.blocks.compiled import compiled
 from noisewise.holder.blocks.double_double import (
     from_three_limbs,
     from_two_limbs,
@@ -103,7 +103,7 @@ def fit_blocks(
     return Fits(mean, variance, freedom, full_variance, full_freedom, valid)
 
 
-@compiled
+@compiled_in_order
 def _fit(
     limbs: Any,
     centre: Any,
@@ -186,7 +186,7 @@ def _fit(
         valid[j] = good
 
 
-@compiled
+@compiled_in_order
 def _moments(limbs: Any, centre: Any, step: Any, averages: Any, scatter: Any) -> None:
     """Means and centred sums of products in the table's units; zero without rows."""
     size = len(centre)
@@ -210,7 +210,7 @@ def _moments(limbs: Any, centre: Any, step: Any, averages: Any, scatter: Any) ->
             scatter[b, a] = scatter[a, b]
 
 
-@compiled
+@compiled_in_order
 def _factor(matrix: Any, diagonal: Any, factor: Any) -> bool:
     """Cholesky factor of the matrix scaled to a unit diagonal; False if it is singular."""
     size = len(matrix)
@@ -233,7 +233,7 @@ def _factor(matrix: Any, diagonal: Any, factor: Any) -> bool:
     return True
 
 
-@compiled
+@compiled_in_order
 def _solve(factor: Any, diagonal: Any, right: Any, out: Any) -> None:
     """Solve with the scaled factor."""
     size = len(diagonal)
@@ -251,7 +251,7 @@ def _solve(factor: Any, diagonal: Any, right: Any, out: Any) -> None:
         out[a] /= diagonal[a]
 
 
-@compiled
+@compiled_in_order
 def _quadratic(factor: Any, diagonal: Any, direction: Any) -> float:
     """d'P⁻¹d; overwrites the direction."""
     total = 0.0

@@ -56,6 +56,11 @@ def sealed(
         raise
     except kinds as error:
         text = message if isinstance(message, str) else message(error)
+    except BaseException as error:
+        # A crash within Polars is no Exception, and quotes data all the same.
+        if type(error).__name__ != "PanicException":
+            raise
+        text = message if isinstance(message, str) else message(RuntimeError())
     raise DataError(text)
 
 

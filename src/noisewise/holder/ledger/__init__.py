@@ -1,32 +1,39 @@
 """The durable privacy budget of a data holder: one SQLite file, charged before data is touched.
 
-The file is an append-only log. Nothing in it is ever changed or deleted: a cap, a reservation, a
-publication and a lifted charge are each one more entry, and the state of every account is the
-fold of all entries. Every entry carries the SHA-256 of itself and its predecessor, and the end of
-the chain is kept beside it, so that a flipped bit or a lost row is an error and never a smaller
-sum. The chain has no secret key: it finds accidents, not a holder who rewrites their own file,
-and a file that is replaced whole by an older backup looks intact.
+The file is an append-only log. Nothing in it is ever changed or deleted: a cap, a reservation and a
+publication are each one more entry, and the state of every account is the fold of all entries.
+Every entry carries the SHA-256 of itself and its predecessor, and the end of the chain is kept
+beside it, so that a flipped bit or a lost row is an error and never a smaller sum. The chain has no
+secret key: it finds accidents, not a holder who rewrites their own file, and a file that is
+replaced whole by an older backup looks intact.
 
 The life of a charge::
 
     reserve ──► pending ──► commit ──► published   (with the Release's text, in one transaction)
-                   │
-                   └──────► void                   (a data error: nothing was published)
+                   │  ▲
+                   └──┘ an error, a crash          (it still counts; the same request resumes it)
 
 Postcondition, whatever is killed whenever: a Release that left the process has a charge that
 counts. *Proof.* The caller lets a Release out only after `commit` returned its text, and `commit`
-returns only text that is stored with a published charge. Published charges are never lifted:
-`void` acts on pending ones only, inside a write transaction. A charge becomes published only from
-pending, hence after it was counted. Each transaction takes SQLite's write lock *before* it reads
-(BEGIN IMMEDIATE), so what it decides on is what it writes to, and with the rollback journal and
-``synchronous=EXTRA`` it is either wholly on disk when COMMIT returns, or not at all.
+returns only text that is stored with a published charge. A published charge is never changed, and
+it becomes published only from pending, hence after it was counted. Each transaction takes SQLite's
+write lock *before* it reads (BEGIN IMMEDIATE), so what it decides on is what it writes to, and with
+the rollback journal and ``synchronous=EXTRA`` it is either wholly on disk when COMMIT returns, or
+not at all.
 
-A charge that is pending after a crash still counts. The same request takes it up again at no
-further cost, which is sound because no noise of the first attempt left its process.
+A charge is final: rows may have been read under it, and an error about them is an answer too, which
+must not be free. So a charge that is pending after an error or a crash still counts. The same
+request takes it up again at no further cost, which is sound because no noise of the first attempt
+left its process, or decided that there is a second one. (Older versions lifted a charge after an
+error: ledgers may hold such "void" entries, which don't count. Today an entry is void only if the
+same request was charged again at another price in the same transaction, after an upgrade.)
+
+A data set is released under a cap that was set for it, and under no other: only setting a cap makes
+a ledger, and `names` keeps apart what could be taken for one another.
 
 `ledger` decides, on the `accounts` and `charges` that a `book` folds from its `file`; `exposure`
-tells which of the charges one person may bear; `refusals` and `faults` say what to do next, with
-`amounts` in words.
+tells which of the charges one person may bear; `fingerprint` knows the rows of a batch again;
+`refusals` and `faults` say what to do next, with `amounts` in words.
 """
 
 from noisewise.holder.ledger.accounts import Account, Quote

@@ -26,7 +26,6 @@ class Account:
     unit: str | None
     cap_epsilon: Fraction | None
     cap_delta: Fraction | None
-    cap_is_implicit: bool
     spent_epsilon: Fraction
     remaining_epsilon: Fraction | None
     charges: tuple[ChargeRecord, ...]
@@ -38,7 +37,6 @@ class Account:
             "unit": self.unit,
             "cap_epsilon": optional(self.cap_epsilon, exact),
             "cap_delta": optional(self.cap_delta, exact),
-            "cap_is_implicit": self.cap_is_implicit,
             "spent_epsilon": up(self.spent_epsilon, 12),
             "remaining_epsilon": optional(self.remaining_epsilon, lambda x: down(x, 12)),
             "charges": [charge.to_json() for charge in self.charges],
@@ -59,12 +57,12 @@ class Quote:
         Whether `Ledger.reserve` would accept.
     refusal
         The message of the BudgetError otherwise.
-    cap_epsilon, cap_delta, cap_is_implicit
-        The cap that applies. Where none is set this is the charge's own epsilon and delta.
+    cap_epsilon, cap_delta
+        The cap that was set, or None.
     spent_epsilon
         What is spent at the cap's delta, rounded up, pending charges included.
     remaining_before, remaining_after
-        Epsilon left of the cap, rounded down; `remaining_after` is None when refused.
+        Epsilon left of the cap, rounded down; None without a cap, the latter also when refused.
     """
 
     dataset: str
@@ -73,11 +71,10 @@ class Quote:
     resumes: bool
     allowed: bool
     refusal: str | None
-    cap_epsilon: Fraction
-    cap_delta: Fraction
-    cap_is_implicit: bool
+    cap_epsilon: Fraction | None
+    cap_delta: Fraction | None
     spent_epsilon: Fraction
-    remaining_before: Fraction
+    remaining_before: Fraction | None
     remaining_after: Fraction | None
 
     def to_json(self) -> dict[str, Any]:
@@ -89,11 +86,10 @@ class Quote:
             "resumes": self.resumes,
             "allowed": self.allowed,
             "refusal": self.refusal,
-            "cap_epsilon": exact(self.cap_epsilon),
-            "cap_delta": exact(self.cap_delta),
-            "cap_is_implicit": self.cap_is_implicit,
+            "cap_epsilon": optional(self.cap_epsilon, exact),
+            "cap_delta": optional(self.cap_delta, exact),
             "spent_epsilon": up(self.spent_epsilon, 12),
-            "remaining_before": down(self.remaining_before, 12),
+            "remaining_before": optional(self.remaining_before, lambda x: down(x, 12)),
             "remaining_after": optional(self.remaining_after, lambda x: down(x, 12)),
         }
 
@@ -104,7 +100,6 @@ class OpenAccount:
 
     dataset: str
     cap: tuple[Fraction, Fraction] | None = None
-    cap_is_implicit: bool = False
     records: dict[int, ChargeRecord] = field(default_factory=dict)
 
     def live(self) -> list[ChargeRecord]:
@@ -115,24 +110,34 @@ class OpenAccount:
         """Return what one person may be exposed to, in every case that there is."""
         return exposures([one.charge for one in self.live()] + ([extra] if extra else []))
 
+    def delta(self) -> Fraction:
+        """Return the delta at which losses are added up: the cap's, else the largest charged.
+
+        A ledger from when a first release could set the cap may hold charges without one.
+        """
+        return (
+            self.cap[1]
+            if self.cap
+            else max((r.charge.delta for r in self.live()), default=Fraction(0))
+        )
+
     def find(self, request_key: str) -> ChargeRecord | None:
         """Return the charge of a request that counts; there is never more than one."""
         return next((one for one in self.live() if one.charge.request_key == request_key), None)
 
     def summary(self) -> Account:
         """Return the account as it stands now."""
-        live = self.live()
-        spent, remaining = Fraction(0), None
-        if self.cap is not None:  # a charge that counts always has a cap over it
-            losses = self.losses()
-            spent = _spent(losses, *self.cap)
+        live, remaining = self.live(), None
+        if self.cap is None:
+            spent = Fraction(total_epsilon(self.losses(), self.delta()))
+        else:
+            spent = _spent(self.losses(), *self.cap)
             remaining = remaining_epsilon(self.cap[0], spent)
         return Account(
             dataset=self.dataset,
             unit=live[0].charge.unit if live else None,
             cap_epsilon=None if self.cap is None else self.cap[0],
             cap_delta=None if self.cap is None else self.cap[1],
-            cap_is_implicit=self.cap_is_implicit,
             spent_epsilon=spent,
             remaining_epsilon=remaining,
             charges=tuple(self.records.values()),

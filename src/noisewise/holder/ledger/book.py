@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -34,6 +34,11 @@ class Book:
         self._writable = writable
         self._entries = 0
         self._hash = GENESIS
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is no file behind this book."""
+        return self._connection is None
 
     def account(self, dataset: str) -> OpenAccount:
         """Return an account; one without entries is not kept."""
@@ -76,20 +81,25 @@ class Book:
         self._entries, self._hash = seq, digest
         return seq
 
-    def publish(self, record: ChargeRecord, text: str) -> None:
-        """Store the text of a Release, and turn its charge from pending to published."""
+    def publish(self, record: ChargeRecord, text: str, kept: Mapping[str, Any] | None) -> None:
+        """Store the text of a Release, and turn its charge from pending to published.
+
+        `kept` is the fingerprint of the rows of a batch. Only where there is one, so that entries
+        of other charges stay as they were.
+        """
         assert self._connection is not None
         digest = hashlib.sha256(text.encode()).hexdigest()
         self._connection.execute(
             "INSERT INTO release (charge_id, text) VALUES (?, ?)", (record.charge_id, text)
         )
         body = {"dataset": record.charge.dataset, "charge_id": record.charge_id}
-        self.append("publish", {**body, "release_sha256": digest})
+        more = {} if kept is None else {"fingerprint": kept}
+        self.append("publish", {**body, "release_sha256": digest, **more})
 
-    def void(self, record: ChargeRecord, reason: str) -> None:
-        """Lift a pending charge."""
+    def supersede(self, record: ChargeRecord) -> None:
+        """Replace a pending charge; the caller charges the same request at another price."""
         body = {"dataset": record.charge.dataset, "charge_id": record.charge_id}
-        self.append("void", {**body, "reason": reason})
+        self.append("void", {**body, "reason": "Superseded"})
 
     def text_of(self, record: ChargeRecord) -> str:
         """Return the text of a published Release, after checking its digest."""
@@ -109,13 +119,12 @@ class Book:
         account = self.accounts.setdefault(body["dataset"], OpenAccount(body["dataset"]))
         if kind == "cap":
             account.cap = Fraction(body["epsilon"]), Fraction(body["delta"])
-            account.cap_is_implicit = False
             return
         if kind == "reserve":
             charge = charge_from_json(body)
-            account.records[seq] = ChargeRecord(seq, charge, body["sets_cap"], time)
-            if body["sets_cap"]:
-                account.cap, account.cap_is_implicit = (charge.epsilon, charge.delta), True
+            account.records[seq] = ChargeRecord(
+                seq, charge, time, user=body.get("user", ""), purpose=body.get("purpose", "")
+            )
             return
         record = account.records[body["charge_id"]]
         if kind not in ("publish", "void") or record.status != "pending":
@@ -126,10 +135,8 @@ class Book:
             settled_at=time,
             release_sha256=body.get("release_sha256"),
             void_reason=body.get("reason"),
+            fingerprint=body.get("fingerprint"),
         )
-        if account.cap_is_implicit and not account.live():
-            # Nobody chose this cap: the request that set it came to nothing.
-            account.cap, account.cap_is_implicit = None, False
 
 
 def _link(previous: str, seq: int, time: str, kind: str, body: str) -> str:

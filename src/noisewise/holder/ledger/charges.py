@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import getpass
 import re
-import unicodedata
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
 
 from noisewise.core.errors import RequestError
-from noisewise.core.privacy import Event, as_fraction, event_from_json, event_to_json
+from noisewise.core.privacy import LARGEST_LOSS, Event, as_fraction, event_from_json, event_to_json
 from noisewise.holder.ledger.amounts import exact
+from noisewise.holder.ledger.names import usable_name
 
 Status = Literal["pending", "published", "void"]
 
@@ -50,9 +52,10 @@ class Charge:
     series that splits the same people differently, without anybody noticing: the folder that its
     Releases are kept in (moved, copied, emptied, made again), the columns (the same in months and
     in weeks), the names of the batches. So the name is given with every batch, belongs to one data
-    set, and is never derived. A mistaken new name makes a new series, whose cost is added: that
-    costs budget, not privacy. A mistaken old name would merge two promises; `holder.series`
-    refuses it unless the folder holds a Release of the series.
+    set, and is never derived (but by `holder.partition`, which needs no promise). A mistaken new
+    name makes a new series, whose cost is added: that costs budget, not privacy. A mistaken old
+    name would merge two promises; `holder.series` refuses it unless the folder holds a Release of
+    the series, and `fingerprint` finds the same rows under two names.
     """
 
     dataset: str
@@ -84,9 +87,15 @@ class Charge:
                 object.__setattr__(self, what, usable_name(what, name))
         if self.series is not None:
             self._check_declaration()
-        epsilon, delta = checked_budget(self.epsilon, self.delta)
-        if epsilon == 0:
-            raise RequestError("epsilon=0 buys no release: ask for a positive epsilon.")
+        # What is asked for has tighter limits (`Claim`); what an old ledger holds must be readable.
+        epsilon, delta = as_fraction(self.epsilon, "epsilon"), as_fraction(self.delta, "delta")
+        if not 0 < epsilon <= LARGEST_LOSS:
+            raise RequestError(
+                f"epsilon={exact(epsilon)} is no price of a release: ask for a positive epsilon "
+                f"of at most {LARGEST_LOSS:,}."
+            )
+        if delta >= 1:
+            raise RequestError(f"delta={exact(delta)} promises nothing: give one far below 1.")
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
 
@@ -110,7 +119,7 @@ class Charge:
 
 @dataclass(frozen=True)
 class Reservation:
-    """A charge that counts; hand it back to `Ledger.commit` or `Ledger.void`.
+    """A charge that counts; hand it back to `Ledger.commit`.
 
     Parameters
     ----------
@@ -120,16 +129,14 @@ class Reservation:
         Number of the charge in the ledger.
     published
         Text of the Release if this request was already published: hand this out, draw no noise.
-    cap_was_implicit
-        The data set had no cap, so this very charge became its cap.
     resumed
-        The charge was left pending by an earlier run (or another process runs it right now).
+        The charge was left pending by an earlier run, which was interrupted or whose data did not
+        fit (or another process runs it right now).
     """
 
     charge: Charge
     charge_id: int
     published: str | None
-    cap_was_implicit: bool
     resumed: bool
 
 
@@ -139,12 +146,14 @@ class ChargeRecord:
 
     charge_id: int
     charge: Charge
-    sets_cap: bool
     reserved_at: str
     status: Status = "pending"
     settled_at: str | None = None
     release_sha256: str | None = None
     void_reason: str | None = None
+    user: str = ""  # empty in entries from before these were kept
+    purpose: str = ""
+    fingerprint: Mapping[str, Any] | None = field(default=None, repr=False)  # of a batch's rows
 
     @property
     def counts(self) -> bool:
@@ -168,10 +177,12 @@ class ChargeRecord:
             "event": event_to_json(self.charge.event),
             "release_sha256": self.release_sha256,
             "void_reason": self.void_reason,
+            "user": self.user,
+            "purpose": self.purpose,
         }
 
 
-def charge_to_json(charge: Charge, sets_cap: bool) -> dict[str, Any]:
+def charge_to_json(charge: Charge) -> dict[str, Any]:
     """Return the body of the entry that reserves a charge."""
     # Entries of charges without a batch stay as they were before there were batches. Those with
     # one avoid the field "batch" of software from before series had names, which took batches of
@@ -186,8 +197,20 @@ def charge_to_json(charge: Charge, sets_cap: bool) -> dict[str, Any]:
         "epsilon": exact(charge.epsilon),
         "delta": exact(charge.delta),
         "summary": charge.summary,
-        "sets_cap": sets_cap,
+        "sets_cap": False,  # for software from before every cap was set by the holder
     }
+
+
+def asked_to_json(purpose: str) -> dict[str, str]:
+    """Return who asks and why, for the same entry. It says nothing about which request it is."""
+    purpose = purpose.strip()
+    if not purpose.isprintable() or len(purpose) > 500:
+        raise RequestError("purpose: give at most 500 printable characters on one line.")
+    try:
+        user = getpass.getuser()
+    except (ImportError, KeyError, OSError):  # no name in the environment, and none for the number
+        user = "unknown"
+    return {"user": user[:100] if user.isprintable() else "unknown", "purpose": purpose}
 
 
 def charge_from_json(body: dict[str, Any]) -> Charge:
@@ -208,22 +231,3 @@ def charge_from_json(body: dict[str, Any]) -> Charge:
         batch=stream["batch"],
         series=stream["series"],
     )
-
-
-def usable_name(what: str, name: str) -> str:
-    """Return the one spelling of the name of a data set, series or batch, if it is usable."""
-    normal = unicodedata.normalize("NFC", name)
-    if not normal or normal != normal.strip() or not normal.isprintable() or len(normal) > 200:
-        raise RequestError(
-            f"{what}={name!r} is not a usable name: give 1 to 200 printable characters without "
-            "blanks around them."
-        )
-    return normal
-
-
-def checked_budget(epsilon: Fraction, delta: Fraction) -> tuple[Fraction, Fraction]:
-    """Return epsilon and delta as exact numbers that can be a price or a cap."""
-    epsilon, delta = as_fraction(epsilon, "epsilon"), as_fraction(delta, "delta")
-    if delta >= 1:
-        raise RequestError(f"delta={exact(delta)} promises nothing: give a number far below 1.")
-    return epsilon, delta

@@ -22,6 +22,9 @@ adds nothing to the loss, whatever was chosen adaptively. What is left is an ada
 of releases among (1) and, with b = b(s), (2). If the person is in no batch of s, any b will do:
 charges that the person doesn't bear can only be too many. ∎
 
+(`holder.partition` makes batches by a value of the row. That is sound where units are added or
+removed: the row is in one of the two data sets only, hence in one batch. The proof is there.)
+
 It is tight: people may be spread such that somebody is in the worst batch of every series at once
 (`tests/property/test_parallel_composition.py` tries all ways to spread a few).
 

@@ -40,7 +40,7 @@ class LedgerFile:
     path
         Where the ledger is or will be.
     create
-        Build the file in the first transaction that writes, if there is none.
+        Let a transaction build the file, if there is none.
 
     Notes
     -----
@@ -63,6 +63,10 @@ class LedgerFile:
         """Whether the file exists, is checked and is open."""
         return self._connection is not None
 
+    def __del__(self) -> None:
+        with suppress(Exception):  # nobody can handle it here
+            self.close()
+
     def close(self) -> None:
         """Close the file for good."""
         self._closed = True
@@ -71,8 +75,11 @@ class LedgerFile:
             self._connection = None
 
     @contextmanager
-    def transaction(self, *, write: bool) -> Iterator[Book]:
-        """Run one all-or-nothing transaction on the verified content of the file."""
+    def transaction(self, *, write: bool, create: bool = False) -> Iterator[Book]:
+        """Run one all-or-nothing transaction on the verified content of the file.
+
+        Without a file, and unless it is to be created, the book is empty and keeps nothing.
+        """
         if self._closed:
             raise LedgerError(f"The ledger {self.path} was closed; open it again.")
         if os.getpid() != self._owner:
@@ -81,7 +88,7 @@ class LedgerFile:
                 f"The ledger {self.path} was opened by another process; open it in this one."
             )
         self._open_if_there()
-        if self._connection is None and write:
+        if self._connection is None and create:
             self._build()
             self._open_if_there()
         if self._connection is None:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from noisewise.core.errors import BudgetError, LedgerError, RequestError
-from noisewise.holder.ledger.accounts import Account, Quote, fits, remaining_epsilon, total_epsilon
+from noisewise.core.privacy import Amount, as_delta, as_loss
+from noisewise.holder.ledger.accounts import Account, Quote, fits, total_epsilon
 from noisewise.holder.ledger.amounts import exact, up
 from noisewise.holder.ledger.book import Book
-from noisewise.holder.ledger.charges import (
-    Charge,
-    Reservation,
-    charge_to_json,
-    checked_budget,
-    usable_name,
-)
+from noisewise.holder.ledger.charges import Charge, Reservation, asked_to_json, charge_to_json
 from noisewise.holder.ledger.file import LedgerFile
-from noisewise.holder.ledger.refusals import cap_command, refusal
+from noisewise.holder.ledger.fingerprint import check_content, fingerprint
+from noisewise.holder.ledger.names import check_new, usable_name
+from noisewise.holder.ledger.refusals import cap_command, no_cap, refusal
 
 
 class Ledger:
@@ -31,8 +27,8 @@ class Ledger:
         The ledger file, on a local file system (SQLite's locks are unreliable on many network
         ones).
     create
-        Make the file at the first cap or charge if there is none. Reading never makes it. With
-        False a missing file is a LedgerError.
+        Let `set_cap` make the file if there is none; nothing else ever makes it. With False a
+        missing file is a LedgerError.
 
     Raises
     ------
@@ -69,17 +65,33 @@ class Ledger:
         """Close the file. Pending charges stay pending."""
         self._file.close()
 
-    def set_cap(self, dataset: str, epsilon: Fraction, delta: Fraction) -> None:
-        """Set, raise or lower the cap of a data set.
+    def set_cap(
+        self, dataset: str, epsilon: Amount, delta: Amount = 0, *, new: bool = False
+    ) -> None:
+        """Set, raise or lower the cap of a data set. Makes the file if there is none.
+
+        Parameters
+        ----------
+        dataset
+            As the schema names it.
+        epsilon, delta
+            Numbers or exact text. With delta = 0 only purely private releases fit.
+        new
+            Confirms that a name much like a known one is another data set.
 
         Raises
         ------
         BudgetError
-            More than that is spent already.
+            More than that is spent already, or the name is a known one in other letters or,
+            without `new`, one slip away from it.
         """
         dataset = usable_name("dataset", dataset)
-        epsilon, delta = checked_budget(epsilon, delta)
-        with self._file.transaction(write=True) as book:
+        epsilon, delta = as_loss(epsilon, "epsilon"), as_delta(delta)
+        if not self._file.is_open:  # what is refused makes no file
+            check_new(dataset, (), confirmed=new)
+        with self._file.transaction(write=True, create=True) as book:
+            if dataset not in book.accounts:
+                check_new(dataset, book.accounts, confirmed=new)
             account = book.account(dataset)
             losses = account.losses()
             if not fits(losses, epsilon, delta):
@@ -90,7 +102,7 @@ class Ledger:
                     "at this delta. What was published cannot be taken back: set at least that"
                     + (", or a larger delta." if account.cap and delta < account.cap[1] else ".")
                 )
-            if account.cap != (epsilon, delta) or account.cap_is_implicit:
+            if account.cap != (epsilon, delta):
                 cap = {"epsilon": exact(epsilon), "delta": exact(delta)}
                 book.append("cap", {"dataset": dataset, **cap})
 
@@ -115,9 +127,6 @@ class Ledger:
             except BudgetError as error:
                 refused = str(error)
             afterwards = book.account(charge.dataset).summary()
-            cap = before if before.cap_epsilon is not None else afterwards
-            assert cap.cap_epsilon is not None
-            assert cap.cap_delta is not None
             return Quote(
                 dataset=charge.dataset,
                 unit=charge.unit,
@@ -125,28 +134,49 @@ class Ledger:
                 resumes=resumes,
                 allowed=refused is None,
                 refusal=refused,
-                cap_epsilon=cap.cap_epsilon,
-                cap_delta=cap.cap_delta,
-                cap_is_implicit=cap.cap_is_implicit,
+                cap_epsilon=before.cap_epsilon,
+                cap_delta=before.cap_delta,
                 spent_epsilon=before.spent_epsilon,
-                remaining_before=remaining_epsilon(cap.cap_epsilon, before.spent_epsilon),
+                remaining_before=before.remaining_epsilon,
                 remaining_after=None if refused else afterwards.remaining_epsilon,
             )
 
-    def reserve(self, charge: Charge) -> Reservation:
+    def reserve(self, charge: Charge, *, purpose: str = "") -> Reservation:
         """Count a charge against its cap, before any row is read.
+
+        Parameters
+        ----------
+        charge
+        purpose
+            Why it is asked for; kept with the time and the user's name in the audit trail only.
 
         Raises
         ------
         BudgetError
-            The charge does not fit, or its unit is not the one the data set is bound to.
+            There is no ledger or no cap for the data set, the charge does not fit, or its unit is
+            not the one the data set is bound to.
         RequestError
             The event costs more than the charge's epsilon and delta.
         """
-        with self._file.transaction(write=True) as book:
-            return self._charge(book, charge)
+        return self.reserve_all([charge], purpose=purpose)[0]
 
-    def commit(self, reservation: Reservation, release_text: str) -> str:
+    def reserve_all(self, charges: Sequence[Charge], *, purpose: str = "") -> list[Reservation]:
+        """Count several charges in one transaction: all of them, or none."""
+        with self._file.transaction(write=True) as book:
+            return [self._charge(book, charge, purpose) for charge in charges]
+
+    def is_published(self, charge: Charge) -> bool:
+        """Whether the request has its Release, which `reserve` would return at no cost."""
+        with self._file.transaction(write=False) as book:
+            known = book.account(charge.dataset).find(charge.request_key)
+            return known is not None and known.status == "published"
+
+    def commit(
+        self,
+        reservation: Reservation,
+        release_text: str,
+        content: Mapping[str, str] | None = None,
+    ) -> str:
         """Make a Release the published one. Let nothing out before this returns.
 
         Parameters
@@ -155,6 +185,8 @@ class Ledger:
             From `reserve`.
         release_text
             The Release as JSON text.
+        content
+            Of the rows of a batch of a series, from `content_of`. A fingerprint is kept.
 
         Returns
         -------
@@ -165,71 +197,82 @@ class Ledger:
         Raises
         ------
         BudgetError
-            The charge was lifted in the meantime. Nothing is published.
+            Another version of the software has charged the request at another price in the
+            meantime. Nothing is published.
+        DataError
+            Another batch of the series has the same content. Nothing is published. What was drawn
+            is forgotten, which is sound: whether it is depends on the rows and not on the draw.
         """
-        if not release_text:
-            raise RequestError("release_text is empty: commit the JSON text of the Release.")
+        return self.commit_all([(reservation, release_text, content)])[0]
+
+    def commit_all(
+        self, drawn: Sequence[tuple[Reservation, str, Mapping[str, str] | None]]
+    ) -> list[str]:
+        """Publish several Releases in one transaction: all of them, or none; see `commit`."""
         with self._file.transaction(write=True) as book:
-            charge = reservation.charge
-            winner = book.account(charge.dataset).find(charge.request_key)
-            if winner is not None and winner.status == "published":
-                return book.text_of(winner)
-            record = book.account(charge.dataset).records.get(reservation.charge_id)
-            if record is None or not record.charge.same_terms(charge):
-                raise LedgerError(
-                    f"The ledger {self._file.path} does not know this reservation. Nothing was "
-                    "published; run the request again."
-                )
-            if record.status != "pending":
-                raise BudgetError(
-                    f"Data set {charge.dataset!r}: the charge behind this release was lifted by "
-                    "another run of the same request. Nothing was published; run it again."
-                )
-            book.publish(record, release_text)
-        return release_text
-
-    def void(self, reservation: Reservation, reason: str) -> None:
-        """Lift a pending charge after a data error. The charge stays in the audit trail.
-
-        A charge under which another process has published is not lifted.
-
-        Parameters
-        ----------
-        reservation
-            From `reserve`.
-        reason
-            Name of the error's class. Nothing else: a message might quote the data.
-        """
-        if not all(part.isidentifier() for part in reason.split(".")) or len(reason) > 100:
-            raise RequestError("reason must be the name of an error's class and nothing else.")
-        with self._file.transaction(write=True) as book:
-            charge = reservation.charge
-            record = book.account(charge.dataset).records.get(reservation.charge_id)
-            if record and record.status == "pending" and record.charge.same_terms(charge):
-                book.void(record, reason)
+            return [self._commit(book, *one) for one in drawn]
 
     def accounts(self) -> list[Account]:
         """Return every data set with a cap or a charge, by name."""
         with self._file.transaction(write=False) as book:
             return [book.accounts[name].summary() for name in sorted(book.accounts)]
 
-    def _charge(self, book: Book, charge: Charge) -> Reservation:
+    def published(self) -> dict[int, str]:
+        """Return the text of every published Release by the number of its charge."""
+        with self._file.transaction(write=False) as book:
+            records = [one for each in book.accounts.values() for one in each.records.values()]
+            return {r.charge_id: book.text_of(r) for r in records if r.status == "published"}
+
+    def _commit(
+        self,
+        book: Book,
+        reservation: Reservation,
+        release_text: str,
+        content: Mapping[str, str] | None,
+    ) -> str:
+        if not release_text:
+            raise RequestError("release_text is empty: commit the JSON text of the Release.")
+        charge = reservation.charge
+        winner = book.account(charge.dataset).find(charge.request_key)
+        if winner is not None and winner.status == "published":
+            return book.text_of(winner)
+        record = book.account(charge.dataset).records.get(reservation.charge_id)
+        if record is None or not record.charge.same_terms(charge):
+            raise LedgerError(
+                f"The ledger {self._file.path} does not know this reservation. Nothing was "
+                "published; run the request again."
+            )
+        if record.status != "pending":
+            raise BudgetError(
+                f"Data set {charge.dataset!r}: the charge behind this release was replaced by "
+                "another version of noisewise, which charged the same request at another price. "
+                "Nothing was published; run it again."
+            )
+        kept = None
+        if charge.series is not None and content is not None:
+            check_content(book.account(charge.dataset), charge, content)
+            kept = fingerprint(content)
+        book.publish(record, release_text, kept)
+        return release_text
+
+    def _charge(self, book: Book, charge: Charge, purpose: str = "") -> Reservation:
         """Find the charge of this request or add it to the book."""
         account = book.account(charge.dataset)
         known = account.find(charge.request_key)
         if known is not None and known.status == "published":
-            return Reservation(charge, known.charge_id, book.text_of(known), False, False)
+            return Reservation(charge, known.charge_id, book.text_of(known), False)
+        if account.cap is None:
+            raise BudgetError(no_cap(self._file.path, book, account, charge))
         if known is not None and known.charge.same_terms(charge):
-            first = account.cap_is_implicit and known.sets_cap
-            return Reservation(charge, known.charge_id, None, first, True)
+            return Reservation(charge, known.charge_id, None, True)
         if known is not None:
             # The same request at another price, say after an upgrade that calibrates better. The
             # old charge would pay for the wrong event, and keeping both would count one release
-            # twice. A process still at work under the old one finds it void and cannot commit.
-            book.void(known, "Superseded")
+            # twice. A process still at work under the old one finds it void and cannot commit. No
+            # request can bring that about: terms that it may choose are part of its key.
+            book.supersede(known)
         reason = refusal(self._file.path, account, charge)
         if reason is not None:
             raise BudgetError(reason)
-        sets_cap = account.cap is None
-        charge_id = book.append("reserve", charge_to_json(charge, sets_cap))
-        return Reservation(charge, charge_id, None, sets_cap, False)
+        charge_id = book.append("reserve", charge_to_json(charge) | asked_to_json(purpose))
+        return Reservation(charge, charge_id, None, False)

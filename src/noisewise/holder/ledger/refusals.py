@@ -10,7 +10,9 @@ from noisewise.core.composition import within
 from noisewise.core.errors import RequestError
 from noisewise.holder.ledger.accounts import OpenAccount, fits, remaining_epsilon, total_epsilon
 from noisewise.holder.ledger.amounts import down, exact, up
+from noisewise.holder.ledger.book import Book
 from noisewise.holder.ledger.charges import Charge
+from noisewise.holder.ledger.names import closest, foreign_letters, near_miss
 
 
 def refusal(path: Path, account: OpenAccount, charge: Charge) -> str | None:
@@ -28,18 +30,16 @@ def refusal(path: Path, account: OpenAccount, charge: Charge) -> str | None:
             f"privacy unit {bound!r}; this request uses {charge.unit!r}. Losses under "
             f"different relations cannot be added up. Use {bound!r} for this data set."
         )
-    if account.cap is None:
-        return None
+    assert account.cap is not None  # else there is `no_cap`
     cap_epsilon, cap_delta = account.cap
     if fits(account.losses(charge), cap_epsilon, cap_delta):
         return None
     spent = total_epsilon(account.losses(), cap_delta)
     pending = sum(record.status == "pending" for record in others)
-    implicit = " (none was set, so the first release set it)" if account.cap_is_implicit else ""
     facts = (
         f"Data set {account.dataset!r}: the request (epsilon={exact(charge.epsilon)}, "
         f"delta={exact(charge.delta)}) does not fit into the privacy budget: cap "
-        f"epsilon={exact(cap_epsilon)}, delta={exact(cap_delta)}{implicit}, spent "
+        f"epsilon={exact(cap_epsilon)}, delta={exact(cap_delta)}, spent "
         f"epsilon={up(spent)}, remaining epsilon={down(remaining_epsilon(cap_epsilon, spent))}. "
     )
     if pending:
@@ -59,10 +59,33 @@ def refusal(path: Path, account: OpenAccount, charge: Charge) -> str | None:
     )
 
 
+def no_cap(path: Path, book: Book, account: OpenAccount, charge: Charge) -> str:
+    """Say that nobody set a cap for the data set, what may have been meant, and how to set one."""
+    name = charge.dataset
+    missed = near_miss(name, book.accounts)
+    if missed:
+        return f"{missed} Nothing was read, charged or published."
+    if book.is_missing:
+        where = f"There is no ledger at {path}, so no cap is set for data set {name!r}"
+    else:
+        where = f"Data set {name!r}: no cap is set for it in the ledger {path}"
+    others = closest(name, [one for one in book.accounts if one != name])
+    if account.live():
+        spent = up(total_epsilon(account.losses(), account.delta()))
+        where += f" (epsilon={spent} is spent, under a cap that nobody chose)"
+    elif others:
+        shown = ", ".join(map(repr, others[:5])) + (", ..." if len(others) > 5 else "")
+        where += f". It holds {shown}{foreign_letters(name, others[0])}"
+    return (
+        f"{where}. Nothing was read, charged or published. Check the names. If they are right, "
+        "decide how much privacy loss the people in the data can bear in all, and set that as the "
+        f"cap; this request needs at least\n  {_remedy(path, account, charge)}"
+    )
+
+
 def _remedy(path: Path, account: OpenAccount, charge: Charge) -> str:
     """Return the command that sets the least round cap under which the charge fits."""
-    assert account.cap is not None
-    cap_delta = account.cap[1]
+    cap_delta = account.delta()
     candidates = {cap_delta, max(cap_delta, charge.delta), cap_delta + charge.delta}
     for delta in sorted(one for one in candidates if one < 1):
         total = total_epsilon(account.losses(charge), delta)

@@ -11,7 +11,7 @@ from noisewise.core.calibration import gaussian_scale
 from noisewise.core.discreteness import discreteness_slack
 from noisewise.core.precision import float_down, float_up
 from noisewise.core.privacy import GaussianEvent
-from noisewise.holder.mechanisms import opendp_noise
+from noisewise.holder.mechanisms import randomness
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class GaussianMechanism:
         if any(self.off_diagonal):
             places.append((self.off_diagonal_scale, self.sensitivity / math.sqrt(2)))
         for scale, distance in places:
-            spent = opendp_noise.gaussian_measurement(scale).map(distance)
+            spent = randomness.gaussian_measurement(scale).map(distance)
             # A few units in the last place: OpenDP rounds up at every step of its arithmetic.
             if not spent <= claimed * (1 + 1e-12):
                 raise AssertionError(f"OpenDP charges rho = {spent} for a claim of {claimed}")
@@ -80,9 +80,9 @@ class GaussianMechanism:
         noisy = list(sums)
         for scale, is_off in ((self.scale, False), (self.off_diagonal_scale, True)):
             places = [i for i, off in enumerate(self.off_diagonal) if off is is_off]
-            measurement = opendp_noise.gaussian_measurement(scale)
+            measurement = randomness.gaussian_measurement(scale)
             for i, value in zip(
-                places, opendp_noise.invoke(measurement, [sums[i] for i in places]), strict=True
+                places, randomness.invoke(measurement, [sums[i] for i in places]), strict=True
             ):
                 noisy[i] = value
         return tuple(noisy)

@@ -10,7 +10,7 @@ from functools import cached_property
 from noisewise.core.calibration import laplace_scale
 from noisewise.core.precision import float_up
 from noisewise.core.privacy import PureEvent
-from noisewise.holder.mechanisms import opendp_noise
+from noisewise.holder.mechanisms import randomness
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class LaplaceMechanism:
 
     def verify(self) -> None:
         """OpenDP's map of Δ₁ must be at most ε (rounded up to a double)."""
-        spent = opendp_noise.laplace_measurement(self.scale).map(self.sensitivity)
+        spent = randomness.laplace_measurement(self.scale).map(self.sensitivity)
         if not spent <= float_up(self.epsilon):
             raise AssertionError(f"OpenDP charges {spent} for a claim of {float(self.epsilon)}")
 
     def add_noise(self, sums: Sequence[int]) -> tuple[int, ...]:
         """The sums with fresh discrete Laplace noise."""
-        return opendp_noise.invoke(opendp_noise.laplace_measurement(self.scale), sums)
+        return randomness.invoke(randomness.laplace_measurement(self.scale), sums)

@@ -1,6 +1,6 @@
 """Exact random draws: integer and interval arithmetic on the system's random numbers, no seeds.
 
-Two ideas suffice. A rational probability is met exactly by integers (`secrets.randbelow`). Any
+Two ideas suffice. A rational probability is met exactly by integers (`randomness.below`). Any
 other probability p is met by comparing it with a uniform number of which only some binary digits
 are drawn: with an interval for p that is narrow enough, those digits nearly always decide; where
 they don't, more digits are drawn and the interval is narrowed. Nothing is rounded.
@@ -18,7 +18,6 @@ Canonne, Kamath & Steinke (2020), "The discrete Gaussian for differential privac
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from decimal import (
     MAX_EMAX,
@@ -32,6 +31,8 @@ from decimal import (
 from fractions import Fraction
 from math import floor, isqrt
 
+from noisewise.holder.mechanisms import randomness
+
 # Lower and upper bounds, as a function of the number of digits; they must close in on the values.
 Bounds = Callable[[int], Sequence[tuple[Decimal, Decimal]]]
 
@@ -41,7 +42,7 @@ FIRST_DIGITS = 40  # what bounds are asked for first
 
 def bernoulli(p: Fraction) -> bool:
     """True with probability p."""
-    return secrets.randbelow(p.denominator) < p.numerator
+    return randomness.below(p.denominator) < p.numerator
 
 
 def bernoulli_exp(gamma: Fraction) -> bool:
@@ -65,14 +66,14 @@ def bernoulli_exp(gamma: Fraction) -> bool:
 def discrete_laplace(scale: int) -> int:
     """An integer z with probability ∝ exp(-|z|/scale) (the same, Algorithm 2, for whole scales)."""
     while True:
-        u = secrets.randbelow(scale)
+        u = randomness.below(scale)
         if not bernoulli_exp(Fraction(u, scale)):
             continue
         v = 0
         while bernoulli_exp(Fraction(1)):
             v += 1
         size = u + scale * v
-        negative = bool(secrets.randbits(1))
+        negative = bool(randomness.bits(1))
         if size or not negative:
             return -size if negative else size
 
@@ -115,7 +116,7 @@ def choose(bounds: Bounds) -> int:
     and all further digits of U; otherwise both are refined.
     """
     bits, digits = _FIRST_BITS, FIRST_DIGITS
-    u = secrets.randbits(bits)
+    u = randomness.bits(bits)
     while True:
         intervals = bounds(digits)
         down = decimals(digits + 40, ROUND_FLOOR)
@@ -134,6 +135,6 @@ def choose(bounds: Bounds) -> int:
             if start_high <= low_end and high_end <= sum_low:
                 return index
             start_high = sum_high
-        u = (u << _FIRST_BITS) | secrets.randbits(_FIRST_BITS)
+        u = (u << _FIRST_BITS) | randomness.bits(_FIRST_BITS)
         bits += _FIRST_BITS
         digits *= 2

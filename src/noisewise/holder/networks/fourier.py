@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from noisewise.core.document import MAX_INTEGER
 from noisewise.core.network import Network
 from noisewise.core.network_content import NoisyParities
 from noisewise.core.network_parity import Parities, walsh_hadamard
 from noisewise.core.noise import DiscreteLaplace
 from noisewise.core.precision import float_up
 from noisewise.core.privacy import PureEvent
-from noisewise.holder.mechanisms import opendp_noise
+from noisewise.holder.mechanisms import randomness
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.laplace import n_is_public, verify_scale
 
@@ -114,7 +115,14 @@ class FourierParities:
         values = exact.tolist()
         if not n_is_public(self.network):
             values.insert(0, counts.n)
-        noisy = opendp_noise.invoke(opendp_noise.laplace_measurement(self.scale), values)
+        return self._content(randomness.invoke(randomness.laplace_measurement(self.scale), values))
+
+    def longest(self) -> NoisyParities:
+        """With the longest of 64-bit integers."""
+        private = not n_is_public(self.network)
+        return self._content((-MAX_INTEGER - 1,) * (len(self.parities) + private))
+
+    def _content(self, noisy: tuple[int, ...]) -> NoisyParities:
         return NoisyParities(noisy, self.scale, self.sensitivity, self.increment, self.stealth)
 
 
@@ -202,7 +210,7 @@ def simulated_increment(parities: Parities, scale: float, stealth: float) -> flo
 def _public_noise(name: str, size: int, scale: float) -> npt.NDArray[np.float64]:
     """Numbers that look like discrete Laplace noise, the same for everybody. They protect nobody.
 
-    A stream of hashes, so that no random numbers but OpenDP's are ever near the counts. The
+    A stream of hashes: no random numbers but the published ones are ever near the counts. The
     difference of two geometric numbers is discrete Laplace.
     """
     stream = hashlib.shake_128(name.encode("ascii")).digest(16 * size)

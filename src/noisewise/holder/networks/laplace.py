@@ -7,12 +7,13 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from noisewise.core.document import MAX_INTEGER
 from noisewise.core.network import Network
 from noisewise.core.network_content import NoisyCounts, l1_sensitivity, one_is_enough
 from noisewise.core.noise import DiscreteLaplace
 from noisewise.core.precision import float_up
 from noisewise.core.privacy import PureEvent
-from noisewise.holder.mechanisms import opendp_noise
+from noisewise.holder.mechanisms import randomness
 from noisewise.holder.networks.counts import FamilyCounts
 
 
@@ -86,12 +87,18 @@ class LaplaceCounts:
             cells = counts.tables[node].ravel().tolist()
             exact.extend(cells[1:] if self._one(node) else cells)
             ends.append(len(exact))
-        noisy = opendp_noise.invoke(opendp_noise.laplace_measurement(self.scale), exact)
+        noisy = randomness.invoke(randomness.laplace_measurement(self.scale), exact)
         starts = [0, *ends[:-1]]
         values = {
             node: noisy[start:end]
             for node, start, end in zip(self.network.nodes, starts, ends, strict=True)
         }
+        return NoisyCounts(values, self.scale, self.sensitivity)
+
+    def longest(self) -> NoisyCounts:
+        """With the longest of 64-bit integers."""
+        sizes = {n: 1 if self._one(n) else self.network.cells(n) for n in self.network.nodes}
+        values = {node: (-MAX_INTEGER - 1,) * size for node, size in sizes.items()}
         return NoisyCounts(values, self.scale, self.sensitivity)
 
     def _one(self, node: str) -> bool:
@@ -105,6 +112,6 @@ def n_is_public(network: Network) -> bool:
 
 def verify_scale(scale: float, sensitivity: int, epsilon: Fraction) -> None:
     """OpenDP's own map must grant the claim."""
-    spent = opendp_noise.laplace_measurement(scale).map(sensitivity)
+    spent = randomness.laplace_measurement(scale).map(sensitivity)
     if not spent <= float_up(epsilon):
         raise AssertionError(f"OpenDP charges {spent} for a claim of {float(epsilon)}")

@@ -20,7 +20,7 @@ from noisewise.core.network_content import TABLE_BITS, TableDraws, score_change,
 from noisewise.core.privacy import PureEvent
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.exact import FIRST_DIGITS, choose, decimals
-from noisewise.holder.networks.mechanism import records_changed
+from noisewise.holder.networks.mechanism import longest_draw, records_changed
 from noisewise.holder.networks.posterior_sample import (
     DEFAULT_LOWEST,
     PosteriorSample,
@@ -152,16 +152,21 @@ class GridMap:
                 self.draw_split(prior, posterior)
                 for prior, posterior in zip(priors, posteriors, strict=True)
             )
-        return TableDraws(
-            (found,), "grid", self.lowest, self.factor, self.concentration, self.points
-        )
+        return self._content((found,))
+
+    def longest(self) -> TableDraws:
+        """With its longest integers."""
+        return self._content(longest_draw(self.network, self.lowest))
+
+    def _content(self, draws: tuple[Mapping[str, tuple[int, ...]], ...]) -> TableDraws:
+        return TableDraws(draws, "grid", self.lowest, self.factor, self.concentration, self.points)
 
     def draw_split(self, prior: SplitSampler, posterior: SplitSampler) -> int:
         """One of the grid's values, with probability ∝ π(v) exp(η u(v)), exactly."""
 
         def bounds(digits: int) -> list[tuple[Decimal, Decimal]]:
             # Nearly always enough, and much quicker. Whether it is tried must not depend on the
-            # counts, and it must not fail for any: an error is seen, and costs nothing.
+            # counts, and it must not fail for any: an error is seen.
             if digits <= FIRST_DIGITS and self.factor <= _LARGEST_DOUBLE_FACTOR:
                 return self._by_doubles(prior, posterior)
             return self._by_decimals(prior, posterior, digits)

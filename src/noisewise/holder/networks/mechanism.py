@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from noisewise.core.network_content import Content
+from noisewise.core.network import Network
+from noisewise.core.network_content import TABLE_BITS, Content
 from noisewise.core.privacy import PureEvent
 from noisewise.core.schema import Schema
 from noisewise.holder.networks.counts import FamilyCounts
@@ -24,6 +26,21 @@ class NetworkMechanism(Protocol):
 
     def draw(self, counts: FamilyCounts) -> Content:
         """Fresh noise, or fresh draws. Takes no seed."""
+
+    def longest(self) -> Content:
+        """What `draw` returns, with the longest integer of its range for every drawn one.
+
+        Of several draws it holds one. Nothing is drawn, and no data is involved.
+        """
+
+
+def longest_draw(network: Network, lowest: int) -> tuple[Mapping[str, tuple[int, ...]]]:
+    """One draw of tables with every split at 1 - ω, than which none has more digits."""
+    top = (1 << TABLE_BITS) - lowest
+    splits = {
+        node: network.configurations(node) * (network.arity(node) - 1) for node in network.nodes
+    }
+    return ({node: (top,) * number for node, number in splits.items()},)
 
 
 def records_changed(schema: Schema) -> int:

@@ -16,7 +16,7 @@ from noisewise.core.network_release import cost_of_draws
 from noisewise.core.network_tree import split_totals, splits
 from noisewise.core.privacy import PureEvent
 from noisewise.holder.networks.counts import FamilyCounts
-from noisewise.holder.networks.mechanism import records_changed
+from noisewise.holder.networks.mechanism import longest_draw, records_changed
 from noisewise.holder.networks.split_sampler import SplitSampler
 
 ONE = 1 << TABLE_BITS
@@ -107,12 +107,17 @@ class PosteriorSample:
             drawn = [[sampler.draw() for sampler in samplers] for _ in range(self.draws)]
             for column, values in zip(columns, drawn, strict=True):
                 column[node] = tuple(values)
-        content = TableDraws(
-            tuple(columns), "posterior", self.lowest, self.temper, self.concentration
-        )
+        content = self._content(tuple(columns))
         if cost_of_draws(self.network, content) > self.epsilon:
             raise AssertionError("the draws cost more than was charged")
         return content
+
+    def longest(self) -> TableDraws:
+        """One draw, with its longest integers."""
+        return self._content(longest_draw(self.network, self.lowest))
+
+    def _content(self, draws: tuple[Mapping[str, tuple[int, ...]], ...]) -> TableDraws:
+        return TableDraws(draws, "posterior", self.lowest, self.temper, self.concentration)
 
     @cached_property
     def _records(self) -> int:

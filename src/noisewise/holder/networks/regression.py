@@ -12,14 +12,14 @@ from noisewise.core.claim import MAX_EPSILON, Claim
 from noisewise.core.design import Design
 from noisewise.core.errors import NoisewiseError, RequestError
 from noisewise.core.geometry import Ball, Box, Geometry
-from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.grid import MAX_ROWS, STATISTIC_ONE
 from noisewise.core.network_regression import (
     COEFFICIENT_BITS,
     MAX_DRAWS,
     RegressionLaw,
     RegressionSampleRelease,
 )
-from noisewise.core.privacy import PureEvent, as_fraction
+from noisewise.core.privacy import Amount, PureEvent, as_fraction
 from noisewise.core.schema import Number, Schema
 from noisewise.core.statistic import SecondMoments
 from noisewise.holder.base_request import BaseRequest
@@ -27,7 +27,6 @@ from noisewise.holder.networks.lattice import LatticeGaussian
 from noisewise.holder.plan import ReadsDesign
 from noisewise.holder.sums import SumPlan, Sums
 from noisewise.holder.words import (
-    Amount,
     check_bounded,
     check_draws,
     check_label,
@@ -165,10 +164,22 @@ class RegressionSampleRequest(ReadsDesign, BaseRequest):
 
     def release(self, n: int, result: Sums) -> RegressionSampleRelease:
         """Draw the coefficients."""
+        return self._written(n, self.planned.draw(result))
+
+    def longest(self) -> int:
+        """With "-4294967296" for every coefficient, ten characters more than the 0 in the ball."""
+        origin = (0,) * len(self.design.columns)
+        one = self._bytes(self._written(MAX_ROWS, (origin,)))
+        draws = self.planned.draws
+        another = self._bytes(self._written(MAX_ROWS, (origin, origin))) - one if draws > 1 else 0
+        longest = len(str(-1 << COEFFICIENT_BITS))
+        return one + (draws - 1) * another + draws * len(origin) * (longest - 1)
+
+    def _written(self, n: int, draws: tuple[tuple[int, ...], ...]) -> RegressionSampleRelease:
         return RegressionSampleRelease(
             law=self.planned.law,
             n=self.public_n(n),
-            draws=self.planned.draw(result),
+            draws=draws,
             claim=self.claim,
             event=self.event,
             label=self.label,

@@ -15,13 +15,13 @@ allow for it. What doubles cannot decide is decided by `decimal`, with as many d
 from __future__ import annotations
 
 import math
-import secrets
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from functools import cached_property
 
 from noisewise.core.network_content import TABLE_BITS
+from noisewise.holder.mechanisms import randomness
 from noisewise.holder.networks.exact import decimals
 
 ONE = 1 << TABLE_BITS
@@ -59,7 +59,7 @@ class SplitSampler:
         """One draw."""
         stairs, total = self._stairs
         while True:
-            place = secrets.randbelow(total)
+            place = randomness.below(total)
             for start, stop, height in stairs:
                 mass = (stop - start + 1) * height
                 if place < mass:
@@ -166,7 +166,7 @@ class SplitSampler:
     def _accepts(self, m: int, height: int) -> bool:
         """True with probability weight(m) / (height / 2**64)."""
         bits = 64
-        u = secrets.randbits(bits)
+        u = randomness.bits(bits)
         low, high = self.quick_log_ratio(m)
         if low > _SMALLEST_LOG:
             # u height < weight 2^128, by doubles with room for their errors.
@@ -183,6 +183,6 @@ class SplitSampler:
                 return True
             if Decimal(u * height) >= decimals(digits, ROUND_CEILING).multiply(weight_high, one):
                 return False
-            u = (u << 64) | secrets.randbits(64)
+            u = (u << 64) | randomness.bits(64)
             bits += 64
             digits *= 2

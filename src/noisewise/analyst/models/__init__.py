@@ -1,1 +1,0 @@
-"""The noise-aware generative models, as log densities and moments."""

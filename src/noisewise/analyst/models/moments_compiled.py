@@ -1,9 +1,0 @@
-"""The compiler of the Gibbs samplers and their moments."""
-
-from noisewise._compiled import Family
-
-_family = Family(__file__, "moments*.py", "triangular.py", "../samplers/gibbs*.py")
-compiled = _family.uncounted
-compiled_to_the_letter = _family.to_the_letter
-inlined = _family.inlined
-expanded = _family.expanded

@@ -1,0 +1,388 @@
+"""The joint posterior of all tables, by moves of counts: any n, all families in agreement.
+
+The state is the true counts of every family, which share margins; tables are integrated out and
+drawn given the counts. Its cost doesn't grow with n. Where the families have a junction tree it is
+exact; with loops one factor is approximated, see `entropy`.
+
+Target (see `entropy` for h): the tables θ are integrated out, which leaves
+
+    h(C) · Π_nodes Π_rows [Π_x Γ(α_x + C_x) / Γ(Σα + M)] · Π exp(-|released - counts| / scale).
+
+A move is a contrast that keeps all margins in agreement (see `regions`). It is proposed from a law
+that does not look at the state (a row from a fixed pool or at random, levels, a signed step whose
+scale is fixed after warm-up), and the same step back is as likely, so it is accepted with the ratio
+of targets alone.
+
+State: `State`. Kernel: `sweep`. Top-level call: `sample`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise._compiled import compiled_in_order, compiled_inline
+from noisewise.analyst.chains import Report
+from noisewise.analyst.network.layout import Floats, Integers, Layout
+from noisewise.analyst.network.observed import Observed
+from noisewise.analyst.network.plugin import normalised
+from noisewise.analyst.network.regions import (
+    Problem,
+    Sampled,
+    forms_of,
+    make_problem,
+    sample_chains,
+)
+
+POOL = 4096  # rows that moves are proposed at
+MOST_START_ROWS = 200_000
+WARMUP_BLOCKS = 40  # in each of which steps adapt more slowly than before
+REFRESH = 5  # sweeps between two looks at the network's own expectation
+
+
+class State(NamedTuple):
+    """Counts of one chain, changed in place: by holder, their sum, and the measured forms."""
+
+    counts: NDArray[np.int64]  # (holders, cells)
+    totals: NDArray[np.int64]  # (cells,)
+    forms: NDArray[np.int64]  # (holders, forms)
+
+
+def sample(
+    layout: Layout,
+    holders: Sequence[Observed],
+    alpha: Floats,
+    rough: Floats,
+    *,
+    chains: int,
+    draws: int,
+    warmup: int,
+    thin: int,
+    seed: int | None,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Sampled:
+    """Draws of all tables from their joint posterior.
+
+    Parameters
+    ----------
+    layout : Layout
+    holders : sequence of Observed
+    alpha : array, shape (layout.cells,)
+        Concentrations.
+    rough : array, shape (layout.cells,)
+        Clamped noisy counts, for the start only.
+    chains, draws, warmup, thin : int
+        Warm-up and thinning in sweeps.
+    seed : int, optional
+    progress : callable, optional
+    """
+    problem = make_problem(layout, holders, alpha)
+    theta, given, acceptance = sample_chains(
+        partial(_chain, problem, rough, warmup, thin), layout.cells,
+        chains=chains, draws=draws, sweeps=warmup + draws * thin, seed=seed, progress=progress,
+    )  # fmt: skip
+    entropy = problem.slopes.entropy
+    return Sampled(theta, given, acceptance, entropy.acyclic, entropy.free)
+
+
+def _chain(
+    problem: Problem,
+    rough: Floats,
+    warmup: int,
+    thin: int,
+    rng: np.random.Generator,
+    theta: Floats,
+    given: Floats,
+    report: Report,
+) -> float:
+    """Fill in one chain's draws; see `regions.sample_chains`."""
+    layout, regions, moves = problem.layout, problem.regions, problem.moves
+    state, pool = start(problem, rough, rng)
+    slopes = np.zeros(int(regions.start[-1]))
+    movable = np.array([holder.n is None for holder in problem.holders])
+    log_scale = np.full(moves.width.size, _first_scale(problem))
+    tried = np.zeros(moves.width.size, dtype=np.int64)
+    taken = np.zeros_like(tried)
+    alpha, family = problem.alpha, slice(layout.cells)
+
+    def advance(sweeps: int, gain: float) -> None:
+        most = REFRESH if problem.slopes.needed else sweeps
+        while sweeps > 0:
+            if problem.slopes.needed:
+                smoothed = state.totals[family] + alpha
+                problem.slopes.fill(slopes, problem.names, regions.start, smoothed)
+            sweep(
+                rng, regions, moves, slopes, pool, movable, *state, log_scale, tried, taken, gain,
+                min(most, sweeps),
+            )  # fmt: skip
+            sweeps -= most
+
+    for block in range(WARMUP_BLOCKS):
+        first, last = (warmup * b // WARMUP_BLOCKS for b in (block, block + 1))
+        advance(last - first, 0.3 / (1 + 20 * block / WARMUP_BLOCKS))
+        report(last)
+    tried[:] = taken[:] = 0
+    for k in range(len(theta)):
+        advance(thin, 0.0)
+        given[k] = state.totals[family]
+        draw_tables(rng, given[k], alpha, layout.row_start, theta[k])
+        if k % 16 == 15:
+            report(warmup + (k + 1) * thin)
+    given[:] = normalised(given + alpha, layout)
+    return float(taken.sum() / np.maximum(tried.sum(), 1))
+
+
+def _first_scale(problem: Problem) -> float:
+    largest = max(
+        float(problem.regions.precision.max(initial=0.0)),
+        float(problem.regions.form_precision.max(initial=0.0)),
+    )
+    return float(np.log(max(1.0, 0.5 / largest)))
+
+
+def start(
+    problem: Problem, rough: Floats, rng: np.random.Generator
+) -> tuple[State, NDArray[np.int64]]:
+    """Counts of rows simulated from the plug-in posterior: they agree with each other.
+
+    Up to 200,000 rows are drawn; where there are more, each stands for several.
+    """
+    layout, regions = problem.layout, problem.regions
+    theta = np.empty(layout.cells)
+    draw_tables(rng, rough, problem.alpha + 0.5, layout.row_start, theta)
+    counts = np.zeros((len(problem.holders), int(regions.start[-1])), dtype=np.int64)
+    places = (regions.start, regions.width, regions.nodes, regions.stride)
+    rows: Integers = np.zeros((0, 0), dtype=np.int64)
+    for h, holder in enumerate(problem.holders):
+        n = _rough_n(problem, holder) if holder.n is None else holder.n
+        rows = np.empty((min(n, MOST_START_ROWS), len(layout.nodes)), dtype=np.int64)
+        weights = np.full(len(rows), n // max(len(rows), 1), dtype=np.int64)
+        weights[: n - int(weights.sum())] += 1
+        simulate(rng, theta, *places, regions.arity, rows)
+        tabulate(rows, weights, *places, counts[h])
+    pool = np.ascontiguousarray(rows[:POOL])
+    if len(pool) < 64:  # few rows, or none: levels at random serve as well
+        pool = np.empty((64, len(layout.nodes)), dtype=np.int64)
+        simulate(rng, theta, *places, regions.arity, pool)
+    return State(counts, counts.sum(axis=0), forms_of(regions, counts)), pool
+
+
+def _rough_n(problem: Problem, holder: Observed) -> int:
+    """A private number of rows, roughly: from the forms, or the median of the tables' sums."""
+    for m in holder.measurements:
+        if m.names == ():
+            return max(1, int(m.values[0]))
+    sums = [int(m.values.sum()) for m in holder.measurements if m.matrix is None]
+    return max(1, int(np.median(sums)))
+
+
+# --- compiled kernels ------------------------------------------------------------------------
+
+
+MAX_STEP = 1e15
+
+
+@compiled_in_order
+def log_gamma(x):  # type: ignore[no-untyped-def]
+    """Stirling's series from 10 on, with an error below 1e-10."""
+    if x < 10.0:
+        return math.lgamma(x)
+    r = 1.0 / x
+    r2 = r * r
+    series = r * (8.333333333333333e-2 - r2 * (2.777777777777778e-3 - r2 * 7.936507936507937e-4))
+    return (x - 0.5) * math.log(x) - x + 0.9189385332046727 + series
+
+
+@compiled_in_order
+def log_gamma_ratio(x, by):  # type: ignore[no-untyped-def]
+    """log Γ(x + by) - log Γ(x)."""
+    return log_gamma(x + by) - log_gamma(x)
+
+
+@compiled_inline
+def _corner(base, turn, width, corner):  # type: ignore[no-untyped-def]
+    """The cell of a corner, and its sign."""
+    cell, sign = base, 1
+    for j in range(width):
+        if (corner >> j) & 1:
+            cell += turn[j]
+            sign = -sign
+    return cell, sign
+
+
+@compiled_inline
+def _form_weight(weights, base, turn, width):  # type: ignore[no-untyped-def]
+    """By how much a measured form changes for a step of one."""
+    weight = 0
+    for corner in range(1 << width):
+        cell, sign = _corner(base, turn, width, corner)
+        weight += sign * weights[cell]
+    return weight
+
+
+@compiled_in_order
+def sweep(  # type: ignore[no-untyped-def]
+    rng,
+    regions,
+    moves,
+    slopes,
+    pool,
+    movable,
+    counts,
+    totals,
+    forms,
+    log_scale,
+    tried,
+    taken,
+    gain,
+    sweeps,
+):
+    """Try every contrast as often as `moves.times` says, `sweeps` times over.
+
+    `pool`, shape (rows, nodes), are levels that are worth trying; every other move takes levels at
+    random. `gain` > 0 adapts the steps' scales towards one acceptance in three. `movable` says of
+    every holder whether its number of rows may change.
+    """
+    # Arrays are taken out of their tuples once: doing it in the loops costs more than the loops.
+    arity, start, kappa, alpha = regions.arity, regions.start, regions.kappa, regions.alpha
+    is_family, cancels, precision = regions.is_family, regions.cancels, regions.precision
+    den_start, den_times, den_at = regions.den_start, regions.den_times, regions.den_at
+    den_alpha, value, region_width = regions.den_alpha, regions.value, regions.width
+    region_nodes, region_stride, form_start = regions.nodes, regions.stride, regions.form_start
+    form_at, form_weight, form_value = regions.form_at, regions.form_weight, regions.form_value
+    form_precision, move_width, move_nodes = regions.form_precision, moves.width, moves.nodes
+    times, first_region, move_region = moves.times, moves.region_start, moves.region
+    move_stride, first_other, others = moves.stride, moves.other_start, moves.other
+    row = np.zeros(pool.shape[1], dtype=np.int64)
+    turn = np.zeros(move_nodes.shape[1], dtype=np.int64)
+    levels = np.zeros(move_nodes.shape[1], dtype=np.int64)
+    holders = counts.shape[0]
+    for visit in range(sweeps * move_width.size):
+        m = visit % move_width.size
+        width = move_width[m]
+        for _ in range(times[m] * holders):
+            h = int(rng.random() * holders) if holders > 1 else 0
+            if width == 0 and not movable[h]:
+                continue
+            # --- propose
+            which = int(rng.random() * 2 * pool.shape[0])
+            for e in range(first_other[m], first_other[m + 1]):
+                j = others[e]
+                row[j] = pool[which, j] if which < pool.shape[0] else int(rng.random() * arity[j])
+            for j in range(width):
+                node = move_nodes[m, j]
+                shift = 1 + int(rng.random() * (arity[node] - 1))
+                levels[j] = (row[node] + shift) % arity[node]
+            size = math.exp(log_scale[m] + rng.standard_normal()) * rng.standard_exponential()
+            step = 1 + np.int64(min(size, MAX_STEP))
+            if rng.random() < 0.5:
+                step = -step
+            # --- how the log target would change
+            change = 0.0
+            possible = True
+            for entry in range(first_region[m], first_region[m + 1]):
+                k = move_region[entry]
+                base = 0
+                for j in range(region_width[k]):
+                    base += row[region_nodes[k, j]] * region_stride[k, j]
+                for j in range(width):
+                    turn[j] = (levels[j] - row[move_nodes[m, j]]) * move_stride[entry, j]
+                for corner in range(1 << width):
+                    local, sign = _corner(base, turn, width, corner)
+                    cell, by = start[k] + local, sign * step
+                    count, total = counts[h, cell], totals[cell]
+                    if count + by < 0:
+                        possible = False
+                        break
+                    change += slopes[cell] * by
+                    if not cancels[k]:
+                        if kappa[k] != 0.0:
+                            change += kappa[k] * log_gamma_ratio(count + 1.0, by)
+                        if is_family[k]:
+                            change += log_gamma_ratio(alpha[cell] + total, by)
+                    for e in range(den_start[k], den_start[k + 1]):
+                        concentration = den_alpha[den_at[e] + local]
+                        change -= den_times[e] * log_gamma_ratio(concentration + total, by)
+                    if precision[h, cell] > 0.0:
+                        away = value[h, cell] - count
+                        change -= precision[h, cell] * (abs(away - by) - abs(away))
+                if not possible:
+                    break
+                for f in range(form_start[k], form_start[k + 1]):
+                    if form_precision[h, f] > 0.0:
+                        by = step * _form_weight(form_weight[form_at[f] :], base, turn, width)
+                        away = form_value[h, f] - forms[h, f]
+                        change -= form_precision[h, f] * (abs(away - by) - abs(away))
+            accepted = possible and -rng.standard_exponential() < change
+            # --- apply
+            if accepted:
+                for entry in range(first_region[m], first_region[m + 1]):
+                    k = move_region[entry]
+                    base = 0
+                    for j in range(region_width[k]):
+                        base += row[region_nodes[k, j]] * region_stride[k, j]
+                    for j in range(width):
+                        turn[j] = (levels[j] - row[move_nodes[m, j]]) * move_stride[entry, j]
+                    for corner in range(1 << width):
+                        local, sign = _corner(base, turn, width, corner)
+                        counts[h, start[k] + local] += sign * step
+                        totals[start[k] + local] += sign * step
+                    for f in range(form_start[k], form_start[k + 1]):
+                        forms[h, f] += step * _form_weight(
+                            form_weight[form_at[f] :], base, turn, width
+                        )
+            tried[m] += 1
+            taken[m] += 1 if accepted else 0
+            if gain > 0.0:
+                log_scale[m] = max(-2.0, log_scale[m] + gain * ((1.0 if accepted else 0.0) - 0.35))
+
+
+@compiled_in_order
+def draw_tables(rng, counts, alpha, row_start, out):  # type: ignore[no-untyped-def]
+    """Tables given counts: every row is Dirichlet(alpha + counts)."""
+    cells = out.size
+    first = 0
+    while first < cells:
+        last = first
+        total = 0.0
+        while last < cells and row_start[last] == first:
+            out[last] = rng.standard_gamma(alpha[last] + counts[last])
+            total += out[last]
+            last += 1
+        for cell in range(first, last):
+            out[cell] = out[cell] / total if total > 0.0 else 1.0 / (last - first)
+        first = last
+
+
+@compiled_in_order
+def simulate(rng, theta, start, width, nodes, stride, arity, out):  # type: ignore[no-untyped-def]
+    """Rows from a network, nodes in topological order; the tables are cells of families."""
+    for r in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            cell = start[i]
+            for j in range(width[i] - 1):
+                cell += out[r, nodes[i, j]] * stride[i, j]
+            u = rng.random()
+            level = 0
+            while level < arity[i] - 1:
+                u -= theta[cell + level]
+                if u < 0.0:
+                    break
+                level += 1
+            out[r, i] = level
+
+
+@compiled_in_order
+def tabulate(rows, weights, start, width, nodes, stride, out):  # type: ignore[no-untyped-def]
+    """Add weighted rows to the cells of every region."""
+    for k in range(width.size):
+        for r in range(rows.shape[0]):
+            cell = start[k]
+            for j in range(width[k]):
+                cell += rows[r, nodes[k, j]] * stride[k, j]
+            out[cell] += weights[r]

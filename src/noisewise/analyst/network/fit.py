@@ -1,0 +1,304 @@
+"""From network Releases to the posterior of all conditional tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noisewise._progress import progress_bar
+from noisewise.analyst.arguments import chains_and_draws, seed_or_none
+from noisewise.analyst.common_cautions import (
+    BAD_RHAT,
+    ENOUGH_DRAWS,
+    GOOD_RHAT,
+    ONE_CHAIN,
+    repetition_warnings,
+)
+from noisewise.analyst.network import plugin
+from noisewise.analyst.network.layout import Floats, Layout
+from noisewise.analyst.network.methods import METHODS, Job, choose
+from noisewise.analyst.posterior.network import NetworkFit, NetworkPosterior
+from noisewise.core.errors import RequestError
+from noisewise.core.network import Network
+from noisewise.core.network_content import TableDraws
+from noisewise.core.network_release import NetworkRelease
+
+MAX_DRAWS = 100_000
+MAX_NUMBERS = 1 << 27  # table cells times draws that are kept
+
+
+def fit_network(
+    releases: NetworkRelease | Sequence[NetworkRelease],
+    *,
+    prior: Prior | None = None,
+    method: str = "auto",
+    chains: int = 4,
+    draws: int = 1000,
+    seed: int | None = None,
+    progress: bool = False,
+) -> NetworkPosterior:
+    """Posterior of every conditional table of a network, given one or several Releases.
+
+    Parameters
+    ----------
+    releases : NetworkRelease or sequence of them
+        Of the same network. Several holders' tables are taken to be the same.
+    prior : float or mapping, optional
+        Dirichlet concentrations: one number, or a mapping from nodes to numbers or arrays of
+        `network.shape`. Default 1, which is uniform.
+    method : {"auto", "joint", "exact", "plugin"}
+        ``joint``: all nodes together, the noise modelled; families that share variables agree.
+        ``exact``: each node by itself, the noise modelled, by enumeration. ``plugin``: what Zhang,
+        Rubinstein & Dimitrakakis (2016) do, noisy counts as if they were true; intervals are too
+        narrow. ``auto``: joint where there are counts, plugin for released draws of tables.
+    chains, draws : int
+    seed : int, optional
+        Makes the result reproducible. It has nothing to do with the privacy noise.
+    progress : bool
+        Show progress on the terminal.
+
+    Returns
+    -------
+    NetworkPosterior
+    """
+    given = as_network_releases(releases)
+    layout = Layout(given[0].network)
+    alpha = concentrations(prior, layout)
+    chains, draws = _sizes(layout, chains, draws)
+    name, reason = choose(method, [release.mechanism for release in given], given[0].has_counts)
+    with progress_bar(f"Posterior by {name}", unit="steps", show=progress) as tell:
+        job = Job(given, layout, alpha, chains, draws, seed_or_none(seed), tell)
+        drawn = METHODS[name](job)
+    from_counts = given[0].has_counts
+    info = NetworkFit(
+        method=name,
+        algorithm=drawn.algorithm,
+        reason=reason,
+        noise_aware=name != "plugin",
+        mechanisms=tuple(release.mechanism for release in given),
+        n=tuple(release.n for release in given),
+        claims=tuple(str(release.claim) for release in given),
+        digests=tuple(release.digest for release in given),
+        datasets=tuple(release.schema.dataset for release in given),
+        units=tuple(release.schema.unit for release in given),
+        noise_scales=tuple(release.noise.scale for release in given) if from_counts else (),
+        concentration=(float(alpha.min()), float(alpha.max())) if from_counts else (),
+    )
+    posterior = NetworkPosterior(
+        layout.network,
+        drawn.theta,
+        info,
+        drawn.given_counts,
+        alpha + plugin.clamped_counts(given, layout) if from_counts else None,
+        {"acceptance": drawn.acceptance} if name == "joint" else {},
+    )
+    found = (
+        *drawn.warnings,
+        *method_warnings(posterior, given),
+        *repetition_warnings((release.schema.dataset, release.n) for release in given),
+        *(convergence_warnings(posterior) if name == "joint" else ()),
+    )
+    return replace(posterior, info=replace(info, warnings=found))
+
+
+def check_fit(
+    network: Network,
+    mechanism: str,
+    *,
+    has_counts: bool,
+    prior: Prior | None,
+    method: str,
+    chains: int,
+    draws: int,
+) -> None:
+    """Refuse what `fit_network` would refuse of a Release that is not there yet.
+
+    For those who publish and fit in one step: a word that is wrong must not cost anything.
+    """
+    layout = Layout(network)
+    concentrations(prior, layout)
+    _sizes(layout, chains, draws)
+    choose(method, [mechanism], has_counts)
+
+
+def _sizes(layout: Layout, chains: int, draws: int) -> tuple[int, int]:
+    chains, draws = chains_and_draws(chains, draws, MAX_DRAWS)
+    if chains * draws * layout.cells > MAX_NUMBERS:
+        raise RequestError(
+            f"draws: {chains} chains of {draws} draws of {layout.cells:,} table cells do not fit "
+            f"in memory; ask for {max(4, MAX_NUMBERS // (chains * layout.cells))} draws or fewer"
+        )
+    return chains, draws
+
+
+def as_network_releases(releases: Any) -> tuple[NetworkRelease, ...]:
+    """One or several Releases of the same network."""
+    given = (releases,) if isinstance(releases, NetworkRelease) else tuple(releases)
+    if not given or not all(isinstance(release, NetworkRelease) for release in given):
+        raise RequestError(
+            "releases: expected one or several network Releases; `load_release` reads a file"
+        )
+    first = given[0].network
+    for number, release in enumerate(given[1:], 2):
+        other = release.network
+        same = dict(first.parents) == dict(other.parents) and all(
+            first.levels(node) == other.levels(node) for node in first.nodes
+        )
+        if not same:
+            raise RequestError(
+                f"releases: number {number} is of another network or has other levels than the "
+                "first; fit them apart"
+            )
+        if not (given[0].has_counts and release.has_counts):
+            raise RequestError(
+                "releases: tables that were drawn at random cannot be combined with others; fit "
+                "that Release alone"
+            )
+    return given
+
+
+# --- Dirichlet priors of the tables -----------------------------------------------------------
+
+
+Prior = float | Mapping[str, Any]
+
+
+def concentrations(prior: Prior | None, layout: Layout) -> Floats:
+    """The concentration of every cell, shape (layout.cells,); 1 where nothing is said.
+
+    Parameters
+    ----------
+    prior : float, mapping of str to float or array, or None
+        A number is the concentration of every cell of every table: 1 is uniform, 0.5 is
+        Jeffreys' for two levels. A mapping gives nodes a number each, or an array of the node's
+        shape.
+    layout : Layout
+    """
+    alpha = np.ones(layout.cells)
+    if prior is None:
+        return alpha
+    if not isinstance(prior, Mapping):
+        alpha[:] = _positive("prior", prior)
+        return alpha
+    for name, given in prior.items():
+        if name not in layout.number:
+            shown = ", ".join(layout.network.nodes[:20])
+            raise RequestError(f"prior: {name!r} is not a node; the nodes are {shown}")
+        i = layout.number[name]
+        values = _positive(f"prior of {name!r}", given)
+        shape = layout.network.shape(name)
+        if values.ndim and values.shape != shape:
+            raise RequestError(
+                f"prior of {name!r}: expected one number or an array of shape {shape} (parents' "
+                f"levels, then its own), got shape {values.shape}"
+            )
+        alpha[layout.part(i)] = layout.inward(i, np.broadcast_to(values, shape))
+    return alpha
+
+
+def read_concentrations(path: Path) -> Any:
+    """A prior file: ``concentration: 0.5``, or a number (or nested lists) for every node."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(path.read_text("utf-8"))
+    except OSError as error:
+        raise RequestError(f"prior: cannot read {path}: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError):
+        raise RequestError(f"prior: {path} is not YAML in UTF-8") from None
+    if not isinstance(document, dict) or set(document) != {"concentration"}:
+        raise RequestError(
+            f"prior: of a network, {path} must have one line such as 'concentration: 0.5' or "
+            "'concentration: {cough: 1, smoker: 0.5}'"
+        )
+    return document["concentration"]
+
+
+def _positive(where: str, given: Any) -> Floats:
+    try:
+        values = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.array(np.nan)
+    if isinstance(given, bool) or not (np.isfinite(values).all() and (values > 0).all()):
+        raise RequestError(
+            f"{where}: expected positive concentrations, got {str(given)[:60]}; 1 is the uniform "
+            "prior"
+        )
+    return values
+
+
+# --- what a reader must know before trusting the posterior -------------------------------------
+
+
+LOOKED_AT = 40  # worst cells whose effective number of draws is computed
+
+
+def split_rhat(draws: Floats) -> Floats:
+    """R-hat of half chains for every cell, from draws of shape (chains, draws, cells)."""
+    half = draws.shape[1] // 2
+    parts = np.concatenate([draws[:, :half], draws[:, -half:]])
+    within = parts.var(axis=1, ddof=1).mean(axis=0)
+    between = parts.mean(axis=1).var(axis=0, ddof=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rhat = np.sqrt((half - 1) / half + between / within)
+    return np.asarray(np.where(within > 0, rhat, 1.0))
+
+
+def convergence_warnings(posterior: NetworkPosterior) -> tuple[str, ...]:
+    """What the chains say about themselves; empty when all is well."""
+    import arviz as az
+
+    if posterior.theta.shape[0] == 1:
+        return (ONE_CHAIN,)
+    rhat = split_rhat(posterior.theta)
+    worst = np.argsort(rhat)[-LOOKED_AT:]
+    ess = min(float(az.ess(posterior.theta[:, :, cell])) for cell in worst)
+    name, largest = posterior.cell_name(int(worst[-1])), float(rhat[worst[-1]])
+    warnings = []
+    if largest > BAD_RHAT:
+        warnings.append(
+            f"the chains disagree on P({name}) (R-hat {largest:.3f}, should be below {GOOD_RHAT}): "
+            "run more draws before using these numbers."
+        )
+    if ess < ENOUGH_DRAWS:
+        warnings.append(
+            f"only about {ess:.0f} independent draws of some probabilities ({ENOUGH_DRAWS} are "
+            "wanted): interval ends are rough; run more draws."
+        )
+    return tuple(warnings)
+
+
+def method_warnings(
+    posterior: NetworkPosterior, releases: Sequence[NetworkRelease]
+) -> tuple[str, ...]:
+    """What the method can't tell."""
+    content = releases[0].content
+    if isinstance(content, TableDraws):
+        many = len(content.draws)
+        power = f"{float(content.temper):.3g}"
+        how = (
+            f"from a likelihood raised to the power {power}"
+            if content.law == "posterior"
+            else f"by scores that count {power} times, from {content.points} values of a split"
+        )
+        return (
+            f"these are the {many} set(s) of tables that were released, drawn {how}, with every "
+            f"split at least {content.omega:.3g} away from 0 and 1. They show no more of the "
+            "posterior than that: intervals are quantiles of these draws, the prior is the "
+            "holder's, and what truncation and tempering changed cannot be undone.",
+        )
+    if posterior.info.method == "plugin":
+        return (
+            "the noisy counts were used as if they were true: the privacy noise is ignored, and "
+            "intervals are too narrow. Use method='joint'.",
+        )
+    if posterior.info.method == "exact":
+        return (
+            "each node was fitted by itself: what other families say about the same variables "
+            "was not used. method='joint' uses it.",
+        )
+    return ()

@@ -1,0 +1,162 @@
+"""What a holder's Release says about the true counts, as linear forms with known noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.analyst.network.layout import Floats, Integers, Layout
+from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.network_content import NoisyCounts, NoisyParities
+from noisewise.core.network_release import NetworkRelease
+
+IMPOSSIBLE = 20.0  # standard deviations
+MAX_COEFFICIENTS = 1 << 25  # of parity counts as forms of cells, in memory
+LARGEST = 2**60  # a forged value beyond it would overflow; no true count comes near
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """Noisy linear forms of one table: values = matrix @ counts + discrete Laplace noise.
+
+    Parameters
+    ----------
+    names : tuple of int
+        The table's nodes by number (see `Layout`), sorted; its cells are in C order.
+    values : array of int, shape (m,)
+        Unclamped, so they may be negative.
+    scale : array, shape (m,)
+        Scale of each form's noise; infinite where nothing was released.
+    matrix : array of int, shape (m, cells), optional
+        None where every cell was released itself.
+    """
+
+    names: tuple[int, ...]
+    values: Integers
+    scale: Floats
+    matrix: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """All that one holder released.
+
+    Parameters
+    ----------
+    n : int or None
+        Number of rows where it is public.
+    measurements : tuple of Measurement
+    """
+
+    n: int | None
+    measurements: tuple[Measurement, ...]
+
+    def direct(self, names: tuple[int, ...]) -> Measurement | None:
+        """The released cells of the table over these nodes, or None."""
+        for measurement in self.measurements:
+            if measurement.names == names and measurement.matrix is None:
+                return measurement
+        return None
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether all that was released are cells of tables."""
+        return all(measurement.matrix is None for measurement in self.measurements)
+
+
+def observe(release: NetworkRelease, layout: Layout) -> Observed:
+    """What a Release of noisy counts or parity counts measured."""
+    content = release.content
+    if isinstance(content, NoisyCounts):
+        found = [_cells(release, content, layout, i) for i in range(len(layout.nodes))]
+        return Observed(release.n, tuple(found))
+    if isinstance(content, NoisyParities):
+        return Observed(release.n, tuple(_parities(release, content, layout)))
+    raise RequestError(
+        f"method: a Release by {release.mechanism!r} holds drawn tables, not noisy counts; there "
+        "is no noise to model, use method='plugin'"
+    )
+
+
+def _cells(release: NetworkRelease, content: NoisyCounts, layout: Layout, i: int) -> Measurement:
+    node = layout.nodes[i]
+    measured = layout.inward(i, release.measured(node))
+    scale = np.where(measured, content.scale, np.inf)
+    values = np.where(measured, layout.inward(i, release.counts(node)), 0.0)
+    whole = np.clip(np.rint(values), -LARGEST, LARGEST).astype(np.int64)
+    return Measurement(layout.families[i], whole, scale)
+
+
+def _parities(
+    release: NetworkRelease, content: NoisyParities, layout: Layout
+) -> Iterator[Measurement]:
+    """One measurement for every set of nodes: the parity counts that involve just those nodes."""
+    number = layout.number
+    sizes = (layout.size([number[name] for name, _ in digits]) for digits in release.parities.sets)
+    if sum(sizes) > MAX_COEFFICIENTS:
+        raise RequestError(
+            "method: the families of this fourier Release are too large for 'joint' (its parity "
+            "counts depend on too many cells); use method='plugin', or ask for a laplace Release"
+        )
+    values = list(content.values)
+    scale = np.array([content.scale])
+    if release.n is None:
+        ones = np.ones((1, 1), dtype=np.int64)
+        yield Measurement((), np.array([_limited(values.pop(0))], dtype=np.int64), scale, ones)
+    groups: dict[tuple[int, ...], list[tuple[Integers, int]]] = {}
+    for digits, value in zip(release.parities.sets, values, strict=True):
+        masks = {layout.number[name]: mask for name, mask in digits}
+        names = tuple(sorted(masks))
+        levels = np.indices(layout.shape(names)).reshape(len(names), -1)
+        odd = np.zeros(levels.shape[1], dtype=np.int64)
+        for j, level in zip(names, levels, strict=True):
+            odd ^= np.bitwise_count(level & masks[j]).astype(np.int64) & 1
+        groups.setdefault(names, []).append((odd, value))
+    for names, forms in groups.items():
+        yield Measurement(
+            names,
+            np.array([_limited(value) for _, value in forms], dtype=np.int64),
+            np.full(len(forms), content.scale),
+            np.stack([odd for odd, _ in forms]),
+        )
+
+
+def _limited(value: int) -> int:
+    return max(-LARGEST, min(LARGEST, value))
+
+
+def check_plausible(observed: Observed, layout: Layout, number: int) -> None:
+    """Refuse counts that cannot be within 0 and n, or add up to n, whatever the noise did."""
+    if observed.n is None:
+        return
+    for measurement in observed.measurements:
+        if measurement.matrix is not None:
+            continue
+        if not np.isfinite(measurement.scale).all():
+            _check_one_of_two(measurement, observed.n, layout, number)
+            continue
+        away = abs(int(measurement.values.sum()) - observed.n)
+        # sqrt(2) scale is the noise's standard deviation; for one cell 20 of them are e^-28.
+        if away > IMPOSSIBLE * float(np.sqrt(2 * (measurement.scale**2).sum())) + 1:
+            node = layout.nodes[measurement.names[-1]]
+            raise ReleaseError(
+                f"release {number} cannot come from {observed.n:,} rows and the noise that it "
+                f"states, so it is damaged, forged or miscomputed: the counts of {node!r} do not "
+                "add up to anything near"
+            )
+
+
+def _check_one_of_two(measurement: Measurement, n: int, layout: Layout, number: int) -> None:
+    """A binary root of which one count was released: it must be within 0 and n, noise aside."""
+    x = int(np.flatnonzero(np.isfinite(measurement.scale))[0])
+    value, room = int(measurement.values[x]), IMPOSSIBLE * math.sqrt(2) * measurement.scale[x] + 1
+    if not -room <= value <= n + room:
+        node = layout.nodes[measurement.names[-1]]
+        raise ReleaseError(
+            f"release {number} cannot come from {n:,} rows and the noise that it states, so it is "
+            f"damaged, forged or miscomputed: the count of {node!r} is nowhere near 0 to {n:,}"
+        )

@@ -1,0 +1,321 @@
+"""Probabilities under a network, draw by draw: variable elimination, or weighted rows.
+
+Nodes that neither are asked about or given nor have such descendants are dropped. The others are
+summed out one by one, the cheapest first. Where a table on the way would be too large, rows are
+simulated with the given nodes held fixed and weighted by the probability of what is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise._compiled import compiled_in_order, compiled_inline
+from noisewise.analyst.network.layout import Floats, Integers, Layout, strides_of
+from noisewise.core.errors import RequestError
+from noisewise.core.schema import level_text
+
+MAX_TABLE = 1 << 18  # cells of a table on the way, for one draw
+BATCH = 1 << 23  # cells of such tables in memory
+WEIGHTED_ROWS = 2000  # a draw, where summing is too large
+MAX_ANSWER = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """Probabilities with their posterior uncertainty.
+
+    Parameters
+    ----------
+    mean, sd, lower, upper : array, one axis a node that was asked about (or numbers)
+    level : float
+    draws : array, shape (draws, ...)
+        The probabilities under every posterior draw.
+    simulated : bool
+        Whether rows were simulated, which adds Monte Carlo error to every draw.
+    """
+
+    mean: Floats
+    sd: Floats
+    lower: Floats
+    upper: Floats
+    level: float
+    draws: Floats
+    simulated: bool = False
+
+    def at(self, place: tuple[int, ...]) -> Answer:
+        """One entry of it."""
+        index: Any = (slice(None), *place)
+        return _answer(self.draws[index], self.level, self.simulated)
+
+    def __float__(self) -> float:
+        return float(self.mean)
+
+    def __str__(self) -> str:
+        if self.mean.ndim:
+            return f"mean {np.array2string(self.mean, precision=4)}"
+        percent = f"{100 * self.level:g}%"
+        return f"{self.mean:.4f} ({percent} interval {self.lower:.4f} to {self.upper:.4f})"
+
+
+def _answer(draws: Floats, level: float, simulated: bool) -> Answer:
+    lower, upper = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    arrays = [np.asarray(x) for x in (draws.mean(axis=0), draws.std(axis=0), lower, upper)]
+    return Answer(arrays[0], arrays[1], arrays[2], arrays[3], level, draws, simulated)
+
+
+def ask(
+    layout: Layout,
+    theta: Floats,
+    wanted: Sequence[int],
+    evidence: Mapping[int, int],
+    level: float,
+    seed: int | None,
+) -> Answer:
+    """P(wanted | evidence) under every draw; `theta` has shape (draws, cells)."""
+    if layout.size(wanted) > MAX_ANSWER:
+        raise RequestError(
+            f"names: these nodes have {layout.size(wanted):,} joint levels; ask about fewer"
+        )
+    joint = joint_probabilities(layout, theta, wanted, evidence)
+    simulated = joint is None
+    if joint is None:
+        joint = _weighted_rows(layout, theta, wanted, evidence, seed)
+    total = joint.sum(axis=tuple(range(1, joint.ndim)), keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        draws = np.where(total > 0, joint / total, 1.0 / layout.size(wanted))
+    return _answer(draws, level, simulated)
+
+
+# --- elimination -----------------------------------------------------------------------------
+
+
+def relevant(layout: Layout, nodes: set[int]) -> list[int]:
+    """These nodes and their ancestors, by number."""
+    needed = set(nodes)
+    for i in range(len(layout.nodes) - 1, -1, -1):
+        if i in needed:
+            needed |= set(layout.parents[i])
+    return sorted(needed)
+
+
+def _order(layout: Layout, scopes: list[set[int]], hidden: set[int]) -> tuple[list[int], int]:
+    """An elimination order, and the size of the largest table on the way."""
+    scopes, hidden, order, largest = [set(s) for s in scopes], set(hidden), [], 1
+    while hidden:
+        merged = {v: set().union(*(s for s in scopes if v in s)) for v in sorted(hidden)}
+        cost = {v: layout.size(sorted(scope)) for v, scope in merged.items()}
+        best = min(cost, key=cost.__getitem__)
+        largest = max(largest, cost[best])
+        scopes = [s for s in scopes if best not in s] + [merged[best] - {best}]
+        hidden.remove(best)
+        order.append(best)
+    remaining = set().union(*scopes) if scopes else set()
+    return order, max(largest, layout.size(sorted(remaining)))
+
+
+def _plan(
+    layout: Layout, wanted: Sequence[int], evidence: Mapping[int, int]
+) -> tuple[list[int], list[int], int]:
+    """Nodes that matter, in which order others are summed out, and the largest table on the way."""
+    nodes = relevant(layout, {*wanted, *evidence})
+    scopes = [set(layout.families[i]) - set(evidence) for i in nodes]
+    hidden = set(nodes) - set(wanted) - set(evidence)
+    return nodes, *_order(layout, scopes, hidden)
+
+
+def largest_table(layout: Layout, wanted: Sequence[int]) -> int:
+    """Cells of the largest table on the way to P(wanted), for one draw: what summing costs."""
+    return _plan(layout, wanted, {})[2]
+
+
+def joint_probabilities(
+    layout: Layout, theta: Floats, wanted: Sequence[int], evidence: Mapping[int, int]
+) -> Floats | None:
+    """P(wanted, evidence) under every draw, one axis a wanted node; None where it's too large."""
+    nodes, order, largest = _plan(layout, wanted, evidence)
+    if largest > MAX_TABLE:
+        return None
+    shape = layout.shape(wanted)
+    out = np.empty((len(theta), *shape))
+    batch = max(1, BATCH // max(largest, layout.cells))
+    for first in range(0, len(theta), batch):
+        part = slice(first, first + batch)
+        out[part] = _eliminate(layout, theta[part], nodes, wanted, evidence, order)
+    return out
+
+
+def _eliminate(
+    layout: Layout,
+    theta: Floats,
+    nodes: list[int],
+    wanted: Sequence[int],
+    evidence: Mapping[int, int],
+    order: list[int],
+) -> Floats:
+    factors: list[tuple[list[int], Floats]] = []
+    for i in nodes:
+        family = layout.families[i]
+        table = theta[:, layout.part(i)].reshape(-1, *layout.shape(family))
+        place = tuple(evidence.get(j, slice(None)) for j in family)
+        factors.append(([j for j in family if j not in evidence], table[(slice(None), *place)]))
+    for v in order:
+        used = [f for f in factors if v in f[0]]
+        keep = sorted(set().union(*(f[0] for f in used)) - {v})
+        factors = [f for f in factors if v not in f[0]] + [(keep, _product(used, keep))]
+    return _product(factors, list(wanted))
+
+
+def _product(factors: list[tuple[list[int], Floats]], keep: list[int]) -> Floats:
+    """Multiply, and sum out what isn't kept. Axis 0 is the draw."""
+    scope, table = factors[0]
+    for k, (other, values) in enumerate(factors[1:], 2):
+        union = keep if k == len(factors) else sorted({*scope, *other})
+        table = _einsum(scope, table, other, values, union)
+        scope = union
+    if len(factors) == 1:
+        table = _einsum(scope, table, [], np.ones(len(table)), keep)
+    return table
+
+
+def _einsum(a: list[int], x: Floats, b: list[int], y: Floats, out: list[int]) -> Floats:
+    """`numpy.einsum` knows few letters, so nodes are renumbered for every call."""
+    number = {v: k + 1 for k, v in enumerate(sorted({*a, *b}))}
+    lists = [[0, *(number[v] for v in names)] for names in (a, b, out)]
+    einsum: Any = np.einsum  # its stubs don't know lists of axes
+    return np.asarray(einsum(x, lists[0], y, lists[1], lists[2]))
+
+
+# --- rows ------------------------------------------------------------------------------------
+
+
+def places(layout: Layout) -> tuple[NDArray[np.int64], ...]:
+    """Start, width, nodes and strides of all families, and arities, for compiled code."""
+    d = len(layout.nodes)
+    most = max(len(family) for family in layout.families)
+    nodes = np.zeros((d, most), dtype=np.int64)
+    stride = np.zeros_like(nodes)
+    for i, family in enumerate(layout.families):
+        nodes[i, : len(family)] = family
+        stride[i, : len(family)] = layout.strides[i]
+    width = np.array([len(family) for family in layout.families], dtype=np.int64)
+    return layout.offsets, width, nodes, stride, layout.arity
+
+
+def _weighted_rows(
+    layout: Layout,
+    theta: Floats,
+    wanted: Sequence[int],
+    evidence: Mapping[int, int],
+    seed: int | None,
+) -> Floats:
+    fixed = np.full(len(layout.nodes), -1, dtype=np.int64)
+    for i, code in evidence.items():
+        fixed[i] = code
+    rng = np.random.default_rng(seed)
+    shape = layout.shape(wanted)
+    out = np.zeros((len(theta), layout.size(wanted)))
+    asked = np.array(wanted, dtype=np.int64)
+    steps = np.array(strides_of(shape), dtype=np.int64)
+    weigh_rows(rng, theta, *places(layout), fixed, asked, steps, WEIGHTED_ROWS, out)
+    return out.reshape(-1, *shape)
+
+
+def synthetic_codes(layout: Layout, theta: Floats, rows: int, seed: int | None) -> Integers:
+    """Codes of synthetic rows, shape (rows, nodes by number)."""
+    rng = np.random.default_rng(seed)
+    out = np.empty((rows, len(layout.nodes)), dtype=np.int64)
+    synthetic_rows(rng, theta, *places(layout), out)
+    return out
+
+
+# --- compiled simulation of rows -------------------------------------------------------------
+
+
+@compiled_inline
+def _draw_level(rng, theta, cell, arity):  # type: ignore[no-untyped-def]
+    u = rng.random()
+    level = 0
+    while level < arity - 1:
+        u -= theta[cell + level]
+        if u < 0.0:
+            break
+        level += 1
+    return level
+
+
+@compiled_in_order
+def synthetic_rows(rng, theta, start, width, nodes, stride, arity, out):  # type: ignore[no-untyped-def]
+    """Rows, each from a draw taken at random; theta has shape (draws, cells)."""
+    for r in range(out.shape[0]):
+        tables = theta[int(rng.random() * theta.shape[0])]
+        for i in range(out.shape[1]):
+            cell = start[i]
+            for j in range(width[i] - 1):
+                cell += out[r, nodes[i, j]] * stride[i, j]
+            out[r, i] = _draw_level(rng, tables, cell, arity[i])
+
+
+@compiled_in_order
+def weigh_rows(  # type: ignore[no-untyped-def]
+    rng, theta, start, width, nodes, stride, arity, fixed, wanted, steps, rows, out
+):
+    """Weighted frequencies of the wanted nodes' levels under every draw, given `fixed` levels."""
+    d = width.size
+    row = np.zeros(d, dtype=np.int64)
+    for t in range(theta.shape[0]):
+        for _ in range(rows):
+            weight = 1.0
+            for i in range(d):
+                cell = start[i]
+                for j in range(width[i] - 1):
+                    cell += row[nodes[i, j]] * stride[i, j]
+                if fixed[i] >= 0:
+                    row[i] = fixed[i]
+                    weight *= theta[t, cell + fixed[i]]
+                else:
+                    row[i] = _draw_level(rng, theta[t], cell, arity[i])
+            place = 0
+            for j in range(wanted.size):
+                place += row[wanted[j]] * steps[j]
+            out[t, place] += weight / rows
+
+
+# --- levels that a user gives, as codes ------------------------------------------------------
+
+
+def evidence_codes(
+    layout: Layout, given: Mapping[str, Any], taken: Sequence[str], where: str = "given"
+) -> dict[int, int]:
+    """Node numbers with the codes of their levels."""
+    if not isinstance(given, Mapping):
+        raise RequestError('given: expected nodes with their levels, such as {"smoker": "no"}')
+    found = {}
+    for name, level in given.items():
+        if name not in layout.number:
+            shown = ", ".join(layout.network.nodes[:20])
+            raise RequestError(f"{where}: {name!r} is not a node; the nodes are {shown}")
+        if name in taken:
+            raise RequestError(f"given: {name!r} is asked about; it can't be given too")
+        found[layout.number[name]] = _code_of(layout, name, level)
+    return found
+
+
+def _code_of(layout: Layout, name: str, level: Any) -> int:
+    """The code of a level that a user gave."""
+    found = code_or_none(layout, name, level)
+    if found is None:
+        shown = ", ".join(layout.network.levels(name)[:10])
+        raise RequestError(f"{name}: {str(level)[:40]!r} is not one of its levels: {shown}")
+    return found
+
+
+def code_or_none(layout: Layout, name: str, level: Any) -> int | None:
+    """The code of a level, or None if it is not one of the node's."""
+    levels = layout.network.levels(name)
+    text = level_text(level.item() if isinstance(level, np.generic) else level)
+    return levels.index(text) if text in levels else None

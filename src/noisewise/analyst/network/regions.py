@@ -1,0 +1,314 @@
+"""Everything that the sampler of counts needs to know about a network, as flat arrays.
+
+A region is a table over a set of nodes that appears in the posterior: every family, every set of
+parents, every table with an exponent in the entropy, every table on which something was measured.
+All of them are margins of one latent table of n rows. A move is a contrast: pick a set G of nodes,
+two levels for each of them, and levels r for the others; add ±delta, with the sign of the parity,
+to the 2^|G| corners in every region that contains all of G (a region without one of them doesn't
+change). Such a step is a difference of rows, so margins that regions share go on agreeing; with |G|
+= 1 and delta = 1 it is one row changing one value, so every data set can be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.analyst.chains import Report, run_chains
+from noisewise.analyst.network.entropy import Entropy, Names, Slopes
+from noisewise.analyst.network.layout import Floats, Integers, Layout, strides_of
+from noisewise.analyst.network.observed import Observed
+
+MAX_CONTRAST = 4  # nodes in a contrast; larger ones are reached by several
+TRIES = 1.0  # of a contrast in one sweep, for every cell that it may move by itself
+SINGLES = 3.0  # times as many for single nodes, which move the margins that families share
+
+
+class Regions(NamedTuple):
+    """Tables, exponents, prior and measurements; cells of all regions are numbered through.
+
+    `width` is the number of nodes of a region, `nodes` and `stride` its axes, `start` its first
+    cell (with the end of the last). `kappa` is its exponent; `alpha` per cell the concentration,
+    where `is_family`; denominators are listed from `den_start`, each with a multiplicity and the
+    place of its cells in `den_alpha`. `forms_*` hold the measurements that aren't single cells.
+    """
+
+    arity: Integers
+    width: Integers
+    nodes: NDArray[np.int64]
+    stride: NDArray[np.int64]
+    start: Integers
+    kappa: Floats
+    is_family: NDArray[np.bool_]
+    cancels: NDArray[np.bool_]
+    alpha: Floats
+    den_start: Integers
+    den_times: Floats
+    den_at: Integers
+    den_alpha: Floats
+    value: NDArray[np.int64]  # (holders, cells)
+    precision: Floats  # (holders, cells): 1 / scale, 0 where nothing was released
+    form_start: Integers  # (regions + 1,)
+    form_at: Integers  # where in `form_weight` the form's coefficients begin
+    form_weight: Integers
+    form_value: NDArray[np.int64]  # (holders, forms)
+    form_precision: Floats  # (holders, forms)
+
+
+class Moves(NamedTuple):
+    """The contrasts: their nodes, the regions that they change, how often they are tried."""
+
+    width: Integers
+    nodes: NDArray[np.int64]
+    times: Integers
+    region_start: Integers
+    region: Integers
+    stride: NDArray[np.int64]  # (listed regions, MAX_CONTRAST): of the contrast's nodes
+    other_start: Integers
+    other: Integers  # nodes whose level matters
+
+
+def region_names(layout: Layout, entropy: Entropy, holders: Sequence[Observed]) -> list[Names]:
+    """All regions: families first, in the order of their nodes."""
+    private = any(holder.n is None for holder in holders)
+    wanted = [*layout.families, *layout.parents, *entropy.kappa]
+    wanted += [m.names for holder in holders for m in holder.measurements]
+    return [names for names in dict.fromkeys(wanted) if names or private]
+
+
+def make_regions(
+    layout: Layout, entropy: Entropy, holders: Sequence[Observed], alpha: Floats
+) -> tuple[Regions, list[Names]]:
+    """Regions for holders' measurements and concentrations `alpha`, shape (layout.cells,)."""
+    names = region_names(layout, entropy, holders)
+    sizes = [layout.size(region) for region in names]
+    start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    cells, most = int(start[-1]), max(1, *(len(region) for region in names))
+    nodes = np.zeros((len(names), most), dtype=np.int64)
+    stride = np.zeros_like(nodes)
+    den_start, times, at, den_alpha = [0], [], [], []
+    filled = 0
+    for number, region in enumerate(names):
+        nodes[number, : len(region)] = region
+        stride[number, : len(region)] = strides_of(layout.shape(region))
+        for row, many in _denominators(layout, region, alpha):
+            times.append(float(many))
+            at.append(filled)
+            den_alpha.append(row)
+            filled += row.size
+        den_start.append(len(times))
+    weights = np.zeros(cells)
+    weights[: layout.cells] = alpha
+    d = len(layout.nodes)
+    kappa = np.array([float(entropy.kappa.get(region, 0)) for region in names])
+    single = len(holders) == 1
+    ones = np.array(
+        [r < d and bool((alpha[layout.part(r)] == 1.0).all()) for r in range(len(names))]
+    )
+    value = np.zeros((len(holders), cells), dtype=np.int64)
+    precision = np.zeros((len(holders), cells))
+    for h, holder in enumerate(holders):
+        for measurement in holder.measurements:
+            if measurement.matrix is None:
+                k = names.index(measurement.names)
+                value[h, start[k] : start[k + 1]] = measurement.values
+                precision[h, start[k] : start[k + 1]] = 1 / measurement.scale
+    return (
+        Regions(
+            layout.arity,
+            np.array([len(region) for region in names], dtype=np.int64),
+            nodes,
+            stride,
+            start,
+            kappa,
+            np.arange(len(names)) < d,
+            ones & (kappa == -1) & single,
+            weights,
+            np.array(den_start, dtype=np.int64),
+            np.array(times, dtype=np.float64),
+            np.array(at, dtype=np.int64),
+            np.concatenate(den_alpha) if den_alpha else np.zeros(0),
+            value,
+            precision,
+            *_forms(names, holders),
+        ),
+        names,
+    )
+
+
+def _denominators(layout: Layout, region: Names, alpha: Floats) -> list[tuple[Floats, int]]:
+    """The sums of concentrations of every node whose parents are this region, equal ones once."""
+    found: list[tuple[Floats, int]] = []
+    for i, parents in enumerate(layout.parents):
+        if parents != region:
+            continue
+        sums = alpha[layout.part(i)].reshape(-1, int(layout.arity[i])).sum(axis=1)
+        for k, (other, many) in enumerate(found):
+            if np.array_equal(other, sums):
+                found[k] = (other, many + 1)
+                break
+        else:
+            found.append((sums, 1))
+    return found
+
+
+def _forms(
+    names: list[Names], holders: Sequence[Observed]
+) -> tuple[Integers, Integers, Integers, NDArray[np.int64], Floats]:
+    """Measured linear forms, region by region; holders may have measured different ones."""
+    starts, at, weights = [0], [], []
+    columns: list[tuple[int, int, float]] = []
+    filled = 0
+    for region in names:
+        for h, holder in enumerate(holders):
+            for m in holder.measurements:
+                if m.names != region or m.matrix is None:
+                    continue
+                for coefficients, value, scale in zip(m.matrix, m.values, m.scale, strict=True):
+                    at.append(filled)
+                    weights.append(np.asarray(coefficients, dtype=np.int64))
+                    filled += weights[-1].size
+                    columns.append((h, int(value), float(scale)))
+        starts.append(len(at))
+    values = np.zeros((len(holders), len(at)), dtype=np.int64)
+    precision = np.zeros((len(holders), len(at)))
+    for k, (h, value, scale) in enumerate(columns):
+        values[h, k] = value
+        precision[h, k] = 1 / scale
+    flat = np.concatenate(weights) if weights else np.zeros(0, dtype=np.int64)
+    integers = [np.array(x, dtype=np.int64) for x in (starts, at)]
+    return integers[0], integers[1], flat, values, precision
+
+
+def make_moves(layout: Layout, names: list[Names], private: bool) -> Moves:
+    """Every contrast within a family, tried more often in larger tables."""
+    tries: dict[Names, float] = {(): 4.0} if private else {}
+    for family in layout.families:
+        share = TRIES * layout.size(family) / 2 ** (len(family) - 1)
+        for size in range(1, min(MAX_CONTRAST, len(family)) + 1):
+            for contrast in combinations(family, size):
+                wanted = max(2.0, share * (SINGLES if size == 1 else 1.0))
+                tries[contrast] = max(tries.get(contrast, 0.0), wanted)
+    contrasts = list(tries)
+    nodes = np.zeros((len(contrasts), MAX_CONTRAST), dtype=np.int64)
+    region_start, region, strides = [0], [], []
+    other_start, other = [0], []
+    as_sets = [set(r) for r in names]
+    for k, contrast in enumerate(contrasts):
+        nodes[k, : len(contrast)] = contrast
+        touched: set[int] = set()
+        for number, members in enumerate(as_sets):
+            if members.issuperset(contrast):
+                axes = strides_of(layout.shape(names[number]))
+                row = np.zeros(MAX_CONTRAST, dtype=np.int64)
+                row[: len(contrast)] = [axes[names[number].index(j)] for j in contrast]
+                region.append(number)
+                strides.append(row)
+                touched |= members
+        region_start.append(len(region))
+        other.extend(sorted(touched))
+        other_start.append(len(other))
+    integers = [np.array(x, dtype=np.int64) for x in (region_start, region, other_start, other)]
+    return Moves(
+        np.array([len(c) for c in contrasts], dtype=np.int64),
+        nodes,
+        np.array([round(tries[c]) for c in contrasts], dtype=np.int64),
+        integers[0],
+        integers[1],
+        np.array(strides, dtype=np.int64).reshape(-1, MAX_CONTRAST),
+        integers[2],
+        integers[3],
+    )
+
+
+# --- what the samplers of all tables together share ------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What all chains share."""
+
+    layout: Layout
+    slopes: Slopes
+    regions: Regions
+    names: list[tuple[int, ...]]
+    moves: Moves
+    holders: tuple[Observed, ...]
+    alpha: Floats
+
+
+def make_problem(layout: Layout, holders: Sequence[Observed], alpha: Floats) -> Problem:
+    """Arrays for these holders and concentrations."""
+    slopes = Slopes(layout)
+    regions, names = make_regions(layout, slopes.entropy, holders, alpha)
+    private = any(holder.n is None for holder in holders)
+    moves = make_moves(layout, names, private)
+    return Problem(layout, slopes, regions, names, moves, tuple(holders), alpha)
+
+
+def forms_of(regions: Regions, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The measured forms of every holder's counts, shape (holders, forms)."""
+    forms = np.zeros_like(regions.form_value)
+    for k in range(regions.width.size):
+        cells = slice(int(regions.start[k]), int(regions.start[k + 1]))
+        for f in range(int(regions.form_start[k]), int(regions.form_start[k + 1])):
+            at = int(regions.form_at[f])
+            weight = regions.form_weight[at : at + cells.stop - cells.start]
+            forms[:, f] = counts[:, cells] @ weight
+    return forms
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Draws of all chains.
+
+    Parameters
+    ----------
+    theta : array, shape (chains, draws, cells)
+    given_counts : array, shape (chains, draws, cells)
+        E[theta | counts] at each draw.
+    acceptance : float
+    exact : bool
+        Whether no approximation was made.
+    free : tuple of int
+        Nodes whose parents' joint counts were left without the network's own expectation.
+    """
+
+    theta: Floats
+    given_counts: Floats
+    acceptance: float
+    exact: bool
+    free: tuple[int, ...]
+
+
+def sample_chains(
+    run: Callable[[np.random.Generator, Floats, Floats, Report], float],
+    cells: int,
+    *,
+    chains: int,
+    draws: int,
+    sweeps: int,
+    seed: int | None,
+    progress: Callable[[int, int | None], None] | None,
+) -> tuple[Floats, Floats, float]:
+    """Tables and E[theta | counts] of all chains, and the mean of their acceptance rates.
+
+    `run` takes a chain's generator, its two arrays of shape (draws, cells) to fill in, and a
+    function that it calls now and then with the number of `sweeps` that are done. It returns its
+    acceptance rate.
+    """
+    rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(chains)]
+    theta = np.empty((chains, draws, cells))
+    given = np.empty_like(theta)
+    rates = run_chains(
+        lambda c, report: run(rngs[c], theta[c], given[c], report),
+        chains=chains,
+        length=sweeps,
+        progress=progress,
+    )
+    return theta, given, float(np.mean(rates))

@@ -1,1 +1,0 @@
-"""Posteriors of Bayesian networks from network Releases."""

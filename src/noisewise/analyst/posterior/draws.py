@@ -1,0 +1,223 @@
+"""Published posterior draws of a regression, in original units.
+
+There is no noise to model: the draws are private because they are few, tempered and truncated.
+What they are draws of is the holder's tempered posterior within a ball, not the posterior; with k
+of them the Monte Carlo error of a mean is still √(1/k) of that posterior's width. A Release of
+statistics (`noisewise release`) says more for the same epsilon.
+
+References
+----------
+Zhang, Rubinstein & Dimitrakakis (2016), "On the differential privacy of Bayesian inference".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from noisewise._arrays import FloatArray
+from noisewise.analyst.arguments import probability
+from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.posterior.base import BasePosterior
+from noisewise.analyst.posterior.numbers import (
+    Row,
+    Summary,
+    central_interval,
+    statement_probability,
+)
+from noisewise.analyst.posterior.plots import Interval
+from noisewise.analyst.posterior.regression import Prediction, check_target
+from noisewise.core.errors import RequestError
+from noisewise.core.network_regression import RegressionSampleRelease
+
+if TYPE_CHECKING:
+    import arviz as az
+
+ENOUGH = 20  # draws, for an interval or a probability
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DrawsPosterior(BasePosterior):
+    """Coefficients as they were drawn.
+
+    Parameters
+    ----------
+    release : RegressionSampleRelease
+    """
+
+    kind = "draws"
+
+    release: RegressionSampleRelease
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.release, RegressionSampleRelease):
+            raise RequestError(
+                f"release: expected draws of a regression, got {type(self.release).__name__}; "
+                "noisewise.fit reads other Releases"
+            )
+
+    @cached_property
+    def columns(self) -> ModelColumns:
+        """The regression's columns and their units."""
+        design = self.release.design
+        return ModelColumns(design.schema, design.features, design.target)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the coefficients, the intercept first."""
+        return self.columns.names
+
+    @cached_property
+    def theta(self) -> FloatArray:
+        """All draws in original units, of shape (draws, coefficients)."""
+        return self.columns.theta_to_original(self.release.coefficients())
+
+    def draws(self, name: str) -> FloatArray:
+        """Draws of one coefficient, shape (draws,)."""
+        if name not in self.names:
+            raise RequestError(f"{name!r} is not a parameter; there are {', '.join(self.names)}")
+        return self.theta[:, self.names.index(name)]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know before trusting the numbers."""
+        law, count = self.release.law, len(self.theta)
+        found = []
+        if law.temper < 1:
+            found.append(
+                f"drawn with the likelihood to the power {float(law.temper):.3g}: wider than the "
+                "posterior, and closer to the prior"
+            )
+        norms = np.linalg.norm(self.release.coefficients(), axis=1)
+        if norms.max() > 0.99 * float(law.radius):
+            found.append(
+                "a draw lies at the edge of the ball that coefficients are kept in: the data "
+                "may want larger ones than the holder allowed"
+            )
+        if count < ENOUGH:
+            found.append(
+                f"{count} draw{'s' if count > 1 else ''}: too few for an interval; `noisewise "
+                "release` publishes statistics from which a whole posterior follows"
+            )
+        return tuple(found)
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def summary(self, level: float = 0.95) -> Summary:
+        """Mean, sd and central interval of the draws; no interval where they are too few."""
+        level, count = probability("level", level), len(self.theta)
+        rows = {}
+        for name in self.names:
+            draws = self.draws(name)
+            sd = float(draws.std(ddof=1)) if count > 1 else np.nan
+            ends = central_interval(draws, level) if count >= ENOUGH else (np.nan, np.nan)
+            rows[name] = Row(float(draws.mean()), sd, *ends, rhat=np.nan, ess=float(count))
+        return Summary(rows, level)
+
+    def prob(self, statement: str) -> float:
+        """Share of the draws for which a statement such as ``"bmi > 0"`` holds."""
+        found = statement_probability(statement, self.names, self.draws)
+        self._check_enough("prob")
+        return found
+
+    def _check_enough(self, argument: str) -> None:
+        if len(self.theta) < ENOUGH:
+            raise RequestError(
+                f"{argument}: {len(self.theta)} released draws are too few for that ({ENOUGH} are "
+                "wanted); `noisewise release` publishes statistics from which a whole posterior "
+                "follows"
+            )
+
+    def predict(
+        self, new: Any, level: float = 0.95, *, seed: int | None = None, target: str | None = None
+    ) -> Prediction:
+        """Expected targets of new rows under the mean of the draws.
+
+        There are no intervals: the error's variance was not released.
+        """
+        probability("level", level)
+        check_target(target, self.columns.target)
+        return Prediction(self.columns.design_matrix(new) @ self.theta.mean(axis=0))
+
+    # --- for people ------------------------------------------------------------------------------
+
+    def describe(self, level: float = 0.95) -> str:
+        """Where the draws come from, their mean and their spread."""
+        release = self.release
+        rows = "a private number of" if release.n is None else f"{release.n:,}"
+        return (
+            f"{len(self.theta)} posterior draw(s) of {release.design.target} ~ "
+            f"{' + '.join(release.design.features)} from {rows} rows, {release.claim}\n"
+            f"{self.summary(level)}"
+        )
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+        """Draws, warnings and where they come from, as plain data."""
+        release = self.release
+        return {
+            "target": release.design.target,
+            "n": release.n,
+            "claim": str(release.claim),
+            "digest": release.digest,
+            "temper": float(release.law.temper),
+            "coefficients": list(self.names),
+            "draws": self.theta.tolist(),
+            "summary": self.summary(level).to_dict(),
+            "level": level,
+            "warnings": list(self.warnings),
+        }
+
+    @property
+    def _what(self) -> str:
+        return "a Release of posterior draws"
+
+    @property
+    def heading(self) -> str:
+        """What was drawn, and at what privacy."""
+        target, count = self.release.design.target, len(self.theta)
+        return f"{count} released draws of a regression for {target}, {self.release.claim}"
+
+    def shown(self, names: Sequence[str] | None = None) -> list[str]:
+        """Coefficients to draw: all slopes, or those that are named."""
+        for name in names or ():
+            self.draws(name)
+        return list(self.names[1:] if names is None else names)
+
+    def bars(self, name: str, level: float) -> dict[str, Interval]:
+        """The interval of one coefficient, or the range of its draws where they are few."""
+        draws = self.draws(name)
+        if len(draws) < ENOUGH:
+            ends, label = (float(draws.min()), float(draws.max())), "range of the released draws"
+        else:
+            ends, label = central_interval(draws, level), "released draws"
+        return {label: Interval(ends[0], float(draws.mean()), ends[1])}
+
+    def curves(self, name: str) -> dict[str, FloatArray]:
+        """The draws of one coefficient."""
+        self._check_enough("kind")
+        return {"released draws": self.draws(name)}
+
+    # --- files -----------------------------------------------------------------------------------
+
+    def to_arviz(self) -> az.InferenceData:
+        """The draws as one chain of an ArviZ container."""
+        import arviz as az
+
+        return az.from_dict(
+            posterior={"theta": self.theta[None]},
+            coords={"coefficient": list(self.names)},
+            dims={"theta": ["coefficient"]},
+        )
+
+    def document(self) -> dict[str, Any]:
+        """The Release, from which everything follows."""
+        return {"release": self.release.to_text()}
+
+    @classmethod
+    def from_arviz(cls, data: az.InferenceData, document: dict[str, Any]) -> DrawsPosterior:
+        """Read the Release back."""
+        return cls(RegressionSampleRelease.from_text(document["release"]))

@@ -1,0 +1,559 @@
+"""The posterior of a network's conditional tables, and questions to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.analyst.arguments import probability, seed_or_none, whole_number
+from noisewise.analyst.network.layout import Floats, Layout, row_sums
+from noisewise.analyst.posterior.base import BasePosterior
+from noisewise.analyst.posterior.file import tuples
+from noisewise.analyst.posterior.numbers import (
+    Summary,
+    central_interval,
+    row_of,
+    statement_probability,
+)
+from noisewise.analyst.posterior.plots import AWARE, Interval
+from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.network import Network
+from noisewise.core.schema import Schema
+
+if TYPE_CHECKING:
+    import arviz as az
+
+    from noisewise.analyst.network.classify import Classification
+    from noisewise.analyst.network.queries import Answer
+
+MAX_SYNTHETIC = 100_000_000
+MOST_ROWS = 60  # table entries that are shown on the screen
+MOST_CELLS = 80  # that fit into a picture
+_MOST_EDGES = 12
+_PLUGIN = "plug-in (ignores the noise)"
+
+
+@dataclass(frozen=True)
+class NetworkFit:
+    """How a posterior came about.
+
+    Parameters
+    ----------
+    method : {"joint", "exact", "plugin"}
+    algorithm : str
+        How the method was carried out, and where it is approximate.
+    reason : str
+        Why this method.
+    noise_aware : bool
+        Whether the posterior accounts for the privacy noise.
+    mechanisms : tuple of str
+        The mechanism behind each Release.
+    n : tuple of int or None
+        Rows behind each Release; None where the number is private.
+    claims, digests : tuple of str
+        Of each Release.
+    warnings : tuple of str
+        What a reader must know before trusting the numbers, in plain words.
+    datasets, units : tuple of str
+        Of each Release: the data set, and who is protected (`Schema.unit`).
+    noise_scales : tuple of float
+        Scale of the discrete Laplace noise of each Release; empty for draws of tables.
+    concentration : tuple of float
+        The smallest and the largest concentration of the prior; empty where it is the holder's.
+    """
+
+    method: str
+    algorithm: str
+    reason: str
+    noise_aware: bool
+    mechanisms: tuple[str, ...] = ()
+    n: tuple[int | None, ...] = ()
+    claims: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    noise_scales: tuple[float, ...] = ()
+    concentration: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """A conditional table: arrays of `network.shape(node)`, the node's own levels last."""
+
+    mean: Floats
+    sd: Floats
+    lower: Floats
+    upper: Floats
+    level: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NetworkPosterior(BasePosterior):
+    """Draws of all conditional tables.
+
+    Parameters
+    ----------
+    network : Network
+    theta : array, shape (chains, draws, cells)
+        Cells of all tables in the order of `Layout`; use `draws` to get a node's table.
+    info : NetworkFit
+    given_counts : array, shape (chains, draws, cells), optional
+        E[theta | true counts] at each draw: its variance is the part that privacy caused.
+    plugin : array, shape (cells,), optional
+        Concentrations of the plug-in posterior of the same Releases, for comparison.
+    sampler : mapping of str to float
+    """
+
+    kind = "network"
+
+    network: Network
+    theta: Floats
+    info: NetworkFit
+    given_counts: Floats | None = None
+    plugin: Floats | None = None
+    sampler: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where the tables are in `theta`."""
+        return Layout(self.network)
+
+    @cached_property
+    def flat(self) -> Floats:
+        """All draws of all chains, shape (draws, cells)."""
+        return self.theta.reshape(-1, self.theta.shape[-1])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know before trusting the numbers."""
+        return self.info.warnings
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes, in the schema's order."""
+        return self.network.nodes
+
+    # --- tables ----------------------------------------------------------------------------------
+
+    def draws(self, node: str) -> Floats:
+        """Draws of a node's table, shape (chains, draws, *network.shape(node))."""
+        i = self._number(node)
+        return self.layout.outward(i, self.theta[..., self.layout.part(i)])
+
+    def table(self, node: str, level: float = 0.95) -> Table:
+        """Mean, sd and central credible interval of every entry of a node's table."""
+        level = probability("level", level)
+        draws = self.draws(node)
+        draws = draws.reshape(-1, *draws.shape[2:])
+        lower, upper = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        sd = draws.std(axis=0, ddof=1) if len(draws) > 1 else np.full(lower.shape, np.nan)
+        return Table(draws.mean(axis=0), sd, lower, upper, level)
+
+    def plugin_table(self, node: str, level: float = 0.95) -> Table:
+        """The same from the plug-in posterior, which ignores the privacy noise."""
+        from scipy.stats import beta
+
+        level = probability("level", level)
+        if self.plugin is None:
+            raise RequestError("plugin_table: the Release holds draws of tables, not counts")
+        i = self._number(node)
+        a = self.plugin[self.layout.part(i)].reshape(-1, int(self.layout.arity[i]))
+        total = np.broadcast_to(a.sum(axis=1, keepdims=True), a.shape)
+        law = beta(a, total - a)
+        found = (law.mean(), law.std(), law.ppf((1 - level) / 2), law.ppf((1 + level) / 2))
+        arrays = [self.layout.outward(i, np.asarray(x).reshape(-1)) for x in found]
+        return Table(arrays[0], arrays[1], arrays[2], arrays[3], level)
+
+    def privacy_share(self, node: str) -> Floats:
+        """For every entry, the share of its posterior variance that privacy noise caused."""
+        if self.given_counts is None:
+            raise RequestError(
+                f"privacy_share: method {self.info.method!r} does not model the noise, so it "
+                "cannot tell what privacy cost; use method='joint'"
+            )
+        i = self._number(node)
+        part = self.layout.part(i)
+        hidden = self.given_counts[..., part].reshape(-1, part.stop - part.start).var(axis=0)
+        total = np.maximum(self.flat[:, part].var(axis=0), 1e-300)
+        return self.layout.outward(i, np.minimum(hidden / total, 1.0))
+
+    def cell_name(self, cell: int) -> str:
+        """A table's cell in words, such as ``"cough=yes | smoker=no"``."""
+        i = int(np.searchsorted(self.layout.offsets, cell, side="right")) - 1
+        family = self.layout.families[i]
+        place = np.unravel_index(cell - self.layout.part(i).start, self.layout.shape(family))
+        words = [
+            f"{self.layout.nodes[j]}={self.network.levels(self.layout.nodes[j])[k]}"
+            for j, k in zip(family, place, strict=True)
+        ]
+        return words[-1] + (f" | {', '.join(words[:-1])}" if len(words) > 1 else "")
+
+    @cached_property
+    def _cell(self) -> dict[str, int]:
+        """Where every probability is, by its name in `summary`."""
+        return {self.cell_name(cell): cell for cell in range(self.layout.cells)}
+
+    def _cells(self, node: str) -> range:
+        part = self.layout.part(self._number(node))
+        return range(part.start, part.stop)
+
+    def summary(self, level: float = 0.95, nodes: Sequence[str] | None = None) -> Summary:
+        """Mean, sd, central credible interval, R-hat and effective draws of every probability."""
+        level = probability("level", level)
+        cells = [cell for node in nodes or self.nodes for cell in self._cells(node)]
+        rows = {self.cell_name(cell): row_of(self.theta[:, :, cell], level) for cell in cells}
+        return Summary(rows, level)
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def marginal(
+        self,
+        names: str | Sequence[str],
+        given: Mapping[str, Any] | None = None,
+        level: float = 0.95,
+        seed: int | None = 0,
+    ) -> Answer:
+        """The joint distribution of some nodes, given levels of others, with its uncertainty.
+
+        Parameters
+        ----------
+        names : str or sequence of str
+        given : mapping of str to level, optional
+        level : float
+            Of the credible intervals.
+        seed : int, optional
+            Only used where exact summation is too large and rows are simulated.
+
+        Returns
+        -------
+        Answer
+            `mean`, `sd`, `lower`, `upper` are arrays with one axis a node; `draws` has the draws.
+        """
+        from noisewise.analyst.network.queries import ask, evidence_codes
+
+        wanted = [names] if isinstance(names, str) else list(names)
+        numbers = [self._number(name) for name in wanted]
+        if len(set(numbers)) != len(numbers) or not numbers:
+            raise RequestError(f"names: expected different nodes, got {wanted!r}")
+        evidence = evidence_codes(self.layout, given or {}, taken=wanted)
+        level, seed = probability("level", level), seed_or_none(seed)
+        return ask(self.layout, self.flat, numbers, evidence, level, seed)
+
+    def prob(
+        self,
+        statement: str | Mapping[str, Any],
+        given: Mapping[str, Any] | None = None,
+        level: float = 0.95,
+        seed: int | None = 0,
+    ) -> Answer | float:
+        """How probable an event is, or a statement about its probability.
+
+        Parameters
+        ----------
+        statement : str or mapping
+            ``"cough=yes | smoker=no"``, or ``{"cough": "yes"}`` with `given` apart: the answer has
+            `mean`, `sd`, `lower` and `upper`, since the probability itself is uncertain.
+            ``"cough=yes | smoker=no > 0.5"``: how sure it is that this probability is above a half,
+            a number.
+        given : mapping of str to level, optional
+        level : float
+        seed : int, optional
+            Only used where exact summation is too large and rows are simulated.
+        """
+        if not isinstance(statement, str):
+            return self._event(statement, given, level, seed)
+        if given is not None:
+            raise RequestError("given: the statement says itself what is given, after a |")
+        event, condition = _parsed(statement)
+        if self._knows(event) and self._knows(condition):
+            return self._event(event, condition, level, seed)
+        match = re.fullmatch(r"(.+?)\s*(<=|>=|<|>)\s*([-+.\deE]+)\s*", statement)
+        if match is None:
+            return self._event(event, condition, level, seed)
+        event, condition = _parsed(match[1])
+        draws = self._event(event, condition, level, seed).draws
+        return statement_probability(f"p {match[2]} {match[3]}", ["p"], lambda _: draws)
+
+    def _knows(self, levels: Mapping[str, str]) -> bool:
+        return all(
+            name in self.layout.number and level in self.network.levels(name)
+            for name, level in levels.items()
+        )
+
+    def _event(
+        self,
+        event: Mapping[str, Any],
+        given: Mapping[str, Any] | None,
+        level: float,
+        seed: int | None,
+    ) -> Answer:
+        from noisewise.analyst.network.queries import evidence_codes
+
+        if not isinstance(event, Mapping) or not event:
+            raise RequestError('event: expected nodes with their levels, such as {"cough": "yes"}')
+        codes = evidence_codes(self.layout, event, taken=(), where="event")
+        answer = self.marginal(list(event), given, level, seed)
+        return answer.at(tuple(codes[self.layout.number[name]] for name in event))
+
+    def predict(
+        self, new: Any, level: float = 0.95, *, seed: int | None = None, target: str | None = None
+    ) -> Classification:
+        """Classify new rows: probabilities of the target's levels, with their uncertainty.
+
+        Parameters
+        ----------
+        new : mapping or data frame
+            Columns of levels. Nodes that are absent, or None in some rows, are summed out.
+        level : float
+            Of the intervals of the probabilities.
+        seed : int, optional
+            Nothing is simulated here; every kind takes it.
+        target : str
+            Any node.
+        """
+        from noisewise.analyst.network.classify import classify, codes_of_rows
+
+        if target is None:
+            shown = ", ".join(self.nodes[:20])
+            raise RequestError(f"target: name the node to classify, one of {shown}")
+        number = self._number(target)
+        codes = codes_of_rows(self.layout, new, skip=target)
+        return classify(self.layout, self.flat, number, codes, probability("level", level))
+
+    def synthetic(self, rows: int, seed: int | None = None) -> dict[str, NDArray[np.str_]]:
+        """Synthetic rows: each from the network of a posterior draw taken at random.
+
+        They carry the posterior's uncertainty and cost no privacy, because they are computed from
+        Releases alone. They are no substitute for intervals: analysed as if they were data, they
+        look more certain than they are.
+        """
+        from noisewise.analyst.network.queries import synthetic_codes
+
+        rows = whole_number("rows", rows, 1, MAX_SYNTHETIC)
+        codes = synthetic_codes(self.layout, self.flat, rows, seed_or_none(seed))
+        return {
+            name: np.array(self.network.levels(name))[codes[:, self.layout.number[name]]]
+            for name in self.nodes
+        }
+
+    def _number(self, node: str) -> int:
+        if node not in self.layout.number:
+            raise RequestError(
+                f"{node!r} is not a node; the nodes are {', '.join(self.nodes[:20])}"
+            )
+        return self.layout.number[node]
+
+    # --- for people ------------------------------------------------------------------------------
+
+    def describe(self, level: float = 0.95) -> str:
+        """Where the tables come from, and as many of them as fit on a screen."""
+        info, edges = self.info, [f"{a}>{b}" for a, b in self.network.edges]
+        shown = ", ".join(edges[:_MOST_EDGES]) + (" ..." if len(edges) > _MOST_EDGES else "")
+        lines = [f"Network of {len(self.nodes)} nodes: {shown}"]
+        lines.append(f"Method {info.method} ({info.algorithm}): {info.reason}")
+        for n, claim, mechanism in zip(info.n, info.claims, info.mechanisms, strict=True):
+            rows = "a private number of" if n is None else f"{n:,}"
+            lines.append(f"Release of {rows} rows by {mechanism} at {claim}.")
+        nodes = self._first_nodes(MOST_ROWS) or [self.nodes[0]]
+        lines.append(str(self.summary(level, nodes)))
+        if len(nodes) < len(self.nodes):
+            left = len(self.nodes) - len(nodes)
+            lines.append(f"... and {left} more nodes; --json shows all of them.")
+        return "\n".join(lines)
+
+    def _first_nodes(self, most: int) -> list[str]:
+        """As many nodes as have together at most so many table entries."""
+        sizes = np.cumsum([self.network.cells(node) for node in self.nodes])
+        return list(self.nodes[: int(np.searchsorted(sizes, most, side="right"))])
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+        """All tables with where they come from, as plain data."""
+        info, tables = self.info, {}
+        for node in self.nodes:
+            found = self.table(node, level)
+            tables[node] = {
+                "parents": list(self.network.parents[node]),
+                "levels": list(self.network.levels(node)),
+                **{
+                    name: getattr(found, name).tolist() for name in ("mean", "sd", "lower", "upper")
+                },
+            }
+        return {
+            "tables": tables,
+            "level": level,
+            "method": info.method,
+            "algorithm": info.algorithm,
+            "noise_aware": info.noise_aware,
+            "mechanisms": list(info.mechanisms),
+            "n": list(info.n),
+            "claims": list(info.claims),
+            "warnings": list(info.warnings),
+        }
+
+    @property
+    def _what(self) -> str:
+        return "a network"
+
+    @property
+    def heading(self) -> str:
+        """How large it is, and at what privacy its data were published."""
+        claims = set(self.info.claims)
+        at = f", published at {claims.pop()}" if len(claims) == 1 else ""
+        return f"Tables of a network of {len(self.nodes)} nodes{at}"
+
+    @property
+    def is_probability(self) -> bool:
+        """Tables hold probabilities."""
+        return True
+
+    def shown(self, names: Sequence[str] | None = None) -> list[str]:
+        """Entries of the tables of these nodes; by default of as many as fit."""
+        nodes = self._first_nodes(MOST_CELLS) if names is None else list(names)
+        found = [self.cell_name(cell) for node in nodes for cell in self._cells(node)]
+        if not found or len(found) > MOST_CELLS:
+            raise RequestError(
+                f"names: a picture has at most {MOST_CELLS} table entries; name fewer nodes, of "
+                f"{', '.join(self.nodes[:20])}"
+            )
+        return found
+
+    def bars(self, name: str, level: float) -> dict[str, Interval]:
+        """Intervals of one table entry, the plug-in posterior's first."""
+        cell, found = self._cell[name], {}
+        if self.plugin is not None and self.info.noise_aware:
+            from scipy.stats import beta
+
+            total = row_sums(self.layout, self.plugin)[cell]
+            law = beta(self.plugin[cell], total - self.plugin[cell])
+            ends = law.ppf([(1 - level) / 2, (1 + level) / 2])
+            found[_PLUGIN] = Interval(float(ends[0]), float(law.mean()), float(ends[1]))
+        [(label, draws)] = self.curves(name).items()
+        low, high = central_interval(draws, level)
+        found[label] = Interval(low, float(draws.mean()), high)
+        return found
+
+    def curves(self, name: str) -> dict[str, Floats]:
+        """Draws of one table entry."""
+        return {AWARE if self.info.noise_aware else _PLUGIN: self.flat[:, self._cell[name]]}
+
+    # --- other programs and files ----------------------------------------------------------------
+
+    def to_pgmpy(self, draw: int | None = None) -> Any:
+        """A pgmpy network with the posterior mean tables, or those of one draw.
+
+        The mean tables lose the uncertainty; to keep it, export several draws and use each.
+        """
+        try:
+            discrete: Any = import_module("pgmpy.factors.discrete")
+            models: Any = import_module("pgmpy.models")
+        except ImportError:
+            raise RequestError(
+                "to_pgmpy: pgmpy is not installed; install it with 'pip install pgmpy'"
+            ) from None
+        network = self.network
+        # The class got a new name in pgmpy 1.0.
+        kind = getattr(models, "DiscreteBayesianNetwork", None) or models.BayesianNetwork
+        model = kind()
+        model.add_nodes_from(network.nodes)
+        model.add_edges_from(network.edges)
+        last = len(self.flat) - 1
+        cells = (
+            self.flat.mean(axis=0)
+            if draw is None
+            else self.flat[whole_number("draw", draw, 0, last)]
+        )
+        for node in network.nodes:
+            i, parents = self.layout.number[node], list(network.parents[node])
+            values = self.layout.outward(i, cells[self.layout.part(i)])
+            cpd = discrete.TabularCPD(
+                node,
+                network.arity(node),
+                values.reshape(-1, network.arity(node)).T,
+                evidence=parents or None,
+                evidence_card=[network.arity(name) for name in parents] or None,
+                state_names={name: list(network.levels(name)) for name in network.family(node)},
+            )
+            model.add_cpds(cpd)
+        model.check_model()
+        return model
+
+    def to_arviz(self) -> az.InferenceData:
+        """The draws as an ArviZ container: one variable a node, with levels as coordinates."""
+        import arviz as az
+
+        network = self.network
+        # Names of dimensions may not be names of variables, and netCDF doesn't take every letter.
+        table = {node: f"table_{k}" for k, node in enumerate(network.nodes)}
+        axis = {node: f"level_{k}" for k, node in enumerate(network.nodes)}
+        data = az.from_dict(
+            posterior={table[node]: self.draws(node) for node in network.nodes},
+            coords={axis[node]: list(network.levels(node)) for node in network.nodes},
+            dims={table[node]: [axis[n] for n in network.family(node)] for node in network.nodes},
+        )
+        for node in network.nodes:
+            data.posterior[table[node]].attrs["long_name"] = node
+        extra = {"given_counts": self.given_counts}
+        extra["plugin"] = None if self.plugin is None else self.plugin[None, None]
+        groups = {
+            name: az.dict_to_dataset({name: values})
+            for name, values in extra.items()
+            if values is not None
+        }
+        if groups:
+            data.add_groups(groups, warn_on_custom_groups=False)
+        return data
+
+    def document(self) -> dict[str, Any]:
+        """The network and how it was fitted."""
+        return {
+            "schema": self.network.schema.to_dict(),
+            "parents": self.network.to_json(),
+            "info": asdict(self.info),
+            "sampler": dict(self.sampler),
+        }
+
+    @classmethod
+    def from_arviz(cls, data: az.InferenceData, document: dict[str, Any]) -> NetworkPosterior:
+        """Read back what `to_arviz` and `document` gave."""
+        network = Network.make(Schema.from_dict(document["schema"]), document["parents"])
+        layout = Layout(network)
+        parts = {}
+        for k, node in enumerate(network.nodes):
+            values = data.posterior[f"table_{k}"].to_numpy()
+            if values.shape[2:] != network.shape(node):
+                raise ReleaseError("the draws do not fit the network")
+            i = layout.number[node]
+            axes = [0, 1, *(2 + a for a in layout.axes(i))]
+            parts[i] = np.transpose(values, axes).reshape(*values.shape[:2], -1)
+        groups = set(data.groups())
+        return cls(
+            network,
+            np.concatenate([parts[i] for i in range(len(layout.nodes))], axis=-1),
+            NetworkFit(**tuples(document["info"])),
+            data["given_counts"]["given_counts"].to_numpy() if "given_counts" in groups else None,
+            data["plugin"]["plugin"].to_numpy()[0, 0] if "plugin" in groups else None,
+            document["sampler"],
+        )
+
+
+def _parsed(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Levels of nodes before and after the bar of ``"cough=yes | smoker=no, region=south"``."""
+    parts = text.split("|")
+    found: list[dict[str, str]] = []
+    for part in parts:
+        pairs = [piece.partition("=") for piece in part.split(",")]
+        if len(parts) > 2 or not all(equals for _, equals, _ in pairs):
+            raise RequestError(
+                f"prob: {text!r} is not of the form 'cough=yes | smoker=no', nor followed by "
+                '\'> 0.5\'; names with a comma or a bar go in a mapping, {"cough": "yes"}'
+            )
+        found.append({name.strip(): level.strip() for name, _, level in pairs})
+    return found[0], found[1] if len(found) > 1 else {}

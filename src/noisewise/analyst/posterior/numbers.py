@@ -1,0 +1,288 @@
+"""Numbers that describe posteriors: lines of a summary, and probabilities of statements."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from noisewise._arrays import FloatArray
+from noisewise.analyst.arguments import probability
+from noisewise.core.errors import RequestError
+
+SIGMA2 = "sigma2"  # the error variance, in summaries, pictures and files
+_NEGLIGIBLE = 1e-4
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a summary."""
+
+    mean: float
+    sd: float
+    lower: float
+    upper: float
+    rhat: float
+    ess: float
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the method takes the parameter for known: all draws are one number."""
+        return self.sd == 0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Posterior mean, sd, central credible interval and convergence, in original units."""
+
+    rows: Mapping[str, Row]
+    level: float
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """Plain numbers, for JSON and data frames."""
+        return {name: vars(row).copy() for name, row in self.rows.items()}
+
+    def __str__(self) -> str:
+        percent = f"{100 * self.level:g}%"
+        width = max(9, *(len(name) for name in self.rows))
+        head = f"{'':{width}} {'mean':>12} {'sd':>12} {percent + ' interval':^25} {'rhat':>6} ess"
+        lines = [head]
+        for name, row in self.rows.items():
+            if row.is_fixed:
+                lines.append(f"{name:{width}} {row.mean:>12.5g} {'fixed':>12}")
+                continue
+            numbers = [_or_dash(x, 12, ".5g") for x in (row.mean, row.sd, row.lower, row.upper)]
+            quality = f"{_or_dash(row.rhat, 6, '.3f')} {_or_dash(row.ess, 0, '.0f')}"
+            lines.append(f"{name:{width}} {' '.join(numbers)} {quality}")
+        return "\n".join(lines)
+
+
+def _or_dash(value: float, width: int, form: str) -> str:
+    """A number, or a dash where there is none."""
+    return f"{'-' if math.isnan(value) else format(value, form):>{width}}"
+
+
+@dataclass(frozen=True)
+class SummaryTable:
+    """Answers that are no parameters with draws: one line each, with columns of their own.
+
+    Parameters
+    ----------
+    rows : mapping of str to mapping
+        By what was asked; the same columns in each, in order.
+    level : float
+    """
+
+    rows: Mapping[str, Mapping[str, Any]]
+    level: float
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Plain numbers, for JSON and data frames."""
+        return {name: dict(row) for name, row in self.rows.items()}
+
+    def __str__(self) -> str:
+        rows = list(self.rows.values())
+        columns = list(rows[0])
+        shown = [[_shown(name, row[name]) for name in columns] for row in rows]
+        lines = [[name.replace("_", " ") for name in columns], *shown]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+        return "\n".join(
+            "  ".join(
+                cell.ljust(width) if i == 0 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        )
+
+
+def _shown(name: str, value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    if name.startswith("prob") or name == "ignoring_noise":
+        # Nothing in the approximations is right to more than this.
+        if value < _NEGLIGIBLE:
+            return f"< {_NEGLIGIBLE:g}"
+        if value > 1 - _NEGLIGIBLE:
+            return f"> {1 - _NEGLIGIBLE:g}"
+        return f"{value:.4f}"
+    return f"{value:.5g}"
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One parameter, as the naive posterior sees it and as another does.
+
+    Parameters
+    ----------
+    naive_mean, naive_sd, naive_lower, naive_upper : float
+    mean, sd, lower, upper : float
+    sd_ratio : float
+        How many times the naive standard deviation the other one is; NaN for a parameter that the
+        other method takes for known.
+    privacy_share : float
+        Share of the posterior variance that is due to privacy noise. NaN for sigma2, and where the
+        method can't tell.
+    """
+
+    naive_mean: float
+    naive_sd: float
+    naive_lower: float
+    naive_upper: float
+    mean: float
+    sd: float
+    lower: float
+    upper: float
+    sd_ratio: float
+    privacy_share: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What ignoring the noise would have claimed, and what privacy cost.
+
+    Parameters
+    ----------
+    rows : mapping of str to ComparisonRow
+    level : float
+    method : str
+        What is compared with the naive posterior.
+    ignores : str
+        Which part of the noise that method ignores itself; empty if none.
+    """
+
+    rows: Mapping[str, ComparisonRow]
+    level: float
+    method: str = ""
+    ignores: str = ""
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """Plain numbers, for JSON and data frames."""
+        return {name: vars(row).copy() for name, row in self.rows.items()}
+
+    def __str__(self) -> str:
+        width = max(9, *(len(name) for name in self.rows))
+        percent = f"{100 * self.level:g}% interval"
+        heading = f"{self.method if self.ignores else 'noise-aware'} {percent}"
+        lines = [
+            f"{'':{width}} {'naive ' + percent:^23} {heading:^26} "
+            f"{'sd ratio':>8} {'due to privacy':>14}"
+        ]
+        for name, row in self.rows.items():
+            share = "" if np.isnan(row.privacy_share) else f"{100 * row.privacy_share:.0f}%"
+            naive = f"{name:{width}} {row.naive_lower:>11.4g} {row.naive_upper:>11.4g}"
+            if row.sd == 0:
+                lines.append(f"{naive} {'fixed at':>12} {row.mean:>13.4g}")
+                continue
+            lines.append(
+                f"{naive} {row.lower:>12.4g} {row.upper:>13.4g} {row.sd_ratio:>8.2f} {share:>14}"
+            )
+        if self.ignores:
+            lines.append(f"{self.method} ignores {self.ignores}.")
+        return "\n".join(lines)
+
+
+def row_of(draws: FloatArray, level: float) -> Row:
+    """Describe draws of shape (chains, draws); diagnostics are NaN where they mean nothing."""
+    import arviz as az
+
+    lower, upper = central_interval(draws, level)
+    varies = draws.shape[1] >= 4 and bool(draws.min() < draws.max())
+    several = varies and draws.shape[0] > 1
+    mean, sd = _mean_and_sd(draws)
+    return Row(
+        mean=mean,
+        sd=sd,
+        lower=lower,
+        upper=upper,
+        rhat=float(az.rhat(draws)) if several else float("nan"),
+        ess=_effective_draws(draws) if varies else float("nan"),
+    )
+
+
+def _mean_and_sd(draws: FloatArray) -> tuple[float, float]:
+    """Without the rounding errors that would give a constant a spread."""
+    if draws.size > 1 and draws.min() == draws.max():
+        return float(draws.flat[0]), 0.0
+    return float(draws.mean()), float(draws.std(ddof=1)) if draws.size > 1 else float("nan")
+
+
+def _effective_draws(draws: FloatArray) -> float:
+    """Effective sample size, of the middle or of the interval's ends, whichever is smaller."""
+    import arviz as az
+
+    return float(min(az.ess(draws, method="bulk"), az.ess(draws, method="tail")))
+
+
+def comparison_row(
+    naive: FloatArray, aware: FloatArray, share: float, level: float
+) -> ComparisonRow:
+    """Describe draws of one parameter under both posteriors."""
+    naive_mean, naive_sd = _mean_and_sd(naive)
+    mean, sd = _mean_and_sd(aware)
+    return ComparisonRow(
+        naive_mean,
+        naive_sd,
+        *central_interval(naive, level),
+        mean,
+        sd,
+        *central_interval(aware, level),
+        sd_ratio=sd / naive_sd if sd > 0 else float("nan"),
+        privacy_share=share,
+    )
+
+
+def central_interval(draws: FloatArray, level: float) -> tuple[float, float]:
+    """The interval that leaves half of 1 - level on either side."""
+    level = probability("level", level)
+    lower, upper = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return float(lower), float(upper)
+
+
+# --- statements ------------------------------------------------------------------------------
+
+
+def split_statement(statement: Any, names: Collection[str]) -> tuple[str, str, str]:
+    """Both sides of a statement such as ``"age > 0"``, and the sign between them.
+
+    A name may hold a sign itself, as in ``"group[<30] > 0"``: the last sign with a known name on
+    either side counts.
+    """
+    text = str(statement)
+    found = [
+        (text[: m.start()].strip(), m.group(), text[m.end() :].strip())
+        for m in reversed(list(re.finditer(r"<=|>=|<|>", text)))
+    ]
+    sided = [parts for parts in found if parts[0] and parts[2]]
+    if not sided or not isinstance(statement, str):
+        raise RequestError(f"prob: {statement!r} is not of the form 'name > 0'")
+    known = [parts for parts in sided if parts[0] in names or parts[2] in names]
+    return (known or sided)[0]
+
+
+def statement_probability(
+    statement: Any, names: Collection[str], draws: Callable[[str], FloatArray]
+) -> float:
+    """Share of the draws for which a statement holds, such as ``"bmi > 0"`` or ``"age < bmi"``."""
+    left, sign, right = split_statement(statement, names)
+    sides = [
+        draws(text) if text in names else np.array(_number(text, names)) for text in (left, right)
+    ]
+    holds = sides[0] < sides[1] if "<" in sign else sides[0] > sides[1]
+    return float(np.mean(holds))
+
+
+def _number(text: str, names: Collection[str]) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise RequestError(
+            f"prob: {text!r} is neither a parameter ({', '.join(names)}) nor a number; "
+            "compare two of them, as in 'age > 0'"
+        )
+    return number

@@ -1,0 +1,346 @@
+"""What a summary Release says about coefficients, with the noise accounted for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from noisewise.analyst.arguments import probability
+from noisewise.analyst.posterior.base import BasePosterior
+from noisewise.analyst.posterior.numbers import SummaryTable, split_statement
+from noisewise.analyst.posterior.plots import AWARE, NAIVE, Interval
+from noisewise.analyst.summaries import answers, quantiles
+from noisewise.core.errors import RequestError
+from noisewise.core.summary import ClippedMean, LocationScale, entries_of
+from noisewise.core.summary_release import SummaryRelease
+
+if TYPE_CHECKING:
+    import arviz as az
+
+SAME = 1e-9  # thresholds and probabilities that differ by less, relatively, are the same
+_OPERATORS = ("<", "<=", ">", ">=")
+
+
+@dataclass(frozen=True, repr=False)
+class SummaryPosterior(BasePosterior):
+    """Answers from a Release of block summaries.
+
+    Parameters
+    ----------
+    release : SummaryRelease
+
+    Notes
+    -----
+    Probabilities are statements about the coefficient given the released numbers, with a flat
+    prior: sampling error, the approximation by blocks, and the privacy noise are all in them. The
+    coefficient is that of the regression which the blocks fit.
+    """
+
+    kind = "summary"
+
+    release: SummaryRelease
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.release, SummaryRelease):
+            raise RequestError(
+                f"release: expected a block summary, got {type(self.release).__name__}; "
+                "noisewise.fit reads other Releases"
+            )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know before trusting the numbers."""
+        return answers.warnings_about(self.release)
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def prob(
+        self,
+        coefficient: str,
+        operator: str | None = None,
+        threshold: float | None = None,
+        *,
+        noise_aware: bool = True,
+    ) -> float:
+        """Probability of a statement: ``prob("x1", "<", 0)`` or ``prob("x1 < 0")``.
+
+        Parameters
+        ----------
+        coefficient : str
+            Or the whole statement.
+        operator : {"<", "<=", ">", ">="}, optional
+        threshold : float, optional
+        noise_aware : bool
+            False takes the released numbers for exact, which is overconfident; for comparison.
+        """
+        if operator is None and threshold is None:
+            names = self.release.coefficients
+            coefficient, operator, right = split_statement(coefficient, names)
+            if right in names:  # 0 < x1
+                coefficient, right = right, coefficient
+                operator = operator.translate(str.maketrans("<>", "><"))
+            threshold = _number("threshold", right)
+        if operator not in _OPERATORS:
+            raise RequestError(f"operator: {operator!r} is none of {', '.join(_OPERATORS)}")
+        b = _number("threshold", threshold)
+        release = self.release
+        self._known(coefficient)
+        if isinstance(release.mechanism, ClippedMean):
+            self._refuse(f"P({coefficient} {operator} {b:g})", "quantiles only")
+        if isinstance(release.mechanism, LocationScale):
+            value = self._median(coefficient).below(b, noise_aware)
+        else:
+            questions = answers.asking(release).questions
+            index = _find(
+                questions, lambda q: q.coefficient == coefficient and _same(q.threshold, b)
+            )
+            if index is None:
+                asked = ", ".join(str(q) for q in questions[:8])
+                self._refuse(f"P({coefficient} {operator} {b:g})", f"these questions only: {asked}")
+            value = answers.below(release, index, noise_aware)
+        return 1 - value if operator.startswith(">") else value
+
+    def quantile(self, coefficient: str, p: float) -> float:
+        """The number below which the coefficient lies with probability p.
+
+        Of a clipped-mean Release it is the released quantile, with its noise.
+        """
+        p = probability("p", p)
+        self._known(coefficient)
+        if isinstance(self.release.mechanism, LocationScale):
+            return self._median(coefficient).quantile(p)
+        if isinstance(self.release.mechanism, ClippedMean):
+            return self._released(coefficient, p)
+        return self._refuse(
+            f"a quantile of {coefficient}", "single probabilities, from which none follows"
+        )
+
+    def interval(
+        self, coefficient: str, level: float = 0.95, *, noise_aware: bool = True
+    ) -> tuple[float, float]:
+        """Central credible interval.
+
+        Without `noise_aware` the released numbers are taken for exact, for comparison.
+        """
+        level = probability("level", level)
+        self._known(coefficient)
+        low, high = (1 - level) / 2, (1 + level) / 2
+        if isinstance(self.release.mechanism, LocationScale):
+            found = self._median(coefficient)
+            return found.quantile(low, noise_aware), found.quantile(high, noise_aware)
+        if isinstance(self.release.mechanism, ClippedMean):
+            ends = self._released(coefficient, low), self._released(coefficient, high)
+            if not noise_aware:
+                return min(ends), max(ends)
+            noise = max(self._noise(coefficient, p) for p in (low, high))
+            return quantiles.clipped_mean_interval(*ends, low, high, noise)
+        return self._refuse(
+            f"an interval of {coefficient}", "single probabilities, from which none follows"
+        )
+
+    # --- tables ----------------------------------------------------------------------------------
+
+    def summary(self, level: float = 0.95) -> SummaryTable:
+        """Every answer that the Release has; intervals of this level where there are any."""
+        level = probability("level", level)
+        release = self.release
+        if isinstance(release.mechanism, LocationScale):
+            names = [item.coefficient for item in _items(release)]
+            return SummaryTable({name: self._line(name, level) for name in names}, level)
+        if isinstance(release.mechanism, ClippedMean):
+            return SummaryTable(
+                {
+                    str(item): {
+                        "coefficient": item.coefficient,
+                        "p": item.probability,
+                        "quantile": self._released(item.coefficient, item.probability),
+                        "noise_sd": math.sqrt(2) * self._noise(item.coefficient, item.probability),
+                    }
+                    for item in release.mechanism.items
+                },
+                level,
+            )
+        return SummaryTable(
+            {
+                str(question): {
+                    "statement": str(question),
+                    "probability": answers.below(release, i),
+                    "ignoring_noise": answers.below(release, i, noise_aware=False),
+                }
+                for i, question in enumerate(answers.asking(release).questions)
+            },
+            level,
+        )
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+        """Answers, warnings and where they come from, as plain data."""
+        release = self.release
+        return {
+            "mechanism": release.mechanism.name,
+            "target": release.design.target,
+            "n": release.n,
+            "blocks": release.blocks,
+            "partitions": release.partitions,
+            "claim": str(release.claim),
+            "digest": release.digest,
+            "level": level,
+            "answers": list(self.summary(level).to_dict().values()),
+            "warnings": list(self.warnings),
+        }
+
+    def describe(self, level: float = 0.95) -> str:
+        """Where the answers come from, and the answers."""
+        release = self.release
+        rows = "a private number of" if release.n is None else f"{release.n:,}"
+        head = (
+            f"{release.mechanism.name} of {release.blocks:,} blocks"
+            f"{f' x {release.partitions} partitions' if release.partitions > 1 else ''}"
+            f" of {rows} rows, {release.claim}; target {release.design.target}"
+        )
+        return f"{head}\n{self.summary(level)}"
+
+    # --- pictures and files ----------------------------------------------------------------------
+
+    @property
+    def _what(self) -> str:
+        return "a block summary"
+
+    @property
+    def heading(self) -> str:
+        """The regression, and at what privacy."""
+        release = self.release
+        what = " (released quantiles, with the noise on them)" if self._has_quantiles else ""
+        return f"Block summary of {release.design.target}, published at {release.claim}{what}"
+
+    @property
+    def _has_quantiles(self) -> bool:
+        return isinstance(self.release.mechanism, ClippedMean)
+
+    @property
+    def is_probability(self) -> bool:
+        """Whether the answers are probabilities of statements."""
+        return not isinstance(self.release.mechanism, ClippedMean | LocationScale)
+
+    def shown(self, names: Sequence[str] | None = None) -> list[str]:
+        """Answers to draw: all, or those about the coefficients (or statements) that are named."""
+        entries = {str(entry): entry for entry in _items(self.release)}
+        if isinstance(self.release.mechanism, LocationScale):
+            entries = {entry.coefficient: entry for entry in entries.values()}
+        if names is None:
+            return list(entries)
+        for name in names:
+            if name not in entries:
+                self._known(name)
+        return [k for k, entry in entries.items() if k in names or entry.coefficient in names]
+
+    def bars(self, name: str, level: float) -> dict[str, Interval]:
+        """One answer, without and with the noise; a probability has no width."""
+        release = self.release
+        if isinstance(release.mechanism, LocationScale):
+            centre = self.quantile(name, 0.5)
+            ends = {aware: self.interval(name, level, noise_aware=aware) for aware in (False, True)}
+            return {
+                label: Interval(ends[aware][0], centre, ends[aware][1])
+                for label, aware in ((NAIVE, False), (AWARE, True))
+            }
+        index = [str(entry) for entry in _items(release)].index(name)
+        if isinstance(release.mechanism, ClippedMean):
+            item = release.mechanism.items[index]
+            value = self._released(item.coefficient, item.probability)
+            reach = -math.log(1 - level) * self._noise(item.coefficient, item.probability)
+            return {"released quantile": Interval(value - reach, value, value + reach)}
+        found = {NAIVE: answers.below(release, index, False), AWARE: answers.below(release, index)}
+        return {label: Interval(p, p, p) for label, p in found.items()}
+
+    def to_arviz(self) -> az.InferenceData:
+        """The released numbers as an ArviZ container; there are no draws."""
+        import arviz as az
+        import numpy as np
+
+        return az.from_dict(observed_data={"released": np.asarray(self.release.values)})
+
+    def document(self) -> dict[str, Any]:
+        """The Release, from which everything follows."""
+        return {"release": self.release.to_text()}
+
+    @classmethod
+    def from_arviz(cls, data: az.InferenceData, document: dict[str, Any]) -> SummaryPosterior:
+        """Read the Release back."""
+        return cls(SummaryRelease.from_text(document["release"]))
+
+    # --- from names to entries -------------------------------------------------------------------
+
+    def _line(self, coefficient: str, level: float) -> Mapping[str, Any]:
+        found = self._median(coefficient)
+        low, high = self.interval(coefficient, level)
+        percent = f"{100 * level:g}%"
+        return {
+            "coefficient": coefficient,
+            "median": found.location,
+            "sd_without_noise": found.scale,
+            f"{percent}_low": low,
+            f"{percent}_high": high,
+            "prob_below_0": found.below(0.0),
+        }
+
+    def _known(self, coefficient: str) -> None:
+        names = self.release.coefficients
+        if coefficient not in names:
+            raise RequestError(
+                f"coefficient: {coefficient!r} is not one of the regression's: {', '.join(names)}"
+            )
+
+    def _median(self, coefficient: str) -> answers.Median:
+        index = _find(_items(self.release), lambda item: item.coefficient == coefficient)
+        if index is None:
+            released = ", ".join(item.coefficient for item in _items(self.release))
+            self._refuse(f"{coefficient}", f"{released} only")
+        return answers.median(self.release, index)
+
+    def _quantile_index(self, coefficient: str, p: float) -> int:
+        items = _items(self.release)
+        index = _find(items, lambda i: i.coefficient == coefficient and _same(i.probability, p))
+        if index is None:
+            there = ", ".join(str(item) for item in items[:8])
+            self._refuse(f"the quantile {p:g} of {coefficient}", f"these: {there}")
+        return index
+
+    def _released(self, coefficient: str, p: float) -> float:
+        index = self._quantile_index(coefficient, p)
+        value: float = _items(self.release)[index].value(self.release.mean(index))
+        return value
+
+    def _noise(self, coefficient: str, p: float) -> float:
+        item = _items(self.release)[self._quantile_index(coefficient, p)]
+        width: float = item.upper - item.lower
+        return self.release.mean_noise_scale * width
+
+    def _refuse(self, what: str, has: str) -> NoReturn:
+        raise RequestError(
+            f"this release can't answer {what}: {self.release.mechanism.name} has {has}; "
+            f"{answers.remedy(self.release)}"
+        )
+
+
+def _items(release: SummaryRelease) -> tuple[Any, ...]:
+    return entries_of(release.mechanism)
+
+
+def _find(entries: Any, wanted: Any) -> int | None:
+    return next((i for i, entry in enumerate(entries) if wanted(entry)), None)
+
+
+def _same(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=SAME, abs_tol=1e-300)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise RequestError(f"{name}: expected a number, got {value!r}")
+    return number

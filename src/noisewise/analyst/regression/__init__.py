@@ -1,0 +1,1 @@
+"""Linear regression from noisy second moments: columns, priors, methods, a Posterior."""

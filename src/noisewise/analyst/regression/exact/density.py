@@ -1,0 +1,319 @@
+"""The collapsed posterior of the latent statistics, any dimension, noise and number of holders.
+
+theta, sigma2, mu and T are integrated out in closed form; what is left is a density of the latent
+statistics alone, exact down to n = k + 2 rows. The model, the coordinates and the derivation are in
+`kernels`; here observations and priors become the input of the compiled functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from noisewise._arrays import FloatArray
+from noisewise.analyst.regression.exact import scale_free
+from noisewise.analyst.regression.exact.draws import conjugate_draws
+from noisewise.analyst.regression.exact.factor import BELOW_SMALLEST_N, statistics
+from noisewise.analyst.regression.exact.kernels import Arrays, logp_and_gradient, workspace
+from noisewise.analyst.regression.exact.normalisers import (
+    log_covariance,
+    log_mean,
+    log_multigamma,
+    log_regression,
+    log_scale_free,
+    log_volume,
+)
+from noisewise.analyst.regression.exact.prior import (
+    A0,
+    B0_SIGMA2,
+    CONSTANT,
+    HALF_T,
+    KEEPS_SIGMA2,
+    LAM,
+    MEANS,
+    NU,
+    PSI_POWER,
+    SCALARS,
+    SCALE_FREE,
+    SMOOTHING,
+    SPIKE,
+)
+from noisewise.analyst.regression.exact.start import rough_coordinates
+from noisewise.analyst.regression.observation import Observation, common_k
+from noisewise.analyst.regression.priors import (
+    CovariatePrior,
+    NIWPrior,
+    NormalInverseGammaIndependent,
+    RegressionPrior,
+    ScaleFreeCovariates,
+    ScaleFreePrior,
+)
+from noisewise.core.errors import RequestError
+
+
+class CollapsedPosterior:
+    """The collapsed posterior of J holders' latent statistics.
+
+    Parameters
+    ----------
+    observations : sequence of Observation
+        One for each holder, over the same columns. Where n is private it is a coordinate.
+    prior : NIGPrior or NormalInverseGammaIndependent
+        For the regression. With the second, ln sigma2 is one more coordinate.
+    covariates : NIWPrior, HierarchicalNIWPrior or HuangWandPrior
+        For the covariates. But for the first, the k values ln psi are more coordinates.
+    own_means : bool
+        Each holder's covariates have a mean of their own; all share their covariance matrix. By
+        default they share the mean too.
+    relative, partial : bool, optional
+        Force (True) or forbid (False) these forms of coordinates (see the module). By default
+        they are used where noise hides what the plain ones measure. The posterior of the
+        statistics does not depend on them.
+
+    Attributes
+    ----------
+    arrays : Arrays
+        Everything the compiled functions need.
+    order : tuple of int
+        ``order[i]`` is the position in `observations` of the i-th holder in `arrays`.
+    k, ndim, means : int
+        Numbers of covariates, of coordinates and of means of the covariates.
+    """
+
+    def __init__(
+        self,
+        observations: Sequence[Observation],
+        prior: RegressionPrior,
+        covariates: CovariatePrior,
+        *,
+        own_means: bool = False,
+        relative: bool | None = None,
+        partial: bool | None = None,
+    ) -> None:
+        k = _check(observations, prior, covariates)
+        self.means = len(observations) if own_means and k > 0 else 1
+        rough = rough_coordinates(
+            observations, prior, covariates, force_relative=relative, force_partial=partial
+        )
+        holders = [observations[j] for j in rough.order]
+        scale = np.stack([holder.scale for holder in holders])
+        noisy = (scale > 0) & np.isfinite(scale)
+        precision = np.zeros_like(scale)
+        precision[noisy] = 1.0 / scale[noisy]
+        E0, B0, scalars = _prior_arrays(prior, covariates, self.means)
+        scalars[CONSTANT] += sum(
+            float(log_volume(holder.n, k + 1)) for holder in holders if not holder.n_is_private
+        )
+        if not any(holder.n_is_private for holder in holders):
+            nu, lam, a0, keeps_sigma2 = scalars[[NU, LAM, A0, KEEPS_SIGMA2]]
+            rows = [holder.n for holder in holders]
+            N = sum(rows)
+            scalars[CONSTANT] += (
+                log_scale_free(N)
+                if isinstance(prior, ScaleFreePrior)
+                else log_regression(N, a0, keeps_sigma2 > 0.0)
+            )
+            scalars[CONSTANT] += log_covariance(N, k, nu)
+            scalars[CONSTANT] += sum(log_mean(n, k, lam) for n in (rows if self.means > 1 else [N]))
+        scalars[CONSTANT] += sum(_log_noise_constant(holder) for holder in holders)
+        scalars[CONSTANT] += np.log(rough.scale).sum()
+        scalars[SPIKE] = rough.spike
+        self._omega = omega = self._sigma = sigma = np.zeros((2, 0))
+        if isinstance(prior, ScaleFreePrior):
+            N = sum(rough.rows)
+            spread = sum(6.0 * h.scale[0, 0] for h in holders if h.n_is_private)
+            self._sigma = sigma = scale_free.sigma_nodes(N, k, spread)
+            smallest = rough.residual_variance / N
+            self._omega = scale_free.omega_nodes(k, scalars[HALF_T], smallest, fine=4)
+            omega = scale_free.omega_nodes(k, scalars[HALF_T], smallest)
+            omega[0] = np.exp(omega[0]) / max(k, 1)
+        self.arrays = Arrays(
+            n=np.array([float(holder.n) for holder in holders]),
+            laplace=np.array([holder.family == "laplace" for holder in holders]),
+            values=np.stack([holder.values for holder in holders]),
+            precision=precision,
+            known=scale == 0,
+            relative=rough.relative,
+            partial=rough.partial,
+            E0=E0,
+            B0=B0,
+            psi_rate=np.zeros(0) if isinstance(covariates, NIWPrior) else covariates.rate,
+            scalars=scalars,
+            sigma_nodes=np.ascontiguousarray(sigma),
+            omega_nodes=omega,
+            centre=rough.centre,
+            scale=rough.scale,
+        )
+        self.order = rough.order
+        self.k = k
+        self.ndim = rough.centre.size
+
+    def workspace(self) -> FloatArray:
+        """Scratch space for one thread."""
+        J, P, _ = self.arrays.values.shape
+        return workspace(J, P)
+
+    def smoothed(self, amount: float) -> Arrays:
+        """Return the arrays with the Laplace kinks rounded off in the gradient, not the density."""
+        scalars = self.arrays.scalars.copy()
+        scalars[SMOOTHING] = amount
+        return self.arrays._replace(scalars=scalars)
+
+    def logp_and_gradient(self, x: FloatArray) -> tuple[float, FloatArray]:
+        """Log joint density of x and the released values, and its gradient by x."""
+        x = np.ascontiguousarray(x, dtype=np.float64)
+        if x.shape != (self.ndim,):
+            raise RequestError(f"x must have shape ({self.ndim},); got {x.shape}")
+        gradient = np.empty(self.ndim)
+        logp = logp_and_gradient(x, gradient, *self.arrays, self.workspace())
+        return float(logp), gradient
+
+    def statistics(self, x: FloatArray) -> FloatArray:
+        """Latent A_j at each x, shape (..., J, P, P), holders in the order they were given in.
+
+        Its entry (0, 0) is n_j, also where that is private.
+        """
+        a = self.arrays
+        points = np.ascontiguousarray(x, dtype=np.float64).reshape(-1, self.ndim)
+        out = np.empty((len(points), *a.values.shape))
+        work = self.workspace()
+        for point, latent in zip(points, out, strict=True):
+            statistics(
+                point, a.n, a.values, a.known, a.relative, a.partial, a.scalars[SPIKE], a.centre,
+                a.scale, work, latent,
+            )  # fmt: skip
+        return out[:, np.argsort(self.order)].reshape(*np.shape(x)[:-1], *a.values.shape)
+
+    def rows(self, x: FloatArray) -> FloatArray:
+        """Number of rows n_j at each x, shape (..., J), holders in the order they were given in."""
+        a = self.arrays
+        n = np.broadcast_to(a.n, (*np.shape(x)[:-1], a.n.size)).copy()
+        free = np.tril(~a.known).sum(axis=(1, 2))
+        for j in np.flatnonzero(~a.known[:, 0, 0]):
+            first = free[:j].sum()
+            log_excess = a.centre[first] + a.scale[first] * x[..., first]
+            n[..., j] = self.k + 2 - BELOW_SMALLEST_N + np.exp(log_excess)
+        return n[..., np.argsort(self.order)]
+
+    def draw_parameters(
+        self, rng: np.random.Generator, x: FloatArray, *, covariates: bool = True
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Draw theta, sigma2, mu and T given the latent statistics at each row of x.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        x : array, shape (draws, ndim)
+        covariates : bool
+            False leaves mu and T out; they come back with no rows.
+
+        Returns
+        -------
+        theta, sigma2, mean, mu, T : arrays
+            Of shapes (draws, d), (draws,), (draws, d), (draws, k), (draws, k, k); mean is
+            E[theta | statistics], given sigma2 too if the prior keeps it as a coordinate. Where
+            holders have means of their own, mu is of shape (draws, J, k), holders in the order
+            they were given in.
+        """
+        a, k = self.arrays, self.k
+        draws = len(x)
+        kept = draws if covariates else 0
+        theta, sigma2, mean = np.empty((draws, k + 1)), np.empty(draws), np.empty((draws, k + 1))
+        mu, T = np.empty((kept, self.means, k)), np.empty((kept, k, k))
+        N = self.rows(x).sum(axis=-1)
+        normal = rng.standard_normal((draws, k + 1))
+        gamma = rng.standard_gamma(a.scalars[A0] + 0.5 * N)
+        normal_mu = rng.standard_normal((kept, self.means, k))
+        normal_T = rng.standard_normal((kept, k, k))
+        degrees = a.scalars[NU] + N[:kept, None] - np.arange(k)
+        chi = np.sqrt(rng.chisquare(degrees))
+        conjugate_draws(
+            np.ascontiguousarray(x), normal, gamma, normal_mu, normal_T, chi, a.n, a.values,
+            a.known, a.relative, a.partial, a.E0, a.B0, a.psi_rate, a.scalars, a.centre, a.scale,
+            self.workspace(), theta, sigma2, mean, mu, T,
+        )  # fmt: skip
+        if a.scalars[SCALE_FREE] > 0.0:
+            latent = self.statistics(x).sum(axis=1)
+            half_t = float(a.scalars[HALF_T])
+            theta, sigma2, mean = scale_free.draw(rng, latent, half_t, self._sigma, self._omega)
+        mu = mu[:, np.argsort(self.order)] if self.means > 1 else mu[:, 0]
+        return theta, sigma2, mean, mu, T
+
+
+def _log_noise_constant(holder: Observation) -> float:
+    upper = holder.scale[np.triu_indices(holder.k + 2)]
+    scales = upper[(upper > 0) & np.isfinite(upper)]
+    each = math.log(2.0) if holder.family == "laplace" else 0.5 * math.log(2.0 * math.pi)
+    return -float(np.log(scales).sum()) - each * scales.size
+
+
+def _check(
+    observations: Sequence[Observation],
+    prior: RegressionPrior,
+    covariates: CovariatePrior,
+) -> int:
+    k = common_k(observations)
+    for name, given in (("prior", prior.k), ("covariates", covariates.k)):
+        if given != k:
+            raise RequestError(f"{name} is for {given} covariates, the statistics are for {k}")
+    for observation in observations:
+        # A private n that is certainly too small; 30 noise scales are beyond any doubt.
+        if observation.values[0, 0] + 30.0 * observation.scale[0, 0] < k + 2 - BELOW_SMALLEST_N:
+            raise RequestError(
+                f"a holder with n = {observation.n} rows is too small for {k} covariates: the "
+                f"exact method needs at least k + 2 = {k + 2} rows from each holder. Use fewer "
+                "covariates, or leave the holder out"
+            )
+    return k
+
+
+def _prior_arrays(
+    prior: RegressionPrior, covariates: CovariatePrior, means: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """E0, B0 and the scalars; the constant is that part of the rows' density that is of the prior.
+
+    What depends on the number of rows is left to the normalisers.
+    """
+    k, nu = covariates.k, covariates.nu
+    scalars = np.zeros(SCALARS)
+    flat = isinstance(covariates, ScaleFreeCovariates)
+    scalars[[NU, MEANS]] = nu - means if flat else nu, means
+    E0 = np.zeros((k + 1, k + 1))
+    constant = -log_multigamma(0.5 * nu, k)
+    if not isinstance(covariates, ScaleFreeCovariates):
+        m, lam = covariates.m, covariates.lam
+        scalars[LAM] = E0[0, 0] = lam
+        E0[0, 1:] = E0[1:, 0] = lam * m
+        E0[1:, 1:] = lam * np.outer(m, m)
+        constant += 0.5 * means * k * math.log(lam)
+    if isinstance(covariates, NIWPrior):
+        E0[1:, 1:] += covariates.Psi
+        constant += 0.5 * nu * float(np.linalg.slogdet(covariates.Psi)[1])
+    else:
+        shape = covariates.shape
+        scalars[PSI_POWER] = 0.5 * nu + shape
+        constant += shape * float(np.log(covariates.rate).sum()) - k * math.lgamma(shape)
+    scalars[CONSTANT] = constant
+    if isinstance(prior, ScaleFreePrior):
+        scalars[[SCALE_FREE, HALF_T]] = 1.0, 4.0 * prior.scale**2
+        return E0, np.zeros((k + 2, k + 2)), scalars
+
+    keeps_sigma2 = isinstance(prior, NormalInverseGammaIndependent)
+    precision = (
+        np.linalg.inv(prior.V0) if isinstance(prior, NormalInverseGammaIndependent) else prior.Lam0
+    )
+    B0 = np.empty((k + 2, k + 2))
+    B0[:-1, :-1] = precision
+    B0[:-1, -1] = B0[-1, :-1] = precision @ prior.mu0
+    B0[-1, -1] = prior.mu0 @ precision @ prior.mu0
+    if not keeps_sigma2:
+        B0[-1, -1] += 2.0 * prior.b0
+    scalars[CONSTANT] += (
+        0.5 * float(np.linalg.slogdet(precision)[1])
+        + prior.a0 * math.log(prior.b0)
+        - math.lgamma(prior.a0)
+    )
+    scalars[[KEEPS_SIGMA2, A0, B0_SIGMA2]] = keeps_sigma2, prior.a0, prior.b0
+    return E0, B0, scalars

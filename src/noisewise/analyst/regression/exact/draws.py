@@ -1,0 +1,153 @@
+"""Exact draws of what was integrated out, given the latent statistics."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from noisewise._arrays import BoolArray, FloatArray
+from noisewise._compiled import compiled
+from noisewise.analyst.regression.exact.factor import (
+    BUFFERS_PER_HOLDER,
+    SHARED_BUFFERS,
+    total_statistics,
+)
+from noisewise.analyst.regression.exact.prior import (
+    KEEPS_SIGMA2,
+    SPIKE,
+    factor_covariates,
+    factor_regression,
+    log_precisions,
+    log_residual_variance,
+    start_scatter,
+    take_mean,
+)
+from noisewise.analyst.regression.triangular import cholesky
+
+
+@compiled
+def conjugate_draws(
+    x: FloatArray,
+    normal: FloatArray,
+    gamma: FloatArray,
+    normal_mu: FloatArray,
+    normal_T: FloatArray,
+    chi: FloatArray,
+    n: FloatArray,
+    values: FloatArray,
+    known: BoolArray,
+    relative: BoolArray,
+    partial: BoolArray,
+    E0: FloatArray,
+    B0: FloatArray,
+    psi_rate: FloatArray,
+    scalars: FloatArray,
+    centre: FloatArray,
+    scale: FloatArray,
+    work: FloatArray,
+    theta: FloatArray,
+    sigma2: FloatArray,
+    mean: FloatArray,
+    mu: FloatArray,
+    T: FloatArray,
+) -> Any:
+    """One draw of (theta, sigma2, mu, T) given each row of x, by conjugacy, and mu_n into `mean`.
+
+    theta | sigma2 ~ N(mu_n, sigma2 Lam_n⁻¹), sigma2 ~ IG(a_n, b_n) and T ~ IW(nu_n, Psi_n),
+    mu | T ~ N(m_n, T / (lam + N)). The random numbers come from outside: `normal` (draws, d)
+    standard, `gamma` (draws,) of shape a_n, `normal_mu` (draws, J, k) standard for J means of the
+    covariates, `normal_T` (draws, k, k) standard below the diagonal, `chi` (draws, k) with
+    nu_n - i degrees of freedom in column i. If `mu` has no rows, mu and T are not drawn.
+    """
+    P = values.shape[1]
+    d = P - 1
+    keeps_sigma2 = scalars[KEEPS_SIGMA2] > 0.0
+    A, E, B, C = work[0], work[1], work[2], work[3]
+    psi, centre_mu, k = work[5, 0, : psi_rate.size], work[5, 1], P - 2
+    for i in range(x.shape[0]):
+        end = total_statistics(
+            x[i], n, known, values, relative, partial, scalars[SPIKE], centre, scale, work
+        )
+        t = 1.0
+        if keeps_sigma2:
+            coordinate = centre[end] + scale[end] * x[i, end]
+            t = math.exp(-coordinate - log_residual_variance(work[SHARED_BUFFERS]))
+            end += 1
+        if psi_rate.size > 0:
+            shift = work[9, psi_rate.size]
+            log_precisions(work[SHARED_BUFFERS], psi_rate, work[9], shift)
+            for c in range(psi_rate.size):
+                psi[c] = math.exp(centre[end + c] + scale[end + c] * x[i, end + c] - shift[c])
+        factor_regression(A, B0, t, B)
+        if keeps_sigma2:
+            sigma2[i] = 1.0 / t
+            sd = 1.0
+        else:
+            sigma2[i] = 0.5 * B[d, d] * B[d, d] / gamma[i]
+            sd = math.sqrt(sigma2[i])
+        # mean = R⁻ᵀ R⁻¹ z and theta = mean + sd R⁻ᵀ normal.
+        for a in range(d - 1, -1, -1):
+            total, total_mean = B[d, a] + sd * normal[i, a], B[d, a]
+            for b in range(a + 1, d):
+                total -= B[b, a] * theta[i, b]
+                total_mean -= B[b, a] * mean[i, b]
+            theta[i, a] = total / B[a, a]
+            mean[i, a] = total_mean / B[a, a]
+        if i >= mu.shape[0]:
+            continue
+        means = mu.shape[1]
+        if means == 1:
+            # E's factor is [[sqrt(lam + N), 0], [., L]] with Psi_n = L L'.
+            factor_covariates(A, E0, psi, E)
+            _draw_covariance(E[1:, 1:], normal_T[i], chi[i], C, T[i])
+            for a in range(k):
+                centre_mu[a] = E[a + 1, 0] / E[0, 0]
+            _draw_mean(centre_mu, E[0, 0], C, normal_mu[i, 0], mu[i, 0])
+            continue
+        start_scatter(A, E0, psi, float(means), E)
+        for j in range(means):
+            take_mean(work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j], E0, centre_mu, E)
+        cholesky(E, k)
+        _draw_covariance(E, normal_T[i], chi[i], C, T[i])
+        for j in range(means):
+            F = work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j]
+            weight = take_mean(F, E0, centre_mu, E)
+            for a in range(k):
+                centre_mu[a] /= weight
+            _draw_mean(centre_mu, math.sqrt(weight), C, normal_mu[i, j], mu[i, j])
+
+
+@compiled
+def _draw_covariance(
+    L: FloatArray, normal_T: FloatArray, chi: FloatArray, C: FloatArray, T: FloatArray
+) -> Any:
+    """T = C C' given the factor L of Psi_n.
+
+    C = L Q⁻ᵀ, Q the Bartlett factor of a Wishart(nu_n, I) draw: row a of C solves C_a Q' = L_a.
+    """
+    k = chi.size
+    for a in range(k):
+        for b in range(k):
+            total = L[a, b] if b <= a else 0.0
+            for c in range(b):
+                total -= C[a, c] * normal_T[b, c]
+            C[a, b] = total / chi[b]
+    for a in range(k):
+        for b in range(a + 1):
+            total = 0.0
+            for c in range(k):
+                total += C[a, c] * C[b, c]
+            T[a, b] = total
+            T[b, a] = total
+
+
+@compiled
+def _draw_mean(
+    centre: FloatArray, root: float, C: FloatArray, normal_mu: FloatArray, mu: FloatArray
+) -> Any:
+    """mu ~ N(centre, T / root²)."""
+    for a in range(mu.size):
+        total = 0.0
+        for b in range(mu.size):
+            total += C[a, b] * normal_mu[b]
+        mu[a] = centre[a] + total / root

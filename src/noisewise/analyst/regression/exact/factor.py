@@ -1,0 +1,380 @@
+"""From a sampler's coordinates to the factor F_j of each holder's statistics A_j, and back.
+
+A_j = n_j F_j F_j'. The coordinates, and why there are several forms of them, are described in
+`kernels`. F's upper triangle is not used, but for F[0, 1], which keeps n_j.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from noisewise._arrays import BoolArray, FloatArray
+from noisewise._compiled import compiled
+from noisewise.analyst.regression.exact.normalisers import log_volume, log_volume_slope
+from noisewise.analyst.regression.triangular import gram_entry
+
+SHARED_BUFFERS = 13  # the last three: C, M and S of `holders`
+BUFFERS_PER_HOLDER = 3  # F, K and the force of the noise
+# A private n is at least P = k + 2, a whole number. Reals from P - 1/2 on stand for those.
+BELOW_SMALLEST_N = 0.5
+# Of the tail map of partial rows: y = v sqrt(1 + TAIL v²). Exponential tails of y become normal.
+TAIL = 0.25
+
+
+@compiled
+def spike_radius(r: float, k: int, r0: float) -> Any:
+    """R(r) = r0 G(r / r0), G(x) = x^k (1 + x²)^(-(k-1)/2), with R' and (ln R')'.
+
+    The scale-free prior is flat in the length of y's row (l_1, ..., l_k), so its density has a
+    spike |l|^-(k-1) at 0. R is like r^k near 0 and like r far out, which flattens it.
+    """
+    x = r / r0
+    x2 = x * x
+    G = math.exp(k * math.log(x) - 0.5 * (k - 1) * math.log1p(x2))
+    slope = G / x * (k + x2) / (1.0 + x2)
+    bend = (k - 1) / x - (k + 1) * x / (1.0 + x2) + 2.0 * x / (k + x2)
+    return r0 * G, slope, bend / r0
+
+
+@compiled
+def partial_row(K: FloatArray, a: int, log_length: float, spike: float) -> Any:
+    """Row a of K from its partial correlations, which stand in K_a1 ... K_a,a-1.
+
+    Returns the log Jacobian of (K_a1, ..., K_a,a-1, ln K_aa), -inf off the support.
+    """
+    m = a - 1
+    logp = m * log_length
+    stretch = 1.0
+    if spike > 0.0 and m > 1:
+        r = _length(K, a)
+        R, slope, _ = spike_radius(r, m, spike)
+        stretch = R / r
+        if not (stretch > 0.0 and slope > 0.0 and R < 1e6):
+            return -np.inf
+        logp += (m - 1) * math.log(stretch) + math.log(slope)
+    left = math.exp(log_length)
+    for b in range(1, a):
+        v2 = TAIL * (stretch * K[a, b]) ** 2
+        root = math.sqrt(1.0 + v2)
+        y = stretch * K[a, b] * root
+        if not abs(y) < 300.0:
+            return -np.inf
+        sech = 1.0 / math.cosh(y)
+        K[a, b] = left * math.tanh(y)
+        left *= sech
+        logp += math.log((1.0 + 2.0 * v2) / root) + (m - b) * math.log(sech)
+    K[a, a] = left
+    return logp
+
+
+@compiled
+def _length(K: FloatArray, a: int) -> Any:
+    total = 0.0
+    for b in range(1, a):
+        total += K[a, b] * K[a, b]
+    return math.sqrt(total) + 1e-12
+
+
+@compiled
+def _partial_row_adjoint(
+    K: FloatArray,
+    Kbar: FloatArray,
+    a: int,
+    log_length: float,
+    spike: float,
+    z: FloatArray,
+    grad: FloatArray,
+) -> Any:
+    """Reverse of `partial_row`: derivatives by the coordinates z (m of them) and ln length."""
+    m = a - 1
+    tail = 0.0  # sum of Kbar K over the entries to the right
+    for b in range(1, a + 1):
+        tail += Kbar[a, b] * K[a, b]
+    grad[m] = tail + m
+    stretch, r, R, slope, bend, pull = 1.0, 1.0, 1.0, 1.0, 0.0, 0.0
+    if spike > 0.0 and m > 1:
+        r = 0.0
+        for b in range(m):
+            r += z[b] * z[b]
+        r = math.sqrt(r) + 1e-12
+        R, slope, bend = spike_radius(r, m, spike)
+        stretch = R / r
+    left = math.exp(log_length)
+    for b in range(1, a):
+        v = stretch * z[b - 1]
+        v2 = TAIL * v * v
+        root = math.sqrt(1.0 + v2)
+        y = v * root
+        th, sech = math.tanh(y), 1.0 / math.cosh(y)
+        tail -= Kbar[a, b] * K[a, b]
+        by_y = Kbar[a, b] * left * sech * sech - th * (tail + m - b)
+        left *= sech
+        by_v = by_y * (1.0 + 2.0 * v2) / root
+        by_v += TAIL * v * (4.0 / (1.0 + 2.0 * v2) - 1.0 / (1.0 + v2))
+        grad[b - 1] = by_v * stretch
+        pull += by_v * z[b - 1]
+    if spike > 0.0 and m > 1:
+        by_r = (slope - stretch) / r  # of the stretch
+        pull = pull * by_r + (m - 1) * by_r / stretch + bend
+        for b in range(m):
+            grad[b] += pull * z[b] / r
+
+
+@compiled
+def factor(
+    x: FloatArray,
+    start: int,
+    n: float,
+    known: BoolArray,
+    values: FloatArray,
+    relative: bool,
+    partial: BoolArray,
+    spike: float,
+    centre: FloatArray,
+    scale: FloatArray,
+    R: FloatArray,
+    K: FloatArray,
+    F: FloatArray,
+) -> Any:
+    """Fill K and F of one holder from its coordinates.
+
+    Returns the new cursor and the log volume element of the coordinates: -inf outside the support,
+    and without its constant where n is public. Where n is private, its coordinate is the first, and
+    the argument `n` is not used. `R` is F of the reference.
+    """
+    P = F.shape[0]
+    cursor = start
+    logp = 0.0
+    if not known[0, 0]:
+        log_excess = centre[cursor] + scale[cursor] * x[cursor]
+        cursor += 1
+        n = P - BELOW_SMALLEST_N + math.exp(log_excess)
+        if not n < np.inf:
+            return cursor, -np.inf
+        logp += log_excess + log_volume(n, P - 1)
+    F[0, 0] = 1.0
+    F[0, 1] = n
+    K[0, 0] = 1.0
+    for a in range(1, P):
+        # The coordinates of row a, into row a of K; known entries follow below.
+        free = 0
+        for b in range(a):
+            if not known[a, b]:
+                K[a, b] = centre[cursor] + scale[cursor] * x[cursor]
+                cursor += 1
+                free += 1
+        if not known[a, a]:
+            log_diagonal = centre[cursor] + scale[cursor] * x[cursor]
+            cursor += 1
+            if partial[a]:
+                logp += partial_row(K, a, log_diagonal, spike if a == P - 1 else 0.0)
+                if not logp > -np.inf:
+                    return cursor, -np.inf
+            else:
+                K[a, a] = math.exp(log_diagonal)
+        # F = R K, row a: everything but the last term first.
+        last = 1.0
+        for b in range(a + 1):
+            F[a, b] = 0.0
+        if relative:
+            last = R[a, a]
+            logp += free * math.log(last)
+            for c in range(a):
+                r = R[a, c]
+                for b in range(c + 1):
+                    F[a, b] += r * K[c, b]
+        for b in range(a):
+            if known[a, b]:
+                total = values[a, b] / n
+                for c in range(b):
+                    total -= F[a, c] * F[b, c]
+                solved = total / F[b, b]
+                K[a, b] = (solved - F[a, b]) / last
+                F[a, b] = solved
+                logp -= math.log(n * F[b, b])
+            else:
+                F[a, b] += last * K[a, b]
+        if known[a, a]:
+            total = values[a, a] / n
+            for c in range(a):
+                total -= F[a, c] * F[a, c]
+            if not total > 0.0:
+                return cursor, -np.inf
+            F[a, a] = math.sqrt(total)
+            K[a, a] = F[a, a] / last
+            logp -= math.log(2.0 * n * total)
+        else:
+            F[a, a] = last * K[a, a]
+        if not (F[a, a] > 0.0 and F[a, a] < np.inf):
+            return cursor, -np.inf
+        logp += (n - a) * math.log(F[a, a])
+    return cursor, logp
+
+
+@compiled
+def factor_adjoint(
+    x: FloatArray,
+    start: int,
+    known: BoolArray,
+    relative: bool,
+    partial: BoolArray,
+    spike: float,
+    centre: FloatArray,
+    scale: FloatArray,
+    R: FloatArray,
+    K: FloatArray,
+    F: FloatArray,
+    Fbar: FloatArray,
+    Kbar: FloatArray,
+    Rbar: FloatArray,
+    row: FloatArray,
+    grad: FloatArray,
+) -> Any:
+    """Reverse of `factor`: from dlogp/dF in Fbar to dlogp/dx; adds what is due to R to Rbar.
+
+    `start` is the coordinate after that of a private n. Returns what n contributes to dlogp by way
+    of the known entries, which are solved for with n.
+    """
+    P = F.shape[0]
+    n = F[0, 1]
+    nbar = 0.0
+    for a in range(1, P):
+        for b in range(a + 1):
+            Kbar[a, b] = 0.0
+    for a in range(P - 1, 0, -1):
+        last = R[a, a] if relative else 1.0
+        lastbar = 0.0
+        row[a] = 0.0
+        Fbar[a, a] += (n - a) / F[a, a]
+        if known[a, a]:
+            k = Kbar[a, a] / last
+            lastbar -= k * K[a, a]
+            f = (Fbar[a, a] + k - 2.0 / F[a, a]) / F[a, a]
+            nbar -= (0.5 * f * gram_entry(F, a, a) + 1.0) / n  # F F' is the known value / n
+            for c in range(a):
+                Fbar[a, c] -= f * F[a, c]
+        else:
+            lastbar += Fbar[a, a] * K[a, a]
+            Kbar[a, a] += Fbar[a, a] * last
+        for b in range(a - 1, -1, -1):
+            if known[a, b]:
+                k = Kbar[a, b] / last
+                lastbar -= k * K[a, b]
+                row[b] = -k
+                f = (Fbar[a, b] + k) / F[b, b]
+                nbar -= (f * gram_entry(F, a, b) + 1.0) / n
+                for c in range(b):
+                    Fbar[a, c] -= f * F[b, c]
+                    Fbar[b, c] -= f * F[a, c]
+                Fbar[b, b] -= f * F[a, b] + 1.0 / F[b, b]
+            else:
+                row[b] = Fbar[a, b]
+                lastbar += row[b] * K[a, b] + 1.0 / last  # the second: the Jacobian of K -> F
+                Kbar[a, b] += row[b] * last
+        if relative:
+            Rbar[a, a] += lastbar
+            for c in range(a):
+                r = R[a, c]
+                total = 0.0
+                for b in range(c + 1):
+                    total += row[b] * K[c, b]
+                    Kbar[c, b] += r * row[b]
+                Rbar[a, c] += total
+    cursor = start
+    for a in range(1, P):
+        if partial[a]:  # all of its entries are free
+            grad[cursor] = Kbar[a, 0] * scale[cursor]
+            cursor += 1
+            for i in range(a):
+                row[i] = centre[cursor + i] + scale[cursor + i] * x[cursor + i]
+            _partial_row_adjoint(
+                K, Kbar, a, row[a - 1], spike if a == P - 1 else 0.0, row, grad[cursor:]
+            )
+            for i in range(a):
+                grad[cursor + i] *= scale[cursor + i]
+            cursor += a
+            continue
+        for b in range(a):
+            if not known[a, b]:
+                grad[cursor] = Kbar[a, b] * scale[cursor]
+                cursor += 1
+        if not known[a, a]:
+            grad[cursor] = Kbar[a, a] * K[a, a] * scale[cursor]
+            cursor += 1
+    return nbar
+
+
+@compiled
+def private_n_slope(nbar: float, G: FloatArray, force: FloatArray, F: FloatArray) -> Any:
+    """From dlogp/dn by other ways to dlogp/dln(n - smallest), for a private n.
+
+    Adds A = n F F', whose entries have the derivatives 2 G + force (G + force on the diagonal), the
+    volume and its power of the diagonal, and the Jacobian of the coordinate.
+    """
+    P = F.shape[0]
+    n = F[0, 1]
+    nbar += log_volume_slope(n, P - 1)
+    for a in range(P):
+        nbar += math.log(F[a, a])
+        for b in range(a + 1):
+            weight = 1.0 if a == b else 2.0
+            nbar += (weight * G[a, b] + force[a, b]) * gram_entry(F, a, b)
+    return nbar * (n - P + BELOW_SMALLEST_N) + 1.0
+
+
+@compiled
+def total_statistics(
+    x: FloatArray,
+    n: FloatArray,
+    known: BoolArray,
+    values: FloatArray,
+    relative: BoolArray,
+    partial: BoolArray,
+    spike: float,
+    centre: FloatArray,
+    scale: FloatArray,
+    work: FloatArray,
+) -> Any:
+    """Sum of the latent A_j at x into work[0] (lower triangle); index of the first extra."""
+    A = work[0]
+    A[:] = 0.0
+    end = 0
+    for j in range(n.size):
+        base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
+        F, K = work[base], work[base + 1]
+        end, _ = factor(
+            x, end, n[j], known[j], values[j], relative[j], partial[j], spike, centre, scale,
+            work[SHARED_BUFFERS], K, F,
+        )  # fmt: skip
+        for a in range(F.shape[0]):
+            for b in range(a + 1):
+                A[a, b] += F[0, 1] * gram_entry(F, a, b)
+    return end
+
+
+@compiled
+def statistics(
+    x: FloatArray,
+    n: FloatArray,
+    values: FloatArray,
+    known: BoolArray,
+    relative: BoolArray,
+    partial: BoolArray,
+    spike: float,
+    centre: FloatArray,
+    scale: FloatArray,
+    work: FloatArray,
+    out: FloatArray,
+) -> Any:
+    """The latent A_j at x into `out`, shape (J, P, P), both triangles."""
+    total_statistics(x, n, known, values, relative, partial, spike, centre, scale, work)
+    P = values.shape[1]
+    for j in range(n.size):
+        F = work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j]
+        for a in range(P):
+            for b in range(a + 1):
+                out[j, a, b] = F[0, 1] * gram_entry(F, a, b)
+                out[j, b, a] = out[j, a, b]

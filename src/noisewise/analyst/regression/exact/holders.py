@@ -1,0 +1,330 @@
+"""Log density of all holders' statistics under the priors, with its derivatives.
+
+One regression for all of them, and one law of the covariates whose mean they share or not. What is
+integrated out, and how, is in `prior`; here it is added up over holders.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from noisewise._arrays import FloatArray
+from noisewise._compiled import compiled
+from noisewise.analyst.regression.exact.factor import BUFFERS_PER_HOLDER, SHARED_BUFFERS
+from noisewise.analyst.regression.exact.normalisers import (
+    log_covariance,
+    log_covariance_slope,
+    log_mean,
+    log_mean_slope,
+    log_regression,
+    log_regression_slope,
+    log_scale_free,
+    log_scale_free_slope,
+)
+from noisewise.analyst.regression.exact.prior import (
+    A0,
+    HALF_T,
+    KEEPS_SIGMA2,
+    LAM,
+    MEANS,
+    NU,
+    PSI_POWER,
+    SCALE_FREE,
+    covariate_prior,
+    regression_prior,
+    scale_free_regression,
+    start_scatter,
+    take_mean,
+)
+from noisewise.analyst.regression.triangular import (
+    add_gram,
+    cholesky,
+    gram_entry,
+    invert_triangle,
+    mirror,
+)
+
+
+@compiled
+def _shared_mean(
+    J: int,
+    private: bool,
+    psi: FloatArray,
+    E0: FloatArray,
+    scalars: FloatArray,
+    psi_bar: FloatArray,
+    work: FloatArray,
+) -> Any:
+    """Log density of all rows' covariates, where holders share their mean; see `log_prior`."""
+    A, E, W, G, pull = work[0], work[1], work[3], work[4], work[7]
+    N, nu, lam, k = A[0, 0], scalars[NU], scalars[LAM], E0.shape[0] - 1
+    for a in range(k + 1):
+        for b in range(a + 1):
+            pull[a, b] = 0.0
+    logp, by_rows = covariate_prior(A, E0, psi, nu, E, W, pull)
+    if private:
+        logp += log_covariance(N, k, nu) + log_mean(N, k, lam)
+        by_rows += log_covariance_slope(N, k, nu) + log_mean_slope(N, k, lam)
+    for c in range(psi.size):
+        psi_bar[c] += psi[c] * pull[c + 1, c + 1]
+    for a in range(k + 1):
+        for b in range(a + 1):
+            G[a, b] += pull[a, b]
+    for j in range(J):
+        work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j + 2, 0, 1] += by_rows
+    return logp
+
+
+@compiled
+def _own_means(
+    J: int,
+    private: bool,
+    psi: FloatArray,
+    E0: FloatArray,
+    scalars: FloatArray,
+    psi_bar: FloatArray,
+    work: FloatArray,
+) -> Any:
+    """The same where holders have means of their own (`prior`).
+
+    With H = -nu_n Psi_n⁻¹ / 2 and dlogp = tr(H dPsi_n), the derivative is H by every A_j,xx,
+    -2 H v_j / (lam + n_j) by A_j,x0, and v_j' H v_j / (lam + n_j)² by A_j,00.
+    """
+    A, C, W, G, H, rows = work[0], work[1], work[3], work[4], work[7], work[8]
+    N, nu, lam, k = A[0, 0], scalars[NU], scalars[LAM], E0.shape[0] - 1
+    v = rows[2]
+    start_scatter(A, E0, psi, float(J), C)
+    for j in range(J):
+        take_mean(work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j], E0, v, C)
+    if not cholesky(C, k):
+        return -np.inf
+    half_log_det = 0.0
+    for a in range(k):
+        half_log_det += math.log(C[a, a])
+        for b in range(a + 1):
+            H[a, b] = 0.0
+    invert_triangle(C, k, W)
+    add_gram(W, k, -0.5 * (nu + N), H)
+    mirror(H, k)
+    logp, by_rows = -(nu + N) * half_log_det, -half_log_det
+    if private:
+        logp += log_covariance(N, k, nu)
+        by_rows += log_covariance_slope(N, k, nu)
+    for c in range(psi.size):
+        psi_bar[c] += psi[c] * H[c, c]
+    for a in range(k):
+        for b in range(a + 1):
+            G[a + 1, b + 1] += H[a, b]
+    for j in range(J):
+        base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
+        F, force = work[base], work[base + 2]
+        weight = take_mean(F, E0, v, C)  # C is of no more use; v is
+        square = 0.0
+        for a in range(k):
+            image = 0.0
+            for b in range(k):
+                image += H[a, b] * v[b]
+            square += v[a] * image
+            force[a + 1, 0] -= 2.0 * image / weight
+        force[0, 0] += square / (weight * weight)
+        force[0, 1] += by_rows
+        if private:
+            logp += log_mean(F[0, 1], k, lam)
+            force[0, 1] += log_mean_slope(F[0, 1], k, lam)
+    return logp
+
+
+@compiled
+def relative_factor(R: FloatArray, F: FloatArray, K: FloatArray) -> Any:
+    """K = R⁻¹ F for lower triangular R and F."""
+    P = R.shape[0]
+    for a in range(P):
+        for b in range(a + 1):
+            total = F[a, b]
+            for c in range(b, a):
+                total -= R[a, c] * K[c, b]
+            K[a, b] = total / R[a, a]
+
+
+@compiled
+def _pooled_factor(J: int, work: FloatArray) -> Any:
+    """Cholesky factor C of the sum of the A_j; False if there is none.
+
+    A_j = n_j F_j F_j' and F_j = R K_j with R the reference's factor, so C = R M, M the Cholesky
+    factor of Σ n_j K_j K_j', which is well conditioned where the A_j are not: a column that the
+    others nearly explain keeps the digits of what they leave of it.
+    """
+    R, C, M, K = work[SHARED_BUFFERS], work[10], work[11], work[6]
+    P = R.shape[0]
+    for a in range(P):
+        for b in range(a + 1):
+            M[a, b] = 0.0
+    if J == 1:
+        root = math.sqrt(R[0, 1])
+        for a in range(P):
+            M[a, a] = root
+            for b in range(a + 1):
+                C[a, b] = root * R[a, b]
+        return True
+    for j in range(J):
+        F = work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j]
+        relative_factor(R, F, K)
+        for a in range(P):
+            for b in range(a + 1):
+                M[a, b] += F[0, 1] * gram_entry(K, a, b)
+    if not cholesky(M, P):
+        return False
+    for a in range(P):
+        for b in range(a + 1):
+            total = 0.0
+            for c in range(b, a + 1):
+                total += R[a, c] * M[c, b]
+            C[a, b] = total
+    return True
+
+
+@compiled
+def pooled_adjoint(
+    j: int, J: int, S: FloatArray, V: FloatArray, W: FloatArray, Fbar: FloatArray, work: FloatArray
+) -> Any:
+    """Add to Fbar_j what is due to S, dlogp = tr(S C⁻¹ dA C⁻ᵀ); return what is due to n_j.
+
+    dA = n (dF F' + F dF') + F F' dn, so that Fbar = 2 n C⁻ᵀ S V with V = C⁻¹ F = M⁻¹ R⁻¹ F, and
+    tr(S V V') is the derivative by n. C⁻ᵀ is applied last: what is near zero stays exact.
+    """
+    R, C, M = work[SHARED_BUFFERS], work[10], work[11]
+    F = work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j]
+    P, n = F.shape[0], F[0, 1]
+    if J == 1:
+        for a in range(P):
+            for b in range(a + 1):
+                V[a, b] = 0.0
+            V[a, a] = 1.0 / M[a, a]
+    else:
+        relative_factor(R, F, W)
+        relative_factor(M, W, V)
+    by_rows = 0.0
+    for b in range(P):
+        last = b + 1 if J == 1 else P  # V is diagonal where there is one holder
+        for a in range(P - 1, b - 1, -1):  # column b of S V, then of C⁻ᵀ S V from the bottom up
+            total = 0.0
+            for c in range(b, last):
+                total += (S[a, c] if c <= a else S[c, a]) * V[c, b]
+            by_rows += total * V[a, b]
+            total *= 2.0 * n
+            for c in range(a + 1, P):
+                total -= C[c, a] * W[c, b]
+            W[a, b] = total / C[a, a]
+            Fbar[a, b] += W[a, b]
+    return by_rows
+
+
+@compiled
+def _flat_mean(
+    J: int,
+    private: bool,
+    psi: FloatArray,
+    scalars: FloatArray,
+    psi_bar: FloatArray,
+    work: FloatArray,
+) -> Any:
+    """`_shared_mean` for a flat mean, from the Cholesky factor C of the sum of the A_j.
+
+    Beyond its first column C is the factor L of the covariates' scatter, and with Q = L⁻¹ and
+    I + Q Psi Q' = B B' one has |Psi + L L'| = |L|² |B|². Its derivative is added to S
+    (`pooled_adjoint`): no digit is lost where columns are narrow or correlated.
+    """
+    Q, B, W, C, S = work[1], work[2], work[3], work[10], work[12]
+    N, k = work[0, 0, 0], psi.size
+    nu_n = scalars[NU] + N
+    invert_triangle(C[1:, 1:], k, Q)
+    for a in range(k):
+        for b in range(a + 1):
+            total = 0.0
+            for c in range(b + 1):
+                total += Q[a, c] * psi[c] * Q[b, c]
+            B[a, b] = total
+        B[a, a] += 1.0
+    if not cholesky(B, k):
+        return -np.inf
+    half_log_det = 0.0
+    for a in range(k):
+        half_log_det += math.log(C[a + 1, a + 1] * B[a, a])
+    relative_factor(B[:k, :k], Q, W)  # W = B⁻¹ Q, and (Psi + L L')⁻¹ = W' W
+    for c in range(k):
+        total = 0.0
+        for a in range(c, k):
+            total += W[a, c] * W[a, c]
+        psi_bar[c] -= 0.5 * nu_n * psi[c] * total
+    invert_triangle(B, k, W)
+    add_gram(W, k, -0.5 * nu_n, S[1:, 1:])
+    logp, by_rows = -nu_n * half_log_det, -half_log_det
+    if private:
+        logp += log_covariance(N, k, scalars[NU]) + log_mean(N, k, 0.0)
+        by_rows += log_covariance_slope(N, k, scalars[NU]) + log_mean_slope(N, k, 0.0)
+    for j in range(J):
+        work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j + 2, 0, 1] += by_rows
+    return logp
+
+
+@compiled
+def log_prior(
+    J: int,
+    private: bool,
+    psi_rate: FloatArray,
+    E0: FloatArray,
+    B0: FloatArray,
+    scalars: FloatArray,
+    sigma_nodes: FloatArray,
+    omega_nodes: FloatArray,
+    extra: FloatArray,
+    extra_bar: FloatArray,
+    work: FloatArray,
+) -> Any:
+    """Log density of all A_j under the priors.
+
+    Its derivative by the sum of the A_j goes to G, or to S (`pooled_adjoint`); what is a holder's
+    own is added to its force, and what its number of rows does by other ways than A_j is kept in force[0, 1]. `extra` are the
+    coordinates that the priors add, `extra_bar` their derivatives.
+    """
+    A, B, W, G, rows = work[0], work[2], work[3], work[4], work[8]
+    flat = scalars[LAM] == 0.0 and scalars[MEANS] == 1.0
+    if (flat or scalars[SCALE_FREE] > 0.0) and not _pooled_factor(J, work):
+        return -np.inf
+    work[12, :] = 0.0
+    keeps_sigma2 = scalars[KEEPS_SIGMA2] > 0.0
+    log_sigma2 = extra[0] if keeps_sigma2 else 0.0
+    by_sigma2 = 0.0
+    if scalars[SCALE_FREE] > 0.0:
+        G[:] = 0.0
+        logp, by_rows = scale_free_regression(
+            A[0, 0], work[10], scalars[HALF_T], sigma_nodes, omega_nodes, work[12]
+        )
+        if private:
+            logp += log_scale_free(A[0, 0])
+            by_rows += log_scale_free_slope(A[0, 0])
+    else:
+        logp, by_rows, by_sigma2 = regression_prior(A, B0, scalars, log_sigma2, B, W, rows[0], G)
+        if private:
+            logp += log_regression(A[0, 0], scalars[A0], keeps_sigma2)
+            by_rows += log_regression_slope(A[0, 0], scalars[A0], keeps_sigma2)
+    for j in range(J):
+        work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j + 2, 0, 1] = by_rows
+    first_psi = 0
+    if keeps_sigma2:
+        extra_bar[0] = by_sigma2
+        first_psi = 1
+    psi, psi_bar = work[5, 0, : psi_rate.size], extra_bar[first_psi:]
+    power = scalars[PSI_POWER]
+    for c in range(psi_rate.size):
+        psi[c] = math.exp(extra[first_psi + c])
+        logp += power * extra[first_psi + c] - psi_rate[c] * psi[c]
+        psi_bar[c] = power - psi_rate[c] * psi[c]
+    if flat:
+        return logp + _flat_mean(J, private, psi, scalars, psi_bar, work)
+    if scalars[MEANS] > 1.0:
+        return logp + _own_means(J, private, psi, E0, scalars, psi_bar, work)
+    return logp + _shared_mean(J, private, psi, E0, scalars, psi_bar, work)

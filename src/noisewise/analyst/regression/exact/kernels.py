@@ -1,0 +1,272 @@
+"""Compiled functions of the collapsed posterior: log density, gradient, conjugate draws.
+
+Model, on unit scale, with w = (1, x, y), k covariates, d = k + 1 design columns and p = k + 1
+columns of w that are not constant::
+
+    (mu, T)         ~ normal inverse Wishart            covariates
+    (theta, sigma2) ~ normal inverse gamma              regression of y on (1, x)
+    x | mu, T       ~ N(mu, T)
+    y | x           ~ N((1, x)' theta, sigma2)
+    A_j              = sum of w w' over the n_j rows of holder j
+    released A_j     = A_j + independent noise on each entry
+
+Everything depends on the rows through the A_j alone, and mu, T, theta, sigma2 have closed-form
+marginals given the sum of the A_j. Integrating them out leaves the posterior of the latent A_j.
+No central limit theorem is involved, so it is right down to n_j = p + 1. Holders may also have
+means mu_j of their own (`prior`); T, theta and sigma2 are those of all.
+
+Coordinates
+-----------
+A_j = n_j F_j F_j' with F_j = [[1, 0], [wbar_j, L_j]] lower triangular: wbar_j are the column means
+and L_j L_j' is the covariance (divisor n_j) of (x, y). The volume of the data matrices with a given
+A_j is exp(log_volume) prod_i L_ii^(n_j - i) in the coordinates (wbar, log diag L, L below the
+diagonal). A sampler sees x = (coordinates - centre) / scale, where the coordinates are those of
+a lower triangular K_j, row by row:
+
+- The first holder is the *reference*, with K = F. Another holder may be *relative* to it:
+  F_j = F_0 K_j. If noise hides the difference between two holders, F_j and F_0 are nearly equal
+  a posteriori, a narrow ridge. K_j is then nearly standardised and nearly independent of F_0: this
+  is the collapsed counterpart of the non-centred Bartlett form.
+- A *plain* row has coordinates K_a0, ..., K_a,a-1, ln K_aa. A *partial* row has K_a0, the log
+  length of (K_a1, ..., K_aa), which is the column's standard deviation, and partial correlations
+  tanh y_b: K_ab = length tanh(y_b) Π_{c<b} sech(y_c). Where noise hides the covariances, the
+  released sum of squares still fixes the length, and tails of y are exponential; so the coordinate
+  is v, y = v sqrt(1 + v²/4). Under the scale-free prior y's own row has one more map
+  (`spike_radius`).
+- An entry of A_j that is known exactly (noise scale 0) is eliminated: the entry of F_j at its
+  place is solved for.
+- Priors may add coordinates: ln sigma2, counted from the log residual variance of y in the
+  reference (given n rows the two differ by about sqrt(2/n), a narrow ridge otherwise), and
+  ln psi_j, counted from minus its log rate given the reference's covariance matrix
+  (`log_precisions`), so that for many rows it is log-gamma and independent of all else.
+
+Private n
+---------
+Under `add_remove_one` n_j itself is released with noise and is latent. Whole numbers are relaxed to
+reals: the prior of n_j is flat from k + 3/2 on, so that every whole n_j >= k + 2 has its unit of
+length, and the densities above are taken at real n_j. For a sum over whole numbers this is the
+midpoint rule, whose error vanishes fast once the posterior of n_j is wider than one row: harmless
+from a noise scale of about 1/2 on, and below that wherever n_j is large, because then theta does
+not care for a row more or less. The coordinate, first of the holder's, is ln(n_j - k - 3/2).
+
+Gradient
+--------
+Derived by hand, by reverse accumulation. With dlogp = tr(M dA) and A = n F F': dlogp/dF = 2 n M F
+and, where n is private, dlogp/dn = tr(M F F') plus what n does in exponents and normalisers. All
+loops run along rows, in O(p³), without BLAS and without allocation.
+
+Files: `factor` for the coordinates, `prior` and `collapsed_normalisers` for
+what is integrated out, `holders` for its sum over holders, this one for the whole
+density, `collapsed_c` for its C form, and `collapsed_draws` for draws of what was integrated out.
+
+References
+----------
+Bernstein & Sheldon (2019), Differentially private Bayesian linear regression, NeurIPS, for the
+noise-aware idea; Alparslan, Yıldırım & Birbil (2023), Differentially private distributed Bayesian
+linear regression with MCMC, ICML, for the Wishart law of the statistics; Muirhead (1982), Aspects
+of Multivariate Statistical Theory, doi:10.1002/9780470316559, theorem 2.1.14, for the volume.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from noisewise._arrays import BoolArray, FloatArray
+from noisewise._compiled import compiled
+from noisewise.analyst.regression.exact.factor import (
+    BUFFERS_PER_HOLDER,
+    SHARED_BUFFERS,
+    factor,
+    factor_adjoint,
+    private_n_slope,
+)
+from noisewise.analyst.regression.exact.holders import log_prior, pooled_adjoint
+from noisewise.analyst.regression.exact.prior import (
+    CONSTANT,
+    LAM,
+    MEANS,
+    SCALE_FREE,
+    SMOOTHING,
+    SPIKE,
+    log_precisions,
+    log_precisions_adjoint,
+    log_residual_variance,
+)
+from noisewise.analyst.regression.triangular import gram_entry
+
+
+class Arrays(NamedTuple):
+    """What the compiled functions need; holders in the order reference first."""
+
+    n: FloatArray  # (J,); not used where n is private
+    laplace: BoolArray  # (J,)
+    values: FloatArray  # (J, P, P)
+    precision: FloatArray  # (J, P, P), 1 / scale; 0 if known or not released
+    known: BoolArray  # (J, P, P); known[j, 0, 0] says that n is public
+    relative: BoolArray  # (J,), never the reference
+    partial: BoolArray  # (J, P), by row
+    E0: FloatArray  # (d, d)
+    B0: FloatArray  # (P, P)
+    psi_rate: FloatArray  # (k,), or (0,) if Psi is fixed
+    scalars: FloatArray  # (SCALARS,), see `prior`
+    sigma_nodes: FloatArray  # (2, .), of the scale-free prior: see `scale_free_integral`
+    omega_nodes: FloatArray  # (2, .)
+    centre: FloatArray  # (ndim,)
+    scale: FloatArray  # (ndim,)
+
+
+def workspace(J: int, P: int) -> FloatArray:
+    """Scratch space for one thread, enough for J holders and P by P statistics."""
+    return np.zeros((SHARED_BUFFERS + BUFFERS_PER_HOLDER * J, P, P))
+
+
+@compiled
+def _statistics_and_noise(
+    laplace: bool,
+    smoothing: float,
+    values: FloatArray,
+    precision: FloatArray,
+    F: FloatArray,
+    A: FloatArray,
+    force: FloatArray,
+) -> Any:
+    """Add n F F' to A; log density of the noise, and its derivative by each entry of n F F'."""
+    P = F.shape[0]
+    n = F[0, 1]
+    logp = 0.0
+    for a in range(P):
+        for b in range(a + 1):
+            total = n * gram_entry(F, a, b)
+            A[a, b] += total
+            weight = precision[a, b]
+            force[a, b] = 0.0
+            if weight > 0.0:
+                residual = (values[a, b] - total) * weight
+                if laplace:
+                    logp -= abs(residual)
+                    if abs(residual) < smoothing:
+                        force[a, b] = weight * residual / smoothing
+                    else:
+                        force[a, b] = weight * np.sign(residual)
+                else:
+                    logp -= 0.5 * residual * residual
+                    force[a, b] = weight * residual
+    return logp
+
+
+@compiled
+def logp_and_gradient(
+    x: FloatArray,
+    grad: FloatArray,
+    n: FloatArray,
+    laplace: BoolArray,
+    values: FloatArray,
+    precision: FloatArray,
+    known: BoolArray,
+    relative: BoolArray,
+    partial: BoolArray,
+    E0: FloatArray,
+    B0: FloatArray,
+    psi_rate: FloatArray,
+    scalars: FloatArray,
+    sigma_nodes: FloatArray,
+    omega_nodes: FloatArray,
+    centre: FloatArray,
+    scale: FloatArray,
+    work: FloatArray,
+) -> Any:
+    """Log density at x, and its gradient into `grad`. -inf and a zero gradient off the support.
+
+    The arguments between `grad` and `work` are the fields of `Arrays`; `work` comes from
+    `workspace` and belongs to one thread. If the scalar `smoothing` is positive then the kinks of
+    the Laplace law are rounded off in the gradient (not in the density) at that distance, in units
+    of the noise scale.
+    """
+    J = n.size
+    P = values.shape[1]
+    A, W, G, Fbar, Kbar, Rbar = work[0], work[3], work[4], work[5], work[6], work[7]
+    rows, Q = work[8], work[9]
+    R = work[SHARED_BUFFERS]
+    logp = scalars[CONSTANT]
+    private = False
+    A[:] = 0.0
+    grad[:] = 0.0
+    end = 0
+    for j in range(J):
+        base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
+        F, K, force = work[base], work[base + 1], work[base + 2]
+        end, volume = factor(
+            x, end, n[j], known[j], values[j], relative[j], partial[j], scalars[SPIKE],
+            centre, scale, R, K, F,
+        )  # fmt: skip
+        logp += volume
+        if not logp > -np.inf:
+            return -np.inf
+        logp += _statistics_and_noise(
+            laplace[j], scalars[SMOOTHING], values[j], precision[j], F, A, force
+        )
+        private = private or not known[j, 0, 0]
+    extra = rows[1]
+    for i in range(end, x.size):
+        extra[i - end] = centre[i] + scale[i] * x[i]
+    first_psi = x.size - end - psi_rate.size
+    if first_psi > 0:
+        extra[0] += log_residual_variance(R)
+    if psi_rate.size > 0:
+        log_precisions(R, psi_rate, Q, Q[psi_rate.size])
+        for c in range(psi_rate.size):
+            extra[first_psi + c] -= Q[psi_rate.size, c]
+    logp += log_prior(
+        J, private, psi_rate, E0, B0, scalars, sigma_nodes, omega_nodes, extra, grad[end:], work
+    )
+    if not (logp > -np.inf and logp < np.inf):
+        grad[:] = 0.0
+        return -np.inf
+    pooled = scalars[SCALE_FREE] > 0.0 or (scalars[LAM] == 0.0 and scalars[MEANS] == 1.0)
+    Rbar[:] = 0.0
+    if first_psi > 0:
+        Rbar[P - 1, P - 1] += 2.0 * grad[end] / R[P - 1, P - 1]
+    if psi_rate.size > 0:
+        bar = grad[end + first_psi :]
+        for c in range(psi_rate.size):
+            bar[c] = -bar[c]
+        log_precisions_adjoint(Q, psi_rate, Q[psi_rate.size], bar, W, Rbar)
+        for c in range(psi_rate.size):
+            bar[c] = -bar[c]
+    for i in range(end, x.size):
+        grad[i] *= scale[i]
+
+    # Backwards, the reference (j = 0) last: the others add to its adjoint Rbar.
+    for j in range(J - 1, -1, -1):
+        base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
+        F, K, force = work[base], work[base + 1], work[base + 2]
+        n_j = F[0, 1]
+        for a in range(1, P):
+            for b in range(a + 1):
+                end -= not known[j, a, b]
+        for a in range(1, P):
+            for c in range(a + 1):
+                Fbar[a, c] = Rbar[a, c] if j == 0 else 0.0
+            for b in range(P):
+                if b < a:
+                    m = G[a, b] + 0.5 * force[a, b]
+                elif b == a:
+                    m = G[a, a] + force[a, a]
+                else:
+                    m = G[b, a] + 0.5 * force[b, a]
+                m *= 2.0 * n_j
+                for c in range(min(a, b) + 1):
+                    Fbar[a, c] += m * F[b, c]
+        by_rows = force[0, 1]
+        if pooled:
+            by_rows += pooled_adjoint(j, J, work[12], Kbar, W, Fbar, work)
+        by_known = factor_adjoint(
+            x, end, known[j], relative[j], partial[j], scalars[SPIKE], centre, scale,
+            R, K, F, Fbar, Kbar, Rbar, rows[0], grad,
+        )  # fmt: skip
+        if not known[j, 0, 0]:
+            end -= 1
+            grad[end] = private_n_slope(by_rows + by_known, G, force, F) * scale[end]
+    return logp

@@ -1,0 +1,324 @@
+"""The conjugate priors with their parameters integrated out: log density of the statistics.
+
+With E = [[lam, lam m'], [lam m, Psi + lam m m']] + A[:d, :d] and B = [[Lam0, Lam0 mu0],
+[., 2 b0 + mu0' Lam0 mu0]] + A one has ln|Psi_n| = ln|E| - ln(lam + N), Lam_n = B[:d, :d] and
+2 b_n = |B| / |Lam_n|, so that two Cholesky factorisations do everything.
+
+Under the scale-free prior theta is integrated out of the rows' density at given sigma² = e^s and
+omega² = e^u, in closed form, and those two by quadrature. With RSS what least squares leaves of y,
+ESS what it explains, and tau² = N omega² / k + sigma²,
+
+    -(N-1)/2 s - RSS / (2 sigma²) - k/2 ln(tau² / sigma²) - ESS / (2 tau²) + h(s) + h(u),
+
+where h is the log density of the half-t law's logarithm. Nodes of s are counted from ln(RSS / N):
+given N rows sigma² is known to about sqrt(2/N), whatever else is not.
+
+The regression is that of all holders, and B has the sum of their statistics. E has it too where
+they share one mean of the covariates. Where each has a mean mu_j ~ N(m, T / lam) of its own and all
+share T, integrating the means out leaves
+
+    Psi_n = Psi + Σ_j (lam m m' + A_j,xx - v_j v_j' / (lam + n_j)),   v_j = lam m + A_j,x0
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from noisewise._arrays import FloatArray
+from noisewise._compiled import compiled
+from noisewise.analyst.regression.triangular import add_gram, cholesky, invert_triangle, trace
+
+# Places in the array of scalars. CONSTANT collects all that depends on nothing latent; SMOOTHING is
+# that of the Laplace law's kinks, in units of the noise scale; MEANS is the number of means of the
+# covariates: 1 or, where each holder has its own, J.
+# A flat mean has LAM = 0, and NU is then smaller by one for every such mean. PSI_POWER is that of
+# psi in its own law and that of T together. SCALE_FREE says that the regression has that prior,
+# HALF_T is 4 times the squared scale of its half-t laws, SPIKE the radius of the map of y's row.
+(
+    CONSTANT,
+    NU,
+    LAM,
+    KEEPS_SIGMA2,
+    A0,
+    B0_SIGMA2,
+    SMOOTHING,
+    PSI_POWER,
+    MEANS,
+    SCALE_FREE,
+    HALF_T,
+    SPIKE,
+    SCALARS,
+) = range(13)
+
+
+@compiled
+def log_precisions(F: FloatArray, rate: FloatArray, Q: FloatArray, out: FloatArray) -> Any:
+    """ln(rate_c + T^cc / 2) into `out`, T the covariates' covariance of a holder with factor F.
+
+    That is the log rate of psi_c given T, from which ln psi_c is counted. Leaves the inverse of the
+    covariates' part of F in Q.
+    """
+    k = rate.size
+    invert_triangle(F[1:, 1:], k, Q)
+    for c in range(k):
+        total = 0.0
+        for a in range(c, k):
+            total += Q[a, c] * Q[a, c]
+        out[c] = math.log(rate[c] + 0.5 * total)
+
+
+@compiled
+def log_precisions_adjoint(
+    Q: FloatArray,
+    rate: FloatArray,
+    values: FloatArray,
+    bar: FloatArray,
+    W: FloatArray,
+    Fbar: FloatArray,
+) -> Any:
+    """Reverse of `log_precisions`: adds to Fbar. `bar` are derivatives by its `values`.
+
+    With Q = F⁻¹, Qbar_ac = bar_c Q_ac / (rate_c + T^cc / 2) and Fbar = -Q' Qbar Q', of which the
+    lower triangle counts. `values` are overwritten.
+    """
+    k = rate.size
+    for c in range(k):
+        values[c] = bar[c] * math.exp(-values[c])
+    for a in range(k):  # W = Qbar Q'
+        for b in range(k):
+            total = 0.0
+            for c in range(min(a, b) + 1):
+                total += values[c] * Q[a, c] * Q[b, c]
+            W[a, b] = total
+    for a in range(k):
+        for c in range(a, k):
+            q = Q[c, a]
+            for b in range(a + 1):
+                Fbar[a + 1, b + 1] -= q * W[c, b]
+
+
+@compiled
+def log_residual_variance(F: FloatArray) -> Any:
+    """Log of what is left of the variance of y, the last column, given the others."""
+    return 2.0 * math.log(F[F.shape[0] - 1, F.shape[0] - 1])
+
+
+@compiled
+def factor_covariates(A: FloatArray, E0: FloatArray, psi: FloatArray, E: FloatArray) -> Any:
+    """Cholesky factor of E = E0 + A, psi on its diagonal; False if A is impossible."""
+    d = E0.shape[0]
+    for a in range(d):
+        for b in range(a + 1):
+            E[a, b] = E0[a, b] + A[a, b]
+    for c in range(psi.size):
+        E[c + 1, c + 1] += psi[c]
+    return cholesky(E, d)
+
+
+@compiled
+def factor_regression(A: FloatArray, B0: FloatArray, t: float, B: FloatArray) -> Any:
+    """Cholesky factor of B = B0 + t A; False if A is impossible."""
+    P = A.shape[0]
+    for a in range(P):
+        for b in range(a + 1):
+            B[a, b] = B0[a, b] + t * A[a, b]
+    return cholesky(B, P)
+
+
+@compiled
+def covariate_prior(
+    A: FloatArray,
+    E0: FloatArray,
+    psi: FloatArray,
+    nu: float,
+    E: FloatArray,
+    W: FloatArray,
+    G: FloatArray,
+) -> Any:
+    """Log marginal density of rows' covariates given their A; adds its derivative to G.
+
+    That is dlogp = tr(G dA), lower triangle. Also returns the derivative by the number of rows
+    n = A_00 in the exponents, which comes on top of that by A_00. The normalisers are left to the
+    caller, and so is the prior of psi.
+    """
+    d = E0.shape[0]
+    nu_n = nu + A[0, 0]
+    if not factor_covariates(A, E0, psi, E):
+        return -np.inf, 0.0
+    half_log_det = 0.0  # of Psi_n: E's first pivot is lam + n
+    for a in range(1, d):
+        half_log_det += math.log(E[a, a])
+    slope = 0.5 * nu_n / (E[0, 0] * E[0, 0]) - half_log_det
+    invert_triangle(E, d, W)
+    add_gram(W, d, -0.5 * nu_n, G)
+    return -nu_n * half_log_det, slope
+
+
+@compiled
+def start_scatter(
+    A: FloatArray, E0: FloatArray, psi: FloatArray, means: float, C: FloatArray
+) -> Any:
+    """C <- Psi_n of holders with means of their own, before `take_mean` for each of them."""
+    k = E0.shape[0] - 1
+    # E0 has lam m m' once; a flat mean has none of it
+    again = (means - 1.0) / E0[0, 0] if E0[0, 0] > 0.0 else 0.0
+    for a in range(k):
+        for b in range(a + 1):
+            C[a, b] = E0[a + 1, b + 1] + again * E0[a + 1, 0] * E0[b + 1, 0] + A[a + 1, b + 1]
+    for c in range(psi.size):
+        C[c, c] += psi[c]
+
+
+@compiled
+def take_mean(F: FloatArray, E0: FloatArray, v: FloatArray, C: FloatArray) -> Any:
+    """Take v v' / (lam + n) of a holder with factor F from C; leaves its v, returns lam + n."""
+    k, n = E0.shape[0] - 1, F[0, 1]
+    weight = E0[0, 0] + n
+    for a in range(k):
+        v[a] = E0[a + 1, 0] + n * F[a + 1, 0]
+        for b in range(a + 1):
+            C[a, b] -= v[a] * v[b] / weight
+    return weight
+
+
+@compiled
+def regression_prior(
+    A: FloatArray,
+    B0: FloatArray,
+    scalars: FloatArray,
+    log_sigma2: float,
+    B: FloatArray,
+    W: FloatArray,
+    v: FloatArray,
+    G: FloatArray,
+) -> Any:
+    """Log marginal density of rows' targets given A and the covariates; its derivative into G.
+
+    As in `covariate_prior`; the derivative by ln sigma2, where it is kept, is the third result.
+    The normaliser is left to the caller.
+    """
+    P = A.shape[0]
+    d = P - 1
+    keeps_sigma2 = scalars[KEEPS_SIGMA2] > 0.0
+    a_n, b0 = scalars[A0] + 0.5 * A[0, 0], scalars[B0_SIGMA2]
+    t = math.exp(-log_sigma2)
+    if not factor_regression(A, B0, t, B):
+        return -np.inf, 0.0, 0.0
+    logp = 0.0
+    for a in range(d):
+        logp -= math.log(B[a, a])
+    schur = B[d, d] * B[d, d]
+    if keeps_sigma2:
+        log_b = log_sigma2
+        logp -= 0.5 * schur + b0 * t
+        weight = 0.5 * t
+    else:
+        log_b = math.log(0.5 * schur)
+        weight = a_n / schur
+    logp -= a_n * log_b
+    for a in range(P):
+        for b in range(a + 1):
+            G[a, b] = 0.0
+    invert_triangle(B, d, W)
+    add_gram(W, d, -0.5 * t, G)
+    # v = (-mu_n, 1): the last row of B's factor is (R⁻¹ z)', and mu_n = R⁻ᵀ R⁻¹ z.
+    for b in range(d):
+        v[b] = 0.0
+    for a in range(d):
+        r = B[d, a]
+        for b in range(a + 1):
+            v[b] -= r * W[a, b]
+    v[d] = 1.0
+    for a in range(P):
+        scaled = weight * v[a]
+        for b in range(a + 1):
+            G[a, b] -= scaled * v[b]
+    by_sigma2 = b0 * t - a_n - trace(G, A) if keeps_sigma2 else 0.0
+    return logp, -0.5 * log_b, by_sigma2
+
+
+@compiled
+def log_half_t(u: float, scale: float) -> Any:
+    """Log density of u = 2 ln(x), x half-t with 4 degrees of freedom, without its constant.
+
+    `scale` is 4 times the squared scale. Also its derivative by u.
+    """
+    ratio = math.exp(u) / scale
+    return 0.5 * u - 2.5 * math.log1p(ratio), 0.5 - 2.5 * ratio / (1.0 + ratio)
+
+
+@compiled
+def scale_free_integral(
+    rss: float,
+    ess: float,
+    N: float,
+    k: int,
+    half_t: float,
+    sigma_nodes: FloatArray,
+    omega_nodes: FloatArray,
+) -> Any:
+    """Log of the integral over sigma² and omega², and its derivatives by RSS, ESS and N.
+
+    `sigma_nodes` (2, .) has ln(sigma² N / RSS) and log weights, `omega_nodes` (2, .) has omega² / k
+    and log weights that include the law of omega (`scale_free`).
+    """
+    base = math.log(rss / N)
+    best = -np.inf
+    total = by_rss = by_ess = by_rows = 0.0
+    for i in range(sigma_nodes.shape[1]):
+        x = sigma_nodes[0, i]
+        s = base + x
+        sigma2 = math.exp(s)
+        left = 0.5 * rss / sigma2
+        law, _ = log_half_t(s, half_t)
+        fixed = sigma_nodes[1, i] - 0.5 * (N - 1.0 - k) * s - left + law
+        for j in range(omega_nodes.shape[1]):
+            explained = omega_nodes[0, j]
+            tau2 = N * explained + sigma2
+            value = fixed + omega_nodes[1, j] - 0.5 * k * math.log(tau2) - 0.5 * ess / tau2
+            if value > best - 40.0:
+                if value > best:
+                    shrink = math.exp(best - value)
+                    total, by_rss, by_ess, by_rows = (
+                        total * shrink, by_rss * shrink, by_ess * shrink, by_rows * shrink
+                    )  # fmt: skip
+                    best = value
+                weight = math.exp(value - best)
+                inverse = 1.0 / tau2
+                total += weight
+                by_rss -= weight * 0.5 / sigma2
+                by_ess -= weight * 0.5 * inverse
+                by_rows -= weight * 0.5 * (s + explained * inverse * (k - ess * inverse))
+    return best + math.log(total), by_rss / total, by_ess / total, by_rows / total
+
+
+@compiled
+def scale_free_regression(
+    N: float,
+    C: FloatArray,
+    half_t: float,
+    sigma_nodes: FloatArray,
+    omega_nodes: FloatArray,
+    S: FloatArray,
+) -> Any:
+    """Log density of rows' targets under the scale-free prior, and its derivative by rows.
+
+    C is the Cholesky factor of all rows' A: RSS = C_dd², ESS = Σ_b C_db². The derivative by A is
+    added to S, dlogp = tr(S C⁻¹ dA C⁻ᵀ). The nodes of sigma² move with RSS and N; the integral
+    doesn't, so its derivatives are taken at fixed sigma².
+    """
+    d = C.shape[0] - 1
+    rss, ess = C[d, d] * C[d, d], 0.0
+    for b in range(1, d):
+        ess += C[d, b] * C[d, b]
+    logp, by_rss, by_ess, by_rows = scale_free_integral(
+        rss, ess, N, d - 1, half_t, sigma_nodes, omega_nodes
+    )
+    for a in range(1, d + 1):
+        for b in range(1, a + 1):
+            S[a, b] += by_ess * C[d, a] * C[d, b]
+    S[d, d] += (by_rss - by_ess) * rss
+    return logp, by_rows

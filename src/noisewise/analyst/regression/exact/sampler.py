@@ -1,0 +1,343 @@
+"""The `exact` method: NUTS on the collapsed posterior, then conjugate draws.
+
+Target: the posterior of (theta, sigma2, mu, T) given all released values, for any noise, number of
+holders and n, with no approximation but Monte Carlo error (and, where n is private, that whole
+numbers of rows are relaxed to reals; see `kernels`). NUTS explores the latent statistics
+(`density`); given each of its draws the parameters are drawn exactly.
+
+Two things make it fast where plain NUTS is slow:
+
+- Coordinates in which noise-dominated directions are nearly standardised (`kernels`), and
+  nearly independent where there are several holders (`collapsed_pooling`).
+- Laplace noise puts a kink into the log density at every released value, and a leapfrog step that
+  crosses a kink errs by the first power of its length. The force that moves the trajectory is
+  therefore that of a Huber potential, which rounds each kink off, while the energy that decides
+  stays exact. Leapfrog steps keep volume and reverse under any force, so the target is unchanged.
+  How far kinks are rounded off is in `nuts`.
+
+The engine is nutpie (Rust), driven through the C interface that its PyMC backend uses: no Python
+and no lock in the loop. Each chain has its own sampler, scratch space and seeds, so draws do not
+depend on the number of cores.
+
+References
+----------
+Hoffman & Gelman (2014), The No-U-Turn sampler, JMLR 15, 1593-1623; nutpie,
+https://github.com/pymc-devs/nutpie.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise._arrays import FloatArray
+from noisewise.analyst.chains import Progress, available_cores
+from noisewise.analyst.regression.exact.c_callback import c_density, c_record, c_table
+from noisewise.analyst.regression.exact.density import CollapsedPosterior
+from noisewise.analyst.regression.exact.kernels import Arrays
+from noisewise.analyst.regression.exact.pooling import Pooling, pooling, to_pooled
+from noisewise.analyst.regression.nuts import NutsInfo, check_lengths, nutpie_engine, rounding
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.priors import CovariatePrior, RegressionPrior
+from noisewise.core.errors import ReleaseError
+
+# nutpie's names for the fields of NutsInfo.
+_STATISTICS = (
+    "diverging",
+    "depth",
+    "n_steps",
+    "step_size",
+    "energy",
+    "logp",
+    "mean_tree_accept",
+)
+_POLL_SECONDS = 0.005
+_START_TRIES = 100
+
+
+class ExactState(NamedTuple):
+    """Where one chain starts: coordinates of the latent statistics, and their log density."""
+
+    x: FloatArray  # (ndim,)
+    logp: float
+
+
+class ExactDraws(NamedTuple):
+    """Draws from the posterior, on unit scale."""
+
+    theta: FloatArray  # (chains, draws, d)
+    sigma2: FloatArray  # (chains, draws)
+    conditional_mean: FloatArray  # (chains, draws, d), E[theta | latent statistics]
+    # (chains, draws, k), or (chains, draws, J, k) with means of their own; no draws if covariates
+    # were not asked for
+    mu: FloatArray
+    T: FloatArray  # (chains, draws, k, k)
+    x: FloatArray  # (chains, draws, ndim), for CollapsedPosterior.statistics
+    info: NutsInfo
+
+
+# --- init -----------------------------------------------------------------------------------------
+
+
+def init(posterior: CollapsedPosterior, rng: np.random.Generator) -> ExactState:
+    """Draw a starting point, dispersed around a possible version of the noisy statistics."""
+    spread = 1.0
+    for _ in range(_START_TRIES):
+        x = spread * rng.standard_normal(posterior.ndim)
+        logp, gradient = posterior.logp_and_gradient(x)
+        if np.isfinite(logp) and np.isfinite(gradient).all():
+            return ExactState(x, logp)
+        spread *= 0.9
+    raise ReleaseError(
+        "no possible statistics were found near the released ones: they are far beyond what rows "
+        "on unit scale can give, or entries that are known exactly contradict each other (a "
+        "covariance beyond its variances). Ask the holder to check the Release"
+    )
+
+
+# --- kernel ---------------------------------------------------------------------------------------
+
+
+def smoothing(posterior: CollapsedPosterior) -> float:
+    """Distance at which Laplace kinks are rounded off in the force, in units of the scale."""
+    arrays = posterior.arrays
+    upper = np.triu(np.ones(arrays.values.shape[1:], dtype=np.bool_))
+    kinks = int(((arrays.precision > 0) & upper & arrays.laplace[:, None, None]).sum())
+    return rounding(kinks)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One chain, in the shape in which nutpie wants a compiled model.
+
+    Raw addresses cross to the engine; the fields keep alive what they point at.
+    """
+
+    arrays: Arrays
+    work: FloatArray
+    pooled: Pooling
+    x: FloatArray  # scratch space
+    table: NDArray[np.int64]
+    start: FloatArray
+    coords: dict[str, Any] = field(default_factory=dict)
+    reparameterized_names: None = None  # read by nutpie since 0.16.9
+
+    @property
+    def n_dim(self) -> int:
+        """Number of coordinates."""
+        return self.start.size
+
+    @property
+    def finished(self) -> int:
+        """Number of draws done so far, warm-up included."""
+        return int(self.table[-1])
+
+    def _make_sampler(self, settings: Any, init_mean: Any, cores: int, *handed_on: Any) -> Any:
+        _lib = nutpie_engine()._lib
+        data = self.table.ctypes.data
+        sizes: dict[str, int] = {}
+        variables = _lib.PyVariable.new_variables(["x"], ["float64"], [(self.n_dim,)], sizes, {})
+        density = _lib.LogpFunc(c_density().address, data, self)
+        expand = _lib.ExpandFunc(self.n_dim, self.n_dim, c_record().address, data, self)
+        model = _lib.PyMcModel(
+            density, expand, variables, self.n_dim, sizes, {}, lambda _seed: self.start, None
+        )
+        return _lib.PySampler.from_pymc(settings, cores, model, *handed_on)
+
+
+def build_kernel(posterior: CollapsedPosterior, state: ExactState) -> Kernel:
+    """One chain of NUTS on the collapsed posterior that starts at `state`."""
+    arrays = posterior.smoothed(smoothing(posterior))
+    work, pooled, x = posterior.workspace(), pooling(arrays), np.zeros_like(state.x)
+    table = c_table(arrays, work, pooled, x)
+    return Kernel(arrays, work, pooled, x, table, to_pooled(state.x, pooled))
+
+
+def _run(
+    kernels: Sequence[Kernel],
+    seeds: Sequence[int],
+    settings: Mapping[str, Any],
+    cores: int,
+    progress: Progress | None,
+) -> list[Any]:
+    """Run all chains, at most `cores` at a time, and return nutpie's traces in their order."""
+    nutpie = nutpie_engine()
+    total = len(kernels) * (settings["tune"] + settings["draws"])
+    waiting = list(range(len(kernels)))
+    running: dict[int, Any] = {}
+    traces: list[Any] = [None] * len(kernels)
+    try:
+        while waiting or running:
+            while waiting and len(running) < cores:
+                chain = waiting.pop(0)
+                running[chain] = nutpie.sample(
+                    kernels[chain],
+                    chains=1,
+                    cores=1,
+                    seed=seeds[chain],
+                    blocking=False,
+                    progress_bar=False,
+                    save_warmup=False,
+                    **settings,
+                )
+            time.sleep(_POLL_SECONDS)
+            for chain in [c for c, sampler in running.items() if _is_finished(sampler)]:
+                traces[chain] = _result(running.pop(chain))
+            if progress is not None:
+                progress(sum(kernel.finished for kernel in kernels), total)
+    finally:
+        for sampler in running.values():
+            sampler.cancel()
+    return traces
+
+
+def _result(sampler: Any) -> Any:
+    try:
+        return sampler.wait()
+    except RuntimeError as error:
+        raise ReleaseError(
+            "the sampler could not move from where it started. The released statistics may be "
+            "impossible or contradict each other: ask the holders to check their Releases"
+        ) from error
+
+
+def _is_finished(sampler: Any) -> bool:
+    try:
+        return bool(sampler.is_finished)
+    except TimeoutError:  # nutpie 0.16 raises it for "not yet"
+        return False
+
+
+# --- top-level call -------------------------------------------------------------------------------
+
+
+def sample(
+    observations: Sequence[Observation],
+    prior: RegressionPrior,
+    covariates: CovariatePrior,
+    *,
+    own_means: bool = False,
+    **settings: Any,
+) -> ExactDraws:
+    """Draw from the exact posterior given the observations of one or several holders.
+
+    Parameters
+    ----------
+    observations : sequence of Observation
+        One for each holder.
+    prior : NIGPrior or NormalInverseGammaIndependent
+        Prior of the regression.
+    covariates : NIWPrior, HierarchicalNIWPrior or HuangWandPrior
+        Prior of the covariates' law, which all holders share.
+    own_means : bool
+        Whether its mean is each holder's own instead.
+    **settings
+        Of `sample_posterior`.
+
+    Raises
+    ------
+    RequestError
+        If observations and priors do not fit together or a holder has too few rows.
+    ReleaseError
+        If entries known exactly contradict each other, or statistics are so extreme that double
+        precision does not hold them. Draws that are returned are finite.
+    """
+    posterior = CollapsedPosterior(observations, prior, covariates, own_means=own_means)
+    return sample_posterior(posterior, **settings)
+
+
+def sample_posterior(
+    posterior: CollapsedPosterior,
+    *,
+    chains: int = 4,
+    draws: int = 1000,
+    tune: int = 500,
+    seed: int | None = None,
+    cores: int | None = None,
+    target_accept: float = 0.8,
+    max_depth: int = 10,
+    keep_covariates: bool = True,
+    progress: Progress | None = None,
+) -> ExactDraws:
+    """Draw from a collapsed posterior.
+
+    Parameters
+    ----------
+    posterior : CollapsedPosterior
+        Of the latent statistics of all holders.
+    chains, draws, tune : int
+        Chains, and draws of each after and during warm-up.
+    seed : int, optional
+        The same seed gives the same draws, on any number of cores.
+    cores : int, optional
+        Chains that run at a time. Default: all cores that this process may use.
+    target_accept, max_depth
+        Of NUTS.
+    keep_covariates : bool
+        Draw mu and T too; they take chains * draws * k² numbers.
+    progress : callable, optional
+        Called now and then with (draws done, draws in all), warm-up included.
+
+    Returns
+    -------
+    ExactDraws
+    """
+    check_lengths(chains=chains, draws=draws, tune=tune)
+    streams = [
+        [np.random.default_rng(stream) for stream in chain.spawn(3)]
+        for chain in np.random.SeedSequence(seed).spawn(chains)
+    ]
+    if posterior.ndim:
+        kernels = [build_kernel(posterior, init(posterior, start)) for start, _, _ in streams]
+        traces = _run(
+            kernels,
+            [int(engine.integers(2**63)) for _, engine, _ in streams],
+            {
+                "draws": draws,
+                "tune": tune,
+                "target_accept": target_accept,
+                "maxdepth": max_depth,
+            },
+            cores or available_cores(),
+            progress,
+        )
+        x, info = _collect(traces)
+    else:
+        # Every statistic is public: nothing is latent, and the draws are independent.
+        init(posterior, streams[0][0])
+        x, info = _nothing_latent(chains, draws)
+    parameters = [
+        posterior.draw_parameters(rng, points, covariates=keep_covariates)
+        for (_, _, rng), points in zip(streams, x, strict=True)
+    ]
+    theta, sigma2, mean, mu, T = (np.stack(values) for values in zip(*parameters, strict=True))
+    if not all(np.isfinite(values).all() for values in (theta, sigma2, mean, mu, T)):
+        raise ReleaseError(
+            "the posterior reaches beyond the numbers that a computer can hold: the released "
+            "statistics are far from anything that rows on unit scale can give. Ask the holder to "
+            "check the Release"
+        )
+    return ExactDraws(theta, sigma2, mean, mu, T, x, info)
+
+
+def _collect(traces: Sequence[Any]) -> tuple[FloatArray, NutsInfo]:
+    """Arrays of shape (chains, draws, ...) from nutpie's traces, which have one chain each."""
+    x = np.concatenate([trace.posterior["x"].values for trace in traces])
+    diverging, depth, steps, *others = (
+        np.concatenate([trace.sample_stats[name].values for trace in traces])
+        for name in _STATISTICS
+    )
+    return x, NutsInfo(diverging, depth.astype(np.int64), steps.astype(np.int64), *others)
+
+
+def _nothing_latent(chains: int, draws: int) -> tuple[FloatArray, NutsInfo]:
+    zeros = np.zeros((chains, draws))
+    whole = zeros.astype(np.int64)
+    return np.zeros((chains, draws, 0)), NutsInfo(
+        zeros.astype(np.bool_), whole, whole, zeros, zeros, zeros, zeros + 1.0
+    )

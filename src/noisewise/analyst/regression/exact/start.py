@@ -1,0 +1,312 @@
+"""Rough guesses from the noisy statistics: units and starting points for a sampler.
+
+They decide in which coordinates a sampler sees the collapsed posterior (`kernels`), never
+what that posterior is. Noisy statistics need not be possible ones; what comes out of here is, and
+it is finite for all finite input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from noisewise._arrays import BoolArray, FloatArray
+from noisewise.analyst.regression.exact.factor import BELOW_SMALLEST_N, TAIL, spike_radius
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.priors import (
+    CovariatePrior,
+    NIGPrior,
+    NIWPrior,
+    NormalInverseGammaIndependent,
+    RegressionPrior,
+    ScaleFreePrior,
+)
+
+# Statistics on unit scale are of size 1 per row. Far beyond these limits nothing is meant; they
+# keep squares and ratios within double precision.
+_LARGEST_MEAN = 1e8
+_SD_LIMITS = (1e-15, 1e15)
+_MOST_ROWS = 1e15
+
+
+class Coordinates(NamedTuple):
+    """Order of the holders, form of their coordinates, centre and unit of each coordinate."""
+
+    order: tuple[int, ...]
+    relative: BoolArray  # (J,)
+    partial: BoolArray  # (J, P)
+    spike: float  # radius of the map of y's row in the reference; 0 for none
+    centre: FloatArray  # (ndim,)
+    scale: FloatArray  # (ndim,)
+    rows: tuple[float, ...]  # numbers of rows, rough where they are private
+    residual_variance: float  # of y given x
+
+
+class _Holder(NamedTuple):
+    """A holder's statistics per row, A / n."""
+
+    n: float  # rough, if private
+    mean: FloatArray  # (P, P)
+    sd: FloatArray  # (P, P), of the noise; 0 if known, inf if not released
+    n_is_private: bool
+
+
+class _Moments(NamedTuple):
+    """A possible E[w w'] = F F', F lower triangular with F_00 = 1."""
+
+    G: FloatArray
+    F: FloatArray
+
+
+def rough_coordinates(
+    observations: Sequence[Observation],
+    prior: RegressionPrior,
+    covariates: CovariatePrior,
+    *,
+    force_relative: bool | None = None,
+    force_partial: bool | None = None,
+) -> Coordinates:
+    """Choose coordinates, holders in the order reference first.
+
+    Units are conditional standard deviations: of the noise, by Gauss and Newton, of the difference
+    between holders by sampling, and of a vague prior.
+    """
+    k = covariates.k
+    given = [_holder(observation) for observation in observations]
+    population = _rough_population(given, covariates)
+    sampling = _sampling_variance(population.G)
+    # The reference is the holder that knows most about the population.
+    uncertainty = [float(np.median(h.sd**2 + sampling / h.n)) for h in given]
+    order = tuple(int(j) for j in np.argsort(uncertainty, kind="stable"))
+    holders = [given[j] for j in order]
+
+    relative = np.array([_noise_to_sampling(h, sampling) > 1.0 for h in holders])
+    if force_relative is not None:
+        relative[:] = force_relative
+    relative[0] = False
+
+    R = population.F
+    scale_free = isinstance(prior, ScaleFreePrior)
+    spike = 0.0
+    partial = np.zeros((len(holders), k + 2), dtype=np.bool_)
+    centres, units = [], []
+    for j, holder in enumerate(holders):
+        if relative[j]:
+            F: FloatArray = np.eye(k + 2)
+            information = (1.0 + F) / (1.0 / holder.n + 1.0 / holders[0].n)
+            information += (R**2).T @ _noise_information(holder, R)
+        else:
+            F = R if j == 0 else _pool([holder], population.G, sampling / holder.n).F
+            information = 4.0 + _noise_information(holder, F)
+            if j == 0:
+                for other, flag in zip(holders, relative, strict=True):
+                    if flag:
+                        information += _noise_information(other, F)
+            else:
+                # n times the sampling variance of F is that of its row from the column on.
+                rows = np.tril(np.cumsum(R[:, ::-1] ** 2, axis=1)[:, ::-1])
+                information += holder.n / np.maximum(rows, 1e-12)
+            if force_partial is not None or scale_free:
+                partial[j] = force_partial is not False
+            else:
+                partial[j] = _is_partial(information, F)
+                # Only a prior of slopes in units of the error measures y's row in those.
+                partial[j, -1] &= isinstance(prior, NIGPrior)
+            # All entries of a partial row are coordinates: none may be known.
+            partial[j] &= (np.triu(holder.sd.T) + np.tri(k + 2, k=-1) > 0).all(axis=0)
+            partial[j, 0] = False
+        centre, unit = _in_coordinates(F, information)
+        for a in np.flatnonzero(partial[j]):
+            noise = _noise_information(holder, F, squares=False)[a]
+            centre[a, 1 : a + 1], unit[a, 1 : a + 1] = _partial_row(
+                F[a, 1 : a + 1], noise[1 : a + 1]
+            )
+        if j == 0 and scale_free and k > 1 and partial[0, -1]:
+            spike, centre[-1, 1:-1] = _spike(centre[-1, 1:-1], unit[-1, 1:-1])
+        if holder.n_is_private:
+            centre[0, 0], unit[0, 0] = _private_n(holder, population.G)
+        free = np.tril(holder.sd != 0)
+        centres.append(centre[free])
+        units.append(unit[free])
+    if isinstance(prior, NormalInverseGammaIndependent):
+        # ln sigma2 is counted from the log residual variance of the reference holder.
+        centres.append(np.zeros(1))
+        units.append(np.array([math.sqrt(2.0 / holders[0].n)]))
+    if not isinstance(covariates, NIWPrior):
+        # psi is counted in units of its rate, given the reference holder's covariance matrix.
+        shape = covariates.shape + 0.5 * covariates.nu
+        centres.append(np.full(k, math.log(shape)))
+        units.append(np.full(k, math.sqrt(1.0 / shape)))
+    return Coordinates(
+        order,
+        relative,
+        partial,
+        spike,
+        np.concatenate(centres),
+        np.concatenate(units),
+        tuple(holder.n for holder in holders),
+        float(R[-1, -1] ** 2),
+    )
+
+
+def _holder(observation: Observation) -> _Holder:
+    n = min(_rough_n(observation), _MOST_ROWS)
+    sd = observation.scale * (math.sqrt(2.0) if observation.family == "laplace" else 1.0) / n
+    noisy = (observation.scale > 0) & np.isfinite(observation.scale)
+    sd[noisy] = np.clip(sd[noisy], *_SD_LIMITS)
+    mean = np.clip(observation.values / n, -_LARGEST_MEAN, _LARGEST_MEAN)
+    return _Holder(n, mean, sd, observation.n_is_private)
+
+
+def _rough_n(observation: Observation) -> float:
+    """The number of rows, or a possible one near the noisy one if it is private."""
+    if not observation.n_is_private:
+        return float(observation.n)
+    low = observation.k + 2 - BELOW_SMALLEST_N
+    excess = float(observation.values[0, 0]) - low
+    # Far below the smallest n only the noise's tail is left: about one standard deviation long.
+    return low + max(excess, float(observation.scale[0, 0]), 1e-3)
+
+
+def _private_n(holder: _Holder, population: FloatArray) -> tuple[float, float]:
+    """Centre and unit of ln(n - smallest): its noise, and that of all sums at given means."""
+    excess = holder.n - (len(population) - BELOW_SMALLEST_N)
+    noisy = np.triu((holder.sd > 0) & np.isfinite(holder.sd))
+    information = float(((population[noisy] / holder.sd[noisy]) ** 2).sum())
+    return math.log(excess), 1.0 / math.sqrt(information * (excess / holder.n) ** 2 + 1.0)
+
+
+def _in_coordinates(F: FloatArray, information: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Centre and unit of the coordinates of each entry of F, in plain rows."""
+    diagonal = F.diagonal()
+    centre, information = F.copy(), information.copy()
+    log_information = information.diagonal() * diagonal**2 + 2.0
+    np.fill_diagonal(centre, np.log(diagonal))
+    np.fill_diagonal(information, log_information)
+    return centre, 1.0 / np.sqrt(information)
+
+
+def _partial_row(row: FloatArray, information: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Centre and unit of the coordinates of a partial row: its correlations, then its log length.
+
+    Parameters
+    ----------
+    row : array, shape (a,)
+        (F_a1, ..., F_aa).
+    information : array, shape (a,)
+        Of each entry in the noise of the row's products with others; of the diagonal one, in that
+        of its square.
+    """
+    length = float(np.sqrt((row**2).sum()))
+    centre, unit = np.empty(len(row)), np.empty(len(row))
+    left = length
+    for b, entry in enumerate(row[:-1]):
+        y = math.atanh(min(max(entry / left, -0.9995), 0.9995))
+        v2 = 0.5 * (math.sqrt(1.0 + 4.0 * TAIL * y * y) - 1.0)  # TAIL times v²
+        centre[b] = math.copysign(math.sqrt(v2 / TAIL), y)
+        slope = left / math.cosh(y) ** 2 * (1.0 + 2.0 * v2) / math.sqrt(1.0 + v2)
+        unit[b] = 1.0 / math.sqrt(information[b] * slope**2 + 1.0)
+        left /= math.cosh(y)
+    centre[-1] = math.log(length)
+    unit[-1] = 1.0 / math.sqrt(4.0 * length**4 * information[-1] + 2.0)
+    return centre, unit
+
+
+def _spike(centre: FloatArray, unit: FloatArray) -> tuple[float, FloatArray]:
+    """Radius of the map that flattens the prior's spike, and the centre before that map."""
+    radius = min(max(float(np.sqrt((unit**2).sum())), 0.05), 0.7)
+    length = float(np.sqrt((centre**2).sum()))
+    low, high = 1e-6, 1e3
+    while high / low > 1.001:
+        middle = math.sqrt(low * high)
+        if spike_radius(middle, len(centre), radius)[0] < length:
+            low = middle
+        else:
+            high = middle
+    return radius, centre / max(length, 1e-9) * max(low, 0.5 * radius)
+
+
+def _is_partial(information: FloatArray, F: FloatArray) -> BoolArray:
+    """Rows whose covariances are uncertain by more than their residual variance explains.
+
+    There the length of the row is what the released sum of squares tells, and the prior rules the
+    rest. The threshold is measured; with fewer than two covariances plain rows are better.
+    """
+    partial = np.zeros(len(F), dtype=np.bool_)
+    for a in range(3, len(F)):
+        partial[a] = np.sum(1.0 / information[a, 1:a]) > 2.0 * F[a, a] ** 2
+    return partial
+
+
+def _rough_population(holders: Sequence[_Holder], covariates: CovariatePrior) -> _Moments:
+    """A possible E[w w'] near all holders' A_j / n_j."""
+    k = covariates.k
+    guess = np.diag(np.full(k + 2, 0.3))
+    guess[0, 0] = 1.0
+    if isinstance(covariates, NIWPrior):
+        guess[1:-1, 1:-1] = covariates.Psi / max(covariates.nu - k - 1.0, 1.0)
+    vague = np.full_like(guess, 0.25)
+    first = _pool(holders, guess, vague)
+    # Once more, now with sampling variances that fit the data.
+    return _pool(holders, first.G, vague)
+
+
+def _pool(holders: Sequence[_Holder], guess: FloatArray, guess_variance: FloatArray) -> _Moments:
+    """Entry by entry, the precision-weighted mean of A_j / n_j and a guess; then repaired."""
+    weight = 1.0 / guess_variance
+    total = weight * guess
+    sampling = _sampling_variance(guess)
+    for holder in holders:
+        own = 1.0 / (holder.sd**2 + sampling / holder.n)
+        total = total + own * holder.mean
+        weight = weight + own
+    return _repair(total / weight, 0.3 * float(np.sqrt(np.mean(1.0 / weight))))
+
+
+def _repair(G: FloatArray, floor: float) -> _Moments:
+    """The nearest G with G_00 = 1 whose covariance has no eigenvalue below `floor`."""
+    means = G[0, 1:]
+    eigenvalues, vectors = np.linalg.eigh(G[1:, 1:] - np.outer(means, means))
+    floor = max(floor, 1e-9 * float(np.abs(eigenvalues).max()), 1e-12)
+    covariance = (vectors * np.maximum(eigenvalues, floor)) @ vectors.T
+    F = np.eye(len(G))
+    F[1:, 0] = means
+    F[1:, 1:] = np.linalg.cholesky(covariance)
+    repaired = np.empty_like(G)
+    repaired[0, 0] = 1.0
+    repaired[0, 1:] = repaired[1:, 0] = means
+    repaired[1:, 1:] = covariance + np.outer(means, means)
+    return _Moments(repaired, F)
+
+
+def _sampling_variance(G: FloatArray) -> FloatArray:
+    """Variance of w_a w_b for normal w with E[w w'] = G: G_aa G_bb + G_ab² - 2 m_a² m_b²."""
+    m2 = G[0] ** 2
+    diagonal = G.diagonal()
+    return np.maximum(np.outer(diagonal, diagonal) + G**2 - 2.0 * np.outer(m2, m2), 1e-12)
+
+
+def _noise_to_sampling(holder: _Holder, sampling: FloatArray) -> float:
+    """Median ratio of the noise to the sampling standard deviation of the sums."""
+    ratio = holder.sd * np.sqrt(holder.n / sampling)
+    return float(np.median(ratio[np.triu_indices_from(ratio)][1:]))
+
+
+def _noise_information(holder: _Holder, F: FloatArray, *, squares: bool = True) -> FloatArray:
+    """Gauss-Newton information of each entry of F in the noise, the others held fixed.
+
+    Without `squares`, what a column's sum of squares tells is left out, and the diagonal has the
+    precision of that sum.
+    """
+    weight = np.zeros_like(holder.sd)
+    noisy = (holder.sd > 0) & np.isfinite(holder.sd)
+    weight[noisy] = 1.0 / holder.sd[noisy] ** 2
+    entries = F**2
+    if squares:
+        return weight @ entries + 3.0 * weight.diagonal()[:, None] * entries
+    information = np.tril(weight, -1) @ entries
+    np.fill_diagonal(information, weight.diagonal())
+    return information

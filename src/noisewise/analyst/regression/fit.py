@@ -1,0 +1,303 @@
+"""Linear regression from Releases of statistics: a Posterior in original units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from noisewise.analyst.arguments import chains_and_draws, seed_or_none
+from noisewise.analyst.common_cautions import repetition_warnings
+from noisewise.analyst.model_columns import ModelColumns, as_releases, observe, observe_fourth
+from noisewise.analyst.posterior.regression import FitInfo, Naive, Posterior
+from noisewise.analyst.regression.cautions import (
+    bounds_warnings,
+    contradiction_warnings,
+    convergence_warnings,
+    prior_warnings,
+)
+from noisewise.analyst.regression.job import Draws, Job
+from noisewise.analyst.regression.methods import METHODS, check_method, check_one_release, choose
+from noisewise.analyst.regression.observation import Observation, named
+from noisewise.analyst.regression.original_units import (
+    CoefficientPrior,
+    coefficients_in_original_units,
+    covariates_to_unit,
+    default_covariates,
+    error_sd_in_original_units,
+    regression_to_unit,
+)
+from noisewise.analyst.regression.plausibility import impossible_statistics
+from noisewise.analyst.regression.priors import (
+    CovariatePrior,
+    NormalInverseGammaIndependent,
+    RegressionPrior,
+)
+from noisewise.core.design import Design
+from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.release import Release
+
+if TYPE_CHECKING:
+    from noisewise.analyst.regression.papers.moments import CovariateMoments
+    from noisewise.analyst.regression.records import Covariates
+
+MAX_DRAWS = 1_000_000
+NAIVE_DRAWS = 4000
+
+
+def fit_regression(
+    releases: Release | Sequence[Release],
+    *,
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    prior: RegressionPrior | CoefficientPrior | None = None,
+    covariate_prior: CovariatePrior | CovariateMoments | Covariates | None = None,
+    clip: bool = False,
+    prior_units: Literal["unit", "original"] = "unit",
+    method: str = "auto",
+    chains: int = 4,
+    draws: int = 1000,
+    seed: int | None = None,
+    progress: bool = False,
+    names: Sequence[str] | None = None,
+) -> Posterior:
+    """Posterior of a linear regression given one or several Releases.
+
+    Parameters
+    ----------
+    releases : Release or sequence of Release
+        From one holder or many; n, epsilon and mechanism may differ.
+    target, features : str and sequence of str, optional
+        Any released columns; the Release's own by default.
+    prior : CoefficientPrior, NIGPrior or NormalInverseGammaIndependent, optional
+        A CoefficientPrior names coefficients in original units. The others are joint priors in
+        `prior_units`. Default: `NormalInverseGammaIndependent.weakly_informative`.
+    covariate_prior : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or callable, optional
+        Of the covariates' mean and covariance, in `prior_units`. Default:
+        `NIWPrior.weakly_informative`, scaled down to what the ball can hold where all Releases
+        have rows in a ball (`default_covariates`). A callable is a law of the covariates written
+        in NumPyro (`regression.records`), on unit scale, for method ``individual``.
+        `CovariateMoments` (`regression.papers.moments`; by formula, or by simulation from any law)
+        are for method ``gibbs_prior``, on unit scale.
+    clip : bool
+        The regression is about the rows before they were clipped to their bounds, and clipping
+        is modelled. For method ``individual``.
+    prior_units : {"unit", "original"}
+        Whether joint priors are stated on unit scale (numbers in [-1, 1]) or in original units.
+    method : str
+        ``auto`` picks the recommended method for these Releases and says why.
+    chains, draws : int
+    seed : int, optional
+        Makes the result reproducible. It has nothing to do with the privacy noise.
+    progress : bool
+        Show progress on the terminal.
+    names : sequence of str, optional
+        What messages call each Release, such as the name of its file. By default its number, with
+        its data set and label.
+
+    Returns
+    -------
+    Posterior
+        In original units.
+    """
+    given = as_releases(releases)
+    columns, observations = observe(given, target, features, names)
+    job = Job(
+        observations,
+        observe_fourth(given, columns),
+        *_priors(prior, covariate_prior, prior_units, columns, given, method),
+        clip,
+        *chains_and_draws(chains, draws, MAX_DRAWS),
+        seed_or_none(seed),
+        progress,
+    )
+    _check_plausible(observations, columns)
+    name, reason = choose(method, job)
+    return _posterior(given, columns, job, name, reason, METHODS[name].run(job), names)
+
+
+def check_fit(
+    design: Design,
+    *,
+    prior: RegressionPrior | CoefficientPrior | None,
+    method: str,
+    chains: int,
+    draws: int,
+) -> None:
+    """Refuse what `fit_regression` would refuse of any Release of this design.
+
+    For those who publish and fit in one step: a word that is wrong must not cost anything.
+    """
+    check_method(method)
+    chains_and_draws(chains, draws, MAX_DRAWS)
+    columns = ModelColumns(design.schema, design.features, design.target)
+    _priors(prior, None, "unit", columns)
+
+
+def check_release(
+    release: Release, *, target: str | None, features: Sequence[str] | None, method: str
+) -> None:
+    """Refuse a Release that `fit_regression` would refuse in whatever company.
+
+    For those who gather Releases from many holders: one that cannot be fitted is left out by
+    itself, and does not stop the others.
+
+    Raises
+    ------
+    ReleaseError, RequestError
+        For impossible statistics, fewer rows than columns, and noise or a private number of rows
+        that the method does not take.
+    """
+    columns, observations = observe([release], target, features)
+    fourth = observe_fourth([release], columns)
+    priors = _priors(None, None, "unit", columns, [release], method)
+    job = Job(
+        observations, fourth, *priors, clip=False, chains=1, draws=1, seed=None, progress=False
+    )
+    _check_plausible(observations, columns)
+    check_one_release(job, choose(method, job)[0])
+
+
+def _priors(
+    prior: RegressionPrior | CoefficientPrior | None,
+    covariate_prior: CovariatePrior | CovariateMoments | Covariates | None,
+    units: str,
+    columns: ModelColumns,
+    releases: Sequence[Release] = (),
+    method: str = "auto",
+) -> tuple[RegressionPrior, CovariatePrior | CovariateMoments | Covariates]:
+    """Both priors on unit scale, checked against the model."""
+    if units not in ("unit", "original"):
+        raise RequestError(f"prior_units: expected 'unit' or 'original', got {units!r}")
+    k = len(columns.covariates)
+    if prior is not None and not isinstance(prior, RegressionPrior | CoefficientPrior):
+        raise RequestError(
+            f"prior: expected a CoefficientPrior, NIGPrior or NormalInverseGammaIndependent, got "
+            f"{type(prior).__name__}; CoefficientPrior({{'age': (mean, sd)}}) names coefficients, "
+            "and read_prior reads a file"
+        )
+    if not (
+        covariate_prior is None
+        or callable(covariate_prior)
+        or isinstance(covariate_prior, CovariatePrior)
+        or _is_moments(covariate_prior)
+    ):
+        raise RequestError(
+            f"covariate_prior: expected an NIWPrior, HierarchicalNIWPrior, HuangWandPrior, "
+            f"CovariateMoments or a law written in NumPyro, got {type(covariate_prior).__name__}"
+        )
+    for given in (prior, covariate_prior):
+        if isinstance(given, RegressionPrior | CovariatePrior) and given.k != k:
+            raise RequestError(
+                f"prior: it is for {given.k} covariates, but the model has {k}: "
+                f"{', '.join(columns.names[1:])}"
+            )
+    if prior is None:
+        regression: RegressionPrior = NormalInverseGammaIndependent.weakly_informative(k)
+    elif isinstance(prior, CoefficientPrior):
+        regression = prior.on_unit_scale(columns)
+    else:
+        regression = regression_to_unit(prior, columns) if units == "original" else prior
+    if covariate_prior is None:
+        return regression, default_covariates(columns, releases, method)
+    if units == "original" and isinstance(covariate_prior, CovariatePrior):
+        return regression, covariates_to_unit(covariate_prior, columns)
+    return regression, covariate_prior
+
+
+def _is_moments(given: object) -> bool:
+    """Whether these are moments of the covariates; they load compiled code, so only then."""
+    if type(given).__name__ != "CovariateMoments":
+        return False
+    from noisewise.analyst.regression.papers.moments import CovariateMoments
+
+    return isinstance(given, CovariateMoments)
+
+
+def _check_plausible(observations: Sequence[Observation], columns: ModelColumns) -> None:
+    """Refuse statistics that no rows within the bounds have, whatever the noise did."""
+    entries = (*columns.names, columns.target)
+    indicators = [i for i, c in enumerate(columns.covariates, 1) if c.is_indicator]
+    for name, observation in named(observations):
+        found = impossible_statistics(observation, entries, indicators)
+        if found:
+            raise ReleaseError(
+                f"{name} cannot come from rows within its bounds and the noise that it "
+                f"states, so it is damaged, forged or miscomputed: {'; '.join(found)}"
+            )
+
+
+def _posterior(
+    releases: Sequence[Release],
+    columns: ModelColumns,
+    job: Job,
+    method: str,
+    reason: str,
+    drawn: Draws,
+    names: Sequence[str] | None,
+) -> Posterior:
+    if not (np.isfinite(drawn.theta).all() and np.isfinite(drawn.sigma2).all()):
+        raise ReleaseError(
+            f"method {method!r} could not find a proper posterior for these Releases; their "
+            "statistics may be impossible or contradict each other"
+        )
+    chosen = METHODS[method]
+    prior = zip(*coefficients_in_original_units(job.prior, columns), strict=True)
+    info = FitInfo(
+        method=method,
+        reason=reason,
+        noise_aware=chosen.noise_aware,
+        ignores=chosen.ignores,
+        n=tuple(release.n for release in releases),
+        claims=tuple(str(release.claim) for release in releases),
+        digests=tuple(release.digest for release in releases),
+        datasets=tuple(release.design.schema.dataset for release in releases),
+        units=tuple(release.design.schema.unit for release in releases),
+        noise=tuple(observation.family for observation in job.observations),
+        prior={
+            name: (float(mean), float(sd))
+            for name, (mean, sd) in zip(columns.names, prior, strict=True)
+        },
+        prior_error_sd=error_sd_in_original_units(job.prior, columns),
+    )
+    observed = {
+        f"{what}_{j}": getattr(observation, what)
+        for j, observation in enumerate(job.observations, 1)
+        for what in ("values", "scale")
+    }
+    observed |= {f"discrepancy_{j}": away for j, away in enumerate(drawn.discrepancies, 1)}
+    for j, replication in enumerate(drawn.replications, 1):
+        observed |= {f"{what}_{j}": value for what, value in replication._asdict().items()}
+    mean = drawn.conditional_mean
+    posterior = Posterior(
+        columns,
+        columns.theta_to_original(drawn.theta),
+        columns.sigma2_to_original(drawn.sigma2),
+        info,
+        None if mean is None else columns.theta_to_original(mean),
+        drawn.sample_stats,
+        observed,
+        _naive(job, columns) if method != "naive" else None,
+    )
+    found = (
+        *([chosen.caveat] if chosen.caveat else []),
+        *drawn.warnings,
+        *repetition_warnings(((r.schema.dataset, r.n) for r in releases), names),
+        *contradiction_warnings(
+            drawn.discrepancies, columns, [name for name, _ in named(job.observations)]
+        ),
+        *bounds_warnings(drawn.replications, columns),
+        *convergence_warnings(posterior),
+        *prior_warnings(posterior),
+    )
+    return replace(posterior, info=replace(info, warnings=found))
+
+
+def _naive(job: Job, columns: ModelColumns) -> Naive:
+    """The naive posterior of the same Releases: independent draws, so a few thousand do."""
+    drawn = METHODS["naive"].run(replace(job, chains=1, draws=NAIVE_DRAWS))
+    return Naive(
+        columns.theta_to_original(drawn.theta[0]), columns.sigma2_to_original(drawn.sigma2[0])
+    )

@@ -1,0 +1,159 @@
+"""What every method is given, and what it gives back; both on unit scale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from noisewise._arrays import FloatArray
+from noisewise._progress import progress_bar
+from noisewise.analyst.regression.observation import Observation, named
+from noisewise.analyst.regression.priors import CovariatePrior, RegressionPrior
+from noisewise.core.errors import ReleaseError, RequestError
+
+if TYPE_CHECKING:
+    from noisewise.analyst.regression.agreement import Replication
+    from noisewise.analyst.regression.papers.moments import (
+        CovariateMoments,
+        FourthMomentObservation,
+    )
+    from noisewise.analyst.regression.records import Covariates
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every method is given.
+
+    Parameters
+    ----------
+    observations : sequence of Observation
+    fourth : sequence of FourthMomentObservation or None
+        Released fourth moments of the covariates, by holder.
+    prior : NIGPrior or NormalInverseGammaIndependent
+    covariate_prior : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or callable
+        A callable is a law of the covariates written in NumPyro, for `individual` only, and
+        CovariateMoments are for `gibbs_prior` only.
+    clip : bool
+        Whether rows were clipped to their bounds before they were summed, and the regression is
+        about what they were before. For `individual` only.
+    chains, draws : int
+    seed : int, optional
+    progress : bool
+    """
+
+    observations: Sequence[Observation]
+    fourth: Sequence[FourthMomentObservation | None]
+    prior: RegressionPrior
+    covariate_prior: CovariatePrior | CovariateMoments | Covariates
+    clip: bool
+    chains: int
+    draws: int
+    seed: int | None
+    progress: bool
+
+    @property
+    def size(self) -> dict[str, Any]:
+        """Chains, draws and seed, as every sampler takes them."""
+        return {"chains": self.chains, "draws": self.draws, "seed": self.seed}
+
+    @contextmanager
+    def watched(self) -> Iterator[dict[str, Any]]:
+        """`size` and where to report progress, for samplers that take a while."""
+        with progress_bar("sampling", unit="draws", show=self.progress) as report:
+            yield self.size | {"progress": report}
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What every method gives back.
+
+    Parameters
+    ----------
+    theta : array, shape (chains, draws, d)
+    sigma2 : array, shape (chains, draws)
+    conditional_mean : array, shape (chains, draws, d), optional
+        E[theta | latent statistics] at each draw, for noise-aware methods.
+    sample_stats : mapping of str to array, shape (chains, draws)
+    discrepancies : sequence of array, shape (P, P)
+        By holder, how far its statistics are from what the fitted model would release, in sds.
+    replications : sequence of Replication
+        By holder, what the fitted model would release.
+    warnings : tuple of str
+        What these Releases make of the method; what is always wrong with it is in the registry.
+    """
+
+    theta: FloatArray
+    sigma2: FloatArray
+    conditional_mean: FloatArray | None = None
+    sample_stats: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    discrepancies: Sequence[FloatArray] = ()
+    replications: Sequence[Replication] = ()
+    warnings: tuple[str, ...] = ()
+
+
+# --- what a method can't do, refused with the remedy before it runs -------------------------------
+
+
+def normal_covariates(job: Job, method: str) -> CovariatePrior:
+    """The covariates' prior, for methods that take them for normal and not clipped."""
+    given = learnt_covariates(job, method)
+    if job.clip or not isinstance(given, CovariatePrior):
+        what = "clip" if job.clip else "covariate_prior: a law of your own"
+        raise RequestError(f"{what} needs method='individual'; {method} has normal covariates")
+    return given
+
+
+def learnt_covariates(job: Job, method: str) -> CovariatePrior | Covariates:
+    """The covariates' law, for methods that learn its parameters from the Releases."""
+    given = job.covariate_prior
+    if not callable(given) and not isinstance(given, CovariatePrior):
+        raise RequestError(
+            f"covariate_prior: CovariateMoments need method='gibbs_prior'; {method} learns the "
+            "moments from the Releases"
+        )
+    return given
+
+
+def more_rows_than_columns(job: Job) -> None:
+    """Refuse holders with fewer rows than the latent statistics need to be positive definite."""
+    columns = job.observations[0].k + 1
+    for name, seen in named(job.observations):
+        if not seen.n_is_private and seen.n <= columns:
+            raise ReleaseError(
+                f"{name} has {seen.n} rows and {columns} columns besides the intercept; a "
+                "posterior needs more rows than columns: choose fewer features, or leave it out"
+            )
+
+
+def public_n(job: Job, method: str) -> None:
+    """Refuse Releases whose number of rows is private."""
+    for name, seen in named(job.observations):
+        if seen.n_is_private:
+            raise RequestError(
+                f"method: {method} needs to know the number of rows, which is private in {name} "
+                "(neighbours: add_remove_one); use exact"
+            )
+
+
+def gaussian_noise(job: Job, method: str) -> None:
+    """Refuse Releases with Laplace noise, for `bs_distributed`."""
+    for name, seen in named(job.observations):
+        if seen.family != "gaussian":
+            raise RequestError(
+                f"method: {method} is for Gaussian noise, and {name} has Laplace noise; use "
+                "gibbs_update, its like for any noise"
+            )
+
+
+def fourth_moments(job: Job, method: str) -> None:
+    """Refuse Releases none of which has fourth moments of the covariates."""
+    if not any(job.fourth):
+        raise RequestError(
+            f"method: {method} needs fourth moments of the covariates, and no Release has them; "
+            "use exact (a holder would publish them with --fourth-moments, at a cost that is "
+            "better spent on the second moments)"
+        )

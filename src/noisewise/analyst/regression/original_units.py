@@ -1,0 +1,282 @@
+"""Priors between original units and the unit scale on which inference works.
+
+With x = c + R x', y = c_y + r_y y' (`ModelColumns`) the coefficients obey theta = M theta' + t for
+a matrix M and a vector t that the public bounds fix, and sigma2 = r_y² sigma2'. Normal, inverse
+gamma and inverse Wishart laws stay in their families under such maps, so every prior of
+`noisewise.analyst.regression.priors` may be stated in either units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noisewise._arrays import FloatArray
+from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.regression.priors import (
+    CovariatePrior,
+    HierarchicalNIWPrior,
+    HuangWandPrior,
+    NIGPrior,
+    NIWPrior,
+    NormalInverseGammaIndependent,
+    RegressionPrior,
+    ball_share,
+)
+from noisewise.core.design import INTERCEPT, Design
+from noisewise.core.errors import RequestError
+from noisewise.core.geometry import Ball
+from noisewise.core.plain_yaml import PlainYamlError, read_yaml
+from noisewise.core.release import Release
+
+
+def regression_to_unit(prior: RegressionPrior, columns: ModelColumns) -> RegressionPrior:
+    """The same prior of (theta, sigma2), stated on unit scale.
+
+    theta' = M⁻¹(theta - t). If theta ~ N(mu, V) then theta' ~ N(M⁻¹(mu - t), M⁻¹ V M⁻¹').
+    IG(a, b) for sigma2 is IG(a, b / r_y²) for sigma2'. Under the normal inverse gamma prior
+    V = sigma2 Lam⁻¹ = sigma2' r_y² Lam⁻¹, so that Lam' = M' Lam M / r_y².
+    """
+    M, t = _affine(columns)
+    square = float(columns.sigma2_to_original(np.array(1.0)))
+    mean: FloatArray = np.asarray(np.linalg.solve(M, prior.mu0 - t), dtype=np.float64)
+    if isinstance(prior, NIGPrior):
+        return NIGPrior(
+            mean, _symmetric(M.T @ prior.Lam0 @ M / square), prior.a0, prior.b0 / square
+        )
+    inverse = np.linalg.inv(M)
+    return NormalInverseGammaIndependent(
+        mean, _symmetric(inverse @ prior.V0 @ inverse.T), prior.a0, prior.b0 / square
+    )
+
+
+def covariates_to_unit(prior: CovariatePrior, columns: ModelColumns) -> CovariatePrior:
+    """The same prior of the covariates' mean and covariance, stated on unit scale."""
+    centre = np.array([column.centre for column in columns.covariates])
+    width = np.array([column.half_width for column in columns.covariates])
+    mean = (prior.m - centre) / width
+    if isinstance(prior, NIWPrior):
+        return replace(prior, m=mean, Psi=_symmetric(prior.Psi / np.outer(width, width)))
+    if isinstance(prior, HierarchicalNIWPrior):
+        return replace(prior, m=mean, psi=prior.psi / width**2)
+    if isinstance(prior, HuangWandPrior):
+        return replace(prior, m=mean, A=prior.A / width)
+    raise TypeError(type(prior).__name__)
+
+
+def coefficients_in_original_units(
+    prior: RegressionPrior, columns: ModelColumns
+) -> tuple[FloatArray, FloatArray]:
+    """Prior mean and standard deviation of every coefficient of a prior on unit scale.
+
+    Under the normal inverse gamma prior the standard deviation depends on sigma2; it is given at
+    sigma2 = b0 / a0, near the middle of its prior.
+    """
+    M, t = _affine(columns)
+    V = np.linalg.inv(prior.Lam0) * prior.b0 / prior.a0 if isinstance(prior, NIGPrior) else prior.V0
+    return M @ prior.mu0 + t, np.sqrt(np.einsum("ij,jk,ik->i", M, V, M))
+
+
+def error_sd_in_original_units(
+    prior: RegressionPrior, columns: ModelColumns
+) -> tuple[float, float]:
+    """Where a prior on unit scale has the error's sd with probability 0.9.
+
+    b0 / sigma2 is gamma(a0): the points of sigma2 are b0 over those of the gamma law.
+    """
+    from scipy.special import gammaincinv
+
+    points = prior.b0 / gammaincinv(prior.a0, np.array([0.95, 0.05]))
+    low, high = np.sqrt(columns.sigma2_to_original(points))
+    return float(low), float(high)
+
+
+def _affine(columns: ModelColumns) -> tuple[FloatArray, FloatArray]:
+    """M and t of theta = M theta' + t, read off the map itself."""
+    d = len(columns.names)
+    shift = columns.theta_to_original(np.zeros(d))
+    return (columns.theta_to_original(np.eye(d)) - shift).T, shift
+
+
+def _symmetric(matrix: FloatArray) -> FloatArray:
+    return 0.5 * (matrix + matrix.T)
+
+
+# --- a prior stated the way people think of one: by coefficient -----------------------------------
+
+
+@dataclass(frozen=True)
+class CoefficientPrior:
+    """Independent normal priors of named coefficients, in original units.
+
+    Parameters
+    ----------
+    coefficients : mapping of str to (mean, sd)
+        Of the coefficients about which something is known, by the names that a summary shows. The
+        others keep the weakly informative default.
+    error_sd : (low, high), optional
+        Where the standard deviation of the error lies with probability 0.9. Its variance gets the
+        inverse gamma law with these 5% and 95% points.
+
+    Examples
+    --------
+    >>> CoefficientPrior({"age": (0, 500), "intercept": (30_000, 20_000)}, error_sd=(5_000, 40_000))
+    ... # doctest: +ELLIPSIS
+    CoefficientPrior(...)
+    """
+
+    coefficients: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    error_sd: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        checked = {}
+        for name, pair in self.coefficients.items():
+            mean, sd = _pair(f"coefficient {name!r}", pair, "(mean, sd)")
+            if sd <= 0:
+                raise RequestError(
+                    f"prior: the sd of coefficient {name!r} must be positive; got {sd:g}. To fix "
+                    "a coefficient, give it a small sd"
+                )
+            checked[name] = (mean, sd)
+        object.__setattr__(self, "coefficients", checked)
+        if self.error_sd is not None:
+            low, high = _pair("error_sd", self.error_sd, "(low, high)")
+            if not 0 < low < high:
+                raise RequestError(f"prior: error_sd must be 0 < low < high; got ({low}, {high})")
+            object.__setattr__(self, "error_sd", (low, high))
+
+    def on_unit_scale(self, columns: ModelColumns) -> NormalInverseGammaIndependent:
+        """The prior of (theta, sigma2) that inference works with.
+
+        The default intercept is that of a person in the middle of all bounds and independent of
+        the slopes; an intercept that is given is that of a person with zero in every column.
+        """
+        names = columns.names
+        for name in self.coefficients:
+            if name not in names:
+                raise RequestError(
+                    f"prior: {name!r} is not a coefficient of this model; there are "
+                    f"{', '.join(names)}"
+                )
+        default = NormalInverseGammaIndependent.weakly_informative(len(names) - 1)
+        per_slope = columns.theta_to_original(np.eye(len(names)))[1:, 1:].diagonal()
+        means, sds = np.zeros(len(names)), np.ones(len(names))
+        sds[1:] = np.sqrt(default.V0.diagonal()[1:]) * per_slope
+        for name, (mean, sd) in self.coefficients.items():
+            means[names.index(name)], sds[names.index(name)] = mean, sd
+        a0, b0 = default.a0, default.b0
+        if self.error_sd is not None:
+            a0, scale = inverse_gamma_between(self.error_sd[0] ** 2, self.error_sd[1] ** 2)
+            b0 = scale / float(columns.sigma2_to_original(np.array(1.0)))
+        if INTERCEPT in self.coefficients:
+            square = float(columns.sigma2_to_original(np.array(1.0)))
+            original = NormalInverseGammaIndependent(means, np.diag(sds**2), a0, b0 * square)
+            on_unit = regression_to_unit(original, columns)
+            assert isinstance(on_unit, NormalInverseGammaIndependent)
+            return on_unit
+        unit = np.concatenate([[0.0], means[1:] / per_slope])
+        variance = np.concatenate([default.V0.diagonal()[:1], (sds[1:] / per_slope) ** 2])
+        return NormalInverseGammaIndependent(unit, np.diag(variance), a0, b0)
+
+
+def inverse_gamma_between(low: float, high: float) -> tuple[float, float]:
+    """Shape and scale of the inverse gamma law with 5% point `low` and 95% point `high`.
+
+    If v is inverse gamma (a, b) then b/v is gamma (a), so high / low is the ratio of the gamma
+    law's 95% and 5% points, which falls from infinity to 1 as a grows.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import gammaincinv
+
+    def excess(log_shape: float) -> float:
+        a = np.exp(log_shape)
+        ratio = np.log(gammaincinv(a, 0.95)) - np.log(gammaincinv(a, 0.05))
+        return float(ratio - np.log(high / low))
+
+    # Shapes from 0.02 to 1e8: intervals from hundreds of orders of magnitude to 0.03%.
+    if excess(np.log(1e8)) > 0 or excess(np.log(0.02)) < 0:
+        raise RequestError(
+            "prior: error_sd is too narrow or too wide an interval; give one whose ends differ by "
+            "a factor between 1.001 and 1e30"
+        )
+    shape = float(np.exp(brentq(excess, np.log(0.02), np.log(1e8), xtol=1e-12)))
+    return shape, float(low * gammaincinv(shape, 0.95))
+
+
+def read_prior(path: str | Path) -> CoefficientPrior:
+    """Read a prior from a YAML file.
+
+    ::
+
+        coefficients:
+          age: {mean: 0, sd: 500}
+        error_sd: [5000, 40000]
+    """
+    try:
+        document = read_yaml(path)
+    except FileNotFoundError:
+        raise RequestError(f"prior: there is no file {path}; check the path") from None
+    except PlainYamlError as error:
+        raise RequestError(f"prior: {path}: {error}") from None
+    if not isinstance(document, dict) or not set(document) <= {"coefficients", "error_sd"}:
+        raise RequestError(
+            f"prior: {path}: expected 'coefficients' (name: {{mean: ..., sd: ...}}) and "
+            "'error_sd' ([low, high]), and nothing else"
+        )
+    coefficients = document.get("coefficients") or {}
+    if not isinstance(coefficients, dict):
+        raise RequestError(f"prior: {path}: 'coefficients' must have one line a coefficient")
+    pairs: dict[str, Any] = {}
+    for name, words in coefficients.items():
+        if not isinstance(words, dict) or set(words) != {"mean", "sd"}:
+            raise RequestError(f"prior: {path}: {name}: expected {{mean: ..., sd: ...}}")
+        pairs[str(name)] = (words["mean"], words["sd"])
+    try:
+        return CoefficientPrior(pairs, document.get("error_sd"))
+    except RequestError as error:
+        raise RequestError(f"{path}: {error}") from None
+
+
+def _pair(what: str, given: Any, form: str) -> tuple[float, float]:
+    try:
+        first, second = given
+        numbers = float(first), float(second)
+    except (TypeError, ValueError):
+        raise RequestError(f"prior: {what} must be two numbers {form}; got {given!r}") from None
+    if isinstance(given, str) or not np.isfinite(numbers).all():
+        raise RequestError(f"prior: {what} must be two finite numbers {form}; got {given!r}")
+    return numbers
+
+
+# --- the covariates' prior of a fit that is given none --------------------------------------------
+# A ball confines all features of a Release together, whichever of them a model uses. Two of ten
+# features in a ball share it with the eight others, and are expected to have a tenth of it each,
+# not half. (That two of them are in the same ball is true too, but says less: with a prior that
+# knew only that, intervals were too narrow still.) The Release's target keeps its own interval; as
+# a covariate of another model it is outside the ball.
+
+
+def default_covariates(columns: ModelColumns, releases: Sequence[Release], method: str) -> NIWPrior:
+    """Return the default prior of the model's covariates, on unit scale.
+
+    All holders have one law of the covariates. A single Release without a ball says that it may
+    fill the bounds, and of several balls the one that leaves a covariate the most room counts.
+    """
+    k = len(columns.covariates)
+    needs_moments = method == "gibbs_prior"
+    prior = (NIWPrior.with_fourth_moments if needs_moments else NIWPrior.weakly_informative)(k)
+    balls = [(r.design, r.geometry) for r in releases if isinstance(r.geometry, Ball)]
+    if not balls or len(balls) < len(releases):
+        return prior
+    return prior.scaled(np.max([_shares(columns, *ball) for ball in balls], axis=0))
+
+
+def _shares(columns: ModelColumns, design: Design, ball: Ball) -> FloatArray:
+    """How much of its default variance a Release expects each of the covariates to have."""
+    inside = {column.name for column in design.columns[:-1]}
+    share = ball_share(len(inside), ball.radius)
+    return np.array([share if c.name in inside else 1.0 for c in columns.covariates])

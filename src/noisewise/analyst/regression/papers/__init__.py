@@ -1,0 +1,1 @@
+"""The methods of the papers, for comparison; `exact` is what to use. Written for reading."""

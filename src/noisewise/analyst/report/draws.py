@@ -1,0 +1,123 @@
+"""The page about released draws of a regression: the draws, and why they say little."""
+
+from __future__ import annotations
+
+from noisewise.analyst.posterior.draws import ENOUGH, DrawsPosterior
+from noisewise.analyst.report import charts, words
+from noisewise.analyst.report.markup import Content, Markup, facts, section, table, tag
+from noisewise.analyst.report.page import (
+    Contents,
+    findings_section,
+    lead,
+    limits_section,
+    promises,
+    reproduce_section,
+)
+from noisewise.analyst.report.words import percent, rounded, short
+
+
+def contents(posterior: DrawsPosterior, level: float) -> Contents:
+    """Everything the page says about released draws."""
+    release = posterior.release
+    design = release.design
+    count = len(posterior.theta)
+    return Contents(
+        f"{design.target}, explained by {words.listed(design.features)}",
+        lead(
+            f"{count:,} posterior draw{'s' if count > 1 else ''} of a linear regression",
+            [release.n],
+            [str(release.claim)],
+            "The draws protect people because they are few and come from a weakened posterior.",
+        ),
+        (
+            findings_section(posterior.warnings, _findings(posterior, level)),
+            _coefficients(posterior, level),
+            _released(posterior),
+            limits_section(_LIMITS),
+            _reproduce(posterior, level),
+        ),
+    )
+
+
+def _findings(posterior: DrawsPosterior, level: float) -> list[str]:
+    if len(posterior.theta) < ENOUGH:
+        return ["So few draws do not say how sure anything is; the table has what they say."]
+    columns, found = posterior.columns, posterior.summary(level).rows
+    told = []
+    for column in columns.covariates:
+        row, above = found[column.name], words.chance_above_zero(posterior.draws(column.name))
+        estimate = words.Estimate(row.mean, row.sd, row.lower, row.upper, above)
+        told.append(words.finding(column, columns.schema, columns.target, estimate, level))
+    return told
+
+
+def _coefficients(posterior: DrawsPosterior, level: float) -> Markup:
+    size, rows = percent(level), posterior.summary(level).rows
+    enough = len(posterior.theta) >= ENOUGH
+    head = ["", "mean of the draws", "sd"] + ([f"{size} interval"] if enough else [])
+    body: list[list[Content]] = []
+    for name, row in rows.items():
+        shown: list[Content] = [name, rounded(row.mean, row.sd), short(row.sd, 3)]
+        body.append([*shown, words.between(row.lower, row.upper, row.sd)] if enough else shown)
+    figures = []
+    for name in posterior.names[1:]:
+        [(label, bar)] = posterior.bars(name, level).items()
+        drawn = charts.Bar(label, "aware", bar.low, bar.centre, bar.centre, bar.centre, bar.high)
+        told = f"{name}: {label} from {short(bar.low)} to {short(bar.high)}."
+        figures.append(tag("figure", tag("figcaption", name), charts.intervals([drawn], told)))
+    return section(
+        "coefficients",
+        "Coefficients",
+        tag("p", "In original units. Every coefficient has its own scale, with a line at zero."),
+        table(f"Coefficients of the regression for {posterior.columns.target}", head, body),
+        *figures,
+    )
+
+
+def _released(posterior: DrawsPosterior) -> Markup:
+    release, schema = posterior.release, posterior.columns.schema
+    claim = str(release.claim)
+    known: list[tuple[str, Content]] = [
+        ("data set", schema.dataset),
+        ("rows", "private" if release.n is None else f"{release.n:,}"),
+        ("draws", f"{len(posterior.theta):,}"),
+        ("power of the likelihood", short(float(release.law.temper), 3)),
+        ("privacy", claim),
+        ("protects", words.unit_in_words(schema.unit)),
+    ]
+    return section(
+        "released",
+        "What was released",
+        tag(
+            "p",
+            "Coefficients drawn at random by the holder, from the posterior with a weakened "
+            "likelihood and within a ball, and nothing else.",
+        ),
+        facts("The released file", known),
+        *promises([claim]),
+    )
+
+
+_LIMITS = [
+    words.NO_CAUSES,
+    (
+        "Few draws of a wider law.",
+        "They are from the holder's weakened posterior, which is wider than the posterior and "
+        "closer to the prior; neither can be undone. A release of statistics says more for the "
+        "same privacy.",
+    ),
+    words.HOLDER_IS_TRUSTED,
+    words.MAY_BE_PUBLISHED,
+]
+
+
+def _reproduce(posterior: DrawsPosterior, level: float) -> Markup:
+    return reproduce_section(
+        [f"noisewise report release.json --level {level:g}"],
+        "Nothing is random in it: the same file always gives the same numbers.",
+        [posterior.release.digest],
+        [
+            "Zhang, Rubinstein & Dimitrakakis (2016), On the differential privacy of Bayesian "
+            "inference, AAAI."
+        ],
+    )

@@ -1,0 +1,296 @@
+"""The page about a Bayesian network: what is how common, on what it depends, and how sure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from noisewise.analyst.posterior.network import NetworkPosterior
+from noisewise.analyst.report import charts, words
+from noisewise.analyst.report.markup import Content, Markup, facts, section, table, tag
+from noisewise.analyst.report.network_answers import marginals_section, tables_section
+from noisewise.analyst.report.page import (
+    Contents,
+    lead,
+    limits_section,
+    promises,
+    reproduce_section,
+)
+from noisewise.analyst.report.words import percent, short
+from noisewise.core.noise import DiscreteLaplace
+
+_MOST_LEVELS = 12  # of a node that are listed
+_MOST_SHARES = 12
+_MOST_NODES = 200  # that are listed
+
+
+def contents(posterior: NetworkPosterior, level: float) -> Contents:
+    """Everything the page says about a network."""
+    info = posterior.info
+    if released_as_tables(posterior):
+        noise = "The tables were drawn at random before they were released, to protect people."
+    else:
+        does = "accounts for" if info.noise_aware else "ignores"
+        noise = f"What was released carries noise that protects people; this analysis {does} it."
+    return Contents(
+        f"How {words.listed(posterior.nodes)} depend on each other"
+        if posterior.network.edges
+        else f"The distribution of {words.listed(posterior.nodes)}",
+        lead("A Bayesian network", info.n, info.claims, noise),
+        (
+            marginals_section(posterior, level),
+            _graph(posterior),
+            tables_section(posterior, level),
+            _price(posterior),
+            released_section(posterior),
+            model_section(posterior),
+            _checks(posterior),
+            limits_section(_limits(posterior)),
+            _reproduce(posterior, level),
+        ),
+    )
+
+
+def _graph(posterior: NetworkPosterior) -> Markup:
+    network = posterior.network
+    rows: list[list[Content]] = [
+        [
+            node,
+            words.listed(network.levels(node), _MOST_LEVELS),
+            words.listed(network.parents[node], 20) if network.parents[node] else "nothing",
+            f"{network.cells(node):,}",
+        ]
+        for node in network.nodes[:_MOST_NODES]
+    ]
+    left = len(network.nodes) - len(rows)
+    picture: Content
+    if len(network.nodes) > charts.MOST_NODES:
+        picture = tag("p", f"A graph of {len(network.nodes):,} nodes is too large to be drawn.")
+    else:
+        picture = tag(
+            "figure",
+            tag("figcaption", "Arrows go from a node to those that depend on it"),
+            charts.drawing(network),
+        )
+    return section(
+        "graph",
+        "The network",
+        tag(
+            "p",
+            "Which columns depend on which was declared by whoever asked for the release. It was "
+            "not learned from the rows, and an arrow is no claim of cause and effect.",
+        ),
+        picture,
+        table("Nodes", ["", "levels", "depends on", "probabilities in its table"], rows),
+        tag("p", f"{left:,} more nodes are not listed.") if left else None,
+    )
+
+
+# --- what it cost and where it comes from -----------------------------------------------------
+
+
+def _price(posterior: NetworkPosterior) -> Markup:
+    title = "What privacy cost"
+    if posterior.given_counts is None:
+        reason = (
+            f"The method {posterior.info.method} cannot tell how much of the uncertainty is due to "
+            "the privacy noise; the method joint can, where counts were released."
+        )
+        return section("price", title, tag("p", reason))
+    share = {node: float(np.mean(posterior.privacy_share(node))) for node in posterior.nodes}
+    largest = sorted(share, key=lambda node: -share[node])[:_MOST_SHARES]
+    rows = [(node, share[node], percent(share[node])) for node in largest]
+    told = ", ".join(f"{name} {shown}" for name, _, shown in rows)
+    which = "" if len(largest) == len(share) else f" The {len(largest)} largest are shown."
+    return section(
+        "price",
+        title,
+        tag(
+            "p",
+            "The share of the uncertainty (the posterior variance) that is there only because the "
+            "true counts are hidden by noise, averaged over the probabilities of each table. The "
+            "rest comes from the limited number of rows and from the prior, and would remain "
+            f"without any privacy.{which}",
+        ),
+        tag("figure", charts.shares(rows, f"Share of the variance due to privacy: {told}.")),
+    )
+
+
+def _checks(posterior: NetworkPosterior) -> Markup:
+    if released_as_tables(posterior):
+        count = posterior.theta.shape[1]
+        said = (
+            f"Nothing was simulated here: the draws are the {count:,} that the holder released. "
+            "Intervals are quantiles of these draws."
+        )
+    else:
+        chains, draws, _ = posterior.theta.shape
+        said = " ".join(words.convergence(chains, draws, *_settled(posterior)))
+    return section("checks", "Can the numbers be trusted?", tag("p", said))
+
+
+def _settled(posterior: NetworkPosterior) -> tuple[float, float]:
+    """The largest R-hat of all probabilities, and the least effective draws of the worst ones."""
+    from noisewise.analyst.network.fit import LOOKED_AT, split_rhat
+    from noisewise.analyst.posterior.numbers import row_of
+
+    if posterior.theta.shape[1] < 4:
+        return math.nan, math.nan
+    rhat = split_rhat(posterior.theta)
+    worst = np.argsort(rhat)[-LOOKED_AT:]
+    found = [row_of(posterior.theta[:, :, cell], 0.9).ess for cell in worst]
+    return float(rhat.max()), min((e for e in found if not math.isnan(e)), default=math.nan)
+
+
+def _limits(posterior: NetworkPosterior) -> Sequence[tuple[str, str]]:
+    return [
+        (
+            "Associations, not causes.",
+            "An arrow says that a probability depends on something. It does not say what would "
+            "happen if somebody changed it.",
+        ),
+        (
+            "The graph is taken for granted.",
+            "Dependences that it leaves out were not measured, so none of that was checked.",
+        ),
+        (
+            "The prior counts.",
+            "A table with many probabilities and few rows learns little: its intervals are then "
+            "nearly as wide as the prior's.",
+        ),
+        words.HOLDER_IS_TRUSTED,
+        words.MAY_BE_PUBLISHED,
+    ]
+
+
+def _reproduce(posterior: NetworkPosterior, level: float) -> Markup:
+    info = posterior.info
+    chains, draws, _ = posterior.theta.shape
+    files = "release.json" if len(info.n) == 1 else "FOLDER_OF_RELEASES"
+    drawn = released_as_tables(posterior)
+    sizes = "" if drawn else f" --chains {chains} --draws {draws}"
+    note = (
+        "Nothing is random in it: the same file always gives the same numbers."
+        if drawn
+        else "The simulation is random: without the --seed that was given when it was fitted, "
+        "numbers agree up to its error. A prior other than the default has to be given again with "
+        "--prior."
+    )
+    return reproduce_section(
+        [
+            f"noisewise fit {files} --method {info.method}{sizes} --out post.nc",
+            f"noisewise report post.nc --level {level:g}",
+        ],
+        note,
+        info.digests,
+        [
+            "Zhang, Rubinstein & Dimitrakakis (2016), On the differential privacy of Bayesian "
+            "inference, arXiv:1512.06992."
+        ],
+    )
+
+
+# --- what was released of a network, at what privacy, and what the model adds to it -----------
+
+
+_PUBLISHED = {
+    "laplace": "counts of rows in every cell of every table, each with noise of its own",
+    "fourier": "parity counts, each with noise, from which the counts of all tables follow",
+    "posterior_sample": "tables drawn at random from a tempered posterior",
+    "map": "tables near the most probable ones, drawn at random or made of noisy counts",
+}
+
+
+def released_as_tables(posterior: NetworkPosterior) -> bool:
+    """Whether tables were released, not counts: there is then nothing to compare with."""
+    return posterior.plugin is None
+
+
+def released_section(posterior: NetworkPosterior) -> Markup:
+    """Files with their privacy, the mechanisms and the promise in words."""
+    info = posterior.info
+    return section(
+        "released",
+        "What was released",
+        tag(
+            "p",
+            "For every node, what the rows say about its levels given those of the nodes that it "
+            "depends on, and nothing else. Whatever is random in it was drawn once, by the holder "
+            "of the rows.",
+        ),
+        _files(posterior),
+        *promises(info.claims),
+    )
+
+
+def _files(posterior: NetworkPosterior) -> Markup:
+    """One line a file; of a single one, a line for each thing that is known of it."""
+    head = ["", "data set", "rows", "privacy", "mechanism", "noise", "protects"]
+    files = [_file(posterior, number) for number in range(len(posterior.info.n))]
+    if len(files) == 1:
+        return facts("The released file", list(zip(head[1:], files[0][1:], strict=True)))
+    return table("Released files", head, files)
+
+
+def _file(posterior: NetworkPosterior, number: int) -> list[Content]:
+    info, schema = posterior.info, posterior.network.schema
+    n = info.n[number]
+    return [
+        f"file {number + 1}",
+        info.datasets[number] if info.datasets else schema.dataset,
+        "private" if n is None else f"{n:,}",
+        info.claims[number],
+        _mechanism(info.mechanisms[number]),
+        _noise(info.noise_scales[number]) if info.noise_scales else _unknown(posterior),
+        # Only the first file's unit is known of posteriors from earlier versions.
+        words.unit_in_words(
+            info.units[number] if info.units else schema.unit if number == 0 else ""
+        ),
+    ]
+
+
+def _mechanism(name: str) -> str:
+    return f"{name}: {_PUBLISHED[name]}" if name in _PUBLISHED else name
+
+
+def _noise(scale: float) -> str:
+    sd = math.sqrt(DiscreteLaplace(scale).variance)
+    return f"discrete Laplace with sd {short(sd, 3)} on each count"
+
+
+def _unknown(posterior: NetworkPosterior) -> str:
+    return "none; tables were drawn" if released_as_tables(posterior) else "not stated in this file"
+
+
+def model_section(posterior: NetworkPosterior) -> Markup:
+    """How rows come about, what was believed beforehand, and how it was fitted."""
+    info = posterior.info
+    prior = "The prior of the tables is not stated in this file."
+    if released_as_tables(posterior):
+        prior = "The prior of the tables is the holder's."
+    elif info.concentration:
+        low, high = min(info.concentration), max(info.concentration)
+        size = short(low) if low == high else f"{short(low)} to {short(high)}"
+        even = " (every distribution is equally probable beforehand)" if low == high == 1 else ""
+        prior = (
+            "Beforehand every row of a table has a Dirichlet law, independently of the others, "
+            f"with concentration {size} for every level{even}."
+        )
+    hidden = (
+        " The true counts behind the released ones are unknown quantities too, inferred together "
+        "with the tables."
+        if info.noise_aware
+        else ""
+    )
+    return section(
+        "model",
+        "Model and prior",
+        tag(
+            "p",
+            "A row draws the level of each node from the row of its table that belongs to the "
+            f"levels of the nodes it depends on.{hidden} {prior}",
+        ),
+        tag("p", f"Method {info.method} ({info.algorithm}): {info.reason}."),
+    )

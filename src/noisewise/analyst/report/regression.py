@@ -1,0 +1,483 @@
+"""The page about a regression: sections in the order in which a reader asks."""
+
+from __future__ import annotations
+
+import math
+from shlex import quote
+
+import numpy as np
+
+from noisewise._arrays import FloatArray
+from noisewise.analyst.posterior.numbers import SIGMA2, Summary, central_interval
+from noisewise.analyst.posterior.regression import Posterior
+from noisewise.analyst.regression.cautions import CONTRADICTION
+from noisewise.analyst.report import charts, words
+from noisewise.analyst.report.markup import Content, Markup, section, table, tag
+from noisewise.analyst.report.page import (
+    Contents,
+    findings_section,
+    key,
+    lead,
+    limits_section,
+    promises,
+    reproduce_section,
+)
+from noisewise.analyst.report.words import percent, rounded, short
+from noisewise.core.design import INTERCEPT, DesignColumn
+from noisewise.core.schema import Number
+
+_BERNSTEIN = (
+    "Bernstein & Sheldon (2019), Differentially private Bayesian linear regression, "
+    "arXiv:1910.13153."
+)
+_ALPARSLAN = (
+    "Alparslan, Yıldırım & Birbil (2023), Differentially private distributed Bayesian linear "
+    "regression with MCMC, arXiv:2301.13778."
+)
+
+
+def contents(posterior: Posterior, level: float) -> Contents:
+    """Everything the page says about a regression."""
+    info, columns = posterior.info, posterior.columns
+    summary = posterior.summary(level)
+    aware = "accounts for it" if info.noise_aware else f"ignores {info.ignores or 'it'}"
+    return Contents(
+        f"{columns.target}, explained by {words.listed(columns.features)}",
+        lead(
+            "A linear regression",
+            info.n,
+            info.claims,
+            f"What was released carries noise that protects people; this analysis {aware}.",
+        ),
+        (
+            _findings(posterior, level),
+            _coefficients(posterior, summary, level),
+            _forest(posterior, level),
+            _price(posterior),
+            released_section(posterior),
+            _model(posterior),
+            checks_section(posterior, summary),
+            limits_section(_limits(posterior)),
+            _reproduce(posterior, level),
+        ),
+    )
+
+
+def _findings(posterior: Posterior, level: float) -> Markup:
+    """The slopes in sentences, the surest first, after whatever must be known beforehand."""
+
+    def sureness(name: str) -> float:
+        above = words.chance_above_zero(posterior.draws(name))
+        return -max(above, 1 - above)
+
+    columns = sorted(posterior.columns.covariates, key=lambda column: sureness(column.name))
+    told = [_finding(posterior, column, level) for column in columns]
+    return findings_section(_cautions(posterior), told)
+
+
+def _finding(posterior: Posterior, column: DesignColumn, level: float) -> str:
+    draws, columns = posterior.draws(column.name), posterior.columns
+    found = words.Estimate(
+        float(draws.mean()),
+        float(draws.std()),
+        *posterior.interval(column.name, level),
+        words.chance_above_zero(draws),
+    )
+    return words.finding(column, columns.schema, columns.target, found, level)
+
+
+def _cautions(posterior: Posterior) -> list[str]:
+    given = list(posterior.info.warnings)
+    if not posterior.info.noise_aware and not given:
+        given = ["this method ignores the privacy noise, wholly or in part: don't use its numbers."]
+    return given
+
+
+def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Markup:
+    compared = None if posterior.naive is None else posterior.comparison(level)
+    size = percent(level)
+    head = ["", "estimate", f"{size} interval", "above zero"]
+    if compared is not None:
+        head += [f"naive {size} interval", "times the naive sd"]
+    body: list[list[Content]] = []
+    for name, row in summary.rows.items():
+        shown: list[Content] = [
+            _named(name),
+            rounded(row.mean, row.sd),
+            "taken for known"
+            if row.is_fixed
+            else f"{rounded(row.lower, row.sd)} to {rounded(row.upper, row.sd)}",
+            "" if name == SIGMA2 else percent(words.chance_above_zero(posterior.draws(name))),
+        ]
+        if compared is not None:
+            naive = compared.rows[name]
+            ends = (rounded(x, naive.naive_sd) for x in (naive.naive_lower, naive.naive_upper))
+            shown += [" to ".join(ends), "" if row.is_fixed else short(naive.sd_ratio, 2)]
+        body.append(shown)
+    note = (
+        "The estimate is the posterior mean, in original units. An interval holds the true value "
+        f"with probability {size}, given model, prior and what was released. "
+    )
+    if compared is not None:
+        note += (
+            "The naive interval is what one gets by taking the noisy sums for the true ones. It is "
+            "shown as a warning, not as an alternative."
+        )
+    return section(
+        "coefficients",
+        "Coefficients",
+        tag("p", note),
+        table(f"Coefficients of the regression for {posterior.columns.target}", head, body),
+    )
+
+
+def _named(name: str) -> str:
+    return "error variance" if name == SIGMA2 else name
+
+
+def _forest(posterior: Posterior, level: float) -> Markup:
+    """Every slope's intervals on an axis of its own, because units differ."""
+    both = posterior.naive is not None
+    figures = []
+    for name in posterior.columns.names[1:]:
+        aware = posterior.draws(name)
+        style = "aware" if posterior.info.noise_aware else "naive"
+        label = "noise-aware" if posterior.info.noise_aware else posterior.info.method
+        bars = [_bar(label, style, aware, level)]
+        if both:
+            bars.insert(0, _bar("naive", "naive", posterior.naive_draws(name), level))
+        told = "; ".join(
+            f"{bar.label} {rounded(bar.lower, bar.upper - bar.lower)} to "
+            f"{rounded(bar.upper, bar.upper - bar.lower)}"
+            for bar in bars
+        )
+        zero = "Zero lies inside" if bars[-1].lower < 0 < bars[-1].upper else "Zero lies outside"
+        description = f"{percent(level)} intervals of {name}: {told}. {zero} the {label} interval."
+        figures.append(tag("figure", tag("figcaption", name), charts.intervals(bars, description)))
+    noise_aware = posterior.info.noise_aware
+    return section(
+        "forest",
+        "How sure, with and without the noise",
+        tag(
+            "p",
+            f"Lines are {percent(level)} intervals, their thick parts hold half of the "
+            "probability, dots are means, and the dotted line is zero. Every coefficient has its "
+            "own scale.",
+        ),
+        key(noise_aware, both or not noise_aware),
+        *figures,
+    )
+
+
+def _bar(label: str, style: str, draws: FloatArray, level: float) -> charts.Bar:
+    low, high = central_interval(draws, level)
+    inner = central_interval(draws, 0.5)
+    return charts.Bar(label, style, low, inner[0], float(draws.mean()), inner[1], high)
+
+
+def _price(posterior: Posterior) -> Markup:
+    title = "What privacy cost"
+    if posterior.conditional_mean is None:
+        reason = (
+            f"The method {posterior.info.method} cannot tell how much of the uncertainty is due to "
+            "the privacy noise; the method exact can."
+        )
+        return section("price", title, tag("p", reason))
+    share = posterior.privacy_share()
+    rows = [(name, value, percent(value)) for name, value in share.items()]
+    slopes = {name: value for name, value in share.items() if name != INTERCEPT}
+    worst = max(slopes, key=lambda name: slopes[name])
+    told = ", ".join(f"{name} {shown}" for name, _, shown in rows)
+    return section(
+        "price",
+        title,
+        tag(
+            "p",
+            "The share of each coefficient's uncertainty (its posterior variance) that is there "
+            "only because the true sums are hidden by noise. The rest comes from the limited "
+            "number of rows and from the prior, and would remain without any privacy. For "
+            f"{worst} it is {percent(slopes[worst])}: {words.price(slopes[worst])}.",
+        ),
+        tag("figure", charts.shares(rows, f"Share of the variance due to privacy: {told}.")),
+    )
+
+
+def _model(posterior: Posterior) -> Markup:
+    info, columns = posterior.info, posterior.columns
+    body: list[list[Content]] = []
+    for name, (mean, sd) in info.prior.items():
+        ratio = float(posterior.draws(name).std()) / sd if sd > 0 else math.nan
+        body.append([name, short(mean), short(sd, 3), percent(min(ratio, 1.0))])
+    error = None
+    if info.prior_error_sd is not None:
+        low, high = info.prior_error_sd
+        error = tag(
+            "p",
+            "The standard deviation of the error is from "
+            f"{short(low, 3)} to {short(high, 3)} with prior probability 90%.",
+        )
+    return section(
+        "model",
+        "Model and prior",
+        tag(
+            "p",
+            f"A linear regression with normal errors: {columns.target} is the intercept, plus a "
+            f"coefficient times each of {words.listed(columns.names[1:])}, plus an error. The true "
+            "sums behind the released ones are unknown quantities too, inferred together with the "
+            "coefficients.",
+        ),
+        tag("p", f"Method {info.method}: {info.reason}."),
+        table(
+            "Prior of every coefficient, in original units",
+            ["", "prior mean", "prior sd", "posterior sd, share of the prior's"],
+            body,
+        ),
+        error,
+    )
+
+
+def _limits(posterior: Posterior) -> list[tuple[str, str]]:
+    target = posterior.columns.target
+    return [
+        words.NO_CAUSES,
+        (
+            "Straight lines only.",
+            "The file that was released holds sums of squares and products. They cannot show "
+            "curves, outliers or errors that are larger for some people than for others, so none "
+            "of that was checked.",
+        ),
+        (
+            "Values were clipped to their public bounds before they were summed.",
+            f"The analysis is of the clipped values of {target} and of the features.",
+        ),
+        (
+            "The prior counts.",
+            "The noisier the file, the more the prior decides. Compare its width with that of the "
+            "posterior in the table, and see what another prior changes.",
+        ),
+        words.HOLDER_IS_TRUSTED,
+        words.MAY_BE_PUBLISHED,
+    ]
+
+
+def _reproduce(posterior: Posterior, level: float) -> Markup:
+    info, columns = posterior.info, posterior.columns
+    chains, draws = posterior.sigma2.shape
+    files = "release.json" if len(info.n) == 1 else "FOLDER_OF_RELEASES"
+    return reproduce_section(
+        [
+            f"noisewise fit {files} --method {info.method} --target {quote(columns.target)} "
+            f"--features {quote(','.join(columns.features))} --chains {chains} --draws {draws} "
+            "--out post.nc",
+            f"noisewise report post.nc --level {level:g}",
+        ],
+        "The simulation is random: without the --seed that was given when it was fitted, numbers "
+        "agree up to its error. A prior other than the default has to be given again with --prior.",
+        info.digests,
+        [_ALPARSLAN if info.method == "normal_x" else _BERNSTEIN],
+    )
+
+
+# --- the section on what was released for a regression, and at what privacy -------------------
+
+
+_NOISE = {"laplace": "Laplace", "gaussian": "Gaussian"}
+
+
+def released_section(posterior: Posterior) -> Markup:
+    """Files with their privacy, the promise in words, and the columns with their bounds."""
+    info = posterior.info
+    return section(
+        "released",
+        "What was released",
+        tag(
+            "p",
+            "Noisy sums of squares and products of the columns below, mapped from their public "
+            "bounds to the range from −1 to 1, and nothing else. The noise was drawn once, "
+            "by the holder of the rows.",
+        ),
+        table(
+            "Released files",
+            ["", "data set", "rows", "privacy", "noise", "protects"],
+            [_file(posterior, number) for number in range(len(info.n))],
+        ),
+        *promises(info.claims),
+        table("Columns", ["", "role", "public bounds or levels"], _columns(posterior)),
+    )
+
+
+def _file(posterior: Posterior, number: int) -> list[Content]:
+    info = posterior.info
+    n = info.n[number]
+    dataset = info.datasets[number] if info.datasets else posterior.columns.schema.dataset
+    unit = info.units[number] if info.units else posterior.columns.schema.unit
+    family = _NOISE.get(info.noise[number], "") if info.noise else ""
+    return [
+        f"file {number + 1}",
+        dataset,
+        "private" if n is None else f"{n:,}",
+        info.claims[number],
+        f"{family} {_size(posterior, number + 1)}".strip(),
+        words.unit_in_words(unit),
+    ]
+
+
+def _size(posterior: Posterior, number: int) -> str:
+    """The noise beside what it hides: a sum of numbers of which each is at most one."""
+    scale = posterior.observed.get(f"scale_{number}")
+    if scale is None:
+        return ""
+    noisy = scale[(scale > 0) & np.isfinite(scale)]
+    if noisy.size == 0:
+        return ""
+    family = posterior.info.noise[number - 1] if posterior.info.noise else ""
+    sd = float(np.max(noisy)) * (2**0.5 if family == "laplace" else 1.0)
+    rows = posterior.info.n[number - 1]
+    per_row = f", {short(sd / rows, 2)} a row" if rows else ""
+    return f"with sd {short(sd, 3)} on each sum{per_row}"
+
+
+def _columns(posterior: Posterior) -> list[list[Content]]:
+    columns = posterior.columns
+    return [
+        [
+            name,
+            "target" if name == columns.target else "feature",
+            words.declared_in_words(columns.schema, name),
+        ]
+        for name in (columns.target, *columns.features)
+    ]
+
+
+# --- the section on checks: does the model fit what was released, and has the simulation settle
+
+
+FEW_OUTSIDE = 0.05
+_MOST_FILES = 30
+
+
+def checks_section(posterior: Posterior, summary: Summary) -> Markup:
+    """Predictive check, bounds and convergence."""
+    rhat = max((row.rhat for row in summary.rows.values()), default=math.nan)
+    ess = min((row.ess for row in summary.rows.values()), default=math.nan)
+    diverging = posterior.sample_stats.get("diverging")
+    chains, draws = posterior.sigma2.shape
+    said = words.convergence(chains, draws, rhat, ess, diverging)
+    return section(
+        "checks",
+        "Can the numbers be trusted?",
+        tag("h3", "Does the model fit what was released?"),
+        *_predictive(posterior),
+        tag("h3", "Has the simulation settled?"),
+        tag("p", " ".join(said)),
+    )
+
+
+def _predictive(posterior: Posterior) -> list[Markup]:
+    numbers = [
+        j for j in range(1, len(posterior.info.n) + 1) if f"expected_{j}" in posterior.observed
+    ]
+    if not numbers:
+        return [
+            tag(
+                "p",
+                f"The method {posterior.info.method} keeps no draws of the covariates' law, so it "
+                "cannot tell what the fitted model would have released. The method exact can.",
+            )
+        ]
+    groups = [(f"file {j}", deviations(posterior, j)) for j in numbers[:_MOST_FILES]]
+    furthest = max(float(np.max(np.abs(values))) for _, values in groups)
+    count = sum(len(values) for _, values in groups)
+    verdict = (
+        "All are where the fitted model expects them."
+        if furthest <= 3
+        else "The furthest is unusual, but not impossible."
+        if furthest <= CONTRADICTION
+        else "That contradicts the fitted model: check that all holders measure the same thing in "
+        "the same units."
+    )
+    told = (
+        f"{count:,} released sums beside what the fitted model would have released (a posterior "
+        f"predictive check): the furthest is {short(furthest, 2)} standard deviations away. "
+    )
+    lesson = (
+        " With one file this check is easy to pass, because the model has as many parameters as "
+        "there are sums; it finds broken files, not wrong models."
+        if len(posterior.info.n) == 1
+        else " It finds files that contradict each other, not models that are wrong for all."
+    )
+    return [
+        tag("p", told, verdict, lesson),
+        tag(
+            "figure",
+            tag("figcaption", "Released minus expected, in standard deviations"),
+            charts.strip(groups, f"{told}{verdict} The band marks two standard deviations."),
+        ),
+        *_means(posterior, numbers),
+        *_bounds(posterior, numbers[0]),
+    ]
+
+
+def deviations(posterior: Posterior, number: int) -> list[float]:
+    """Released minus expected over its spread, for every noisy entry of a Release."""
+    observed = posterior.observed
+    upper = np.triu_indices(len(observed[f"values_{number}"]))
+    spread = observed[f"spread_{number}"][upper]
+    away = observed[f"values_{number}"][upper] - observed[f"expected_{number}"][upper]
+    return [float(z) for z in away[spread > 0] / spread[spread > 0]]
+
+
+def _means(posterior: Posterior, numbers: list[int]) -> list[Markup]:
+    """Column means as released and as expected, in original units; for one file only."""
+    if len(numbers) != 1:
+        return []
+    [j] = numbers
+    rows: list[list[Content]] = []
+    names = (*posterior.columns.names, posterior.columns.target)
+    units = {c.name: (c.centre, c.half_width) for c in posterior.columns.design.columns}
+    n = max(1.0, float(posterior.observed[f"values_{j}"][0, 0]))
+    for i, name in enumerate(names[1:], 1):
+        centre, width = units[name]
+        released, expected, spread = (
+            float(posterior.observed[f"{what}_{j}"][0, i])
+            for what in ("values", "expected", "spread")
+        )
+        if not spread > 0:
+            continue
+        sd = width * spread / n
+        ends = (centre + width * (expected + z * spread) / n for z in (-2, 2))
+        rows.append(
+            [
+                name,
+                rounded(centre + width * released / n, sd),
+                " to ".join(rounded(end, sd) for end in ends),
+            ]
+        )
+    if not rows:
+        return []
+    return [
+        table("Column means, in original units", ["", "released (noisy)", "expected"], rows),
+    ]
+
+
+def _bounds(posterior: Posterior, number: int) -> list[Markup]:
+    """Whether the model puts people where the public bounds say that nobody is."""
+    names = (*posterior.columns.names, posterior.columns.target)
+    outside = dict(zip(names, posterior.observed[f"outside_{number}"], strict=True))
+    target = posterior.columns.target
+    declared = posterior.columns.schema.columns[target]
+    share = float(outside[target])
+    if not isinstance(declared, Number):
+        return []
+    bounds = f"{short(declared.lower, 7)} to {short(declared.upper, 7)}"
+    verdict = (
+        "Predictions for single people are therefore rough: expect ranges that reach beyond what "
+        "is possible. Averages and coefficients suffer far less."
+        if share > FEW_OUTSIDE
+        else "That is little: predictions for single people mostly stay within what is possible."
+    )
+    told = (
+        f"The public bounds of {target} are {bounds}. With a normal error, the fitted model puts "
+        f"{percent(share)} of people outside them. {verdict}"
+    )
+    return [tag("p", told)]

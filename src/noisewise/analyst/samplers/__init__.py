@@ -1,1 +1,0 @@
-"""One file an algorithm, all in the same section order."""

@@ -1,0 +1,1 @@
+"""Does the noise do what it says, for this request?"""

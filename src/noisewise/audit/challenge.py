@@ -1,0 +1,92 @@
+"""A request on two neighbouring data sets: how it is run, and what is known of its outputs.
+
+Every kind of request has a module that makes its challenge: `regression`, `summary`, `network` and
+`draws`. `request.audit_release` takes it from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from noisewise._arrays import FloatArray
+from noisewise.audit.noise import DrawCheck, NoiseCheck
+from noisewise.audit.regions import Score
+from noisewise.core.noise import Gaussian, Laplace
+from noisewise.core.releases import release_from_text
+from noisewise.holder.publishable import Publishable
+
+Run = Callable[[], list[float]]
+Batch = Callable[[int], FloatArray]
+Table = dict[str, list[Any]]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Two data sets that differ in one privacy unit.
+
+    Parameters
+    ----------
+    a, b : dict of str to list
+        Columns in original units.
+    attained : float
+        Their distance in units of the noise, over what the stated sensitivities allow. The
+        smallest eigenvalue, where it is published, is left out.
+    """
+
+    a: Table
+    b: Table
+    attained: float
+
+
+@dataclass(frozen=True)
+class Challenge:
+    """What an audit of a request needs.
+
+    Parameters
+    ----------
+    request : Publishable
+    pair : Neighbours
+    runs : two callables
+        One for each data set: from its rows, or from their exact sums, to the values of a Release
+        that was written as text and read back.
+    scores : sequence of Score or None
+        As `audit` takes them; the first is the one that is known to be good.
+    check : callable
+        From all outputs of both data sets, in the order of the runs, to whether their noise is the
+        stated one.
+    weakened : callable
+        From (factor, generator) to simulated runs of both data sets with so much of the noise.
+    """
+
+    request: Publishable[Any]
+    pair: Neighbours
+    runs: tuple[Run, Run]
+    scores: Sequence[Score | None]
+    check: Callable[[FloatArray, FloatArray], NoiseCheck | DrawCheck | None]
+    weakened: Callable[[float, np.random.Generator], tuple[Batch, Batch]]
+
+
+def through_text(request: Publishable[Any], result: Any) -> Any:
+    """Draw the noise, write a Release, and read it as anybody would."""
+    return release_from_text(request.release(result.n, result).to_text())
+
+
+def simulated(
+    exact: tuple[FloatArray, FloatArray], laws: Sequence[Laplace | Gaussian]
+) -> Callable[[float, np.random.Generator], tuple[Batch, Batch]]:
+    """The `weakened` of sums with independent noise, by NumPy's generator."""
+
+    def weakened(factor: float, rng: np.random.Generator) -> tuple[Batch, Batch]:
+        scales = factor * np.array([law.scale for law in laws])
+        draw = rng.laplace if isinstance(laws[0], Laplace) else rng.normal
+
+        def noisy(values: FloatArray) -> Batch:
+            return lambda trials: values + draw(0.0, scales, (trials, len(values)))
+
+        return noisy(exact[0]), noisy(exact[1])
+
+    return weakened

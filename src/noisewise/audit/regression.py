@@ -1,0 +1,299 @@
+"""The challenge of a regression request: sums with independent noise of a known law.
+
+Exact sums come from the holder's engine once; then noise is drawn, written into a Release's text
+and read back, many times. So the likelihood ratio is known, and so is the noise of every run.
+
+**The pair.** Two data sets are as far apart as the schema allows, and made from it alone.
+`worst_pair` has the rows at which the proofs in `core.sensitivity.second_moments` attain their
+bounds. `neighbours` serves any request, with categories, fourth moments, balls, several rows a
+person, or one row more or less: it starts from such rows and climbs, one value at a time, as long
+as the change grows in units of the noise. How near it comes to the stated sensitivity is part of
+the answer: an audit can't find what its data sets don't show.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+
+from noisewise._arrays import FloatArray
+from noisewise.audit.challenge import Challenge, Neighbours, Run, Table, simulated, through_text
+from noisewise.audit.noise import NoiseCheck, check_noise
+from noisewise.audit.regions import likelihood_ratio
+from noisewise.core.design import Design
+from noisewise.core.errors import RequestError
+from noisewise.core.geometry import Ball
+from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.noise import DISCRETE_FAMILIES, Gaussian, Laplace
+from noisewise.core.schema import Category, Number
+from noisewise.core.statistic import SecondMoments, SmallestEigenvalue
+from noisewise.holder.engines import open_source
+from noisewise.holder.exact_eigenvalue import value as eigenvalue
+from noisewise.holder.request import Request
+from noisewise.holder.sums import Sums
+
+
+def regression_challenge(request: Request) -> Challenge:
+    """The worst pair that the schema allows, as far as climbing finds it."""
+    pair = neighbours(request)
+    first, second = (open_source(table).sums(request.plan(), None) for table in (pair.a, pair.b))
+    exact = (exact_values(request, first), exact_values(request, second))
+    laws = noise_laws(request)
+
+    def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
+        return check_noise(np.concatenate([a - exact[0], b - exact[1]]), laws)
+
+    return Challenge(
+        request,
+        pair,
+        (_published(request, first), _published(request, second)),
+        (likelihood_ratio(laws, *exact), None),
+        check,
+        simulated(exact, laws),
+    )
+
+
+def _published(request: Request, sums: Sums) -> Run:
+    """Runs from exact sums on: noise, Release, text, Release; all its values on unit scale."""
+
+    def run() -> list[float]:
+        release = through_text(request, sums)
+        return [value for part in release.measurements for value in part.unit_values()]
+
+    return run
+
+
+def exact_values(request: Request, sums: Sums) -> FloatArray:
+    """What would be published without noise, on unit scale."""
+    values: list[int] = []
+    for statistic in request.statistics:
+        if isinstance(statistic, SmallestEigenvalue):
+            second = sums.values[SecondMoments.name]
+            values.append(eigenvalue(statistic, sums.n, second))
+        else:
+            values += sums.values[statistic.name]
+    return np.array([value / STATISTIC_ONE for value in values])
+
+
+def noise_laws(request: Request) -> list[Laplace | Gaussian]:
+    """The stated law of the noise on every published value, on unit scale."""
+    laws: list[Laplace | Gaussian] = []
+    for statistic, mechanism in zip(request.statistics, request.mechanisms, strict=True):
+        family = DISCRETE_FAMILIES[mechanism.family]
+        for entry in statistic.entries:
+            off = isinstance(statistic, SecondMoments) and entry[0] != entry[1]
+            scale = mechanism.off_diagonal_scale if off else mechanism.scale
+            laws.append(family(scale).continuous())
+    return laws
+
+
+# --- the pair -------------------------------------------------------------------------------------
+
+
+_MOST_CLIMBED = 40  # columns; with more, climbing takes minutes and gains little
+_SWEEPS = 6
+
+
+def worst_pair(
+    design: Design, norm: Literal["l1", "l2"]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Two rows whose second moments are as far apart as the box allows.
+
+    Two data sets that agree in all rows but this one are a worst case of ``replace_one``. (Where a
+    unit owns k rows, replace k copies of one by k copies of the other.) With q numbers on unit
+    scale, the first row is at the corner (1, …, 1), and the second is
+
+    - for L1 at -1/(q+1) in every column, which attains the bound;
+    - for L2 (both layouts) another corner with w·v = 0 for w = (1, x, y). For even q there is
+      none; one with w·v = 1 comes within the factor √(1 - 1/(q+1)²) of the bound.
+
+    Parameters
+    ----------
+    design : Design
+        Numbers only, ``replace_one``.
+    norm : {"l1", "l2"}
+
+    Returns
+    -------
+    tuple of two dicts
+        Column name to value, in original units.
+    """
+    if design.schema.neighbours != "replace_one":
+        raise RequestError("design: a worst pair is known for neighbours 'replace_one' only")
+    if design.category_sizes:
+        raise RequestError("design: a worst pair is known for numeric columns only")
+    if norm not in ("l1", "l2"):
+        raise RequestError(f"norm: {norm!r} is unknown; use l1 or l2")
+    unit = _second_row(len(design.columns), norm)
+    corner = {c.name: c.centre + c.half_width for c in design.columns}
+    other = {c.name: c.centre + c.half_width * t for c, t in zip(design.columns, unit, strict=True)}
+    return corner, other
+
+
+def _second_row(q: int, norm: str) -> list[float]:
+    """The numbers of the second row of a worst pair, on unit scale."""
+    if norm == "l1":
+        return [-1 / (q + 1)] * q
+    return [-1.0 if j < (q + 1) // 2 else 1.0 for j in range(q)]
+
+
+def neighbours(request: Request) -> Neighbours:
+    """Two data sets for a request, from its public schema."""
+    rows = _Rows(request)
+    replace = request.schema.neighbours == "replace_one"
+    first, second = max(
+        (rows.climb(u, v, replace) for u, v in rows.starts()),
+        key=lambda pair: rows.distance(pair[0], pair[1], replace),
+    )
+    copies = request.schema.max_rows_per_unit
+    rest = rows.rest()
+    a = [*rest, *[first] * copies]
+    b = [*rest, *([second] * copies if replace else [])]
+    attained = copies * rows.distance(first, second, replace) / rows.allowed()
+    return Neighbours(rows.table(a), rows.table(b), float(attained))
+
+
+class _Rows:
+    """Rows of a request's sources, as numbers on unit scale and codes of levels."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.kinds = [request.schema.columns[name] for name in request.sources]
+        self.norm = 1 if request.mechanism == "laplace" else 2
+        self.summed = [
+            (statistic, mechanism)
+            for statistic, mechanism in zip(request.statistics, request.mechanisms, strict=True)
+            if not isinstance(statistic, SmallestEigenvalue)
+        ]
+
+    # --- distance -----------------------------------------------------------------------------
+
+    def expand(self, rows: FloatArray) -> FloatArray:
+        """w = (1, x, y) of every row, shape (m, P), forced into the ball where there is one."""
+        columns = [np.ones(len(rows))]
+        for values, kind in zip(rows.T, self.kinds, strict=True):
+            if isinstance(kind, Category):
+                columns += [values == kind.levels.index(level) for level in kind.indicated]
+            else:
+                columns.append(values)
+        w = np.column_stack(columns).astype(np.float64)
+        geometry = self.request.geometry
+        if isinstance(geometry, Ball):
+            length = np.linalg.norm(w[:, 1:-1], axis=1)
+            w[:, 1:-1] *= np.minimum(1.0, geometry.radius / np.maximum(length, 1e-300))[:, None]
+        return w
+
+    def sums(self, rows: FloatArray) -> FloatArray:
+        """What each row adds to the statistics, in units of the noise, shape (m, entries)."""
+        w = self.expand(rows)
+        parts = []
+        for statistic, mechanism in self.summed:
+            entries = np.array(statistic.entries)
+            values = np.prod([w[:, entries[:, j]] for j in range(entries.shape[1])], axis=0)
+            off = (entries[:, 0] != entries[:, -1]) & isinstance(statistic, SecondMoments)
+            scale = np.where(off, mechanism.off_diagonal_scale, mechanism.scale)
+            parts.append(values * STATISTIC_ONE / scale)
+        return np.hstack(parts)
+
+    def distance(self, u: FloatArray, v: FloatArray, replace: bool) -> float:
+        """How far replacing v by u, or adding u, moves the statistics."""
+        change = self.sums(u[None])[0] - (self.sums(v[None])[0] if replace else 0.0)
+        return float(np.linalg.norm(change, self.norm))
+
+    def allowed(self) -> float:
+        """The same for the stated sensitivities."""
+        ratios = [mechanism.sensitivity / mechanism.scale for _, mechanism in self.summed]
+        return float(np.linalg.norm(ratios, self.norm))
+
+    # --- search -------------------------------------------------------------------------------
+
+    def starts(self) -> list[tuple[FloatArray, FloatArray]]:
+        """Corners against the second rows of the proofs, with categories in every state."""
+        numbers = [isinstance(kind, Number) for kind in self.kinds]
+        found = []
+        for norm, state in product(("l1", "l2", "centre"), ("same", "other", "reference")):
+            u, v = np.ones(len(self.kinds)), np.zeros(len(self.kinds))
+            if norm != "centre":
+                v[numbers] = _second_row(sum(numbers), norm)
+            for j, kind in enumerate(self.kinds):
+                if isinstance(kind, Category):
+                    codes = [kind.levels.index(level) for level in kind.indicated]
+                    reference = kind.levels.index(kind.reference)
+                    u[j] = codes[0]
+                    v[j] = {"same": codes[0], "other": codes[-1], "reference": reference}[state]
+            found.append((u, v))
+        return found
+
+    def climb(self, u: FloatArray, v: FloatArray, replace: bool) -> tuple[FloatArray, FloatArray]:
+        """Change one value of either row at a time as long as that moves the statistics apart."""
+        pair = [u.copy(), v.copy()]
+        if len(self.kinds) > _MOST_CLIMBED:
+            return pair[0], pair[1]
+        best = self.distance(u, v, replace)
+        for _ in range(_SWEEPS):
+            before = best
+            for side, j in product((0, 1) if replace else (0,), range(len(self.kinds))):
+                trial = np.repeat(pair[side][None], len(self._values(j)), axis=0)
+                trial[:, j] = self._values(j)
+                other = self.sums(pair[1 - side][None]) if replace else 0.0
+                reached = np.linalg.norm(self.sums(trial) - other, self.norm, axis=1)
+                if reached.max() > best * (1 + 1e-12):
+                    best = float(reached.max())
+                    pair[side] = trial[int(np.argmax(reached))]
+            if best <= before * (1 + 1e-12):
+                break
+        return pair[0], pair[1]
+
+    def _values(self, j: int) -> FloatArray:
+        kind = self.kinds[j]
+        if isinstance(kind, Category):
+            return np.arange(len(kind.levels), dtype=np.float64)
+        return np.linspace(-1.0, 1.0, 17)
+
+    # --- data sets ----------------------------------------------------------------------------
+
+    def rest(self) -> list[FloatArray]:
+        """The rows that both data sets share.
+
+        Without a smallest eigenvalue any will do. With one, they should leave the direction of
+        the corner free: (1, -e_j) is orthogonal to (1, …, 1) for every feature j, and k + 1
+        copies of each make all other eigenvalues k + 1 or more, so that the corner's row alone
+        decides the smallest one (`core.sensitivity.smallest_eigenvalue`).
+        """
+        neutral = np.zeros(len(self.kinds))
+        for j, kind in enumerate(self.kinds):
+            if isinstance(kind, Category):
+                neutral[j] = kind.levels.index(kind.reference)
+        if len(self.summed) == len(self.request.statistics):
+            return [neutral, neutral]
+        features = [j for j, kind in enumerate(self.kinds[:-1]) if isinstance(kind, Number)]
+        rows = []
+        for j in features:
+            row = neutral.copy()
+            row[j] = -1.0
+            rows += [row] * (len(features) + 1)
+        return rows or [neutral, neutral]
+
+    def table(self, rows: list[FloatArray]) -> Table:
+        """Columns in original units."""
+        found: Table = {}
+        for j, (name, kind) in enumerate(zip(self.request.sources, self.kinds, strict=True)):
+            values = [row[j] for row in rows]
+            if isinstance(kind, Category):
+                found[name] = [kind.levels[int(value)] for value in values]
+            else:
+                found[name] = [
+                    min(max(kind.centre + kind.half_width * value, _low(kind)), _high(kind))
+                    for value in values
+                ]
+        return found
+
+
+def _low(kind: Any) -> float:
+    return float(kind.lower) if isinstance(kind, Number) else -np.inf
+
+
+def _high(kind: Any) -> float:
+    return float(kind.upper) if isinstance(kind, Number) else np.inf

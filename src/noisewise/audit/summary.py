@@ -1,0 +1,387 @@
+"""The challenge of a request for block summaries, from rows to the Release's text.
+
+Blocks are drawn anew in every run, and so are the exact values that get noise. They are computed
+beside every run from the same sums, so the noise of every run is known; typical ones make the
+score. For private medians (`location_scale`) the law of each draw is known in the same way.
+
+**The pair.** Most rows are close together on a line, whose coefficients are on one side of
+everything that is asked. One row is so far out that its block's regression goes through it: to the
+other side in the first table, and to the same side in the second. Features are moved by D each, and
+the line's slopes then change by (the row's height above the line) / (number of moved features) / D.
+
+An indicator can't be far out. But a level that nobody else has makes a row decide the level's
+coefficient alone; blocks without the row then have no regression, and count with a constant.
+
+Which features are moved, to which side, and which level is rare, is tried out on one block of the
+usual size, and the change is compared with the stated sensitivity.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise._arrays import FloatArray
+from noisewise.audit.challenge import (
+    Batch,
+    Challenge,
+    Neighbours,
+    Run,
+    Table,
+    simulated,
+    through_text,
+)
+from noisewise.audit.noise import DrawCheck, NoiseCheck, Steps, check_draws, check_noise, spread_out
+from noisewise.audit.regions import Score, likelihood_ratio
+from noisewise.core.design import INTERCEPT
+from noisewise.core.noise import Laplace
+from noisewise.core.schema import Category, Number, Unbounded
+from noisewise.core.summary import CELLS, LocationScale, QuantileItem, Question, entries_of
+from noisewise.core.summary_posterior import Flat
+from noisewise.core.summary_release import MedianNoise, SummedNoise
+from noisewise.holder.blocks import choice, location_scale
+from noisewise.holder.blocks.grid import BlockGrid
+from noisewise.holder.blocks.mechanisms import exact_values
+from noisewise.holder.blocks.plan import BlockPlan, BlockSums
+from noisewise.holder.blocks.regressions import Fits, fit_blocks
+from noisewise.holder.engines import open_source
+from noisewise.holder.summary_request import SummaryRequest
+
+_PILOTS = 5
+
+
+def summary_challenge(request: SummaryRequest) -> Challenge:
+    """A row that turns a block, among rows that make blocks of the usual size."""
+    # The number of rows has decided the number of blocks; fewer rows will do for an audit. (A copy,
+    # not a new request, so that what was put into a control stays there.)
+    request = copy.copy(request)
+    object.__setattr__(request, "rows", None)
+    pair = summary_neighbours(request)
+    if isinstance(request.mechanism, LocationScale):
+        return _medians(request, pair)
+    return _sums(request, pair)
+
+
+def _positions(request: SummaryRequest) -> dict[str, int]:
+    return {name: k for k, name in enumerate(request.design.names[:-1])}
+
+
+def _block_sums(request: SummaryRequest, table: Table) -> BlockSums:
+    sums: BlockSums = open_source(table).sums(request.plan(), None)
+    return sums
+
+
+# --- sums over blocks -----------------------------------------------------------------------------
+
+
+def _sums(request: SummaryRequest, pair: Neighbours) -> Challenge:
+    noise = request.noise
+    assert isinstance(noise, SummedNoise)
+
+    def exact(sums: BlockSums) -> FloatArray:
+        mechanism: Any = request.mechanism
+        values = exact_values(mechanism, block_fits(request, sums), _positions(request))
+        return np.array(values, dtype=np.float64)
+
+    def typical(table: Table) -> FloatArray:
+        pilots = [exact(_block_sums(request, table)) for _ in range(_PILOTS)]
+        return np.asarray(np.median(pilots, axis=0))
+
+    tables, usual = (pair.a, pair.b), (typical(pair.a), typical(pair.b))
+    laws = [Laplace(float(noise.scale))] * len(usual[0])
+    behind: tuple[list[FloatArray], list[FloatArray]] = ([], [])
+
+    def run(side: int) -> Run:
+        def once() -> list[float]:
+            sums = _block_sums(request, tables[side])
+            behind[side].append(exact(sums))
+            return [float(value) for value in through_text(request, sums).values]
+
+        return once
+
+    def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
+        drawn = [
+            outputs - np.array(values[-len(outputs) :])
+            for outputs, values in zip((a, b), behind, strict=True)
+        ]
+        rng = np.random.default_rng(0)
+        return check_noise(spread_out(np.concatenate(drawn), float(noise.scale), rng), laws)
+
+    scores = (likelihood_ratio(laws, *usual), None)
+    return Challenge(request, pair, (run(0), run(1)), scores, check, simulated(usual, laws))
+
+
+# --- private medians ------------------------------------------------------------------------------
+
+
+def _medians(request: SummaryRequest, pair: Neighbours) -> Challenge:
+    mechanism, noise = request.mechanism, request.noise
+    assert isinstance(mechanism, LocationScale)
+    assert isinstance(noise, MedianNoise)
+    by_spread = isinstance(request.posterior, Flat)
+    positions = _positions(request)
+    steps = 4 * request.partitions * noise.sensitivity
+    rates = (float(noise.location_epsilon) / steps, float(noise.scale_epsilon) / steps)
+    tables = (pair.a, pair.b)
+    behind: tuple[list[FloatArray], list[FloatArray]] = ([], [])
+    rng = np.random.default_rng(0)
+
+    def uniform(fits: Fits, drawn: tuple[int, ...]) -> FloatArray:
+        """Every draw through the distribution function of its law, given those before it."""
+        centres = [
+            item.location.value(c) for item, c in zip(mechanism.items, drawn[::2], strict=True)
+        ]
+        about = centres if by_spread else None
+        cells = location_scale.terms(mechanism, fits, positions, request.blocks, about)
+        found = [
+            median_law(column, rates[k % 2]).uniform(np.array([float(drawn[k])]), rng)
+            for k, column in enumerate(cells.T)
+        ]
+        return np.concatenate(found)
+
+    def run(side: int) -> Run:
+        def once() -> list[float]:
+            sums = _block_sums(request, tables[side])
+            values = through_text(request, sums).values
+            behind[side].append(uniform(block_fits(request, sums), values))
+            return [value / CELLS for value in values]
+
+        return once
+
+    def check(a: FloatArray, b: FloatArray) -> DrawCheck:
+        kept = [np.array(u[-len(outputs) :]) for outputs, u in zip((a, b), behind, strict=True)]
+        return check_draws(*kept)
+
+    def weakened(factor: float, generator: np.random.Generator) -> tuple[Batch, Batch]:
+        def batch(table: Table) -> Batch:
+            pilots = []
+            for _ in range(_PILOTS):
+                fits = block_fits(request, _block_sums(request, table))
+                cells = location_scale.terms(mechanism, fits, positions, request.blocks)
+                pilots.append([median_law(column, rates[0] / factor) for column in cells.T[::2]])
+
+            def sample(trials: int) -> FloatArray:
+                # The scales of the two tables are alike: they stay zero.
+                drawn = np.zeros((trials, 2 * len(mechanism.items)))
+                for k in range(len(mechanism.items)):
+                    each = [laws[k].draw(trials, generator) for laws in pilots]
+                    drawn[:, 2 * k] = np.choose(generator.integers(_PILOTS, size=trials), each)
+                return drawn / CELLS
+
+            return sample
+
+        return batch(pair.a), batch(pair.b)
+
+    scores = (_located(len(mechanism.items)), None)
+    return Challenge(request, pair, (run(0), run(1)), scores, check, weakened)
+
+
+def _located(items: int) -> Score:
+    """All locations are moved the same way, or as good as; their sum tells."""
+    return lambda outputs: np.asarray(outputs[:, : 2 * items : 2].sum(axis=1))
+
+
+def median_law(cells: NDArray[np.int64], rate: float) -> Steps:
+    """P(x) ∝ exp(-rate d(x)), d(x) = max(0, 2 #{a < x} - N, N - 2 #{a ≤ x}), over 2**52 cells."""
+    ordered = np.sort(cells)
+    edges = np.unique(np.concatenate([[0, CELLS], ordered, ordered + 1]))
+    left = edges[:-1]
+    below = np.searchsorted(ordered, left, side="left")
+    at_or_below = np.searchsorted(ordered, left, side="right")
+    total = len(ordered)
+    distance = np.maximum(0, np.maximum(2 * below - total, total - 2 * at_or_below))
+    logs = np.log(np.diff(edges).astype(np.float64)) - rate * distance
+    return Steps.weighted(edges.astype(np.float64), logs, 1.0)
+
+
+# --- the pair -------------------------------------------------------------------------------------
+
+
+_TIGHT = 1e-3  # spread of the other rows over D
+_ERROR = 0.01  # of the target, over what the spread makes of it
+_WIDE = 2.0**19  # units of a column without bounds
+_MOST_TRIED = 20  # coefficients one by one
+_TRIES = 3  # blocks of random rows
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """One way to make tables.
+
+    Parameters
+    ----------
+    moved : tuple of str
+        Numeric features in which the odd row is far out.
+    side : {1, -1}
+        Whether it is above the others there, or below.
+    levels : mapping of str to str
+        The odd row's levels, where they aren't the reference.
+    rare : bool
+        Whether nobody else has these levels.
+    """
+
+    moved: tuple[str, ...]
+    side: int
+    levels: dict[str, str] = field(default_factory=dict)
+    rare: bool = False
+
+
+def summary_neighbours(request: SummaryRequest) -> Neighbours:
+    """Two data sets for a request, from its public schema."""
+    rows = _Rows(request)
+    best = max(rows.shapes(), key=rows.share)
+    count = request.blocks * rows.per_block
+    return Neighbours(
+        rows.table(best, count, 1.0, seed=0),
+        rows.table(best, count, -1.0 if rows.replace else None, seed=0),
+        rows.share(best),
+    )
+
+
+def block_fits(request: SummaryRequest, sums: BlockSums) -> Fits:
+    """The regressions of all blocks, as the holder's code makes them."""
+    n = sums.n if request.schema.neighbours == "replace_one" else None
+    with np.errstate(all="ignore"):
+        return fit_blocks(sums, BlockGrid(request.design), request.posterior, request.blocks, n)
+
+
+class _Rows:
+    """Rows of a request's sources."""
+
+    def __init__(self, request: SummaryRequest) -> None:
+        self.request, self.design = request, request.design
+        self.replace = request.schema.neighbours == "replace_one"
+        self.per_block = choice.least_rows(len(self.design.columns))
+        self.numbers: dict[str, Number | Unbounded] = {}
+        self.categories: dict[str, Category] = {}
+        for name in self.design.features:
+            kind = request.schema.columns[name]
+            if isinstance(kind, Category):
+                self.categories[name] = kind
+            else:
+                self.numbers[name] = kind
+        self.thresholds: dict[str, float] = {}  # by coefficient, the largest in size
+        for entry in entries_of(request.mechanism):
+            known = self.thresholds.get(entry.coefficient, 0.0)
+            self.thresholds[entry.coefficient] = max(known, *map(abs, _asked(entry)))
+        target = request.schema.columns[self.design.target]
+        assert not isinstance(target, Category)
+        self.height = 0.5 * _reach(target)
+        asked = [
+            number
+            for entry in entries_of(request.mechanism)
+            if entry.coefficient == INTERCEPT
+            for number in _asked(entry)
+        ]
+        # The line's height among the rows: as near as it may be to what is asked of the intercept.
+        wanted = float(np.mean(asked)) if asked else target.centre
+        low, high = target.centre - self.height, target.centre + self.height
+        self.level = min(max(wanted, low), high)
+        self.miss = max([abs(self.level - number) for number in asked], default=0.0)
+        self.miss += 0.1 * self.height
+
+    # --- what is tried ------------------------------------------------------------------------
+
+    def shapes(self) -> Iterator[_Shape]:
+        """All features at once, those that are asked about, one by one, and levels."""
+        asked = [name for name in self.numbers if name in self.thresholds]
+        moves = dict.fromkeys([tuple(self.numbers), tuple(asked)])
+        alone = list(self.numbers) if INTERCEPT in self.thresholds else asked
+        moves |= dict.fromkeys((name,) for name in alone[:_MOST_TRIED])
+        levels = [
+            (column.source, str(column.level))
+            for column in self.design.columns
+            if column.level is not None and column.name in self.thresholds
+        ][:_MOST_TRIED]
+        for side in (1, -1):
+            for moved in moves:
+                yield _Shape(moved, side)
+                if levels:
+                    yield _Shape(moved, side, dict(levels))
+            for source, level in levels:
+                yield _Shape((), side, {source: level}, rare=True)
+
+    def share(self, shape: _Shape) -> float:
+        """How much of the stated change the odd row makes in one block of the usual size."""
+        return float(np.mean([self._share(shape, seed) for seed in range(_TRIES)]))
+
+    def _share(self, shape: _Shape, seed: int) -> float:
+        ends = (1.0, -1.0 if self.replace else None)
+        fits = [self._fit(self.table(shape, self.per_block, end, seed=seed)) for end in ends]
+        mechanism, noise = self.request.mechanism, self.request.noise
+        positions = {name: k for k, name in enumerate(self.design.names[:-1])}
+        if isinstance(mechanism, LocationScale):
+            assert isinstance(noise, MedianNoise)
+            one, other = (
+                location_scale.terms(mechanism, f, positions, self.request.blocks)[0, ::2]
+                for f in fits
+            )
+            located = noise.location_epsilon / (noise.location_epsilon + noise.scale_epsilon)
+            return float(located) * float(np.mean(np.abs(one - other)) / CELLS)
+        first, second = (np.array(exact_values(mechanism, f, positions), float) for f in fits)
+        span = mechanism.high - mechanism.low
+        return float(np.mean(np.abs(first - second)) / span)
+
+    def _fit(self, table: Table) -> Fits:
+        """Of all rows in one block."""
+        sums = open_source(table).sums(BlockPlan(self.design, 1, 1), None)
+        return block_fits(self.request, sums)
+
+    # --- rows ---------------------------------------------------------------------------------
+
+    def table(self, shape: _Shape, count: int, end: float | None, *, seed: int) -> Table:
+        """So many rows on the line, and the odd unit's: at this end of the target, or missing."""
+        rng = np.random.default_rng(seed)
+        odd = self.request.schema.max_rows_per_unit if end is not None else 0
+        found: Table = {}
+        height = np.full(count, self.level)
+        moved = max(len(shape.moved), 1)
+        for name, kind in self.numbers.items():
+            far = 2 * _reach(kind)
+            if self.thresholds.get(name, 0.0) > 0:
+                far = min(far, self.height / (4 * moved * self.thresholds[name]))
+            start = kind.centre - shape.side * _reach(kind)
+            if INTERCEPT in self.thresholds and start != 0:
+                # A slope g moves the line at zero by g times the distance from there.
+                far = min(far, abs(start) * self.height / (4 * self.miss))
+            offset = _TIGHT * far * rng.normal(size=count)
+            height -= 0.5 * self.height / (moved * shape.side * far) * offset
+            there = start + (shape.side * far if name in shape.moved else 0.0)
+            found[name] = [*(start + offset).tolist(), *[there] * odd]
+        for name, category in self.categories.items():
+            own = shape.levels.get(name, category.reference)
+            levels = [v for v in category.levels if not (shape.rare and v == own)] or [own]
+            drawn = rng.integers(len(levels), size=count)
+            effects = [-self._effect(f"{name}[{level}]") for level in levels]
+            height += np.array(effects)[drawn]
+            found[name] = [*(levels[i] for i in drawn), *[own] * odd]
+        height += _ERROR * _TIGHT * self.height / moved * rng.normal(size=count)
+        top = self.level + (end or 0.0) * self.height
+        found[self.design.target] = [*height.tolist(), *[top] * odd]
+        return found
+
+    def _effect(self, coefficient: str) -> float:
+        if coefficient not in self.thresholds:
+            return 0.0
+        return min(0.25 * self.height, 2 * self.thresholds[coefficient] + 0.01 * self.height)
+
+
+def _asked(entry: Any) -> tuple[float, ...]:
+    """The numbers that a coefficient is compared with."""
+    if isinstance(entry, Question):
+        return (entry.threshold,)
+    if isinstance(entry, QuantileItem):
+        return (entry.lower, entry.upper)
+    # The ends of the base law, or as good as: cells are what is moved.
+    width = 10 * entry.location.scale
+    return (entry.location.centre - width, entry.location.centre + width)
+
+
+def _reach(kind: Number | Unbounded) -> float:
+    """How far from its centre a column goes here."""
+    return 0.9 * kind.half_width if isinstance(kind, Number) else _WIDE * kind.unit

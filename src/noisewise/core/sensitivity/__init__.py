@@ -1,0 +1,60 @@
+"""Sensitivities: how far one unit can move a statistic. One file a statistic, proof beside it.
+
+They follow from public numbers alone. The holder calibrates its noise by them, and whoever reads a
+Release checks what it states against them.
+
+Every function returns an integer in grid units (2**-32), rounded up, already multiplied by
+``max_rows_per_unit``: k rows of one unit can all move the sum in the same direction, so k times
+the sensitivity of one row is attained.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Literal
+
+from noisewise.core.geometry import Box, Geometry
+from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.sensitivity import fourth_moments, second_moments, smallest_eigenvalue
+from noisewise.core.statistic import FourthMoments, SecondMoments, SmallestEigenvalue, Statistic
+
+Layout = Literal["upper", "isometric"]
+
+
+def l1_sensitivity(statistic: Statistic) -> int:
+    """Largest L1 change of the statistic's entries, in grid units."""
+    if isinstance(statistic, SecondMoments):
+        bound = second_moments.l1(statistic)
+    elif isinstance(statistic, SmallestEigenvalue):
+        bound = smallest_eigenvalue.sensitivity(statistic, Box())
+    else:
+        bound = fourth_moments.l1(statistic)
+    return _per_unit(statistic, math.ceil(bound * STATISTIC_ONE))
+
+
+def l2_sensitivity(statistic: Statistic, geometry: Geometry, layout: Layout) -> int:
+    """Largest L2 change in the given layout, in grid units.
+
+    In the ``isometric`` layout off-diagonal entries count √2-fold.
+    """
+    if not isinstance(statistic, SecondMoments) and layout != "upper":
+        raise ValueError("only second moments have the isometric layout")
+    if isinstance(statistic, FourthMoments):
+        squared = fourth_moments.l2_squared(statistic)
+    elif isinstance(statistic, SmallestEigenvalue):
+        squared = smallest_eigenvalue.sensitivity(statistic, geometry) ** 2
+    else:
+        squared = second_moments.l2_squared(statistic, geometry, layout)
+    return _per_unit(statistic, _ceil_sqrt(squared * STATISTIC_ONE**2))
+
+
+def _per_unit(statistic: Statistic, one_row: int) -> int:
+    return statistic.design.schema.max_rows_per_unit * one_row
+
+
+def _ceil_sqrt(value: Fraction) -> int:
+    """Smallest integer whose square is at least `value`."""
+    ceiling = math.ceil(value)
+    root = math.isqrt(ceiling)
+    return root if root * root == ceiling else root + 1

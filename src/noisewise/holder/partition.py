@@ -1,0 +1,262 @@
+"""One Release for every level of a public column, in one pass, for the cost of one.
+
+**Claim.** Let a unit be one row that is added or taken away, and let each level's Release be
+(ε, δ)-DP for the rows of its level. Then all of them together are (ε, δ)-DP.
+
+**Proof.** Let D and D' = D ∪ {r} be neighbours. The level of a row is a function of this row alone:
+its own level, or the public fill value. So r is in one part k, the parts j ≠ k are the same sets of
+rows in D and D', and their Releases have the same law. All parts are drawn independently, so for
+any event the probability under D is that of part k, averaged over the others, which are
+distributed alike: (ε, δ) of part k carries over. ∎
+
+It needs what it says. Under ``replace_one`` the row may have another level afterwards: two parts
+change, and the public number of rows of each with them, so there is no such proof, and the request
+is refused. With several rows, a unit may be in several parts. `tests/property/test_partition.py`
+adds, takes away and replaces all rows of a small domain.
+
+The batches of a series are such parts, and `ledger.exposure` counts them as such. Its declaration
+is that nobody is in two of them; here it holds by construction, if all parts come from one reading
+of one table: somebody's level may have changed in a later version of it. Therefore
+
+- the series has a name that is derived from the request and cannot be given, so that any other
+  request, a new label included, is another series, and is added;
+- all parts are charged in one transaction before a row is read, and stored in one transaction: a
+  run that was killed in between has published none of them, and the next one reads all rows anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noisewise.core.errors import RequestError
+from noisewise.core.release import Release
+from noisewise.core.schema import Category, Schema
+from noisewise.holder.base_request import key_of
+from noisewise.holder.ledger import Charge, Ledger
+from noisewise.holder.missing import fill_codes, filled_codes
+from noisewise.holder.plan import Codes, Floats
+from noisewise.holder.publish import (
+    Published,
+    _opened,
+    _write_atomically,
+    check_columns,
+    check_writable,
+    still_pending,
+    with_total,
+)
+from noisewise.holder.request import Request
+from noisewise.holder.series import made
+from noisewise.holder.sums import SumAccumulator, SumPlan, Sums
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A request for every level of a column.
+
+    Parameters
+    ----------
+    request : Request
+        What is asked of each part; names neither a batch nor a series.
+    column : str
+        A declared category that is neither a feature nor the target.
+    declared : Schema
+        Declares the column, and who is protected.
+    table, query : str or None
+        What is read from a database: other rows are another request.
+    """
+
+    request: Request
+    column: str
+    declared: Schema
+    table: str | None = None
+    query: str | None = None
+
+    def __post_init__(self) -> None:
+        schema, column = self.declared, self.declared.columns.get(self.column)
+        if not isinstance(column, Category):
+            raise RequestError(
+                f"partition: {self.column!r} is not a declared category; its levels must be public"
+            )
+        if self.column in self.request.sources:
+            raise RequestError(
+                f"partition: {self.column!r} is in the regression too, and is the same in all rows "
+                "of a part; leave it out of the features"
+            )
+        if schema.neighbours != "add_remove_one" or schema.max_rows_per_unit != 1:
+            raise RequestError(
+                "partition: parts are disjoint for a unit of one row that is added or removed; a "
+                "row that is replaced may change from one level to another, and several rows may "
+                "be in several. Declare 'neighbours: add_remove_one' and 'max_rows_per_unit: 1' if "
+                "that protects the people in the data (for a data set without charges under "
+                "another unit), or publish one release with the column as a feature"
+            )
+        if self.request.batch is not None or self.request.series is not None:
+            raise RequestError("partition: its series follows from it; leave batch and series out")
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The public levels, in their declared order."""
+        column = self.declared.columns[self.column]
+        assert isinstance(column, Category)
+        return column.levels
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The table columns that are read."""
+        return (*self.request.sources, self.column)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Declares the sources."""
+        return self.declared.restricted_to(self.sources)
+
+    @cached_property
+    def series(self) -> str:
+        """The name of this partition, different for all that is different."""
+        asked = [self.request.key, self.column, self.schema.to_dict(), self.table, self.query]
+        return f"partition by {self.column[:100]}, {key_of(asked)[:32]}"
+
+    @cached_property
+    def parts(self) -> tuple[Request, ...]:
+        """The request of every level, in order."""
+        label = self.request.label
+        return tuple(
+            replace(
+                self.request,
+                label=f"{label} {self.column}={level}".strip(),
+                batch=f"{number:03}",  # a level may be no usable name
+                series=self.series,
+            )
+            for number, level in enumerate(self.levels, 1)
+        )
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """What the ledger is asked for, by level."""
+        return tuple(part.charge(table=self.table, query=self.query) for part in self.parts)
+
+    def files(self, folder: Path) -> tuple[Path, ...]:
+        """Where the Releases go; a level's own name may be no file's, so its number comes first."""
+        names = (re.sub(r"[^A-Za-z0-9._-]+", "_", level)[:60] for level in self.levels)
+        return tuple(folder / f"{number:03}-{name}.json" for number, name in enumerate(names, 1))
+
+    def plan(self) -> PartitionPlan:
+        """Sum every level by itself, in one pass."""
+        return PartitionPlan(self.request.plan(), self.column, self.schema)
+
+
+@dataclass(frozen=True)
+class PartitionPlan:
+    """Sums by level."""
+
+    each: SumPlan
+    column: str
+    schema: Schema
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The table columns to read, the one that parts them last."""
+        return (*self.each.sources, self.column)
+
+    def accumulator(self) -> PartitionAccumulator:
+        """A new, empty one."""
+        return PartitionAccumulator(self)
+
+
+class PartitionAccumulator:
+    """Hands every row to the accumulator of its level."""
+
+    def __init__(self, plan: PartitionPlan) -> None:
+        self.n = 0
+        self._plan = plan
+        (self._fill,) = fill_codes(plan.schema, (plan.column,))
+        column = plan.schema.columns[plan.column]
+        assert isinstance(column, Category)
+        self._parts: list[SumAccumulator] = [plan.each.accumulator() for _ in column.levels]
+
+    def add(self, columns: Sequence[Floats | Codes]) -> None:
+        """Add rows; see `Accumulator.add`."""
+        codes = filled_codes(columns[-1], self._plan.schema, self._plan.column, self._fill)
+        for code, part in enumerate(self._parts):
+            mine = np.flatnonzero(codes == code)
+            if len(mine):
+                part.add([column[mine] for column in columns[:-1]])
+        self.n += len(codes)
+
+    def merge(self, other: PartitionAccumulator) -> None:
+        """Add the rows that another accumulator of the same plan has seen."""
+        for mine, theirs in zip(self._parts, other._parts, strict=True):
+            mine.merge(theirs)
+        self.n += other.n
+
+    def result(self) -> tuple[Sums, ...]:
+        """The sums of every level, in order."""
+        return tuple(part.result() for part in self._parts)
+
+
+def publish_partition(
+    partition: Partition,
+    data: Any,
+    *,
+    ledger: Ledger | str | Path,
+    out: str | Path | None = None,
+    engine: str = "auto",
+    purpose: str = "",
+    progress: Callable[[int, int | None], None] | None = None,
+) -> dict[str, Published[Release]]:
+    """Publish one Release for every level, as `publish` does: charge, then read, then store.
+
+    Parameters
+    ----------
+    partition : Partition
+    data, ledger, engine, purpose, progress
+        As in `publish`.
+    out : path, optional
+        A folder for the Releases, which is made if need be.
+
+    Returns
+    -------
+    dict of str to Published
+        By level. Levels without rows have a Release, too: that nobody has a level is private.
+    """
+    parts, files = partition.parts, [] if out is None else partition.files(Path(out))
+    parts[0].verify()
+    for part in parts:
+        part.check_size()
+    with ExitStack() as stack:
+        if out is not None:
+            stack.enter_context(made(Path(out)))
+        for path in files:
+            check_writable(path)
+        plan, read = partition.plan(), {"table": partition.table, "query": partition.query}
+        source = check_columns(plan, data, engine=engine, **read)
+        budget = stack.enter_context(_opened(ledger))
+        reservations = budget.reserve_all(partition.charges, purpose=purpose)
+        texts = [one.published for one in reservations if one.published is not None]
+        repeated = len(texts) == len(parts)
+        if texts and not repeated:
+            raise RequestError(
+                "partition: some parts were published by themselves, maybe from an earlier version "
+                "of the data, in which people had other levels; give the partition a new label"
+            )
+        if not repeated:
+            with still_pending(reservations[0].charge.epsilon):
+                sums = source.sums(plan, with_total(source, progress))
+            drawn = [part.release(s.n, s).to_text() for part, s in zip(parts, sums, strict=True)]
+            texts = budget.commit_all(
+                [(r, text, None) for r, text in zip(reservations, drawn, strict=True)]
+            )
+        for path, text in zip(files, texts, strict=False):
+            _write_atomically(path, text)
+    return {
+        level: Published(Release.from_text(text), repeated)
+        for level, text in zip(partition.levels, texts, strict=True)
+    }

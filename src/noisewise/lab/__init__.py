@@ -1,1 +1,0 @@
-"""The lab: simulated data only. Here alone may a generator be injected."""

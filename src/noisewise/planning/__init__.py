@@ -1,0 +1,1 @@
+"""What a Release will be worth, before it is paid for."""

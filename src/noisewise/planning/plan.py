@@ -1,0 +1,309 @@
+"""What a Release would be worth, before any budget is spent.
+
+From public quantities only: the schema, the number of rows, and a prior. Truths that the prior and
+the bounds allow are drawn (`truths`), and for each of them the width of the posterior that a
+noise-aware analyst would get is computed (`width`). No row is read, no ledger is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from noisewise._arrays import FloatArray
+from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.regression.original_units import CoefficientPrior
+from noisewise.analyst.regression.priors import NormalInverseGammaIndependent
+from noisewise.core.design import Design
+from noisewise.core.errors import RequestError
+from noisewise.core.geometry import Ball
+from noisewise.core.grid import MAX_ROWS
+from noisewise.core.noise import DISCRETE_FAMILIES
+from noisewise.core.schema import Schema
+from noisewise.core.statistic import SecondMoments
+from noisewise.holder.request import DEFAULT_DELTA, make_request
+from noisewise.planning.result import LARGEST, SMALLEST, Answer, Plan, PlanRow
+from noisewise.planning.truths import covariate_prior, draw_truths
+from noisewise.planning.width import entry_noise, largest_array, non_private_width, posterior_width
+
+EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
+TRUTHS = 200
+MANY_COLUMNS, FEWER_TRUTHS = 60, 50  # truths are more alike the more coefficients there are
+MOST_NUMBERS = 25_000_000  # in an array: 200 numeric columns
+
+
+def plan(
+    schema: Schema,
+    *,
+    target: str,
+    features: Sequence[str],
+    n: int,
+    epsilon: float | Sequence[float] = EPSILONS,
+    mechanism: str | Sequence[str] | None = None,
+    delta: float | None = None,
+    radius: float | None = None,
+    prior: CoefficientPrior | None = None,
+    want: Mapping[str, float] | None = None,
+    level: float = 0.95,
+    truths: int | None = None,
+    seed: int = 0,
+) -> Plan:
+    """Expected widths of posterior intervals, from public quantities only.
+
+    Parameters
+    ----------
+    schema : Schema
+    target, features : str and sequence of str
+    n : int
+        Number of rows that there will be.
+    epsilon : float or sequence of float
+    mechanism : {"laplace", "gaussian", "isometric", "ball"} or sequence of them, optional
+        Laplace and Gaussian by default, and with a radius the ball too: Gaussian noise for rows
+        that are forced into it.
+    delta : float, optional
+        Of Gaussian noise; 1e-6 by default.
+    radius : float, optional
+        Of the ball, on unit scale. All mechanisms are then planned for rows that lie in it, so
+        that they differ by their noise alone.
+    prior : CoefficientPrior, optional
+        What is known about coefficients and error. The default is wide: a plan is as sharp as
+        what goes into it.
+    want : mapping of str to float, optional
+        Coefficient to the half-width that its interval shall have, in original units.
+    level : float
+        Of intervals.
+    truths : int, optional
+        Possible truths that are drawn: 200 by default, 50 with more than 60 coefficients.
+    seed : int
+
+    Returns
+    -------
+    Plan
+    """
+    mechanisms = _mechanisms(mechanism, radius)
+    planner = Planner(schema, target, tuple(features), n, delta, prior, level, truths, seed, radius)
+    epsilons = [float(e) for e in ([epsilon] if isinstance(epsilon, int | float) else epsilon)]
+    for value in epsilons:
+        if not 0 < value <= LARGEST:
+            raise RequestError(f"epsilon: expected numbers above 0 and up to 100, got {value!r}")
+    rows = tuple(
+        row for chosen in mechanisms for value in epsilons for row in planner.rows(chosen, value)
+    )
+    answers = tuple(
+        planner.answer(name, half_width, mechanisms) for name, half_width in (want or {}).items()
+    )
+    return Plan(n, level, len(planner.laws), rows, answers, planner.noise.radius)
+
+
+def _mechanisms(mechanism: str | Sequence[str] | None, radius: float | None) -> list[str]:
+    if mechanism is None:
+        return ["laplace", "gaussian", *([] if radius is None else ["ball"])]
+    chosen = [mechanism] if isinstance(mechanism, str) else list(mechanism)
+    if radius is not None and "ball" not in chosen:
+        raise RequestError(
+            f"radius: none of {', '.join(chosen)} forces rows into a ball; add the mechanism ball, "
+            "or leave the radius out"
+        )
+    return chosen
+
+
+class Planner:
+    """Possible truths, and widths at any mechanism and epsilon."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        target: str,
+        features: tuple[str, ...],
+        n: int,
+        delta: float | None = None,
+        prior: CoefficientPrior | None = None,
+        level: float = 0.95,
+        truths: int | None = None,
+        seed: int = 0,
+        radius: float | None = None,
+    ) -> None:
+        if isinstance(n, bool) or int(n) != n or not 1 <= n <= MAX_ROWS:
+            raise RequestError(f"n: expected a number of rows up to {MAX_ROWS:,}, got {n!r}")
+        if not 0 < level < 1:
+            raise RequestError(f"level: expected a probability such as 0.95, got {level!r}")
+        if truths is not None and truths < 10:
+            raise RequestError(f"truths: expected at least 10, got {truths!r}")
+        self.n, self.level = int(n), level
+        self.noise = PlannedNoise(schema, target, features, delta, radius)
+        self.columns = ModelColumns(schema.restricted_to((*features, target)), features, target)
+        k = len(self.columns.covariates)
+        of_features = entry_noise(self.noise.sd("laplace", 1.0)[1:-1, 1:-1] ** 2)
+        if largest_array(of_features) > MOST_NUMBERS:
+            raise RequestError(
+                f"features: they make {k + 1} coefficients, and plans are for up to 200, or fewer "
+                "where categories have many levels; plan with fewer"
+            )
+        if truths is None:
+            truths = TRUTHS if k + 1 <= MANY_COLUMNS else FEWER_TRUTHS
+        self.prior = (
+            NormalInverseGammaIndependent.weakly_informative(k)
+            if prior is None
+            else prior.on_unit_scale(self.columns)
+        )
+        self.covariates = covariate_prior(k, self.noise.radius)
+        self.truths, self.laws = draw_truths(
+            self.prior, self.covariates, truths, np.random.default_rng(seed), self.noise.radius
+        )
+        d = len(self.columns.names)
+        shift = self.columns.theta_to_original(np.zeros(d))
+        self._map = (self.columns.theta_to_original(np.eye(d)) - shift).T
+        self.z = float(ndtri(0.5 + level / 2))
+        self.sds = lru_cache(maxsize=None)(self._sds)
+
+    def _sds(self, mechanism: str, epsilon: float) -> tuple[FloatArray, FloatArray]:
+        """Posterior sds at every truth in original units, (m, d) each: with and without noise."""
+        sd = self.noise.sd(mechanism, epsilon)
+        width = posterior_width(self.truths, self.n, self.prior, self.covariates, sd)
+        return self._original(width.private), self._original(width.non_private)
+
+    def _original(self, covariance: FloatArray) -> FloatArray:
+        return np.asarray(np.sqrt(np.einsum("ij,mjk,ik->mi", self._map, covariance, self._map)))
+
+    def rows(self, mechanism: str, epsilon: float) -> list[PlanRow]:
+        """What to expect of every coefficient."""
+        private, exact = self.sds(mechanism, epsilon)
+        found = []
+        for j, name in enumerate(self.columns.names):
+            low, middle, high = np.quantile(private[:, j], [0.1, 0.5, 0.9])
+            share = 1 - np.minimum(1.0, (exact[:, j] / private[:, j]) ** 2)
+            found.append(
+                PlanRow(
+                    mechanism=mechanism,
+                    epsilon=epsilon,
+                    delta=0.0 if mechanism == "laplace" else self.noise.delta,
+                    name=name,
+                    sd=float(middle),
+                    half_width=float(self.z * middle),
+                    half_width_low=float(self.z * low),
+                    half_width_high=float(self.z * high),
+                    half_width_non_private=float(self.z * np.median(exact[:, j])),
+                    privacy_share=float(np.median(share)),
+                )
+            )
+        return found
+
+    def answer(self, name: str, half_width: float, mechanisms: Sequence[str]) -> Answer:
+        """Which epsilon is needed for an interval of this half-width."""
+        if name not in self.columns.names:
+            known = ", ".join(self.columns.names)
+            raise RequestError(f"want: {name!r} is not a coefficient; there are {known}")
+        if not half_width > 0:
+            raise RequestError(f"want: expected a half-width above 0 for {name}, got {half_width}")
+        j = self.columns.names.index(name)
+        _, exact = self.sds(mechanisms[0], 1.0)
+        without = float(self.z * np.median(exact[:, j]))
+        reachable = without <= half_width
+        return Answer(
+            name,
+            half_width,
+            {m: self._epsilon(m, j, half_width) if reachable else None for m in mechanisms},
+            without,
+            self.n if reachable else self._rows_needed(j, half_width),
+        )
+
+    def _epsilon(self, mechanism: str, j: int, half_width: float) -> float | None:
+        def reached(log_epsilon: float) -> bool:
+            private, _ = self.sds(mechanism, _tidy(log_epsilon))
+            return bool(self.z * np.median(private[:, j]) <= half_width)
+
+        low, high = np.log([SMALLEST, LARGEST])
+        return _tidy(_first(reached, low, high, 0.02)) if reached(high) else None
+
+    def _rows_needed(self, j: int, half_width: float) -> int | None:
+        def reached(log_n: float) -> bool:
+            n = max(1, round(np.exp(log_n)))
+            exact = self._original(non_private_width(self.truths, n, self.prior))
+            return bool(self.z * np.median(exact[:, j]) <= half_width)
+
+        low, high = np.log(self.n), np.log(MAX_ROWS)
+        return round(float(np.exp(_first(reached, low, high, 0.01)))) if reached(high) else None
+
+
+def _tidy(log_epsilon: float) -> float:
+    """Three digits are more than a plan is worth."""
+    return float(f"{min(max(np.exp(log_epsilon), SMALLEST), LARGEST):.3g}")
+
+
+def _first(reached: Any, low: float, high: float, precision: float) -> float:
+    """The smallest number at which a monotone condition holds, by bisection; it holds at `high`."""
+    if reached(low):
+        return low
+    while high - low > precision:
+        middle = (low + high) / 2
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return high
+
+
+# --- the noise ------------------------------------------------------------------------------------
+
+
+MECHANISMS: dict[str, dict[str, Any]] = {
+    "laplace": {"mechanism": "laplace"},
+    "gaussian": {"mechanism": "gaussian"},
+    "isometric": {"mechanism": "gaussian", "layout": "isometric"},
+    "ball": {"mechanism": "gaussian"},  # with a radius
+}
+
+
+class PlannedNoise:
+    """Standard deviations of the noise for one regression, on unit scale.
+
+    Parameters
+    ----------
+    schema : Schema
+    target : str
+    features : tuple of str
+    delta : float, optional
+        Of Gaussian noise.
+    radius : float, optional
+        Of the ball that rows are forced into if the mechanism is "ball".
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        target: str,
+        features: tuple[str, ...],
+        delta: float | None = None,
+        radius: float | None = None,
+    ) -> None:
+        self.radius = None if radius is None else Ball(radius).radius
+        self._words = {"target": target, "features": list(features)}
+        self._schema = schema
+        self.delta = float(DEFAULT_DELTA) if delta is None else float(delta)
+        self.design = Design(schema.restricted_to((*features, target)), features, target)
+        self.sd = lru_cache(maxsize=None)(self._sd)
+
+    def _sd(self, mechanism: str, epsilon: float) -> FloatArray:
+        """Of every entry of A, shape (P, P)."""
+        if mechanism not in MECHANISMS:
+            known = ", ".join(MECHANISMS)
+            raise RequestError(f"mechanism: {mechanism!r} is unknown; use {known}")
+        words = {**self._words, **MECHANISMS[mechanism]}
+        if mechanism == "ball":
+            if self.radius is None:
+                raise RequestError("mechanism: ball needs a radius; give one, on unit scale")
+            words["radius"] = self.radius
+        if mechanism != "laplace":
+            words["delta"] = self.delta
+        # Laplace noise is proportional to 1 / epsilon; a Gaussian scale has to be solved for.
+        asked = 1.0 if mechanism == "laplace" else epsilon
+        request = make_request(self._schema, epsilon=asked, **words)
+        planned = request.mechanisms[0]
+        family = DISCRETE_FAMILIES[planned.family]
+        size = len(self.design.names)
+        sd = np.zeros((size, size))
+        for a, b in SecondMoments(request.design).entries:
+            scale = planned.scale if a == b else planned.off_diagonal_scale
+            sd[a, b] = sd[b, a] = family(scale).continuous().variance ** 0.5
+        return sd * (asked / epsilon)

@@ -1,0 +1,200 @@
+"""What a plan says: widths by coefficient, mechanism and epsilon; answers to what was wanted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from noisewise.core.errors import RequestError
+
+SMALLEST, LARGEST = 1e-3, 100.0  # epsilons that are searched
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """What to expect of one coefficient, in original units.
+
+    Parameters
+    ----------
+    mechanism : str
+    epsilon, delta : float
+    name : str
+        Of the coefficient.
+    sd : float
+        Of its posterior: the median over possible truths.
+    half_width : float
+        Of its central interval, likewise.
+    half_width_low, half_width_high : float
+        Points that a tenth of the possible truths are below, or above.
+    half_width_non_private : float
+        With the exact sums.
+    privacy_share : float
+        Share of the posterior variance that privacy noise causes.
+    """
+
+    mechanism: str
+    epsilon: float
+    delta: float
+    name: str
+    sd: float
+    half_width: float
+    half_width_low: float
+    half_width_high: float
+    half_width_non_private: float
+    privacy_share: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Which epsilon an interval of a certain half-width needs.
+
+    Parameters
+    ----------
+    name : str
+    half_width : float
+        Wanted.
+    epsilon : mapping of str to float or None
+        By mechanism; None if no epsilon up to 100 is enough, 0.001 if that is enough already.
+    half_width_non_private : float
+        With the exact sums. If that is wider than wanted, only more rows help.
+    rows_needed : int or None
+        Then, how many rows would do without any noise; None if not even all rows that a Release
+        can hold.
+    """
+
+    name: str
+    half_width: float
+    epsilon: Mapping[str, float | None]
+    half_width_non_private: float
+    rows_needed: int | None
+
+    def __str__(self) -> str:
+        wanted = f"An interval of ±{self.half_width:g} on {self.name}"
+        if self.half_width_non_private > self.half_width:
+            rows = (
+                "more rows than a Release can hold"
+                if self.rows_needed is None
+                else f"about {self.rows_needed:,} rows"
+            )
+            return (
+                f"{wanted} is out of reach: without any noise it would be "
+                f"±{self.half_width_non_private:.3g}. It takes {rows}."
+            )
+        parts = []
+        for mechanism, epsilon in self.epsilon.items():
+            if epsilon is None:
+                parts.append(f"more than {LARGEST:g} with {mechanism}")
+            elif epsilon <= SMALLEST:
+                parts.append(f"less than {SMALLEST:g} with {mechanism}: the prior says it already")
+            else:
+                parts.append(f"about {epsilon:.2g} with {mechanism}")
+        return f"{wanted} needs epsilon {', '.join(parts)}."
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What Releases of several budgets would be worth."""
+
+    n: int
+    level: float
+    truths: int
+    rows: tuple[PlanRow, ...]
+    answers: tuple[Answer, ...] = ()
+    radius: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON and data frames."""
+        return {
+            "n": self.n,
+            "level": self.level,
+            "truths": self.truths,
+            "radius": self.radius,
+            "rows": [asdict(row) for row in self.rows],
+            "answers": [{**asdict(a), "epsilon": dict(a.epsilon)} for a in self.answers],
+        }
+
+    def __str__(self) -> str:
+        names = list(dict.fromkeys(row.name for row in self.rows))
+        width = max(9, *(len(name) for name in names))
+        lines = [
+            f"Half-widths of {100 * self.level:g}% intervals to expect from {self.n:,} rows, in "
+            f"original units (medians over {self.truths} possible truths)",
+            f"{'coefficient':{width}} {'mechanism':>10} {'epsilon':>8} {'half-width':>11} "
+            f"{'(8 of 10 within)':^23} {'exact sums':>11} {'due to privacy':>14}",
+        ]
+        for name in names:
+            for row in (row for row in self.rows if row.name == name):
+                reach = f"{row.half_width_low:.3g} to {row.half_width_high:.3g}"
+                lines.append(
+                    f"{row.name:{width}} {row.mechanism:>10} {row.epsilon:8g} "
+                    f"{row.half_width:11.4g} {reach:^23} {row.half_width_non_private:11.4g} "
+                    f"{100 * row.privacy_share:13.0f}%"
+                )
+        if self.radius is not None:
+            lines.append(
+                f"All widths are for rows in a ball of radius {self.radius:g} on unit scale. The "
+                "mechanism ball scales longer rows down, and coefficients are then those of the "
+                "rows as scaled."
+            )
+        return "\n".join([*lines, *(str(answer) for answer in self.answers)])
+
+
+# --- the picture ----------------------------------------------------------------------------------
+
+
+COLOURS = {"laplace": "#0072B2", "gaussian": "#D55E00", "isometric": "#009E73", "ball": "#CC79A7"}
+FORMATS = (".png", ".svg", ".pdf")
+MOST_PANELS = 12
+
+
+def draw_plan(plan: Plan, path: Path) -> None:
+    """Draw a plan; the file's ending decides the format.
+
+    Lines are medians over possible truths, bands hold eight of ten. The dashed line is what exact
+    sums would give, a dotted one what is wanted. The first twelve coefficients are shown.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg", force=False)
+    from matplotlib.figure import Figure
+
+    if path.suffix not in FORMATS:
+        raise RequestError(f"out: {path.name!r} must end in {', '.join(FORMATS)}")
+    names = list(dict.fromkeys(row.name for row in plan.rows))[:MOST_PANELS]
+    wanted = {answer.name: answer.half_width for answer in plan.answers}
+    across = min(3, len(names))
+    down = math.ceil(len(names) / across)
+    figure = Figure(figsize=(3.4 * across + 0.6, 2.7 * down + 0.8), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False).ravel()
+    for axis in axes[len(names) :]:
+        axis.set_axis_off()
+    for axis, name in zip(axes, names, strict=False):
+        rows = [row for row in plan.rows if row.name == name]
+        for mechanism in dict.fromkeys(row.mechanism for row in rows):
+            points = sorted(
+                (row for row in rows if row.mechanism == mechanism), key=lambda row: row.epsilon
+            )
+            x = [row.epsilon for row in points]
+            colour = COLOURS.get(mechanism, "#999999")
+            axis.plot(
+                x, [row.half_width for row in points], color=colour, marker="o", label=mechanism
+            )
+            low = [row.half_width_low for row in points]
+            high = [row.half_width_high for row in points]
+            axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+        exact = rows[0].half_width_non_private
+        axis.axhline(exact, color="0.3", linestyle="--", linewidth=1, label="exact sums")
+        if name in wanted:
+            axis.axhline(wanted[name], color="0.3", linestyle=":", linewidth=1.5, label="wanted")
+        axis.set(xscale="log", yscale="log", title=name, xlabel="epsilon")
+    axes[0].set_ylabel(f"half-width of {100 * plan.level:g}% intervals")
+    handles = {
+        text: handle
+        for axis in axes[: len(names)]
+        for handle, text in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, fontsize=8)
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,1 @@
+"""Alparslan, Yıldırım and Birbil (2023): several holders."""

@@ -1,0 +1,1 @@
+"""Amitai and Reiter (2018): summaries of blocks."""

@@ -1,0 +1,1 @@
+"""Bernstein and Sheldon (2019): Bayesian linear regression."""

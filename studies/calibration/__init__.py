@@ -1,0 +1,1 @@
+"""Whether intervals cover as often as they say."""

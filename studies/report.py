@@ -1,0 +1,158 @@
+"""Experiments that end in tables and figures of their own, not in ranks."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from noisewise import __version__
+from noisewise._arrays import FloatArray
+from noisewise._progress import progress_bar
+from studies.tables import Row, write_table
+from studies.trials import PLANS, Record, TrialFile, code_digest
+
+
+class Options(NamedTuple):
+    """What the command line says."""
+
+    quick: bool
+    runs: int | None  # instead of the experiment's own number
+    command: str
+    n_jobs: int = 1
+    backend: str = "loky"  # joblib's
+    progress: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """A study with a name that writes its own tables and figures.
+
+    Parameters
+    ----------
+    name : str
+    describe : str
+        One sentence.
+    write : callable
+        From (folder, options) to the paths of what was written.
+    """
+
+    name: str
+    describe: str
+    write: Callable[[Path, Options], list[Path]]
+
+    def run(self, out: Path, options: Options) -> list[Path]:
+        """Write everything into `out`; the first path is that of the facts about the run."""
+        out.mkdir(parents=True, exist_ok=True)
+        facts = out / f"{self.name}.json"
+        facts.write_text(json.dumps(origin(options.command)) + "\n", encoding="utf-8")
+        return [facts, *self.write(out, options)]
+
+
+def origin(command: str) -> dict[str, Any]:
+    """What made the results; one line when written, so that a table reader finds no rows."""
+    packages = ("numpy", "scipy", "numba", "nutpie", "arviz")
+    return {
+        "command": command,
+        "commit": commit(),
+        "noisewise": __version__,
+        "code_of_analyst": code_digest(),
+        "python": platform.python_version(),
+        "packages": {name: metadata.version(name) for name in packages},
+    }
+
+
+def commit() -> str:
+    """The commit of the repository that runs, with a plus if its code was changed since."""
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parents[1]), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--", "src", "studies")
+        return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"  # no repository, or no git
+
+
+class Interval(NamedTuple):
+    """A mean over runs with its 90% confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def mean_interval(values: Sequence[float] | FloatArray, level: float = 0.9) -> Interval:
+    """Mean and Student's confidence interval, as in the paper's table 2."""
+    values = np.asarray(values, dtype=np.float64)
+    mean = float(values.mean())
+    if len(values) < 2:
+        return Interval(mean, mean, mean)
+    reach = stats.t.ppf(0.5 + level / 2, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+    return Interval(mean, mean - float(reach), mean + float(reach))
+
+
+def seed_of(*words: int | str) -> np.random.SeedSequence:
+    """Seeds are what is run, never chosen by outcome."""
+    import zlib
+
+    numbers = [w if isinstance(w, int) else zlib.crc32(w.encode()) for w in words]
+    return np.random.SeedSequence(numbers)
+
+
+# --- trials that are kept -------------------------------------------------------------------------
+
+
+def kept_trials(
+    name: str,
+    call: Callable[[int], Record],
+    count: int,
+    settings: Mapping[str, Any],
+    out: Path,
+    options: Options,
+) -> list[Record]:
+    """The first `count` trials of a report, in order; those in its file aren't run again.
+
+    Parameters
+    ----------
+    name : str
+        Of the file below ``out/trials``.
+    call : callable
+        From a trial's number to its record; it can be pickled.
+    count : int
+    settings : mapping
+        What decides a trial besides its number and the code, as plain data.
+    out : Path
+    options : Options
+    """
+    content = {
+        "settings": dict(settings),
+        "noisewise": __version__,
+        "code": code_digest(),
+        "code_of_studies": code_digest(PLANS),
+    }
+    file = TrialFile(out / "trials" / f"{name}.jsonl", content)
+    with progress_bar(name, unit="trials", show=options.progress) as report:
+        return file.run_missing(
+            call, count, n_jobs=options.n_jobs, backend=options.backend, report=report
+        )
+
+
+def write_both(
+    rows: Sequence[Row], markdown: Callable[[Sequence[Row]], str], name: str, out: Path
+) -> list[Path]:
+    """The table as CSV, and as people read it."""
+    table, readable = out / f"{name}.csv", out / f"{name}.md"
+    write_table(rows, table)
+    readable.write_text(markdown(rows), encoding="utf-8")
+    return [table, readable]

@@ -1,0 +1,151 @@
+"""The regression mechanisms of noisewise, each on its worst pair, from rows to the file's text.
+
+Designs are small and budgets moderate, where a mistake in the noise shows after a thousand runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from noisewise.audit.engine import AuditResult, audit
+from noisewise.audit.request import audit_release
+from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.schema import Category, Number, Schema
+from noisewise.holder.mechanisms.laplace import LaplaceMechanism
+from noisewise.holder.request import Request, make_request
+from studies.self_audit.broken import (
+    NoiseDrawnOnce,
+    add_remove_passed_off_as_replace_one,
+    fourth_moments_without_noise,
+    noise_scale_halved,
+    with_mechanisms,
+)
+from studies.self_audit.registry import Subject
+
+_COLUMNS = {
+    "hours": Number(0, 60),
+    "age": Number(18, 90),
+    "region": Category(("north", "south", "east"), "north"),
+    "income": Number(-1e4, 2.5e5),
+}
+
+
+def request_for(
+    features: str = "hours", neighbours: str = "replace_one", rows: int = 1, **words: Any
+) -> Request:
+    """A request on an invented schema."""
+    schema = Schema("audited", _COLUMNS, neighbours=neighbours, max_rows_per_unit=rows)  # type: ignore[arg-type]
+    return make_request(schema, target="income", features=features.split("+"), **words)
+
+
+def _subject(name: str, describe: str, runs: int = 1000, **words: Any) -> Subject:
+    def check(runs: int, confidence: float) -> AuditResult:
+        return audit_release(request_for(**words), runs=runs, confidence=confidence).result
+
+    return Subject(name, describe, check, runs)
+
+
+# --- mistakes that have been made in earnest ------------------------------------------------------
+
+
+def _of_request(name: str, describe: str, make: Callable[[], Request], runs: int) -> Subject:
+    def check(runs: int, confidence: float) -> AuditResult:
+        return audit_release(make(), runs=runs, confidence=confidence).result
+
+    return Subject(name, describe, check, runs, sound=False)
+
+
+def _half_laplace() -> Request:
+    request = request_for(epsilon=2)
+    return with_mechanisms(request, noise_scale_halved(request.mechanisms[0]))  # type: ignore[arg-type]
+
+
+def _half_gaussian() -> Request:
+    request = request_for("hours+age", epsilon=2, delta="1e-6")
+    return with_mechanisms(request, noise_scale_halved(request.mechanisms[0]))  # type: ignore[arg-type]
+
+
+def _add_remove() -> Request:
+    request = request_for("hours+age", epsilon=4, delta="1e-6", layout="isometric")
+    return with_mechanisms(request, add_remove_passed_off_as_replace_one(request))
+
+
+def _fourth() -> Request:
+    return fourth_moments_without_noise(request_for(epsilon=2, fourth_moments="0.5"))
+
+
+def two_releases(once: bool) -> Subject:
+    """Two Releases of different batches, one of which has the person; drawn with the same noise?
+
+    Nobody is in both batches, so both together cost epsilon = 1, once. With one noise vector for
+    both, their difference has no noise at all.
+    """
+    sound = LaplaceMechanism(STATISTIC_ONE, Fraction(1))
+
+    def runs(person: int) -> Callable[[], list[float]]:
+        def run() -> list[float]:
+            mechanism: Any = NoiseDrawnOnce(sound) if once else sound
+            sums: Sequence[int] = (person * STATISTIC_ONE, 0)
+            return [mechanism.add_noise([value])[0] / STATISTIC_ONE for value in sums]
+
+        return run
+
+    def check(trials: int, confidence: float) -> AuditResult:
+        return audit(runs(1), runs(0), trials=trials, epsilon=1.0, confidence=confidence, seed=0)
+
+    if once:
+        return Subject(
+            "noise-twice", "the noise of one Release used again", check, 400, sound=False
+        )
+    return Subject("noise-once", "two Releases with noise of their own", check, 400)
+
+
+SUBJECTS = (
+    _subject("laplace", "Laplace noise, one feature", epsilon=2),
+    _subject("laplace-category", "Laplace noise, a category", features="region", epsilon=2),
+    _subject("laplace-rows", "Laplace noise, three rows a person", rows=3, epsilon=2),
+    _subject(
+        "laplace-add-remove",
+        "Laplace noise, one row more or less",
+        neighbours="add_remove_one",
+        epsilon=2,
+    ),
+    _subject(
+        "gaussian", "Gaussian noise, two features", features="hours+age", epsilon=2, delta="1e-6"
+    ),
+    _subject(
+        "gaussian-isometric",
+        "Gaussian noise, isometric layout",
+        features="hours+age",
+        epsilon=2,
+        delta="1e-6",
+        layout="isometric",
+    ),
+    _subject("gaussian-ball", "Gaussian noise, rows in a ball", rho="0.5", radius=1.0),
+    _subject(
+        "fourth-moments",
+        "Laplace noise on second and fourth moments",
+        epsilon=4,
+        fourth_moments="0.5",
+    ),
+    _subject(
+        "eigenvalue",
+        "Laplace noise on the smallest eigenvalue too",
+        epsilon=2,
+        smallest_eigenvalue="0.5",
+    ),
+    _subject(
+        "eigenvalue-gaussian",
+        "Gaussian noise on the smallest eigenvalue too",
+        rho="0.5",
+        smallest_eigenvalue="0.5",
+    ),
+    _of_request("half-noise", "half of the Laplace noise", _half_laplace, 6000),
+    _of_request("half-noise-gaussian", "half of the Gaussian noise", _half_gaussian, 2000),
+    _of_request("add-remove", "add/remove noise for a replace-one claim", _add_remove, 3000),
+    _of_request("fourth-exact", "fourth moments passed on without noise", _fourth, 500),
+    two_releases(once=True),
+    two_releases(once=False),
+)

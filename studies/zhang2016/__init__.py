@@ -1,0 +1,1 @@
+"""Zhang, Rubinstein and Dimitrakakis (2016): Bayesian networks."""
