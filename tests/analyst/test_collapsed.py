@@ -78,8 +78,8 @@ def point_off_the_kinks(rng, posterior, reach):
 
 
 GRADIENT_CASES = [
-    # k, family, J, regression, covariates, relative, polar, known, missing; then holders whose n is
-    # private, if any
+    # k, family, J, regression, covariates, relative, partial, known, missing; then holders whose
+    # n is private, if any
     (0, "laplace", 1, "nig", "niw", None, None, (), ()),
     (1, "laplace", 1, "nig", "niw", None, None, (), ()),
     (2, "gaussian", 1, "nig", "niw", None, True, (), ((1, 3),)),
@@ -107,7 +107,7 @@ GRADIENT_CASES = [
 )
 @pytest.mark.parametrize("own_means", [False, True])
 def test_gradient_against_finite_differences(case, own_means):
-    k, family, J, regression, covariates, relative, polar, known, missing, *rest = case
+    k, family, J, regression, covariates, relative, partial, known, missing, *rest = case
     private = rest[0] if rest else ()
     rng = np.random.default_rng(20240101)
     observations = [
@@ -118,7 +118,7 @@ def test_gradient_against_finite_differences(case, own_means):
     ]
     posterior = CollapsedPosterior(
         observations, REGRESSION[regression](k), COVARIATES[covariates](k),
-        own_means=own_means, relative=relative, polar=polar,
+        own_means=own_means, relative=relative, partial=partial,
     )  # fmt: skip
     assert posterior.means == (J if own_means and k else 1)
     step = 1e-3
@@ -296,9 +296,9 @@ def test_density_of_the_statistics_against_quadrature(family, known, private):
         else:
             observations.append(Observation(n, released, scale, family))
 
-    for relative, polar in itertools.product((False, True), repeat=2):
+    for relative, partial in itertools.product((False, True), repeat=2):
         posterior = CollapsedPosterior(
-            observations, prior, covariates, relative=relative, polar=polar
+            observations, prior, covariates, relative=relative, partial=partial
         )
         assert log_density_in_statistics(posterior, grams) == pytest.approx(expected, abs=1e-5)
 
@@ -363,7 +363,7 @@ def evidence(rng, posterior, draws):
 
 
 @pytest.mark.parametrize(
-    ("regression", "covariates", "sizes", "families", "relative", "polar", "own_means"),
+    ("regression", "covariates", "sizes", "families", "relative", "partial", "own_means"),
     [
         ("nig", "niw", (5,), ("laplace",), None, False, False),
         ("nig", "niw", (5,), ("gaussian",), None, True, False),
@@ -372,7 +372,9 @@ def evidence(rng, posterior, draws):
         ("nig", "niw", (4, 6), ("laplace", "gaussian"), False, True, True),
     ],
 )
-def test_density_is_normalised(regression, covariates, sizes, families, relative, polar, own_means):
+def test_density_is_normalised(
+    regression, covariates, sizes, families, relative, partial, own_means
+):
     """Its integral is the density of the released values, which simulation knows too."""
     rng = np.random.default_rng(7)
     prior = {
@@ -387,7 +389,7 @@ def test_density_is_normalised(regression, covariates, sizes, families, relative
         observe(rng, n, 1, 2.0, family) for n, family in zip(sizes, families, strict=True)
     ]
     posterior = CollapsedPosterior(
-        observations, prior, x_prior, own_means=own_means, relative=relative, polar=polar
+        observations, prior, x_prior, own_means=own_means, relative=relative, partial=partial
     )
     value, error = evidence(rng, posterior, 40_000 if own_means else 20_000)
     expected, expected_error = prior_predictive(
@@ -540,7 +542,7 @@ def test_no_point_gives_nan():
         NormalInverseGammaIndependent.weakly_informative(3),
         HierarchicalNIWPrior.weakly_informative(3),
         relative=True,
-        polar=True,
+        partial=True,
     )
     for size in (0.0, 1.0, 30.0, 1e3, 1e6, 1e150, 1e300, np.inf, np.nan):
         for _ in range(20):

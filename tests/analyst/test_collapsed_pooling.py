@@ -48,8 +48,8 @@ def posterior(case):
         ]
     elif case == "private n":
         seen = [holder(j, 400, k, 40.0, private=True) for j in range(3)]
-    elif case == "polar":
-        forced = {"polar": True}
+    elif case == "partial":
+        forced = {"partial": True}
     elif case == "hierarchical":
         hierarchical = True
     elif case == "none relative":
@@ -59,7 +59,7 @@ def posterior(case):
     return CollapsedPosterior(seen, prior, covariates, **forced)
 
 
-CASES = ["plain", "unequal", "known", "private n", "polar", "hierarchical", "none relative"]
+CASES = ["plain", "unequal", "known", "private n", "partial", "hierarchical", "none relative"]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -468,5 +468,5 @@ class ScaleFreeCovariates:
         return cls(np.full(count(k), 0.5), k + 1.0)
 
 
-RegressionPrior = NIGPrior | NormalInverseGammaIndependent | ScaleFreePrior
-CovariatePrior = NIWPrior | HierarchicalNIWPrior | HuangWandPrior | ScaleFreeCovariates
+RegressionPrior = NIGPrior | NormalInverseGammaIndependent
+CovariatePrior = NIWPrior | HierarchicalNIWPrior | HuangWandPrior

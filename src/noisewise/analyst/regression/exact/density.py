@@ -60,9 +60,9 @@ class CollapsedPosterior:
     ----------
     observations : sequence of Observation
         One for each holder, over the same columns. Where n is private it is a coordinate.
-    prior : NIGPrior or NormalInverseGammaIndependent
+    prior : NIGPrior, NormalInverseGammaIndependent or ScaleFreePrior
         For the regression. With the second, ln sigma2 is one more coordinate.
-    covariates : NIWPrior, HierarchicalNIWPrior or HuangWandPrior
+    covariates : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or ScaleFreeCovariates
         For the covariates. But for the first, the k values ln psi are more coordinates.
     own_means : bool
         Each holder's covariates have a mean of their own; all share their covariance matrix. By
@@ -85,8 +85,8 @@ class CollapsedPosterior:
     def __init__(
         self,
         observations: Sequence[Observation],
-        prior: RegressionPrior,
-        covariates: CovariatePrior,
+        prior: RegressionPrior | ScaleFreePrior,
+        covariates: CovariatePrior | ScaleFreeCovariates,
         *,
         own_means: bool = False,
         relative: bool | None = None,
@@ -122,10 +122,10 @@ class CollapsedPosterior:
         scalars[SPIKE] = rough.spike
         self._omega = omega = self._sigma = sigma = np.zeros((2, 0))
         if isinstance(prior, ScaleFreePrior):
-            N = sum(rough.rows)
+            total = sum(rough.rows)
             spread = sum(6.0 * h.scale[0, 0] for h in holders if h.n_is_private)
-            self._sigma = sigma = scale_free.sigma_nodes(N, k, spread)
-            smallest = rough.residual_variance / N
+            self._sigma = sigma = scale_free.sigma_nodes(total, k, spread)
+            smallest = rough.residual_variance / total
             self._omega = scale_free.omega_nodes(k, scalars[HALF_T], smallest, fine=4)
             omega = scale_free.omega_nodes(k, scalars[HALF_T], smallest)
             omega[0] = np.exp(omega[0]) / max(k, 1)
@@ -251,8 +251,8 @@ def _log_noise_constant(holder: Observation) -> float:
 
 def _check(
     observations: Sequence[Observation],
-    prior: RegressionPrior,
-    covariates: CovariatePrior,
+    prior: RegressionPrior | ScaleFreePrior,
+    covariates: CovariatePrior | ScaleFreeCovariates,
 ) -> int:
     k = common_k(observations)
     for name, given in (("prior", prior.k), ("covariates", covariates.k)):
@@ -270,7 +270,9 @@ def _check(
 
 
 def _prior_arrays(
-    prior: RegressionPrior, covariates: CovariatePrior, means: int
+    prior: RegressionPrior | ScaleFreePrior,
+    covariates: CovariatePrior | ScaleFreeCovariates,
+    means: int,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """E0, B0 and the scalars; the constant is that part of the rows' density that is of the prior.
 

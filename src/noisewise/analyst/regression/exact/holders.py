@@ -287,8 +287,8 @@ def log_prior(
     """Log density of all A_j under the priors.
 
     Its derivative by the sum of the A_j goes to G, or to S (`pooled_adjoint`); what is a holder's
-    own is added to its force, and what its number of rows does by other ways than A_j is kept in force[0, 1]. `extra` are the
-    coordinates that the priors add, `extra_bar` their derivatives.
+    own is added to its force, and what its number of rows does by other ways than A_j is kept in
+    force[0, 1]. `extra` are the coordinates that the priors add, `extra_bar` their derivatives.
     """
     A, B, W, G, rows = work[0], work[2], work[3], work[4], work[8]
     flat = scalars[LAM] == 0.0 and scalars[MEANS] == 1.0

@@ -69,7 +69,7 @@ of Multivariate Statistical Theory, doi:10.1002/9780470316559, theorem 2.1.14, f
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 

@@ -43,7 +43,12 @@ from noisewise.analyst.regression.exact.kernels import Arrays
 from noisewise.analyst.regression.exact.pooling import Pooling, pooling, to_pooled
 from noisewise.analyst.regression.nuts import NutsInfo, check_lengths, nutpie_engine, rounding
 from noisewise.analyst.regression.observation import Observation
-from noisewise.analyst.regression.priors import CovariatePrior, RegressionPrior
+from noisewise.analyst.regression.priors import (
+    CovariatePrior,
+    RegressionPrior,
+    ScaleFreeCovariates,
+    ScaleFreePrior,
+)
 from noisewise.core.errors import ReleaseError
 
 # nutpie's names for the fields of NutsInfo.
@@ -218,8 +223,8 @@ def _is_finished(sampler: Any) -> bool:
 
 def sample(
     observations: Sequence[Observation],
-    prior: RegressionPrior,
-    covariates: CovariatePrior,
+    prior: RegressionPrior | ScaleFreePrior,
+    covariates: CovariatePrior | ScaleFreeCovariates,
     *,
     own_means: bool = False,
     **settings: Any,
@@ -230,9 +235,9 @@ def sample(
     ----------
     observations : sequence of Observation
         One for each holder.
-    prior : NIGPrior or NormalInverseGammaIndependent
+    prior : NIGPrior, NormalInverseGammaIndependent or ScaleFreePrior
         Prior of the regression.
-    covariates : NIWPrior, HierarchicalNIWPrior or HuangWandPrior
+    covariates : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or ScaleFreeCovariates
         Prior of the covariates' law, which all holders share.
     own_means : bool
         Whether its mean is each holder's own instead.

@@ -14,7 +14,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 
-_NARROW, _WIDE = 0.05, 0.3  # widths of sigma²'s law for which 5 and 7 Gauss-Hermite nodes serve
+_NARROW, _WIDE = 0.05, 0.15  # widths of sigma²'s law for which 5 and 7 Gauss-Hermite nodes serve
 _MOST_NODES = 400
 _CHUNK = 250  # draws at a time, for memory
 

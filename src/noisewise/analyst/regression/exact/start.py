@@ -22,6 +22,7 @@ from noisewise.analyst.regression.priors import (
     NIWPrior,
     NormalInverseGammaIndependent,
     RegressionPrior,
+    ScaleFreeCovariates,
     ScaleFreePrior,
 )
 
@@ -63,8 +64,8 @@ class _Moments(NamedTuple):
 
 def rough_coordinates(
     observations: Sequence[Observation],
-    prior: RegressionPrior,
-    covariates: CovariatePrior,
+    prior: RegressionPrior | ScaleFreePrior,
+    covariates: CovariatePrior | ScaleFreeCovariates,
     *,
     force_relative: bool | None = None,
     force_partial: bool | None = None,
@@ -241,7 +242,9 @@ def _is_partial(information: FloatArray, F: FloatArray) -> BoolArray:
     return partial
 
 
-def _rough_population(holders: Sequence[_Holder], covariates: CovariatePrior) -> _Moments:
+def _rough_population(
+    holders: Sequence[_Holder], covariates: CovariatePrior | ScaleFreeCovariates
+) -> _Moments:
     """A possible E[w w'] near all holders' A_j / n_j."""
     k = covariates.k
     guess = np.diag(np.full(k + 2, 0.3))

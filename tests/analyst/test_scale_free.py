@@ -1,0 +1,228 @@
+"""The scale-free prior: density, gradient and draws against formulas written out plainly."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from noisewise.analyst.regression.exact import scale_free
+from noisewise.analyst.regression.exact.density import CollapsedPosterior
+from noisewise.analyst.regression.exact.factor import spike_radius
+from noisewise.analyst.regression.priors import ScaleFreeCovariates, ScaleFreePrior
+
+from .test_collapsed import observe
+
+CASES = {
+    # k, rows, private n, relative, partial
+    "one column": (1, (60,), False, None, None),
+    "plain rows": (2, (60,), False, None, False),
+    "partial rows": (2, (60,), False, None, None),
+    "three columns": (3, (80,), False, None, None),
+    "few rows": (2, (6,), False, None, None),
+    "two holders": (2, (60, 40), False, False, None),
+    "relative holders": (2, (60, 40, 50), False, True, None),
+    "private n": (2, (60,), True, None, None),
+    "two private n": (1, (60, 40), True, True, None),
+}
+
+
+def posterior_of(case, family="gaussian", seed=1):
+    k, rows, private, relative, partial = CASES[case]
+    rng = np.random.default_rng(seed)
+    observations = [observe(rng, n, k, 2.0, family, private=private) for n in rows]
+    prior, covariates = ScaleFreePrior(k), ScaleFreeCovariates.default(k)
+    return CollapsedPosterior(observations, prior, covariates, relative=relative, partial=partial)
+
+
+def log_half_t(u, scale):
+    """Of u = ln x², x half-t with 4 degrees of freedom, without its constant."""
+    return 0.5 * u - 2.5 * np.log1p(np.exp(u) / (4 * scale**2))
+
+
+def log_marginal(A, psi, prior, covariates):
+    """Density of rows with statistics A, and of ln psi, by a fine grid over both variances."""
+    N, k = A[0, 0], len(A) - 2
+    xbar, ybar = A[0, 1:-1] / N, A[0, -1] / N
+    S = A[1:-1, 1:-1] - N * np.outer(xbar, xbar)
+    Sxy = A[1:-1, -1] - N * xbar * ybar
+    ess = Sxy @ np.linalg.solve(S, Sxy)
+    rss = A[-1, -1] - N * ybar**2 - ess
+    freedom = N - 1 - k
+    s = math.log(rss / N) + np.linspace(-math.log(1 + 60 / freedom), 60 / max(freedom - 1, 1), 4001)
+    u = np.linspace(-60, 14, 1501)
+    sigma2, omega2 = np.exp(s)[:, None], np.exp(u)
+    # y has covariance sigma2 I + (omega2 / k) X (S / N)^-1 X' about a flat intercept.
+    tau2 = sigma2 + N * omega2 / k
+    logs = -0.5 * ((N - 1) * np.log(2 * np.pi * sigma2) + rss / sigma2 + math.log(N))
+    logs = logs - 0.5 * (k * np.log(tau2 / sigma2) + ess / tau2)
+    logs += log_half_t(s, prior.scale)[:, None] + log_half_t(u, prior.scale)
+    regression = special.logsumexp(logs) + math.log((s[1] - s[0]) * (u[1] - u[0]))
+    nu = covariates.nu
+    law = -0.5 * k * ((N - 1) * math.log(2 * math.pi) + math.log(N))
+    law += 0.5 * nu * np.log(psi).sum() - special.multigammaln(nu / 2, k)
+    law += 0.5 * k * (N - 1) * math.log(2) + special.multigammaln((nu + N - 1) / 2, k)
+    law -= 0.5 * (nu + N - 1) * np.linalg.slogdet(np.diag(psi) + S)[1]
+    law += stats.gamma.logpdf(psi, 0.5, scale=1 / covariates.rate).sum() + np.log(psi).sum()
+    return regression + law
+
+
+def free_statistics(posterior, x):
+    """All that the coordinates stand for: the free entries of each A_j (n first), and ln psi."""
+    A = posterior.statistics(x)
+    a = posterior.arrays
+    reference = A[posterior.order[0]]
+    factor = np.linalg.cholesky(reference / reference[0, 0])[1:-1, 1:-1]
+    precision = (np.linalg.inv(factor) ** 2).sum(axis=0)
+    extra = a.centre[-posterior.k :] + a.scale[-posterior.k :] * x[-posterior.k :]
+    log_psi = extra - np.log(a.psi_rate + precision / 2)
+    entries = [
+        gram[np.tril_indices(len(gram))][known.sum() :]
+        for gram, known in ((A[j], a.known[i]) for i, j in enumerate(posterior.order))
+    ]
+    return np.concatenate([*entries, log_psi]), A, np.exp(log_psi)
+
+
+def expected(posterior, x):
+    """Log density by x up to a constant: the formula, times the Jacobian by differences."""
+    _, grams, psi = free_statistics(posterior, x)
+    prior, covariates = ScaleFreePrior(posterior.k), ScaleFreeCovariates.default(posterior.k)
+    total = log_marginal(grams.sum(axis=0), psi, prior, covariates)
+    p = posterior.k + 1
+    for i, j in enumerate(posterior.order):
+        gram, a = grams[j], posterior.arrays
+        n, mean = gram[0, 0], gram[0, 1:] / gram[0, 0]
+        scatter = gram[1:, 1:] - n * np.outer(mean, mean)
+        # Volume of the rows with this Gram matrix, and the noise.
+        total += 0.5 * p * (n - 1) * math.log(math.pi) - special.multigammaln((n - 1) / 2, p)
+        total += 0.5 * (n - p - 2) * np.linalg.slogdet(scatter)[1] - 0.5 * p * math.log(n)
+        noisy = np.tril(a.precision[i]) > 0
+        total -= 0.5 * (((a.values[i] - gram) * a.precision[i])[noisy] ** 2).sum()
+    step = 1e-5
+    jacobian = np.array(
+        [
+            (
+                free_statistics(posterior, x + step * e)[0]
+                - free_statistics(posterior, x - step * e)[0]
+            )
+            / (2 * step)
+            for e in np.eye(posterior.ndim)
+        ]
+    )
+    return total + np.linalg.slogdet(jacobian)[1]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_density_against_the_formula(case):
+    posterior = posterior_of(case)
+    rng = np.random.default_rng(2)
+    gaps = []
+    for _ in range(5):
+        x = 0.7 * rng.standard_normal(posterior.ndim)
+        gaps.append(posterior.logp_and_gradient(x)[0] - expected(posterior, x))
+    assert np.isfinite(gaps).all()
+    assert np.ptp(gaps) < 5e-4
+
+
+def test_the_formula_would_notice_another_prior(monkeypatch):
+    """Negative control: half the scale of the half-t laws is seen."""
+    posterior = posterior_of("three columns")
+    rng = np.random.default_rng(2)
+    points = 0.7 * rng.standard_normal((5, posterior.ndim))
+    monkeypatch.setattr(f"{__name__}.ScaleFreePrior", _Narrow)
+    gaps = [posterior.logp_and_gradient(x)[0] - expected(posterior, x) for x in points]
+    assert np.ptp(gaps) > 5e-3
+
+
+class _Narrow:
+    def __init__(self, k):
+        self.k, self.scale = k, 0.1
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("family", ["gaussian", "laplace"])
+def test_gradient_against_differences(case, family):
+    posterior = posterior_of(case, family)
+    rng = np.random.default_rng(3)
+    step = 1e-5
+    for _ in range(3):
+        x = 0.7 * rng.standard_normal(posterior.ndim)
+        gradient = posterior.logp_and_gradient(x)[1]
+        numeric = [
+            (
+                posterior.logp_and_gradient(x + step * e)[0]
+                - posterior.logp_and_gradient(x - step * e)[0]
+            )
+            / (2 * step)
+            for e in np.eye(posterior.ndim)
+        ]
+        # Nodes of the quadrature move with the point, which the gradient leaves out.
+        np.testing.assert_allclose(gradient, numeric, rtol=1e-3, atol=1e-4 * abs(gradient).max())
+
+
+def test_digits_are_kept_where_y_is_nearly_explained():
+    """Far out, where the residual variance is 1e-20 of y's, the gradient is still right."""
+    posterior = posterior_of("one column")
+    x = np.zeros(posterior.ndim)
+    y_correlation = 3  # coordinates: mean and length of x, mean of y, correlation, length of y
+    base = posterior.arrays.centre[y_correlation]
+    x[y_correlation] = (6.5 - base) / posterior.arrays.scale[y_correlation]
+    A = posterior.statistics(x)[0]
+    scatter = A[1:, 1:] - np.outer(A[0, 1:], A[0, 1:]) / A[0, 0]
+    assert 1 - scatter[0, 1] ** 2 / (scatter[0, 0] * scatter[1, 1]) < 1e-14
+    gradient = posterior.logp_and_gradient(x)[1]
+    step = 1e-4 * np.eye(posterior.ndim)
+    numeric = [
+        (posterior.logp_and_gradient(x + e)[0] - posterior.logp_and_gradient(x - e)[0]) / 2e-4
+        for e in step
+    ]
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("k", [2, 5, 20])
+def test_the_map_of_the_spike(k):
+    for r in (0.01, 0.3, 2.0):
+        R, slope, bend = spike_radius(r, k, 0.4)
+        up, down = spike_radius(r + 1e-6, k, 0.4), spike_radius(r - 1e-6, k, 0.4)
+        assert slope == pytest.approx((up[0] - down[0]) / 2e-6, rel=1e-5)
+        assert bend == pytest.approx((math.log(up[1]) - math.log(down[1])) / 2e-6, rel=1e-5)
+        assert R > 0
+
+
+@pytest.mark.parametrize("n", [5, 8, 40, 400, 100_000])
+@pytest.mark.parametrize("k", [0, 1, 3])
+def test_draws_given_statistics(n, k):
+    """Means and quantiles of sigma² and of slopes against sums over a fine grid."""
+    if n < k + 3:
+        pytest.skip("fewer rows than the model needs")
+    rng = np.random.default_rng([n, k])
+    x = rng.normal(0.2, 0.3, (n, k))
+    rows = np.column_stack([np.ones(n), x, x @ np.full(k, 0.4) + rng.normal(0.1, 0.2, n)])
+    A = rows.T @ rows
+    half_t = 1.0
+    sigma = scale_free.sigma_nodes(float(n), k)
+    omega = scale_free.omega_nodes(k, half_t, 0.04 / n, fine=4)
+    theta, sigma2, mean = scale_free.draw(
+        rng, np.broadcast_to(A, (20_000, *A.shape)), half_t, sigma, omega
+    )
+    C = np.linalg.cholesky(A)
+    rss, ess, freedom = C[-1, -1] ** 2, (C[-1, 1:-1] ** 2).sum(), n - 1 - k
+    s = math.log(rss / n) + np.linspace(-math.log(1 + 60 / freedom), 60 / max(freedom - 1, 1), 4001)
+    u = np.linspace(-50, 12, 801)
+    tau2 = np.exp(s)[:, None] + n * np.exp(u) / max(k, 1)
+    logs = -0.5 * (freedom * s + rss * np.exp(-s))[:, None] - 0.5 * (k * np.log(tau2) + ess / tau2)
+    logs += log_half_t(s, 0.5)[:, None] + log_half_t(u, 0.5)
+    weight = np.exp(logs - logs.max())
+    weight /= weight.sum()
+    distribution = np.cumsum(weight.sum(axis=1))
+    for level in (0.1, 0.5, 0.9):
+        at = math.exp(s[np.searchsorted(distribution, level)])
+        assert (sigma2 < at).mean() == pytest.approx(level, abs=0.02)
+    if k:
+        shrink = (weight * (1 - np.exp(s)[:, None] / tau2)).sum()
+        least_squares = np.linalg.solve(C[1:-1, 1:-1].T, C[-1, 1:-1])
+        np.testing.assert_allclose(mean[0, 1:], shrink * least_squares, rtol=2e-3)
+        error = theta.std(axis=0) / math.sqrt(len(theta))
+        assert (abs(theta.mean(axis=0) - mean[0]) < 5 * error).all()
