@@ -123,7 +123,7 @@ def test_a_wrong_column_name(folder, noisewise, old, new, argument):
 def test_a_column_that_the_data_lack(folder, noisewise):
     schema("age:", "years:")
     outcome = noisewise(RELEASE.replace("age,region", "years,region"))
-    complaint(outcome, 4, "data", "'years'", "same names")
+    complaint(outcome, 4, "data", "'years'", "correct the schema")
 
 
 def test_a_level_that_is_not_declared(folder, noisewise):

@@ -151,10 +151,9 @@ def still_pending(epsilon: Fraction) -> Iterator[None]:
         yield
     except NoisewiseError as error:
         raise type(error)(
-            f"{error}.\nThe charge of epsilon={float(epsilon):g} stays pending in the ledger, "
-            "because rows were read. Once the data are repaired, the same request completes under "
-            "it at no further cost (with another schema, query or option it is another request, "
-            f"and costs anew). {REHEARSAL}"
+            f"{error}.\nThe charge of epsilon={float(epsilon):g} stays pending: rows were read. "
+            "Once the data are repaired, the same request completes under it at no further cost. "
+            f"{REHEARSAL}"
         ) from None
 
 
