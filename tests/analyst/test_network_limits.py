@@ -11,12 +11,11 @@ from noisewise.analyst.network.entropy import entropy_of, is_acyclic
 from noisewise.analyst.network.fit import fit_network
 from noisewise.analyst.network.layout import Layout
 from noisewise.analyst.network.observed import observe
-from noisewise.core.claim import Claim
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.network_content import NoisyCounts, NoisyParities
-from noisewise.core.network_parity import Parities
-from noisewise.core.network_release import NetworkRelease
-from noisewise.core.privacy import PureEvent
+from noisewise.core.kinds.network.content import NoisyCounts, NoisyParities
+from noisewise.core.kinds.network.parity import Parities
+from noisewise.core.kinds.network.release import NetworkRelease
+from noisewise.core.privacy import Claim, PureEvent
 
 from .network_oracle import network
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from noisewise.cli.main import app
 from noisewise.core.errors import RequestError
-from noisewise.core.network_content import NoisyCounts
+from noisewise.core.kinds.network.content import NoisyCounts
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.networks.laplace import LaplaceCounts
 

@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from noisewise.core.document import write_text
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
-from noisewise.core.releases import AnyRelease, load_release, release_from_text
+from noisewise.core.kinds import AnyRelease, load_release, release_from_text
 from noisewise.holder.engines import Source, open_source
 from noisewise.holder.engines.base import positions
 from noisewise.holder.ledger import Ledger, Reservation
