@@ -24,9 +24,9 @@ from noisewise import __version__
 from noisewise.analyst.regression.exact import sampler as exact
 from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
-from noisewise.core.grid import STATISTIC_ONE
-from noisewise.core.plain_yaml import parse_yaml
+from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.schema import Schema
+from noisewise.core.yaml_files import parse_yaml
 from noisewise.holder.engines import open_source
 from noisewise.holder.request import make_request
 

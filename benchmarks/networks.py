@@ -34,7 +34,7 @@ from noisewise.analyst.network.fit import fit_network
 from noisewise.analyst.network.layout import Floats, Layout
 from noisewise.analyst.network.plugin import normalised
 from noisewise.analyst.network.queries import places
-from noisewise.core.network import Network
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.network_request import make_network_request

@@ -32,10 +32,9 @@ from pathlib import Path
 
 import numpy as np
 
-from noisewise.core.design import Design
-from noisewise.core.geometry import Box
+from noisewise.core.design import Box, Design
 from noisewise.core.schema import Number, Schema
-from noisewise.core.statistic import SecondMoments
+from noisewise.core.statistics import SecondMoments
 from noisewise.holder.engines import open_source
 from noisewise.holder.sums import SumPlan
 

@@ -29,8 +29,8 @@ from noisewise.analyst.regression.observation import Family, Observation
 from noisewise.analyst.regression.papers.conjugate import draw, update
 from noisewise.analyst.regression.papers.moments import FourthMomentObservation, fourth_monomials
 from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
+from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.errors import RequestError
-from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.schema import Number, Schema
 from noisewise.planning.truths import bartlett, draw_covariate_law
 

@@ -77,7 +77,7 @@ def run(page, space):
 def keep_file(text, where):
     """Write a file that a page shows under the name it has there, and read it as users would."""
     from noisewise.analyst.regression.original_units import read_prior
-    from noisewise.core.schema_file import read_schema
+    from noisewise.core.yaml_files import read_schema
 
     keys = set(yaml.safe_load(text))
     if "dataset" in keys:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noisewise.core.release import Measurement, Release
+from noisewise.core.kinds.regression import Measurement, Release
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.request import make_request
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from noisewise.analyst.posterior.regression import Posterior
     from noisewise.analyst.posterior.summary import SummaryPosterior
     from noisewise.core.errors import NoisewiseError
-    from noisewise.core.network import Network
-    from noisewise.core.network_release import NetworkRelease
-    from noisewise.core.release import Release
-    from noisewise.core.releases import load_release
+    from noisewise.core.kinds import load_release
+    from noisewise.core.kinds.network.graph import Network
+    from noisewise.core.kinds.network.release import NetworkRelease
+    from noisewise.core.kinds.regression import Release
+    from noisewise.core.kinds.summary.release import SummaryRelease
     from noisewise.core.schema import Category, Number, Schema, Unbounded
-    from noisewise.core.schema_file import read_schema, write_schema
-    from noisewise.core.summary_release import SummaryRelease
+    from noisewise.core.yaml_files import read_schema, write_schema
     from noisewise.holder.ledger import Ledger
     from noisewise.holder.network_request import NetworkRequest, make_network_request
     from noisewise.holder.publish import publish
@@ -38,9 +38,9 @@ _HOMES = {
     "CoefficientPrior": "analyst.regression.original_units",
     "DrawsPosterior": "analyst.posterior.draws",
     "Ledger": "holder.ledger",
-    "Network": "core.network",
+    "Network": "core.kinds.network.graph",
     "NetworkPosterior": "analyst.posterior.network",
-    "NetworkRelease": "core.network_release",
+    "NetworkRelease": "core.kinds.network.release",
     "NetworkRequest": "holder.network_request",
     "NoisewiseError": "core.errors",
     "Posterior": "analyst.posterior.regression",
@@ -49,20 +49,20 @@ _HOMES = {
     "make_network_request": "holder.network_request",
     "load_posterior": "analyst.posterior.file",
     "Number": "core.schema",
-    "Release": "core.release",
+    "Release": "core.kinds.regression",
     "Request": "holder.request",
     "Schema": "core.schema",
     "SummaryPosterior": "analyst.posterior.summary",
-    "SummaryRelease": "core.summary_release",
+    "SummaryRelease": "core.kinds.summary.release",
     "SummaryRequest": "holder.summary_request",
     "Unbounded": "core.schema",
-    "load_release": "core.releases",
+    "load_release": "core.kinds",
     "make_request": "holder.request",
     "make_summary_request": "holder.summary_request",
     "plan": "planning.plan",
     "publish": "holder.publish",
-    "read_schema": "core.schema_file",
-    "write_schema": "core.schema_file",
+    "read_schema": "core.yaml_files",
+    "write_schema": "core.yaml_files",
 }
 
 __all__ = [

@@ -4,7 +4,7 @@ Design, section 4.2: theta, sigma2 ~ NIG(0, diag(.5/19, .5/19), 20, .5), a preci
 1/sigma2; mu, tau² ~ NIW(0, 1, 1, 50) and x ~ N(mu, tau²), one covariate; sums of n rows get
 Laplace noise of the L1 sensitivity of rows in [-1, 1] over epsilon. What differs from the paper:
 
-- The sensitivity is the tight one of `noisewise.core.sensitivity` (16/3 here).
+- The sensitivity is the tight one of `noisewise.core.statistics` (16/3 here).
 - Methods that need fourth moments get them from a release that has half of the budget. The
   authors' code hands exact ones to Gibbs-SS-Noisy.
 - `exact` is added. It targets the posterior that the paper's MCMC-Ind targets. MCMC-Ind is left

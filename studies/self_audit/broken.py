@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from noisewise.core.errors import RequestError
-from noisewise.core.statistic import FourthMoments
+from noisewise.core.statistics import FourthMoments
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 from fractions import Fraction
 from typing import Any
 
-from noisewise.core.network_content import TABLE_BITS, NoisyCounts, NoisyParities, TableDraws
+from noisewise.core.kinds.network.content import TABLE_BITS, NoisyCounts, NoisyParities, TableDraws
 from noisewise.core.privacy import PureEvent
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.fourier import FourierParities

@@ -16,8 +16,8 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.audit.engine import AuditResult, audit
-from noisewise.core.network import Network
-from noisewise.core.network_content import TABLE_BITS
+from noisewise.core.kinds.network.content import TABLE_BITS
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
 from noisewise.holder.networks.counts import FamilyCounts

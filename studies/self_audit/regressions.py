@@ -11,7 +11,7 @@ from typing import Any
 
 from noisewise.audit.engine import AuditResult, audit
 from noisewise.audit.request import audit_release
-from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.request import Request, make_request

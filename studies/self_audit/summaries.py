@@ -19,11 +19,11 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise.audit.engine import AuditResult, audit
 from noisewise.core.design import Design
-from noisewise.core.releases import release_from_text
+from noisewise.core.kinds import release_from_text
+from noisewise.core.kinds.summary.mechanisms import CELLS, CauchyBase, LocationItem, LocationScale
+from noisewise.core.kinds.summary.posterior import Flat
+from noisewise.core.kinds.summary.release import MedianNoise
 from noisewise.core.schema import Schema, Unbounded
-from noisewise.core.summary import CELLS, CauchyBase, LocationItem, LocationScale
-from noisewise.core.summary_posterior import Flat
-from noisewise.core.summary_release import MedianNoise
 from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.grid import BlockGrid
 from noisewise.holder.blocks.plan import BlockPlan

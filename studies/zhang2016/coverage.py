@@ -22,10 +22,10 @@ from noisewise import __version__
 from noisewise._arrays import FloatArray
 from noisewise.analyst.network.fit import fit_network
 from noisewise.analyst.network.layout import Layout
-from noisewise.core.claim import Claim
-from noisewise.core.network import Network
-from noisewise.core.network_content import Content, NoisyCounts, NoisyParities, one_is_enough
-from noisewise.core.network_release import NetworkRelease
+from noisewise.core.kinds.network.content import Content, NoisyCounts, NoisyParities, one_is_enough
+from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.release import NetworkRelease
+from noisewise.core.privacy import Claim
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts

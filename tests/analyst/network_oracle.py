@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from noisewise.analyst.network.observed import Measurement, Observed
-from noisewise.core.network import Network
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
 
 

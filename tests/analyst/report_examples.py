@@ -10,14 +10,11 @@ import numpy as np
 from noisewise.analyst.network import plugin
 from noisewise.analyst.network.layout import Layout
 from noisewise.analyst.posterior.network import NetworkFit, NetworkPosterior
-from noisewise.core.claim import Claim
 from noisewise.core.design import Design
-from noisewise.core.network import Network
-from noisewise.core.network_content import NoisyCounts, l1_sensitivity
-from noisewise.core.network_release import NetworkRelease
-from noisewise.core.privacy import PureEvent
-from noisewise.core.schema import Category, Number, Schema, Unbounded
-from noisewise.core.summary import (
+from noisewise.core.kinds.network.content import NoisyCounts, l1_sensitivity
+from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.release import NetworkRelease
+from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
     CauchyBase,
     ClippedMean,
@@ -31,8 +28,10 @@ from noisewise.core.summary import (
     Stouffer,
     sensitivity_of,
 )
-from noisewise.core.summary_posterior import Flat
-from noisewise.core.summary_release import MedianNoise, SummaryRelease, SummedNoise
+from noisewise.core.kinds.summary.posterior import Flat
+from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease, SummedNoise
+from noisewise.core.privacy import Claim, PureEvent
+from noisewise.core.schema import Category, Number, Schema, Unbounded
 
 CLINIC = {
     "smoker": [],

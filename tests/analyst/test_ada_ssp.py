@@ -14,9 +14,9 @@ from noisewise.analyst.regression.papers.noise_width import (
     _closed_form,
     noise_width,
 )
+from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.grid import STATISTIC_ONE
-from noisewise.core.release import Measurement, Release
+from noisewise.core.kinds.regression import Measurement, Release
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.request import make_request
 

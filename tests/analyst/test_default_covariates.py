@@ -11,8 +11,8 @@ from noisewise.analyst.fit import fit
 from noisewise.analyst.model_columns import observe
 from noisewise.analyst.regression.original_units import default_covariates
 from noisewise.analyst.regression.priors import NIWPrior
+from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.errors import RequestError
-from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.schema import Number, Schema
 from noisewise.holder.request import make_request
 

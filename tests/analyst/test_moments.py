@@ -19,7 +19,7 @@ from noisewise.analyst.regression.papers.moments import (
 )
 from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.statistic import FourthMoments
+from noisewise.core.statistics import FourthMoments
 
 # A skewed, correlated law of two covariates on five points, so that odd moments do not vanish.
 POINTS = np.array([[-0.9, 0.2], [-0.3, -0.8], [0.1, 0.9], [0.7, 0.4], [1.0, -0.5]])

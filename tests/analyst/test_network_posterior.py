@@ -17,8 +17,8 @@ from noisewise.analyst.posterior.file import (
     load_posterior,
 )
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.network import Network
-from noisewise.core.network_release import NetworkRelease
+from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.release import NetworkRelease
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.network_request import make_network_request
 from noisewise.holder.publish import publish

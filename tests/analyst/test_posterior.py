@@ -87,7 +87,7 @@ def test_summary_interval_and_probabilities(columns):
         (lambda p: p.prob("age > nan"), "number"),
         (lambda p: p.predict({"age": [40], "region": ["east"]}, seed=-2), "seed"),
         (lambda p: p.predict({"age": [40]}), "region"),
-        (lambda p: p.predict({"age": [40], "region": ["west"]}), "west"),
+        (lambda p: p.predict({"age": [40], "region": ["west"]}), "row 1 of column 'region'"),
         (lambda p: p.predict({"age": ["x"], "region": ["east"]}), "age"),
         (lambda p: p.predict({"age": [np.nan], "region": ["east"]}), "age"),
         (lambda p: p.predict({"age": [1, 2], "region": ["east"]}), "length"),

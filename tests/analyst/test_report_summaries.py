@@ -13,7 +13,7 @@ from noisewise.analyst.posterior.summary import SummaryPosterior
 from noisewise.analyst.report import render, write_report
 from noisewise.analyst.report.words import chance, rounded, short
 from noisewise.core.errors import RequestError
-from noisewise.core.summary import (
+from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
     CauchyBase,
     ClippedMean,
@@ -23,7 +23,7 @@ from noisewise.core.summary import (
     Question,
     Sign,
 )
-from noisewise.core.summary_posterior import Conjugate, GPrior
+from noisewise.core.kinds.summary.posterior import Conjugate, GPrior
 
 from .report_examples import mechanisms, summary_release
 from .report_pages import ALLOWED, HOSTILE, Outline

@@ -13,12 +13,9 @@ from scipy import stats
 
 from noisewise.analyst.posterior.numbers import split_statement
 from noisewise.analyst.posterior.summary import SummaryPosterior
-from noisewise.core.claim import Claim
 from noisewise.core.design import Design
 from noisewise.core.errors import RequestError
-from noisewise.core.privacy import PureEvent
-from noisewise.core.schema import Schema, Unbounded
-from noisewise.core.summary import (
+from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
     CauchyBase,
     ClippedMean,
@@ -33,8 +30,10 @@ from noisewise.core.summary import (
     entries_of,
     sensitivity_of,
 )
-from noisewise.core.summary_posterior import Flat
-from noisewise.core.summary_release import MedianNoise, SummaryRelease, SummedNoise
+from noisewise.core.kinds.summary.posterior import Flat
+from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease, SummedNoise
+from noisewise.core.privacy import Claim, PureEvent
+from noisewise.core.schema import Schema, Unbounded
 
 ASKED = (Question("x1", 0.0), Question("x2", 1.5))
 ASKING = {

@@ -14,14 +14,11 @@ from noisewise.audit import regions as audit_regions
 from noisewise.audit.engine import audit, detection_probability
 from noisewise.audit.regions import likelihood_ratio, linear_discriminant
 from noisewise.audit.regression import neighbours, worst_pair
-from noisewise.core.design import Design
+from noisewise.core.design import STATISTIC_ONE, Box, Design
 from noisewise.core.errors import RequestError
-from noisewise.core.geometry import Box
-from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.noise import Gaussian, Laplace
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.core.sensitivity import l1_sensitivity, l2_sensitivity
-from noisewise.core.statistic import SecondMoments
+from noisewise.core.statistics import SecondMoments, l1_sensitivity, l2_sensitivity
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.request import make_request

@@ -19,9 +19,9 @@ from noisewise.audit.noise import Steps, check_draws, check_noise, spread_out
 from noisewise.audit.request import audit_release, challenge_of, chance_of_catching
 from noisewise.audit.summary import median_law
 from noisewise.core.errors import RequestError
-from noisewise.core.network_content import NoisyCounts
+from noisewise.core.kinds.network.content import NoisyCounts
+from noisewise.core.kinds.summary.mechanisms import CELLS
 from noisewise.core.schema import Category, Number, Schema, Unbounded
-from noisewise.core.summary import CELLS
 from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.median import draw_median, median_rate
 from noisewise.holder.network_request import NetworkRequest, make_network_request

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from noisewise.cli.main import app
 from noisewise.core.errors import RequestError
-from noisewise.core.network_content import NoisyCounts
+from noisewise.core.kinds.network.content import NoisyCounts
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.networks.laplace import LaplaceCounts
 
@@ -137,7 +137,7 @@ def test_the_words_are_those_of_the_publishing_commands():
     commands = typer.main.get_command(app).commands
     beside = {
         *("data", "ledger", "out", "dry_run", "label", "engine", "table", "query", "anyway"),
-        *("append", "batch", "disjoint", "series", "purpose", "as_json", "help"),
+        *("append", "batch", "disjoint", "series", "partition", "purpose", "as_json", "help"),
     }
     names = ("release", "release-summary", "release-network", "sample-regression")
     wanted = {p.name for name in names for p in commands[name].params} - beside

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from noisewise.cli.main import app
-from noisewise.core.network import Network
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.network_request import make_network_request
 from noisewise.holder.publish import publish

@@ -14,7 +14,7 @@ from noisewise.analyst.posterior.file import load_posterior
 from noisewise.analyst.posterior.summary import SummaryPosterior
 from noisewise.analyst.report import render
 from noisewise.cli.main import app
-from noisewise.core.releases import load_release
+from noisewise.core.kinds import load_release
 
 from ..analyst.report_examples import network_release, summary_release
 from ..analyst.test_report import made

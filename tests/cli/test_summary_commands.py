@@ -11,7 +11,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from noisewise.core.releases import load_release
+from noisewise.core.kinds import load_release
 from tests.cli.test_holder_commands import Shell as HolderShell
 
 from ..ledgers import ledger_for

@@ -25,12 +25,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noisewise.core.design import Design
+from noisewise.core.design import MAX_ROWS, Ball, Box, Design
 from noisewise.core.errors import DataError, RequestError
-from noisewise.core.geometry import Ball, Box
-from noisewise.core.grid import MAX_ROWS
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.core.statistic import FourthMoments, SecondMoments
+from noisewise.core.statistics import FourthMoments, SecondMoments
 from noisewise.holder import sums as sums_module
 from noisewise.holder.engines import batches as batches_module
 from noisewise.holder.engines import duckdb as duckdb_module

@@ -10,20 +10,18 @@ from importlib import import_module
 
 import pytest
 
-from noisewise.core.base_release import BaseRelease
-from noisewise.core.claim import Claim
-from noisewise.core.document import digest_of
+from noisewise.core.document import BaseRelease, digest_of
 from noisewise.core.errors import ReleaseError
-from noisewise.core.network import Network
-from noisewise.core.network_content import NoisyCounts
-from noisewise.core.network_regression import RegressionLaw, RegressionSampleRelease
-from noisewise.core.network_release import NetworkRelease
-from noisewise.core.privacy import PureEvent
-from noisewise.core.releases import _KINDS, load_release, release_from_text
+from noisewise.core.kinds import _KINDS, load_release, release_from_text
+from noisewise.core.kinds.draws import RegressionLaw, RegressionSampleRelease
+from noisewise.core.kinds.network.content import NoisyCounts
+from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.release import NetworkRelease
+from noisewise.core.kinds.summary.mechanisms import Question, Sign, sensitivity_of
+from noisewise.core.kinds.summary.posterior import Flat
+from noisewise.core.kinds.summary.release import SummaryRelease, SummedNoise
+from noisewise.core.privacy import Claim, PureEvent
 from noisewise.core.schema import Category, Schema
-from noisewise.core.summary import Question, Sign, sensitivity_of
-from noisewise.core.summary_posterior import Flat
-from noisewise.core.summary_release import SummaryRelease, SummedNoise
 
 from ..releases import example_request, release_of
 
@@ -118,7 +116,7 @@ def test_the_suite_knows_every_kind():
 
 def test_the_kind_is_found_by_its_format(form, release):
     module, name = _KINDS[form]
-    kind = getattr(import_module(f"noisewise.core.{module}"), name)
+    kind = getattr(import_module(f"noisewise.core.kinds.{module}"), name)
     assert issubclass(kind, BaseRelease)
     assert kind is type(release)
     assert form == kind.FORMAT == release.document["format"]

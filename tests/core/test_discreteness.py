@@ -10,8 +10,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from noisewise.core.calibration import gaussian_delta
-from noisewise.core.discreteness import _slack_terms, discreteness_slack
+from noisewise.core.calibration import _slack_terms, discreteness_slack, gaussian_delta
 from noisewise.core.errors import RequestError
 from noisewise.core.precision import precise
 

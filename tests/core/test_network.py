@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noisewise.core.errors import RequestError
-from noisewise.core.network import Network
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Number, Schema
 
 

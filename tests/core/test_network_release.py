@@ -7,16 +7,23 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from noisewise.core.claim import Claim
 from noisewise.core.document import digest_of
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.network import Network
-from noisewise.core.network_content import TABLE_BITS, NoisyCounts, NoisyParities, TableDraws
-from noisewise.core.network_parity import Parities, walsh_hadamard
-from noisewise.core.network_release import NetworkRelease, cost_of_draws
-from noisewise.core.network_tree import depth, rows_of_splits, split_totals, splits
-from noisewise.core.privacy import PureEvent
-from noisewise.core.releases import release_from_text
+from noisewise.core.kinds import release_from_text
+from noisewise.core.kinds.network.content import (
+    TABLE_BITS,
+    NoisyCounts,
+    NoisyParities,
+    TableDraws,
+    depth,
+    rows_of_splits,
+    split_totals,
+    splits,
+)
+from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.parity import Parities, walsh_hadamard
+from noisewise.core.kinds.network.release import NetworkRelease, cost_of_draws
+from noisewise.core.privacy import Claim, PureEvent
 from noisewise.core.schema import Category, Schema
 
 LEVELS = {"a": ("0", "1"), "b": ("x", "y", "z"), "c": ("0", "1", "2", "3", "4")}

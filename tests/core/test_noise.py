@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.noise import (
     DISCRETE_FAMILIES,
     DiscreteGaussian,

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisewise.core import calibration, composition
-from noisewise.core.claim import Claim
 from noisewise.core.composition import epsilon_of, within
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import (
+    Claim,
     ComposedEvent,
     Event,
     GaussianEvent,

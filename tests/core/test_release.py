@@ -13,19 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisewise.core.claim import Claim, fraction_text
+from noisewise.core.calibration import discreteness_slack
 from noisewise.core.composition import within
-from noisewise.core.discreteness import discreteness_slack
 from noisewise.core.document import digest_of
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.privacy import as_fraction
-from noisewise.core.release import Release, load_release
+from noisewise.core.kinds.regression import Release, load_release
+from noisewise.core.privacy import Claim, as_fraction, fraction_text
 from noisewise.core.schema import Number, Schema
 
 from ..releases import EXAMPLES, example_request, release_of
 
 JSON_SCHEMA = json.loads(
-    resources.files("noisewise.core").joinpath("release.schema.json").read_text("utf-8")
+    resources.files("noisewise.core.kinds").joinpath("release.schema.json").read_text("utf-8")
 )
 
 

@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 
 from noisewise.core.design import Design
 from noisewise.core.errors import RequestError, SchemaError
-from noisewise.core.plain_yaml import PlainYamlError, parse_yaml
 from noisewise.core.schema import Category, Number, Schema, Unbounded
-from noisewise.core.schema_file import read_schema, schema_text, write_schema
-from noisewise.core.statistic import FourthMoments, SecondMoments
+from noisewise.core.statistics import FourthMoments, SecondMoments
+from noisewise.core.yaml_files import (
+    PlainYamlError,
+    parse_yaml,
+    read_schema,
+    schema_text,
+    write_schema,
+)
 from noisewise.holder.request import make_request
 
 YAML = """

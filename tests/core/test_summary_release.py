@@ -12,14 +12,11 @@ from importlib import resources
 
 import pytest
 
-from noisewise.core.claim import Claim
 from noisewise.core.design import Design
 from noisewise.core.document import digest_of
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.privacy import ComposedEvent, GaussianEvent, PureEvent
-from noisewise.core.releases import release_from_text
-from noisewise.core.schema import Category, Number, Schema, Unbounded
-from noisewise.core.summary import (
+from noisewise.core.kinds import release_from_text
+from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
     CauchyBase,
     ClippedMean,
@@ -34,11 +31,15 @@ from noisewise.core.summary import (
     entries_of,
     sensitivity_of,
 )
-from noisewise.core.summary_posterior import Conjugate, Flat, GPrior
-from noisewise.core.summary_release import MedianNoise, SummaryRelease, SummedNoise
+from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
+from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease, SummedNoise
+from noisewise.core.privacy import Claim, ComposedEvent, GaussianEvent, PureEvent
+from noisewise.core.schema import Category, Number, Schema, Unbounded
 
 SCHEMA_FILE = json.loads(
-    resources.files("noisewise.core").joinpath("summary_release.schema.json").read_text("utf-8")
+    resources.files("noisewise.core.kinds")
+    .joinpath("summary_release.schema.json")
+    .read_text("utf-8")
 )
 COLUMNS = {
     "x1": Unbounded(2.0),

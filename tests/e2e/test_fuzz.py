@@ -15,14 +15,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from noisewise.core.design import Box
 from noisewise.core.document import digest_of
 from noisewise.core.errors import DataError, NoisewiseError, ReleaseError, SchemaError
-from noisewise.core.geometry import Box
-from noisewise.core.plain_yaml import PlainYamlError, parse_yaml
-from noisewise.core.release import Release
+from noisewise.core.kinds.regression import Release
 from noisewise.core.schema import Schema
-from noisewise.core.schema_file import schema_text
-from noisewise.core.statistic import SecondMoments
+from noisewise.core.statistics import SecondMoments
+from noisewise.core.yaml_files import PlainYamlError, parse_yaml, schema_text
 from noisewise.holder.engines import open_source
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish

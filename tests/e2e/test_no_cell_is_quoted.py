@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from noisewise.analyst.fit import fit
 from noisewise.analyst.network.fit import fit_network
 from noisewise.cli.main import app
-from noisewise.core.network import Network
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
 from noisewise.holder.fit_check import check_data

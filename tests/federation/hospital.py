@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from noisewise.core.release import Release
+from noisewise.core.kinds.regression import Release
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.core.schema_file import write_schema
+from noisewise.core.yaml_files import write_schema
 from noisewise.federation.protocol import Proposal, Refusal
 from noisewise.holder.ledger import Ledger
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 import noisewise.federation.answer as module
-from noisewise.core.release import Release
+from noisewise.core.kinds.regression import Release
 from noisewise.federation.answer import answer
 from noisewise.federation.policy import read_policy
 from noisewise.holder.ledger import Ledger

@@ -13,9 +13,9 @@ from flwr.supercore.task_identity import TaskIdentity
 from noisewise.analyst.posterior.file import load_posterior
 from noisewise.core.document import dumps
 from noisewise.core.errors import RequestError
-from noisewise.core.release import load_release
+from noisewise.core.kinds.regression import load_release
 from noisewise.core.schema import Schema
-from noisewise.core.schema_file import write_schema
+from noisewise.core.yaml_files import write_schema
 from noisewise.federation import client_app, server_app
 from noisewise.federation.answer import answer
 from noisewise.federation.collect import collect

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from noisewise.core.errors import ReleaseError
-from noisewise.core.releases import load_release
+from noisewise.core.kinds import load_release
 from noisewise.federation.collect import collect
 from tests.releases import example_request, release_of
 

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: pip install 'noisewise[federation]'")
 
 from noisewise.analyst.posterior.file import load_posterior
-from noisewise.core.release import load_release
+from noisewise.core.kinds.regression import load_release
 from noisewise.core.schema import Schema
-from noisewise.core.schema_file import write_schema
+from noisewise.core.yaml_files import write_schema
 from noisewise.holder.ledger import Ledger
 from tests.federation.hospital import COLUMNS, account, charges, csv_text, make_hospital
 

@@ -8,7 +8,7 @@ import pytest
 
 from noisewise.core.errors import BudgetError, DataError, LedgerError
 from noisewise.core.schema import Schema
-from noisewise.core.schema_file import write_schema
+from noisewise.core.yaml_files import write_schema
 from noisewise.federation import supernode
 from noisewise.federation.answer import answer
 from noisewise.federation.rehearse import rehearse

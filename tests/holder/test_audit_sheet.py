@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from noisewise.cli.main import app
 from noisewise.core.errors import RequestError
-from noisewise.core.network import Network
-from noisewise.core.releases import release_from_text
+from noisewise.core.kinds import release_from_text
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.audit_sheet import audit_sheet, sheet_markdown
 from noisewise.holder.ledger import Ledger

@@ -11,7 +11,7 @@ from scipy.special import log_ndtr, ndtr
 
 from noisewise.core import normal_laplace
 from noisewise.core.errors import RequestError
-from noisewise.core.summary import (
+from noisewise.core.kinds.summary.mechanisms import (
     ClippedMean,
     Fisher,
     QuantileItem,

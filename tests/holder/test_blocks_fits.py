@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from noisewise.core.design import Design
+from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
 from noisewise.core.schema import Category, Number, Schema, Unbounded
-from noisewise.core.summary_posterior import Conjugate, Flat, GPrior
 from noisewise.holder.blocks.grid import BlockGrid
 from noisewise.holder.blocks.plan import BlockPlan
 from noisewise.holder.blocks.regressions import fit_blocks

@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from noisewise.core.summary import CELLS, CauchyBase
+from noisewise.core.kinds.summary.mechanisms import CELLS, CauchyBase
 from noisewise.holder.blocks import median
 from noisewise.holder.blocks.exact_exponential import exponential, powers
 from noisewise.holder.blocks.location_scale import cells_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from noisewise.analyst.summaries import averages
-from noisewise.core.summary import Fisher, Question, RescaledNormal, Sign, Stouffer
+from noisewise.core.kinds.summary.mechanisms import Fisher, Question, RescaledNormal, Sign, Stouffer
 from noisewise.holder.blocks.mechanisms import exact_values
 from noisewise.holder.blocks.regressions import Fits
 

@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from noisewise.core.kinds.summary.mechanisms import CELLS, CauchyBase, LocationItem, LocationScale
+from noisewise.core.kinds.summary.posterior import GPrior
+from noisewise.core.kinds.summary.release import MedianNoise
 from noisewise.core.schema import Schema, Unbounded
-from noisewise.core.summary import CELLS, CauchyBase, LocationItem, LocationScale
-from noisewise.core.summary_posterior import GPrior
-from noisewise.core.summary_release import MedianNoise
 from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.regressions import Fits
 from noisewise.holder.summary_request import make_summary_request

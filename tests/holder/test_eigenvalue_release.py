@@ -8,13 +8,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from noisewise.core.claim import Claim
+from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.errors import DataError, RequestError
-from noisewise.core.grid import STATISTIC_ONE
-from noisewise.core.privacy import ComposedEvent, PureEvent
-from noisewise.core.release import Release, load_release
+from noisewise.core.kinds.regression import Release, load_release
+from noisewise.core.privacy import Claim, ComposedEvent, PureEvent
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.core.statistic import SmallestEigenvalue
+from noisewise.core.statistics import SmallestEigenvalue
 from noisewise.holder.exact_eigenvalue import MAX_SIZE
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisewise.core.design import Design
-from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.design import STATISTIC_ONE, Design
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.core.sensitivity.smallest_eigenvalue import STEP
-from noisewise.core.statistic import FourthMoments, SecondMoments, SmallestEigenvalue
+from noisewise.core.statistics import FourthMoments, SecondMoments, SmallestEigenvalue
+from noisewise.core.statistics.smallest_eigenvalue import STEP
 from noisewise.holder import exact_eigenvalue
 from noisewise.holder.exact_eigenvalue import (
     is_positive_semidefinite,
@@ -168,7 +167,7 @@ def test_the_features_are_picked_and_the_target_is_not(neighbours):
 
 def test_it_is_no_sum_over_rows():
     design = Design(Schema("d", {"x": Number(0, 1), "y": Number(0, 1)}), ("x",), "y")
-    from noisewise.core.geometry import Box
+    from noisewise.core.design import Box
 
     with pytest.raises(ValueError, match="only sums"):
         SumPlan(design, Box(), (SecondMoments(design), SmallestEigenvalue(design)))

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisewise.core.design import Design
-from noisewise.core.geometry import Ball, Box
+from noisewise.core.design import Ball, Box, Design
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.fixedpoint import (
     BALL_MARGIN,

@@ -15,7 +15,6 @@ import pytest
 from typer.testing import CliRunner
 
 from noisewise.cli.main import app
-from noisewise.core.claim import Claim
 from noisewise.core.document import digest_of
 from noisewise.core.errors import (
     BudgetError,
@@ -24,8 +23,8 @@ from noisewise.core.errors import (
     ReleaseError,
     RequestError,
 )
-from noisewise.core.privacy import GaussianEvent, PureEvent
-from noisewise.core.releases import release_from_text
+from noisewise.core.kinds import release_from_text
+from noisewise.core.privacy import Claim, GaussianEvent, PureEvent
 from noisewise.holder.ledger import Account, Charge, Ledger
 from noisewise.holder.ledger.charges import charge_to_json
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.core.network import Network
-from noisewise.core.network_tree import rows_of_splits
+from noisewise.core.kinds.network.content import rows_of_splits
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.networks import exact, split_sampler
 from noisewise.holder.networks.counts import FamilyCounts

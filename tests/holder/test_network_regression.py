@@ -12,8 +12,8 @@ import pytest
 from noisewise.cli.main import main
 from noisewise.core.document import digest_of
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.network_regression import RegressionSampleRelease
-from noisewise.core.releases import load_release, release_from_text
+from noisewise.core.kinds import load_release, release_from_text
+from noisewise.core.kinds.draws import RegressionSampleRelease
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.engines import open_source
 from noisewise.holder.networks.lattice import LatticeGaussian

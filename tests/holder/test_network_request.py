@@ -11,8 +11,8 @@ import pytest
 
 from noisewise.cli.main import main
 from noisewise.core.errors import DataError, NoisewiseError, RequestError
-from noisewise.core.network import Network
-from noisewise.core.releases import load_release
+from noisewise.core.kinds import load_release
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.engines import open_source
 from noisewise.holder.network_request import make_network_request

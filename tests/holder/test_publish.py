@@ -19,9 +19,9 @@ from noisewise.core.errors import (
     ReleaseError,
     RequestError,
 )
-from noisewise.core.release import Release, load_release
+from noisewise.core.kinds.regression import Release, load_release
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.core.statistic import SecondMoments
+from noisewise.core.statistics import SecondMoments
 from noisewise.holder.base_request import BaseRequest
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish

@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from noisewise.core.composition import within
+from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.errors import NoisewiseError, RequestError
-from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.privacy import ComposedEvent, PureEvent
 
 from ..releases import EXAMPLES, example_request

@@ -11,11 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from noisewise.core.claim import Claim
 from noisewise.core.errors import BudgetError, DataError, NoisewiseError, RequestError
-from noisewise.core.releases import load_release
-from noisewise.core.schema import Category, Number, Schema, Unbounded
-from noisewise.core.summary import (
+from noisewise.core.kinds import load_release
+from noisewise.core.kinds.summary.mechanisms import (
     ClippedMean,
     Fisher,
     LocationScale,
@@ -25,8 +23,10 @@ from noisewise.core.summary import (
     Stouffer,
     sensitivity_of,
 )
-from noisewise.core.summary_posterior import Conjugate, Flat, GPrior
-from noisewise.core.summary_release import MedianNoise, SummaryRelease
+from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
+from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease
+from noisewise.core.privacy import Claim
+from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.summary_request import make_summary_request

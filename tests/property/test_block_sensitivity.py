@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from noisewise.core.design import Design
-from noisewise.core.schema import Schema, Unbounded
-from noisewise.core.summary import (
+from noisewise.core.kinds.summary.mechanisms import (
     CauchyBase,
     ClippedMean,
     Fisher,
@@ -29,7 +28,8 @@ from noisewise.core.summary import (
     entries_of,
     sensitivity_of,
 )
-from noisewise.core.summary_posterior import Conjugate, Flat, GPrior
+from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
+from noisewise.core.schema import Schema, Unbounded
 from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.grid import BlockGrid
 from noisewise.holder.blocks.mechanisms import exact_values

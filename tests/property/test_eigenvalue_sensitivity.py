@@ -12,11 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisewise.core.geometry import Ball, Box
-from noisewise.core.grid import STATISTIC_ONE
-from noisewise.core.sensitivity import l1_sensitivity, l2_sensitivity
-from noisewise.core.sensitivity.smallest_eigenvalue import STEP
-from noisewise.core.statistic import SmallestEigenvalue
+from noisewise.core.design import STATISTIC_ONE, Ball, Box
+from noisewise.core.statistics import SmallestEigenvalue, l1_sensitivity, l2_sensitivity
+from noisewise.core.statistics.smallest_eigenvalue import STEP
 from noisewise.holder.exact_eigenvalue import smallest_eigenvalue_floor
 
 from .test_sensitivity import make_design

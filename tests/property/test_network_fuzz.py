@@ -7,16 +7,15 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisewise.core.claim import Claim
 from noisewise.core.document import digest_of
 from noisewise.core.errors import ReleaseError
-from noisewise.core.network import Network
-from noisewise.core.network_content import NoisyCounts, NoisyParities, TableDraws
-from noisewise.core.network_parity import Parities
-from noisewise.core.network_regression import RegressionSampleRelease
-from noisewise.core.network_release import NetworkRelease
-from noisewise.core.privacy import PureEvent
-from noisewise.core.releases import release_from_text
+from noisewise.core.kinds import release_from_text
+from noisewise.core.kinds.draws import RegressionSampleRelease
+from noisewise.core.kinds.network.content import NoisyCounts, NoisyParities, TableDraws
+from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.parity import Parities
+from noisewise.core.kinds.network.release import NetworkRelease
+from noisewise.core.privacy import Claim, PureEvent
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.networks.regression import make_regression_sample_request
 

@@ -10,11 +10,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from noisewise.core.geometry import Ball, Box
-from noisewise.core.network import Network
-from noisewise.core.network_content import log_odds
-from noisewise.core.network_parity import Parities
-from noisewise.core.network_tree import depth
+from noisewise.core.design import Ball, Box
+from noisewise.core.kinds.network.content import depth, log_odds
+from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.parity import Parities
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.network_request import make_network_request
 from noisewise.holder.networks import fourier

@@ -9,7 +9,7 @@ import pytest
 
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.core.sensitivity import l1_sensitivity
+from noisewise.core.statistics import l1_sensitivity
 from noisewise.holder.engines import open_source
 from noisewise.holder.partition import Partition
 from noisewise.holder.request import make_request

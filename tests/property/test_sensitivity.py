@@ -16,12 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from noisewise.core.design import Design
-from noisewise.core.geometry import Ball, Box
-from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.design import STATISTIC_ONE, Ball, Box, Design
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.core.sensitivity import l1_sensitivity, l2_sensitivity
-from noisewise.core.statistic import FourthMoments, SecondMoments
+from noisewise.core.statistics import FourthMoments, SecondMoments, l1_sensitivity, l2_sensitivity
 
 
 def make_design(numbers, sizes, neighbours="replace_one", rows=1):

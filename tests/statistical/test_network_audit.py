@@ -16,9 +16,9 @@ import pytest
 from scipy import stats
 
 from noisewise.audit.engine import audit, detection_probability
-from noisewise.core.network import Network
-from noisewise.core.network_parity import walsh_hadamard
-from noisewise.core.network_release import NetworkRelease
+from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.parity import walsh_hadamard
+from noisewise.core.kinds.network.release import NetworkRelease
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
 from noisewise.holder.mechanisms import randomness

@@ -36,10 +36,10 @@ import pytest
 from noisewise.audit.engine import audit, detection_probability
 from noisewise.audit.regions import choose_region, likelihood_ratio, ratio
 from noisewise.audit.regression import worst_pair
+from noisewise.core.kinds.regression import Release
 from noisewise.core.noise import Gaussian, Laplace
-from noisewise.core.release import Release
 from noisewise.core.schema import Number, Schema
-from noisewise.core.statistic import SecondMoments
+from noisewise.core.statistics import SecondMoments
 from noisewise.holder.engines import open_source
 from noisewise.holder.publish import publish
 from noisewise.holder.request import make_request

@@ -20,11 +20,11 @@ import pytest
 from noisewise.audit.engine import audit, detection_probability
 from noisewise.audit.regions import likelihood_ratio
 from noisewise.core.design import Design
+from noisewise.core.kinds.summary.mechanisms import CELLS, CauchyBase, LocationItem, LocationScale
+from noisewise.core.kinds.summary.posterior import Flat
+from noisewise.core.kinds.summary.release import MedianNoise
 from noisewise.core.noise import Laplace
 from noisewise.core.schema import Schema, Unbounded
-from noisewise.core.summary import CELLS, CauchyBase, LocationItem, LocationScale
-from noisewise.core.summary_posterior import Flat
-from noisewise.core.summary_release import MedianNoise
 from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.grid import BlockGrid
 from noisewise.holder.blocks.mechanisms import exact_values

@@ -10,11 +10,11 @@ import pytest
 
 from noisewise.analyst.regression.papers.ada_ssp import ada_ssp as released_ada_ssp
 from noisewise.core.calibration import gaussian_noise_multiplier
+from noisewise.core.design import Box
 from noisewise.core.errors import RequestError
-from noisewise.core.geometry import Box
 from noisewise.core.schema import Number, Schema
-from noisewise.core.sensitivity.second_moments import l2_squared
-from noisewise.core.statistic import SecondMoments
+from noisewise.core.statistics import SecondMoments
+from noisewise.core.statistics.second_moments import l2_squared
 from noisewise.holder.request import make_request
 from studies import experiments
 from studies.__main__ import experiments as experiments_by_name

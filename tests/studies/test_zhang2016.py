@@ -13,8 +13,8 @@ from scipy import special, stats
 
 from noisewise.analyst.network.fit import fit_network
 from noisewise.core.errors import RequestError
-from noisewise.core.network import Network
-from noisewise.core.network_content import TABLE_BITS
+from noisewise.core.kinds.network.content import TABLE_BITS
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
 from noisewise.holder.network_request import make_network_request

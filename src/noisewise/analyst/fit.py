@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from noisewise.core.errors import RequestError
-from noisewise.core.network_regression import RegressionSampleRelease
-from noisewise.core.network_release import NetworkRelease
-from noisewise.core.release import Release
-from noisewise.core.releases import load_release
-from noisewise.core.summary_release import SummaryRelease
+from noisewise.core.kinds import load_release
+from noisewise.core.kinds.draws import RegressionSampleRelease
+from noisewise.core.kinds.network.release import NetworkRelease
+from noisewise.core.kinds.regression import Release
+from noisewise.core.kinds.summary.release import SummaryRelease
 
 if TYPE_CHECKING:
     from noisewise.analyst.network.fit import Prior as NetworkPrior

@@ -17,10 +17,10 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.observation import Family, Observation, release_names
 from noisewise.core.design import INTERCEPT, Design, DesignColumn
 from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.kinds.regression import Release
 from noisewise.core.noise import DiscreteGaussian
-from noisewise.core.release import Release
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.core.statistic import FourthMoments, SecondMoments
+from noisewise.core.statistics import FourthMoments, SecondMoments
 
 if TYPE_CHECKING:
     from noisewise.analyst.regression.papers.moments import FourthMomentObservation

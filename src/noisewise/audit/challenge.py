@@ -15,8 +15,8 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise.audit.noise import DrawCheck, NoiseCheck
 from noisewise.audit.regions import Score
+from noisewise.core.kinds import release_from_text
 from noisewise.core.noise import Gaussian, Laplace
-from noisewise.core.releases import release_from_text
 from noisewise.holder.publishable import Publishable
 
 Run = Callable[[], list[float]]

@@ -20,11 +20,10 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise.audit.challenge import Batch, Challenge, Neighbours, Run, through_text
 from noisewise.audit.noise import DrawCheck, Steps, check_draws
-from noisewise.core.geometry import Ball
-from noisewise.core.grid import STATISTIC_ONE
-from noisewise.core.network_regression import COEFFICIENT_BITS
+from noisewise.core.design import STATISTIC_ONE, Ball
+from noisewise.core.kinds.draws import COEFFICIENT_BITS
 from noisewise.core.schema import Category
-from noisewise.core.statistic import SecondMoments
+from noisewise.core.statistics import SecondMoments
 from noisewise.holder.engines import open_source
 from noisewise.holder.networks.regression import RegressionSampleRequest
 from noisewise.holder.sums import Sums

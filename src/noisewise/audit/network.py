@@ -33,8 +33,14 @@ from noisewise.audit.challenge import (
 from noisewise.audit.noise import DrawCheck, NoiseCheck, Steps, check_draws, check_noise, spread_out
 from noisewise.audit.regions import likelihood_ratio
 from noisewise.core.errors import RequestError
-from noisewise.core.network_content import TABLE_BITS, TableDraws, one_is_enough, total_depth
-from noisewise.core.network_tree import split_totals, splits
+from noisewise.core.kinds.network.content import (
+    TABLE_BITS,
+    TableDraws,
+    one_is_enough,
+    split_totals,
+    splits,
+    total_depth,
+)
 from noisewise.core.noise import Laplace
 from noisewise.holder.engines import open_source
 from noisewise.holder.network_request import NetworkRequest

@@ -4,7 +4,7 @@ Exact sums come from the holder's engine once; then noise is drawn, written into
 and read back, many times. So the likelihood ratio is known, and so is the noise of every run.
 
 **The pair.** Two data sets are as far apart as the schema allows, and made from it alone.
-`worst_pair` has the rows at which the proofs in `core.sensitivity.second_moments` attain their
+`worst_pair` has the rows at which the proofs in `core.statistics.second_moments` attain their
 bounds. `neighbours` serves any request, with categories, fourth moments, balls, several rows a
 person, or one row more or less: it starts from such rows and climbs, one value at a time, as long
 as the change grows in units of the noise. How near it comes to the stated sensitivity is part of
@@ -22,13 +22,11 @@ from noisewise._arrays import FloatArray
 from noisewise.audit.challenge import Challenge, Neighbours, Run, Table, simulated, through_text
 from noisewise.audit.noise import NoiseCheck, check_noise
 from noisewise.audit.regions import likelihood_ratio
-from noisewise.core.design import Design
+from noisewise.core.design import STATISTIC_ONE, Ball, Design
 from noisewise.core.errors import RequestError
-from noisewise.core.geometry import Ball
-from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.noise import DISCRETE_FAMILIES, Gaussian, Laplace
 from noisewise.core.schema import Category, Number
-from noisewise.core.statistic import SecondMoments, SmallestEigenvalue
+from noisewise.core.statistics import SecondMoments, SmallestEigenvalue
 from noisewise.holder.engines import open_source
 from noisewise.holder.exact_eigenvalue import value as eigenvalue
 from noisewise.holder.request import Request
@@ -260,7 +258,7 @@ class _Rows:
         Without a smallest eigenvalue any will do. With one, they should leave the direction of
         the corner free: (1, -e_j) is orthogonal to (1, …, 1) for every feature j, and k + 1
         copies of each make all other eigenvalues k + 1 or more, so that the corner's row alone
-        decides the smallest one (`core.sensitivity.smallest_eigenvalue`).
+        decides the smallest one (`core.statistics.smallest_eigenvalue`).
         """
         neutral = np.zeros(len(self.kinds))
         for j, kind in enumerate(self.kinds):

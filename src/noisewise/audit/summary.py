@@ -39,11 +39,17 @@ from noisewise.audit.challenge import (
 from noisewise.audit.noise import DrawCheck, NoiseCheck, Steps, check_draws, check_noise, spread_out
 from noisewise.audit.regions import Score, likelihood_ratio
 from noisewise.core.design import INTERCEPT
+from noisewise.core.kinds.summary.mechanisms import (
+    CELLS,
+    LocationScale,
+    QuantileItem,
+    Question,
+    entries_of,
+)
+from noisewise.core.kinds.summary.posterior import Flat
+from noisewise.core.kinds.summary.release import MedianNoise, SummedNoise
 from noisewise.core.noise import Laplace
 from noisewise.core.schema import Category, Number, Unbounded
-from noisewise.core.summary import CELLS, LocationScale, QuantileItem, Question, entries_of
-from noisewise.core.summary_posterior import Flat
-from noisewise.core.summary_release import MedianNoise, SummedNoise
 from noisewise.holder.blocks import choice, location_scale
 from noisewise.holder.blocks.grid import BlockGrid
 from noisewise.holder.blocks.mechanisms import exact_values

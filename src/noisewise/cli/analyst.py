@@ -13,7 +13,7 @@ from noisewise.cli import posterior as posterior_commands
 from noisewise.cli.options import PrintJsonOption, names_of
 
 if TYPE_CHECKING:
-    from noisewise.core.releases import AnyRelease
+    from noisewise.core.kinds import AnyRelease
 
 ReleasesArgument = Annotated[list[Path], typer.Argument(help="Release files, or folders of them.")]
 TargetOption = Annotated[str | None, typer.Option("--target", help="Released column to explain.")]

@@ -201,7 +201,7 @@ def audited_request(schema: Path | None, **options: Any) -> Publishable[Any]:
     RequestError
         If they belong to different commands, or something is missing.
     """
-    from noisewise.core.schema_file import read_schema
+    from noisewise.core.yaml_files import read_schema
 
     given = {name: value for name, value in options.items() if value is not None}
     command = _command(given)

@@ -71,7 +71,7 @@ def release_network(
     Example: noisewise release-network --data people.parquet --schema schema.yaml
     --naive-bayes disease --epsilon 1 --ledger budget.db --out network.json
     """
-    from noisewise.core.schema_file import read_schema
+    from noisewise.core.yaml_files import read_schema
 
     request = words.network_request(
         read_schema(schema),

@@ -62,7 +62,7 @@ def plan(
     --want 'age: 100' --out plan.png
     """
     from noisewise.analyst.regression.original_units import read_prior
-    from noisewise.core.schema_file import read_schema
+    from noisewise.core.yaml_files import read_schema
     from noisewise.planning.plan import plan as make_plan
 
     wanted = dict(_wanted(text) for text in want or [])

@@ -172,9 +172,9 @@ def read_posterior(path: Path) -> BasePosterior:
     from noisewise.analyst.fit import fit
     from noisewise.analyst.posterior.file import load_posterior
     from noisewise.core.errors import RequestError
-    from noisewise.core.network_regression import RegressionSampleRelease
-    from noisewise.core.releases import load_release
-    from noisewise.core.summary_release import SummaryRelease
+    from noisewise.core.kinds import load_release
+    from noisewise.core.kinds.draws import RegressionSampleRelease
+    from noisewise.core.kinds.summary.release import SummaryRelease
 
     if path.suffix.lower() != ".json":
         found: BasePosterior = load_posterior(path)

@@ -23,7 +23,7 @@ from noisewise.cli.budget import (
 
 if TYPE_CHECKING:
     from noisewise.core.schema import Schema
-    from noisewise.holder.ledger import Ledger
+    from noisewise.holder.ledger import Charge, Ledger
     from noisewise.holder.publishable import Publishable
     from noisewise.holder.request import Request
 
@@ -83,7 +83,8 @@ def publish_and_say(
 
     dataset, out, ledger = request.schema.dataset, errand.out, errand.ledger
     with Ledger(ledger) as budget:
-        _say_rehearsal(budget, dataset, errand)
+        charge = request.charge(table=errand.table, query=errand.query)
+        _say_rehearsal(budget, charge, errand, request)
         with progress_bar(doing, unit="rows", show=sys.stderr.isatty()) as progress:
             outcome = publish(
                 request,
@@ -137,7 +138,7 @@ def partition(
     files = parts.files(errand.out)
     levels = dict(zip(parts.levels, map(str, files), strict=True))
     with Ledger(errand.ledger) as budget:
-        _say_rehearsal(budget, schema.dataset, errand)
+        _say_rehearsal(budget, parts.charges[0], errand, parts.plan())
         if dry_run:
             check_columns(parts.plan(), errand.data, **errand.source)
             # Parts of a series cost as much as the costliest, and all of them cost the same.
@@ -177,9 +178,22 @@ def partition(
     typer.echo(account_line(left))
 
 
-def _say_rehearsal(ledger: Ledger, dataset: str, errand: Errand) -> None:
-    """Before anything of a data set is charged, say how to find out privately whether it fits."""
+def _say_rehearsal(ledger: Ledger, charge: Charge, errand: Errand, columns: Any) -> None:
+    """Before the first charge of a data set, say how to find out privately whether it fits.
+
+    Nothing is said where the charge will not come about: the refusal says enough.
+    """
+    from noisewise.core.errors import NoisewiseError
+    from noisewise.holder.publish import check_columns
+
+    dataset = charge.dataset
     if errand.as_json or any(charges_of(ledger, dataset)):
+        return
+    try:
+        check_columns(columns, errand.data, **errand.source)
+        if not ledger.preview(charge).allowed:
+            return
+    except NoisewiseError:
         return
     command = ["noisewise", "schema", "check", "SCHEMA", "--data", str(errand.data)]
     command += ["--table", errand.table] if errand.table else []
@@ -214,8 +228,9 @@ def dry_run(
         check_writable(errand.out)
     check_columns(request, errand.data, **errand.source)
     with Ledger(errand.ledger) as budget:
-        _say_rehearsal(budget, request.schema.dataset, errand)
-        quote = budget.preview(request.charge(table=errand.table, query=errand.query))
+        charge = request.charge(table=errand.table, query=errand.query)
+        _say_rehearsal(budget, charge, errand, request)
+        quote = budget.preview(charge)
     if errand.as_json:
         typer.echo(json.dumps({**document, "budget": quote_json(quote)}))
     else:

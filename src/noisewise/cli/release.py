@@ -91,7 +91,7 @@ def release(
     --features age,region --epsilon 1 --ledger budget.db --out release.json
     """
     from noisewise.core.errors import RequestError
-    from noisewise.core.schema_file import read_schema
+    from noisewise.core.yaml_files import read_schema
 
     stated = stream.stated_batch(append, batch, series, disjoint, out)
     request = words.regression_request(
@@ -139,7 +139,7 @@ def release(
 
 
 def _plan(request: Request) -> list[dict[str, Any]]:
-    from noisewise.core.grid import STATISTIC_ONE
+    from noisewise.core.design import STATISTIC_ONE
     from noisewise.core.noise import DISCRETE_FAMILIES
 
     planned = []

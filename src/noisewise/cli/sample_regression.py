@@ -51,7 +51,7 @@ def sample_regression(
     Example: noisewise sample-regression --data people.parquet --schema schema.yaml --target income
     --features age,region --noise-sd 20000 --epsilon 1 --ledger budget.db --out sample.json
     """
-    from noisewise.core.schema_file import read_schema
+    from noisewise.core.yaml_files import read_schema
 
     request = words.sample_request(
         read_schema(schema),

@@ -75,7 +75,7 @@ def schema_check(
     Example: noisewise schema check schema.yaml --data people.csv
     """
     from noisewise.core.schema import Category
-    from noisewise.core.schema_file import read_schema
+    from noisewise.core.yaml_files import read_schema
 
     declared = read_schema(schema)
     numbers = sum(not isinstance(c, Category) for c in declared.columns.values())

@@ -89,7 +89,7 @@ def release_summary(
     Example: noisewise release-summary --data people.parquet --schema schema.yaml --target income
     --features age,hours --ask "hours < 0" --epsilon 1 --ledger budget.db --out summary.json
     """
-    from noisewise.core.schema_file import read_schema
+    from noisewise.core.yaml_files import read_schema
 
     declared = read_schema(schema)
     if rows is None and blocks is None:
@@ -142,8 +142,8 @@ def _known_rows(
 
 def _plan(request: SummaryRequest) -> dict[str, Any]:
     """What would be published, with what noise, and how accurate it would be."""
-    from noisewise.core.summary import ClippedMean, LocationScale, entries_of
-    from noisewise.core.summary_release import SummedNoise
+    from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, entries_of
+    from noisewise.core.kinds.summary.release import SummedNoise
     from noisewise.holder.blocks import expectation
 
     mechanism, noise = request.mechanism, request.noise
@@ -175,7 +175,7 @@ def _plan(request: SummaryRequest) -> dict[str, Any]:
 
 
 def _in_words(request: SummaryRequest, plan: dict[str, Any]) -> list[str]:
-    from noisewise.core.summary import ClippedMean, entries_of
+    from noisewise.core.kinds.summary.mechanisms import ClippedMean, entries_of
     from noisewise.holder.blocks.expectation import ALWAYS_HALF
 
     names = [str(entry) for entry in entries_of(request.mechanism)]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from noisewise.cli.options import names_of
 
 if TYPE_CHECKING:
-    from noisewise.core.network import Network
+    from noisewise.core.kinds.network.graph import Network
+    from noisewise.core.kinds.summary.posterior import BlockPosterior
     from noisewise.core.schema import Schema
-    from noisewise.core.summary_posterior import BlockPosterior
     from noisewise.holder.network_request import NetworkRequest
     from noisewise.holder.networks.regression import RegressionSampleRequest
     from noisewise.holder.request import Request
@@ -69,7 +69,7 @@ def summary_request(
 
 def _posterior(name: str, g: float | None) -> BlockPosterior:
     from noisewise.core.errors import RequestError
-    from noisewise.core.summary_posterior import Flat, GPrior
+    from noisewise.core.kinds.summary.posterior import Flat, GPrior
 
     if name == "flat" and g is None:
         return Flat()
@@ -137,7 +137,7 @@ def _network(
     features: str | None,
 ) -> Network:
     from noisewise.core.errors import RequestError
-    from noisewise.core.network import Network
+    from noisewise.core.kinds.network.graph import Network
 
     if sum(given is not None for given in (graph, edges, naive_bayes)) != 1:
         raise RequestError("graph: give one of --graph, --edges and --naive-bayes")
@@ -165,7 +165,7 @@ def _edge(text: str) -> tuple[str, str]:
 
 def _read_graph(path: Path) -> Any:
     from noisewise.core.errors import RequestError
-    from noisewise.core.plain_yaml import PlainYamlError, read_yaml
+    from noisewise.core.yaml_files import PlainYamlError, read_yaml
 
     try:
         graph = read_yaml(path)

@@ -38,12 +38,10 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from noisewise.core.calibration import gaussian_delta, gaussian_epsilon, zcdp_epsilon
-from noisewise.core.claim import Claim
-from noisewise.core.discreteness import TAIL
+from noisewise.core.calibration import TAIL, gaussian_delta, gaussian_epsilon, zcdp_epsilon
 from noisewise.core.errors import RequestError
 from noisewise.core.precision import MARGIN, float_down, float_up, precise, to_precise
-from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
+from noisewise.core.privacy import Claim, ComposedEvent, Event, GaussianEvent, PureEvent
 
 
 def epsilon_of(events: Sequence[Event], delta: Fraction) -> Fraction | float:

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.design import STATISTIC_ONE
 
 if TYPE_CHECKING:
     import numpy as np

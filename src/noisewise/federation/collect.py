@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from noisewise.core.errors import ReleaseError
-from noisewise.core.releases import AnyRelease, load_release
+from noisewise.core.kinds import AnyRelease, load_release
 
 
 @dataclass

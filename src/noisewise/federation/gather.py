@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from noisewise.core.errors import NoisewiseError
-from noisewise.core.release import Release
+from noisewise.core.kinds.regression import Release
 from noisewise.federation.protocol import REFUSAL_WORDS, AnswerError, Proposal, Refusal, read_fields
 
 PAUSE = 1.0

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.core.errors import NoisewiseError
-from noisewise.core.plain_yaml import PlainYamlError, read_yaml
 from noisewise.core.schema import Schema
-from noisewise.core.schema_file import read_schema
+from noisewise.core.yaml_files import PlainYamlError, read_schema, read_yaml
 from noisewise.federation.protocol import Proposal, Refusal
 from noisewise.holder.ledger import Charge
 from noisewise.holder.request import Request, make_request

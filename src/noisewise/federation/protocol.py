@@ -18,11 +18,10 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, NoReturn
 
-from noisewise.core.claim import fraction_text
 from noisewise.core.design import Design
 from noisewise.core.errors import NoisewiseError
-from noisewise.core.privacy import as_loss
-from noisewise.core.release import Release
+from noisewise.core.kinds.regression import Release
+from noisewise.core.privacy import as_loss, fraction_text
 from noisewise.core.schema import Column, Schema
 
 RECORD = "noisewise"

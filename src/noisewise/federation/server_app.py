@@ -11,7 +11,7 @@ from pathlib import Path
 
 from noisewise.core.design import Design
 from noisewise.core.errors import NoisewiseError
-from noisewise.core.release import Release
+from noisewise.core.kinds.regression import Release
 from noisewise.federation.flower import (
     ConfigRecord,
     Context,

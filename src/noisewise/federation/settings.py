@@ -12,7 +12,7 @@ from typing import Any
 
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import as_loss
-from noisewise.core.schema_file import read_schema
+from noisewise.core.yaml_files import read_schema
 from noisewise.federation.protocol import Proposal
 
 _DEFAULTS: dict[str, str | int | float] = {

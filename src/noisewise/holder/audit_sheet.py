@@ -17,7 +17,7 @@ from typing import Any
 
 from noisewise._version import __version__
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.releases import release_from_text
+from noisewise.core.kinds import release_from_text
 from noisewise.holder.ledger import Account, ChargeRecord, Ledger
 
 FORMAT = "noisewise-audit-sheet"

@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 
 from noisewise._version import __version__
 from noisewise.core import document
-from noisewise.core.base_release import BaseRelease
-from noisewise.core.claim import Claim
+from noisewise.core.document import BaseRelease
 from noisewise.core.errors import DataError, RequestError
-from noisewise.core.privacy import Event
+from noisewise.core.privacy import Claim, Event
 from noisewise.core.schema import Schema
 from noisewise.holder.ledger import Charge
 

@@ -23,10 +23,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from noisewise.core.geometry import Box, geometry_to_dict
-from noisewise.core.grid import STATISTIC_ONE
+from noisewise.core.design import STATISTIC_ONE, Box, geometry_to_dict
 from noisewise.core.schema import Category
-from noisewise.core.statistic import SecondMoments
+from noisewise.core.statistics import SecondMoments
 from noisewise.holder.blocks.plan import BlockPlan, BlockSums
 from noisewise.holder.networks.counts import CountPlan, FamilyCounts
 from noisewise.holder.sums import SumPlan, Sums

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from noisewise.core.grid import STATISTIC_ONE
-from noisewise.core.sensitivity.smallest_eigenvalue import STEP
-from noisewise.core.statistic import SecondMoments, SmallestEigenvalue
+from noisewise.core.design import STATISTIC_ONE
+from noisewise.core.statistics import SecondMoments, SmallestEigenvalue
+from noisewise.core.statistics.smallest_eigenvalue import STEP
 
 MAX_SIZE = 100  # about ten seconds; the cost grows with the fifth power
 

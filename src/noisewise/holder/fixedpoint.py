@@ -47,9 +47,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from noisewise.core.design import Design
-from noisewise.core.geometry import Ball, Geometry
-from noisewise.core.grid import row_bits
+from noisewise.core.design import Ball, Design, Geometry, row_bits
 from noisewise.core.schema import Category
 from noisewise.holder.plan import Floats
 

@@ -8,13 +8,12 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from noisewise.core.claim import Claim, fraction_text
+from noisewise.core.design import MAX_ROWS
 from noisewise.core.errors import RequestError
-from noisewise.core.grid import MAX_ROWS
-from noisewise.core.network import Network
-from noisewise.core.network_content import MAX_DRAWS, Content, TableDraws
-from noisewise.core.network_release import CONTENTS, MechanismName, NetworkRelease
-from noisewise.core.privacy import Amount, PureEvent, as_fraction
+from noisewise.core.kinds.network.content import MAX_DRAWS, Content, TableDraws
+from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.release import CONTENTS, MechanismName, NetworkRelease
+from noisewise.core.privacy import Amount, Claim, PureEvent, as_fraction, fraction_text
 from noisewise.core.schema import Schema
 from noisewise.holder.base_request import BaseRequest
 from noisewise.holder.networks.counts import CountPlan, FamilyCounts

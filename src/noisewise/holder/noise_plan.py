@@ -10,12 +10,17 @@ from noisewise.core.calibration import (
     gaussian_scale,
     zcdp_noise_multiplier,
 )
-from noisewise.core.claim import Claim
 from noisewise.core.composition import satisfies
+from noisewise.core.design import Geometry
 from noisewise.core.errors import RequestError
-from noisewise.core.geometry import Geometry
-from noisewise.core.sensitivity import Layout, l1_sensitivity, l2_sensitivity
-from noisewise.core.statistic import SecondMoments, Statistic
+from noisewise.core.privacy import Claim
+from noisewise.core.statistics import (
+    Layout,
+    SecondMoments,
+    Statistic,
+    l1_sensitivity,
+    l2_sensitivity,
+)
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 

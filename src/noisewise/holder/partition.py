@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from noisewise.core.errors import RequestError
-from noisewise.core.release import Release
+from noisewise.core.kinds.regression import Release
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.base_request import key_of
 from noisewise.holder.ledger import Charge, Ledger

@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from noisewise.core.document import write_text
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
-from noisewise.core.releases import AnyRelease, load_release, release_from_text
+from noisewise.core.kinds import AnyRelease, load_release, release_from_text
 from noisewise.holder.engines import Source, open_source
 from noisewise.holder.engines.base import positions
 from noisewise.holder.ledger import Ledger, Reservation
@@ -151,10 +151,9 @@ def still_pending(epsilon: Fraction) -> Iterator[None]:
         yield
     except NoisewiseError as error:
         raise type(error)(
-            f"{error}.\nThe charge of epsilon={float(epsilon):g} stays pending in the ledger, "
-            "because rows were read. Once the data are repaired, the same request completes under "
-            "it at no further cost (with another schema, query or option it is another request, "
-            f"and costs anew). {REHEARSAL}"
+            f"{error}.\nThe charge of epsilon={float(epsilon):g} stays pending: rows were read. "
+            "Once the data are repaired, the same request completes under it at no further cost. "
+            f"{REHEARSAL}"
         ) from None
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from noisewise.core.claim import Claim
-from noisewise.core.releases import AnyRelease
+from noisewise.core.kinds import AnyRelease
+from noisewise.core.privacy import Claim
 from noisewise.core.schema import Schema
 from noisewise.holder.ledger import Charge
 from noisewise.holder.plan import Plan

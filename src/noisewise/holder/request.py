@@ -13,19 +13,24 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
 
-from noisewise.core.claim import Claim, fraction_text
 from noisewise.core.composition import epsilon_of
-from noisewise.core.design import Design
+from noisewise.core.design import MAX_ROWS, Ball, Box, Design, Geometry, geometry_to_dict
 from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import RequestError
-from noisewise.core.geometry import Ball, Box, Geometry, geometry_to_dict
-from noisewise.core.grid import MAX_ROWS
-from noisewise.core.privacy import Amount, ComposedEvent, Event, as_delta, as_fraction
-from noisewise.core.release import Measurement, Release
+from noisewise.core.kinds.regression import Measurement, Release
+from noisewise.core.privacy import (
+    Amount,
+    Claim,
+    ComposedEvent,
+    Event,
+    as_delta,
+    as_fraction,
+    fraction_text,
+)
 from noisewise.core.schema import Schema
-from noisewise.core.sensitivity import Layout
-from noisewise.core.statistic import (
+from noisewise.core.statistics import (
     FourthMoments,
+    Layout,
     SecondMoments,
     SmallestEigenvalue,
     Statistic,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from noisewise.core.design import Ball
 from noisewise.core.errors import RequestError
-from noisewise.core.geometry import Ball
-from noisewise.core.statistic import MAX_FOURTH_MOMENTS, FourthMoments, SmallestEigenvalue
+from noisewise.core.statistics import MAX_FOURTH_MOMENTS, FourthMoments, SmallestEigenvalue
 from noisewise.holder.exact_eigenvalue import MAX_SIZE
 from noisewise.holder.words import check_bounded, check_label
 

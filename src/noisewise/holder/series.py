@@ -17,7 +17,7 @@ from pathlib import Path
 
 from noisewise.core.document import read_text
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.release import load_release
+from noisewise.core.kinds.regression import load_release
 from noisewise.holder.ledger import Charge, ChargeRecord, Ledger
 from noisewise.holder.request import Request
 

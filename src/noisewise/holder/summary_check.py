@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from noisewise.core.errors import RequestError
-from noisewise.core.summary import MAX_REGRESSIONS, coefficients_of
-from noisewise.core.summary_release import SummedNoise
+from noisewise.core.kinds.summary.mechanisms import MAX_REGRESSIONS, coefficients_of
+from noisewise.core.kinds.summary.release import SummedNoise
 from noisewise.holder.blocks import choice
 from noisewise.holder.words import check_label, check_scale
 

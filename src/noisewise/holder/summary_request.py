@@ -11,14 +11,10 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from noisewise.core.claim import Claim
-from noisewise.core.design import Design
+from noisewise.core.design import MAX_ROWS, Design
 from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import DataError, RequestError
-from noisewise.core.grid import MAX_ROWS
-from noisewise.core.privacy import Amount, PureEvent, as_fraction
-from noisewise.core.schema import Schema
-from noisewise.core.summary import (
+from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
     MAX_BLOCKS,
     MAX_PARTITIONS,
@@ -28,8 +24,10 @@ from noisewise.core.summary import (
     entries_of,
     sensitivity_of,
 )
-from noisewise.core.summary_posterior import BlockPosterior, Flat
-from noisewise.core.summary_release import MedianNoise, SummaryRelease, SummedNoise
+from noisewise.core.kinds.summary.posterior import BlockPosterior, Flat
+from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease, SummedNoise
+from noisewise.core.privacy import Amount, Claim, PureEvent, as_fraction
+from noisewise.core.schema import Schema
 from noisewise.holder.base_request import BaseRequest
 from noisewise.holder.blocks import choice
 from noisewise.holder.blocks.plan import BlockPlan, BlockSums

@@ -10,8 +10,7 @@ from typing import Any
 
 from noisewise.core.design import Design
 from noisewise.core.errors import RequestError
-from noisewise.core.schema import Unbounded
-from noisewise.core.summary import (
+from noisewise.core.kinds.summary.mechanisms import (
     CauchyBase,
     ClippedMean,
     Fisher,
@@ -24,6 +23,7 @@ from noisewise.core.summary import (
     Stouffer,
     SummaryMechanism,
 )
+from noisewise.core.schema import Unbounded
 from noisewise.holder.blocks import choice
 
 ASKING = ("sign", "stouffer", "rescaled_normal", "fisher")

@@ -18,12 +18,10 @@ from itertools import combinations_with_replacement
 import numpy as np
 import numpy.typing as npt
 
-from noisewise.core.design import Design
+from noisewise.core.design import MAX_ROWS, Design, Geometry
 from noisewise.core.errors import DataError
-from noisewise.core.geometry import Geometry
-from noisewise.core.grid import MAX_ROWS
 from noisewise.core.schema import Category
-from noisewise.core.statistic import FourthMoments, Summed
+from noisewise.core.statistics import FourthMoments, Summed
 from noisewise.holder.fixedpoint import RowGrid
 from noisewise.holder.missing import fill_codes, filled_codes, missing_value_error
 from noisewise.holder.plan import Codes, Floats, ReadsDesign

@@ -154,7 +154,7 @@ def _duckdb_kinds(path: Path, table: str | None) -> list[tuple[str, str]]:
 
 def _quoted(name: str) -> str:
     """The name as YAML, quoted where it must be."""
-    from noisewise.core.plain_yaml import parse_yaml
+    from noisewise.core.yaml_files import parse_yaml
 
     try:
         plain = parse_yaml(f"{name}: 1") == {name: 1} and parse_yaml(name) == name

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noisewise.core.design import Design
+from noisewise.core.document import MAX_SCALE
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import Amount
-from noisewise.core.release import MAX_SCALE
 from noisewise.core.schema import MAX_NAME, Schema
 
 

@@ -18,13 +18,11 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.regression.original_units import CoefficientPrior
 from noisewise.analyst.regression.priors import NormalInverseGammaIndependent
-from noisewise.core.design import Design
+from noisewise.core.design import MAX_ROWS, Ball, Design
 from noisewise.core.errors import RequestError
-from noisewise.core.geometry import Ball
-from noisewise.core.grid import MAX_ROWS
 from noisewise.core.noise import DISCRETE_FAMILIES
 from noisewise.core.schema import Schema
-from noisewise.core.statistic import SecondMoments
+from noisewise.core.statistics import SecondMoments
 from noisewise.holder.request import DEFAULT_DELTA, make_request
 from noisewise.planning.result import LARGEST, SMALLEST, Answer, Plan, PlanRow
 from noisewise.planning.truths import covariate_prior, draw_truths

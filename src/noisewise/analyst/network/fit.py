@@ -23,9 +23,9 @@ from noisewise.analyst.network.layout import Floats, Layout
 from noisewise.analyst.network.methods import METHODS, Job, choose
 from noisewise.analyst.posterior.network import NetworkFit, NetworkPosterior
 from noisewise.core.errors import RequestError
-from noisewise.core.network import Network
-from noisewise.core.network_content import TableDraws
-from noisewise.core.network_release import NetworkRelease
+from noisewise.core.kinds.network.content import TableDraws
+from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.release import NetworkRelease
 
 MAX_DRAWS = 100_000
 MAX_NUMBERS = 1 << 27  # table cells times draws that are kept

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.core.network import Network
+from noisewise.core.kinds.network.graph import Network
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

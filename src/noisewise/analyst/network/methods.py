@@ -14,7 +14,7 @@ from noisewise.analyst.network.entropy import is_acyclic
 from noisewise.analyst.network.layout import Floats, Layout
 from noisewise.analyst.network.observed import Observed, check_plausible, observe
 from noisewise.core.errors import RequestError
-from noisewise.core.network_release import NetworkRelease
+from noisewise.core.kinds.network.release import NetworkRelease
 
 MOVES_PER_CHAIN = 24_000_000
 ROWS_PER_SWEEP = 10_000  # latent rows times tables up to which rows are simulated one by one

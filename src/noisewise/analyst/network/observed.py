@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from noisewise.analyst.network.layout import Floats, Integers, Layout
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.network_content import NoisyCounts, NoisyParities
-from noisewise.core.network_release import NetworkRelease
+from noisewise.core.kinds.network.content import NoisyCounts, NoisyParities
+from noisewise.core.kinds.network.release import NetworkRelease
 
 IMPOSSIBLE = 20.0  # standard deviations
 MAX_COEFFICIENTS = 1 << 25  # of parity counts as forms of cells, in memory

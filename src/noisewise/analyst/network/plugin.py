@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.analyst.network.layout import Floats, Layout
-from noisewise.core.network_content import NoisyParities
-from noisewise.core.network_release import NetworkRelease
+from noisewise.core.kinds.network.content import NoisyParities
+from noisewise.core.kinds.network.release import NetworkRelease
 
 
 def clamped_counts(releases: Sequence[NetworkRelease], layout: Layout) -> Floats:

@@ -32,7 +32,7 @@ from noisewise.analyst.posterior.numbers import (
 from noisewise.analyst.posterior.plots import Interval
 from noisewise.analyst.posterior.regression import Prediction, check_target
 from noisewise.core.errors import RequestError
-from noisewise.core.network_regression import RegressionSampleRelease
+from noisewise.core.kinds.draws import RegressionSampleRelease
 
 if TYPE_CHECKING:
     import arviz as az

@@ -24,7 +24,7 @@ from noisewise.analyst.posterior.numbers import (
 )
 from noisewise.analyst.posterior.plots import AWARE, Interval
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.network import Network
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Schema
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from noisewise.analyst.posterior.numbers import SummaryTable, split_statement
 from noisewise.analyst.posterior.plots import AWARE, NAIVE, Interval
 from noisewise.analyst.summaries import answers, quantiles
 from noisewise.core.errors import RequestError
-from noisewise.core.summary import ClippedMean, LocationScale, entries_of
-from noisewise.core.summary_release import SummaryRelease
+from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, entries_of
+from noisewise.core.kinds.summary.release import SummaryRelease
 
 if TYPE_CHECKING:
     import arviz as az

@@ -37,7 +37,7 @@ from noisewise.analyst.regression.priors import (
 )
 from noisewise.core.design import Design
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.release import Release
+from noisewise.core.kinds.regression import Release
 
 if TYPE_CHECKING:
     from noisewise.analyst.regression.papers.moments import CovariateMoments

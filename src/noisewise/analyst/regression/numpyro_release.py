@@ -29,7 +29,7 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.model_columns import observe
 from noisewise.analyst.regression.observation import Observation
 from noisewise.core.errors import RequestError
-from noisewise.core.release import Release
+from noisewise.core.kinds.regression import Release
 
 Array = Any  # a JAX array or a NumPy one
 

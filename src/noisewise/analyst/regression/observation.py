@@ -10,7 +10,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.release import Release
+from noisewise.core.kinds.regression import Release
 
 Family = Literal["laplace", "gaussian"]
 

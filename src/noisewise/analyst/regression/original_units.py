@@ -27,11 +27,10 @@ from noisewise.analyst.regression.priors import (
     RegressionPrior,
     ball_share,
 )
-from noisewise.core.design import INTERCEPT, Design
+from noisewise.core.design import INTERCEPT, Ball, Design
 from noisewise.core.errors import RequestError
-from noisewise.core.geometry import Ball
-from noisewise.core.plain_yaml import PlainYamlError, read_yaml
-from noisewise.core.release import Release
+from noisewise.core.kinds.regression import Release
+from noisewise.core.yaml_files import PlainYamlError, read_yaml
 
 
 def regression_to_unit(prior: RegressionPrior, columns: ModelColumns) -> RegressionPrior:

@@ -28,7 +28,7 @@ import numpy as np
 
 from noisewise._arrays import BoolArray, FloatArray
 from noisewise.analyst.regression.observation import Observation
-from noisewise.core.grid import MAX_ROWS
+from noisewise.core.design import MAX_ROWS
 
 FALSE_ALARMS = 1e-9  # chance that a sound Release is called impossible, at most
 _SHOWN = 5

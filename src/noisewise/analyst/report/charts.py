@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from noisewise.analyst.report.markup import Markup, join, tag
 from noisewise.analyst.report.words import listed, short, ticks
-from noisewise.core.network import Network
+from noisewise.core.kinds.network.graph import Network
 
 _LINE = 24  # pixels from one interval to the next
 _EDGE = 3.0  # per cent kept free on either side

@@ -33,7 +33,7 @@ from noisewise.analyst.summaries.answers import (
     rank_epsilon,
     rows_needed,
 )
-from noisewise.core.summary import (
+from noisewise.core.kinds.summary.mechanisms import (
     ClippedMean,
     Fisher,
     LocationScale,
@@ -41,8 +41,8 @@ from noisewise.core.summary import (
     Sign,
     Stouffer,
 )
-from noisewise.core.summary_posterior import Conjugate, Flat, GPrior
-from noisewise.core.summary_release import MedianNoise, SummaryRelease
+from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
+from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease
 
 
 def contents(posterior: SummaryPosterior, level: float) -> Contents:

@@ -13,8 +13,8 @@ from noisewise.analyst.report.words import percent, rounded, short
 from noisewise.analyst.summaries import answers
 from noisewise.core.design import DesignColumn
 from noisewise.core.errors import RequestError
+from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, QuantileItem
 from noisewise.core.normal_laplace import variance
-from noisewise.core.summary import ClippedMean, LocationScale, QuantileItem
 
 MOST_FIGURES = 30
 

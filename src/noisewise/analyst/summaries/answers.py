@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from noisewise.analyst.summaries import averages, quantiles
 from noisewise.core.errors import RequestError
-from noisewise.core.summary import (
+from noisewise.core.kinds.summary.mechanisms import (
     Asking,
     ClippedMean,
     Fisher,
@@ -16,7 +16,7 @@ from noisewise.core.summary import (
     RescaledNormal,
     Stouffer,
 )
-from noisewise.core.summary_release import MedianNoise, SummaryRelease
+from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease
 
 
 def below(release: SummaryRelease, index: int, noise_aware: bool = True) -> float:

@@ -28,7 +28,7 @@ import math
 from fractions import Fraction
 
 from noisewise.core.errors import RequestError
-from noisewise.core.summary import MAX_BLOCKS, MAX_REGRESSIONS
+from noisewise.core.kinds.summary.mechanisms import MAX_BLOCKS, MAX_REGRESSIONS
 from noisewise.holder.blocks.plan import limb_count
 
 WEAK_KAPPA = 4.0

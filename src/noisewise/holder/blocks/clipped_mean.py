@@ -20,7 +20,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from noisewise.core.summary import ClippedMean
+from noisewise.core.kinds.summary.mechanisms import ClippedMean
 from noisewise.holder.blocks.grid import Integers
 from noisewise.holder.blocks.regressions import Fits
 

@@ -20,7 +20,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from noisewise.core import normal_laplace
-from noisewise.core.summary import Asking, ClippedMean, Fisher, RescaledNormal, Sign, Stouffer
+from noisewise.core.kinds.summary.mechanisms import (
+    Asking,
+    ClippedMean,
+    Fisher,
+    RescaledNormal,
+    Sign,
+    Stouffer,
+)
 from noisewise.holder.plan import Floats
 
 ALWAYS_HALF = 0.41  # the same error for an answer of 1/2, whatever the data

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from noisewise.core.summary import Fisher
+from noisewise.core.kinds.summary.mechanisms import Fisher
 from noisewise.holder.blocks.grid import Integers
 from noisewise.holder.blocks.probabilities import probabilities
 from noisewise.holder.blocks.regressions import Fits

@@ -35,8 +35,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from noisewise.core.summary import CELLS, CauchyBase, LocationScale
-from noisewise.core.summary_release import MedianNoise
+from noisewise.core.kinds.summary.mechanisms import CELLS, CauchyBase, LocationScale
+from noisewise.core.kinds.summary.release import MedianNoise
 from noisewise.holder.blocks.grid import Integers
 from noisewise.holder.blocks.median import draw_median, median_rate
 from noisewise.holder.blocks.regressions import Fits

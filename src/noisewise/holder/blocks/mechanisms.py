@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.core.summary import (
+from noisewise.core.kinds.summary.mechanisms import (
     Additive,
     ClippedMean,
     Fisher,

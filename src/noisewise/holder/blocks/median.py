@@ -38,7 +38,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from noisewise.core.summary import CELLS
+from noisewise.core.kinds.summary.mechanisms import CELLS
 from noisewise.holder.blocks.exact_exponential import exponential, powers
 from noisewise.holder.blocks.grid import Integers
 from noisewise.holder.mechanisms import randomness

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from noisewise.core.summary import RescaledNormal
+from noisewise.core.kinds.summary.mechanisms import RescaledNormal
 from noisewise.holder.blocks.grid import Integers
 from noisewise.holder.blocks.probabilities import probabilities
 from noisewise.holder.blocks.regressions import Fits

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from noisewise.core.summary import Sign
+from noisewise.core.kinds.summary.mechanisms import Sign
 from noisewise.holder.blocks.grid import Integers
 from noisewise.holder.blocks.regressions import Fits
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from noisewise.core.summary import Stouffer
+from noisewise.core.kinds.summary.mechanisms import Stouffer
 from noisewise.holder.blocks.grid import Integers
 from noisewise.holder.blocks.probabilities import normal_scores
 from noisewise.holder.blocks.regressions import Fits

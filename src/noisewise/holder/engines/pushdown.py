@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from math import isnan
 
 from noisewise.core.schema import Category, Column
-from noisewise.core.statistic import Monomial, Summed
+from noisewise.core.statistics import Monomial, Summed
 from noisewise.holder.engines.kinds import Kind, level_numbers
 from noisewise.holder.fixedpoint import BALL_MARGIN, GridColumn, RowGrid
 from noisewise.holder.missing import fill_codes, missing_value_error

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 def exact(value: Fraction) -> str:
     """Return the number as text that reads back as the same number."""
-    # Not core.claim.fraction_text, which is as exact but writes a delta of 1e-10 in full: people
+    # Not core.privacy.fraction_text, which is as exact but writes a delta of 1e-10 in full: people
     # read these in refusals and in the audit trail.
     return _short(value, 12, ROUND_FLOOR, lossless=True) or str(value)
 

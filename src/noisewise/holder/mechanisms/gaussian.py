@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from noisewise.core.calibration import gaussian_scale
-from noisewise.core.discreteness import discreteness_slack
+from noisewise.core.calibration import discreteness_slack, gaussian_scale
 from noisewise.core.precision import float_down, float_up
 from noisewise.core.privacy import GaussianEvent
 from noisewise.holder.mechanisms import randomness
@@ -19,7 +18,7 @@ class GaussianMechanism:
     """Independent discrete Gaussian noise: scale s on entries, s/√2 on off-diagonal ones.
 
     **Claim.** ρ-zCDP with ρ = Δ₂²/2s², and the (ε, δ) curve of a continuous Gaussian mechanism with
-    noise multiplier s/Δ₂ up to the slack of discreteness (`core.discreteness.discreteness_slack`).
+    noise multiplier s/Δ₂ up to the slack of discreteness (`core.calibration.discreteness_slack`).
 
     **Proof.** Let c be the change of the integer sums and s_i the scale of entry i. The privacy
     loss of independent discrete Gaussians is that of one with squared distance Σ c_i²/s_i²

@@ -43,7 +43,7 @@ def invoke(measurement: Any, sums: Sequence[int]) -> tuple[int, ...]:
     """One noise draw for every sum."""
     limit = 2**63 - 1
     if any(abs(value) > limit for value in sums):
-        raise OverflowError("a sum does not fit 64 bits")  # excluded by the grid, see core.grid
+        raise OverflowError("a sum does not fit 64 bits")  # excluded by the grid, see core.design
     return tuple(int(value) for value in measurement(list(sums))) if sums else ()
 
 

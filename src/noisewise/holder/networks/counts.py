@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from noisewise.core.network import Network
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Schema
 from noisewise.holder.missing import fill_codes, filled_codes
 from noisewise.holder.plan import Codes, Floats

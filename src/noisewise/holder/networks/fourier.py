@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from noisewise.core.document import MAX_INTEGER
-from noisewise.core.network import Network
-from noisewise.core.network_content import NoisyParities
-from noisewise.core.network_parity import Parities, walsh_hadamard
+from noisewise.core.kinds.network.content import NoisyParities
+from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.parity import Parities, walsh_hadamard
 from noisewise.core.noise import DiscreteLaplace
 from noisewise.core.precision import float_up
 from noisewise.core.privacy import PureEvent
@@ -33,7 +33,7 @@ _SIMULATED_CELLS = 1 << 24
 class FourierParities:
     """Independent discrete Laplace noise of scale s ≥ Δ/ε on the parity counts Q_γ, γ ∈ N.
 
-    N is the downward closure of the families (`core.network_parity`); n is published exactly where
+    N is the downward closure of the families (`Parities`); n is published exactly where
     it is public, with noise where it is private.
 
     **Claim.** ε-differential privacy.

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from noisewise.core.document import MAX_INTEGER
-from noisewise.core.network import Network
-from noisewise.core.network_content import NoisyCounts, l1_sensitivity, one_is_enough
+from noisewise.core.kinds.network.content import NoisyCounts, l1_sensitivity, one_is_enough
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.noise import DiscreteLaplace
 from noisewise.core.precision import float_up
 from noisewise.core.privacy import PureEvent

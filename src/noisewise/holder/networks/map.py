@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any
 
 from noisewise.core.errors import RequestError
-from noisewise.core.network import Network
-from noisewise.core.network_content import TABLE_BITS, TableDraws, score_change, total_depth
+from noisewise.core.kinds.network.content import TABLE_BITS, TableDraws, score_change, total_depth
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.privacy import PureEvent
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.exact import FIRST_DIGITS, choose, decimals

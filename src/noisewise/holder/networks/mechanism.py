@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from noisewise.core.network import Network
-from noisewise.core.network_content import TABLE_BITS, Content
+from noisewise.core.kinds.network.content import TABLE_BITS, Content
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.privacy import PureEvent
 from noisewise.core.schema import Schema
 from noisewise.holder.networks.counts import FamilyCounts

@@ -10,10 +10,16 @@ from functools import cached_property
 from typing import Any
 
 from noisewise.core.errors import RequestError
-from noisewise.core.network import Network
-from noisewise.core.network_content import TABLE_BITS, TableDraws, log_odds, total_depth
-from noisewise.core.network_release import cost_of_draws
-from noisewise.core.network_tree import split_totals, splits
+from noisewise.core.kinds.network.content import (
+    TABLE_BITS,
+    TableDraws,
+    log_odds,
+    split_totals,
+    splits,
+    total_depth,
+)
+from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.release import cost_of_draws
 from noisewise.core.privacy import PureEvent
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.mechanism import longest_draw, records_changed
@@ -26,7 +32,7 @@ _TEMPER_BITS = 64
 
 @dataclass(frozen=True)
 class PosteriorSample:
-    """k independent draws of every split (`core.network_tree`) from its tempered posterior.
+    """k independent draws of every split (`splits`) from its tempered posterior.
 
     A split v takes values m/2²⁴ within [ω, 1-ω]. Given c records in its first half and d in its
     second, P(v) ∝ v^(a-1+τc) (1-v)^(b-1+τd), where Beta(a, b) is the split's prior: the posterior

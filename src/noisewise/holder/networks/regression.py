@@ -8,20 +8,17 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from noisewise.core.claim import MAX_EPSILON, Claim
-from noisewise.core.design import Design
+from noisewise.core.design import MAX_ROWS, STATISTIC_ONE, Ball, Box, Design, Geometry
 from noisewise.core.errors import NoisewiseError, RequestError
-from noisewise.core.geometry import Ball, Box, Geometry
-from noisewise.core.grid import MAX_ROWS, STATISTIC_ONE
-from noisewise.core.network_regression import (
+from noisewise.core.kinds.draws import (
     COEFFICIENT_BITS,
     MAX_DRAWS,
     RegressionLaw,
     RegressionSampleRelease,
 )
-from noisewise.core.privacy import Amount, PureEvent, as_fraction
+from noisewise.core.privacy import MAX_EPSILON, Amount, Claim, PureEvent, as_fraction
 from noisewise.core.schema import Number, Schema
-from noisewise.core.statistic import SecondMoments
+from noisewise.core.statistics import SecondMoments
 from noisewise.holder.base_request import BaseRequest
 from noisewise.holder.networks.lattice import LatticeGaussian
 from noisewise.holder.plan import ReadsDesign

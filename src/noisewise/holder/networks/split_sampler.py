@@ -20,7 +20,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from functools import cached_property
 
-from noisewise.core.network_content import TABLE_BITS
+from noisewise.core.kinds.network.content import TABLE_BITS
 from noisewise.holder.mechanisms import randomness
 from noisewise.holder.networks.exact import decimals
 

@@ -48,9 +48,9 @@ from noisewise.analyst.model_columns import ModelColumns, as_releases, observe
 from noisewise.analyst.regression.observation import Observation, named
 from noisewise.analyst.regression.papers.noise_width import noise_width
 from noisewise.core.errors import RequestError
+from noisewise.core.kinds.regression import Release
 from noisewise.core.noise import Laplace
-from noisewise.core.release import Release
-from noisewise.core.statistic import SmallestEigenvalue
+from noisewise.core.statistics import SmallestEigenvalue
 
 Rule = Literal["noise", "paper"]
 STATEMENT = "no uncertainty: not a posterior"

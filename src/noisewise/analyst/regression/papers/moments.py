@@ -355,7 +355,7 @@ def normal_statistic_moments(
 def fourth_monomials(k: int) -> tuple[tuple[int, int, int, int], ...]:
     """All monomials of degree 1 to 4 in x, as sorted index quadruples into v = (1, x).
 
-    The order is that of a Release (`noisewise.core.statistic.FourthMoments`).
+    The order is that of a Release (`noisewise.core.statistics.FourthMoments`).
     """
     quadruples = combinations_with_replacement(range(k + 1), 4)
     return tuple((a, b, c, e) for a, b, c, e in quadruples)[1:]

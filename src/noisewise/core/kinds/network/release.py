@@ -14,13 +14,23 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from noisewise.core.base_release import BaseRelease, Received, check_n, pure_event
-from noisewise.core.claim import Claim
-from noisewise.core.document import fail, text
-from noisewise.core.network import Network
-from noisewise.core.network_content import (
+from noisewise._arrays import FloatArray
+from noisewise.core.document import (
+    MAX_INTEGER,
+    BaseRelease,
+    Received,
+    check_n,
+    fail,
+    integer,
+    pure_event,
+    real,
+    take,
+    text,
+    texts,
+)
+from noisewise.core.kinds.network.content import (
+    TABLE_BITS,
     Content,
-    Floats,
     NoisyCounts,
     NoisyParities,
     TableDraws,
@@ -34,10 +44,10 @@ from noisewise.core.network_content import (
     score_change,
     total_depth,
 )
-from noisewise.core.network_parity import Parities
-from noisewise.core.network_reading import content_from_json
+from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.parity import Parities
 from noisewise.core.noise import DiscreteLaplace
-from noisewise.core.privacy import Event
+from noisewise.core.privacy import Claim, Event, as_fraction
 from noisewise.core.schema import Schema
 
 MechanismName = Literal["laplace", "fourier", "posterior_sample", "map"]
@@ -104,7 +114,7 @@ class NetworkRelease(BaseRelease):
             fail("its tables were drawn at random; no noise was added to counts")
         return self.content.noise
 
-    def counts(self, node: str) -> Floats:
+    def counts(self, node: str) -> FloatArray:
         """The noisy counts of a node's cells, of `network.shape(node)`. They may be negative.
 
         From parity counts they are rebuilt, and their noise is correlated: see `parities`.
@@ -131,7 +141,7 @@ class NetworkRelease(BaseRelease):
         """Number of draws; 0 where counts are published."""
         return len(self.content.draws) if isinstance(self.content, TableDraws) else 0
 
-    def tables(self, draw: int = 0) -> dict[str, Floats]:
+    def tables(self, draw: int = 0) -> dict[str, FloatArray]:
         """The conditional probability tables of one draw, by node, of `network.shape(node)`."""
         return self._tables.tables(draw)
 
@@ -166,6 +176,85 @@ class NetworkRelease(BaseRelease):
             label=document.label,
             software=document.software,
         )
+
+
+# ---------------------------------------------------------------------------------------------
+# Reading
+
+
+def content_from_json(document: Any) -> Content:
+    """Read what `to_json` wrote; raises ReleaseError where it is something else."""
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if kind == NoisyCounts.kind:
+        _, noise, sensitivity, values = take(
+            document, "result", ("kind", "noise", "sensitivity", "values")
+        )
+        return NoisyCounts(_by_node(values), _scale(noise), _sensitivity(sensitivity))
+    if kind == NoisyParities.kind:
+        keys = ("kind", "noise", "sensitivity", "increment", "stealth", "values")
+        _, noise, sensitivity, increment, stealth, values = take(document, "result", keys)
+        return NoisyParities(
+            values=_integers(values),
+            scale=_scale(noise),
+            sensitivity=_sensitivity(sensitivity),
+            increment=real(increment, "increment"),
+            stealth=real(stealth, "stealth"),
+        )
+    if kind == TableDraws.kind:
+        return _draws(document)
+    return fail("the result must be counts, parities or draws")
+
+
+def _draws(document: Any) -> TableDraws:
+    keys = (
+        *("kind", "law", "fraction_bits", "lowest", "temper", "concentration", "points"),
+        "draws",
+    )
+    _, law, bits, lowest, temper, concentration, points, draws = take(document, "result", keys)
+    integer(bits, "fraction_bits", TABLE_BITS, TABLE_BITS)
+    if not isinstance(draws, list) or not isinstance(concentration, dict):
+        fail("draws must be a list, and concentration an object")
+    names = texts(list(concentration), "concentration")
+    return TableDraws(
+        draws=tuple(_by_node(draw) for draw in draws),
+        law=text(law, "law"),
+        lowest=integer(lowest, "lowest", 1, (1 << TABLE_BITS) - 1),
+        temper=_fraction(temper, "temper"),
+        concentration={name: _fraction(concentration[name], "concentration") for name in names},
+        points=None if points is None else integer(points, "points", 2, 10_000),
+    )
+
+
+def _fraction(value: Any, where: str) -> Fraction:
+    if not isinstance(value, str):
+        fail(f"{where} must be a number written as text")
+    return as_fraction(value, where)
+
+
+def _by_node(value: Any) -> dict[str, tuple[int, ...]]:
+    if not isinstance(value, dict):
+        fail("values must be an object with a list for every node")
+    return {text(node, "a node"): _integers(values) for node, values in value.items()}
+
+
+def _integers(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        fail("values must be lists of whole numbers")
+    return tuple(integer(v, "every value", -MAX_INTEGER - 1, MAX_INTEGER) for v in value)
+
+
+def _scale(noise: Any) -> float:
+    family, scale = take(noise, "noise", ("family", "scale"))
+    if family != "discrete_laplace":
+        fail("the noise family must be discrete_laplace")
+    number = real(scale, "noise scale")
+    if not 2.0**-10 <= number <= 2.0**56:
+        fail("the noise scale must be between 2**-10 and 2**56")
+    return number
+
+
+def _sensitivity(value: Any) -> int:
+    return integer(value, "sensitivity", 1, MAX_INTEGER)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -12,38 +12,37 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
-from noisewise.core.base_release import BaseRelease, Received, check_n, geometry_from_json
-from noisewise.core.calibration import laplace_scale
-from noisewise.core.claim import Claim
+from noisewise.core.calibration import discreteness_slack, laplace_scale
 from noisewise.core.composition import satisfies
-from noisewise.core.design import Design
-from noisewise.core.discreteness import discreteness_slack
+from noisewise.core.design import STATISTIC_BITS, STATISTIC_ONE, Design, Geometry, geometry_to_dict
 from noisewise.core.document import (
     MAX_DESIGN_NAME,
     MAX_INTEGER,
+    MAX_SCALE,
+    BaseRelease,
+    Received,
+    check_n,
     fail,
+    geometry_from_json,
     integer,
     load,
     take,
     text,
     texts,
 )
-from noisewise.core.geometry import Geometry, geometry_to_dict
-from noisewise.core.grid import STATISTIC_BITS, STATISTIC_ONE
 from noisewise.core.noise import DISCRETE_FAMILIES, DiscreteGaussian, DiscreteLaplace
 from noisewise.core.precision import float_down
-from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
+from noisewise.core.privacy import Claim, ComposedEvent, Event, GaussianEvent, PureEvent
 from noisewise.core.schema import Schema
-from noisewise.core.sensitivity import l1_sensitivity, l2_sensitivity
-from noisewise.core.statistic import (
+from noisewise.core.statistics import (
     MAX_FOURTH_MOMENTS,
     STATISTICS,
     FourthMoments,
     SecondMoments,
     Statistic,
+    l1_sensitivity,
+    l2_sensitivity,
 )
-
-MAX_SCALE = 2**56  # 128 standard deviations below the largest integer
 
 
 @dataclass(frozen=True)

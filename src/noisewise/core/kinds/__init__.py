@@ -10,19 +10,19 @@ from noisewise.core.document import load, parse_json
 from noisewise.core.errors import ReleaseError
 
 if TYPE_CHECKING:
-    from noisewise.core.network_regression import RegressionSampleRelease
-    from noisewise.core.network_release import NetworkRelease
-    from noisewise.core.release import Release
-    from noisewise.core.summary_release import SummaryRelease
+    from noisewise.core.kinds.draws import RegressionSampleRelease
+    from noisewise.core.kinds.network.release import NetworkRelease
+    from noisewise.core.kinds.regression import Release
+    from noisewise.core.kinds.summary.release import SummaryRelease
 
 AnyRelease: TypeAlias = "Release | SummaryRelease | NetworkRelease | RegressionSampleRelease"
 
 # Loaded on demand: a reader of one kind does not pay for the others.
 _KINDS = {
-    "noisewise-release": ("release", "Release"),
-    "noisewise-summary-release": ("summary_release", "SummaryRelease"),
-    "noisewise-network-release": ("network_release", "NetworkRelease"),
-    "noisewise-regression-sample-release": ("network_regression", "RegressionSampleRelease"),
+    "noisewise-release": ("regression", "Release"),
+    "noisewise-summary-release": ("summary.release", "SummaryRelease"),
+    "noisewise-network-release": ("network.release", "NetworkRelease"),
+    "noisewise-regression-sample-release": ("draws", "RegressionSampleRelease"),
 }
 
 

@@ -9,21 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from noisewise.core.claim import fraction_text
+from noisewise._arrays import FloatArray
 from noisewise.core.document import fail
-from noisewise.core.network import Network
-from noisewise.core.network_parity import Parities
-from noisewise.core.network_tree import depth, rows_of_splits
+from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.parity import Parities
 from noisewise.core.noise import DiscreteLaplace
 from noisewise.core.precision import precise, to_fraction, to_precise
-
-Floats = npt.NDArray[np.float64]
+from noisewise.core.privacy import fraction_text
 
 TABLE_BITS = 24
 MAX_DRAWS = 10_000
@@ -116,7 +114,7 @@ class NoisyParities(_Noisy):
 
 @dataclass(frozen=True)
 class TableDraws:
-    """Conditional tables drawn at random, as splits on a grid of 2**24 steps (`network_tree`).
+    """Conditional tables drawn at random, as splits on a grid of 2**24 steps (`splits`).
 
     Parameters
     ----------
@@ -167,6 +165,90 @@ Content = NoisyCounts | NoisyParities | TableDraws
 
 
 # ---------------------------------------------------------------------------------------------
+# Tables as splits
+
+
+Split = tuple[int, int, int]
+
+
+@cache
+def splits(arity: int) -> tuple[Split, ...]:
+    """Probabilities of r levels as r - 1 splits: what posterior samples are drawn in.
+
+    A row of a conditional table is split in two, again and again: the root split divides the
+    levels into a first half and a second half, each half is divided in turn, down to single
+    levels. A split is one number v, the probability of its first half given that the level is in
+    either; the probability of a level is the product along its path. For two levels there is one
+    split, and v is the probability of the first level.
+
+    Why splits: if the row has a Dirichlet prior then its splits are independent Betas, before and
+    after seeing counts, and each may be truncated to [ω, 1 - ω] by itself. They can be sampled
+    exactly one by one, where a Dirichlet truncated as a whole cannot. A record touches at most
+    ⌈log2 r⌉ splits of one row.
+
+    Returns
+    -------
+    tuple of (start, middle, stop)
+        Levels start..middle-1 are the first half, middle..stop-1 the second. Each split comes
+        before the splits of its halves.
+    """
+
+    def divide(start: int, stop: int) -> list[Split]:
+        if stop - start == 1:
+            return []
+        middle = start + (stop - start + 1) // 2
+        return [(start, middle, stop), *divide(start, middle), *divide(middle, stop)]
+
+    return tuple(divide(0, arity))
+
+
+def depth(arity: int) -> int:
+    """The largest number of splits on the path to a level: ⌈log2 arity⌉."""
+    return (arity - 1).bit_length()
+
+
+def rows_of_splits(values: npt.ArrayLike, arity: int) -> FloatArray:
+    """Probabilities of the levels from the split values.
+
+    Parameters
+    ----------
+    values : array_like (..., arity - 1)
+        First-half probabilities, in the order of `splits`.
+    arity : int
+
+    Returns
+    -------
+    ndarray (..., arity)
+    """
+    v = np.asarray(values, dtype=np.float64)
+    rows = np.ones((*v.shape[:-1], arity))
+    for position, (start, middle, stop) in enumerate(splits(arity)):
+        rows[..., start:middle] *= v[..., position, None]
+        rows[..., middle:stop] *= 1 - v[..., position, None]
+    return rows
+
+
+def split_totals(table: npt.ArrayLike, arity: int) -> tuple[npt.NDArray, npt.NDArray]:  # type: ignore[type-arg]
+    """For every split, the totals of its first and its second half.
+
+    Parameters
+    ----------
+    table : array_like (..., arity)
+
+    Returns
+    -------
+    two ndarrays (..., arity - 1), of the table's type
+    """
+    t = np.asarray(table)
+    halves = [
+        (t[..., start:middle].sum(axis=-1), t[..., middle:stop].sum(axis=-1))
+        for start, middle, stop in splits(arity)
+    ]
+    first, second = zip(*halves, strict=True)
+    return np.stack(first, axis=-1), np.stack(second, axis=-1)
+
+
+# ---------------------------------------------------------------------------------------------
 # Tables
 
 
@@ -189,7 +271,7 @@ class Tables:
             mask[0] = False
         return mask
 
-    def counts(self, node: str) -> Floats:
+    def counts(self, node: str) -> FloatArray:
         """The noisy counts of a node's cells; they may be negative."""
         if isinstance(self.content, NoisyCounts):
             values = self.content.values[node]
@@ -204,7 +286,7 @@ class Tables:
             return self.parities.table(node, values[0], values[1:])
         return fail("its tables were drawn at random; it holds no counts")
 
-    def tables(self, draw: int) -> dict[str, Floats]:
+    def tables(self, draw: int) -> dict[str, FloatArray]:
         """The conditional tables of one draw."""
         if not isinstance(self.content, TableDraws):
             fail("it holds counts, not tables; fit it to get tables")

@@ -1,4 +1,4 @@
-"""Sensitivity of the fourth moments: all monomials of degree 1 to 4 in the features x.
+"""The fourth moments, all monomials of degree 1 to 4 in the features x, and their sensitivity.
 
 Write N = C(k+4, 4) for the number of monomials of degree at most 4 (the constant included) in the
 k feature columns, and h(z) = Σ_{|a|≤4} z^a for their sum: the complete homogeneous symmetric
@@ -17,9 +17,39 @@ they are valid but not tight.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from itertools import combinations_with_replacement
+from math import comb
 
-from noisewise.core.statistic import FourthMoments
+from noisewise.core.design import Design, Monomial
+
+MAX_FOURTH_MOMENTS = 20_000  # no budget pays for more
+
+
+@dataclass(frozen=True)
+class FourthMoments:
+    """Sums of all monomials of degree 1 to 4 in the features x.
+
+    These are the unique entries of the fourth-order tensor Σ v⊗v⊗v⊗v of v = (1, x), which the
+    Gibbs-SS-Noisy sampler of Bernstein & Sheldon (2019) plugs in. The target takes no part.
+    """
+
+    design: Design
+    name = "fourth_moments"
+    degree = 4
+
+    @property
+    def number_of_entries(self) -> int:
+        """How many there are, without listing them: there may be a thousand million."""
+        return comb(len(self.design.columns) - 1 + 4, 4) - 1
+
+    @cached_property
+    def entries(self) -> tuple[Monomial, ...]:
+        """All monomials but the constant, in the order of a Release's values."""
+        k = len(self.design.columns) - 1
+        return tuple(combinations_with_replacement(range(k + 1), 4))[1:]
 
 
 def l1(statistic: FourthMoments) -> Fraction:

@@ -6,40 +6,51 @@ untrusted input. It tells how many blocks and partitions there were, never who w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
-from noisewise.core.base_release import BaseRelease, Received, check_n
-from noisewise.core.claim import Claim, fraction_text
 from noisewise.core.composition import satisfies
 from noisewise.core.design import Design
 from noisewise.core.document import (
     MAX_DESIGN_NAME,
     MAX_INTEGER,
     MAX_RATIO,
+    MAX_SCALE,
+    BaseRelease,
+    Received,
+    check_n,
     fail,
     integer,
+    real,
     take,
     text,
     texts,
 )
-from noisewise.core.privacy import Event, PureEvent, as_fraction
-from noisewise.core.release import MAX_SCALE
-from noisewise.core.schema import Schema
-from noisewise.core.summary import (
+from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
     MAX_BLOCKS,
     MAX_PARTITIONS,
     MAX_REGRESSIONS,
+    CauchyBase,
+    ClippedMean,
+    Fisher,
+    LocationItem,
     LocationScale,
+    QuantileItem,
+    Question,
+    RescaledNormal,
+    Sign,
+    Stouffer,
     SummaryMechanism,
     coefficients_of,
     entries_of,
     sensitivity_of,
 )
-from noisewise.core.summary_document import mechanism_from_json, posterior_from_json
-from noisewise.core.summary_posterior import BlockPosterior
+from noisewise.core.kinds.summary.posterior import BlockPosterior, Conjugate, Flat, GPrior
+from noisewise.core.privacy import Claim, Event, PureEvent, as_fraction, fraction_text
+from noisewise.core.schema import Schema
 
 MIN_MEDIAN_EPSILON = Fraction(1, 10**9)  # a median of all the blocks there may be needs 1e-4
 
@@ -106,7 +117,7 @@ class SummaryRelease(BaseRelease):
     blocks, partitions : int
         M and r.
     mechanism : SummaryMechanism
-        What the values are; see `noisewise.core.summary`.
+        What the values are; see `noisewise.core.kinds.summary.mechanisms`.
     posterior : BlockPosterior
     values : tuple of int
         In the order of the mechanism's entries.
@@ -203,6 +214,97 @@ class SummaryRelease(BaseRelease):
 
 # ---------------------------------------------------------------------------------------------
 # Reading
+
+
+def mechanism_from_json(document: Any) -> SummaryMechanism:
+    """Read what a mechanism's `to_json` wrote."""
+    name = document.get("name") if isinstance(document, dict) else None
+    readers: dict[Any, Callable[[Any], SummaryMechanism]] = {
+        Sign.name: lambda d: Sign(_questions(take(d, "sign", ("name", "questions"))[1])),
+        Stouffer.name: _stouffer,
+        RescaledNormal.name: lambda d: RescaledNormal(
+            _questions(take(d, "rescaled_normal", ("name", "questions"))[1])
+        ),
+        Fisher.name: _fisher,
+        ClippedMean.name: _clipped_mean,
+        LocationScale.name: _location_scale,
+    }
+    if not isinstance(name, str) or name not in readers:
+        fail("the mechanism is unknown here")
+    return readers[name](document)
+
+
+def _questions(document: Any) -> tuple[Question, ...]:
+    found = []
+    for item in _list(document, "questions"):
+        coefficient, threshold = take(item, "a question", ("coefficient", "threshold"))
+        found.append(Question(_name(coefficient), real(threshold, "threshold")))
+    return tuple(found)
+
+
+def _stouffer(document: Any) -> Stouffer:
+    _, questions, clip = take(document, "stouffer", ("name", "questions", "clip"))
+    return Stouffer(_questions(questions), real(clip, "clip"))
+
+
+def _fisher(document: Any) -> Fisher:
+    _, questions, p_star = take(document, "fisher", ("name", "questions", "p_star"))
+    return Fisher(_questions(questions), real(p_star, "p_star"))
+
+
+def _clipped_mean(document: Any) -> ClippedMean:
+    found = []
+    keys = ("coefficient", "probability", "lower", "upper")
+    for item in _list(take(document, "clipped_mean", ("name", "items"))[1], "items"):
+        coefficient, *numbers = take(item, "an item", keys)
+        named = zip(numbers, keys[1:], strict=True)
+        found.append(QuantileItem(_name(coefficient), *(real(*n) for n in named)))
+    return ClippedMean(tuple(found))
+
+
+def _location_scale(document: Any) -> LocationScale:
+    found = []
+    for item in _list(take(document, "location_scale", ("name", "items"))[1], "items"):
+        keys = ("coefficient", "location", "log_scale")
+        coefficient, location, log_scale = take(item, "an item", keys)
+        found.append(LocationItem(_name(coefficient), _base(location), _base(log_scale)))
+    return LocationScale(tuple(found))
+
+
+def _base(document: Any) -> CauchyBase:
+    centre, scale = take(document, "a base law", ("centre", "scale"))
+    return CauchyBase(real(centre, "centre"), real(scale, "scale"))
+
+
+def posterior_from_json(document: Any) -> BlockPosterior:
+    """Read what a block posterior's `to_json` wrote."""
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if kind == Flat.kind:
+        take(document, "posterior", ("kind",))
+        return Flat()
+    if kind == GPrior.kind:
+        _, g = take(document, "posterior", ("kind", "g"))
+        return GPrior("n" if g == "n" else real(g, "g"))
+    if kind != Conjugate.kind:
+        fail("the block posterior is unknown here")
+    keys = ("kind", "mean", "precision", "shape", "rate")
+    _, mean, precision, shape, rate = take(document, "posterior", keys)
+    return Conjugate(
+        tuple(real(v, "mean") for v in _list(mean, "mean")),
+        tuple(real(v, "precision") for v in _list(precision, "precision")),
+        real(shape, "shape"),
+        real(rate, "rate"),
+    )
+
+
+def _name(value: Any) -> str:
+    return text(value, "coefficient", MAX_DESIGN_NAME)
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        fail(f"{where} must be a list")
+    return value
 
 
 def _noise(document: Any) -> SummedNoise | MedianNoise:

@@ -29,13 +29,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from noisewise._arrays import FloatArray
 from noisewise.core.errors import RequestError
-from noisewise.core.network import Network
+from noisewise.core.kinds.network.graph import Network
 
 MAX_FAMILY_BITS = 16
 MAX_PARITIES = 1 << 19
 
-Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.intp]
 
 
@@ -121,7 +121,7 @@ class Parities:
         odd: npt.NDArray[np.int64] = (coefficients[0] - coefficients[1:]) // 2
         return odd
 
-    def table(self, node: str, total: float, parity_counts: Sequence[float] | Any) -> Floats:
+    def table(self, node: str, total: float, parity_counts: Sequence[float] | Any) -> FloatArray:
         """A family's count table from n and the parity counts of all listed sets.
 
         Parameters
@@ -139,7 +139,7 @@ class Parities:
         coefficients = np.concatenate([[total], total - 2 * odd])
         padded = walsh_hadamard(coefficients) / len(coefficients)
         used = tuple(slice(size) for size in self.network.shape(node))
-        result: Floats = padded.reshape(self.padded_shape(node))[used]
+        result: FloatArray = padded.reshape(self.padded_shape(node))[used]
         return result
 
 

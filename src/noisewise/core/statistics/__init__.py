@@ -1,9 +1,15 @@
-"""Sensitivities: how far one unit can move a statistic. One file a statistic, proof beside it.
+"""What is summed over the rows, and how far one unit can move it: one file a statistic.
 
-They follow from public numbers alone. The holder calibrates its noise by them, and whoever reads a
-Release checks what it states against them.
+A statistic's entries are monomials in w = (1, x, y) on unit scale, given as sorted tuples of
+indices into w; a lower degree is written by repeating the index 0 of the constant. Only unique
+entries that really vary are released. The others are public and carry no noise. The smallest
+eigenvalue is no sum; its single entry is an empty monomial, which only says that there is one.
 
-Every function returns an integer in grid units (2**-32), rounded up, already multiplied by
+Sensitivities stand beside the statistics, with their proofs. They follow from public numbers alone.
+The holder calibrates its noise by them, and whoever reads a Release checks what it states against
+them.
+
+Every sensitivity is an integer in grid units (2**-32), rounded up, already multiplied by
 ``max_rows_per_unit``: k rows of one unit can all move the sum in the same direction, so k times
 the sensitivity of one row is attained.
 """
@@ -11,15 +17,38 @@ the sensitivity of one row is attained.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Literal
 
-from noisewise.core.geometry import Box, Geometry
-from noisewise.core.grid import STATISTIC_ONE
-from noisewise.core.sensitivity import fourth_moments, second_moments, smallest_eigenvalue
-from noisewise.core.statistic import FourthMoments, SecondMoments, SmallestEigenvalue, Statistic
+from noisewise.core.design import STATISTIC_ONE, Box, Geometry, Monomial
+from noisewise.core.statistics import fourth_moments, second_moments, smallest_eigenvalue
+from noisewise.core.statistics.fourth_moments import MAX_FOURTH_MOMENTS, FourthMoments
+from noisewise.core.statistics.second_moments import SecondMoments
+from noisewise.core.statistics.smallest_eigenvalue import SmallestEigenvalue
+
+__all__ = [
+    "MAX_FOURTH_MOMENTS",
+    "STATISTICS",
+    "FourthMoments",
+    "Layout",
+    "Monomial",
+    "SecondMoments",
+    "SmallestEigenvalue",
+    "Statistic",
+    "Summed",
+    "l1_sensitivity",
+    "l2_sensitivity",
+]
 
 Layout = Literal["upper", "isometric"]
+Summed = SecondMoments | FourthMoments
+Statistic = SecondMoments | FourthMoments | SmallestEigenvalue
+STATISTICS: Mapping[str, type[SecondMoments] | type[FourthMoments] | type[SmallestEigenvalue]] = {
+    SecondMoments.name: SecondMoments,
+    FourthMoments.name: FourthMoments,
+    SmallestEigenvalue.name: SmallestEigenvalue,
+}
 
 
 def l1_sensitivity(statistic: Statistic) -> int:

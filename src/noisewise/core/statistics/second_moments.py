@@ -1,4 +1,4 @@
-"""Sensitivity of the second moments A = Σ ww' of w = (1, x, y).
+"""The second moments A = Σ ww' of w = (1, x, y), and their sensitivity.
 
 Notation. On unit scale a row has q numbers t ∈ [-1,1]^q (the target among them) and G categories,
 each of which is either at its reference (all its indicators 0) or has exactly one indicator 1.
@@ -19,13 +19,61 @@ coefficients, so taking absolute values of P and Q makes no entry smaller, and s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from itertools import combinations_with_replacement
 from math import comb
 
-from noisewise.core.geometry import Ball, Geometry
-from noisewise.core.grid import row_bits
-from noisewise.core.statistic import SecondMoments
+from noisewise.core.design import Ball, Design, Geometry, Monomial, row_bits
+
+
+@dataclass(frozen=True)
+class SecondMoments:
+    """The Gram matrix A = Σ ww' of w = (1, x, y), upper triangle, row by row.
+
+    Public entries: A₀₀ = n when neighbours replace a row, and products of two indicators of the
+    same category, which are zero in every row. An indicator's square equals the indicator, but it
+    is released with noise of its own: analysts can then treat all noise as independent.
+    """
+
+    design: Design
+    name = "second_moments"
+    degree = 2
+
+    @cached_property
+    def all_entries(self) -> tuple[Monomial, ...]:
+        """All of the upper triangle."""
+        return tuple(combinations_with_replacement(range(len(self.design.columns) + 1), 2))
+
+    @cached_property
+    def entries(self) -> tuple[Monomial, ...]:
+        """The entries that get noise, in the order of a Release's values."""
+        return tuple(entry for entry in self.all_entries if entry not in self._public)
+
+    @cached_property
+    def _public(self) -> frozenset[Monomial]:
+        public = set()
+        if self.design.schema.neighbours == "replace_one":
+            public.add((0, 0))
+        columns = self.design.columns
+        for a, b in self.all_entries:
+            if a == 0 or a == b:
+                continue
+            left, right = columns[a - 1], columns[b - 1]
+            if left.is_indicator and left.source == right.source:
+                public.add((a, b))
+        return frozenset(public)
+
+    def public_values(self, n: int | None) -> Mapping[Monomial, int]:
+        """The public entries with their values (`n` rows; None where n is private)."""
+        values = dict.fromkeys(self._public, 0)
+        if (0, 0) in values:
+            if n is None:
+                raise ValueError("n is public under replace_one and must be given")
+            values[0, 0] = n
+        return values
 
 
 def l1(statistic: SecondMoments) -> Fraction:

@@ -1,4 +1,4 @@
-"""Sensitivity of the smallest eigenvalue λ_min(S) of S = Σ vv', v = (1, x).
+"""The smallest eigenvalue λ_min(S) of S = Σ vv', v = (1, x), and its sensitivity.
 
 Notation. M is the largest |v|² that the box or ball allows, R the ball's radius (|x| ≤ R).
 
@@ -42,14 +42,49 @@ is a whole number and a multiple of g, and the rounding costs nothing.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from fractions import Fraction
 
-from noisewise.core.geometry import Geometry
-from noisewise.core.grid import STATISTIC_BITS
-from noisewise.core.statistic import SmallestEigenvalue
+from noisewise.core.design import STATISTIC_BITS, Ball, Design, Geometry, Monomial, row_bits
 
 STEP_BITS = 16
 STEP = 1 << (STATISTIC_BITS - STEP_BITS)  # g in units of 2**-32
+
+
+@dataclass(frozen=True)
+class SmallestEigenvalue:
+    """λ_min(S) of S = Σ vv', v = (1, x) on unit scale: how well the features tell rows apart.
+
+    One number, computed from the second moments rather than summed. Its value is rounded down to a
+    multiple of 2**-16. adaSSP (Wang 2018) chooses its ridge by it. The target takes no part.
+    """
+
+    design: Design
+    name = "smallest_eigenvalue"
+    degree = 2
+    entries: tuple[Monomial, ...] = field(default=((),), init=False, repr=False)
+
+    @property
+    def size(self) -> int:
+        """Number of rows and columns of S."""
+        return len(self.design.columns)  # the constant takes the target's place
+
+    def largest_square(self, geometry: Geometry) -> Fraction:
+        """The largest possible |v|²: 1, one for every numeric feature, and one for every category.
+
+        At most one indicator of a category is 1. In a ball it is at most 1 + R².
+        """
+        design = self.design
+        box = Fraction(design.number_of_numbers + len(design.category_sizes))
+        radius = self.radius(geometry)
+        return box if radius is None else min(box, 1 + radius**2)
+
+    def radius(self, geometry: Geometry) -> Fraction | None:
+        """The ball's radius as it is on the rows' grid; None for a box."""
+        if not isinstance(geometry, Ball):
+            return None
+        bits = row_bits(self.degree)
+        return Fraction(geometry.grid_radius(bits), 1 << bits)
 
 
 def sensitivity(statistic: SmallestEigenvalue, geometry: Geometry) -> Fraction:

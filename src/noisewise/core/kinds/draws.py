@@ -15,19 +15,18 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from noisewise.core.base_release import (
+from noisewise.core.design import Ball, Design, Geometry, geometry_to_dict, row_bits
+from noisewise.core.document import (
     BaseRelease,
     Received,
     check_n,
+    fail,
     geometry_from_json,
+    integer,
     pure_event,
+    take,
 )
-from noisewise.core.claim import Claim, fraction_text
-from noisewise.core.design import Design
-from noisewise.core.document import fail, integer, take
-from noisewise.core.geometry import Ball, Geometry, geometry_to_dict
-from noisewise.core.grid import row_bits
-from noisewise.core.privacy import Event, as_fraction
+from noisewise.core.privacy import Claim, Event, as_fraction, fraction_text
 from noisewise.core.schema import Schema
 
 COEFFICIENT_BITS = 32

@@ -1,0 +1,1 @@
+"""Bayesian networks: the graph, what can be published about it, the Release."""
