@@ -18,7 +18,7 @@ from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.release import Measurement, Release
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 
 COLUMNS = {
     "age": Number(18, 90),

@@ -24,7 +24,7 @@ from noisewise.core.sensitivity import l1_sensitivity, l2_sensitivity
 from noisewise.core.statistic import SecondMoments
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 from studies.self_audit.broken import (
     NoiseDrawnOnce,
     add_remove_passed_off_as_replace_one,

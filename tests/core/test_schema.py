@@ -14,7 +14,7 @@ from noisewise.core.plain_yaml import PlainYamlError, parse_yaml
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.core.schema_file import read_schema, schema_text, write_schema
 from noisewise.core.statistic import FourthMoments, SecondMoments
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 
 YAML = """
 dataset: people

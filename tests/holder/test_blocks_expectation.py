@@ -20,7 +20,8 @@ from noisewise.core.summary import (
     Sign,
     Stouffer,
 )
-from noisewise.holder.blocks import choice, expectation
+from noisewise.holder.blocks import choice
+from noisewise.holder.blocks import choice as expectation
 
 ASKED = (Question("x", 0.0),)
 

@@ -15,13 +15,13 @@ from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.sensitivity.smallest_eigenvalue import STEP
 from noisewise.core.statistic import FourthMoments, SecondMoments, SmallestEigenvalue
-from noisewise.holder import exact_eigenvalue
-from noisewise.holder.exact_eigenvalue import (
+from noisewise.holder.rows import exact_eigenvalue
+from noisewise.holder.rows.exact_eigenvalue import (
     is_positive_semidefinite,
     smallest_eigenvalue_floor,
     value,
 )
-from noisewise.holder.sums import SumPlan
+from noisewise.holder.rows.sums import SumPlan
 
 small = st.integers(-6, 6)
 

@@ -17,7 +17,7 @@ from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.sensitivity import l1_sensitivity, l2_sensitivity
 from noisewise.core.sensitivity.smallest_eigenvalue import STEP
 from noisewise.core.statistic import SmallestEigenvalue
-from noisewise.holder.exact_eigenvalue import smallest_eigenvalue_floor
+from noisewise.holder.rows.exact_eigenvalue import smallest_eigenvalue_floor
 
 from .test_sensitivity import make_design
 

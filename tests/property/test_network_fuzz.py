@@ -18,7 +18,7 @@ from noisewise.core.network_release import NetworkRelease
 from noisewise.core.privacy import PureEvent
 from noisewise.core.releases import release_from_text
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.holder.networks.regression import make_regression_sample_request
+from noisewise.holder.requests.draws import make_regression_sample_request
 
 SCHEMA = Schema("d", {"a": Category(("0", "1"), "0"), "b": Category(("x", "y", "z"), "x")})
 NETWORK = Network.make(SCHEMA, {"b": ["a"]})

@@ -1,7 +1,7 @@
 """What a batch of rows holds, in a form in which the same rows are recognised again.
 
 Batches of a series are declared disjoint, and the commonest slip is to give the same file twice. So
-the ledger keeps a keyed fingerprint of each batch (`ledger.fingerprint`), made from the texts that
+the ledger keeps a keyed fingerprint of each batch (`ledger.ledger`), made from the texts that
 `content_of` takes from the exact integers that a release has summed anyway: the same whatever the
 order of the rows and the engine.
 
@@ -27,9 +27,9 @@ from noisewise.core.geometry import Box, geometry_to_dict
 from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.schema import Category
 from noisewise.core.statistic import SecondMoments
-from noisewise.holder.blocks.plan import BlockPlan, BlockSums
+from noisewise.holder.blocks.sums import BlockPlan, BlockSums
 from noisewise.holder.networks.counts import CountPlan, FamilyCounts
-from noisewise.holder.sums import SumPlan, Sums
+from noisewise.holder.rows.sums import SumPlan, Sums
 
 _LOW = (1 << 32) - 1
 
@@ -95,7 +95,7 @@ def _columns(plan: Any, result: Any) -> Iterator[tuple[str, str, Sequence[int]]]
 
 def _block_sums(result: BlockSums, columns: int) -> list[int]:
     """The sums of the columns over all blocks of one partition, whoever is in which block."""
-    from noisewise.holder.blocks.kernel import LIMB_BITS  # compiled code: not before it is needed
+    from noisewise.holder.blocks.sums import LIMB_BITS  # compiled code: not before it is needed
 
     limbs = result.limbs[0, :, 1 : 1 + 2 * columns]  # two for each column
     high, low = (limbs >> 32).sum(axis=0).tolist(), (limbs & _LOW).sum(axis=0).tolist()

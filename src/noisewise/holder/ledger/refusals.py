@@ -9,9 +9,8 @@ from pathlib import Path
 from noisewise.core.composition import within
 from noisewise.core.errors import RequestError
 from noisewise.holder.ledger.accounts import OpenAccount, fits, remaining_epsilon, total_epsilon
-from noisewise.holder.ledger.amounts import down, exact, up
 from noisewise.holder.ledger.book import Book
-from noisewise.holder.ledger.charges import Charge
+from noisewise.holder.ledger.charges import Charge, down, exact, up
 from noisewise.holder.ledger.names import closest, foreign_letters, near_miss
 
 

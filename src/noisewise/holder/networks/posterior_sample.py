@@ -15,8 +15,7 @@ from noisewise.core.network_content import TABLE_BITS, TableDraws, log_odds, tot
 from noisewise.core.network_release import cost_of_draws
 from noisewise.core.network_tree import split_totals, splits
 from noisewise.core.privacy import PureEvent
-from noisewise.holder.networks.counts import FamilyCounts
-from noisewise.holder.networks.mechanism import longest_draw, records_changed
+from noisewise.holder.networks.counts import FamilyCounts, longest_draw, records_changed
 from noisewise.holder.networks.split_sampler import SplitSampler
 
 ONE = 1 << TABLE_BITS
