@@ -17,7 +17,7 @@ from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.content import content_of
 from noisewise.holder.engines import open_source
 from noisewise.holder.ledger import Ledger
-from noisewise.holder.ledger.ledger import fingerprint, is_of
+from noisewise.holder.ledger.refusals import fingerprint, is_of
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.draws import make_regression_sample_request
 from noisewise.holder.requests.network import make_network_request

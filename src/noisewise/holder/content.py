@@ -1,7 +1,7 @@
 """What a batch of rows holds, in a form in which the same rows are recognised again.
 
 Batches of a series are declared disjoint, and the commonest slip is to give the same file twice. So
-the ledger keeps a keyed fingerprint of each batch (`ledger.ledger`), made from the texts that
+the ledger keeps a keyed fingerprint of each batch (`ledger.refusals`), made from the texts that
 `content_of` takes from the exact integers that a release has summed anyway: the same whatever the
 order of the rows and the engine.
 

@@ -1,6 +1,6 @@
 """The budget of one data set: as it is folded, as it is shown, and as a charge would leave it.
 
-What one person may be exposed to: the worst batch of every series, and all the rest.
+One person may be exposed to the worst batch of every series, and to all the rest.
 
 **Declaration.** A charge that names a series s and a batch b (`Charge.series`) rests on the
 holder's word that nobody is in two batches of s. Nothing is declared about batches of different

@@ -55,6 +55,7 @@ from noisewise.holder.rows.plan import ReadsDesign
 from noisewise.holder.rows.sums import SumPlan, Sums
 
 DEFAULT_DELTA = Fraction("1e-6")
+MAX_DELTA = Fraction(1, 4)
 MechanismName = Literal["laplace", "gaussian"]
 
 
@@ -316,8 +317,6 @@ def _share(value: Amount | None, name: str) -> Fraction | None:
 
 # ---------------------------------------------------------------------------------------------
 # What makes a request impossible, found before anything is charged or read
-
-MAX_DELTA = Fraction(1, 4)
 
 
 def check_request(request: Request) -> None:
