@@ -27,7 +27,7 @@ from noisewise.core.geometry import Box, geometry_to_dict
 from noisewise.core.grid import STATISTIC_ONE
 from noisewise.core.schema import Category
 from noisewise.core.statistic import SecondMoments
-from noisewise.holder.blocks.sums import BlockPlan, BlockSums
+from noisewise.holder.blocks.sums import LIMB_BITS, BlockPlan, BlockSums
 from noisewise.holder.networks.counts import CountPlan, FamilyCounts
 from noisewise.holder.rows.sums import SumPlan, Sums
 
@@ -95,8 +95,6 @@ def _columns(plan: Any, result: Any) -> Iterator[tuple[str, str, Sequence[int]]]
 
 def _block_sums(result: BlockSums, columns: int) -> list[int]:
     """The sums of the columns over all blocks of one partition, whoever is in which block."""
-    from noisewise.holder.blocks.sums import LIMB_BITS  # compiled code: not before it is needed
-
     limbs = result.limbs[0, :, 1 : 1 + 2 * columns]  # two for each column
     high, low = (limbs >> 32).sum(axis=0).tolist(), (limbs & _LOW).sum(axis=0).tolist()
     totals = [(h << 32) + rest for h, rest in zip(high, low, strict=True)]

@@ -17,7 +17,7 @@ import numpy as np
 from noisewise.core.errors import DataError
 from noisewise.core.schema import Category
 from noisewise.holder.engines.base import Result, positions, sealed
-from noisewise.holder.engines.batches import batch_rows, sum_batches
+from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
 from noisewise.holder.rows.plan import Plan, Progress
 from noisewise.holder.rows.sums import check_row_count
 
@@ -53,8 +53,6 @@ class ParquetSource:
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum batch by batch."""
         import pyarrow as pa
-
-        from noisewise.holder.engines.batches import column_readers
 
         with self.open() as file:
             schema = file.schema_arrow
@@ -114,8 +112,6 @@ class CsvSource:
         import pyarrow as pa
 
         def read() -> Result:
-            from noisewise.holder.engines.batches import column_readers
-
             with self.arrow(plan) as reader:
                 readers = column_readers(plan, reader.schema.types)
                 return sum_batches(plan, reader, readers, progress, self._workers)
