@@ -19,7 +19,7 @@ from noisewise.analyst.regression.papers.ada_ssp import ada_ssp
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 
 COLUMNS = {
     "age": Number(18, 90),

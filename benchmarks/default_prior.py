@@ -28,7 +28,7 @@ from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import parse_yaml
 from noisewise.holder.engines import open_source
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "examples"))

@@ -37,8 +37,8 @@ from noisewise.analyst.network.queries import places
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.ledger import Ledger
-from noisewise.holder.network_request import make_network_request
 from noisewise.holder.publish import publish
+from noisewise.holder.requests.network import make_network_request
 
 RESULTS = Path(__file__).parent / "results" / "networks.json"
 RELEASE_BAR, POSTERIOR_BAR = 30.0, 60.0

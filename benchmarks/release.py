@@ -36,7 +36,7 @@ from noisewise.core.design import Box, Design
 from noisewise.core.schema import Number, Schema
 from noisewise.core.statistics import SecondMoments
 from noisewise.holder.engines import open_source
-from noisewise.holder.sums import SumPlan
+from noisewise.holder.rows.sums import SumPlan
 
 FEATURES = tuple(f"x{j}" for j in range(10))
 BOUNDS = {f"x{j}": (-1.0, 2.0 * j + 1) for j in range(10)} | {"y": (0.0, 100.0)}

@@ -34,7 +34,7 @@ import numpy as np
 
 import noisewise as nw
 from noisewise.core.schema import Schema, Unbounded
-from noisewise.holder.summary_request import make_summary_request
+from noisewise.holder.requests.summary import make_summary_request
 
 BLOCKS, PARTITIONS = 1000, 30
 SECONDS_BAR = {1: 5.0, 5: 15.0}

@@ -250,7 +250,7 @@ def noise_scales(
     k: int, epsilon: float, delta: float, layout: Literal["upper", "isometric"], fourth: bool
 ) -> NoiseScales:
     """What a holder's request for k covariates in [-1, 1] would plan, on unit scale."""
-    from noisewise.holder.request import make_request
+    from noisewise.holder.requests.regression import make_request
 
     features = [f"x{j}" for j in range(1, k + 1)]
     schema = Schema("simulated", {name: Number(-1.0, 1.0) for name in (*features, "y")})

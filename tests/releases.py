@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noisewise.core.kinds.regression import Measurement, Release
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 
 COLUMNS = {
     "age": Number(18, 90),

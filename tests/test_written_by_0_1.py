@@ -15,7 +15,7 @@ import pytest
 
 import noisewise as nw
 from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
-from noisewise.holder.networks.regression import make_regression_sample_request
+from noisewise.holder.requests.draws import make_regression_sample_request
 
 OLD = Path(__file__).parent / "data" / "written_by_0_1"
 REQUESTS = json.loads((OLD / "requests.json").read_text("ascii"))

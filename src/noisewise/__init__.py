@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from noisewise.core.schema import Category, Number, Schema, Unbounded
     from noisewise.core.yaml_files import read_schema, write_schema
     from noisewise.holder.ledger import Ledger
-    from noisewise.holder.network_request import NetworkRequest, make_network_request
     from noisewise.holder.publish import publish
-    from noisewise.holder.request import Request, make_request
-    from noisewise.holder.summary_request import SummaryRequest, make_summary_request
+    from noisewise.holder.requests.network import NetworkRequest, make_network_request
+    from noisewise.holder.requests.regression import Request, make_request
+    from noisewise.holder.requests.summary import SummaryRequest, make_summary_request
     from noisewise.planning.plan import plan
 
 _HOMES = {
@@ -41,24 +41,24 @@ _HOMES = {
     "Network": "core.kinds.network.graph",
     "NetworkPosterior": "analyst.posterior.network",
     "NetworkRelease": "core.kinds.network.release",
-    "NetworkRequest": "holder.network_request",
+    "NetworkRequest": "holder.requests.network",
     "NoisewiseError": "core.errors",
     "Posterior": "analyst.posterior.regression",
     "ada_ssp": "analyst.regression.papers.ada_ssp",
     "fit": "analyst.fit",
-    "make_network_request": "holder.network_request",
+    "make_network_request": "holder.requests.network",
     "load_posterior": "analyst.posterior.file",
     "Number": "core.schema",
     "Release": "core.kinds.regression",
-    "Request": "holder.request",
+    "Request": "holder.requests.regression",
     "Schema": "core.schema",
     "SummaryPosterior": "analyst.posterior.summary",
     "SummaryRelease": "core.kinds.summary.release",
-    "SummaryRequest": "holder.summary_request",
+    "SummaryRequest": "holder.requests.summary",
     "Unbounded": "core.schema",
     "load_release": "core.kinds",
-    "make_request": "holder.request",
-    "make_summary_request": "holder.summary_request",
+    "make_request": "holder.requests.regression",
+    "make_summary_request": "holder.requests.summary",
     "plan": "planning.plan",
     "publish": "holder.publish",
     "read_schema": "core.yaml_files",

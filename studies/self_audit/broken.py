@@ -21,19 +21,19 @@ from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 
 if TYPE_CHECKING:
     from noisewise.core.privacy import Event
-    from noisewise.holder.request import Request
+    from noisewise.holder.requests.regression import Request
 from fractions import Fraction
 from typing import Any
 
 from noisewise.core.kinds.network.content import TABLE_BITS, NoisyCounts, NoisyParities, TableDraws
 from noisewise.core.privacy import PureEvent
+from noisewise.holder.draws.regression import RegressionSample
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample, split_samplers
-from noisewise.holder.networks.regression import RegressionSample
-from noisewise.holder.sums import Sums
+from noisewise.holder.rows.sums import Sums
 
 Sound = LaplaceMechanism | GaussianMechanism
 

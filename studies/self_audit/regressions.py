@@ -14,7 +14,7 @@ from noisewise.audit.request import audit_release
 from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
-from noisewise.holder.request import Request, make_request
+from noisewise.holder.requests.regression import Request, make_request
 from studies.self_audit.broken import (
     NoiseDrawnOnce,
     add_remove_passed_off_as_replace_one,

@@ -26,7 +26,7 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.fit import fit
 from noisewise.core.schema import Number, Schema
 from noisewise.holder.engines import open_source
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 from studies.report import Options, Report, mean_interval, seed_of
 from studies.tables import Row, write_table
 from studies.zhang2016.mechanisms import (

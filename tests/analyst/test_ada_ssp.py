@@ -18,7 +18,7 @@ from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.regression import Measurement, Release
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 
 COLUMNS = {
     "age": Number(18, 90),

@@ -14,7 +14,7 @@ from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Number, Schema
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 
 from ..releases import example_request, release_of
 

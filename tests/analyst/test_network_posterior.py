@@ -20,8 +20,8 @@ from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.release import NetworkRelease
 from noisewise.core.schema import Category, Schema
-from noisewise.holder.network_request import make_network_request
 from noisewise.holder.publish import publish
+from noisewise.holder.requests.network import make_network_request
 
 from ..ledgers import ledger_for
 from .network_oracle import network

@@ -213,7 +213,7 @@ def test_choices_that_make_no_sense(words, message):
 
 def test_holders_must_agree_on_the_scale():
     other = {**COLUMNS, "age": Number(0, 100)}
-    from noisewise.holder.request import make_request
+    from noisewise.holder.requests.regression import make_request
 
     strange = make_request(
         Schema("people", other), target="income", features=["age", "region"], epsilon=1

@@ -11,7 +11,7 @@ import noisewise as nw
 from noisewise.analyst.posterior.draws import DrawsPosterior
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.holder.networks.regression import make_regression_sample_request
+from noisewise.holder.requests.draws import make_regression_sample_request
 
 from ..ledgers import ledger_for
 

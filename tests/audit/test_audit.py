@@ -21,7 +21,7 @@ from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import SecondMoments, l1_sensitivity, l2_sensitivity
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 from studies.self_audit.broken import (
     NoiseDrawnOnce,
     add_remove_passed_off_as_replace_one,

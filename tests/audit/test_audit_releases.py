@@ -105,7 +105,7 @@ def test_the_score_is_the_log_likelihood_ratio_of_what_is_published():
 
 def test_a_leak_beside_the_values_is_found(monkeypatch):
     """Negative control: a Release whose label depends on the rows."""
-    from noisewise.holder.request import Request
+    from noisewise.holder.requests.regression import Request
 
     request = request_for(epsilon=1)
     assert audit_release(request, runs=40).only_values_differ

@@ -24,13 +24,14 @@ from noisewise.core.kinds.summary.mechanisms import CELLS
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.median import draw_median, median_rate
-from noisewise.holder.network_request import NetworkRequest, make_network_request
+from noisewise.holder.draws.regression import RegressionSample
 from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample
-from noisewise.holder.networks.regression import RegressionSample, make_regression_sample_request
-from noisewise.holder.summary_request import SummaryRequest, make_summary_request
+from noisewise.holder.requests.draws import make_regression_sample_request
+from noisewise.holder.requests.network import NetworkRequest, make_network_request
+from noisewise.holder.requests.summary import SummaryRequest, make_summary_request
 from studies.self_audit.broken import noise_scale_halved
 
 CONFIDENCE = 0.9999

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from noisewise.cli.main import app
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
-from noisewise.holder.network_request import make_network_request
 from noisewise.holder.publish import publish
+from noisewise.holder.requests.network import make_network_request
 
 from ..ledgers import ledger_for
 

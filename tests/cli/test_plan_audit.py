@@ -107,7 +107,7 @@ def test_audit_as_json():
 
 def test_a_violation_fails_by_exit_code(monkeypatch):
     """Negative control: requests whose mechanisms draw an eighth of the noise that they state."""
-    from noisewise.holder import request as module
+    from noisewise.holder.requests import regression as module
     from studies.self_audit.broken import BrokenMechanism, noise_scale_halved
 
     honest = module.plan_gaussian

@@ -29,13 +29,13 @@ from noisewise.core.design import MAX_ROWS, Ball, Box, Design
 from noisewise.core.errors import DataError, RequestError
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import FourthMoments, SecondMoments
-from noisewise.holder import sums as sums_module
 from noisewise.holder.engines import batches as batches_module
 from noisewise.holder.engines import duckdb as duckdb_module
 from noisewise.holder.engines import open_source
 from noisewise.holder.engines.files import CsvSource, ParquetSource
 from noisewise.holder.engines.frame import FrameSource
-from noisewise.holder.sums import SumAccumulator, SumPlan
+from noisewise.holder.rows import sums as sums_module
+from noisewise.holder.rows.sums import SumAccumulator, SumPlan
 
 CANARY = "7351.0625"  # a value that no message may show
 INJECTION = 'x"; DROP TABLE t; --'
@@ -825,7 +825,7 @@ def test_csv_tokens_for_missing_numbers(engine, tmp_path):
 
 def test_quotes_are_checked_across_blocks():
     """Every way to cut a file into two blocks gives the same verdict as the csv module's."""
-    from noisewise.holder.engines.csv_text import CheckedCsv
+    from noisewise.holder.engines.files import CheckedCsv
 
     def verdict(data, cut, path):
         path.write_bytes(data)

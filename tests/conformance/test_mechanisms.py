@@ -34,7 +34,7 @@ from noisewise.holder.mechanisms import randomness
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.publish import publish
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 
 LEVEL = 1e-6
 DRAWS = 30_000
@@ -110,7 +110,7 @@ class Laplace:
         return mechanism
 
     def planned(self, sensitivity, epsilon, delta):
-        """A mechanism planned for a claim, as `holder.request` does it."""
+        """A mechanism planned for a claim, as `holder.requests.regression` does it."""
         return LaplaceMechanism(sensitivity, epsilon)
 
     def break_measurement(self, monkeypatch, factor):

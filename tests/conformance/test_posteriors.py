@@ -16,7 +16,7 @@ from noisewise.analyst.posterior import file
 from noisewise.analyst.posterior.base import BasePosterior
 from noisewise.cli.main import app
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
-from noisewise.holder.networks.regression import make_regression_sample_request
+from noisewise.holder.requests.draws import make_regression_sample_request
 
 KINDS = ("regression", "network", "summary", "draws")
 FILES = Path(__file__).parent / "files"

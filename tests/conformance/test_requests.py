@@ -13,10 +13,10 @@ import pytest
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import PureEvent
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.holder.network_request import make_network_request
-from noisewise.holder.networks.regression import make_regression_sample_request
-from noisewise.holder.request import make_request
-from noisewise.holder.summary_request import make_summary_request
+from noisewise.holder.requests.draws import make_regression_sample_request
+from noisewise.holder.requests.network import make_network_request
+from noisewise.holder.requests.regression import make_request
+from noisewise.holder.requests.summary import make_summary_request
 
 COLUMNS = {
     "age": Number(18, 90),

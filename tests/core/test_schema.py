@@ -19,7 +19,7 @@ from noisewise.core.yaml_files import (
     schema_text,
     write_schema,
 )
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 
 YAML = """
 dataset: people

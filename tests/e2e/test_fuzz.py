@@ -25,8 +25,8 @@ from noisewise.core.yaml_files import PlainYamlError, parse_yaml, schema_text
 from noisewise.holder.engines import open_source
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
-from noisewise.holder.request import make_request
-from noisewise.holder.sums import SumPlan
+from noisewise.holder.requests.regression import make_request
+from noisewise.holder.rows.sums import SumPlan
 
 from ..releases import EXAMPLES, example_request, release_of
 

@@ -28,8 +28,8 @@ from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
 from noisewise.holder.fit_check import check_data
-from noisewise.holder.network_request import make_network_request
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.network import make_network_request
+from noisewise.holder.requests.regression import make_request
 from noisewise.holder.template import schema_template
 from noisewise.sklearn import PrivateBayesianRegressor, PrivateNaiveBayes
 

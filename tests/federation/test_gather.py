@@ -9,7 +9,7 @@ from noisewise.core.errors import ReleaseError
 from noisewise.core.schema import Number
 from noisewise.federation.gather import Patience, exchange, wait_for_nodes
 from noisewise.federation.protocol import MAX_RELEASE, Refusal, refusal_fields, release_fields
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 from tests.federation.hospital import COLUMNS, FEATURES, proposal
 from tests.releases import release_of
 

@@ -15,8 +15,8 @@ from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.audit_sheet import audit_sheet, sheet_markdown
 from noisewise.holder.ledger import Ledger
-from noisewise.holder.network_request import make_network_request
 from noisewise.holder.publish import publish
+from noisewise.holder.requests.network import make_network_request
 
 from .test_publish import people, request
 

@@ -17,12 +17,12 @@ from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.content import content_of
 from noisewise.holder.engines import open_source
 from noisewise.holder.ledger import Ledger
-from noisewise.holder.ledger.fingerprint import fingerprint, is_of
-from noisewise.holder.network_request import make_network_request
-from noisewise.holder.networks.regression import make_regression_sample_request
+from noisewise.holder.ledger.refusals import fingerprint, is_of
 from noisewise.holder.publish import publish
-from noisewise.holder.request import make_request
-from noisewise.holder.summary_request import make_summary_request
+from noisewise.holder.requests.draws import make_regression_sample_request
+from noisewise.holder.requests.network import make_network_request
+from noisewise.holder.requests.regression import make_request
+from noisewise.holder.requests.summary import make_summary_request
 
 SCHEMA = Schema(
     "people",

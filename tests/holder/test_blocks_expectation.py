@@ -20,7 +20,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     Sign,
     Stouffer,
 )
-from noisewise.holder.blocks import choice, expectation
+from noisewise.holder.blocks import choice
 
 ASKED = (Question("x", 0.0),)
 
@@ -94,7 +94,7 @@ def test_the_expected_error_is_that_of_simulated_blocks(mechanism, psi, epsilon,
     """Estimates of blocks are drawn here, in every partition, given the same full data."""
     rng = np.random.default_rng(12)
     noise = (mechanism.high - mechanism.low) / 2**mechanism.fraction_bits / (blocks * epsilon)
-    found = expectation.probability_error(mechanism, blocks, r, noise)
+    found = choice.probability_error(mechanism, blocks, r, noise)
     w = rng.normal(size=400_000)
     mean, slope, variance = psi(w).mean(), (psi(w) * w).mean(), psi(w).var()
     spread = math.sqrt((slope**2 + (variance - slope**2) / r) / blocks)
@@ -112,24 +112,22 @@ def test_the_expected_error_is_that_of_simulated_blocks(mechanism, psi, epsilon,
     # Four standard errors, and a per cent or two for the grids and for finite M.
     assert abs(found**2 - squares.mean()) < 4 * error + 0.05 * found**2
     # The control: half of the noise is another expectation.
-    half = expectation.probability_error(mechanism, blocks, r, noise / 2)
+    half = choice.probability_error(mechanism, blocks, r, noise / 2)
     assert half < found
 
 
 def test_the_error_of_medians_falls_with_the_budget_and_with_blocks():
-    errors = [expectation.median_error(blocks, 30, 1.0) for blocks in (100, 1000, 10_000)]
+    errors = [choice.median_error(blocks, 30, 1.0) for blocks in (100, 1000, 10_000)]
     assert errors[0] > errors[1] > errors[2] > 0
-    assert expectation.median_error(1000, 1, 1.0) > errors[1]
-    assert expectation.median_error(1000, 30, 0.1) > errors[1]
+    assert choice.median_error(1000, 1, 1.0) > errors[1]
+    assert choice.median_error(1000, 30, 0.1) > errors[1]
 
 
 def test_the_noise_on_quantiles_is_in_the_coefficients_units():
     mechanism = ClippedMean((QuantileItem("x", 0.5, -10, 30),))
-    assert expectation.quantile_noise(mechanism, 0.001) == pytest.approx([math.sqrt(2) * 0.04])
+    assert choice.quantile_noise(mechanism, 0.001) == pytest.approx([math.sqrt(2) * 0.04])
 
 
 def test_always_half_is_what_it_says():
-    z = expectation._z_scores()
-    assert np.sqrt(np.mean((0.5 - ndtr(z)) ** 2)) == pytest.approx(
-        expectation.ALWAYS_HALF, abs=0.01
-    )
+    z = choice._z_scores()
+    assert np.sqrt(np.mean((0.5 - ndtr(z)) ** 2)) == pytest.approx(choice.ALWAYS_HALF, abs=0.01)

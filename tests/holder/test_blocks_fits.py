@@ -12,9 +12,8 @@ from noisewise.core.design import Design
 from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.blocks.grid import BlockGrid
-from noisewise.holder.blocks.plan import BlockPlan
 from noisewise.holder.blocks.regressions import fit_blocks
-from noisewise.holder.blocks.sums import BlockAccumulator
+from noisewise.holder.blocks.sums import BlockAccumulator, BlockPlan
 
 COLUMNS = {
     "x": Unbounded(),

@@ -11,9 +11,15 @@ import pytest
 
 from noisewise.core.kinds.summary.mechanisms import CELLS, CauchyBase
 from noisewise.holder.blocks import median
-from noisewise.holder.blocks.exact_exponential import exponential, powers
 from noisewise.holder.blocks.location_scale import cells_of
-from noisewise.holder.blocks.median import draw_median, draw_weighted, median_rate, runs
+from noisewise.holder.blocks.median import (
+    draw_median,
+    draw_weighted,
+    exponential,
+    median_rate,
+    powers,
+    runs,
+)
 from noisewise.holder.mechanisms import randomness
 
 RATES = [

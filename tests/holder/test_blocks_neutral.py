@@ -7,7 +7,7 @@ import pytest
 
 from noisewise.analyst.summaries import averages
 from noisewise.core.kinds.summary.mechanisms import Fisher, Question, RescaledNormal, Sign, Stouffer
-from noisewise.holder.blocks.mechanisms import exact_values
+from noisewise.holder.blocks.additive import exact_values
 from noisewise.holder.blocks.regressions import Fits
 
 BLOCKS = 1000

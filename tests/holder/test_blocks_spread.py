@@ -14,7 +14,7 @@ from noisewise.core.kinds.summary.release import MedianNoise
 from noisewise.core.schema import Schema, Unbounded
 from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.regressions import Fits
-from noisewise.holder.summary_request import make_summary_request
+from noisewise.holder.requests.summary import make_summary_request
 
 M, R = 400, 10
 ITEM = LocationItem("x", CauchyBase(0, 1), CauchyBase(-4, 3))

@@ -9,11 +9,16 @@ from noisewise.core.design import Design
 from noisewise.core.errors import DataError
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.blocks import sums as block_sums
-from noisewise.holder.blocks.assignment import draw_blocks
 from noisewise.holder.blocks.grid import BlockGrid
-from noisewise.holder.blocks.kernel import CARRY_EVERY, carry, split_rows
-from noisewise.holder.blocks.plan import BlockPlan, limb_count
-from noisewise.holder.blocks.sums import BlockAccumulator, exact_sum
+from noisewise.holder.blocks.limbs import carry, split_rows
+from noisewise.holder.blocks.sums import (
+    CARRY_EVERY,
+    BlockAccumulator,
+    BlockPlan,
+    draw_blocks,
+    exact_sum,
+    limb_count,
+)
 
 SCHEMA = Schema(
     "people",

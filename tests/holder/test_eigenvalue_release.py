@@ -14,10 +14,10 @@ from noisewise.core.kinds.regression import Release, load_release
 from noisewise.core.privacy import Claim, ComposedEvent, PureEvent
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import SmallestEigenvalue
-from noisewise.holder.exact_eigenvalue import MAX_SIZE
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
+from noisewise.holder.rows.exact_eigenvalue import MAX_SIZE
 
 from ..releases import example_request, release_of
 from .test_publish import (
@@ -148,7 +148,7 @@ def test_an_unforeseen_error_of_a_mechanism_keeps_the_charge(ledger, monkeypatch
 
     asked = request(smallest_eigenvalue=0.2)
     with monkeypatch.context() as patched:
-        patched.setattr("noisewise.holder.request.eigenvalue", out_of_memory)
+        patched.setattr("noisewise.holder.requests.regression.eigenvalue", out_of_memory)
         with pytest.raises(MemoryError):
             publish(asked, people(), ledger=ledger)
     paid = spent(ledger)

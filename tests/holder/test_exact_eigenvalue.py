@@ -14,13 +14,13 @@ from noisewise.core.design import STATISTIC_ONE, Design
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import FourthMoments, SecondMoments, SmallestEigenvalue
 from noisewise.core.statistics.smallest_eigenvalue import STEP
-from noisewise.holder import exact_eigenvalue
-from noisewise.holder.exact_eigenvalue import (
+from noisewise.holder.rows import exact_eigenvalue
+from noisewise.holder.rows.exact_eigenvalue import (
     is_positive_semidefinite,
     smallest_eigenvalue_floor,
     value,
 )
-from noisewise.holder.sums import SumPlan
+from noisewise.holder.rows.sums import SumPlan
 
 small = st.integers(-6, 6)
 

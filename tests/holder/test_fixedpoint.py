@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from noisewise.core.design import Ball, Box, Design
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.holder.fixedpoint import (
+from noisewise.holder.rows.values import (
     BALL_MARGIN,
     RowGrid,
+    fill_codes,
     grid_value,
+    missing_value_error,
 )
-from noisewise.holder.missing import fill_codes, missing_value_error
 
 SCHEMA = Schema(
     "d",

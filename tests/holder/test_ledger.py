@@ -36,9 +36,10 @@ from hypothesis import strategies as st
 from noisewise.core.composition import epsilon_of
 from noisewise.core.errors import BudgetError, LedgerError, NoisewiseError, RequestError
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
-from noisewise.holder.ledger import Account, Charge, Ledger, Reservation, amounts
+from noisewise.holder.ledger import Account, Charge, Ledger, Reservation
 from noisewise.holder.ledger import accounts as accounts_module
 from noisewise.holder.ledger import book as book_module
+from noisewise.holder.ledger import charges as amounts
 from noisewise.holder.ledger import file as file_module
 
 DELTA = Fraction(1, 10**6)

@@ -17,9 +17,10 @@ from scipy import stats
 from noisewise.core.kinds.network.content import rows_of_splits
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
-from noisewise.holder.networks import exact, split_sampler
+from noisewise.holder.draws.lattice import LatticeGaussian, normaliser_ratio
+from noisewise.holder.mechanisms import exact
+from noisewise.holder.networks import split_sampler
 from noisewise.holder.networks.counts import FamilyCounts
-from noisewise.holder.networks.lattice import LatticeGaussian, normaliser_ratio
 from noisewise.holder.networks.posterior_sample import PosteriorSample
 from noisewise.holder.networks.split_sampler import ONE, SplitSampler
 

@@ -15,9 +15,9 @@ from noisewise.core.kinds import load_release
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.engines import open_source
-from noisewise.holder.network_request import make_network_request
 from noisewise.holder.networks.counts import CountPlan
 from noisewise.holder.publish import publish
+from noisewise.holder.requests.network import make_network_request
 
 from ..ledgers import ledger_for
 

@@ -22,7 +22,7 @@ from noisewise.holder.engines import open_source
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.partition import Partition, publish_partition
 from noisewise.holder.publish import publish
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 
 LEVELS = ("north", "south/west", "..", "nobody's")
 SCHEMA = Schema(

@@ -22,10 +22,10 @@ from noisewise.core.errors import (
 from noisewise.core.kinds.regression import Release, load_release
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import SecondMoments
-from noisewise.holder.base_request import BaseRequest
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
-from noisewise.holder.request import Request, make_request
+from noisewise.holder.requests.base import BaseRequest
+from noisewise.holder.requests.regression import Request, make_request
 
 from ..ledgers import ledger_for
 
@@ -237,7 +237,7 @@ def test_fill_values_stand_in_for_what_is_missing(ledger):
 
 
 def test_the_default_delta_must_suit_the_number_of_rows(ledger, monkeypatch):
-    monkeypatch.setattr("noisewise.holder.request.DEFAULT_DELTA", Fraction("0.001"))
+    monkeypatch.setattr("noisewise.holder.requests.regression.DEFAULT_DELTA", Fraction("0.001"))
     with pytest.raises(DataError, match="delta"):
         publish(request(mechanism="gaussian"), people(), ledger=ledger)
     assert spent(ledger) == 0
@@ -338,7 +338,7 @@ CRASH = """
 import os, signal, sys
 import noisewise.holder.publish as door
 from noisewise.holder.ledger import Ledger
-from noisewise.holder.request import Request
+from noisewise.holder.requests.regression import Request
 from tests.holder.test_publish import people, request
 
 step = int(sys.argv[1])

@@ -29,8 +29,7 @@ from noisewise.core.privacy import Claim
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
-from noisewise.holder.summary_request import make_summary_request
-from noisewise.holder.summary_words import question_of
+from noisewise.holder.requests.summary import make_summary_request, question_of
 
 COLUMNS = {
     "x1": Unbounded(),
@@ -351,7 +350,7 @@ def test_the_budget_is_kept(ledger):
 
 
 def test_a_regression_request_refuses_columns_without_bounds():
-    from noisewise.holder.request import make_request
+    from noisewise.holder.requests.regression import make_request
 
     with pytest.raises(NoisewiseError, match="bounds"):
         make_request(schema(), target="y", features=["x1"], epsilon=1)

@@ -8,16 +8,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisewise.holder.blocks.double_double import (
+from noisewise.holder.blocks.limbs import (
+    add_rows,
+    carry,
     from_three_limbs,
     from_two_limbs,
     multiply,
+    split_rows,
     subtract,
 )
-from noisewise.holder.blocks.exact_exponential import exponential
-from noisewise.holder.blocks.kernel import add_rows, carry, split_rows
-from noisewise.holder.blocks.plan import limb_count
-from noisewise.holder.blocks.sums import exact_sum
+from noisewise.holder.blocks.median import exponential
+from noisewise.holder.blocks.sums import exact_sum, limb_count
 
 LARGEST = 2**59
 values = st.integers(-LARGEST, LARGEST)

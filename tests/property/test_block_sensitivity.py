@@ -31,12 +31,11 @@ from noisewise.core.kinds.summary.mechanisms import (
 from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
 from noisewise.core.schema import Schema, Unbounded
 from noisewise.holder.blocks import location_scale
+from noisewise.holder.blocks.additive import exact_values
 from noisewise.holder.blocks.grid import BlockGrid
-from noisewise.holder.blocks.mechanisms import exact_values
 from noisewise.holder.blocks.median import median_rate, runs
-from noisewise.holder.blocks.plan import BlockPlan
 from noisewise.holder.blocks.regressions import fit_blocks
-from noisewise.holder.blocks.sums import BlockAccumulator
+from noisewise.holder.blocks.sums import BlockAccumulator, BlockPlan
 
 DESIGN = Design(Schema("d", {"x": Unbounded(), "y": Unbounded()}), ("x",), "y")
 POSITIONS = {"intercept": 0, "x": 1}

@@ -17,7 +17,7 @@ from noisewise.core.kinds.network.parity import Parities
 from noisewise.core.kinds.network.release import NetworkRelease
 from noisewise.core.privacy import Claim, PureEvent
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.holder.networks.regression import make_regression_sample_request
+from noisewise.holder.requests.draws import make_regression_sample_request
 
 SCHEMA = Schema("d", {"a": Category(("0", "1"), "0"), "b": Category(("x", "y", "z"), "x")})
 NETWORK = Network.make(SCHEMA, {"b": ["a"]})

@@ -15,13 +15,13 @@ from noisewise.core.kinds.network.content import depth, log_odds
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.parity import Parities
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.holder.network_request import make_network_request
 from noisewise.holder.networks import fourier
 from noisewise.holder.networks.counts import CountPlan, FamilyCounts
 from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import GridMap, plan_grid_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample, split_samplers
-from noisewise.holder.networks.regression import make_regression_sample_request
+from noisewise.holder.requests.draws import make_regression_sample_request
+from noisewise.holder.requests.network import make_network_request
 
 NETWORKS = {
     "one binary": ([2], {"x0": []}),

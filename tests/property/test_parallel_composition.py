@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from noisewise.core.composition import epsilon_of
 from noisewise.core.privacy import ComposedEvent, GaussianEvent, PureEvent
-from noisewise.holder.ledger import Charge, Ledger, exposure
+from noisewise.holder.ledger import Charge, Ledger
+from noisewise.holder.ledger import accounts as exposure
 from noisewise.holder.ledger.accounts import total_epsilon
 
 OUTPUTS = range(-8, 10)  # beyond the counts, ratios repeat

@@ -12,7 +12,7 @@ from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import l1_sensitivity
 from noisewise.holder.engines import open_source
 from noisewise.holder.partition import Partition
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 
 COLUMNS = {
     "x": Number(0, 1),

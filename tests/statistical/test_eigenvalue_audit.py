@@ -22,7 +22,7 @@ from noisewise.audit.regions import likelihood_ratio
 from noisewise.core.noise import Laplace
 from noisewise.core.schema import Number, Schema
 from noisewise.holder.publish import publish
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 from studies.self_audit.broken import noise_scale_halved
 
 from ..ledgers import ledger_for

@@ -22,12 +22,12 @@ from noisewise.core.kinds.network.release import NetworkRelease
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
 from noisewise.holder.mechanisms import randomness
-from noisewise.holder.network_request import make_network_request
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.map import plan_grid_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample
-from noisewise.holder.networks.regression import make_regression_sample_request
+from noisewise.holder.requests.draws import make_regression_sample_request
+from noisewise.holder.requests.network import make_network_request
 from studies.self_audit.broken import (
     ClampingSampler,
     CountsWithHalfTheNoise,

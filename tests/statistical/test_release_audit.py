@@ -42,8 +42,8 @@ from noisewise.core.schema import Number, Schema
 from noisewise.core.statistics import SecondMoments
 from noisewise.holder.engines import open_source
 from noisewise.holder.publish import publish
-from noisewise.holder.request import make_request
-from noisewise.holder.sums import SumPlan
+from noisewise.holder.requests.regression import make_request
+from noisewise.holder.rows.sums import SumPlan
 from studies.self_audit.broken import noise_scale_halved
 
 from ..ledgers import ledger_for

@@ -12,7 +12,7 @@ from scipy import stats
 
 from noisewise.analyst.posterior.summary import SummaryPosterior
 from noisewise.core.schema import Schema, Unbounded
-from noisewise.holder.summary_request import make_summary_request
+from noisewise.holder.requests.summary import make_summary_request
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from noisewise.core.errors import RequestError
 from noisewise.core.schema import Number, Schema
 from noisewise.core.statistics import SecondMoments
 from noisewise.core.statistics.second_moments import l2_squared
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 from studies import experiments
 from studies.__main__ import experiments as experiments_by_name
 from studies.alparslan2023 import calibration as federation

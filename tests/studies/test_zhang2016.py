@@ -17,13 +17,13 @@ from noisewise.core.kinds.network.content import TABLE_BITS
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
-from noisewise.holder.network_request import make_network_request
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import plan_grid_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample, split_samplers
-from noisewise.holder.networks.regression import make_regression_sample_request
+from noisewise.holder.requests.draws import make_regression_sample_request
+from noisewise.holder.requests.network import make_network_request
 from studies import experiments
 from studies.__main__ import find
 from studies.report import Options

@@ -17,7 +17,7 @@ from noisewise.audit.noise import DrawCheck, NoiseCheck
 from noisewise.audit.regions import Score
 from noisewise.core.kinds import release_from_text
 from noisewise.core.noise import Gaussian, Laplace
-from noisewise.holder.publishable import Publishable
+from noisewise.holder.requests.base import Publishable
 
 Run = Callable[[], list[float]]
 Batch = Callable[[int], FloatArray]

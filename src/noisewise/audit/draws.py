@@ -25,8 +25,8 @@ from noisewise.core.kinds.draws import COEFFICIENT_BITS
 from noisewise.core.schema import Category
 from noisewise.core.statistics import SecondMoments
 from noisewise.holder.engines import open_source
-from noisewise.holder.networks.regression import RegressionSampleRequest
-from noisewise.holder.sums import Sums
+from noisewise.holder.requests.draws import RegressionSampleRequest
+from noisewise.holder.rows.sums import Sums
 
 _PROPOSED = 400_000
 _WANTED = 40_000  # effective points; their error is allowed for

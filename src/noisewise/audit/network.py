@@ -43,13 +43,12 @@ from noisewise.core.kinds.network.content import (
 )
 from noisewise.core.noise import Laplace
 from noisewise.holder.engines import open_source
-from noisewise.holder.network_request import NetworkRequest
-from noisewise.holder.networks.counts import FamilyCounts
+from noisewise.holder.networks.counts import FamilyCounts, records_changed
 from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts, n_is_public
 from noisewise.holder.networks.map import GridMap
-from noisewise.holder.networks.mechanism import records_changed
 from noisewise.holder.networks.posterior_sample import PosteriorSample
+from noisewise.holder.requests.network import NetworkRequest
 
 Record = tuple[int, ...]
 _ONE = 1 << TABLE_BITS

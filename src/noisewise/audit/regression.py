@@ -28,9 +28,9 @@ from noisewise.core.noise import DISCRETE_FAMILIES, Gaussian, Laplace
 from noisewise.core.schema import Category, Number
 from noisewise.core.statistics import SecondMoments, SmallestEigenvalue
 from noisewise.holder.engines import open_source
-from noisewise.holder.exact_eigenvalue import value as eigenvalue
-from noisewise.holder.request import Request
-from noisewise.holder.sums import Sums
+from noisewise.holder.requests.regression import Request
+from noisewise.holder.rows.exact_eigenvalue import value as eigenvalue
+from noisewise.holder.rows.sums import Sums
 
 
 def regression_challenge(request: Request) -> Challenge:

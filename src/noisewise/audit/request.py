@@ -32,12 +32,12 @@ from noisewise.core.composition import epsilon_of
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent
 from noisewise.holder.ledger import Ledger
-from noisewise.holder.network_request import NetworkRequest
-from noisewise.holder.networks.regression import RegressionSampleRequest
 from noisewise.holder.publish import publish
-from noisewise.holder.publishable import Publishable
-from noisewise.holder.request import DEFAULT_DELTA, Request
-from noisewise.holder.summary_request import SummaryRequest
+from noisewise.holder.requests.base import Publishable
+from noisewise.holder.requests.draws import RegressionSampleRequest
+from noisewise.holder.requests.network import NetworkRequest
+from noisewise.holder.requests.regression import DEFAULT_DELTA, Request
+from noisewise.holder.requests.summary import SummaryRequest
 
 Report = Callable[[int, int | None], None]
 RUNS = 1000

@@ -51,12 +51,12 @@ from noisewise.core.kinds.summary.release import MedianNoise, SummedNoise
 from noisewise.core.noise import Laplace
 from noisewise.core.schema import Category, Number, Unbounded
 from noisewise.holder.blocks import choice, location_scale
+from noisewise.holder.blocks.additive import exact_values
 from noisewise.holder.blocks.grid import BlockGrid
-from noisewise.holder.blocks.mechanisms import exact_values
-from noisewise.holder.blocks.plan import BlockPlan, BlockSums
 from noisewise.holder.blocks.regressions import Fits, fit_blocks
+from noisewise.holder.blocks.sums import BlockPlan, BlockSums
 from noisewise.holder.engines import open_source
-from noisewise.holder.summary_request import SummaryRequest
+from noisewise.holder.requests.summary import SummaryRequest
 
 _PILOTS = 5
 

@@ -16,7 +16,7 @@ from noisewise.cli.options import JsonOption
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
-    from noisewise.holder.publishable import Publishable
+    from noisewise.holder.requests.base import Publishable
 
 VIOLATED = 8  # exit code
 

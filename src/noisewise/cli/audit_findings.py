@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from noisewise.audit.noise import DrawCheck, NoiseCheck
-from noisewise.holder.network_request import NetworkRequest
-from noisewise.holder.networks.regression import RegressionSampleRequest
-from noisewise.holder.summary_request import SummaryRequest
+from noisewise.holder.requests.draws import RegressionSampleRequest
+from noisewise.holder.requests.network import NetworkRequest
+from noisewise.holder.requests.summary import SummaryRequest
 
 if TYPE_CHECKING:
     from noisewise.audit.request import ReleaseAudit

@@ -10,7 +10,7 @@ import typer
 from noisewise.cli import options, publishing, words
 
 if TYPE_CHECKING:
-    from noisewise.holder.network_request import NetworkRequest
+    from noisewise.holder.requests.network import NetworkRequest
 
 
 def release_network(

@@ -24,8 +24,8 @@ from noisewise.cli.budget import (
 if TYPE_CHECKING:
     from noisewise.core.schema import Schema
     from noisewise.holder.ledger import Charge, Ledger
-    from noisewise.holder.publishable import Publishable
-    from noisewise.holder.request import Request
+    from noisewise.holder.requests.base import Publishable
+    from noisewise.holder.requests.regression import Request
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from noisewise.cli import options, publishing, words
 from noisewise.cli import series as stream
 
 if TYPE_CHECKING:
-    from noisewise.holder.request import Request
+    from noisewise.holder.requests.regression import Request
 
 
 def release(

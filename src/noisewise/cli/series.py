@@ -12,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from noisewise.cli.publishing import Errand
-    from noisewise.holder.request import Request
+    from noisewise.holder.requests.regression import Request
 
 AppendOption = Annotated[
     Path | None,

@@ -11,7 +11,7 @@ from noisewise.cli import options, publishing, words
 
 if TYPE_CHECKING:
     from noisewise.core.schema import Schema
-    from noisewise.holder.summary_request import SummaryRequest
+    from noisewise.holder.requests.summary import SummaryRequest
 
 
 def release_summary(
@@ -144,7 +144,7 @@ def _plan(request: SummaryRequest) -> dict[str, Any]:
     """What would be published, with what noise, and how accurate it would be."""
     from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, entries_of
     from noisewise.core.kinds.summary.release import SummedNoise
-    from noisewise.holder.blocks import expectation
+    from noisewise.holder.blocks import choice as expectation
 
     mechanism, noise = request.mechanism, request.noise
     plan: dict[str, Any] = {
@@ -176,7 +176,7 @@ def _plan(request: SummaryRequest) -> dict[str, Any]:
 
 def _in_words(request: SummaryRequest, plan: dict[str, Any]) -> list[str]:
     from noisewise.core.kinds.summary.mechanisms import ClippedMean, entries_of
-    from noisewise.holder.blocks.expectation import ALWAYS_HALF
+    from noisewise.holder.blocks.choice import ALWAYS_HALF
 
     names = [str(entry) for entry in entries_of(request.mechanism)]
     each = f", about {request.rows // request.blocks} rows each" if request.rows else ""

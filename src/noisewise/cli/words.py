@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from noisewise.core.kinds.network.graph import Network
     from noisewise.core.kinds.summary.posterior import BlockPosterior
     from noisewise.core.schema import Schema
-    from noisewise.holder.network_request import NetworkRequest
-    from noisewise.holder.networks.regression import RegressionSampleRequest
-    from noisewise.holder.request import Request
-    from noisewise.holder.summary_request import SummaryRequest
+    from noisewise.holder.requests.draws import RegressionSampleRequest
+    from noisewise.holder.requests.network import NetworkRequest
+    from noisewise.holder.requests.regression import Request
+    from noisewise.holder.requests.summary import SummaryRequest
 
 
 def regression_request(schema: Schema, *, features: str, **words: Any) -> Request:
     """As `noisewise release` has it."""
-    from noisewise.holder.request import make_request
+    from noisewise.holder.requests.regression import make_request
 
     return make_request(schema, features=names_of(features), **words)
 
 
 def sample_request(schema: Schema, *, features: str, **words: Any) -> RegressionSampleRequest:
     """As `noisewise sample-regression` has it."""
-    from noisewise.holder.networks.regression import make_regression_sample_request
+    from noisewise.holder.requests.draws import make_regression_sample_request
 
     return make_regression_sample_request(schema, features=names_of(features), **words)
 
@@ -52,7 +52,7 @@ def summary_request(
     **words: Any,
 ) -> SummaryRequest:
     """As `noisewise release-summary` has it."""
-    from noisewise.holder.summary_request import make_summary_request
+    from noisewise.holder.requests.summary import make_summary_request
 
     return make_summary_request(
         schema,
@@ -123,7 +123,7 @@ def network_request(
     **words: Any,
 ) -> NetworkRequest:
     """As `noisewise release-network` has it."""
-    from noisewise.holder.network_request import make_network_request
+    from noisewise.holder.requests.network import make_network_request
 
     network = _network(schema, graph, edges, naive_bayes, features)
     return make_network_request(schema, network=network, epsilon=epsilon, **words)

@@ -19,7 +19,7 @@ from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import PlainYamlError, read_schema, read_yaml
 from noisewise.federation.protocol import Proposal, Refusal
 from noisewise.holder.ledger import Charge
-from noisewise.holder.request import Request, make_request
+from noisewise.holder.requests.regression import Request, make_request
 
 MAX_WAIT = 3600.0
 DEFAULT_REPLY_EVERY = 5.0

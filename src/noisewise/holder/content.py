@@ -1,7 +1,7 @@
 """What a batch of rows holds, in a form in which the same rows are recognised again.
 
 Batches of a series are declared disjoint, and the commonest slip is to give the same file twice. So
-the ledger keeps a keyed fingerprint of each batch (`ledger.fingerprint`), made from the texts that
+the ledger keeps a keyed fingerprint of each batch (`ledger.refusals`), made from the texts that
 `content_of` takes from the exact integers that a release has summed anyway: the same whatever the
 order of the rows and the engine.
 
@@ -26,9 +26,9 @@ from typing import Any
 from noisewise.core.design import STATISTIC_ONE, Box, geometry_to_dict
 from noisewise.core.schema import Category
 from noisewise.core.statistics import SecondMoments
-from noisewise.holder.blocks.plan import BlockPlan, BlockSums
+from noisewise.holder.blocks.sums import LIMB_BITS, BlockPlan, BlockSums
 from noisewise.holder.networks.counts import CountPlan, FamilyCounts
-from noisewise.holder.sums import SumPlan, Sums
+from noisewise.holder.rows.sums import SumPlan, Sums
 
 _LOW = (1 << 32) - 1
 
@@ -94,8 +94,6 @@ def _columns(plan: Any, result: Any) -> Iterator[tuple[str, str, Sequence[int]]]
 
 def _block_sums(result: BlockSums, columns: int) -> list[int]:
     """The sums of the columns over all blocks of one partition, whoever is in which block."""
-    from noisewise.holder.blocks.kernel import LIMB_BITS  # compiled code: not before it is needed
-
     limbs = result.limbs[0, :, 1 : 1 + 2 * columns]  # two for each column
     high, low = (limbs >> 32).sum(axis=0).tolist(), (limbs & _LOW).sum(axis=0).tolist()
     totals = [(h << 32) + rest for h, rest in zip(high, low, strict=True)]

@@ -9,9 +9,9 @@ from pathlib import Path
 from noisewise.core.errors import DataError
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.engines import open_source
-from noisewise.holder.missing import fill_codes, filled_codes, filled_numbers
-from noisewise.holder.plan import Codes, Floats
 from noisewise.holder.publish import with_total
+from noisewise.holder.rows.plan import Codes, Floats
+from noisewise.holder.rows.values import fill_codes, filled_codes, filled_numbers
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,7 @@ import numpy as np
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release
 from noisewise.core.schema import Category, Schema
-from noisewise.holder.base_request import key_of
 from noisewise.holder.ledger import Charge, Ledger
-from noisewise.holder.missing import fill_codes, filled_codes
-from noisewise.holder.plan import Codes, Floats
 from noisewise.holder.publish import (
     Published,
     _opened,
@@ -52,9 +49,12 @@ from noisewise.holder.publish import (
     still_pending,
     with_total,
 )
-from noisewise.holder.request import Request
+from noisewise.holder.requests.base import key_of
+from noisewise.holder.requests.regression import Request
+from noisewise.holder.rows.plan import Codes, Floats
+from noisewise.holder.rows.sums import SumAccumulator, SumPlan, Sums
+from noisewise.holder.rows.values import fill_codes, filled_codes
 from noisewise.holder.series import made
-from noisewise.holder.sums import SumAccumulator, SumPlan, Sums
 
 
 @dataclass(frozen=True)

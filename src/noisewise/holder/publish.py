@@ -31,8 +31,8 @@ from noisewise.core.kinds import AnyRelease, load_release, release_from_text
 from noisewise.holder.engines import Source, open_source
 from noisewise.holder.engines.base import positions
 from noisewise.holder.ledger import Ledger, Reservation
-from noisewise.holder.plan import Plan
-from noisewise.holder.publishable import Publishable
+from noisewise.holder.requests.base import Publishable
+from noisewise.holder.rows.plan import Plan
 
 Kind = TypeVar("Kind", bound="AnyRelease")
 

@@ -19,7 +19,7 @@ from noisewise.core.document import read_text
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.regression import load_release
 from noisewise.holder.ledger import Charge, ChargeRecord, Ledger
-from noisewise.holder.request import Request
+from noisewise.holder.requests.regression import Request
 
 
 def batch_path(

@@ -23,7 +23,7 @@ from noisewise.core.errors import RequestError
 from noisewise.core.noise import DISCRETE_FAMILIES
 from noisewise.core.schema import Schema
 from noisewise.core.statistics import SecondMoments
-from noisewise.holder.request import DEFAULT_DELTA, make_request
+from noisewise.holder.requests.regression import DEFAULT_DELTA, make_request
 from noisewise.planning.result import LARGEST, SMALLEST, Answer, Plan, PlanRow
 from noisewise.planning.truths import covariate_prior, draw_truths
 from noisewise.planning.width import entry_noise, largest_array, non_private_width, posterior_width

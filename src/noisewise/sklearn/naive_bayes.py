@@ -20,7 +20,7 @@ from noisewise.analyst.network.fit import check_fit, fit_network
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema, level_text
-from noisewise.holder.network_request import make_network_request
+from noisewise.holder.requests.network import make_network_request
 from noisewise.sklearn.estimator import TARGET, ReleaseEstimator, target_name, without_cells
 from noisewise.sklearn.publishing import released
 

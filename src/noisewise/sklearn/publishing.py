@@ -12,7 +12,7 @@ from noisewise.core.errors import BudgetError, RequestError
 from noisewise.core.privacy import as_delta, as_loss
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
-from noisewise.holder.publishable import Publishable
+from noisewise.holder.requests.base import Publishable
 
 
 def released(

@@ -14,7 +14,7 @@ from noisewise.analyst.fit import fit as fit_releases
 from noisewise.analyst.regression.fit import check_fit
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Column, Number, Schema
-from noisewise.holder.request import make_request
+from noisewise.holder.requests.regression import make_request
 from noisewise.sklearn.bounds import column_of, declared_columns
 from noisewise.sklearn.estimator import ReleaseEstimator, target_name, without_cells
 from noisewise.sklearn.publishing import released

@@ -20,7 +20,7 @@ import numpy as np
 
 import noisewise as nw
 from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
-from noisewise.holder.networks.regression import make_regression_sample_request
+from noisewise.holder.requests.draws import make_regression_sample_request
 
 ROWS = 600
 MAKERS = {

@@ -6,12 +6,13 @@ record pulls that block's regression. So the data need no bounds.
 
 The way of the rows, in the order of the files:
 
-assignment       which block a row goes to, and why that is private
-grid, kernel     values as integers, and their exact sums in every block, in one pass
-plan, sums       what is accumulated, and the accumulator that engines fill
+grid             values as integers
+sums             which block a row goes to, why that is private, and the accumulator of the blocks
+limbs            their exact sums of products, in integers that 64 bits can hold
 regressions      all blocks' regressions at once, from their sums
-sign, stouffer, rescaled_normal, fisher, clipped_mean, location_scale
-                 one file a mechanism: what a block contributes, the claim, the proof
+additive         sign, stouffer, rescaled_normal, fisher and clipped_mean: what a block contributes,
+                 the claim, the proof
+location_scale   the same for two medians of a coefficient
 median           the exponential mechanism that `location_scale` draws from, exactly
 choice           how many blocks and partitions, and what accuracy to expect
 """

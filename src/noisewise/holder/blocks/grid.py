@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from noisewise.core.design import Design
 from noisewise.core.schema import Category, Unbounded
-from noisewise.holder.missing import fill_codes, filled_codes, filled_numbers
-from noisewise.holder.plan import Codes, Floats
+from noisewise.holder.rows.plan import Codes, Floats
+from noisewise.holder.rows.values import fill_codes, filled_codes, filled_numbers
 
 BOUNDED_BITS = 50
 UNBOUNDED_BITS = 59

@@ -1,23 +1,105 @@
-"""The accumulator that engines fill: exact sums of all blocks of all partitions, in one pass.
+"""Rows go into blocks at random, and are summed there exactly, in one pass.
 
 Memory does not grow with the number of rows: 8 bytes for each limb of each block, and 2**13 rows at
-a time on their way through.
+a time on their way through. Compiled code loads when rows come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
-from noisewise.holder.blocks.assignment import Blocks, draw_blocks
+from noisewise.core.design import Design
 from noisewise.holder.blocks.grid import BlockGrid, Integers
-from noisewise.holder.blocks.kernel import CARRY_EVERY, LIMB_BITS, add_rows, carry, split_rows
-from noisewise.holder.blocks.plan import BlockPlan, BlockSums, limb_count
-from noisewise.holder.plan import Codes, Floats
-from noisewise.holder.sums import check_row_count
+from noisewise.holder.mechanisms import randomness
+from noisewise.holder.rows.plan import Codes, Floats, ReadsDesign
+from noisewise.holder.rows.sums import check_row_count
 
+LIMB_BITS = 44
+CARRY_EVERY = 1 << 18
 _PASS_ROWS = 1 << 13
+
+Blocks = npt.NDArray[np.uint32]
+
+
+def limb_count(columns: int) -> int:
+    """Limbs of one block: its rows, two for each column, three for each product of two."""
+    return 1 + 2 * columns + 3 * (columns * (columns + 1) // 2)
+
+
+@dataclass(frozen=True)
+class BlockPlan(ReadsDesign):
+    """What to sum: all products of two columns of a design, within every block.
+
+    Parameters
+    ----------
+    design : Design
+    blocks, partitions : int
+        M and r.
+    """
+
+    design: Design
+    blocks: int
+    partitions: int
+
+    def accumulator(self) -> BlockAccumulator:
+        """A new, empty accumulator."""
+        return BlockAccumulator(self)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that one accumulator needs for its sums."""
+        return 8 * self.blocks * self.partitions * limb_count(len(self.design.columns))
+
+
+@dataclass(frozen=True)
+class BlockSums:
+    """The exact sums of every block. They are as private as the rows: never log or show them.
+
+    Parameters
+    ----------
+    n : int
+        The number of rows.
+    limbs : (partitions, M, limb_count) array of int64
+        For each block its rows, the sums of its columns and those of their products, as
+        `limbs.carry` leaves them.
+    """
+
+    n: int = field(repr=False)
+    limbs: Integers = field(repr=False)
+
+
+def draw_blocks(rows: int, partitions: int, blocks: int) -> Blocks:
+    """Blocks for new rows, drawn for each row and partition anew; shape (partitions, rows).
+
+    **Claim.** Let F be a function of the r M blocks (each a set of rows, in no order) such that for
+    all contents that differ in at most m blocks of each partition F's output laws are ε-close. Then
+    the whole procedure, assignment included, is ε-differentially private for a unit of m rows, for
+    `replace_one` and for `add_remove_one`, *for tables without order*.
+
+    **Proof.** Each row draws its r blocks independently of everything, by the same law. Hence the
+    law of the blocks' contents depends on the table only as on a multiset of rows: permuting rows
+    permutes independent draws of equal laws. Take two neighbouring tables. Under `replace_one` pair
+    up their rows so that all but m pairs are equal (sorting a table anew after a replacement
+    changes nothing, because order does not matter). Give both rows of a pair the same draws: both
+    tables then have the right law of contents, and given the draws they differ in at most m blocks
+    of each partition, namely those that the m unequal pairs are in. Under `add_remove_one` do the
+    same with the common rows; the m others are in at most m blocks of each partition. So P(output |
+    draws) is ε-close for every outcome of the draws, and averaging over them keeps that. ∎
+
+    The draws stay secret, and rows do not keep blocks by position. A public seed by position would
+    be private for ordered tables only: in a file that is sorted by a sensitive value, replacing one
+    record moves others to new positions, hence to new blocks, and any number of blocks may change.
+
+    The law itself is free. A block is drawn as ⌊u M / 2**32⌋ from 32 random bits u, which is
+    uniform up to M / 2**32.
+    """
+    words = np.frombuffer(randomness.octets(4 * rows * partitions), dtype=np.uint32)
+    drawn = (words.astype(np.uint64) * np.uint64(blocks)) >> np.uint64(32)
+    return drawn.astype(np.uint32).reshape(partitions, rows)
 
 
 class BlockAccumulator:
@@ -34,7 +116,7 @@ class BlockAccumulator:
         self._since_carry = 0
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
-        """Add rows; see `noisewise.holder.plan.Accumulator`."""
+        """Add rows; see `noisewise.holder.rows.plan.Accumulator`."""
         rows = len(columns[0])
         check_row_count(self.n + rows)
         for start in range(0, rows, _PASS_ROWS):
@@ -56,6 +138,8 @@ class BlockAccumulator:
         return BlockSums(self.n, self._total)
 
     def _add(self, columns: Sequence[Floats | Codes]) -> None:
+        from noisewise.holder.blocks.limbs import add_rows, split_rows
+
         values = self._grid.integers(columns)
         rows = len(values)
         if self._since_carry + rows > CARRY_EVERY:
@@ -69,6 +153,8 @@ class BlockAccumulator:
         return draw_blocks(len(values), self._plan.partitions, self._plan.blocks)
 
     def _carry(self) -> None:
+        from noisewise.holder.blocks.limbs import carry
+
         carry(self._total, self._columns)
         self._since_carry = 0
 

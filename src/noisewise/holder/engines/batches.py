@@ -8,15 +8,19 @@ microseconds, and workers that pass Python's lock to and fro are slower together
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
-from noisewise.holder.engines.base import Result
-from noisewise.holder.engines.columns import Reader
-from noisewise.holder.plan import Accumulator, Plan, Progress
-from noisewise.holder.sums import check_row_count
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from noisewise.core.schema import Category, Column
+from noisewise.holder.engines.base import Kind, Result, check_kind, level_numbers
+from noisewise.holder.rows.plan import Accumulator, Codes, Floats, Plan, Progress
+from noisewise.holder.rows.sums import check_row_count
 
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH_ROWS = 1 << 16
@@ -83,3 +87,123 @@ def sum_batches(
     for accumulator in accumulators[1:]:
         total.merge(accumulator)
     return total.result()
+
+
+# ---------------------------------------------------------------------------------------------
+# From Arrow columns to the arrays that accumulators take
+
+# Takes a pyarrow.Array; pyarrow has no type stubs.
+Reader = Callable[[Any], "Floats | Codes"]
+
+
+def column_readers(plan: Plan[Any], types: Sequence[Any]) -> list[Reader]:
+    """For every source of the plan, a function that turns its Arrow arrays into NumPy's.
+
+    Raises a `DataError` for a type that does not fit the declaration.
+    """
+    declared = plan.schema.columns
+    names = plan.sources
+    return [_reader(name, declared[name], kind) for name, kind in zip(names, types, strict=True)]
+
+
+def kind_of(kind: Any) -> Kind:
+    """Classify an Arrow type."""
+    types = pa.types
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return kind_of(kind.value_type)
+    if types.is_integer(kind) or types.is_floating(kind):
+        return Kind.NUMBER
+    if types.is_decimal(kind):
+        return Kind.DECIMAL
+    if types.is_boolean(kind):
+        return Kind.TRUTH
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return Kind.TEXT
+    if types.is_null(kind):
+        return Kind.NOTHING
+    return Kind.TIME if types.is_temporal(kind) else Kind.OTHER
+
+
+def _reader(name: str, column: Column, arrow_type: Any) -> Reader:
+    kind = kind_of(arrow_type)
+    check_kind(name, column, kind)
+    if not isinstance(column, Category):
+        return _numbers
+    if kind is Kind.TEXT:
+        return _codes_of_text(column)
+    if kind is Kind.TRUTH:
+        return _codes_of_truth(column)
+    return _codes_of_numbers(column)
+
+
+def _plain(array: Any) -> Any:
+    if pa.types.is_dictionary(array.type):
+        return _plain(array.dictionary_decode())
+    if pa.types.is_run_end_encoded(array.type):
+        return _plain(pc.run_end_decode(array))
+    return array
+
+
+def _numbers(array: Any) -> Floats:
+    """Doubles, NaN where NULL; without a copy where the column already is that."""
+    array = _plain(array)
+    kind = kind_of(array.type)
+    if kind is Kind.DECIMAL:
+        # Neither Arrow nor DuckDB always casts to the nearest double; both parse text correctly.
+        array = array.cast(pa.string())
+    if kind is Kind.TRUTH:
+        array = array.cast(pa.uint8())
+    if not pa.types.is_float64(array.type):
+        # Unsafe, because the safe cast refuses integers beyond 2**53 instead of rounding them.
+        array = array.cast(pa.float64(), safe=False)
+    values: Floats = array.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _codes_of_numbers(column: Category) -> Reader:
+    levels = np.array(level_numbers(column))
+    order = np.argsort(levels)  # NaN, for levels that are not numbers, comes last and equals none
+    ordered = levels[order]
+
+    def read(array: Any) -> Codes:
+        values = _numbers(array)
+        nearest = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+        codes: Codes = np.where(ordered[nearest] == values, order[nearest], -1).astype(np.int32)
+        return codes
+
+    return read
+
+
+def _codes_of_truth(column: Category) -> Reader:
+    codes = [
+        column.levels.index(text) if text in column.levels else -1 for text in ("false", "true")
+    ]
+    table = np.array([*codes, -1], dtype=np.int32)
+
+    def read(array: Any) -> Codes:
+        which = pc.fill_null(_plain(array).cast(pa.int8()), 2).to_numpy(zero_copy_only=False)
+        looked_up: Codes = table[which]
+        return looked_up
+
+    return read
+
+
+def _codes_of_text(column: Category) -> Reader:
+    def look_up(array: Any) -> Any:
+        if not pa.types.is_large_string(array.type):
+            array = array.cast(pa.string())  # views cannot be looked up
+        levels = pa.array(column.levels, type=array.type)
+        return pc.fill_null(pc.index_in(array, value_set=levels), -1)
+
+    def read(array: Any) -> Codes:
+        if pa.types.is_dictionary(array.type) and kind_of(array.dictionary.type) is Kind.TEXT:
+            # Look up the few words of the dictionary, not every row.
+            words = look_up(_plain(array.dictionary)).to_numpy(zero_copy_only=False)
+            table = np.append(words, np.int32(-1))
+            indices = pc.fill_null(array.indices.cast(pa.int64()), len(words))
+            codes: Codes = table[indices.to_numpy(zero_copy_only=False)]
+            return codes
+        plain: Codes = look_up(_plain(array)).to_numpy(zero_copy_only=False)
+        return plain
+
+    return read

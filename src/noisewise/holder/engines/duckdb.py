@@ -25,13 +25,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from noisewise.core.errors import DataError, RequestError
-from noisewise.holder.engines.base import Result, positions, sealed
-from noisewise.holder.engines.batches import batch_rows, sum_batches
+from noisewise.holder.engines.base import Kind, Result, check_kind, positions, sealed
+from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
 from noisewise.holder.engines.files import ParquetSource
-from noisewise.holder.engines.kinds import Kind, check_kind
 from noisewise.holder.engines.pushdown import SumQuery, identifier, number_of_sums, raw_double, text
-from noisewise.holder.plan import Plan, Progress
-from noisewise.holder.sums import SumPlan
+from noisewise.holder.rows.plan import Plan, Progress
+from noisewise.holder.rows.sums import SumPlan
 
 # Beyond about this many sums, streaming to BLAS is the faster way.
 PUSHDOWN_LIMIT = 400
@@ -140,8 +139,6 @@ class ParquetInDuckDB(_DuckDBSource):
         Some types exist in Arrow's notes to the file only; DuckDB takes durations for integers.
         """
         import pyarrow as pa
-
-        from noisewise.holder.engines.columns import column_readers
 
         with ParquetSource(self._path).open() as file:
             schema = file.schema_arrow
@@ -300,8 +297,6 @@ def _streamed(
     kinds: list[Kind],
     progress: Progress | None,
 ) -> Result:
-    from noisewise.holder.engines.columns import column_readers
-
     own_names = [str(rows.relation.columns[index]) for index in indices]
     folded = [str(name).casefold() for name in rows.relation.columns]
     if any(folded.count(name.casefold()) > 1 for name in own_names):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import codecs
+import csv
+import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from noisewise.core.errors import DataError
 from noisewise.core.schema import Category
 from noisewise.holder.engines.base import Result, positions, sealed
-from noisewise.holder.engines.batches import batch_rows, sum_batches
-from noisewise.holder.engines.csv_text import CheckedCsv, CsvHeader, read_header
-from noisewise.holder.plan import Plan, Progress
-from noisewise.holder.sums import check_row_count
+from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
+from noisewise.holder.rows.plan import Plan, Progress
+from noisewise.holder.rows.sums import check_row_count
 
 # What stands for a missing number in a CSV file. In a category only the empty text does (and
 # anything that was not declared): "NA" and "None" may well be levels.
@@ -47,8 +53,6 @@ class ParquetSource:
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum batch by batch."""
         import pyarrow as pa
-
-        from noisewise.holder.engines.columns import column_readers
 
         with self.open() as file:
             schema = file.schema_arrow
@@ -108,8 +112,6 @@ class CsvSource:
         import pyarrow as pa
 
         def read() -> Result:
-            from noisewise.holder.engines.columns import column_readers
-
             with self.arrow(plan) as reader:
                 readers = column_readers(plan, reader.schema.types)
                 return sum_batches(plan, reader, readers, progress, self._workers)
@@ -175,3 +177,152 @@ def _csv_types(plan: Plan[Any]) -> dict[str, Any]:
         name: pa.string() if isinstance(declared[name], Category) else pa.float64()
         for name in plan.sources
     }
+
+
+# ---------------------------------------------------------------------------------------------
+# The outside of a CSV file: its header line, its bytes and its quotes. Arrow parses the fields, but
+# it lets some damage pass: quotes in the middle of a field, invalid bytes in columns that are not
+# read, a header that names a column twice. These are caught here.
+
+_HEADER_BYTES = 1 << 20
+_QUOTE = ord('"')
+_AROUND_FIELDS = np.frombuffer(b',\r\n"', dtype=np.uint8)
+
+
+@dataclass(frozen=True)
+class CsvHeader:
+    """The column names, and whether nothing follows them."""
+
+    names: tuple[str, ...]
+    only: bool
+
+    def explain(self, file: str, wanted: tuple[str, ...], error: Exception) -> str:
+        """A message for an error of Arrow's, which itself quotes fields and whole rows."""
+        place = re.match(r"In CSV column #(\d+):", str(error))
+        name = self.names[int(place[1])] if place and int(place[1]) < len(self.names) else None
+        if name in wanted:
+            return (
+                f"column {name!r} has fields that are not numbers; correct them, leave them empty "
+                "where the value is missing, or declare the column as a category"
+            )
+        return (
+            f"data: {file} is not a well-formed CSV file; every row needs as many fields as the "
+            "header, and fields with commas or line breaks need quotes"
+        )
+
+
+def read_header(path: Path) -> CsvHeader:
+    """Read the first line that is not blank.
+
+    Raises a `DataError` if there is none, or if it names a column twice. The message does not show
+    the names: in a file without a header they are somebody's data.
+    """
+    return sealed(
+        lambda: _parse_header(path),
+        f"data: the first line of {path.name} cannot be read; it should be a header with column "
+        "names, in UTF-8",
+        OSError,
+        UnicodeError,
+        csv.Error,
+    )
+
+
+def _parse_header(path: Path) -> CsvHeader:
+    with path.open("rb") as file:
+        head = file.read(_HEADER_BYTES)
+        is_all = not file.read(1)
+    # Bad bytes further down are for `CheckedCsv` to report.
+    text = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape").decode(head, final=is_all)
+    rows = (row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row)
+    names = next(rows, None)
+    if names is None:
+        raise DataError(f"data: {path.name} is empty; it should begin with a header line")
+    "".join(names).encode("utf-8")  # fails where the header itself has bad bytes
+    if len(set(names)) < len(names):
+        raise DataError(
+            f"data: the header line of {path.name} has the same name twice; names must differ"
+        )
+    try:
+        only = is_all and next(rows, None) is None
+    except csv.Error:
+        only = False  # something follows; Arrow will say what is wrong with it
+    return CsvHeader(tuple(names), only)
+
+
+class CheckedCsv(io.RawIOBase):
+    """A CSV file that checks its bytes and quotes while it is being read.
+
+    Quotes alternate between opening and closing, if a doubled quote inside a field counts as one
+    that closes and one that opens again. So every opening one must follow a comma, a line end, the
+    beginning or a closing quote, every closing one must be followed by a comma, a line end, the
+    end or an opening quote, and their number must be even.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.damage: str | None = None
+        self._name = path.name
+        self._file = path.open("rb")
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._inside = False
+        self._before = ord("\n")  # the byte before this block
+        self._closed_at_end = False  # the previous block ended with a closing quote
+        self._at_beginning = True
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Read a block, check it, and hand it on."""
+        block = self._file.read(size)
+        try:
+            self._check_bytes(block)
+            self._check_quotes(block)
+        except DataError as error:
+            self.damage = str(error)
+            raise
+        return block
+
+    def close(self) -> None:
+        """Close the file underneath."""
+        self._file.close()
+        super().close()
+
+    def _check_bytes(self, block: bytes) -> None:
+        if block and block.isascii() and not self._decoder.getstate()[0]:
+            return
+        try:
+            self._decoder.decode(block, final=not block)
+            return
+        except UnicodeDecodeError:
+            pass
+        raise DataError(f"data: {self._name} has bytes that are not UTF-8 text; convert it")
+
+    def _check_quotes(self, block: bytes) -> None:
+        if self._at_beginning and block.startswith(codecs.BOM_UTF8):
+            block = block[len(codecs.BOM_UTF8) :]
+        self._at_beginning = False
+        if not block:
+            if self._inside:
+                raise self._quotes_error()
+            return
+        if self._closed_at_end and block[0] not in b',\r\n"':
+            raise self._quotes_error()
+        if self._inside or b'"' in block:
+            # One byte of context on either side; a line end stands for a neighbour not yet known.
+            around = np.frombuffer(bytes([self._before]) + block + b"\n", dtype=np.uint8)
+            quotes = np.flatnonzero(around[1:-1] == _QUOTE) + 1
+            first_opening = int(self._inside)
+            opening, closing = quotes[first_opening::2], quotes[1 - first_opening :: 2]
+            neighbours = np.concatenate([around[opening - 1], around[closing + 1]])
+            if not np.isin(neighbours, _AROUND_FIELDS).all():
+                raise self._quotes_error()
+            self._inside ^= bool(len(quotes) % 2)
+        self._before = block[-1]
+        self._closed_at_end = block[-1] == _QUOTE and not self._inside
+
+    def _quotes_error(self) -> DataError:
+        return DataError(
+            f'data: {self._name} has stray quotes; a field with a " in it must be quoted as a '
+            'whole, with that " doubled'
+        )

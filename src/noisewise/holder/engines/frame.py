@@ -8,8 +8,8 @@ from typing import Any
 
 from noisewise.core.errors import DataError, RequestError
 from noisewise.holder.engines.base import Result, positions, sealed
-from noisewise.holder.engines.batches import batch_rows, sum_batches
-from noisewise.holder.plan import Plan, Progress
+from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
+from noisewise.holder.rows.plan import Plan, Progress
 
 
 class FrameSource:
@@ -38,8 +38,6 @@ class FrameSource:
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum slice by slice."""
         import pyarrow as pa
-
-        from noisewise.holder.engines.columns import column_readers
 
         def read() -> Result:
             with self.arrow(plan) as table:

@@ -1,6 +1,6 @@
 """The value map and all sums as one SQL query, in DuckDB's dialect.
 
-The query has one step for every step of `noisewise.holder.fixedpoint`:
+The query has one step for every step of `noisewise.holder.rows.values`:
 
     raw    doubles, or positions among the declared levels, from whatever the columns hold
     grid   integers on the row grid, and whether a value was missing without a fill
@@ -17,10 +17,15 @@ from math import isnan
 
 from noisewise.core.schema import Category, Column
 from noisewise.core.statistics import Monomial, Summed
-from noisewise.holder.engines.kinds import Kind, level_numbers
-from noisewise.holder.fixedpoint import BALL_MARGIN, GridColumn, RowGrid
-from noisewise.holder.missing import fill_codes, missing_value_error
-from noisewise.holder.sums import SumPlan, Sums, check_row_count
+from noisewise.holder.engines.base import Kind, level_numbers
+from noisewise.holder.rows.sums import SumPlan, Sums, check_row_count
+from noisewise.holder.rows.values import (
+    BALL_MARGIN,
+    GridColumn,
+    RowGrid,
+    fill_codes,
+    missing_value_error,
+)
 
 Row = Sequence[int | bool | None]
 

@@ -31,9 +31,9 @@ same request was charged again at another price in the same transaction, after a
 A data set is released under a cap that was set for it, and under no other: only setting a cap makes
 a ledger, and `names` keeps apart what could be taken for one another.
 
-`ledger` decides, on the `accounts` and `charges` that a `book` folds from its `file`; `exposure`
-tells which of the charges one person may bear; `fingerprint` knows the rows of a batch again;
-`refusals` and `faults` say what to do next, with `amounts` in words.
+`ledger` decides, on the `accounts` and `charges` that a `book` folds from its `file`; `accounts`
+tells which of the charges one person may bear; `refusals` knows the rows of a batch again, and says
+what to do next.
 """
 
 from noisewise.holder.ledger.accounts import Account, Quote

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import getpass
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, Inexact
 from fractions import Fraction
 from typing import Any, Literal
 
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import LARGEST_LOSS, Event, as_fraction, event_from_json, event_to_json
-from noisewise.holder.ledger.amounts import exact
 from noisewise.holder.ledger.names import usable_name
 
 Status = Literal["pending", "published", "void"]
@@ -42,7 +43,7 @@ class Charge:
     series
         Name of the series that the batch belongs to, if the holder declares that nobody is in two
         batches *of this series*. Charges of its batches then compose in parallel, and those of
-        different series add up (`exposure` has the proof). It needs a privacy unit of one row:
+        different series add up (`accounts` has the proof). It needs a privacy unit of one row:
         whoever may own two rows may own them in two batches.
 
     Notes
@@ -55,7 +56,7 @@ class Charge:
     set, and is never derived (but by `holder.partition`, which needs no promise). A mistaken new
     name makes a new series, whose cost is added: that costs budget, not privacy. A mistaken old
     name would merge two promises; `holder.series` refuses it unless the folder holds a Release of
-    the series, and `fingerprint` finds the same rows under two names.
+    the series, and the ledger finds the same rows under two names.
     """
 
     dataset: str
@@ -231,3 +232,50 @@ def charge_from_json(body: dict[str, Any]) -> Charge:
         batch=stream["batch"],
         series=stream["series"],
     )
+
+
+# ---------------------------------------------------------------------------------------------
+# Numbers as text: exact where they are kept, and rounded towards caution where they are shown
+
+
+def exact(value: Fraction) -> str:
+    """Return the number as text that reads back as the same number."""
+    # Not core.claim.fraction_text, which is as exact but writes a delta of 1e-10 in full: people
+    # read these in refusals and in the audit trail.
+    return _short(value, 12, ROUND_FLOOR, lossless=True) or str(value)
+
+
+def up(value: Fraction | float, digits: int = 6) -> str:
+    """Return what is spent or needed, never less than it is."""
+    return "infinity" if value == math.inf else _rounded(Fraction(value), digits, ROUND_CEILING)
+
+
+def down(value: Fraction, digits: int = 6) -> str:
+    """Return what is left, never more than it is."""
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def _rounded(value: Fraction, digits: int, rounding: str) -> str:
+    """Return short decimals as they are, and long ones rounded to so many digits."""
+    return (
+        _short(value, 12, rounding, lossless=True)
+        or _short(value, digits, rounding, lossless=False)
+        or ""
+    )
+
+
+def _short(value: Fraction, digits: int, rounding: str, *, lossless: bool) -> str | None:
+    """Return `value` as a decimal of so many digits, or None if it must be exact and isn't."""
+    context = Context(prec=digits, rounding=rounding)
+    numerator, denominator = Decimal(value.numerator), Decimal(value.denominator)
+    decimal = context.divide(numerator, denominator)
+    if lossless and context.flags[Inexact]:
+        return None
+    decimal = decimal.normalize(context)
+    small_or_huge = decimal != 0 and not -5 <= decimal.adjusted() < 12
+    return str(decimal).lower() if small_or_huge else format(decimal, "f")
+
+
+def optional(value: Fraction | None, text: Callable[[Fraction], str]) -> str | None:
+    """Return the text of a number that may be missing."""
+    return None if value is None else text(value)

@@ -9,13 +9,24 @@ from types import TracebackType
 from noisewise.core.errors import BudgetError, LedgerError, RequestError
 from noisewise.core.privacy import Amount, as_delta, as_loss
 from noisewise.holder.ledger.accounts import Account, Quote, fits, total_epsilon
-from noisewise.holder.ledger.amounts import exact, up
 from noisewise.holder.ledger.book import Book
-from noisewise.holder.ledger.charges import Charge, Reservation, asked_to_json, charge_to_json
+from noisewise.holder.ledger.charges import (
+    Charge,
+    Reservation,
+    asked_to_json,
+    charge_to_json,
+    exact,
+    up,
+)
 from noisewise.holder.ledger.file import LedgerFile
-from noisewise.holder.ledger.fingerprint import check_content, fingerprint
 from noisewise.holder.ledger.names import check_new, usable_name
-from noisewise.holder.ledger.refusals import cap_command, no_cap, refusal
+from noisewise.holder.ledger.refusals import (
+    cap_command,
+    check_content,
+    fingerprint,
+    no_cap,
+    refusal,
+)
 
 
 class Ledger:

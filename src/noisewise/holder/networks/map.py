@@ -18,9 +18,8 @@ from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.content import TABLE_BITS, TableDraws, score_change, total_depth
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.privacy import PureEvent
-from noisewise.holder.networks.counts import FamilyCounts
-from noisewise.holder.networks.exact import FIRST_DIGITS, choose, decimals
-from noisewise.holder.networks.mechanism import longest_draw, records_changed
+from noisewise.holder.mechanisms.exact import FIRST_DIGITS, choose, decimals
+from noisewise.holder.networks.counts import FamilyCounts, longest_draw, records_changed
 from noisewise.holder.networks.posterior_sample import (
     DEFAULT_LOWEST,
     PosteriorSample,

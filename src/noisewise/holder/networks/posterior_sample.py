@@ -21,8 +21,7 @@ from noisewise.core.kinds.network.content import (
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.release import cost_of_draws
 from noisewise.core.privacy import PureEvent
-from noisewise.holder.networks.counts import FamilyCounts
-from noisewise.holder.networks.mechanism import longest_draw, records_changed
+from noisewise.holder.networks.counts import FamilyCounts, longest_draw, records_changed
 from noisewise.holder.networks.split_sampler import SplitSampler
 
 ONE = 1 << TABLE_BITS

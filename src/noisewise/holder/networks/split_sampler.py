@@ -22,7 +22,7 @@ from functools import cached_property
 
 from noisewise.core.kinds.network.content import TABLE_BITS
 from noisewise.holder.mechanisms import randomness
-from noisewise.holder.networks.exact import decimals
+from noisewise.holder.mechanisms.exact import decimals
 
 ONE = 1 << TABLE_BITS
 

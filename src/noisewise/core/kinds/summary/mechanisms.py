@@ -349,7 +349,7 @@ def sensitivity_of(mechanism: Additive, partitions: int, rows_per_unit: int) -> 
     block's rows alone. So replacing a row, adding one or removing one changes at most r of the
     terms of each sum, each by at most high - low. A unit with m rows changes at most m times as
     many, and all of the entries may change at once. (That the blocks are drawn independently of
-    the rows, record by record, is shown in `noisewise.holder.blocks.assignment`.)
+    the rows, record by record, is shown in `noisewise.holder.blocks.sums`.)
     """
     span = mechanism.high - mechanism.low
     return len(entries_of(mechanism)) * partitions * rows_per_unit * span

@@ -22,9 +22,8 @@ from noisewise.core.design import MAX_ROWS, Design, Geometry
 from noisewise.core.errors import DataError
 from noisewise.core.schema import Category
 from noisewise.core.statistics import FourthMoments, Summed
-from noisewise.holder.fixedpoint import RowGrid
-from noisewise.holder.missing import fill_codes, filled_codes, missing_value_error
-from noisewise.holder.plan import Codes, Floats, ReadsDesign
+from noisewise.holder.rows.plan import Codes, Floats, ReadsDesign
+from noisewise.holder.rows.values import RowGrid, fill_codes, filled_codes, missing_value_error
 
 # BLAS libraries start threads of their own for products above some size, and on a busy machine
 # these threads wait for each other: a block took a hundred times as long. As measured, OpenBLAS

@@ -1,4 +1,4 @@
-"""A request: everything about a Release that is decided before any row is read.
+"""A request for the moments of a regression: all that is decided before any row is read.
 
 All of it is public. Planning a request fixes the statistics, the noise and the cost, so a bad
 request fails here, before anything is charged, and a dry run needs nothing else.
@@ -13,7 +13,12 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
 
-from noisewise.core.composition import epsilon_of
+from noisewise.core.calibration import (
+    gaussian_noise_multiplier,
+    gaussian_scale,
+    zcdp_noise_multiplier,
+)
+from noisewise.core.composition import epsilon_of, satisfies
 from noisewise.core.design import MAX_ROWS, Ball, Box, Design, Geometry, geometry_to_dict
 from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import RequestError
@@ -29,28 +34,35 @@ from noisewise.core.privacy import (
 )
 from noisewise.core.schema import Schema
 from noisewise.core.statistics import (
+    MAX_FOURTH_MOMENTS,
     FourthMoments,
     Layout,
     SecondMoments,
     SmallestEigenvalue,
     Statistic,
     Summed,
+    l1_sensitivity,
+    l2_sensitivity,
 )
-from noisewise.holder.base_request import BaseRequest
-from noisewise.holder.exact_eigenvalue import value as eigenvalue
 from noisewise.holder.mechanisms import Mechanism
-from noisewise.holder.noise_plan import plan_gaussian, plan_laplace
-from noisewise.holder.plan import ReadsDesign
-from noisewise.holder.request_check import check_request
-from noisewise.holder.sums import SumPlan, Sums
-from noisewise.holder.words import (
+from noisewise.holder.mechanisms.gaussian import GaussianMechanism
+from noisewise.holder.mechanisms.laplace import LaplaceMechanism
+from noisewise.holder.requests.base import (
+    BaseRequest,
+    check_bounded,
+    check_label,
     check_scale,
     feature_names,
     given_epsilon,
     restricted_design,
 )
+from noisewise.holder.rows.exact_eigenvalue import MAX_SIZE
+from noisewise.holder.rows.exact_eigenvalue import value as eigenvalue
+from noisewise.holder.rows.plan import ReadsDesign
+from noisewise.holder.rows.sums import SumPlan, Sums
 
 DEFAULT_DELTA = Fraction("1e-6")
+MAX_DELTA = Fraction(1, 4)
 MechanismName = Literal["laplace", "gaussian"]
 
 
@@ -308,3 +320,123 @@ def _exact_values(statistic: Statistic, sums: Sums) -> tuple[int, ...]:
 
 def _share(value: Amount | None, name: str) -> Fraction | None:
     return None if value is None else as_fraction(value, name)
+
+
+# ---------------------------------------------------------------------------------------------
+# What makes a request impossible, found before anything is charged or read
+
+
+def check_request(request: Request) -> None:
+    """Refuse what cannot be published, whatever the rows; the error says what to do."""
+    check_bounded(request.design)
+    if request.mechanism == "laplace":
+        if isinstance(request.geometry, Ball):
+            raise RequestError(
+                "radius: a ball lowers the sensitivity for Gaussian noise only; use the gaussian "
+                "mechanism, or leave the radius out"
+            )
+        if request.layout == "isometric":
+            raise RequestError("layout: isometric needs the gaussian mechanism; use upper")
+        if not request.claim.is_pure:
+            raise RequestError("mechanism: Laplace noise makes a pure claim (delta = 0)")
+    elif request.claim.rho is None and request.claim.delta == 0:
+        raise RequestError(
+            "delta: the gaussian mechanism needs a delta above 0, well below 1 / (number of "
+            "people), such as 1e-6; for delta = 0 use the laplace mechanism"
+        )
+    if request.claim.delta > MAX_DELTA:
+        raise RequestError(
+            f"delta: {float(request.claim.delta):g} is no protection; give one well below "
+            "1 / (number of people), such as 1e-6"
+        )
+    _check_shares(request)
+    check_label(request.label)
+
+
+def _check_shares(request: Request) -> None:
+    least = Fraction(1, 100)
+    shares = {
+        "fourth_moments": request.fourth_share,
+        "smallest_eigenvalue": request.eigenvalue_share,
+    }
+    for name, share in shares.items():
+        if share is not None and not least <= share <= 1 - least:
+            raise RequestError(f"{name}: expected a share of the budget between 0.01 and 0.99")
+    if request.shares[0] < least:
+        raise RequestError(
+            "smallest_eigenvalue: together with fourth_moments it leaves nothing for the second "
+            "moments; the shares may add up to 0.99"
+        )
+    for statistic in request.statistics[1:]:
+        if (
+            isinstance(statistic, FourthMoments)
+            and statistic.number_of_entries > MAX_FOURTH_MOMENTS
+        ):
+            raise RequestError(
+                f"fourth_moments: {statistic.number_of_entries:,} entries for these features; no "
+                "budget can pay for that, use fewer features"
+            )
+        if isinstance(statistic, SmallestEigenvalue) and statistic.size > MAX_SIZE:
+            raise RequestError(
+                f"smallest_eigenvalue: the features and the intercept are {statistic.size} "
+                f"columns, and it is computed for at most {MAX_SIZE}; use fewer features, or "
+                "leave it out"
+            )
+
+
+# ---------------------------------------------------------------------------------------------
+# From a claim to the noise of every statistic
+
+Shared = Sequence[tuple[Statistic, Fraction]]  # statistics, each with its share of the budget
+
+
+def plan_laplace(shared: Shared, epsilon: Fraction) -> tuple[LaplaceMechanism, ...]:
+    """Pure epsilons add, so each statistic gets its share of epsilon."""
+    return tuple(
+        LaplaceMechanism(l1_sensitivity(statistic), epsilon * share) for statistic, share in shared
+    )
+
+
+def plan_gaussian(
+    shared: Shared, claim: Claim, geometry: Geometry, layout: Layout
+) -> tuple[GaussianMechanism, ...]:
+    """Squared noise multipliers add up in the denominator, so each gets multiplier/√share.
+
+    The calibration is for continuous noise. The slack of discreteness is tiny, and raising
+    the multiplier by one part in 10¹² at a time until the exact events satisfy the claim
+    covers it, whatever the number of entries.
+    """
+    multiplier = _multiplier(claim)
+    for _ in range(64):
+        planned = tuple(
+            _gaussian(statistic, share, multiplier, geometry, layout) for statistic, share in shared
+        )
+        if satisfies([mechanism.event() for mechanism in planned], claim):
+            return planned
+        multiplier *= 1 + 1e-12
+    raise RequestError(
+        f"epsilon: Gaussian noise cannot be certified for {claim}; use the laplace mechanism "
+        "or a larger epsilon"
+    )
+
+
+def _multiplier(claim: Claim) -> float:
+    if claim.rho is not None:
+        return zcdp_noise_multiplier(claim.rho)
+    assert claim.epsilon is not None
+    return gaussian_noise_multiplier(claim.epsilon, claim.delta)
+
+
+def _gaussian(
+    statistic: Statistic, share: Fraction, multiplier: float, geometry: Geometry, layout: Layout
+) -> GaussianMechanism:
+    if not isinstance(statistic, SecondMoments):
+        layout = "upper"
+    sensitivity = l2_sensitivity(statistic, geometry, layout)
+    if share != 1:
+        # One part in 10¹⁵ covers the rounding of the square root.
+        multiplier = multiplier / float(share) ** 0.5 * (1 + 1e-15)
+    off_diagonal = tuple(
+        layout == "isometric" and entry[0] != entry[1] for entry in statistic.entries
+    )
+    return GaussianMechanism(sensitivity, gaussian_scale(sensitivity, multiplier), off_diagonal)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from noisewise._version import __version__
 from noisewise.core import document
-from noisewise.core.document import BaseRelease
+from noisewise.core.design import Design
+from noisewise.core.document import MAX_SCALE, BaseRelease
 from noisewise.core.errors import DataError, RequestError
-from noisewise.core.privacy import Claim, Event
-from noisewise.core.schema import Schema
+from noisewise.core.kinds import AnyRelease
+from noisewise.core.privacy import Amount, Claim, Event
+from noisewise.core.schema import MAX_NAME, Schema
 from noisewise.holder.ledger import Charge
+from noisewise.holder.rows.plan import Plan
 
 
 def key_of(document: Any) -> str:
@@ -163,3 +167,109 @@ class BaseRequest(ABC):
     def public_n(self, n: int) -> int | None:
         """The number of rows, if a Release may say it."""
         return n if self.schema.n_is_public else None
+
+
+# ---------------------------------------------------------------------------------------------
+# What `publish` needs to know of a request, whatever it asks for
+
+Kind_co = TypeVar("Kind_co", bound="AnyRelease", covariant=True)
+
+
+class Publishable(Protocol[Kind_co]):
+    """A request that has been checked as far as it can be without rows."""
+
+    @property
+    def schema(self) -> Schema:
+        """The declared columns that are read, and who is protected."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The table columns that are read."""
+
+    @property
+    def claim(self) -> Claim:
+        """The guarantee that was asked for."""
+
+    @property
+    def delta_was_given(self) -> bool:
+        """Whether the holder chose delta, or it is the default."""
+
+    def verify(self) -> None:
+        """Check the noise against its claim; raises before anything is charged."""
+
+    def check_size(self) -> None:
+        """Refuse a Release that might be too large to read, whatever would be drawn."""
+
+    def check_rows(self, n: int) -> None:
+        """Refuse a number of rows for which nothing can be published, where it is public."""
+
+    def plan(self) -> Plan[Any]:
+        """What is accumulated over the rows. Its result has the number of rows as `n`."""
+
+    def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
+        """What the ledger is asked for."""
+
+    def release(self, n: int, result: Any, /) -> Kind_co:
+        """Draw the noise: the only step from what is private to what may be published.
+
+        Parameters
+        ----------
+        n : int
+            The number of rows.
+        result
+            Of the plan's accumulator.
+        """
+
+
+# ---------------------------------------------------------------------------------------------
+# Words that several kinds take, and the refusal of those that make no sense
+
+
+def given_epsilon(epsilon: Amount | None) -> Amount:
+    """Refuse to choose how much privacy may be spent."""
+    if epsilon is None:
+        raise RequestError("epsilon: not given; say how much privacy may be spent, such as 1.0")
+    return epsilon
+
+
+def feature_names(features: Sequence[str]) -> tuple[str, ...]:
+    """Refuse a text, whose letters would be taken for names."""
+    if isinstance(features, str):
+        raise RequestError(f"features: expected a list of column names, got the text {features!r}")
+    return tuple(features)
+
+
+def restricted_design(schema: Schema, features: tuple[str, ...], target: str) -> Design:
+    """The design, with a schema of no other columns than it reads."""
+    checked = Design(schema, features, target)
+    return Design(schema.restricted_to(checked.sources), features, target)
+
+
+def check_bounded(design: Design) -> None:
+    """Refuse columns whose sums have no sensitivity."""
+    if design.unbounded:
+        raise RequestError(
+            f"features: column {design.unbounded[0]!r} has no bounds; sums need them. Declare "
+            "lower and upper, or publish a block summary (noisewise release-summary)"
+        )
+
+
+def check_label(label: str) -> None:
+    """Refuse labels that a Release could not carry."""
+    if len(label) > MAX_NAME or not label.isprintable():
+        raise RequestError(f"label: expected printable text of at most {MAX_NAME} characters")
+
+
+def check_scale(scale: int) -> None:
+    """Refuse noise that would not fit the integers of a Release."""
+    if scale > MAX_SCALE:
+        raise RequestError(
+            "epsilon: so small that the noise would not fit 64-bit integers and no analyst could "
+            "learn anything; ask for more epsilon, or protect fewer rows per unit"
+        )
+
+
+def check_draws(draws: int, most: int) -> None:
+    """Refuse what is no number of posterior draws."""
+    if isinstance(draws, bool) or not isinstance(draws, int) or not 1 <= draws <= most:
+        raise RequestError(f"draws: expected a whole number from 1 to {most}, got {draws!r}")

@@ -15,14 +15,12 @@ from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.release import CONTENTS, MechanismName, NetworkRelease
 from noisewise.core.privacy import Amount, Claim, PureEvent, as_fraction, fraction_text
 from noisewise.core.schema import Schema
-from noisewise.holder.base_request import BaseRequest
-from noisewise.holder.networks.counts import CountPlan, FamilyCounts
+from noisewise.holder.networks.counts import CountPlan, FamilyCounts, NetworkMechanism
 from noisewise.holder.networks.fourier import DEFAULT_STEALTH, FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import plan_grid_map, plan_tempered_map
-from noisewise.holder.networks.mechanism import NetworkMechanism
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample
-from noisewise.holder.words import check_draws, check_label, given_epsilon
+from noisewise.holder.requests.base import BaseRequest, check_draws, check_label, given_epsilon
 
 MAP_KINDS = ("counts", "tempered", "grid")
 MAX_OMEGA = Fraction(49, 100)

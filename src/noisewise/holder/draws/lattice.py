@@ -43,7 +43,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from noisewise.holder.networks.exact import bernoulli_exp, choose, decimals, discrete_gaussian
+from noisewise.holder.mechanisms.exact import bernoulli_exp, choose, decimals, discrete_gaussian
 
 Matrix = list[list[Fraction]]
 Vector = list[Fraction]

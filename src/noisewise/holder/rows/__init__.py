@@ -1,0 +1,1 @@
+"""From a value of the table to exact integer sums over the rows."""
