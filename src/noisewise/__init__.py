@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from noisewise.holder.network_request import NetworkRequest, make_network_request
     from noisewise.holder.publish import publish
     from noisewise.holder.request import Request, make_request
+    from noisewise.holder.request_file import read_request, write_request
     from noisewise.holder.summary_request import SummaryRequest, make_summary_request
     from noisewise.planning.plan import plan
 
@@ -61,7 +62,9 @@ _HOMES = {
     "make_summary_request": "holder.summary_request",
     "plan": "planning.plan",
     "publish": "holder.publish",
+    "read_request": "holder.request_file",
     "read_schema": "core.schema_file",
+    "write_request": "holder.request_file",
     "write_schema": "core.schema_file",
 }
 
@@ -94,7 +97,9 @@ __all__ = [
     "make_summary_request",
     "plan",
     "publish",
+    "read_request",
     "read_schema",
+    "write_request",
     "write_schema",
 ]
 
