@@ -188,7 +188,7 @@ _USUAL = {
 
 def _collected(paths: list[Path]) -> dict[Path, AnyRelease]:
     """Releases from files and folders, by file; what doesn't count is said."""
-    from noisewise.federation.collect import collect
+    from noisewise.federation.gather import collect
 
     found = collect(paths)
     for path, why in found.skipped.items():

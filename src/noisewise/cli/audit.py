@@ -219,8 +219,8 @@ def _words_of(found: ReleaseAudit, caught: dict[float, float]) -> list[str]:
     change = "replaced" if schema.neighbours == "replace_one" else "added or removed"
     lines = [
         f"Tested: {2 * result.held_out:,} Releases of two synthetic data sets, made from the "
-        f"schema alone, that differ by {100 * found.pair.attained:.0f}% of what one person can "
-        "change. Your data and ledger were not opened.",
+        f"schema alone, that differ by {100 * found.pair.attained:.0f}% of the stated "
+        "sensitivity. Your data and ledger were not opened.",
         _worth(found.noise, caught),
         f"Claim: {found.request.claim}, for {unit} {change}; {_mechanism(found.request)}.",
         f"Found: epsilon is at least {found.epsilon_shown:.3f} with {100 * result.confidence:g}% "
