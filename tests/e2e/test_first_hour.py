@@ -55,7 +55,10 @@ def noisewise(monkeypatch, capsys):
         except SystemExit as stop:
             code = stop.code or 0
         printed = capsys.readouterr()
-        return code, printed.out, printed.err
+        complaints = [  # how to rehearse a first release is advice, no complaint
+            one for one in printed.err.splitlines(keepends=True) if not one.startswith("First rel")
+        ]
+        return code, printed.out, "".join(complaints)
 
     return run
 

@@ -259,7 +259,7 @@ def _numbers(value: Any, key: str) -> list[float]:
 
 
 def _pairs(value: Any, key: str) -> dict[str, tuple[float, float]]:
-    pairs = value.items() if isinstance(value, dict) else [("", None)]
+    pairs: list[Any] = list(value.items()) if isinstance(value, dict) else [("", None)]
     if not all(isinstance(pair, list | tuple) and len(pair) == 2 for _name, pair in pairs):
         raise RequestError(f"{key}: expected two numbers for each name, such as {{age: [-10, 10]}}")
     return {_text(name, key): (_number(a, key), _number(b, key)) for name, (a, b) in pairs}
