@@ -240,6 +240,13 @@ def test_a_label_in_the_file_does_not_make_all_batches_one(folder):
         publish(*["release", "--request", "request.yaml", "--append", "series", "--batch", "one"])
 
 
+def test_a_wrong_request_is_not_saved(folder):
+    wrong = ["--target", "income", "--features", "height", "--epsilon", "1"]
+    with pytest.raises(RequestError, match="height"):
+        publish("release", *wrong, "--save-request", "request.yaml")
+    assert not (folder / "request.yaml").exists()
+
+
 def test_a_file_is_not_written_over(folder):
     words = {"schema": "schema.yaml", "target": "income", "features": ["age"], "epsilon": 1}
     nw.write_request("request.yaml", **words)

@@ -18,9 +18,17 @@ EngineOption = Annotated[
     str,
     typer.Option("--engine", help="auto, memory, stream or duckdb.", rich_help_panel=EXPERTS),
 ]
-TableOption = Annotated[str | None, typer.Option("--table", help="Table in a DuckDB file.")]
+TableOption = Annotated[
+    str | None,
+    typer.Option("--table", help="Table in a DuckDB file.", rich_help_panel=EXPERTS),
+]
 QueryOption = Annotated[
-    str | None, typer.Option("--query", help="Query on a DuckDB file whose result is the rows.")
+    str | None,
+    typer.Option(
+        "--query",
+        help="Query on a DuckDB file whose result is the rows.",
+        rich_help_panel=EXPERTS,
+    ),
 ]
 LedgerOption = Annotated[
     Path, typer.Option("--ledger", help="The budget file, made by: noisewise ledger cap.")
@@ -158,13 +166,13 @@ KINDS = {"regression": REGRESSION, "summary": SUMMARY, "network": NETWORK, "draw
 JSON = option("as_json", bool, "Print the outcome as JSON.", "--json", default=False)
 SOURCE = option("data", Path, "CSV, Parquet or DuckDB file.", default=Option.empty)
 PUBLICATION = (
-    option("ledger", Path, "The budget file, made by: noisewise ledger cap.", default=Option.empty),
+    Option("ledger", Option.KEYWORD_ONLY, annotation=LedgerOption),
     option("dry_run", bool, "Show noise and cost; read no rows, spend nothing.", default=False),
     option("purpose", str, "Why: kept in the ledger, not in the Release.", default=""),
     JSON,
-    _expert("engine", str, "auto, memory, stream or duckdb.", default="auto"),
-    _expert("table", str, "Table in a DuckDB file."),
-    _expert("query", str, "Query on a DuckDB file whose result is the rows."),
+    Option("engine", Option.KEYWORD_ONLY, annotation=EngineOption, default="auto"),
+    Option("table", Option.KEYWORD_ONLY, annotation=TableOption, default=None),
+    Option("query", Option.KEYWORD_ONLY, annotation=QueryOption, default=None),
 )
 
 
@@ -218,6 +226,7 @@ def asked(
     found = found.changed(words_of(given))
     found = Asked(kind, found.words, found.schema if schema is None else schema)
     if save_request is not None:
+        found.make()  # what is wrong is not kept
         found.save(save_request)
     return found
 
