@@ -78,6 +78,7 @@ def keep_file(text, where):
     """Write a file that a page shows under the name it has there, and read it as users would."""
     from noisewise.analyst.regression.original_units import read_prior
     from noisewise.core.yaml_files import read_schema
+    from noisewise.holder.requests.file import read_asked
 
     keys = set(yaml.safe_load(text))
     if "dataset" in keys:
@@ -86,6 +87,9 @@ def keep_file(text, where):
     elif keys & {"coefficients", "error_sd"}:
         Path("prior.yaml").write_text(text)
         read_prior("prior.yaml")
+    elif "release" in keys:
+        Path("request.yaml").write_text(text)
+        read_asked("request.yaml")
     elif "rules" in keys:
         Path("policy.yaml").write_text(text)  # its own tests read policies of all kinds
     else:

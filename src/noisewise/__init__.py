@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from noisewise.core.yaml_files import read_schema, write_schema
     from noisewise.holder.ledger import Ledger
     from noisewise.holder.publish import publish
-    from noisewise.holder.requests.network import NetworkRequest, make_network_request
+    from noisewise.holder.requests.file import read_request, write_request
     from noisewise.holder.requests.regression import Request, make_request
     from noisewise.holder.requests.summary import SummaryRequest, make_summary_request
     from noisewise.planning.plan import plan
@@ -61,7 +61,9 @@ _HOMES = {
     "make_summary_request": "holder.requests.summary",
     "plan": "planning.plan",
     "publish": "holder.publish",
+    "read_request": "holder.requests.file",
     "read_schema": "core.yaml_files",
+    "write_request": "holder.requests.file",
     "write_schema": "core.yaml_files",
 }
 
@@ -94,7 +96,9 @@ __all__ = [
     "make_summary_request",
     "plan",
     "publish",
+    "read_request",
     "read_schema",
+    "write_request",
     "write_schema",
 ]
 

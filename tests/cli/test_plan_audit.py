@@ -133,7 +133,7 @@ def test_a_violation_fails_by_exit_code(monkeypatch):
 
 
 def test_audit_needs_a_request():
-    with pytest.raises(RequestError, match="schema, target, features"):
+    with pytest.raises(RequestError, match="schema: not given"):
         invoke("audit", "--epsilon", 1)
     with pytest.raises(RequestError, match="epsilon"):
         invoke("audit", *WORDS)

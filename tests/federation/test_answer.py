@@ -4,10 +4,9 @@ from fractions import Fraction
 
 import pytest
 
-import noisewise.federation.answer as module
+import noisewise.federation.policy as module
 from noisewise.core.kinds.regression import Release
-from noisewise.federation.answer import answer
-from noisewise.federation.policy import read_policy
+from noisewise.federation.policy import answer, read_policy
 from noisewise.holder.ledger import Ledger
 from tests.federation.hospital import (
     COLUMNS,

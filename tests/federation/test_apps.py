@@ -16,9 +16,9 @@ from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import load_release
 from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import write_schema
-from noisewise.federation import client_app, server_app
-from noisewise.federation.answer import answer
-from noisewise.federation.collect import collect
+from noisewise.federation import apps
+from noisewise.federation.gather import collect
+from noisewise.federation.policy import answer
 from noisewise.federation.protocol import RECORD
 from noisewise.holder.ledger import Ledger
 from tests.federation.hospital import (
@@ -55,7 +55,7 @@ def _as_a_task_of_flower():
 def ask(policy, content=ASKED, kind="query"):
     if not isinstance(content, RecordDict):
         content = RecordDict({RECORD: ConfigRecord({"proposal": content})})
-    return client_app.app(Message(content, 7, kind), context(policy=policy))
+    return apps.client(Message(content, 7, kind), context(policy=policy))
 
 
 def inspected(reply):
@@ -111,10 +111,10 @@ def test_rubbish_from_the_server_is_a_bad_proposal(tmp_path, content):
 
 def test_the_server_cannot_name_the_policy(tmp_path, monkeypatch):
     """Settings of the run are the server's, and the ClientApp looks at none of them."""
-    monkeypatch.setattr("noisewise.federation.answer.DEFAULT_REPLY_EVERY", 0)
+    monkeypatch.setattr("noisewise.federation.policy.DEFAULT_REPLY_EVERY", 0)
     policy = make_hospital(tmp_path)
     message = Message(RecordDict({RECORD: ConfigRecord({"proposal": ASKED})}), 7, "query")
-    reply = client_app.app(message, context(run_config={"policy": str(policy)}))
+    reply = apps.client(message, context(run_config={"policy": str(policy)}))
     assert inspected(reply)["code"] == "refused"
     assert charges(tmp_path) == []
 
@@ -153,7 +153,7 @@ class Grid:
             if callable(policy):
                 replies.append(Message(policy(), reply_to=message))
             elif policy is not None:
-                replies.append(client_app.app(message, context(policy=policy)))
+                replies.append(apps.client(message, context(policy=policy)))
         self.replies += replies
         return replies
 
@@ -188,7 +188,7 @@ def test_a_round_with_every_kind_of_trouble(tmp_path, config):
         7: None,
     }
     grid = Grid(nodes)
-    server_app.main(grid, context(config))
+    apps.main(grid, context(config))
     for reply in grid.replies:
         if reply.metadata.src_node_id not in (5, 6):
             inspected(reply)
@@ -213,7 +213,7 @@ def test_another_round_costs_nothing_and_gives_the_same_posterior(tmp_path, conf
     nodes = {n: make_hospital(tmp_path / str(n), name=f"h{n}") for n in (1, 2)}
     draws = []
     for order in ((1, 2), (2, 1)):
-        server_app.main(Grid({n: nodes[n] for n in order}), context(config))
+        apps.main(Grid({n: nodes[n] for n in order}), context(config))
         draws.append(load_posterior(tmp_path / "out" / "posterior.nc").theta)
     assert (draws[0] == draws[1]).all()
     assert [account(tmp_path / str(n)).spent_epsilon for n in (1, 2)] == [1, 1]
@@ -224,8 +224,8 @@ def test_too_few_holders_are_told_and_nothing_is_fitted(tmp_path, config):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "posterior.nc").write_text("of an earlier round")
     grid = Grid({1: make_hospital(tmp_path / "a"), 2: make_hospital(tmp_path / "b", cap="0.1")})
-    with pytest.raises(server_app.TooFewHoldersError, match="1 of at least 2") as caught:
-        server_app.main(grid, context(config))
+    with pytest.raises(apps.TooFewHoldersError, match="1 of at least 2") as caught:
+        apps.main(grid, context(config))
     assert "node 2: refused" in str(caught.value)
     assert "1 of 3 expected holders never connected" in str(caught.value)
     report = json.loads((tmp_path / "out" / "report.json").read_text("utf-8"))
@@ -278,11 +278,9 @@ def test_a_release_that_cannot_be_fitted_does_not_stop_the_others(
     tmp_path, config, monkeypatch, kind, method, says
 ):
     fitted = []
-    monkeypatch.setattr(server_app, "fit_releases", lambda outcome, *_: fitted.append(outcome))
+    monkeypatch.setattr(apps, "fit_releases", lambda outcome, *_: fitted.append(outcome))
     nodes = {n: make_hospital(tmp_path / str(n), name=f"h{n}") for n in (1, 2)}
-    server_app.main(
-        Grid({9: unfit(tmp_path, kind), **nodes}), context({**config, "method": method})
-    )
+    apps.main(Grid({9: unfit(tmp_path, kind), **nodes}), context({**config, "method": method}))
     (outcome,) = fitted
     assert sorted(outcome.accepted) == [1, 2]
     assert list(outcome.missing) == [9]
@@ -296,7 +294,7 @@ def test_a_release_that_cannot_be_fitted_does_not_stop_the_others(
 
 def test_the_rest_is_fitted(tmp_path, config):
     nodes = {n: make_hospital(tmp_path / str(n), name=f"h{n}") for n in (1, 2)}
-    server_app.main(Grid({9: unfit(tmp_path, "few rows"), **nodes}), context(config | AUTO))
+    apps.main(Grid({9: unfit(tmp_path, "few rows"), **nodes}), context(config | AUTO))
     posterior = load_posterior(tmp_path / "out" / report(tmp_path)["posterior"])
     assert posterior.info.datasets in (("h1", "h2"), ("h2", "h1"))
     assert report(tmp_path)["error"] is None
@@ -311,7 +309,7 @@ def test_noise_that_the_method_does_not_take_is_the_holders_own_matter(tmp_path,
         with Ledger(tmp_path / str(n) / "budget.db") as ledger:
             ledger.set_cap(f"h{n}", Fraction(2), Fraction("1e-5"))
     nodes[3] = make_hospital(tmp_path / "3", name="laplace")
-    server_app.main(Grid(nodes), context(config | {"method": "fixed_s_fast"}))
+    apps.main(Grid(nodes), context(config | {"method": "fixed_s_fast"}))
     told = report(tmp_path)
     assert told["posterior"] == "posterior.nc"
     assert [entry["dataset"] for entry in told["accepted"]] == ["h1", "h2"]
@@ -322,8 +320,8 @@ def test_noise_that_the_method_does_not_take_is_the_holders_own_matter(tmp_path,
 
 def test_with_too_few_that_can_be_fitted_the_report_says_why(tmp_path, config):
     nodes = {9: unfit(tmp_path, "forged values"), 1: make_hospital(tmp_path / "1", name="h1")}
-    with pytest.raises(server_app.TooFewHoldersError, match="1 of at least 2 holders"):
-        server_app.main(Grid(nodes), context(config | AUTO))
+    with pytest.raises(apps.TooFewHoldersError, match="1 of at least 2 holders"):
+        apps.main(Grid(nodes), context(config | AUTO))
     told = report(tmp_path)
     assert told["posterior"] is None
     assert "1 of at least 2 holders" in told["error"]
@@ -340,8 +338,8 @@ def test_a_fit_that_fails_is_in_the_report(tmp_path, config, monkeypatch):
         raise FloatingPointError(f"{names[0]} is beyond all bounds")
 
     monkeypatch.setattr("noisewise.analyst.fit.fit", fail)
-    with pytest.raises(server_app.NoPosteriorError, match="FloatingPointError"):
-        server_app.main(Grid(nodes), context(config))
+    with pytest.raises(apps.NoPosteriorError, match="FloatingPointError"):
+        apps.main(Grid(nodes), context(config))
     assert sorted(named) == ["node 1", "node 2"]
     told = report(tmp_path)
     assert told["posterior"] is None
@@ -358,7 +356,7 @@ def test_warnings_name_the_node(tmp_path, config, caplog):
         2: make_hospital(tmp_path / "2", name="h2", data=csv_text(rows)),
     }
     with caplog.at_level("WARNING", logger="flwr"):
-        server_app.main(Grid(nodes), context(config | AUTO))
+        apps.main(Grid(nodes), context(config | AUTO))
     posterior = load_posterior(tmp_path / "out" / "posterior.nc")
     (warning,) = [text for text in posterior.info.warnings if "contradict" in text]
     assert "node 2 (data set 'h2')" in warning
@@ -369,20 +367,20 @@ def test_a_word_that_no_fit_would_take_costs_nobody_anything(tmp_path, config):
     nodes = {n: make_hospital(tmp_path / str(n), name=f"h{n}") for n in (1, 2)}
     for wrong in ({"method": "magic"}, {"draws": 10**9}):
         with pytest.raises(RequestError, match=next(iter(wrong))):
-            server_app.main(Grid(nodes), context(config | wrong))
+            apps.main(Grid(nodes), context(config | wrong))
     assert charges(tmp_path / "1") == []
 
 
 def test_the_folder_holds_the_releases_of_the_last_round_only(tmp_path, config):
     """A holder that published anew in between would count twice in a folder of both."""
     nodes = {n: make_hospital(tmp_path / str(n), name=f"h{n}") for n in (1, 2)}
-    server_app.main(Grid(nodes), context(config))
+    apps.main(Grid(nodes), context(config))
     releases = tmp_path / "out" / "releases"
     before = {path.name for path in releases.iterdir()}
     (releases / "by-hand.json").write_text("somebody's own, under a name of their own")
     text = nodes[1].read_text("utf-8")
     nodes[1].write_text(text.replace("epsilon: 1}", "epsilon: 1, label: 2026-Q4}"), "utf-8")
-    server_app.main(Grid(nodes), context(config))
+    apps.main(Grid(nodes), context(config))
     listed = {entry["file"].removeprefix("releases/") for entry in report(tmp_path)["accepted"]}
     assert {path.name for path in releases.iterdir()} == listed | {"by-hand.json"}
     assert sorted(r.label for r in collect([releases]).releases.values()) == ["", "2026-Q4"]
@@ -391,7 +389,7 @@ def test_the_folder_holds_the_releases_of_the_last_round_only(tmp_path, config):
     assert len(earlier) == 1
     # Back to the first label: its stored Release comes again, and the other one moves.
     nodes[1].write_text(text, "utf-8")
-    server_app.main(Grid(nodes), context(config))
+    apps.main(Grid(nodes), context(config))
     assert {path.name for path in releases.iterdir()} == before | {"by-hand.json"}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from noisewise.core.errors import ReleaseError
 from noisewise.core.kinds import load_release
-from noisewise.federation.collect import collect
+from noisewise.federation.gather import collect
 from tests.releases import example_request, release_of
 
 
@@ -65,7 +65,7 @@ def test_whatever_lies_in_a_folder_the_others_are_found(tmp_path, monkeypatch):
             raise KeyError("whatever")
         return load_release(path)
 
-    monkeypatch.setattr("noisewise.federation.collect.load_release", load)
+    monkeypatch.setattr("noisewise.federation.gather.load_release", load)
     found = collect([tmp_path])
     assert list(found.releases) == [tmp_path / "good.json"]
     assert len(found.skipped) == 6
@@ -97,7 +97,7 @@ def test_an_empty_folder_beside_a_full_one_is_an_error_too(tmp_path):
 
 def test_it_loads_neither_flower_nor_a_wing():
     code = (
-        "import sys, noisewise.federation.collect\n"
+        "import sys, noisewise.federation.gather\n"
         "bad = [m for m in sys.modules if m.split('.')[0] == 'flwr'\n"
         "       or m.startswith(('noisewise.holder', 'noisewise.analyst'))]\n"
         "sys.exit(str(bad) if bad else 0)"

@@ -171,7 +171,7 @@ def hostile_app(folder):
     marks = folder.with_name("marks")
     marks.mkdir()
     text = (EXAMPLE / "app" / "pyproject.toml").read_text("utf-8")
-    text = text.replace("noisewise.federation.client_app:app", "hostile.client:app")
+    text = text.replace("noisewise.federation.apps:client", "hostile.client:app")
     (folder / "pyproject.toml").write_text(text, "utf-8")
     (folder / "hostile" / "__init__.py").write_text("")
     (folder / "hostile" / "client.py").write_text(HOSTILE.format(marks=str(marks)))

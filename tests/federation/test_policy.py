@@ -96,3 +96,21 @@ def test_mistakes_in_the_file_are_named(tmp_path, change, says):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(PolicyError, match=r"no file .*policy\.yaml"):
         read_policy(tmp_path / "policy.yaml")
+
+
+def test_a_rule_may_name_a_request_file(tmp_path):
+    (tmp_path / "request.yaml").write_text(
+        "release: regression\ntarget: stay\nfeatures: [age]\nepsilon: 2\n"
+    )
+    rules = "- {request: request.yaml, epsilon: 0.5, label: small}"
+    written = "- {target: stay, features: [age], epsilon: 0.5, label: small}"
+    by_file = read_policy(make_hospital(tmp_path, rules=rules)).requests
+    assert by_file == read_policy(make_hospital(tmp_path, rules=written)).requests
+    for text, said in (
+        ("release: network\nnaive_bayes: emergency\nepsilon: 1\n", "rule 1: .* regressions"),
+        ("release: regression\nseries: a\n", "rule 1: .*series: a regression request has no"),
+        ("release: regression\ntarget: stay\n", "rule 1: 'features' is missing"),
+    ):
+        (tmp_path / "request.yaml").write_text(text)
+        with pytest.raises(PolicyError, match=said):
+            read_policy(make_hospital(tmp_path, rules=rules))

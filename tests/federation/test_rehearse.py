@@ -10,7 +10,7 @@ from noisewise.core.errors import BudgetError, DataError, LedgerError
 from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import write_schema
 from noisewise.federation import supernode
-from noisewise.federation.answer import answer
+from noisewise.federation.policy import answer
 from noisewise.federation.rehearse import rehearse
 from noisewise.holder.ledger import Ledger
 from tests.federation.hospital import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from noisewise.cli import posterior as posterior_commands
-from noisewise.cli.options import PrintJsonOption, names_of
+from noisewise.cli.options import EXPERTS, PrintJsonOption, names_of
 
 if TYPE_CHECKING:
     from noisewise.core.kinds import AnyRelease
@@ -39,10 +39,8 @@ def fit(
         str | None,
         typer.Option(
             "--method",
-            help="auto, or one of those that `noisewise methods` lists: exact (what auto takes), "
-            "exact_own_means (holders whose people differ), individual, gibbs_update, gibbs_prior, "
-            "gibbs_noisy, gibbs_noisy_aware, for several holders with Gaussian noise "
-            "bs_distributed, normal_x, fixed_s, fixed_s_aware, fixed_s_fast, and naive.",
+            help="auto, which takes exact; exact_own_means for holders whose people differ; "
+            "individual for few rows. `noisewise methods --all` lists all.",
             show_default="auto",
         ),
     ] = None,
@@ -55,11 +53,19 @@ def fit(
         ),
     ] = None,
     chains: Annotated[
-        int | None, typer.Option("--chains", help="Independent chains.", show_default="4")
+        int | None,
+        typer.Option(
+            "--chains", help="Independent chains.", show_default="4", rich_help_panel=EXPERTS
+        ),
     ] = None,
     draws: Annotated[
         int | None,
-        typer.Option("--draws", help="Draws a chain after warm-up.", show_default="1000"),
+        typer.Option(
+            "--draws",
+            help="Draws a chain after warm-up.",
+            show_default="1000",
+            rich_help_panel=EXPERTS,
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Makes the result reproducible.")
@@ -148,24 +154,41 @@ def estimate(
         typer.echo(f"Warning: {warning}", err=True)
 
 
-def methods() -> None:
-    """List the methods of `fit` for regressions: what each is, and what is wrong with it.
+def methods(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also those for comparison with papers.")
+    ] = False,
+) -> None:
+    """List the methods of `fit` for regressions, and when to use which.
 
-    Example: noisewise methods
+    Example: noisewise methods --all
     """
     from noisewise.analyst.regression.methods import METHODS
 
-    width = max(map(len, METHODS))
+    width = max(map(len, METHODS if everything else _USUAL))
+    for name, when in _USUAL.items():
+        typer.echo(f"{name:{width}}  {when}")
+    if not everything:
+        typer.echo("Others are for comparison with papers: noisewise methods --all")
+        return
+    typer.echo("For comparison with papers, not for results:")
     for name, method in METHODS.items():
-        ignored = f"; ignores {method.ignores}" if method.ignores else ""
-        typer.echo(f"{name:{width}}  {method.describe}{ignored}")
-    typer.echo("auto takes exact, which is right for any noise and any number of rows or holders;")
-    typer.echo("exact_own_means is for holders whose people differ, and exact warns of those.")
+        if name not in _USUAL:
+            ignored = f"; ignores {method.ignores}" if method.ignores else ""
+            typer.echo(f"{name:{width}}  {method.describe}{ignored}")
+
+
+_USUAL = {
+    "auto": "use this: it takes exact",
+    "exact": "right for any noise and any number of rows or holders",
+    "exact_own_means": "for several holders whose people differ; exact warns of those",
+    "individual": "for few rows, up to some hundreds: samples every hidden row",
+}
 
 
 def _collected(paths: list[Path]) -> dict[Path, AnyRelease]:
     """Releases from files and folders, by file; what doesn't count is said."""
-    from noisewise.federation.collect import collect
+    from noisewise.federation.gather import collect
 
     found = collect(paths)
     for path, why in found.skipped.items():

@@ -3,75 +3,68 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from noisewise.cli import words
-from noisewise.cli.options import JsonOption
+from noisewise.cli.options import (
+    ASKED,
+    EXPERTS,
+    JSON,
+    KINDS,
+    REGRESSION,
+    Option,
+    asked,
+    flag,
+    is_given,
+    option,
+    with_options,
+)
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
+    from noisewise.audit.noise import DrawCheck, NoiseCheck
+    from noisewise.audit.request import ReleaseAudit
     from noisewise.holder.requests.base import Publishable
+    from noisewise.holder.requests.file import Asked
 
 VIOLATED = 8  # exit code
 
+_COMMANDS = {
+    "regression": "release",
+    "summary": "release-summary",
+    "network": "release-network",
+    "draws": "sample-regression",
+}
+# Options that no other kind has, and one of which is always given.
+_MARKS = {
+    "summary": ("ask", "coefficients"),
+    "network": ("graph", "edges", "naive_bayes"),
+    "draws": ("noise_sd",),
+}
+_PANELS = {
+    "summary": "Block summaries",
+    "network": "Networks",
+    "draws": "Draws of coefficients",
+}
 
-def _as_for(command: str, panel: str | None = None) -> Any:
-    """An option that a publishing command explains."""
-    return typer.Option(help=f"As for `{command}`.", rich_help_panel=panel)
+
+def _options() -> list[Option]:
+    """Those of all publishing commands, each once; a label changes nothing about an audit."""
+    found = {each.name: each for each in (*ASKED, *REGRESSION) if each.name != "label"}
+    for kind, panel in _PANELS.items():
+        for each in KINDS[kind]:
+            if each.name not in found and each.name != "label":
+                of, info = each.annotation.__origin__, each.annotation.__metadata__[0]
+                found[each.name] = option(each.name, of, info.help, panel=panel)
+    return list(found.values())
 
 
-_RELEASE_WORD = _as_for("release")
-_SUMMARY_WORD = _as_for("release-summary", "Block summaries")
-_NETWORK_WORD = _as_for("release-network", "Networks")
-_SAMPLE_WORD = _as_for("sample-regression", "Draws of coefficients")
-
-
+@with_options(*_options(), JSON)
 def audit(
-    schema: Annotated[
-        Path | None, typer.Option("--schema", help="Schema file with public bounds.")
-    ] = None,
-    target: Annotated[str | None, _RELEASE_WORD] = None,
-    features: Annotated[str | None, _RELEASE_WORD] = None,
-    epsilon: Annotated[str | None, typer.Option(help="The claim.")] = None,
-    delta: Annotated[str | None, typer.Option(help="Of Gaussian noise.")] = None,
-    rho: Annotated[str | None, typer.Option(help="zCDP instead of epsilon.")] = None,
-    mechanism: Annotated[
-        str | None, typer.Option(help="laplace, or gaussian; or one of the command's own.")
-    ] = None,
-    radius: Annotated[float | None, _RELEASE_WORD] = None,
-    layout: Annotated[str | None, typer.Option(help="upper or isometric.")] = None,
-    fourth_moments: Annotated[str | None, _RELEASE_WORD] = None,
-    smallest_eigenvalue: Annotated[str | None, _RELEASE_WORD] = None,
-    ask: Annotated[list[str] | None, _SUMMARY_WORD] = None,
-    coefficients: Annotated[str | None, _SUMMARY_WORD] = None,
-    quantiles: Annotated[str | None, _SUMMARY_WORD] = None,
-    bounds: Annotated[list[str] | None, _SUMMARY_WORD] = None,
-    base: Annotated[list[str] | None, _SUMMARY_WORD] = None,
-    rows: Annotated[int | None, _SUMMARY_WORD] = None,
-    blocks: Annotated[int | None, _SUMMARY_WORD] = None,
-    partitions: Annotated[int | None, _SUMMARY_WORD] = None,
-    posterior: Annotated[str | None, _SUMMARY_WORD] = None,
-    g: Annotated[float | None, _SUMMARY_WORD] = None,
-    clip: Annotated[float | None, _SUMMARY_WORD] = None,
-    p_star: Annotated[float | None, _SUMMARY_WORD] = None,
-    graph: Annotated[Path | None, _NETWORK_WORD] = None,
-    edges: Annotated[str | None, _NETWORK_WORD] = None,
-    naive_bayes: Annotated[str | None, _NETWORK_WORD] = None,
-    kind: Annotated[str | None, _NETWORK_WORD] = None,
-    draws: Annotated[int | None, _NETWORK_WORD] = None,
-    omega: Annotated[str | None, _NETWORK_WORD] = None,
-    temper: Annotated[str | None, _NETWORK_WORD] = None,
-    points: Annotated[int | None, _NETWORK_WORD] = None,
-    concentration: Annotated[str | None, _NETWORK_WORD] = None,
-    noise_sd: Annotated[str | None, _SAMPLE_WORD] = None,
-    largest_norm: Annotated[str | None, _SAMPLE_WORD] = None,
-    prior_precision: Annotated[str | None, _SAMPLE_WORD] = None,
     runs: Annotated[
         int | None,
         typer.Option(
@@ -79,9 +72,15 @@ def audit(
         ),
     ] = None,
     confidence: Annotated[
-        float, typer.Option("--confidence", help="1 - chance of calling a true claim violated.")
+        float,
+        typer.Option(
+            "--confidence",
+            help="1 - chance of calling a true claim violated.",
+            rich_help_panel=EXPERTS,
+        ),
     ] = 0.99,
-    as_json: JsonOption = False,
+    as_json: bool = False,
+    **given: Any,
 ) -> None:
     """Audit the path from rows to a Release for your request, before you trust it with data.
 
@@ -90,8 +89,8 @@ def audit(
     epsilon from below. A bound above the claim is a bug, and the exit code is 8. A bound below it
     is no proof. Neither your data nor your ledger is opened.
 
-    Give the words that you would give to `release`, `release-summary`, `release-network` or
-    `sample-regression`; which of them it is follows from the options.
+    Give the request file, or the options that you would give to `release`, `release-summary`,
+    `release-network` or `sample-regression`; which of them it is follows from the options.
 
     Example: noisewise audit --schema schema.yaml --target income --features age,region
     --epsilon 1
@@ -104,16 +103,12 @@ def audit(
     Example: noisewise audit --schema schema.yaml --target income --features age,region
     --noise-sd 20000 --epsilon 1
     """
-    options = dict(locals())  # all of them, so that each is written once
-    for name in ("runs", "confidence", "as_json"):
-        del options[name]
-    _audit(audited_request(**options), runs, confidence, as_json)
+    _audit(audited(**given).make(), runs, confidence, as_json)
 
 
 def _audit(request: Publishable[Any], runs: int | None, confidence: float, as_json: bool) -> None:
     from noisewise._progress import progress_bar
     from noisewise.audit.request import RUNS, audit_release, challenge_of, chance_of_catching
-    from noisewise.cli.audit_findings import document_of, words_of
 
     request.verify()
     trials, show = runs or RUNS, sys.stderr.isatty()
@@ -125,9 +120,9 @@ def _audit(request: Publishable[Any], runs: int | None, confidence: float, as_js
         for factor in (0.5, 0.25)
     }
     if as_json:
-        typer.echo(json.dumps(document_of(found, caught)))
+        typer.echo(json.dumps(_document_of(found, caught)))
     else:
-        for line in words_of(found, caught):
+        for line in _words_of(found, caught):
             typer.echo(line)
     if not found.passed:
         raise typer.Exit(VIOLATED)
@@ -136,121 +131,202 @@ def _audit(request: Publishable[Any], runs: int | None, confidence: float, as_js
 # --- which request --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Command:
-    """A publishing command, as far as its request goes.
-
-    Parameters
-    ----------
-    name : str
-    make : callable
-        From a schema and the command's words to a request.
-    needs : tuple of str
-        Options that must be there.
-    marks : tuple of str
-        Options that no other command has and one of which is always given.
-    knows : tuple of str
-        All others.
-    """
-
-    name: str
-    make: Callable[..., Publishable[Any]]
-    needs: tuple[str, ...]
-    marks: tuple[str, ...]
-    knows: tuple[str, ...]
-
-
-_RELEASE = _Command(
-    "release",
-    words.regression_request,
-    ("target", "features"),
-    (),
-    ("epsilon", "delta", "rho", "mechanism", "radius", "layout", "fourth_moments",
-     "smallest_eigenvalue"),
-)  # fmt: skip
-_SUMMARY = _Command(
-    "release-summary",
-    words.summary_request,
-    ("target", "features"),
-    ("ask", "coefficients"),
-    ("epsilon", "mechanism", "quantiles", "bounds", "base", "rows", "blocks", "partitions",
-     "posterior", "g", "clip", "p_star"),
-)  # fmt: skip
-_NETWORK = _Command(
-    "release-network",
-    words.network_request,
-    (),
-    ("graph", "edges", "naive_bayes"),
-    ("epsilon", "mechanism", "features", "kind", "draws", "omega", "temper", "points",
-     "concentration"),
-)  # fmt: skip
-_SAMPLE = _Command(
-    "sample-regression",
-    words.sample_request,
-    ("target", "features"),
-    ("noise_sd",),
-    ("epsilon", "draws", "radius", "largest_norm", "prior_precision"),
-)
-
-
-def audited_request(schema: Path | None, **options: Any) -> Publishable[Any]:
-    """The request that these options describe, as its own command would make it.
+def audited(**given: Any) -> Asked:
+    """What these options, and a request file, describe.
 
     Raises
     ------
     RequestError
-        If they belong to different commands, or something is missing.
+        If they belong to different commands.
     """
-    from noisewise.core.yaml_files import read_schema
+    from noisewise.holder.requests.file import KEYS, read_asked
 
-    given = {name: value for name, value in options.items() if value is not None}
-    command = _command(given)
-    if schema is None or not set(command.needs) <= set(given):
-        needed = ("schema", *command.needs)
-        raise RequestError(
-            f"{', '.join(needed)}: an audit needs {'all of them' if needed[1:] else 'one'}, as "
-            f"does `noisewise {command.name}`"
-        )
-    known = {*command.needs, *command.marks, *command.knows}
-    for name in given:
-        if name not in known:
+    named = ("schema", "request", "save_request")
+    words = [name for name, value in given.items() if is_given(value) and name not in named]
+    request = given["request"]
+    kind = _kind(words) if request is None else read_asked(request).kind
+    for name in words:
+        if name not in KEYS[kind]:
             raise RequestError(
-                f"{name}: {_because(command, given)}, which has no such option; leave it out"
-                + _remedy(name)
+                f"{name}: {_because(kind, words, request)}, which has no such option; leave it out"
+                + ("" if request is not None else _remedy(name))
             )
-    return command.make(read_schema(schema), **given)
+    return asked(kind, **given)
 
 
-def _command(given: dict[str, Any]) -> _Command:
-    found = [
-        (command, name)
-        for command in (_SUMMARY, _NETWORK, _SAMPLE)
-        for name in command.marks
-        if name in given
-    ]
-    for command, name in found[1:]:
-        if command is not found[0][0]:
+def _kind(words: list[str]) -> str:
+    found = [(kind, name) for kind, marks in _MARKS.items() for name in marks if name in words]
+    for kind, name in found[1:]:
+        if kind != found[0][0]:
             raise RequestError(
-                f"{name}: belongs to `noisewise {command.name}`, and {_option(found[0][1])} to "
-                f"`noisewise {found[0][0].name}`; an audit is of one request, so leave one out"
+                f"{name}: belongs to `noisewise {_COMMANDS[kind]}`, and {flag(found[0][1])} to "
+                f"`noisewise {_COMMANDS[found[0][0]]}`; an audit is of one request, so leave one "
+                "out"
             )
-    return found[0][0] if found else _RELEASE
+    return found[0][0] if found else "regression"
 
 
-def _because(command: _Command, given: dict[str, Any]) -> str:
-    found = [_option(name) for name in command.marks if name in given]
-    return f"this is an audit of `noisewise {command.name}`" + (
+def _because(kind: str, words: list[str], request: Any) -> str:
+    found = [flag(name) for name in _MARKS.get(kind, ()) if name in words]
+    found = found if request is None else [str(request)]
+    return f"this is an audit of `noisewise {_COMMANDS[kind]}`" + (
         f" because of {found[0]}" if found else ""
     )
 
 
 def _remedy(name: str) -> str:
     """Which options would make this one known."""
-    takers = [c for c in (_SUMMARY, _NETWORK, _SAMPLE) if name in c.knows]
+    from noisewise.holder.requests.file import KEYS
+
+    takers = [kind for kind in _MARKS if name in KEYS[kind] and name not in _MARKS[kind]]
     return "".join(
-        f"; for `noisewise {c.name}` add {' or '.join(map(_option, c.marks))}" for c in takers
+        f"; for `noisewise {_COMMANDS[kind]}` add {' or '.join(map(flag, _MARKS[kind]))}"
+        for kind in takers
     )
 
 
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
+# --- what was found, in words and as JSON ---------------------------------------------------------
+
+_REPORT = "Do not publish; report this as a bug."
+
+
+def _document_of(found: ReleaseAudit, caught: dict[float, float]) -> dict[str, Any]:
+    """Everything as JSON; `caught` has the chances of catching so much of the noise."""
+    result, noise = found.result, found.noise
+    return {
+        "claim": found.request.claim.to_json(),
+        "passed": found.passed,
+        "epsilon_claimed": result.epsilon,
+        "delta": result.delta,
+        "epsilon_lower": result.epsilon_lower,
+        "epsilon_lower_if_gaussian": None if result.mu is None else found.epsilon_shown,
+        "mu_claimed": result.mu,
+        "mu_lower": None if result.mu is None else result.mu_lower,
+        "confidence": result.confidence,
+        "held_out_runs": result.held_out,
+        "runs_in_region": [result.likelier, result.rarer],
+        "share_of_sensitivity": found.pair.attained,
+        "only_values_differ": found.only_values_differ,
+        "noise": None if noise is None else {**asdict(noise), "passed": noise.passed},
+        "chance_of_catching": {str(factor): chance for factor, chance in caught.items()},
+    }
+
+
+def _words_of(found: ReleaseAudit, caught: dict[float, float]) -> list[str]:
+    """Everything in words, a line each."""
+    schema, result = found.request.schema, found.result
+    unit = "one row" if schema.max_rows_per_unit == 1 else "one person's rows"
+    change = "replaced" if schema.neighbours == "replace_one" else "added or removed"
+    lines = [
+        f"Tested: {2 * result.held_out:,} Releases of two synthetic data sets, made from the "
+        f"schema alone, that differ by {100 * found.pair.attained:.0f}% of the stated "
+        "sensitivity. Your data and ledger were not opened.",
+        _worth(found.noise, caught),
+        f"Claim: {found.request.claim}, for {unit} {change}; {_mechanism(found.request)}.",
+        f"Found: epsilon is at least {found.epsilon_shown:.3f} with {100 * result.confidence:g}% "
+        "confidence" + (f" (at delta = {result.delta:g})" if result.delta else "") + ".",
+        f"  {result.likelier:,} of {result.held_out:,} Releases of one data set fell into a region "
+        f"chosen beforehand, {result.rarer:,} of {result.held_out:,} of the other.",
+    ]
+    if result.mu is not None:
+        lines.append(
+            f"  As Gaussian noise: the two are at least {result.mu_lower:.3f} standard deviations "
+            f"apart, where the claim allows {result.mu:.3f}."
+        )
+    lines.append(_noise(found.noise))
+    lines += _violations(found)
+    if found.passed:
+        odds = math.exp(min(result.epsilon, 50.0))
+        lines.append(
+            f"Meaning: no violation found. Whoever sees the Release may change the odds on {unit} "
+            f"by a factor of {odds:.3g} at most, if the claim holds, and the best attack tried "
+            f"here reached {math.exp(found.epsilon_shown):.3g}. This is evidence, not proof; the "
+            "proofs are beside the mechanisms."
+        )
+    return lines
+
+
+def _mechanism(request: Any) -> str:
+    from noisewise.holder.requests.draws import RegressionSampleRequest
+    from noisewise.holder.requests.network import NetworkRequest
+    from noisewise.holder.requests.summary import SummaryRequest
+
+    if isinstance(request, SummaryRequest):
+        times = f", {request.partitions} times over" if request.partitions > 1 else ""
+        return f"{request.mechanism.name} of {request.blocks:,} blocks{times}"
+    if isinstance(request, NetworkRequest):
+        kind = "" if request.kind is None else f" ({request.kind})"
+        return f"{request.mechanism}{kind} for a network of {len(request.network.nodes)} nodes"
+    if isinstance(request, RegressionSampleRequest):
+        return f"posterior draws, {request.planned.draws} in all"
+    return f"{request.mechanism} noise"
+
+
+def _noise(noise: NoiseCheck | DrawCheck | None) -> str:
+    from noisewise.audit.noise import NoiseCheck
+
+    if noise is None:
+        return (
+            "Law: not looked at, because a posterior of so many coefficients cannot be simulated; "
+            "an audit of fewer features looks at it."
+        )
+    if isinstance(noise, NoiseCheck):
+        return (
+            f"Noise: {100 * noise.smallest:.0f}% to {100 * noise.largest:.0f}% of the stated scale "
+            f"over all published values; the largest correlation of two is {noise.correlation:.2f}."
+        )
+    shared = (
+        f"; the largest correlation of two is {noise.correlation:.2f}" if noise.correlation else ""
+    )
+    return (
+        f"Law: the draws are off their stated distribution by {noise.distance:.3f} at most, where "
+        f"{noise.limit:.3f} would be noticed{shared}."
+    )
+
+
+def _violations(found: ReleaseAudit) -> list[str]:
+    from noisewise.audit.noise import DrawCheck
+
+    lines, noise, result = [], found.noise, found.result
+    if noise is not None and not noise.passed:
+        if isinstance(noise, DrawCheck):
+            what = "share their randomness" if noise.enough else "do not follow their stated law"
+            lines.append(
+                f"VIOLATED: the draws {what}. Sound draws would look like that once in a million "
+                f"audits. {_REPORT}"
+            )
+        else:
+            what = "less noise than stated" if not noise.enough else "noise that values share"
+            lines.append(
+                f"VIOLATED: there is {what}. Sound noise would look like that once in a million "
+                f"audits. {_REPORT}"
+            )
+    if not found.only_values_differ:
+        lines.append(
+            "VIOLATED: the two published files differ in more than their noisy values, so "
+            f"something beside them depends on the rows. {_REPORT}"
+        )
+    if not result.passed:
+        lines.append(
+            "VIOLATED: that is more than claimed. A true claim would be called violated with "
+            f"probability {1 - result.confidence:.2g} at most. {_REPORT}"
+        )
+    return lines
+
+
+def _worth(noise: NoiseCheck | DrawCheck | None, caught: dict[float, float]) -> str:
+    """Which mistakes would have been noticed."""
+    from noisewise.audit.noise import NoiseCheck
+
+    half, quarter = (f"{100 * caught[factor]:.0f}%" for factor in (0.5, 0.25))
+    more = " More --runs see more." if caught[0.5] < 0.95 else ""
+    if isinstance(noise, NoiseCheck):
+        return (
+            f"Worth: noise below {100 * noise.blind_above:.0f}% of the stated scale would have "
+            "been noticed. A sensitivity that is half of the true one would have been noticed in "
+            f"{half} of cases, one that is a quarter of it in {quarter}.{more}"
+        )
+    return (
+        f"Worth: draws at twice the stated epsilon would have been noticed in {half} of cases, at "
+        f"four times in {quarter}; so would a sensitivity that is too small by as much.{more}"
+    )

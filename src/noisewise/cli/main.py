@@ -16,12 +16,9 @@ from noisewise.cli import (
     audit,
     federation,
     ledger,
-    network,
     plan,
     release,
-    sample_regression,
     schema,
-    summary,
 )
 from noisewise.core.errors import NoisewiseError
 
@@ -29,6 +26,7 @@ app = typer.Typer(
     name="noisewise",
     no_args_is_help=True,
     add_completion=False,
+    suggest_commands=False,  # Click does, and twice is too often
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # paragraphs of docstrings are joined
     help=(
@@ -44,9 +42,9 @@ app = typer.Typer(
 )
 app.add_typer(schema.app, name="schema")
 app.command("release")(release.release)
-app.command("release-summary")(summary.release_summary)
-app.command("release-network")(network.release_network)
-app.command("sample-regression")(sample_regression.sample_regression)
+app.command("release-summary")(release.release_summary)
+app.command("release-network")(release.release_network)
+app.command("sample-regression")(release.sample_regression)
 app.add_typer(ledger.app, name="ledger")
 analyst.add_to(app)
 federation.add_to(app)

@@ -1,49 +1,306 @@
-"""Options that several commands share, and how lists of names are read."""
+"""The options of all commands that share some, each written once, and how their texts are read."""
 
 from __future__ import annotations
 
-import csv
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-DataOption = Annotated[Path, typer.Option("--data", help="CSV, Parquet or DuckDB file.")]
-SchemaOption = Annotated[Path, typer.Option("--schema", help="Schema file with public bounds.")]
+if TYPE_CHECKING:
+    from noisewise.holder.requests.file import Asked
+
+EXPERTS = "For experts"  # the panel of --help that comes last
+
+EngineOption = Annotated[
+    str,
+    typer.Option("--engine", help="auto, memory, stream or duckdb.", rich_help_panel=EXPERTS),
+]
+TableOption = Annotated[
+    str | None,
+    typer.Option("--table", help="Table in a DuckDB file.", rich_help_panel=EXPERTS),
+]
+QueryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--query",
+        help="Query on a DuckDB file whose result is the rows.",
+        rich_help_panel=EXPERTS,
+    ),
+]
 LedgerOption = Annotated[
     Path, typer.Option("--ledger", help="The budget file, made by: noisewise ledger cap.")
 ]
-TargetOption = Annotated[str, typer.Option("--target", help="Numeric column to explain.")]
-FeaturesOption = Annotated[
-    str, typer.Option("--features", help="Columns that explain it, separated by commas.")
-]
-EpsilonOption = Annotated[
-    str | None, typer.Option("--epsilon", help="Privacy loss to spend, such as 1 or 0.5.")
-]
-OutOption = Annotated[Path, typer.Option("--out", help="Where to write the Release.")]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show noise and cost; read no rows, spend nothing.")
-]
-LabelOption = Annotated[
-    str, typer.Option("--label", help="Marks a new release of an equal request; costs anew.")
-]
-PurposeOption = Annotated[
-    str, typer.Option("--purpose", help="Why: kept in the ledger, not in the Release.")
-]
-EngineOption = Annotated[str, typer.Option("--engine", help="auto, memory, stream or duckdb.")]
-TableOption = Annotated[str | None, typer.Option("--table", help="Table in a DuckDB file.")]
-QueryOption = Annotated[
-    str | None, typer.Option("--query", help="Query on a DuckDB file, one row a row.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
 PrintJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+Option = inspect.Parameter
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def flag(name: str) -> str:
+    """As it is typed."""
+    return "--" + name.replace("_", "-")
+
+
+def option(
+    name: str,
+    kind: Any,
+    text: str,
+    *flags: str,
+    default: Any = None,
+    panel: str | None = None,
+    shown: str | None = None,
+) -> Option:
+    """An option that several commands take, as a keyword of this name."""
+    info = typer.Option(
+        *(flags or (flag(name),)),
+        help=text,
+        rich_help_panel=panel,
+        show_default=True if shown is None else shown,
+    )
+    annotation = Annotated[kind | None if default is None else kind, info]
+    return Option(name, Option.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _expert(name: str, kind: Any, text: str, **more: Any) -> Option:
+    return option(name, kind, text, panel=EXPERTS, **more)
+
+
+def with_options(*options: Option) -> Callable[[Command], Command]:
+    """Give a command these options before its own; it takes them as keywords (`**given`)."""
+
+    def decorate(command: Command) -> Command:
+        shared = {each.name for each in options}
+        own = [
+            each.replace(kind=Option.KEYWORD_ONLY)
+            for each in inspect.signature(command, eval_str=True).parameters.values()
+            if each.kind != Option.VAR_KEYWORD and each.name not in shared
+        ]
+        command.__signature__ = inspect.Signature([*options, *own])  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+# --- what is asked for, by the kind of a request file ---------------------------------------------
+
+ASKED = (
+    option("schema", Path, "Schema file with public bounds."),
+    option("request", Path, "Request file: it says what these options leave out."),
+    option("save_request", Path, "Write what is asked for to a request file, too."),
+)
+_TARGET = option("target", str, "Numeric column to explain.")
+_FEATURES = option("features", str, "Columns that explain it, separated by commas.")
+_EPSILON = option("epsilon", str, "Privacy loss to spend, such as 1 or 0.5.")
+_LABEL = _expert("label", str, "Marks a new release of an equal request; costs anew.")
+_RADIUS = _expert("radius", float, "Force rows into a ball, on unit scale.")
+
+REGRESSION = (
+    _TARGET,
+    _FEATURES,
+    _EPSILON,
+    option("delta", str, "For Gaussian noise; well below 1 / (number of people)."),
+    option("mechanism", str, "laplace, or gaussian (default when delta is given)."),
+    _expert("rho", str, "zCDP budget instead of epsilon and delta."),
+    _RADIUS,
+    _expert("layout", str, "upper or isometric (Gaussian)."),
+    _expert("fourth_moments", str, "Share of the budget for fourth moments."),
+    _expert("smallest_eigenvalue", str, "Share of the budget for the eigenvalue of adaSSP."),
+    _LABEL,
+)
+SUMMARY = (
+    _TARGET,
+    _FEATURES,
+    _EPSILON,
+    option("ask", list[str], "A question such as 'x1 < 0'; may be repeated."),
+    option("coefficients", str, "Publish location and scale of these, with commas."),
+    option("rows", int, "Number of rows. Default: what a Parquet file says."),
+    _expert("quantiles", str, "Instead, these quantiles of them, such as 0.05,0.95."),
+    _expert("bounds", list[str], "Public bounds of a coefficient, such as x1=-10:10."),
+    _expert("base", list[str], "Where a coefficient might be: centre and scale, x1=0:100."),
+    _expert(
+        "mechanism",
+        str,
+        "sign, stouffer, rescaled_normal, fisher, location_scale or clipped_mean.",
+    ),
+    _expert("blocks", int, "Number of blocks, M."),
+    _expert("partitions", int, "How often rows are put into blocks, r."),
+    _expert("posterior", str, "Of a block: flat, or g_prior.", shown="flat"),
+    _expert("g", float, "Of the g_prior. Default: the number of rows."),
+    _expert("clip", float, "Of stouffer."),
+    _expert("p_star", float, "Of fisher."),
+    _LABEL,
+)
+NETWORK = (
+    _EPSILON,
+    option("graph", Path, "YAML file: every node and a list of parents."),
+    option("edges", str, "Edges, such as 'smoker>cough, region>cough'."),
+    option("naive_bayes", str, "Column that is the parent of all others."),
+    option("features", str, "Its children, separated by commas; else all columns."),
+    option("mechanism", str, "laplace, fourier, posterior_sample or map.", shown="laplace"),
+    _expert("kind", str, "Of map: counts, tempered or grid."),
+    _expert("draws", int, "Number of posterior draws; they share epsilon."),
+    _expert("omega", str, "Smallest split probability of drawn tables."),
+    _expert("temper", str, "Power of the likelihood, up to 1."),
+    _expert("points", int, "Values of a split, for map with kind grid."),
+    _expert("concentration", str, "Dirichlet prior of drawn tables, a cell.", shown="1"),
+    _LABEL,
+)
+DRAWS = (
+    _TARGET,
+    _FEATURES,
+    option("noise_sd", str, "Known standard deviation of the target, in its unit."),
+    option("epsilon", str, "Privacy loss to spend; without it, whatever draws cost."),
+    option("draws", int, "Number of posterior draws.", shown="1"),
+    _RADIUS,
+    _expert("largest_norm", str, "Of the coefficients, on unit scale.", shown="1"),
+    _expert("prior_precision", str, "Of a coefficient, on unit scale.", shown="1"),
+    _LABEL,
+)
+KINDS = {"regression": REGRESSION, "summary": SUMMARY, "network": NETWORK, "draws": DRAWS}
+
+# --- where rows come from, who pays, and how it is said -------------------------------------------
+
+JSON = option("as_json", bool, "Print the outcome as JSON.", "--json", default=False)
+SOURCE = option("data", Path, "CSV, Parquet or DuckDB file.", default=Option.empty)
+PUBLICATION = (
+    Option("ledger", Option.KEYWORD_ONLY, annotation=LedgerOption),
+    option("dry_run", bool, "Show noise and cost; read no rows, spend nothing.", default=False),
+    option("purpose", str, "Why: kept in the ledger, not in the Release.", default=""),
+    JSON,
+    Option("engine", Option.KEYWORD_ONLY, annotation=EngineOption, default="auto"),
+    Option("table", Option.KEYWORD_ONLY, annotation=TableOption, default=None),
+    Option("query", Option.KEYWORD_ONLY, annotation=QueryOption, default=None),
+)
+
+
+def out_option(name: str) -> Option:
+    """Where a Release goes."""
+    return option("out", Path, "Where to write the Release.", shown=name)
+
+
+# --- from texts to what is asked for --------------------------------------------------------------
+
+
+def is_given(value: Any) -> bool:
+    """Whether an option without a default was used."""
+    return value is not None and value != [] and value != ()
+
+
+def words_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Options that were given, in the words of a request file."""
+    return {
+        name: _READERS.get(name, _as_it_is)(value, name)
+        for name, value in given.items()
+        if is_given(value)
+    }
+
+
+def asked(
+    kind: str,
+    /,
+    *,
+    schema: Path | None,
+    request: Path | None = None,
+    save_request: Path | None = None,
+    **given: Any,
+) -> Asked:
+    """What is asked for: the request file, if there is one, with these options in place of its own.
+
+    Raises
+    ------
+    RequestError
+        Also if the file is of another kind.
+    """
+    from noisewise.core.errors import RequestError
+    from noisewise.holder.requests.file import Asked, read_asked
+
+    found = Asked(kind, {}) if request is None else read_asked(request)
+    if found.kind != kind:
+        raise RequestError(
+            f"request: {request} asks for a {found.kind} release and this command publishes "
+            f"another kind ({kind})"
+        )
+    found = found.changed(words_of(given))
+    found = Asked(kind, found.words, found.schema if schema is None else schema)
+    if save_request is not None:
+        found.make()  # what is wrong is not kept
+        found.save(save_request)
+    return found
 
 
 def names_of(text: str, argument: str = "features") -> list[str]:
     """Column names from comma-separated text; a name with a comma goes in double quotes."""
+    import csv
+
     try:
         return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
     except csv.Error:
         from noisewise.core.errors import RequestError
 
         raise RequestError(f"{argument}: expected names separated by commas, on one line") from None
+
+
+def number(text: str, argument: str) -> float:
+    """The number that a text is."""
+    from noisewise.core.errors import RequestError
+
+    try:
+        return float(text)
+    except ValueError:
+        raise RequestError(f"{argument}: expected a number, got {text.strip()!r}") from None
+
+
+def _numbers(text: str, argument: str) -> list[float]:
+    from noisewise.core.errors import RequestError
+
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise RequestError(
+            f"{argument}: expected numbers separated by commas, got {text!r}"
+        ) from None
+
+
+def _pairs(texts: Sequence[str], argument: str) -> dict[str, tuple[float, float]]:
+    from noisewise.core.errors import RequestError
+
+    found = {}
+    for text in texts:
+        name, equals, numbers = text.rpartition("=")
+        try:
+            first, second = (float(part) for part in numbers.split(":"))
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise RequestError(f"{argument}: expected NAME=NUMBER:NUMBER, got {text!r}")
+        if name.strip() in found:
+            raise RequestError(f"{argument}: {name.strip()!r} is given twice")
+        found[name.strip()] = (first, second)
+    return found
+
+
+def _read_graph(path: Path, argument: str) -> Any:
+    from noisewise.core.errors import RequestError
+    from noisewise.core.yaml_files import PlainYamlError, read_yaml
+
+    try:
+        return read_yaml(path)
+    except FileNotFoundError:
+        raise RequestError(f"{argument}: there is no file {path}") from None
+    except PlainYamlError as error:
+        raise RequestError(f"{argument}: {path}: {error}") from None
+
+
+def _as_it_is(value: Any, _argument: str) -> Any:
+    return value
+
+
+_READERS: dict[str, Callable[[Any, str], Any]] = {
+    **dict.fromkeys(("features", "coefficients", "edges"), names_of),
+    **dict.fromkeys(("bounds", "base"), _pairs),
+    "quantiles": _numbers,
+    "graph": _read_graph,
+}

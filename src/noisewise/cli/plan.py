@@ -4,53 +4,69 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from noisewise.cli.options import JsonOption, SchemaOption, names_of
+from noisewise.cli.options import (
+    ASKED,
+    EXPERTS,
+    JSON,
+    REGRESSION,
+    asked,
+    names_of,
+    number,
+    option,
+    with_options,
+)
+
+if TYPE_CHECKING:
+    from noisewise.holder.requests.file import Asked
+
+_BUDGETS = "0.1,0.3,1,3,10"
 
 
+@with_options(
+    *ASKED[:2],
+    *REGRESSION[:2],
+    option(
+        "epsilon",
+        str,
+        "Budgets to compare, separated by commas; the request file's, or:",
+        shown=_BUDGETS,
+    ),
+    option("delta", float, "Of Gaussian noise; 1e-6 by default."),
+    option(
+        "mechanism",
+        str,
+        "Of laplace, gaussian, isometric and ball; laplace and gaussian by default, and ball with "
+        "--radius.",
+    ),
+    option("radius", float, "Of a ball that rows are forced into, on unit scale.", panel=EXPERTS),
+    JSON,
+)
 def plan(
-    schema: SchemaOption,
-    target: Annotated[str, typer.Option("--target", help="Numeric column to explain.")],
-    features: Annotated[
-        str, typer.Option("--features", help="Columns that explain it, separated by commas.")
-    ],
     n: Annotated[
         int, typer.Option("--rows", "--n", min=1, help="Number of rows that there will be.")
     ],
-    epsilon: Annotated[
-        str, typer.Option("--epsilon", help="Budgets to compare, separated by commas.")
-    ] = "0.1,0.3,1,3,10",
-    mechanism: Annotated[
-        str | None,
-        typer.Option(
-            "--mechanism",
-            help="Of laplace, gaussian, isometric and ball; laplace and gaussian by default, and "
-            "ball with --radius.",
-        ),
-    ] = None,
-    delta: Annotated[
-        float | None, typer.Option("--delta", help="Of Gaussian noise; 1e-6 by default.")
-    ] = None,
-    radius: Annotated[
-        float | None,
-        typer.Option("--radius", help="Of a ball that rows are forced into, on unit scale."),
-    ] = None,
-    prior: Annotated[
-        Path | None, typer.Option("--prior", help="Prior file, as for `noisewise fit`.")
-    ] = None,
     want: Annotated[
         list[str] | None,
         typer.Option("--want", help="Half-width wanted, such as 'age: 0.1'; may be repeated."),
     ] = None,
-    level: Annotated[float, typer.Option("--level", help="Of the intervals.")] = 0.95,
+    prior: Annotated[
+        Path | None, typer.Option("--prior", help="Prior file, as for `noisewise fit`.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Picture to draw: .png, .svg or .pdf.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the possible truths.")] = 0,
-    as_json: JsonOption = False,
+    level: Annotated[
+        float, typer.Option("--level", help="Of the intervals.", rich_help_panel=EXPERTS)
+    ] = 0.95,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Of the possible truths.", rich_help_panel=EXPERTS)
+    ] = 0,
+    as_json: bool = False,
+    **given: Any,
 ) -> None:
     """Say how wide posterior intervals will be, and which epsilon a wanted width needs.
 
@@ -62,21 +78,22 @@ def plan(
     --want 'age: 100' --out plan.png
     """
     from noisewise.analyst.regression.original_units import read_prior
-    from noisewise.core.yaml_files import read_schema
     from noisewise.planning.plan import plan as make_plan
 
     wanted = dict(_wanted(text) for text in want or [])
     if out is not None:
         _check_format(out)
+    epsilon, mechanism = given.pop("epsilon"), given.pop("mechanism")
+    words = asked("regression", **given)
     made = make_plan(
-        read_schema(schema),
-        target=target,
-        features=names_of(features),
+        words.read_schema(),
+        target=words.needed("target"),
+        features=words.needed("features"),
         n=n,
-        epsilon=[_number(text, "epsilon") for text in names_of(epsilon, "epsilon")],
-        mechanism=None if mechanism is None else names_of(mechanism, "mechanism"),
-        delta=delta,
-        radius=radius,
+        epsilon=_budgets(epsilon, words),
+        mechanism=_mechanisms(mechanism, words),
+        delta=None if "delta" not in words.words else _amount(words, "delta"),
+        radius=words.words.get("radius"),
         prior=None if prior is None else read_prior(prior),
         want=wanted,
         level=level,
@@ -102,16 +119,42 @@ def _wanted(text: str) -> tuple[str, float]:
         raise RequestError(
             f"want: expected a coefficient and a half-width, such as 'age: 0.1', got {text!r}"
         )
-    return name.strip(), _number(width, "want")
+    return name.strip(), number(width, "want")
 
 
-def _number(text: str, argument: str) -> float:
+def _budgets(text: str | None, words: Asked) -> list[float]:
     from noisewise.core.errors import RequestError
 
-    try:
-        return float(text)
-    except ValueError:
-        raise RequestError(f"{argument}: expected a number, got {text.strip()!r}") from None
+    if text is None and "rho" in words.words:
+        raise RequestError("rho: a plan compares epsilons; give --epsilon, and --delta")
+    if text is None and "epsilon" in words.words:
+        return [_amount(words, "epsilon")]
+    return [number(part, "epsilon") for part in names_of(text or _BUDGETS, "epsilon")]
+
+
+def _mechanisms(text: str | None, words: Asked) -> list[str] | None:
+    """Those to compare, in the names of a plan; of a request file the one that it names."""
+    from noisewise.core.errors import RequestError
+
+    for name in ("fourth_moments", "smallest_eigenvalue"):
+        if name in words.words:
+            raise RequestError(
+                f"{name}: a plan knows second moments only; leave it out of the file"
+            )
+    if text is not None:
+        return names_of(text, "mechanism")
+    named = words.words.get("mechanism")
+    if named == "gaussian" and "radius" in words.words:
+        return ["ball"]
+    if named == "gaussian" and words.words.get("layout") == "isometric":
+        return ["isometric"]
+    return None if named is None else [named]
+
+
+def _amount(words: Asked, key: str) -> float:
+    from noisewise.core.privacy import as_fraction
+
+    return float(as_fraction(words.words[key], key))
 
 
 def _check_format(out: Path) -> None:

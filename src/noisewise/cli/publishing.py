@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from noisewise._progress import progress_bar
-from noisewise.cli.budget import (
+from noisewise.cli.ledger import (
     account,
     account_json,
     account_line,
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Errand:
+class Publication:
     """Where rows come from, where the Release goes, who pays, and how it is told.
 
     Parameters
@@ -40,6 +42,8 @@ class Errand:
         Say it as JSON.
     purpose : str
         As `publish` takes it.
+    dry_run : bool
+        Only say what it would cost.
     """
 
     data: Path
@@ -50,6 +54,7 @@ class Errand:
     query: str | None
     as_json: bool
     purpose: str = ""
+    dry_run: bool = False
 
     @property
     def source(self) -> dict[str, Any]:
@@ -59,7 +64,7 @@ class Errand:
 
 def publish_and_say(
     request: Publishable[Any],
-    errand: Errand,
+    publication: Publication,
     *,
     doing: str = "summing",
     note: str = "",
@@ -70,7 +75,7 @@ def publish_and_say(
     Parameters
     ----------
     request : Publishable
-    errand : Errand
+    publication : Publication
     doing : str
         What the progress bar says.
     note : str
@@ -81,22 +86,22 @@ def publish_and_say(
     from noisewise.holder.ledger import Ledger
     from noisewise.holder.publish import publish
 
-    dataset, out, ledger = request.schema.dataset, errand.out, errand.ledger
+    dataset, out, ledger = request.schema.dataset, publication.out, publication.ledger
     with Ledger(ledger) as budget:
-        charge = request.charge(table=errand.table, query=errand.query)
-        _say_rehearsal(budget, charge, errand, request)
+        charge = request.charge(table=publication.table, query=publication.query)
+        _say_rehearsal(budget, charge, publication, request)
         with progress_bar(doing, unit="rows", show=sys.stderr.isatty()) as progress:
             outcome = publish(
                 request,
-                errand.data,
+                publication.data,
                 ledger=budget,
                 out=out,
-                purpose=errand.purpose,
+                purpose=publication.purpose,
                 progress=progress,
-                **errand.source,
+                **publication.source,
             )
         left = account(budget, dataset)
-    if errand.as_json:
+    if publication.as_json:
         document = {"release": str(out), "digest": outcome.release.digest}
         typer.echo(json.dumps({**document, "repeated": outcome.repeated, **account_json(left)}))
         return
@@ -113,9 +118,7 @@ def publish_and_say(
     typer.echo(account_line(left))
 
 
-def partition(
-    request: Request, schema: Schema, column: str, errand: Errand, *, dry_run: bool
-) -> None:
+def partition(request: Request, schema: Schema, column: str, publication: Publication) -> None:
     """Publish one Release for every level of a column, or say what that would cost.
 
     Parameters
@@ -125,38 +128,37 @@ def partition(
     schema : Schema
         Declares the column.
     column : str
-    errand : Errand
+    publication : Publication
         `out` is the folder of the Releases.
-    dry_run : bool
     """
     from noisewise.holder.ledger import Ledger
     from noisewise.holder.partition import Partition, publish_partition
     from noisewise.holder.publish import check_columns
 
-    assert errand.out is not None
-    parts = Partition(request, column, schema, errand.table, errand.query)
-    files = parts.files(errand.out)
+    assert publication.out is not None
+    parts = Partition(request, column, schema, publication.table, publication.query)
+    files = parts.files(publication.out)
     levels = dict(zip(parts.levels, map(str, files), strict=True))
-    with Ledger(errand.ledger) as budget:
-        _say_rehearsal(budget, parts.charges[0], errand, parts.plan())
-        if dry_run:
-            check_columns(parts.plan(), errand.data, **errand.source)
+    with Ledger(publication.ledger) as budget:
+        _say_rehearsal(budget, parts.charges[0], publication, parts.plan())
+        if publication.dry_run:
+            check_columns(parts.plan(), publication.data, **publication.source)
             # Parts of a series cost as much as the costliest, and all of them cost the same.
             quote = budget.preview(parts.charges[0])
         else:
             with progress_bar("summing", unit="rows", show=sys.stderr.isatty()) as progress:
                 outcome = publish_partition(
                     parts,
-                    errand.data,
+                    publication.data,
                     ledger=budget,
-                    out=errand.out,
-                    engine=errand.engine,
-                    purpose=errand.purpose,
+                    out=publication.out,
+                    engine=publication.engine,
+                    purpose=publication.purpose,
                     progress=progress,
                 )
             left = account(budget, schema.dataset)
-    if dry_run:
-        if errand.as_json:
+    if publication.dry_run:
+        if publication.as_json:
             typer.echo(json.dumps({"releases": levels, "budget": quote_json(quote)}))
         else:
             typer.echo(
@@ -168,7 +170,7 @@ def partition(
             raise typer.Exit(5)
         return
     repeated = all(one.repeated for one in outcome.values())
-    if errand.as_json:
+    if publication.as_json:
         typer.echo(json.dumps({"releases": levels, "repeated": repeated, **account_json(left)}))
         return
     done = "Wrote the stored Releases, at no cost" if repeated else f"Published {request.claim} for"
@@ -178,7 +180,7 @@ def partition(
     typer.echo(account_line(left))
 
 
-def _say_rehearsal(ledger: Ledger, charge: Charge, errand: Errand, columns: Any) -> None:
+def _say_rehearsal(ledger: Ledger, charge: Charge, publication: Publication, columns: Any) -> None:
     """Before the first charge of a data set, say how to find out privately whether it fits.
 
     Nothing is said where the charge will not come about: the refusal says enough.
@@ -187,17 +189,17 @@ def _say_rehearsal(ledger: Ledger, charge: Charge, errand: Errand, columns: Any)
     from noisewise.holder.publish import check_columns
 
     dataset = charge.dataset
-    if errand.as_json or any(charges_of(ledger, dataset)):
+    if publication.as_json or any(charges_of(ledger, dataset)):
         return
     try:
-        check_columns(columns, errand.data, **errand.source)
+        check_columns(columns, publication.data, **publication.source)
         if not ledger.preview(charge).allowed:
             return
     except NoisewiseError:
         return
-    command = ["noisewise", "schema", "check", "SCHEMA", "--data", str(errand.data)]
-    command += ["--table", errand.table] if errand.table else []
-    command += ["--query", errand.query] if errand.query else []
+    command = ["noisewise", "schema", "check", "SCHEMA", "--data", str(publication.data)]
+    command += ["--table", publication.table] if publication.table else []
+    command += ["--query", publication.query] if publication.query else []
     typer.echo(
         f"First release of '{dataset}': a charge is final once a row is read. Whether the data fit "
         f"is found out at no cost by: {shlex.join(command)}",
@@ -206,14 +208,18 @@ def _say_rehearsal(ledger: Ledger, charge: Charge, errand: Errand, columns: Any)
 
 
 def dry_run(
-    request: Publishable[Any], errand: Errand, *, lines: list[str], document: dict[str, Any]
+    request: Publishable[Any],
+    publication: Publication,
+    *,
+    lines: list[str],
+    document: dict[str, Any],
 ) -> None:
     """Check everything that can be checked, and show plan and cost. Reads no row, spends nothing.
 
     Parameters
     ----------
     request : Publishable
-    errand : Errand
+    publication : Publication
         No `out`, no check that it can be written.
     lines : list of str
         The plan in words.
@@ -224,14 +230,14 @@ def dry_run(
     from noisewise.holder.publish import check_columns, check_writable
 
     request.check_size()
-    if errand.out is not None:
-        check_writable(errand.out)
-    check_columns(request, errand.data, **errand.source)
-    with Ledger(errand.ledger) as budget:
-        charge = request.charge(table=errand.table, query=errand.query)
-        _say_rehearsal(budget, charge, errand, request)
+    if publication.out is not None:
+        check_writable(publication.out)
+    check_columns(request, publication.data, **publication.source)
+    with Ledger(publication.ledger) as budget:
+        charge = request.charge(table=publication.table, query=publication.query)
+        _say_rehearsal(budget, charge, publication, request)
         quote = budget.preview(charge)
-    if errand.as_json:
+    if publication.as_json:
         typer.echo(json.dumps({**document, "budget": quote_json(quote)}))
     else:
         typer.echo(f"Dry run: nothing is read, spent or written. Asked for: {request.claim}.")
@@ -241,3 +247,79 @@ def dry_run(
         say_quote(quote)
     if not quote.allowed:
         raise typer.Exit(5)
+
+
+# --- a batch of a series --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch, the folder of its series, and the series' name if its batches are disjoint."""
+
+    folder: Path
+    name: str
+    series: str | None
+
+    def publication(self, request: Request, publication: Publication) -> Publication:
+        """The publication with its output in the folder, which is checked; nothing is charged."""
+        from noisewise.holder.ledger import Ledger
+        from noisewise.holder.series import batch_path
+
+        charge = request.charge(table=publication.table, query=publication.query)
+        with Ledger(publication.ledger) as budget:
+            out = batch_path(self.folder, self.name, request, charge, ledger=budget)
+        return replace(publication, out=out)
+
+    @contextmanager
+    def folder_made(self) -> Iterator[None]:
+        """Make the folder, unless nothing comes of it."""
+        from noisewise.holder.series import made
+
+        with made(self.folder):
+            yield
+
+    def in_words(self) -> str:
+        """What is declared, and what it does to the budget."""
+        if self.series is None:
+            return f"Batch {self.name}: not declared disjoint, so its cost is added."
+        return (
+            f"Batch {self.name} of series {self.series}: you declare that nobody is in two batches "
+            "of this series. Of its batches the costliest counts; other series and releases are "
+            "added."
+        )
+
+
+def stated_batch(
+    append: Path | None, batch: str | None, series: str | None, disjoint: bool, out: Path | None
+) -> Batch | None:
+    """The batch that the options state, None without any; refuses what only half states one."""
+    from noisewise.core.errors import RequestError
+    from noisewise.holder.series import check_name
+
+    if append is None and batch is None and series is None and not disjoint:
+        return None
+    if append is None or batch is None:
+        raise RequestError(
+            "append: a series needs both --append FOLDER and --batch NAME (and --disjoint with "
+            "--series NAME if nobody is in two batches)"
+        )
+    if out is not None:
+        raise RequestError(
+            f"out: a batch is written to {append / f'{batch}.json'}, by its folder and name; leave "
+            "--out out, or --append and --batch"
+        )
+    if disjoint and series is None:
+        raise RequestError(
+            "series: --disjoint declares that nobody is in two batches of a series; name the "
+            "series, such as --series monthly, and keep the name for all its batches. It tells the "
+            "ledger which batches are disjoint, wherever the folder is moved to"
+        )
+    if series is not None and not disjoint:
+        raise RequestError(
+            "series: the name belongs to the declaration --disjoint, that nobody is in two "
+            "batches of the series; give both, or neither and let the costs add up"
+        )
+    check_name("batch", batch)
+    if series is not None:
+        check_name("series", series)
+    return Batch(append, batch, series)

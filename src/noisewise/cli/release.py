@@ -1,76 +1,88 @@
-"""`noisewise release`: publish the statistics of a regression."""
+"""What publishes: `release`, `release-summary`, `release-network` and `sample-regression`."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from noisewise.cli import options, publishing, words
-from noisewise.cli import series as stream
+from noisewise.cli import publishing
+from noisewise.cli.options import (
+    ASKED,
+    DRAWS,
+    EXPERTS,
+    NETWORK,
+    PUBLICATION,
+    REGRESSION,
+    SOURCE,
+    SUMMARY,
+    asked,
+    out_option,
+    with_options,
+)
+from noisewise.cli.publishing import Publication
 
 if TYPE_CHECKING:
+    from noisewise.holder.requests.file import Asked
+    from noisewise.holder.requests.network import NetworkRequest
     from noisewise.holder.requests.regression import Request
+    from noisewise.holder.requests.summary import SummaryRequest
 
 
+def _taken_apart(kind: str, given: dict[str, Any], out: str) -> tuple[Publication, Asked]:
+    """The options of a command: where it is published, and what is asked for."""
+    place = {field.name: given.pop(field.name) for field in fields(Publication)}
+    publication = Publication(**{**place, "out": place["out"] or Path(out)})
+    return publication, asked(kind, **given)
+
+
+# --- regressions ----------------------------------------------------------------------------------
+
+
+@with_options(SOURCE, *ASKED, *REGRESSION, *PUBLICATION, out_option("release.json"))
 def release(
-    data: options.DataOption,
-    schema: options.SchemaOption,
-    target: options.TargetOption,
-    features: options.FeaturesOption,
-    ledger: options.LedgerOption,
-    epsilon: options.EpsilonOption = None,
-    delta: Annotated[
-        str | None,
-        typer.Option("--delta", help="For Gaussian noise; well below 1 / (number of people)."),
-    ] = None,
-    rho: Annotated[
-        str | None, typer.Option("--rho", help="zCDP budget instead of epsilon and delta.")
-    ] = None,
-    mechanism: Annotated[
-        str | None,
-        typer.Option("--mechanism", help="laplace, or gaussian (default when delta is given)."),
-    ] = None,
-    out: Annotated[
+    append: Annotated[
         Path | None,
-        typer.Option("--out", help="Where to write the Release.", show_default="release.json"),
-    ] = None,
-    dry_run: options.DryRunOption = False,
-    radius: Annotated[
-        float | None,
-        typer.Option("--radius", help="Force rows into a ball (Gaussian, many features)."),
-    ] = None,
-    layout: Annotated[
-        str | None, typer.Option("--layout", help="upper or isometric (Gaussian).")
-    ] = None,
-    fourth_moments: Annotated[
-        str | None,
-        typer.Option("--fourth-moments", help="Share of the budget for fourth moments."),
-    ] = None,
-    smallest_eigenvalue: Annotated[
-        str | None,
         typer.Option(
-            "--smallest-eigenvalue", help="Share of the budget for the eigenvalue of adaSSP."
+            "--append",
+            help="Folder of a series: write this batch's Release into it.",
+            rich_help_panel=EXPERTS,
         ),
     ] = None,
-    label: options.LabelOption = "",
-    purpose: options.PurposeOption = "",
-    append: stream.AppendOption = None,
-    batch: stream.BatchOption = None,
-    disjoint: stream.DisjointOption = False,
-    series: stream.SeriesOption = None,
+    batch: Annotated[
+        str | None,
+        typer.Option(
+            "--batch", help="Name of the batch, such as 2026-09.", rich_help_panel=EXPERTS
+        ),
+    ] = None,
+    disjoint: Annotated[
+        bool,
+        typer.Option(
+            "--disjoint",
+            help="I declare that nobody is in two batches of the series that --series names.",
+            rich_help_panel=EXPERTS,
+        ),
+    ] = False,
+    series: Annotated[
+        str | None,
+        typer.Option(
+            "--series",
+            help="Name of the series for --disjoint, the same for all its batches. Costs of other "
+            "series of the data set are added.",
+            rich_help_panel=EXPERTS,
+        ),
+    ] = None,
     partition: Annotated[
         str | None,
         typer.Option(
-            "--partition", help="Public category: one Release a level, for the cost of one."
+            "--partition",
+            help="Public category: one Release a level, for the cost of one.",
+            rich_help_panel=EXPERTS,
         ),
     ] = None,
-    engine: options.EngineOption = "auto",
-    table: options.TableOption = None,
-    query: options.QueryOption = None,
-    as_json: options.JsonOption = False,
+    **given: Any,
 ) -> None:
     """Publish a differentially private Release of regression statistics.
 
@@ -93,49 +105,41 @@ def release(
     from noisewise.core.errors import RequestError
     from noisewise.core.yaml_files import read_schema
 
-    stated = stream.stated_batch(append, batch, series, disjoint, out)
-    request = words.regression_request(
-        read_schema(schema),
-        target=target,
-        features=features,
-        epsilon=epsilon,
-        delta=delta,
-        rho=rho,
-        mechanism=mechanism,
-        radius=radius,
-        layout=layout,
-        fourth_moments=fourth_moments,
-        smallest_eigenvalue=smallest_eigenvalue,
-        label=label or batch or "",
-        batch=batch if disjoint else None,
-        series=series,
-    )
+    stated = publishing.stated_batch(append, batch, series, disjoint, given["out"])
+    label = given["label"] or batch
+    default = "release.json" if partition is None else "releases"
+    publication, words = _taken_apart("regression", given, default)
+    if batch is not None and words.words.get("label", label) != label:
+        raise RequestError(
+            "label: the request file's would be that of all batches, which would be one Release; "
+            "take it out of the file, or give --label"
+        )
+    in_series = {"batch": batch if disjoint else None, "series": series}
+    request: Any = words.make(**({} if label is None else {"label": label}), **in_series)
     if partition is not None:
         if stated is not None:
             raise RequestError("partition: its series follows from it; leave --append out")
-        errand = publishing.Errand(
-            data, ledger, out or Path("releases"), engine, table, query, as_json
-        )
-        publishing.partition(request, read_schema(schema), partition, errand, dry_run=dry_run)
+        assert words.schema is not None
+        publishing.partition(request, read_schema(words.schema), partition, publication)
         return
-    out = out or Path("release.json")
-    errand = publishing.Errand(data, ledger, out, engine, table, query, as_json, purpose)
     if stated is not None:
-        errand = stated.errand(request, errand)
-    if dry_run:
+        publication = stated.publication(request, publication)
+    if publication.dry_run:
         if stated is not None and not stated.folder.exists():
-            errand = replace(errand, out=None)
+            publication = replace(publication, out=None)
         lines, document = _plan_in_words(request), {"measurements": _plan(request)}
         lines += [] if stated is None else [stated.in_words()]
-        publishing.dry_run(request, errand, lines=lines, document=document)
+        publishing.dry_run(request, publication, lines=lines, document=document)
         return
-    unspent = delta is not None and request.claim.delta == 0
+    unspent = "delta" in words.words and request.claim.delta == 0
     note = "Laplace noise spends no delta." if unspent else ""
     if stated is None:
-        publishing.publish_and_say(request, errand, note=note)
+        publishing.publish_and_say(request, publication, note=note)
         return
     with stated.folder_made():
-        publishing.publish_and_say(request, errand, note=note, renewal="give them another --batch")
+        publishing.publish_and_say(
+            request, publication, note=note, renewal="give them another --batch"
+        )
 
 
 def _plan(request: Request) -> list[dict[str, Any]]:
@@ -167,3 +171,191 @@ def _plan_in_words(request: Request) -> list[str]:
             f"(standard deviation {item['standard_deviation']:.6g})"
         )
     return lines
+
+
+@with_options(SOURCE, *ASKED, *DRAWS, *PUBLICATION, out_option("sample.json"))
+def sample_regression(**given: Any) -> None:
+    """Publish draws from the posterior of a linear regression, instead of noisy statistics.
+
+    The draws are private because rows and coefficients are kept within balls, and because the
+    likelihood is tempered to the epsilon that you give. For the uncertainty of a whole posterior
+    use `noisewise release`: its noise can be modelled, at far less cost than many draws.
+
+    Example: noisewise sample-regression --data people.parquet --schema schema.yaml --target income
+    --features age,region --noise-sd 20000 --epsilon 1 --ledger budget.db --out sample.json
+    """
+    publication, words = _taken_apart("draws", given, "sample.json")
+    request: Any = words.make()
+    if publication.dry_run:
+        plan = request.planned.describe()
+        shown = ", ".join(f"{name.replace('_', ' ')} {value:.6g}" for name, value in plan.items())
+        lines = [f"Coefficients: {', '.join(request.design.names[:-1])}", f"  {shown}"]
+        publishing.dry_run(request, publication, lines=lines, document={"plan": plan})
+        return
+    publishing.publish_and_say(request, publication)
+
+
+# --- block summaries ------------------------------------------------------------------------------
+
+
+@with_options(SOURCE, *ASKED, *SUMMARY, *PUBLICATION, out_option("summary.json"))
+def release_summary(
+    anyway: Annotated[
+        bool,
+        typer.Option(
+            "--anyway",
+            help="Publish even if the budget is too small for a useful answer.",
+            rich_help_panel=EXPERTS,
+        ),
+    ] = False,
+    **given: Any,
+) -> None:
+    """Publish private answers about regression coefficients of data without known bounds.
+
+    Rows are put into many blocks at random, each block gets a regression of its own, and only an
+    aggregate that no single person can move by much is published. Columns may be declared with
+    'type: number' and 'unbounded: true'.
+
+    Ask single questions (--ask, repeatable; they share the budget), or publish location and scale
+    of coefficients (--coefficients), which answers every question about them and gives intervals.
+    --dry-run shows what accuracy to expect.
+
+    Example: noisewise release-summary --data people.parquet --schema schema.yaml --target income
+    --features age,hours --ask "hours < 0" --epsilon 1 --ledger budget.db --out summary.json
+    """
+    from noisewise.core.errors import RequestError
+
+    save, given["save_request"] = given["save_request"], None
+    publication, words = _taken_apart("summary", given, "summary.json")
+    if not {"rows", "blocks"} & set(words.words):
+        rows = _known_rows(words.schema, publication)
+        words = words if rows is None else words.changed({"rows": rows})
+    request: Any = words.make()
+    if save is not None:
+        words.save(save)
+    if publication.dry_run:
+        plan = _summary_plan(request)
+        lines = _summary_in_words(request, plan)
+        publishing.dry_run(request, publication, lines=lines, document=plan)
+        return
+    if request.warnings and not anyway:
+        raise RequestError(
+            f"{'. '.join(request.warnings)}. Nothing was spent; --dry-run shows what to "
+            "expect, and --anyway spends the budget all the same"
+        )
+    publishing.publish_and_say(request, publication)
+
+
+def _known_rows(schema: Path | None, publication: Publication) -> int | None:
+    """The number of rows, if it is public and the source knows it without reading any."""
+    from noisewise.core.yaml_files import read_schema
+    from noisewise.holder.engines import open_source
+
+    if schema is None or read_schema(schema).neighbours != "replace_one":
+        return None
+    return open_source(publication.data, **publication.source).row_count()
+
+
+def _summary_plan(request: SummaryRequest) -> dict[str, Any]:
+    """What would be published, with what noise, and how accurate it would be."""
+    from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, entries_of
+    from noisewise.core.kinds.summary.release import SummedNoise
+    from noisewise.holder.blocks import expectation
+
+    mechanism, noise = request.mechanism, request.noise
+    plan: dict[str, Any] = {
+        "mechanism": mechanism.to_json(),
+        "posterior": request.posterior.to_json(),
+        "entries": len(entries_of(mechanism)),
+        "blocks": request.blocks,
+        "partitions": request.partitions,
+        "rows": request.rows,
+        "kappa": request.kappa,
+        "noise": noise.to_json(),
+        "warnings": list(request.warnings),
+    }
+    sizes = (request.blocks, request.partitions)
+    if isinstance(mechanism, LocationScale):
+        assert not isinstance(noise, SummedNoise)
+        each = float(noise.location_epsilon) / noise.sensitivity
+        plan["expected_error"] = expectation.median_error(*sizes, each)
+        return plan
+    assert isinstance(noise, SummedNoise)
+    scale = noise.scale * 2.0**-mechanism.fraction_bits / (request.blocks * request.partitions)
+    plan["noise_on_mean"] = scale
+    if isinstance(mechanism, ClippedMean):
+        plan["noise_on_quantiles"] = expectation.quantile_noise(mechanism, scale)
+    else:
+        plan["expected_error"] = expectation.probability_error(mechanism, *sizes, scale)
+    return plan
+
+
+def _summary_in_words(request: SummaryRequest, plan: dict[str, Any]) -> list[str]:
+    from noisewise.core.kinds.summary.mechanisms import ClippedMean, entries_of
+    from noisewise.holder.blocks.choice import ALWAYS_HALF
+
+    names = [str(entry) for entry in entries_of(request.mechanism)]
+    each = f", about {request.rows // request.blocks} rows each" if request.rows else ""
+    lines = [
+        f"{request.mechanism.name}: {', '.join(names)}",
+        f"Coefficients: {', '.join(request.design.names[:-1])}",
+        f"{request.blocks:,} blocks{each}, {request.partitions} partition(s); "
+        f"epsilon * sqrt(blocks) = {request.kappa:.3g} for each answer",
+    ]
+    if request.rows and request.design.category_sizes:
+        rare = min(1.0, 3 * request.blocks / request.rows)
+        lines.append(
+            f"A level that fewer than about {rare:.2g} of all rows have is missing in many blocks, "
+            "which then have no regression: merge rare levels"
+        )
+    if "noise_on_mean" in plan:
+        lines.append(f"Laplace noise of scale {plan['noise_on_mean']:.3g} on a mean over blocks")
+    if isinstance(request.mechanism, ClippedMean):
+        for item, sd in zip(request.mechanism.items, plan["noise_on_quantiles"], strict=True):
+            lines.append(f"  {item}: noise with standard deviation {sd:.4g}")
+    else:
+        lines.append(
+            f"Expected error of a probability: {plan['expected_error']:.3f} (root mean square; "
+            f"always saying 1/2 has {ALWAYS_HALF:g})"
+        )
+    return [*lines, *(f"Warning: {warning}." for warning in request.warnings)]
+
+
+# --- networks -------------------------------------------------------------------------------------
+
+
+@with_options(SOURCE, *ASKED, *NETWORK, *PUBLICATION, out_option("network.json"))
+def release_network(**given: Any) -> None:
+    """Publish a differentially private Release of a Bayesian network.
+
+    The graph is yours to declare, and all its columns are categories with public levels. Charges
+    the budget first, counts all families in one pass, and publishes noisy counts (laplace),
+    noisy counts that agree about common marginals (fourier), tables drawn from the posterior
+    (posterior_sample), or one best table (map).
+
+    Example: noisewise release-network --data people.parquet --schema schema.yaml
+    --naive-bayes disease --epsilon 1 --ledger budget.db --out network.json
+    """
+    publication, words = _taken_apart("network", given, "network.json")
+    request: Any = words.make()
+    if publication.dry_run:
+        document = {"nodes": list(request.network.nodes), "plan": request.planned.describe()}
+        lines = _network_in_words(request)
+        publishing.dry_run(request, publication, lines=lines, document=document)
+        return
+    publishing.publish_and_say(request, publication, doing="counting")
+
+
+def _network_in_words(request: NetworkRequest) -> list[str]:
+    network = request.network
+    planned = ", ".join(
+        f"{name.replace('_', ' ')} {value:.6g}"
+        if isinstance(value, float)
+        else f"{name.replace('_', ' ')} {value}"
+        for name, value in request.planned.describe().items()
+    )
+    return [
+        f"Network: {len(network.nodes)} nodes, {len(network.edges)} edges, "
+        f"{network.total_cells} cells.",
+        f"  {request.mechanism}: {planned}",
+    ]

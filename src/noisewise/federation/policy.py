@@ -1,14 +1,22 @@
-"""The holder's policy: which proposals this holder answers, with which Release, at what price.
+"""The holder's side: which proposals are answered, with which Release, at what price.
 
-Every rule is one Release, fully determined by this file. A proposal picks a rule; it cannot change
-one. So whatever a server asks, however often, a holder spends at most the sum of its rules, each
-once, and never more than the cap in its ledger.
+Every rule of a policy is one Release, fully determined by the policy file. A proposal picks a rule;
+it cannot change one. So whatever a server asks, however often, a holder spends at most the sum of
+its rules, each once, and never more than the cap in its ledger.
+
+Nothing but the answer leaves. Flower sends the text of an exception to the server, and texts of
+exceptions may quote rows. So `answer` raises nothing: what goes wrong is logged here, and becomes
+one of the fixed words.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import logging
+import math
+import time
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +25,20 @@ from typing import Any
 from noisewise.core.errors import NoisewiseError
 from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import PlainYamlError, read_schema, read_yaml
-from noisewise.federation.protocol import Proposal, Refusal
-from noisewise.holder.ledger import Charge
+from noisewise.federation.protocol import (
+    Fields,
+    Proposal,
+    ProposalError,
+    Refusal,
+    refusal_fields,
+    release_fields,
+)
+from noisewise.holder.ledger import Charge, Ledger
+from noisewise.holder.publish import publish
+from noisewise.holder.requests.file import read_asked
 from noisewise.holder.requests.regression import Request, make_request
 
+LOG = logging.getLogger("noisewise.federation")
 MAX_WAIT = 3600.0
 DEFAULT_REPLY_EVERY = 5.0
 
@@ -143,7 +161,7 @@ def _parse(document: Any, folder: Path) -> Policy:
         data=folder / _text(given, "data"),
         ledger=folder / _text(given, "ledger"),
         schema=schema,
-        requests=tuple(_request(schema, rule, n) for n, rule in enumerate(rules, 1)),
+        requests=tuple(_request(schema, rule, n, folder) for n, rule in enumerate(rules, 1)),
         engine=_text(given, "engine") if "engine" in given else "auto",
         table=_text(given, "table") if "table" in given else None,
         query=_text(given, "query") if "query" in given else None,
@@ -151,8 +169,10 @@ def _parse(document: Any, folder: Path) -> Policy:
     )
 
 
-def _request(schema: Schema, rule: Any, number: int) -> Request:
+def _request(schema: Schema, rule: Any, number: int, folder: Path) -> Request:
     where = f"rule {number}"
+    if isinstance(rule, dict) and "request" in rule:
+        rule = _from_file(rule, where, folder)
     given = _keys(rule, where, _RULE_REQUIRED, _RULE_OPTIONAL)
     features = given["features"]
     if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
@@ -175,6 +195,23 @@ def _request(schema: Schema, rule: Any, number: int) -> Request:
     return request
 
 
+def _from_file(rule: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
+    """A rule that names a request file: what the file says, unless the rule says otherwise.
+
+    The schema is the policy's, whichever the file names.
+    """
+    own = {key: value for key, value in rule.items() if key != "request"}
+    try:
+        found = read_asked(folder / _text(rule, "request"))
+        if found.kind != "regression":
+            raise PolicyError(
+                f"request: a federation takes regressions, and it asks for {found.kind}"
+            )
+        return dict(found.changed(own).words)
+    except NoisewiseError as error:
+        raise PolicyError(f"{where}: {error}") from None
+
+
 def _keys(
     document: Any, where: str, required: tuple[str, ...], optional: tuple[str, ...]
 ) -> Mapping[str, Any]:
@@ -195,3 +232,87 @@ def _text(document: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str) or not value:
         raise PolicyError(f"{key}: expected text, got {value!r}; put it in quotes if it is one")
     return value
+
+
+# --- from a proposal to an answer -----------------------------------------------------------------
+
+
+def answer(
+    proposal: object,
+    policy: object,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Fields:
+    """Publish what the policy allows, and say so no sooner than the policy says.
+
+    Parameters
+    ----------
+    proposal : object
+        What the server sent, whatever it is.
+    policy : object
+        Path of the holder's policy file. Never from the server.
+    clock, sleep : callable
+        For tests.
+
+    Returns
+    -------
+    dict
+        The fields of an answer: a Release, or a refusal.
+    """
+    start = clock()
+    fields = _fields(proposal, policy)
+    every = _reply_every(policy)
+    if every > 0:
+        elapsed = clock() - start
+        sleep(math.ceil(elapsed / every) * every - elapsed)
+    return fields
+
+
+def _reply_every(policy: object) -> float:
+    try:
+        return read_policy(policy).reply_every_seconds  # type: ignore[arg-type]
+    except Exception:  # already logged as the reason of the refusal
+        return DEFAULT_REPLY_EVERY
+
+
+def _fields(text: object, path: object) -> Fields:
+    try:
+        proposal = Proposal.from_text(text)
+        if not isinstance(path, str | Path):
+            raise PolicyError(
+                "this node has no policy; start it with --node-config 'policy=\"policy.yaml\"'"
+            )
+        policy = read_policy(path)
+        request = policy.request_for(proposal)
+        with Ledger(policy.ledger, create=False) as ledger:
+            published = publish(
+                request,
+                policy.data,
+                ledger=ledger,
+                engine=policy.engine,
+                table=policy.table,
+                query=policy.query,
+                purpose="federation",
+            )
+        fields = release_fields(published.release)
+    except ProposalError as error:
+        LOG.warning("Refused a proposal that cannot be read: %s", error)
+        return refusal_fields(Refusal.BAD_PROPOSAL)
+    except NotAllowedError as error:
+        LOG.warning("Refused a proposal: %s", error.refusal.value)
+        return refusal_fields(error.refusal)
+    except NoisewiseError as error:
+        LOG.warning("Refused a proposal (%s): %s", type(error).__name__, error)
+        return refusal_fields(Refusal.REFUSED)
+    except Exception as error:
+        # Not the message: one of another library's may quote a value, and logs get passed on.
+        where = "".join(traceback.format_tb(error.__traceback__))
+        LOG.error("Refused a proposal after an unexpected %s at\n%s", type(error).__name__, where)
+        return refusal_fields(Refusal.REFUSED)
+    LOG.warning(
+        "Answered with Release %s%s",
+        published.release.digest,
+        " from the ledger, at no cost" if published.repeated else "",
+    )
+    return fields

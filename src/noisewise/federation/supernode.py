@@ -5,7 +5,7 @@
 Flower ships code: whoever may start a run sends an app to every node, and a plain SuperNode
 executes it where the rows are. Here the programs that a SuperNode starts for its tasks are
 replaced, by a folder that comes first on its PATH: the ClientApp is always the installed
-`noisewise.federation.client_app`, and every other kind of task ends at once. What the server sent
+`noisewise.federation.apps`, and every other kind of task ends at once. What the server sent
 is neither unpacked nor imported. Signed apps (Flower's ``--trusted-entities``) remain possible.
 
 The programs that a SuperNode starts are no public interface of Flower, so the extra
@@ -56,7 +56,7 @@ def start(policy: str | Path, arguments: list[str]) -> None:
             raise PolicyError(f"{option}: decided here, so that nothing but the policy counts")
     for name, value in OFF.items():
         os.environ.setdefault(name, value)
-    import_module("noisewise.federation.flower")  # says what to install where Flower is missing
+    import_module("noisewise.federation.apps")  # says what to install where Flower is missing
     from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
@@ -85,9 +85,9 @@ def run_pinned() -> None:
     from flwr.supernode.cli import flwr_clientapp
 
     def load(*_args: Any, **_kwargs: Any) -> Any:
-        from noisewise.federation.client_app import app
+        from noisewise.federation.apps import client
 
-        return lambda *_which: app
+        return lambda *_which: client
 
     def nothing(*_args: Any, **_kwargs: Any) -> None:
         """Unpack and install nothing of what was sent."""

@@ -145,7 +145,7 @@ def gaussian_noise(job: Job, method: str) -> None:
         if seen.family != "gaussian":
             raise RequestError(
                 f"method: {method} is for Gaussian noise, and {name} has Laplace noise; use "
-                "gibbs_update, its like for any noise"
+                "gibbs_update, the same for any noise"
             )
 
 

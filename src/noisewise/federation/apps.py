@@ -1,7 +1,14 @@
-"""The Flower ServerApp of an analyst: ``noisewise.federation.server_app:app``.
+"""The Flower apps: ``noisewise.federation.apps:client`` of a holder, ``:server`` of an analyst.
 
-It sends one proposal to every node, waits, and fits a posterior to the Releases that came and can
-be fitted. Files in the folder ``out``: ``releases/*.json``, ``report.json`` and ``posterior.nc``.
+The client answers one kind of message, a query with a proposal. Its only setting is ``policy`` in
+the node's own configuration (``flower-supernode --node-config``). It reads nothing of the run's
+configuration, which is the server's.
+
+The server sends one proposal to every node, waits, and fits a posterior to the Releases that came
+and can be fitted. Files in the folder ``out``: ``releases/*.json``, ``report.json`` and
+``posterior.nc``.
+
+This is the one place that imports Flower's public interface. Each app loads its own wing only.
 """
 
 from __future__ import annotations
@@ -12,23 +19,45 @@ from pathlib import Path
 from noisewise.core.design import Design
 from noisewise.core.errors import NoisewiseError
 from noisewise.core.kinds.regression import Release
-from noisewise.federation.flower import (
-    ConfigRecord,
-    Context,
-    Grid,
-    Message,
-    MessageType,
-    RecordDict,
-    ServerApp,
-)
 from noisewise.federation.gather import Answer, Check, Outcome, Patience, exchange, wait_for_nodes
 from noisewise.federation.protocol import RECORD
-from noisewise.federation.record import write_releases, write_report
-from noisewise.federation.settings import Settings, read_settings
+from noisewise.federation.settings import Settings, read_settings, write_releases, write_report
+
+try:
+    from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.split(".")[0] != "flwr":
+        raise
+    raise ModuleNotFoundError(
+        "Flower is not installed. Federation over a network needs it: "
+        "pip install 'noisewise[federation]'. To fit a folder of Release files you don't need it.",
+        name="flwr",
+    ) from None
 
 LOG = logging.getLogger("flwr")  # what Flower shows to whoever started the run
 
-app = ServerApp()
+client = ClientApp()
+server = ServerApp()
+
+
+@client.query()
+def query(message: Message, context: Context) -> Message:
+    """Answer a proposal with a Release or a refusal."""
+    from noisewise.federation.policy import answer
+
+    fields = answer(_proposal_in(message), context.node_config.get("policy"))
+    return Message(RecordDict({RECORD: ConfigRecord(dict(fields))}), reply_to=message)
+
+
+def _proposal_in(message: Message) -> object:
+    """What the server sent where a proposal belongs, or None."""
+    try:
+        return message.content.config_records[RECORD]["proposal"]
+    except (KeyError, ValueError):
+        return None
+
 
 # Flower's own error codes. Its reasons are texts from the nodes: not repeated here.
 _ERRORS = {
@@ -54,7 +83,7 @@ class NoPosteriorError(NoisewiseError):
     exit_code = 6
 
 
-@app.main()
+@server.main()
 def main(grid: Grid, context: Context) -> None:
     """Run one round and fit what came of it."""
     settings = read_settings(context.run_config)
