@@ -281,6 +281,26 @@ def test_a_query_that_fails_on_purpose_is_paid_for_each_time(ledger):
     assert told == round(data["income"][7]) % 256  # the oracle does work
 
 
+@pytest.mark.parametrize("rows", ["read_csv('{}', skip=1, header=true)", "'{}'", "lines"])
+def test_a_query_reads_no_other_file_before_the_charge(ledger, tmp_path, rows):
+    """DuckDB takes somebody's cells for names of columns if it is told to."""
+    path, file = tmp_path / "people.duckdb", tmp_path / "people.csv"
+    file.write_text("name,income\nAda,54321\nBob,1000\n")
+    with duckdb.connect(str(path)) as connection:
+        table = pa.table({name: list(values) for name, values in people().items()})
+        connection.register("t", table)
+        connection.execute("CREATE TABLE people AS SELECT * FROM t")
+        connection.execute(f"CREATE VIEW lines AS FROM read_csv('{file}', skip=1, header=true)")
+    for guess in ("54321", "54322"):  # the right one and a wrong one are told apart by no error
+        query = f'SELECT *, "{guess}" FROM people, (FROM {rows.format(file)} LIMIT 0)'
+        with pytest.raises(DataError, match="other files"):
+            publish(request(), path, query=query, ledger=ledger)
+    with pytest.raises(DataError, match="no table or view"):
+        publish(request(), path, table=str(file), ledger=ledger)
+    assert spent(ledger) == 0
+    assert publish(request(), path, query="FROM people", ledger=ledger).release.n == 500
+
+
 def test_whether_anybody_has_a_level_is_not_free(ledger):
     """A schema that leaves a level out, with missing values as errors."""
     without = dict(COLUMNS, region=Category(("north", "south"), "north"))

@@ -114,7 +114,7 @@ def release(
         if stated is not None:
             raise RequestError("partition: its series follows from it; leave --append out")
         errand = publishing.Errand(
-            data, ledger, out or Path("releases"), engine, table, query, as_json
+            data, ledger, out or Path("releases"), engine, table, query, as_json, purpose
         )
         publishing.partition(request, read_schema(schema), partition, errand, dry_run=dry_run)
         return
