@@ -23,6 +23,7 @@ from noisewise.core.release import Release, load_release
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistic import SecondMoments
 from noisewise.holder.base_request import BaseRequest
+from noisewise.holder.engines.csv_text import count_rows
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.request import Request, make_request
@@ -234,6 +235,44 @@ def test_fill_values_stand_in_for_what_is_missing(ledger):
     data["region"][:50] = None
     publish(request(made_of), data, ledger=ledger)
     assert spent(ledger) == 1
+
+
+def test_a_weak_delta_is_found_before_the_charge_in_a_csv_file(ledger, tmp_path):
+    file = tmp_path / "people.csv"
+    lines = [f'{20 + i % 60},"north",{1000 * i}' for i in range(100)]
+    file.write_text("age,region,income\r\n\r\n" + "\r\n".join(lines))
+    with pytest.raises(DataError, match=r"0.01 is not below 1 / n for 100 rows"):
+        publish(request(delta="0.01"), file, ledger=ledger)
+    assert spent(ledger) == 0
+
+
+def test_a_weak_delta_that_only_rows_could_tell_says_what_is_left_to_do(ledger, tmp_path):
+    path = tmp_path / "people.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.register("t", pa.table({name: list(v) for name, v in people().items()}))
+        connection.execute("CREATE TABLE people AS SELECT * FROM t")
+    with pytest.raises(DataError, match=r"(?s)pending.*smaller delta.*this charge stays spent"):
+        publish(request(delta="0.01"), path, ledger=ledger)
+    assert spent(ledger) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("", 0),
+        ("a,b", 0),
+        ("a,b\n", 0),
+        ("\n\na,b\n1,2\n\n3,4", 2),
+        ('a,b\r\n"1\n\n2",3\r\n"x""\n""y",2\r\n', 2),
+        ("a\r1\r2", 2),
+        ("a,b\n" + "1,2\n" * 400_000, 400_000),
+        ("a\n" + '"1\n2"\n' * 300_000, 300_000),
+    ],
+)
+def test_rows_of_a_csv_file_are_counted_without_parsing(tmp_path, text, rows):
+    file = tmp_path / "rows.csv"
+    file.write_bytes(text.encode())
+    assert count_rows(file) == rows
 
 
 def test_the_default_delta_must_suit_the_number_of_rows(ledger, monkeypatch):
