@@ -360,6 +360,8 @@ def campaign(counts: dict[str, int], seed: int | None = None) -> Iterator[dict[s
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     randomness.laplace_measurement(1.0)  # loads OpenDP before any process is forked
     for name, count in counts.items():
+        if not count:
+            continue
         with tempfile.TemporaryDirectory(prefix="noisewise-attacks-") as base:
             started = time.perf_counter()
             found = ATTACKS[name][0](count, random.Random(f"{seed} {name}"), Path(base))
