@@ -257,6 +257,51 @@ def audit(
         raise typer.Exit(VIOLATED)
 
 
+@app.command()
+def attacks(
+    quick: Annotated[bool, typer.Option("--quick", help="A few tries of each.")] = False,
+    tries: Annotated[
+        list[str] | None,
+        typer.Option("--tries", help="Of one attack, instead of its own number: kills=100."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of times and edits.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for attacks.json.")] = None,
+) -> None:
+    """Attack the holder's side: kills, races, damaged ledgers, forged Releases, neighbours.
+
+    The exit code is 8 if anything broke that must hold.
+
+    Example: python -m studies attacks --quick
+    """
+    from studies.attacks import ATTACKS, campaign
+    from studies.report import origin
+
+    counts = {name: few if quick else many for name, (_, many, few) in ATTACKS.items()}
+    for given in tries or []:
+        name, _, number = given.partition("=")
+        if name not in ATTACKS or not number.isdecimal():
+            raise RequestError(f"tries: {given!r} is not one of {', '.join(ATTACKS)} with =NUMBER")
+        counts[name] = int(number)
+    found = []
+    for one in campaign(counts, seed):
+        found.append(one)
+        ends = "; ".join(f"{end}: {count:,}" for end, count in sorted(one["ends"].items()))
+        typer.echo(
+            f"{one['attack']}: {one['tries']:,} tries, {len(one['breaks'])} breaks, "
+            f"{one['seconds']} s ({ends})"
+        )
+        for line in one["breaks"]:
+            typer.echo(f"  BROKEN: {line}")
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        words = ["python", "-m", "studies", "attacks", *(["--quick"] if quick else [])]
+        words += [word for given in tries or [] for word in ("--tries", given)]
+        document = {**origin(shlex.join(words)), "attacks": found}
+        (out / "attacks.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    if any(one["breaks"] for one in found):
+        raise typer.Exit(VIOLATED)
+
+
 def main() -> None:
     """Run a command; every deliberate error is one message and an exit code."""
     try:

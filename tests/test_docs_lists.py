@@ -34,4 +34,6 @@ def test_every_result_names_the_commit_and_the_command_that_made_it():
     assert len(found) >= len(experiments())
     for origin in found:
         assert re.fullmatch(r"[0-9a-f]{7,}\+?", origin["commit"])
-        assert re.fullmatch(r"(noisewise lab|python -m studies) run \S.*", origin["command"])
+        assert re.fullmatch(
+            r"(noisewise lab|python -m studies) (run \S|attacks).*", origin["command"]
+        )

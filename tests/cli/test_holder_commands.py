@@ -426,8 +426,10 @@ def test_a_partition_by_a_public_column(shell):
     assert "each of the 3 levels of 'region'" in out
     assert "remaining 1 now and 0 after" in out
     assert not (shell.folder / "parts").exists()
-    out = shell.release("--epsilon", "1", *words)
+    out = shell.release("--epsilon", "1", *words, "--purpose", "by region, for the yearbook")
     assert "3 levels of 'region', together the cost of one" in out
+    charges = json.loads(shell("ledger", "show", "--ledger", "budget.db", "--json"))["datasets"][0]
+    assert {one["purpose"] for one in charges["charges"]} == {"by region, for the yearbook"}
     assert "spent epsilon 1, remaining 0" in out
     names = sorted(path.name for path in (shell.folder / "parts").iterdir())
     assert names == ["001-north.json", "002-south.json", "003-east.json"]

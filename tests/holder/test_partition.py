@@ -116,7 +116,23 @@ def test_parts_that_were_published_by_themselves_are_not_completed(ledger):
     with pytest.raises(RequestError, match="new label"):
         publish_partition(asked, people(), ledger=ledger)
     statuses = [one.status for one in ledger.accounts()[0].charges]
-    assert statuses.count("published") == 1
+    assert statuses == ["published"]  # the others were not even charged
+
+
+def test_a_part_that_is_published_meanwhile_stops_the_others(ledger, monkeypatch):
+    asked, summed = partition(), partition().parts[1].release
+
+    def meanwhile(part, n, sums, /):
+        if part == asked.parts[-1]:
+            monkeypatch.undo()
+            publish(asked.parts[0], people(seed=4), ledger=ledger)
+        return summed(n, sums)
+
+    monkeypatch.setattr(type(asked.request), "release", meanwhile)
+    with pytest.raises(RequestError, match="new label"):
+        publish_partition(asked, people(), ledger=ledger)
+    statuses = [one.status for one in ledger.accounts()[0].charges]
+    assert sorted(statuses) == ["pending"] * 3 + ["published"]
 
 
 @pytest.mark.parametrize("engine", ["stream", "duckdb", "csv", "database"])

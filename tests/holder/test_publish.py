@@ -22,6 +22,7 @@ from noisewise.core.errors import (
 from noisewise.core.kinds.regression import Release, load_release
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import SecondMoments
+from noisewise.holder.engines.files import count_rows
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.base import BaseRequest
@@ -236,6 +237,44 @@ def test_fill_values_stand_in_for_what_is_missing(ledger):
     assert spent(ledger) == 1
 
 
+def test_a_weak_delta_is_found_before_the_charge_in_a_csv_file(ledger, tmp_path):
+    file = tmp_path / "people.csv"
+    lines = [f'{20 + i % 60},"north",{1000 * i}' for i in range(100)]
+    file.write_text("age,region,income\r\n\r\n" + "\r\n".join(lines))
+    with pytest.raises(DataError, match=r"0.01 is not below 1 / n for 100 rows"):
+        publish(request(delta="0.01"), file, ledger=ledger)
+    assert spent(ledger) == 0
+
+
+def test_a_weak_delta_that_only_rows_could_tell_says_what_is_left_to_do(ledger, tmp_path):
+    path = tmp_path / "people.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.register("t", pa.table({name: list(v) for name, v in people().items()}))
+        connection.execute("CREATE TABLE people AS SELECT * FROM t")
+    with pytest.raises(DataError, match=r"(?s)pending.*smaller delta.*this charge stays spent"):
+        publish(request(delta="0.01"), path, ledger=ledger)
+    assert spent(ledger) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("", 0),
+        ("a,b", 0),
+        ("a,b\n", 0),
+        ("\n\na,b\n1,2\n\n3,4", 2),
+        ('a,b\r\n"1\n\n2",3\r\n"x""\n""y",2\r\n', 2),
+        ("a\r1\r2", 2),
+        ("a,b\n" + "1,2\n" * 400_000, 400_000),
+        ("a\n" + '"1\n2"\n' * 300_000, 300_000),
+    ],
+)
+def test_rows_of_a_csv_file_are_counted_without_parsing(tmp_path, text, rows):
+    file = tmp_path / "rows.csv"
+    file.write_bytes(text.encode())
+    assert count_rows(file) == rows
+
+
 def test_the_default_delta_must_suit_the_number_of_rows(ledger, monkeypatch):
     monkeypatch.setattr("noisewise.holder.requests.regression.DEFAULT_DELTA", Fraction("0.001"))
     with pytest.raises(DataError, match="delta"):
@@ -279,6 +318,26 @@ def test_a_query_that_fails_on_purpose_is_paid_for_each_time(ledger):
                 assert "pending" in str(error)
             assert spent(ledger) == bit + 1
     assert told == round(data["income"][7]) % 256  # the oracle does work
+
+
+@pytest.mark.parametrize("rows", ["read_csv('{}', skip=1, header=true)", "'{}'", "lines"])
+def test_a_query_reads_no_other_file_before_the_charge(ledger, tmp_path, rows):
+    """DuckDB takes somebody's cells for names of columns if it is told to."""
+    path, file = tmp_path / "people.duckdb", tmp_path / "people.csv"
+    file.write_text("name,income\nAda,54321\nBob,1000\n")
+    with duckdb.connect(str(path)) as connection:
+        table = pa.table({name: list(values) for name, values in people().items()})
+        connection.register("t", table)
+        connection.execute("CREATE TABLE people AS SELECT * FROM t")
+        connection.execute(f"CREATE VIEW lines AS FROM read_csv('{file}', skip=1, header=true)")
+    for guess in ("54321", "54322"):  # the right one and a wrong one are told apart by no error
+        query = f'SELECT *, "{guess}" FROM people, (FROM {rows.format(file)} LIMIT 0)'
+        with pytest.raises(DataError, match="other files"):
+            publish(request(), path, query=query, ledger=ledger)
+    with pytest.raises(DataError, match="no table or view"):
+        publish(request(), path, table=str(file), ledger=ledger)
+    assert spent(ledger) == 0
+    assert publish(request(), path, query="FROM people", ledger=ledger).release.n == 500
 
 
 def test_whether_anybody_has_a_level_is_not_free(ledger):

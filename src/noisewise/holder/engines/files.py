@@ -326,3 +326,24 @@ class CheckedCsv(io.RawIOBase):
             f'data: {self._name} has stray quotes; a field with a " in it must be quoted as a '
             'whole, with that " doubled'
         )
+
+
+def count_rows(path: Path) -> int:
+    """How many rows follow the header: lines that aren't blank, line breaks in quotes left out.
+
+    It looks at quotes and line ends only and refuses nothing, so it tells the number of rows of a
+    sound file, and of any other no more than a number.
+    """
+    lines, inside, at_start = 0, 0, True
+    with path.open("rb") as file:
+        while block := file.read(_HEADER_BYTES):
+            codes = np.frombuffer(block, dtype=np.uint8)
+            ends = (codes == ord("\n")) | (codes == ord("\r"))
+            if inside or b'"' in block:
+                quoted = (inside + np.cumsum(codes == _QUOTE)) & 1
+                ends &= quoted == 0
+                inside = int(quoted[-1])
+            after_end = np.concatenate([[at_start], ends[:-1]])
+            lines += int(np.count_nonzero(after_end & ~ends))  # first bytes of lines
+            at_start = bool(ends[-1])
+    return max(lines - 1, 0)

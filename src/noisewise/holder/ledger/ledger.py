@@ -172,9 +172,15 @@ class Ledger:
         return self.reserve_all([charge], purpose=purpose)[0]
 
     def reserve_all(self, charges: Sequence[Charge], *, purpose: str = "") -> list[Reservation]:
-        """Count several charges in one transaction: all of them, or none."""
+        """Count several charges in one transaction: all of them, or none.
+
+        They belong together, as the parts of a partition do, and are published together: a
+        RequestError if some of them have a Release already, and others don't.
+        """
         with self._file.transaction(write=True) as book:
-            return [self._charge(book, charge, purpose) for charge in charges]
+            reserved = [self._charge(book, charge, purpose) for charge in charges]
+            _check_together([one.published is not None for one in reserved])
+            return reserved
 
     def is_published(self, charge: Charge) -> bool:
         """Whether the request has its Release, which `reserve` would return at no cost."""
@@ -221,7 +227,9 @@ class Ledger:
     ) -> list[str]:
         """Publish several Releases in one transaction: all of them, or none; see `commit`."""
         with self._file.transaction(write=True) as book:
-            return [self._commit(book, *one) for one in drawn]
+            texts = [self._commit(book, *one) for one in drawn]
+            _check_together([text == own for text, (_, own, _) in zip(texts, drawn, strict=True)])
+            return texts
 
     def accounts(self) -> list[Account]:
         """Return every data set with a cap or a charge, by name."""
@@ -287,3 +295,13 @@ class Ledger:
             raise BudgetError(reason)
         charge_id = book.append("reserve", charge_to_json(charge) | asked_to_json(purpose))
         return Reservation(charge, charge_id, None, False)
+
+
+def _check_together(done: Sequence[bool]) -> None:
+    """Refuse to publish the rest of what should have been published at once."""
+    if any(done) and not all(done):
+        raise RequestError(
+            "partition: some parts were published by themselves, maybe from an earlier version of "
+            "the data, in which people had other levels; give the partition a new label. Nothing "
+            "was charged or published now"
+        )
