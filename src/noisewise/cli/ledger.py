@@ -180,7 +180,7 @@ def _float(value: Fraction) -> float:
 
 
 def _down(value: Any) -> str:
-    """Six digits, never more than there is; dust left by outward rounding is nothing."""
+    """Six digits, never more than there is; what outward rounding leaves counts as nothing."""
     left = _float(value)
     if left < 1e-9:
         return "0"
