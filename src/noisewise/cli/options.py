@@ -33,7 +33,7 @@ PurposeOption = Annotated[
 EngineOption = Annotated[str, typer.Option("--engine", help="auto, memory, stream or duckdb.")]
 TableOption = Annotated[str | None, typer.Option("--table", help="Table in a DuckDB file.")]
 QueryOption = Annotated[
-    str | None, typer.Option("--query", help="Query on a DuckDB file, one row a row.")
+    str | None, typer.Option("--query", help="Query on a DuckDB file's own tables, one row a row.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
 PrintJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
