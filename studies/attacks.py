@@ -290,7 +290,7 @@ def forgeries(tries: int, rng: random.Random, base: Path) -> Outcome:
     """One to three fields of a Release are edited, and the digest is computed anew.
 
     It is refused, or promises no more than follows from the genuine noise, about no larger unit,
-    and with no less noise. (Values, and more noise than there is, can be forged: nothing is signed.)
+    and with no less noise. (Values, and more noise than there is, can be made up: no signature.)
     """
     found = Outcome("forged Release")
     genuine = [json.loads(text) for text in _texts(base / "forgeries.db")]
