@@ -33,7 +33,7 @@ from noisewise.core.document import digest_of
 from noisewise.core.errors import LedgerError, NoisewiseError, ReleaseError
 from noisewise.core.privacy import ComposedEvent, Event
 from noisewise.core.releases import release_from_text
-from noisewise.core.schema import Category, Number, Schema
+from noisewise.core.schema import Category, Column, Number, Schema
 from noisewise.core.schema_file import schema_text
 from noisewise.holder.ledger import ChargeRecord, Ledger
 from noisewise.holder.mechanisms import randomness
@@ -42,7 +42,7 @@ from noisewise.holder.publish import publish
 from noisewise.holder.request import Request, _exact_values, make_request
 from noisewise.holder.summary_request import make_summary_request
 
-COLUMNS = {
+COLUMNS: dict[str, Column] = {
     "age": Number(18, 90),
     "region": Category(("north", "south", "east"), "north"),
     "smoker": Category(("no", "yes"), "no"),
@@ -405,6 +405,7 @@ def _row(request: Request, rng: random.Random) -> list[float]:
         if isinstance(column, Category):
             row.append(float(rng.randrange(len(column.levels))))
         else:
+            assert isinstance(column, Number)
             middle = (column.lower + column.upper) / 2
             ends = [column.lower, column.upper, middle, -1e9, 1e9]
             row.append(rng.choice([*ends, *ends, rng.uniform(column.lower, column.upper)]))
