@@ -913,6 +913,7 @@ def test_database_is_opened_read_only_and_only_selected_from(tmp_path):
         f"SELECT 1; DROP TABLE {quoted(INJECTION)}",
         "",
         "COPY (SELECT 1) TO 'x'",
+        "SELECT 1 -- \udcff",
     ):
         with pytest.raises(RequestError, match="SELECT"):
             open_source(path, query=query).sums(simple_plan())

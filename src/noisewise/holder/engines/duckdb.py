@@ -337,7 +337,7 @@ def _single_select(connection: Any, query: str) -> str:
     def statements(text: str) -> list[Any] | None:
         try:
             return [statement.type for statement in connection.extract_statements(text)]
-        except duckdb.Error:
+        except (duckdb.Error, TypeError, UnicodeError):  # the latter for half characters
             return None
 
     select = [duckdb.StatementType.SELECT]
