@@ -42,9 +42,9 @@ def test_a_wrong_sensitivity_is_noticed(monkeypatch):
 
 
 def test_a_reader_that_believes_everything_is_noticed(monkeypatch):
-    from noisewise.core import release
+    from noisewise.core.kinds import regression
 
-    monkeypatch.setattr(release, "_check_privacy", lambda release: None)
+    monkeypatch.setattr(regression, "_check_privacy", lambda release: None)
     (found,) = attacks.campaign({"forgeries": 400}, seed=1)
     assert found["breaks"]
 

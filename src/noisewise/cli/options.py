@@ -26,7 +26,7 @@ QueryOption = Annotated[
     str | None,
     typer.Option(
         "--query",
-        help="Query on a DuckDB file whose result is the rows.",
+        help="Query on a DuckDB file's own tables, whose result is the rows.",
         rich_help_panel=EXPERTS,
     ),
 ]
