@@ -508,10 +508,11 @@ def test_own_means_against_the_normal_inverse_wishart_in_full(covariates, privat
     for _ in range(3):
         x = rng.normal(0, 0.5, shared.ndim)
         A = shared.statistics(x)
-        first = A[shared.order[0]]  # psi is counted from the reference's variances
-        variance = first.diagonal()[1:3] / first[0, 0] - (first[0, 1:3] / first[0, 0]) ** 2
-        a = shared.arrays
-        psi = variance * np.exp((a.centre + a.scale * x)[-2:]) if a.psi_rate.size else None
+        first = A[shared.order[0]] / A[shared.order[0]][0, 0]
+        precision = np.linalg.inv(first[1:3, 1:3] - np.outer(first[0, 1:3], first[0, 1:3]))
+        a, psi = shared.arrays, None
+        if a.psi_rate.size:  # psi is counted in units of its rate given the reference's covariance
+            psi = np.exp((a.centre + a.scale * x)[-2:]) / (a.psi_rate + precision.diagonal() / 2)
         expected = log_covariates(A, psi) - log_covariates(A.sum(axis=0)[None], psi)
         found = own.logp_and_gradient(x)[0] - shared.logp_and_gradient(x)[0]
         assert found == pytest.approx(expected, abs=1e-7)

@@ -486,5 +486,6 @@ def test_another_engine_is_refused_with_what_to_install(monkeypatch, broken):
         monkeypatch.setattr(CompiledPyMCModel, "_make_sampler", lambda self, settings, more: None)
     else:
         monkeypatch.setitem(sys.modules, "nutpie", None)
+    nuts.nutpie_engine.cache_clear()
     with pytest.raises(NoisewiseError, match="pip install 'nutpie>="):
         nuts.nutpie_engine()

@@ -291,12 +291,16 @@ def shell(tmp_path, capsys, monkeypatch):
 
 
 def test_help_and_the_list_have_every_method(shell):
-    listed = shell("methods")
+    listed, usual = shell("methods", "--all"), shell("methods")
     told = shell("fit", "--help")
     for name, method in METHODS.items():
         assert f"{name} " in listed
-        assert method.describe in listed
+        assert method.describe in listed or f"{name} " in usual
+    for name in ("exact", "exact_own_means", "individual"):
+        assert f"{name} " in usual
         assert name in told
+    assert "gibbs_noisy" not in usual
+    assert "gibbs_noisy" not in told
     assert "noisewise methods" in told
 
 

@@ -17,6 +17,7 @@ from noisewise.analyst.posterior.base import BasePosterior
 from noisewise.cli.main import app
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 from noisewise.holder.requests.draws import make_regression_sample_request
+from tests.ledgers import ledger_for
 
 KINDS = ("regression", "network", "summary", "draws")
 FILES = Path(__file__).parent / "files"
@@ -74,7 +75,8 @@ def files(tmp_path_factory):
     folder, table = tmp_path_factory.mktemp("releases"), rows()
     for kind in KINDS:
         out = folder / f"{kind}.json"
-        nw.publish(request_of(kind), table, ledger=folder / f"{kind}.db", out=out)
+        ledger = ledger_for(folder / f"{kind}.db", "clinic")
+        nw.publish(request_of(kind), table, ledger=ledger, out=out)
     return {kind: folder / f"{kind}.json" for kind in KINDS}
 
 

@@ -180,7 +180,7 @@ def methods(
 
 _USUAL = {
     "auto": "use this: it takes exact",
-    "exact": "right for any noise and any number of rows or holders",
+    "exact": "no approximation but Monte Carlo error, if holders share one law",
     "exact_own_means": "for several holders whose people differ; exact warns of those",
     "individual": "for few rows, up to some hundreds: samples every hidden row",
 }

@@ -260,7 +260,7 @@ def _summary_plan(request: SummaryRequest) -> dict[str, Any]:
     """What would be published, with what noise, and how accurate it would be."""
     from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, entries_of
     from noisewise.core.kinds.summary.release import SummedNoise
-    from noisewise.holder.blocks import expectation
+    from noisewise.holder.blocks import choice
 
     mechanism, noise = request.mechanism, request.noise
     plan: dict[str, Any] = {
@@ -278,15 +278,15 @@ def _summary_plan(request: SummaryRequest) -> dict[str, Any]:
     if isinstance(mechanism, LocationScale):
         assert not isinstance(noise, SummedNoise)
         each = float(noise.location_epsilon) / noise.sensitivity
-        plan["expected_error"] = expectation.median_error(*sizes, each)
+        plan["expected_error"] = choice.median_error(*sizes, each)
         return plan
     assert isinstance(noise, SummedNoise)
     scale = noise.scale * 2.0**-mechanism.fraction_bits / (request.blocks * request.partitions)
     plan["noise_on_mean"] = scale
     if isinstance(mechanism, ClippedMean):
-        plan["noise_on_quantiles"] = expectation.quantile_noise(mechanism, scale)
+        plan["noise_on_quantiles"] = choice.quantile_noise(mechanism, scale)
     else:
-        plan["expected_error"] = expectation.probability_error(mechanism, *sizes, scale)
+        plan["expected_error"] = choice.probability_error(mechanism, *sizes, scale)
     return plan
 
 

@@ -150,7 +150,7 @@ def choose(method: str, job: Job) -> tuple[str, str]:
     if job.clip:
         return "individual", "chosen by auto: the one method that models clipping"
     more_rows_than_columns(job)
-    return "exact", "chosen by auto: right for any noise and any number of rows"
+    return "exact", "chosen by auto: no approximation but Monte Carlo error, given its model"
 
 
 # --- what a method refuses of one Release, whatever comes with it ---------------------------------

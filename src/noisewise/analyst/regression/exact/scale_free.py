@@ -41,12 +41,14 @@ def sigma_nodes(n: float, k: int, spread: float = 0.0) -> FloatArray:
 
 
 def _sigma_range(m: float) -> tuple[float, float]:
-    """Where the law of ln(sigma² N / RSS) has its mass, times sigma's own, for m degrees or more.
+    """Where the law of ln(sigma² N / RSS) has its mass, for m degrees of freedom.
 
-    Its density falls as exp(-m e^-x / 2) to the left. To the right it falls as exp(-m x / 2) and
-    gains at most exp(x / 2) by the prior, which itself falls as exp(-2 x) beyond its scale.
+    Its log density is -m/2 (e^-x - 1 + x) about its mode, which is below -32 beyond 8 standard
+    deviations sqrt(2/m) to the left. To the right it falls as -m x / 2 in the end, and the prior
+    adds at most x / 2.
     """
-    return -math.log(1.0 + 40.0 / m), 40.0 / max(m - 1.0, 1.0) + 1.0
+    sd = math.sqrt(2.0 / m)
+    return -8.0 * sd, 8.0 * sd + min(66.0 / max(m - 1.0, 1.0), 40.0)
 
 
 def omega_nodes(k: int, half_t: float, smallest: float, fine: int = 1) -> FloatArray:
@@ -156,11 +158,9 @@ def _draw(
 
 
 def _fine_sigma(m: FloatArray) -> FloatArray:
-    """Grid of ln(sigma² N / RSS), shape (draws, points): the mass of the law of each, evenly."""
+    """Grid of ln(sigma² N / RSS), shape (draws, points), over the mass of the law of each."""
     low, high = np.array([_sigma_range(each) for each in m]).T
-    narrow = np.sqrt(2.0 / m)
-    low, high = np.maximum(low, -8.0 * narrow - 1.0 / m), np.minimum(high, 8.0 * narrow + 40.0 / m)
-    return np.asarray(low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, 161))
+    return np.asarray(low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, 321))
 
 
 def _invert(rng: np.random.Generator, x: FloatArray, density: FloatArray) -> FloatArray:
