@@ -422,7 +422,7 @@ def test_one_released_table_is_read_without_ado():
     )
     posterior = fit_network(request.release(30, family_counts(network, counts)))
     assert np.isnan(posterior.table("x0").sd).all()
-    assert np.isnan(posterior.summary(["y"]).rows["y=1"].sd)
+    assert np.isnan(posterior.summary(nodes=["y"]).rows["y=1"].sd)
     (warning,) = posterior.info.warnings
     assert "3 values of a split" in warning
     assert "away from 0 and 1" in warning
