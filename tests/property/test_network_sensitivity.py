@@ -356,10 +356,14 @@ def test_grid_map_draws_its_law():
     law = np.exp(law) * m * (1 - m)  # the prior is Beta(2, 2)
     draws = [mechanism.draw(counts).draws[0]["x0"][0] for _ in range(1500)]
     observed = np.array([draws.count(v) for v in mechanism.grid])
-    from scipy.stats import chisquare
+    from scipy.stats import binomtest
 
-    assert chisquare(observed, 1500 * law / law.sum()).pvalue > 1e-6
-    assert chisquare(observed, np.full(4, 375)).pvalue < 1e-6
+    # Cell by cell, exactly: a chi-square statistic is no judge of cells with 0.003 expected draws.
+    def smallest_p(shares):
+        return min(binomtest(n, 1500, p).pvalue for n, p in zip(observed, shares, strict=True))
+
+    assert smallest_p(law / law.sum()) > 1e-7
+    assert smallest_p(np.full(4, 0.25)) < 1e-7
 
 
 # ---------------------------------------------------------------------------------------------
