@@ -165,7 +165,7 @@ def test_gradient_against_differences(case, family):
             for e in np.eye(posterior.ndim)
         ]
         # Nodes of the quadrature move with the point, which the gradient leaves out.
-        np.testing.assert_allclose(gradient, numeric, rtol=5e-3, atol=1e-3 * abs(gradient).max())
+        np.testing.assert_allclose(gradient, numeric, rtol=1e-3, atol=1e-4 * abs(gradient).max())
 
 
 def test_digits_are_kept_where_y_is_nearly_explained():
@@ -197,12 +197,11 @@ def test_the_map_of_the_spike(k):
         assert R > 0
 
 
-@pytest.mark.parametrize("n", [5, 8, 40, 400, 100_000])
-@pytest.mark.parametrize("k", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("n", "k"), [(n, k) for n in (5, 8, 40, 400, 100_000) for k in (0, 1, 3) if n >= k + 3]
+)
 def test_draws_given_statistics(n, k):
     """Means and quantiles of sigma² and of slopes against sums over a fine grid."""
-    if n < k + 3:
-        pytest.skip("fewer rows than the model needs")
     rng = np.random.default_rng([n, k])
     x = rng.normal(0.2, 0.3, (n, k))
     rows = np.column_stack([np.ones(n), x, x @ np.full(k, 0.4) + rng.normal(0.1, 0.2, n)])
