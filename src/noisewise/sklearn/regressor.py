@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.fit import fit as fit_releases
+from noisewise.analyst.posterior.numbers import median_and_spread
 from noisewise.analyst.regression.fit import check_fit
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Column, Number, Schema
@@ -164,10 +165,11 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
             self.release_, prior=self.prior, seed=seed, **self._inference()
         )
         theta = self._theta()
-        self.intercept_ = float(theta[:, 0].mean())
-        self.coef_ = theta[:, 1:].mean(axis=0)
-        self.coef_std_ = theta[:, 1:].std(axis=0)
-        self.sigma_ = float(np.sqrt(self.posterior_.sigma2).mean())
+        middle, spread = zip(*(median_and_spread(draws) for draws in theta.T), strict=True)
+        self.intercept_ = middle[0]
+        self.coef_ = np.array(middle[1:])
+        self.coef_std_ = np.array(spread[1:])
+        self.sigma_ = float(np.median(np.sqrt(self.posterior_.sigma2)))
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -181,20 +183,16 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
 
         Returns
         -------
-        mean : array, shape (n_samples,)
+        estimate : array, shape (n_samples,)
+            Medians over the posterior: where noise hides how much a feature varies, there is no
+            mean.
         std : array, shape (n_samples,)
-            If asked for.
+            If asked for. Half the width of the central 68% interval: one sd of a normal law.
         """
         check_is_fitted(self)
         table = without_cells(lambda: self._features(X, reset=False))
-        rows = self.posterior_.columns.design_matrix(table)
-        theta = self._theta()
-        mean = rows @ theta.mean(axis=0)
-        if not return_std:
-            return mean
-        spread = np.atleast_2d(np.cov(theta, rowvar=False, bias=True))
-        variance = np.einsum("ij,jk,ik->i", rows, spread, rows)
-        return mean, np.sqrt(variance + self.posterior_.sigma2.mean())
+        found = self.posterior_.predict(table, seed=self._seed())
+        return (found.estimate, found.spread) if return_std else found.estimate
 
     def _theta(self) -> FloatArray:
         draws = self.posterior_.theta

@@ -27,6 +27,7 @@ from noisewise.analyst.posterior.numbers import (
     Row,
     Summary,
     central_interval,
+    median_and_spread,
     statement_probability,
 )
 from noisewise.analyst.posterior.plots import Interval
@@ -108,14 +109,22 @@ class DrawsPosterior(BasePosterior):
     # --- questions -------------------------------------------------------------------------------
 
     def summary(self, level: float = 0.95) -> Summary:
-        """Mean, sd and central interval of the draws; no interval where they are too few."""
+        """Median, spread and central interval of the draws; no interval where they are few."""
         level, count = probability("level", level), len(self.theta)
         rows = {}
         for name in self.names:
             draws = self.draws(name)
-            sd = float(draws.std(ddof=1)) if count > 1 else np.nan
+            median, spread = median_and_spread(draws)
             ends = central_interval(draws, level) if count >= ENOUGH else (np.nan, np.nan)
-            rows[name] = Row(float(draws.mean()), sd, *ends, rhat=np.nan, ess=float(count))
+            rows[name] = Row(
+                median,
+                spread if count > 1 else np.nan,
+                *ends,
+                rhat=np.nan,
+                ess=float(count),
+                mean=float(draws.mean()),
+                sd=float(draws.std(ddof=1)) if count > 1 else np.nan,
+            )
         return Summary(rows, level)
 
     def prob(self, statement: str) -> float:

@@ -20,14 +20,31 @@ _NEGLIGIBLE = 1e-4
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a summary."""
+    """One line of a summary.
 
-    mean: float
-    sd: float
+    Where noise hides how much a feature varies, a slope has tails so long that mean and sd mean
+    nothing. Median and spread always do.
+
+    Parameters
+    ----------
+    median : float
+    spread : float
+        1.48 times the median distance from the median: the sd of a normal law of that width.
+    lower, upper : float
+        Ends of the central credible interval.
+    rhat, ess : float
+        R-hat, and effective draws of the middle or of the interval's ends, whichever are fewer.
+    mean, sd : float
+    """
+
+    median: float
+    spread: float
     lower: float
     upper: float
     rhat: float
     ess: float
+    mean: float
+    sd: float
 
     @property
     def is_fixed(self) -> bool:
@@ -37,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """Posterior mean, sd, central credible interval and convergence, in original units."""
+    """Posterior median, spread, credible interval and convergence, in original units."""
 
     rows: Mapping[str, Row]
     level: float
@@ -49,13 +66,14 @@ class Summary:
     def __str__(self) -> str:
         percent = f"{100 * self.level:g}%"
         width = max(9, *(len(name) for name in self.rows))
-        head = f"{'':{width}} {'mean':>12} {'sd':>12} {percent + ' interval':^25} {'rhat':>6} ess"
-        lines = [head]
+        head = f"{'':{width}} {'median':>12} {'spread':>12} {percent + ' interval':^25}"
+        lines = [f"{head} {'rhat':>6} ess"]
         for name, row in self.rows.items():
             if row.is_fixed:
-                lines.append(f"{name:{width}} {row.mean:>12.5g} {'fixed':>12}")
+                lines.append(f"{name:{width}} {row.median:>12.5g} {'fixed':>12}")
                 continue
-            numbers = [_or_dash(x, 12, ".5g") for x in (row.mean, row.sd, row.lower, row.upper)]
+            shown = (row.median, row.spread, row.lower, row.upper)
+            numbers = [_or_dash(x, 12, ".5g") for x in shown]
             quality = f"{_or_dash(row.rhat, 6, '.3f')} {_or_dash(row.ess, 0, '.0f')}"
             lines.append(f"{name:{width}} {' '.join(numbers)} {quality}")
         return "\n".join(lines)
@@ -118,25 +136,25 @@ class ComparisonRow:
 
     Parameters
     ----------
-    naive_mean, naive_sd, naive_lower, naive_upper : float
-    mean, sd, lower, upper : float
-    sd_ratio : float
-        How many times the naive standard deviation the other one is; NaN for a parameter that the
+    naive_median, naive_spread, naive_lower, naive_upper : float
+    median, spread, lower, upper : float
+    width_ratio : float
+        How many times as wide as the naive interval the other one is; NaN for a parameter that the
         other method takes for known.
     privacy_share : float
         Share of the posterior variance that is due to privacy noise. NaN for sigma2, and where the
         method can't tell.
     """
 
-    naive_mean: float
-    naive_sd: float
+    naive_median: float
+    naive_spread: float
     naive_lower: float
     naive_upper: float
-    mean: float
-    sd: float
+    median: float
+    spread: float
     lower: float
     upper: float
-    sd_ratio: float
+    width_ratio: float
     privacy_share: float
 
 
@@ -169,16 +187,16 @@ class Comparison:
         heading = f"{self.method if self.ignores else 'noise-aware'} {percent}"
         lines = [
             f"{'':{width}} {'naive ' + percent:^23} {heading:^26} "
-            f"{'sd ratio':>8} {'due to privacy':>14}"
+            f"{'times':>8} {'due to privacy':>14}"
         ]
         for name, row in self.rows.items():
             share = "" if np.isnan(row.privacy_share) else f"{100 * row.privacy_share:.0f}%"
             naive = f"{name:{width}} {row.naive_lower:>11.4g} {row.naive_upper:>11.4g}"
-            if row.sd == 0:
-                lines.append(f"{naive} {'fixed at':>12} {row.mean:>13.4g}")
+            if row.lower == row.upper:
+                lines.append(f"{naive} {'fixed at':>12} {row.median:>13.4g}")
                 continue
             lines.append(
-                f"{naive} {row.lower:>12.4g} {row.upper:>13.4g} {row.sd_ratio:>8.2f} {share:>14}"
+                f"{naive} {row.lower:>12.4g} {row.upper:>13.4g} {row.width_ratio:>8.2f} {share:>14}"
             )
         if self.ignores:
             lines.append(f"{self.method} ignores {self.ignores}.")
@@ -192,15 +210,24 @@ def row_of(draws: FloatArray, level: float) -> Row:
     lower, upper = central_interval(draws, level)
     varies = draws.shape[1] >= 4 and bool(draws.min() < draws.max())
     several = varies and draws.shape[0] > 1
+    median, spread = median_and_spread(draws)
     mean, sd = _mean_and_sd(draws)
     return Row(
         mean=mean,
         sd=sd,
+        median=median,
+        spread=spread,
         lower=lower,
         upper=upper,
         rhat=float(az.rhat(draws)) if several else float("nan"),
         ess=_effective_draws(draws) if varies else float("nan"),
     )
+
+
+def median_and_spread(draws: FloatArray) -> tuple[float, float]:
+    """Median, and 1.48 times the median distance from it."""
+    median = float(np.median(draws))
+    return median, 1.4826 * float(np.median(np.abs(draws - median)))
 
 
 def _mean_and_sd(draws: FloatArray) -> tuple[float, float]:
@@ -221,16 +248,14 @@ def comparison_row(
     naive: FloatArray, aware: FloatArray, share: float, level: float
 ) -> ComparisonRow:
     """Describe draws of one parameter under both posteriors."""
-    naive_mean, naive_sd = _mean_and_sd(naive)
-    mean, sd = _mean_and_sd(aware)
+    naive_ends, ends = central_interval(naive, level), central_interval(aware, level)
+    width = ends[1] - ends[0]
     return ComparisonRow(
-        naive_mean,
-        naive_sd,
-        *central_interval(naive, level),
-        mean,
-        sd,
-        *central_interval(aware, level),
-        sd_ratio=sd / naive_sd if sd > 0 else float("nan"),
+        *median_and_spread(naive),
+        *naive_ends,
+        *median_and_spread(aware),
+        *ends,
+        width_ratio=width / (naive_ends[1] - naive_ends[0]) if width > 0 else float("nan"),
         privacy_share=share,
     )
 

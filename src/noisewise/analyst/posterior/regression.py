@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability, seed_or_none
@@ -21,6 +22,7 @@ from noisewise.analyst.posterior.numbers import (
     Summary,
     central_interval,
     comparison_row,
+    median_and_spread,
     row_of,
     statement_probability,
 )
@@ -55,7 +57,12 @@ class FitInfo:
         What a reader must know before trusting the numbers, in plain words.
     prior : mapping of str to (mean, sd)
         Prior of every coefficient, in original units (of a conjugate prior, given the error
-        variance in the middle of its own).
+        variance in the middle of its own); empty where the prior has no such numbers.
+    prior_words : str
+        What the prior expects, where `prior` is empty.
+    prior_pull : mapping of str to float
+        By slope, how far its distribution moves under a second prior: the largest difference of
+        the two distribution functions. Empty where the method can't tell.
     prior_error_sd : (low, high)
         Where the prior has the error's standard deviation with probability 0.9.
     datasets : tuple of str
@@ -74,6 +81,8 @@ class FitInfo:
     digests: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     prior: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    prior_words: str = ""
+    prior_pull: Mapping[str, float] = field(default_factory=dict)
     prior_error_sd: tuple[float, float] | None = None
     datasets: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
@@ -94,13 +103,15 @@ class Prediction:
 
     Parameters
     ----------
-    mean : array, shape (rows,)
-    sd, lower, upper : array, shape (rows,), or None
-        Of a new person's target, error variance included; None where that was not released.
+    estimate : array, shape (rows,)
+        The middle: the median over draws.
+    spread, lower, upper : array, shape (rows,), or None
+        Of a new person's target, error variance included; None where that was not released. The
+        spread is half the width of the central 68% interval: one sd, if the law is normal.
     """
 
-    mean: FloatArray
-    sd: FloatArray | None = None
+    estimate: FloatArray
+    spread: FloatArray | None = None
     lower: FloatArray | None = None
     upper: FloatArray | None = None
 
@@ -186,7 +197,7 @@ class Posterior(BasePosterior):
     # --- questions about parameters --------------------------------------------------------------
 
     def summary(self, level: float = 0.95) -> Summary:
-        """Mean, sd, central credible interval, R-hat and bulk effective sample size."""
+        """Median, spread, central credible interval, R-hat and effective draws."""
         return Summary({name: row_of(self.draws(name), level) for name in self.names}, level)
 
     def interval(self, name: str, level: float = 0.95) -> tuple[float, float]:
@@ -232,16 +243,16 @@ class Posterior(BasePosterior):
         rows = self.columns.design_matrix(new)
         theta = self.theta.reshape(-1, self.theta.shape[-1])
         sigma2 = self.sigma2.reshape(-1)
-        mean, sd, lower, upper = (np.empty(len(rows)) for _ in range(4))
+        found = np.empty((5, len(rows)))
+        points = [0.5, *ndtr([-1.0, 1.0]), (1 - level) / 2, (1 + level) / 2]
         for start in range(0, len(rows), _BATCH):
             part = slice(start, start + _BATCH)
             centre = theta @ rows[part].T
-            mean[part] = centre.mean(axis=0)
-            sd[part] = np.sqrt(centre.var(axis=0) + sigma2.mean())
             drawn = centre + np.sqrt(sigma2)[:, None] * rng.standard_normal(centre.shape)
-            quantiles = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-            lower[part], upper[part] = quantiles
-        return Prediction(mean, sd, lower, upper)
+            found[0, part] = np.median(centre, axis=0)
+            found[1:, part] = np.quantile(drawn, points[1:], axis=0)
+        estimate, below, above, lower, upper = found
+        return Prediction(estimate, 0.5 * (above - below), lower, upper)
 
     def predictive_draws(self, new: Any, seed: int | None = None) -> FloatArray:
         """One draw of every new row's target a posterior draw, shape (chains, draws, rows)."""
@@ -271,17 +282,13 @@ class Posterior(BasePosterior):
         return dict(zip(self.columns.names, share.tolist(), strict=True))
 
     def naive_summary(self, level: float = 0.95) -> dict[str, dict[str, float]]:
-        """Mean, sd and interval of every parameter in the naive posterior."""
+        """Median, spread and interval of every parameter in the naive posterior."""
         rows = {}
         for name in self.names:
             draws = self.naive_draws(name)
+            median, spread = median_and_spread(draws)
             low, high = central_interval(draws, level)
-            rows[name] = {
-                "mean": float(draws.mean()),
-                "sd": float(draws.std(ddof=1)),
-                "lower": low,
-                "upper": high,
-            }
+            rows[name] = {"median": median, "spread": spread, "lower": low, "upper": high}
         return rows
 
     def comparison(self, level: float = 0.95) -> Comparison:
@@ -310,8 +317,11 @@ class Posterior(BasePosterior):
         for n, claim in zip(info.n, info.claims, strict=True):
             rows = "a private number of" if n is None else f"{n:,}"
             lines.append(f"Release of {rows} rows at {claim}.")
-        prior = (f"{name} {mean:.3g} ± {sd:.3g}" for name, (mean, sd) in info.prior.items())
-        lines.append(f"Prior mean ± sd: {', '.join(prior)}")
+        if info.prior_words:
+            lines.append(f"Prior: {info.prior_words}")
+        else:
+            prior = (f"{name} {mean:.3g} ± {sd:.3g}" for name, (mean, sd) in info.prior.items())
+            lines.append(f"Prior mean ± sd: {', '.join(prior)}")
         if info.prior_error_sd is not None:
             low, high = info.prior_error_sd
             lines.append(
@@ -339,6 +349,8 @@ class Posterior(BasePosterior):
             "claims": list(info.claims),
             "prior_error_sd": info.prior_error_sd,
             "prior": {name: {"mean": mean, "sd": sd} for name, (mean, sd) in info.prior.items()},
+            "prior_words": info.prior_words,
+            "prior_pull": dict(info.prior_pull),
             "privacy_share": None if self.conditional_mean is None else self.privacy_share(),
             "naive": None if self.naive is None else self.naive_summary(level),
             "warnings": list(info.warnings),
@@ -366,7 +378,7 @@ class Posterior(BasePosterior):
         found = {}
         for label, draws in self.curves(name).items():
             low, high = central_interval(draws, level)
-            found[label] = Interval(low, float(draws.mean()), high)
+            found[label] = Interval(low, float(np.median(draws)), high)
         return found
 
     def curves(self, name: str) -> dict[str, FloatArray]:

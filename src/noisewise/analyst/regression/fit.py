@@ -22,18 +22,21 @@ from noisewise.analyst.regression.job import Draws, Job
 from noisewise.analyst.regression.methods import METHODS, check_method, check_one_release, choose
 from noisewise.analyst.regression.observation import Observation, named
 from noisewise.analyst.regression.original_units import (
+    SCALE_FREE_METHODS,
     CoefficientPrior,
     coefficients_in_original_units,
     covariates_to_unit,
     default_covariates,
     error_sd_in_original_units,
+    prior_in_words,
     regression_to_unit,
 )
 from noisewise.analyst.regression.plausibility import impossible_statistics
 from noisewise.analyst.regression.priors import (
-    CovariatePrior,
+    AnyCovariatePrior,
+    AnyPrior,
     NormalInverseGammaIndependent,
-    RegressionPrior,
+    ScaleFreePrior,
 )
 from noisewise.core.design import Design
 from noisewise.core.errors import ReleaseError, RequestError
@@ -52,8 +55,8 @@ def fit_regression(
     *,
     target: str | None = None,
     features: Sequence[str] | None = None,
-    prior: RegressionPrior | CoefficientPrior | None = None,
-    covariate_prior: CovariatePrior | CovariateMoments | Covariates | None = None,
+    prior: AnyPrior | CoefficientPrior | None = None,
+    covariate_prior: AnyCovariatePrior | CovariateMoments | Covariates | None = None,
     clip: bool = False,
     prior_units: Literal["unit", "original"] = "unit",
     method: str = "auto",
@@ -71,16 +74,17 @@ def fit_regression(
         From one holder or many; n, epsilon and mechanism may differ.
     target, features : str and sequence of str, optional
         Any released columns; the Release's own by default.
-    prior : CoefficientPrior, NIGPrior or NormalInverseGammaIndependent, optional
+    prior : CoefficientPrior, ScaleFreePrior, NIGPrior or NormalInverseGammaIndependent, optional
         A CoefficientPrior names coefficients in original units. The others are joint priors in
-        `prior_units`. Default: `NormalInverseGammaIndependent.weakly_informative`.
-    covariate_prior : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or callable, optional
-        Of the covariates' mean and covariance, in `prior_units`. Default:
-        `NIWPrior.weakly_informative`, scaled down to what the ball can hold where all Releases
-        have rows in a ball (`default_covariates`). A callable is a law of the covariates written
-        in NumPyro (`regression.records`), on unit scale, for method ``individual``.
-        `CovariateMoments` (`regression.papers.moments`; by formula, or by simulation from any law)
-        are for method ``gibbs_prior``, on unit scale.
+        `prior_units`. Default: `ScaleFreePrior`, and for methods other than ``exact``, which do
+        not take it, `NormalInverseGammaIndependent.weakly_informative`.
+    covariate_prior : ScaleFreeCovariates, NIWPrior, HuangWandPrior, callable or others, optional
+        Of the covariates' mean and covariance, in `prior_units`. Default: `ScaleFreeCovariates`,
+        and for other methods `NIWPrior.weakly_informative`, scaled down to what the ball can hold
+        where all Releases have rows in a ball (`default_covariates`). A callable is a law of the
+        covariates written in NumPyro (`regression.records`), on unit scale, for method
+        ``individual``. `CovariateMoments` (`regression.papers.moments`; by formula, or by
+        simulation from any law) are for method ``gibbs_prior``, on unit scale.
     clip : bool
         The regression is about the rows before they were clipped to their bounds, and clipping
         is modelled. For method ``individual``.
@@ -104,10 +108,11 @@ def fit_regression(
     """
     given = as_releases(releases)
     columns, observations = observe(given, target, features, names)
+    with_defaults_of = "individual" if clip or callable(covariate_prior) else method
     job = Job(
         observations,
         observe_fourth(given, columns),
-        *_priors(prior, covariate_prior, prior_units, columns, given, method),
+        *_priors(prior, covariate_prior, prior_units, columns, given, with_defaults_of),
         clip,
         *chains_and_draws(chains, draws, MAX_DRAWS),
         seed_or_none(seed),
@@ -121,7 +126,7 @@ def fit_regression(
 def check_fit(
     design: Design,
     *,
-    prior: RegressionPrior | CoefficientPrior | None,
+    prior: AnyPrior | CoefficientPrior | None,
     method: str,
     chains: int,
     draws: int,
@@ -161,48 +166,56 @@ def check_release(
 
 
 def _priors(
-    prior: RegressionPrior | CoefficientPrior | None,
-    covariate_prior: CovariatePrior | CovariateMoments | Covariates | None,
+    prior: AnyPrior | CoefficientPrior | None,
+    covariate_prior: AnyCovariatePrior | CovariateMoments | Covariates | None,
     units: str,
     columns: ModelColumns,
     releases: Sequence[Release] = (),
     method: str = "auto",
-) -> tuple[RegressionPrior, CovariatePrior | CovariateMoments | Covariates]:
+) -> tuple[
+    AnyPrior,
+    AnyCovariatePrior | CovariateMoments | Covariates,
+]:
     """Both priors on unit scale, checked against the model."""
     if units not in ("unit", "original"):
         raise RequestError(f"prior_units: expected 'unit' or 'original', got {units!r}")
     k = len(columns.covariates)
-    if prior is not None and not isinstance(prior, RegressionPrior | CoefficientPrior):
+    if prior is not None and not isinstance(prior, AnyPrior | CoefficientPrior):
         raise RequestError(
-            f"prior: expected a CoefficientPrior, NIGPrior or NormalInverseGammaIndependent, got "
-            f"{type(prior).__name__}; CoefficientPrior({{'age': (mean, sd)}}) names coefficients, "
-            "and read_prior reads a file"
+            f"prior: expected a CoefficientPrior, ScaleFreePrior, NIGPrior or "
+            f"NormalInverseGammaIndependent, got {type(prior).__name__}; "
+            "CoefficientPrior({'age': (mean, sd)}) names coefficients, and read_prior reads a file"
         )
     if not (
         covariate_prior is None
         or callable(covariate_prior)
-        or isinstance(covariate_prior, CovariatePrior)
+        or isinstance(covariate_prior, AnyCovariatePrior)
         or _is_moments(covariate_prior)
     ):
         raise RequestError(
-            f"covariate_prior: expected an NIWPrior, HierarchicalNIWPrior, HuangWandPrior, "
-            f"CovariateMoments or a law written in NumPyro, got {type(covariate_prior).__name__}"
+            "covariate_prior: expected ScaleFreeCovariates, an NIWPrior, HierarchicalNIWPrior, "
+            "HuangWandPrior, CovariateMoments or a law written in NumPyro, got "
+            f"{type(covariate_prior).__name__}"
         )
     for given in (prior, covariate_prior):
-        if isinstance(given, RegressionPrior | CovariatePrior) and given.k != k:
+        if isinstance(given, AnyPrior | AnyCovariatePrior) and given.k != k:
             raise RequestError(
                 f"prior: it is for {given.k} covariates, but the model has {k}: "
                 f"{', '.join(columns.names[1:])}"
             )
+    regression: AnyPrior
     if prior is None:
-        regression: RegressionPrior = NormalInverseGammaIndependent.weakly_informative(k)
+        scale_free = method in SCALE_FREE_METHODS
+        regression = (
+            ScaleFreePrior(k) if scale_free else NormalInverseGammaIndependent.weakly_informative(k)
+        )
     elif isinstance(prior, CoefficientPrior):
         regression = prior.on_unit_scale(columns)
     else:
         regression = regression_to_unit(prior, columns) if units == "original" else prior
     if covariate_prior is None:
         return regression, default_covariates(columns, releases, method)
-    if units == "original" and isinstance(covariate_prior, CovariatePrior):
+    if units == "original" and isinstance(covariate_prior, AnyCovariatePrior):
         return regression, covariates_to_unit(covariate_prior, columns)
     return regression, covariate_prior
 
@@ -243,8 +256,11 @@ def _posterior(
             f"method {method!r} could not find a proper posterior for these Releases; their "
             "statistics may be impossible or contradict each other"
         )
-    chosen = METHODS[method]
-    prior = zip(*coefficients_in_original_units(job.prior, columns), strict=True)
+    chosen, prior = METHODS[method], job.regression_prior
+    stated = {}
+    if not isinstance(prior, ScaleFreePrior):
+        pairs = np.transpose(coefficients_in_original_units(prior, columns)).tolist()
+        stated = {name: (mean, sd) for name, (mean, sd) in zip(columns.names, pairs, strict=True)}
     info = FitInfo(
         method=method,
         reason=reason,
@@ -256,11 +272,10 @@ def _posterior(
         datasets=tuple(release.design.schema.dataset for release in releases),
         units=tuple(release.design.schema.unit for release in releases),
         noise=tuple(observation.family for observation in job.observations),
-        prior={
-            name: (float(mean), float(sd))
-            for name, (mean, sd) in zip(columns.names, prior, strict=True)
-        },
-        prior_error_sd=error_sd_in_original_units(job.prior, columns),
+        prior=stated,
+        prior_words=prior_in_words(prior, columns),
+        prior_error_sd=error_sd_in_original_units(prior, columns),
+        prior_pull=dict(zip(columns.names[1:], drawn.prior_pull, strict=False)),
     )
     observed = {
         f"{what}_{j}": getattr(observation, what)
@@ -297,7 +312,10 @@ def _posterior(
 
 def _naive(job: Job, columns: ModelColumns) -> Naive:
     """The naive posterior of the same Releases: independent draws, so a few thousand do."""
-    drawn = METHODS["naive"].run(replace(job, chains=1, draws=NAIVE_DRAWS))
+    prior = job.regression_prior
+    if isinstance(prior, ScaleFreePrior):
+        prior = NormalInverseGammaIndependent.weakly_informative(prior.k)
+    drawn = METHODS["naive"].run(replace(job, regression_prior=prior, chains=1, draws=NAIVE_DRAWS))
     return Naive(
         columns.theta_to_original(drawn.theta[0]), columns.sigma2_to_original(drawn.sigma2[0])
     )

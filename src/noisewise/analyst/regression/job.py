@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from noisewise._arrays import FloatArray
 from noisewise._progress import progress_bar
 from noisewise.analyst.regression.observation import Observation, named
-from noisewise.analyst.regression.priors import CovariatePrior, RegressionPrior
+from noisewise.analyst.regression.priors import (
+    AnyCovariatePrior,
+    AnyPrior,
+    CovariatePrior,
+    RegressionPrior,
+    ScaleFreeCovariates,
+    ScaleFreePrior,
+)
 from noisewise.core.errors import ReleaseError, RequestError
 
 if TYPE_CHECKING:
@@ -33,10 +40,10 @@ class Job:
     observations : sequence of Observation
     fourth : sequence of FourthMomentObservation or None
         Released fourth moments of the covariates, by holder.
-    prior : NIGPrior or NormalInverseGammaIndependent
-    covariate_prior : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or callable
+    regression_prior : ScaleFreePrior, NIGPrior or NormalInverseGammaIndependent
+    covariate_prior : ScaleFreeCovariates, NIWPrior, HierarchicalNIWPrior, HuangWandPrior, callable
         A callable is a law of the covariates written in NumPyro, for `individual` only, and
-        CovariateMoments are for `gibbs_prior` only.
+        CovariateMoments are for `gibbs_prior` only. Scale-free priors are for `exact` only.
     clip : bool
         Whether rows were clipped to their bounds before they were summed, and the regression is
         about what they were before. For `individual` only.
@@ -47,13 +54,20 @@ class Job:
 
     observations: Sequence[Observation]
     fourth: Sequence[FourthMomentObservation | None]
-    prior: RegressionPrior
-    covariate_prior: CovariatePrior | CovariateMoments | Covariates
+    regression_prior: AnyPrior
+    covariate_prior: AnyCovariatePrior | CovariateMoments | Covariates
     clip: bool
     chains: int
     draws: int
     seed: int | None
     progress: bool
+
+    @property
+    def prior(self) -> RegressionPrior:
+        """The regression's prior, for methods that take conjugate ones only."""
+        if isinstance(self.regression_prior, ScaleFreePrior):
+            raise RequestError("prior: ScaleFreePrior needs method='exact'")
+        return self.regression_prior
 
     @property
     def size(self) -> dict[str, Any]:
@@ -82,6 +96,8 @@ class Draws:
         By holder, how far its statistics are from what the fitted model would release, in sds.
     replications : sequence of Replication
         By holder, what the fitted model would release.
+    prior_pull : sequence of float
+        By slope, how far its distribution moves under a second prior (`exact.run`).
     warnings : tuple of str
         What these Releases make of the method; what is always wrong with it is in the registry.
     """
@@ -92,10 +108,19 @@ class Draws:
     sample_stats: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     discrepancies: Sequence[FloatArray] = ()
     replications: Sequence[Replication] = ()
+    prior_pull: Sequence[float] = ()
     warnings: tuple[str, ...] = ()
 
 
 # --- what a method can't do, refused with the remedy before it runs -------------------------------
+
+
+def exact_covariates(job: Job, method: str) -> AnyCovariatePrior:
+    """The covariates' prior, for `exact`."""
+    given = job.covariate_prior
+    if isinstance(given, ScaleFreeCovariates) and not job.clip:
+        return given
+    return normal_covariates(job, method)
 
 
 def normal_covariates(job: Job, method: str) -> CovariatePrior:
@@ -110,6 +135,10 @@ def normal_covariates(job: Job, method: str) -> CovariatePrior:
 def learnt_covariates(job: Job, method: str) -> CovariatePrior | Covariates:
     """The covariates' law, for methods that learn its parameters from the Releases."""
     given = job.covariate_prior
+    if isinstance(given, ScaleFreeCovariates):
+        raise RequestError(
+            f"covariate_prior: ScaleFreeCovariates need method='exact', not {method}"
+        )
     if not callable(given) and not isinstance(given, CovariatePrior):
         raise RequestError(
             f"covariate_prior: CovariateMoments need method='gibbs_prior'; {method} learns the "

@@ -9,6 +9,7 @@ from noisewise.analyst.regression.exact.run import run_exact, run_exact_own_mean
 from noisewise.analyst.regression.job import (
     Draws,
     Job,
+    exact_covariates,
     gaussian_noise,
     learnt_covariates,
     more_rows_than_columns,
@@ -173,7 +174,7 @@ def check_one_release(job: Job, method: str) -> None:
 def _exact(job: Job, method: str) -> None:
     from noisewise.analyst.regression.exact.density import CollapsedPosterior
 
-    CollapsedPosterior(job.observations, job.prior, normal_covariates(job, method))
+    CollapsedPosterior(job.observations, job.regression_prior, exact_covariates(job, method))
 
 
 def _individual(job: Job, method: str) -> None:

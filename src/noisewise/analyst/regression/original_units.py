@@ -18,22 +18,28 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.regression.priors import (
-    CovariatePrior,
+    AnyCovariatePrior,
+    AnyPrior,
     HierarchicalNIWPrior,
     HuangWandPrior,
     NIGPrior,
     NIWPrior,
     NormalInverseGammaIndependent,
     RegressionPrior,
+    ScaleFreeCovariates,
+    ScaleFreePrior,
     ball_share,
 )
-from noisewise.core.design import INTERCEPT, Ball, Design
+from noisewise.core.design import INTERCEPT, Ball
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release
 from noisewise.core.yaml_files import PlainYamlError, read_yaml
 
+# Methods whose default priors are the scale-free ones; the others take conjugate priors only.
+SCALE_FREE_METHODS = ("auto", "exact", "exact_own_means")
 
-def regression_to_unit(prior: RegressionPrior, columns: ModelColumns) -> RegressionPrior:
+
+def regression_to_unit(prior: AnyPrior, columns: ModelColumns) -> AnyPrior:
     """The same prior of (theta, sigma2), stated on unit scale.
 
     theta' = M⁻¹(theta - t). If theta ~ N(mu, V) then theta' ~ N(M⁻¹(mu - t), M⁻¹ V M⁻¹').
@@ -42,6 +48,8 @@ def regression_to_unit(prior: RegressionPrior, columns: ModelColumns) -> Regress
     """
     M, t = _affine(columns)
     square = float(columns.sigma2_to_original(np.array(1.0)))
+    if isinstance(prior, ScaleFreePrior):
+        return replace(prior, scale=prior.scale / np.sqrt(square))
     mean: FloatArray = np.asarray(np.linalg.solve(M, prior.mu0 - t), dtype=np.float64)
     if isinstance(prior, NIGPrior):
         return NIGPrior(
@@ -53,10 +61,12 @@ def regression_to_unit(prior: RegressionPrior, columns: ModelColumns) -> Regress
     )
 
 
-def covariates_to_unit(prior: CovariatePrior, columns: ModelColumns) -> CovariatePrior:
+def covariates_to_unit(prior: AnyCovariatePrior, columns: ModelColumns) -> AnyCovariatePrior:
     """The same prior of the covariates' mean and covariance, stated on unit scale."""
     centre = np.array([column.centre for column in columns.covariates])
     width = np.array([column.half_width for column in columns.covariates])
+    if isinstance(prior, ScaleFreeCovariates):
+        return replace(prior, A=prior.A / width)
     mean = (prior.m - centre) / width
     if isinstance(prior, NIWPrior):
         return replace(prior, m=mean, Psi=_symmetric(prior.Psi / np.outer(width, width)))
@@ -80,18 +90,34 @@ def coefficients_in_original_units(
     return M @ prior.mu0 + t, np.sqrt(np.einsum("ij,jk,ik->i", M, V, M))
 
 
-def error_sd_in_original_units(
-    prior: RegressionPrior, columns: ModelColumns
-) -> tuple[float, float]:
+def error_sd_in_original_units(prior: AnyPrior, columns: ModelColumns) -> tuple[float, float]:
     """Where a prior on unit scale has the error's sd with probability 0.9.
 
-    b0 / sigma2 is gamma(a0): the points of sigma2 are b0 over those of the gamma law.
+    b0 / sigma2 is gamma(a0): the points of sigma2 are b0 over those of the gamma law. Under the
+    scale-free prior sigma / scale is the absolute value of a t variable with 4 degrees of freedom.
     """
-    from scipy.special import gammaincinv
+    from scipy.special import gammaincinv, stdtrit
 
-    points = prior.b0 / gammaincinv(prior.a0, np.array([0.95, 0.05]))
+    if isinstance(prior, ScaleFreePrior):
+        points = (prior.scale * stdtrit(4.0, np.array([0.525, 0.975]))) ** 2
+    else:
+        points = prior.b0 / gammaincinv(prior.a0, np.array([0.95, 0.05]))
     low, high = np.sqrt(columns.sigma2_to_original(points))
     return float(low), float(high)
+
+
+def prior_in_words(prior: AnyPrior, columns: ModelColumns) -> str:
+    """What a prior expects, where numbers of single coefficients can't say it; else empty."""
+    if not isinstance(prior, ScaleFreePrior):
+        return ""
+    _, high = error_sd_in_original_units(prior, columns)
+    y = columns.target
+    return (
+        f"on the data's own scale. What the features explain of {y} together, and what they leave, "
+        f"each have a standard deviation below {high:.3g} with probability 0.95, and nothing "
+        "between that and 0 is preferred. No slope is expected to have any size in its own units; "
+        "means, spreads and correlations of the features may be anything within the bounds."
+    )
 
 
 def _affine(columns: ModelColumns) -> tuple[FloatArray, FloatArray]:
@@ -251,7 +277,7 @@ def _pair(what: str, given: Any, form: str) -> tuple[float, float]:
     return numbers
 
 
-# --- the covariates' prior of a fit that is given none --------------------------------------------
+# --- the priors of a fit that is given none -------------------------------------------------------
 # A ball confines all features of a Release together, whichever of them a model uses. Two of ten
 # features in a ball share it with the eight others, and are expected to have a tenth of it each,
 # not half. (That two of them are in the same ball is true too, but says less: with a prior that
@@ -259,23 +285,32 @@ def _pair(what: str, given: Any, form: str) -> tuple[float, float]:
 # a covariate of another model it is outside the ball.
 
 
-def default_covariates(columns: ModelColumns, releases: Sequence[Release], method: str) -> NIWPrior:
-    """Return the default prior of the model's covariates, on unit scale.
+def default_covariates(
+    columns: ModelColumns, releases: Sequence[Release], method: str
+) -> ScaleFreeCovariates | NIWPrior:
+    """Return the default prior of the model's covariates for a method, on unit scale."""
+    k = len(columns.covariates)
+    share = _shares(columns, releases)
+    if method in SCALE_FREE_METHODS:
+        default = ScaleFreeCovariates.default(k)
+        return replace(default, A=default.A * np.sqrt(share))
+    needs_moments = method == "gibbs_prior"
+    prior = (NIWPrior.with_fourth_moments if needs_moments else NIWPrior.weakly_informative)(k)
+    return prior.scaled(share)
+
+
+def _shares(columns: ModelColumns, releases: Sequence[Release]) -> FloatArray:
+    """How much of its default variance each of the covariates is expected to have, shape (k,).
 
     All holders have one law of the covariates. A single Release without a ball says that it may
     fill the bounds, and of several balls the one that leaves a covariate the most room counts.
     """
-    k = len(columns.covariates)
-    needs_moments = method == "gibbs_prior"
-    prior = (NIWPrior.with_fourth_moments if needs_moments else NIWPrior.weakly_informative)(k)
-    balls = [(r.design, r.geometry) for r in releases if isinstance(r.geometry, Ball)]
-    if not balls or len(balls) < len(releases):
-        return prior
-    return prior.scaled(np.max([_shares(columns, *ball) for ball in balls], axis=0))
-
-
-def _shares(columns: ModelColumns, design: Design, ball: Ball) -> FloatArray:
-    """How much of its default variance a Release expects each of the covariates to have."""
-    inside = {column.name for column in design.columns[:-1]}
-    share = ball_share(len(inside), ball.radius)
-    return np.array([share if c.name in inside else 1.0 for c in columns.covariates])
+    share = np.zeros(len(columns.covariates))
+    for release in releases:
+        room, inside = 1.0, set()
+        if isinstance(release.geometry, Ball):
+            inside = {column.name for column in release.design.columns[:-1]}
+            room = ball_share(len(inside), release.geometry.radius)
+        own = [room if column.name in inside else 1.0 for column in columns.covariates]
+        share = np.maximum(share, own)
+    return share if len(releases) else np.ones(len(columns.covariates))

@@ -470,3 +470,6 @@ class ScaleFreeCovariates:
 
 RegressionPrior = NIGPrior | NormalInverseGammaIndependent
 CovariatePrior = NIWPrior | HierarchicalNIWPrior | HuangWandPrior
+# What `exact` takes: the conjugate priors, which every method takes, and the scale-free ones.
+AnyPrior = RegressionPrior | ScaleFreePrior
+AnyCovariatePrior = CovariatePrior | ScaleFreeCovariates

@@ -8,7 +8,7 @@ from shlex import quote
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.posterior.numbers import SIGMA2, Summary, central_interval
+from noisewise.analyst.posterior.numbers import SIGMA2, Summary, central_interval, median_and_spread
 from noisewise.analyst.posterior.regression import Posterior
 from noisewise.analyst.regression.cautions import CONTRADICTION
 from noisewise.analyst.report import charts, words
@@ -78,8 +78,7 @@ def _findings(posterior: Posterior, level: float) -> Markup:
 def _finding(posterior: Posterior, column: DesignColumn, level: float) -> str:
     draws, columns = posterior.draws(column.name), posterior.columns
     found = words.Estimate(
-        float(draws.mean()),
-        float(draws.std()),
+        *median_and_spread(draws),
         *posterior.interval(column.name, level),
         words.chance_above_zero(draws),
     )
@@ -98,24 +97,22 @@ def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Marku
     size = percent(level)
     head = ["", "estimate", f"{size} interval", "above zero"]
     if compared is not None:
-        head += [f"naive {size} interval", "times the naive sd"]
+        head += [f"naive {size} interval", "times as wide"]
     body: list[list[Content]] = []
     for name, row in summary.rows.items():
         shown: list[Content] = [
             _named(name),
-            rounded(row.mean, row.sd),
-            "taken for known"
-            if row.is_fixed
-            else f"{rounded(row.lower, row.sd)} to {rounded(row.upper, row.sd)}",
+            rounded(row.median, row.spread),
+            "taken for known" if row.is_fixed else words.between(row.lower, row.upper, row.spread),
             "" if name == SIGMA2 else percent(words.chance_above_zero(posterior.draws(name))),
         ]
         if compared is not None:
             naive = compared.rows[name]
-            ends = (rounded(x, naive.naive_sd) for x in (naive.naive_lower, naive.naive_upper))
-            shown += [" to ".join(ends), "" if row.is_fixed else short(naive.sd_ratio, 2)]
+            ends = (rounded(x, naive.naive_spread) for x in (naive.naive_lower, naive.naive_upper))
+            shown += [" to ".join(ends), "" if row.is_fixed else short(naive.width_ratio, 2)]
         body.append(shown)
     note = (
-        "The estimate is the posterior mean, in original units. An interval holds the true value "
+        "The estimate is the posterior median, in original units. An interval holds the true value "
         f"with probability {size}, given model, prior and what was released. "
     )
     if compared is not None:
@@ -161,7 +158,7 @@ def _forest(posterior: Posterior, level: float) -> Markup:
         tag(
             "p",
             f"Lines are {percent(level)} intervals, their thick parts hold half of the "
-            "probability, dots are means, and the dotted line is zero. Every coefficient has its "
+            "probability, dots are medians, and the dotted line is zero. Every coefficient has its "
             "own scale.",
         ),
         key(noise_aware, both or not noise_aware),
@@ -172,7 +169,7 @@ def _forest(posterior: Posterior, level: float) -> Markup:
 def _bar(label: str, style: str, draws: FloatArray, level: float) -> charts.Bar:
     low, high = central_interval(draws, level)
     inner = central_interval(draws, 0.5)
-    return charts.Bar(label, style, low, inner[0], float(draws.mean()), inner[1], high)
+    return charts.Bar(label, style, low, inner[0], float(np.median(draws)), inner[1], high)
 
 
 def _price(posterior: Posterior) -> Markup:
@@ -206,7 +203,8 @@ def _model(posterior: Posterior) -> Markup:
     info, columns = posterior.info, posterior.columns
     body: list[list[Content]] = []
     for name, (mean, sd) in info.prior.items():
-        ratio = float(posterior.draws(name).std()) / sd if sd > 0 else math.nan
+        spread = median_and_spread(posterior.draws(name))[1]
+        ratio = spread / sd if sd > 0 else math.nan
         body.append([name, short(mean), short(sd, 3), percent(min(ratio, 1.0))])
     error = None
     if info.prior_error_sd is not None:
@@ -227,11 +225,21 @@ def _model(posterior: Posterior) -> Markup:
             "coefficients.",
         ),
         tag("p", f"Method {info.method}: {info.reason}."),
+        tag("p", f"Prior: {info.prior_words}") if info.prior_words else None,
         table(
             "Prior of every coefficient, in original units",
             ["", "prior mean", "prior sd", "posterior sd, share of the prior's"],
             body,
-        ),
+        )
+        if body
+        else None,
+        table(
+            "What another prior would change",
+            ["", "how far the slope's distribution moves, of 100%"],
+            [[name, percent(pull)] for name, pull in info.prior_pull.items()],
+        )
+        if info.prior_pull
+        else None,
         error,
     )
 
@@ -252,8 +260,8 @@ def _limits(posterior: Posterior) -> list[tuple[str, str]]:
         ),
         (
             "The prior counts.",
-            "The noisier the file, the more the prior decides. Compare its width with that of the "
-            "posterior in the table, and see what another prior changes.",
+            "The noisier the file, the more the prior decides. The section on the model says what "
+            "it expects, and how far another one moves the answers.",
         ),
         words.HOLDER_IS_TRUSTED,
         words.MAY_BE_PUBLISHED,
