@@ -25,7 +25,7 @@ from noisewise.core.statistics import SecondMoments
 from noisewise.holder.engines.files import count_rows
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
-from noisewise.holder.requests.base import BaseRequest
+from noisewise.holder.requests.base import Publishable
 from noisewise.holder.requests.regression import Request, make_request
 
 from ..ledgers import ledger_for
@@ -381,7 +381,7 @@ def test_a_size_that_depends_on_the_draws_never_decides(ledger, monkeypatch, lim
 
 def test_what_is_drawn_is_stored_before_it_is_read_back(ledger, monkeypatch):
     """A Release that a reader refuses, if ever there is one, isn't drawn a second time."""
-    monkeypatch.setattr(BaseRequest, "check_size", lambda self: None)
+    monkeypatch.setattr(Publishable, "check_size", lambda self: None)
     monkeypatch.setattr("noisewise.core.document.MAX_BYTES", 100)
     for _ in range(3):
         with pytest.raises(ReleaseError):

@@ -62,7 +62,7 @@ class Design:
     target: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "features", tuple(self.features))
+        object.__setattr__(self, "features", names_of(self.features))
         _check(self.schema, self.features, self.target)
         if len(self.columns) > MAX_DESIGN_COLUMNS:
             raise RequestError(
@@ -108,6 +108,13 @@ class Design:
         """For every categorical feature, its number of indicators."""
         kinds = (self.schema.columns[name] for name in self.features)
         return tuple(len(kind.indicated) for kind in kinds if isinstance(kind, Category))
+
+
+def names_of(features: Sequence[str]) -> tuple[str, ...]:
+    """The names, unless they are a text, whose letters would be taken for names."""
+    if isinstance(features, str):
+        raise RequestError(f"features: expected a list of column names, got the text {features!r}")
+    return tuple(features)
 
 
 def _expand(name: str, schema: Schema) -> list[DesignColumn]:

@@ -8,7 +8,7 @@ stays pending, and the same request completes under it once the data are repaire
 
 What is drawn is stored before anything is checked about it. To refuse a draw for what it is and
 draw again would be to publish from another law than the one that the proof is about. So whatever
-could make a Release unreadable is bounded when it is planned (`BaseRequest.longest`).
+could make a Release unreadable is bounded when it is planned (`Publishable.longest`).
 
 The Release is stored in the ledger in the same transaction that turns its charge from pending to
 published, and the file is written after that: a process that dies at any point leaves at worst a

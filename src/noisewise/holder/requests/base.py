@@ -6,19 +6,22 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from noisewise._version import __version__
 from noisewise.core import document
-from noisewise.core.design import Design
+from noisewise.core.design import Design, names_of
 from noisewise.core.document import MAX_SCALE, BaseRelease
 from noisewise.core.errors import DataError, RequestError
 from noisewise.core.kinds import AnyRelease
-from noisewise.core.privacy import Amount, Claim, Event
+from noisewise.core.privacy import Amount, Claim, Event, as_fraction
 from noisewise.core.schema import MAX_NAME, Schema
 from noisewise.holder.ledger import Charge
-from noisewise.holder.rows.plan import Plan
+from noisewise.holder.rows.plan import Plan, ReadsDesign
+
+Kind_co = TypeVar("Kind_co", bound="AnyRelease", covariant=True)
 
 
 def key_of(document: Any) -> str:
@@ -27,35 +30,45 @@ def key_of(document: Any) -> str:
     return hashlib.sha256(canonical.encode("ascii")).hexdigest()
 
 
-class BaseRequest(ABC):
-    """Which request this is, and what it costs; each kind is a frozen dataclass.
+@dataclass(frozen=True, kw_only=True)
+class Publishable(ABC, Generic[Kind_co]):
+    """A request of any kind, checked as far as it can be without rows.
 
-    Attributes
+    Parameters
     ----------
     claim : Claim
+        The guarantee that was asked for.
     label : str
         Makes an otherwise equal request a new one, which costs anew.
     batch : str or None
         The batch of a stream that the rows belong to.
     series : str or None
-        The series of that batch, if nobody is in two batches of it; see `Charge.series`.
+        The series of that batch, with the declaration that nobody is in two batches of it. They
+        compose in parallel (`Charge.series`).
     delta_was_given : bool
         Whether the holder chose delta. Kinds that are purely private have none to choose.
-    software : str
-        As it is written into Releases.
     """
 
     claim: Claim
-    label: str
-    batch: str | None
-    series: str | None
+    label: str = ""
+    batch: str | None = None
+    series: str | None = None
     delta_was_given: bool = True
     software: ClassVar[str] = f"noisewise {__version__}"
+
+    def __post_init__(self) -> None:
+        if len(self.label) > MAX_NAME or not self.label.isprintable():
+            raise RequestError(f"label: expected printable text of at most {MAX_NAME} characters")
 
     @property
     @abstractmethod
     def schema(self) -> Schema:
         """The declared columns that are read, and who is protected."""
+
+    @property
+    @abstractmethod
+    def sources(self) -> tuple[str, ...]:
+        """The table columns that are read."""
 
     @property
     @abstractmethod
@@ -68,8 +81,24 @@ class BaseRequest(ABC):
         """What is published, in the words that the ledger keeps."""
 
     @abstractmethod
-    def to_json(self) -> dict[str, Any]:
-        """Canonical description; its digest is the request's identity."""
+    def verify(self) -> None:
+        """Check the noise against its claim; raises before anything is charged."""
+
+    @abstractmethod
+    def plan(self) -> Plan[Any]:
+        """What is accumulated over the rows. Its result has the number of rows as `n`."""
+
+    @abstractmethod
+    def release(self, n: int, result: Any, /) -> Kind_co:
+        """Draw the noise: the only step from what is private to what may be published.
+
+        Parameters
+        ----------
+        n : int
+            The number of rows.
+        result
+            Of the plan's accumulator.
+        """
 
     @abstractmethod
     def longest(self) -> int:
@@ -118,13 +147,17 @@ class BaseRequest(ABC):
                 f"should be below 1 / (10 n); give one, such as {1 / (10 * n):.0e}"
             )
 
-    @property
-    def series_json(self) -> dict[str, str]:
-        """For `to_json`: only where given, so that older requests keep their identity.
-
-        Batches of the same name in two series are two requests: they hold other rows.
-        """
-        return {} if self.series is None else {"series": self.series}
+    def to_json(self) -> dict[str, Any]:
+        """Canonical description; its digest is the request's identity. Each kind adds its own."""
+        return {
+            "schema": self.schema.to_dict(),
+            "claim": self.claim.to_json(),
+            "label": self.label,
+            "batch": self.batch,
+            # Only where given, so that older requests keep their identity. Batches of the same
+            # name in two series are two requests: they hold other rows.
+            **({} if self.series is None else {"series": self.series}),
+        }
 
     @property
     def key(self) -> str:
@@ -160,89 +193,57 @@ class BaseRequest(ABC):
             series=self.series,
         )
 
-    @staticmethod
-    def _bytes(release: BaseRelease) -> int:
-        return len(release.to_text().encode())
-
     def public_n(self, n: int) -> int | None:
         """The number of rows, if a Release may say it."""
         return n if self.schema.n_is_public else None
 
+    def _signed(self, n: int) -> dict[str, Any]:
+        """What a Release of any kind says about its request."""
+        return {
+            "n": self.public_n(n),
+            "claim": self.claim,
+            "event": self.event,
+            "label": self.label,
+            "software": self.software,
+        }
 
-# ---------------------------------------------------------------------------------------------
-# What `publish` needs to know of a request, whatever it asks for
+    @staticmethod
+    def _bytes(release: BaseRelease) -> int:
+        return len(release.to_text().encode())
 
-Kind_co = TypeVar("Kind_co", bound="AnyRelease", covariant=True)
 
+@dataclass(frozen=True, kw_only=True)
+class AboutRegression(ReadsDesign, Publishable[Kind_co]):
+    """A request that reads the columns of its design."""
 
-class Publishable(Protocol[Kind_co]):
-    """A request that has been checked as far as it can be without rows."""
+    design: Design
 
     @property
-    def schema(self) -> Schema:
-        """The declared columns that are read, and who is protected."""
+    def formula(self) -> str:
+        """The regression, such as "income ~ age + region"."""
+        return f"{self.design.target} ~ {' + '.join(self.design.features)}"
 
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The table columns that are read."""
-
-    @property
-    def claim(self) -> Claim:
-        """The guarantee that was asked for."""
-
-    @property
-    def delta_was_given(self) -> bool:
-        """Whether the holder chose delta, or it is the default."""
-
-    def verify(self) -> None:
-        """Check the noise against its claim; raises before anything is charged."""
-
-    def check_size(self) -> None:
-        """Refuse a Release that might be too large to read, whatever would be drawn."""
-
-    def check_rows(self, n: int) -> None:
-        """Refuse a number of rows for which nothing can be published, where it is public."""
-
-    def plan(self) -> Plan[Any]:
-        """What is accumulated over the rows. Its result has the number of rows as `n`."""
-
-    def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
-        """What the ledger is asked for."""
-
-    def release(self, n: int, result: Any, /) -> Kind_co:
-        """Draw the noise: the only step from what is private to what may be published.
-
-        Parameters
-        ----------
-        n : int
-            The number of rows.
-        result
-            Of the plan's accumulator.
-        """
+    def to_json(self) -> dict[str, Any]:
+        """Canonical description; see `Publishable`."""
+        regression = {"features": list(self.design.features), "target": self.design.target}
+        return {**super().to_json(), **regression}
 
 
 # ---------------------------------------------------------------------------------------------
 # Words that several kinds take, and the refusal of those that make no sense
 
 
-def given_epsilon(epsilon: Amount | None) -> Amount:
+def given_epsilon(epsilon: Amount | None) -> Fraction:
     """Refuse to choose how much privacy may be spent."""
     if epsilon is None:
         raise RequestError("epsilon: not given; say how much privacy may be spent, such as 1.0")
-    return epsilon
+    return as_fraction(epsilon, "epsilon")
 
 
-def feature_names(features: Sequence[str]) -> tuple[str, ...]:
-    """Refuse a text, whose letters would be taken for names."""
-    if isinstance(features, str):
-        raise RequestError(f"features: expected a list of column names, got the text {features!r}")
-    return tuple(features)
-
-
-def restricted_design(schema: Schema, features: tuple[str, ...], target: str) -> Design:
+def restricted_design(schema: Schema, features: Sequence[str], target: str) -> Design:
     """The design, with a schema of no other columns than it reads."""
-    checked = Design(schema, features, target)
-    return Design(schema.restricted_to(checked.sources), features, target)
+    checked = Design(schema, names_of(features), target)
+    return replace(checked, schema=schema.restricted_to(checked.sources))
 
 
 def check_bounded(design: Design) -> None:
@@ -252,12 +253,6 @@ def check_bounded(design: Design) -> None:
             f"features: column {design.unbounded[0]!r} has no bounds; sums need them. Declare "
             "lower and upper, or publish a block summary (noisewise release-summary)"
         )
-
-
-def check_label(label: str) -> None:
-    """Refuse labels that a Release could not carry."""
-    if len(label) > MAX_NAME or not label.isprintable():
-        raise RequestError(f"label: expected printable text of at most {MAX_NAME} characters")
 
 
 def check_scale(scale: int) -> None:

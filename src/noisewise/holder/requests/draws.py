@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from noisewise.core.design import MAX_ROWS, Ball, Box, Design, Geometry
+from noisewise.core.design import MAX_ROWS, Ball, Box, Geometry
 from noisewise.core.errors import NoisewiseError, RequestError
 from noisewise.core.kinds.draws import (
     COEFFICIENT_BITS,
@@ -16,38 +16,26 @@ from noisewise.core.kinds.draws import (
     RegressionLaw,
     RegressionSampleRelease,
 )
-from noisewise.core.privacy import MAX_EPSILON, Amount, Claim, PureEvent, as_fraction
+from noisewise.core.privacy import MAX_EPSILON, Amount, Claim, PureEvent, as_fraction, as_loss
 from noisewise.core.schema import Number, Schema
 from noisewise.core.statistics import SecondMoments
 from noisewise.holder.draws.regression import RegressionSample
 from noisewise.holder.requests.base import (
-    BaseRequest,
+    AboutRegression,
     check_bounded,
     check_draws,
-    check_label,
-    feature_names,
     restricted_design,
 )
-from noisewise.holder.rows.plan import ReadsDesign
 from noisewise.holder.rows.sums import SumPlan, Sums
 
 _TEMPER_BITS = 64
 
 
-@dataclass(frozen=True)
-class RegressionSampleRequest(ReadsDesign, BaseRequest):
+@dataclass(frozen=True, kw_only=True)
+class RegressionSampleRequest(AboutRegression[RegressionSampleRelease]):
     """What a holder asks to publish. Use `make_regression_sample_request`."""
 
     planned: RegressionSample
-    claim: Claim
-    label: str = ""
-    batch: str | None = None
-    series: str | None = None
-
-    @property
-    def design(self) -> Design:
-        """Features and target."""
-        return self.planned.law.design
 
     @property
     def event(self) -> PureEvent:
@@ -77,35 +65,21 @@ class RegressionSampleRequest(ReadsDesign, BaseRequest):
         return one + (draws - 1) * another + draws * len(origin) * (longest - 1)
 
     def _written(self, n: int, draws: tuple[tuple[int, ...], ...]) -> RegressionSampleRelease:
-        return RegressionSampleRelease(
-            law=self.planned.law,
-            n=self.public_n(n),
-            draws=draws,
-            claim=self.claim,
-            event=self.event,
-            label=self.label,
-            software=self.software,
-        )
+        return RegressionSampleRelease(law=self.planned.law, draws=draws, **self._signed(n))
 
     def to_json(self) -> dict[str, Any]:
         """Canonical description; its digest is the request's identity."""
         return {
+            **super().to_json(),
             "request": "regression_sample",
-            "schema": self.schema.to_dict(),
-            "features": list(self.design.features),
-            "target": self.design.target,
             "law": self.planned.law.to_json(),
             "draws": self.planned.draws,
-            "claim": self.claim.to_json(),
-            "label": self.label,
-            "batch": self.batch,
-            **self.series_json,
         }
 
     @property
     def summary(self) -> str:
         """The regression, and that it is sampled."""
-        return f"{self.design.target} ~ {' + '.join(self.design.features)}, posterior_sample"
+        return f"{self.formula}, posterior_sample"
 
 
 def make_regression_sample_request(
@@ -143,18 +117,15 @@ def make_regression_sample_request(
     prior_precision : number
         Of every coefficient on unit scale.
     label : str
-    batch : str, optional
-        Name of the batch of a stream that the rows belong to.
-    series : str, optional
-        Name of the series of that batch, if you declare that nobody is in two batches of it. Only
-        then the batches don't add up in the budget (`Charge.series`).
+    batch, series : str, optional
+        Names of the batch of a stream that the rows belong to, and of its series, if you declare
+        that nobody is in two batches of it. Only then batches don't add up (`Charge.series`).
     """
-    design = restricted_design(schema, feature_names(features), target)
+    design = restricted_design(schema, features, target)
     check_bounded(design)
     column = schema.columns[target]
     assert isinstance(column, Number)  # a Design has no other target
     check_draws(draws, MAX_DRAWS)
-    check_label(label)
     geometry: Geometry = Box() if radius is None else Ball(radius)
     sd = as_fraction(noise_sd, "noise_sd") / Fraction(column.half_width)
     if not Fraction(1, 1000) <= sd <= 1000:
@@ -179,28 +150,26 @@ def make_regression_sample_request(
         raise RequestError(f"regression: {reason} (radius is largest_norm here)") from None
     full = plain.cost(draws)
     if epsilon is None:
-        cost = Fraction(math.ceil(full * 10**6), 10**6)
+        cost, law = Fraction(math.ceil(full * 10**6), 10**6), plain
         if cost > MAX_EPSILON:
             raise RequestError(
                 f"epsilon: draws from the untempered posterior would cost {float(cost):.6g}, which "
                 "is no protection; give an epsilon, and the likelihood is tempered to it"
             )
-        return _request(plain, draws, Claim(cost), label, batch, series)
-    claim = Claim(as_fraction(epsilon, "epsilon"))
-    assert claim.epsilon is not None
-    share = Fraction(math.floor(claim.epsilon / full * (1 << _TEMPER_BITS)), 1 << _TEMPER_BITS)
-    if share == 0:
-        raise RequestError(
-            "epsilon: so small that the draws would not depend on the data; ask for more epsilon, "
-            "fewer draws, or a smaller largest_norm"
-        )
-    tempered = replace(plain, temper=min(Fraction(1), share))
-    return _request(tempered, draws, claim, label, batch, series)
-
-
-def _request(
-    law: RegressionLaw, draws: int, claim: Claim, label: str, batch: str | None, series: str | None
-) -> RegressionSampleRequest:
-    assert claim.epsilon is not None
-    planned = RegressionSample(law, draws, claim.epsilon)
-    return RegressionSampleRequest(planned, claim, label, batch, series)
+    else:
+        cost = as_loss(epsilon, "epsilon")
+        share = Fraction(math.floor(cost / full * (1 << _TEMPER_BITS)), 1 << _TEMPER_BITS)
+        if share == 0:
+            raise RequestError(
+                "epsilon: so small that the draws would not depend on the data; ask for more "
+                "epsilon, fewer draws, or a smaller largest_norm"
+            )
+        law = replace(plain, temper=min(Fraction(1), share))
+    return RegressionSampleRequest(
+        design=design,
+        planned=RegressionSample(law, draws, cost),
+        claim=Claim(cost),
+        label=label,
+        batch=batch,
+        series=series,
+    )

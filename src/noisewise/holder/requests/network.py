@@ -20,7 +20,7 @@ from noisewise.holder.networks.fourier import DEFAULT_STEALTH, FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import plan_grid_map, plan_tempered_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample
-from noisewise.holder.requests.base import BaseRequest, check_draws, check_label, given_epsilon
+from noisewise.holder.requests.base import Publishable, check_draws, given_epsilon
 
 MAP_KINDS = ("counts", "tempered", "grid")
 MAX_OMEGA = Fraction(49, 100)
@@ -36,8 +36,8 @@ OPTIONS: dict[tuple[str, str | None], tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class NetworkRequest(BaseRequest):
+@dataclass(frozen=True, kw_only=True)
+class NetworkRequest(Publishable[NetworkRelease]):
     """What a holder asks to publish of a network. Use `make_network_request`.
 
     Parameters
@@ -51,23 +51,18 @@ class NetworkRequest(BaseRequest):
         Dirichlet concentration of a node's cells; for draws.
     options : mapping
         What the mechanism takes, in exact text where it is a number.
-    label : str
-    batch, series : str or None
-        The batch of a stream, and the series of which nobody is in two batches.
+    label, batch, series
+        See `Publishable`.
     """
 
     network: Network
-    claim: Claim
     mechanism: MechanismName
     kind: str | None
     concentration: Mapping[str, Fraction]
     options: Mapping[str, Any]
-    label: str = ""
-    batch: str | None = None
-    series: str | None = None
 
     def __post_init__(self) -> None:
-        check_label(self.label)
+        super().__post_init__()
         _ = self.planned
 
     @property
@@ -133,14 +128,7 @@ class NetworkRequest(BaseRequest):
 
     def _written(self, n: int, content: Content) -> NetworkRelease:
         return NetworkRelease(
-            network=self.network,
-            n=self.public_n(n),
-            mechanism=self.mechanism,
-            content=content,
-            claim=self.claim,
-            event=self.event,
-            label=self.label,
-            software=self.software,
+            network=self.network, mechanism=self.mechanism, content=content, **self._signed(n)
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -150,17 +138,13 @@ class NetworkRequest(BaseRequest):
             for name, value in self.options.items()
         }
         return {
+            **super().to_json(),
             "request": "network",
-            "schema": self.schema.to_dict(),
             "parents": self.network.to_json(),
             "mechanism": self.mechanism,
             "kind": self.kind,
             "options": options,
             "concentration": {n: fraction_text(c) for n, c in self.concentration.items()},
-            "claim": self.claim.to_json(),
-            "label": self.label,
-            "batch": self.batch,
-            **self.series_json,
         }
 
     @property
@@ -215,13 +199,11 @@ def make_network_request(
     concentration : number or mapping from nodes to numbers
         Dirichlet prior of the draws, for each cell; at least 1.
     label : str
-    batch : str, optional
-        Name of the batch of a stream that the rows belong to.
-    series : str, optional
-        Name of the series of that batch, if you declare that nobody is in two batches of it. Only
-        then the batches don't add up in the budget (`Charge.series`).
+    batch, series : str, optional
+        Names of the batch of a stream that the rows belong to, and of its series, if you declare
+        that nobody is in two batches of it. Only then batches don't add up (`Charge.series`).
     """
-    epsilon = given_epsilon(epsilon)
+    claim = Claim(given_epsilon(epsilon))
     if mechanism not in CONTENTS:
         raise RequestError(
             f"mechanism: {mechanism!r} is unknown; use laplace, fourier, posterior_sample or map"
@@ -236,7 +218,7 @@ def make_network_request(
     given = {"draws": draws, "omega": omega, "temper": temper, "points": points, "stealth": stealth}
     return NetworkRequest(
         network=made,
-        claim=Claim(as_fraction(epsilon, "epsilon")),
+        claim=claim,
         mechanism=mechanism,  # type: ignore[arg-type]
         kind=kind,
         concentration=_concentrations(made, concentration),

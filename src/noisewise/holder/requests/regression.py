@@ -19,7 +19,7 @@ from noisewise.core.calibration import (
     zcdp_noise_multiplier,
 )
 from noisewise.core.composition import epsilon_of, satisfies
-from noisewise.core.design import MAX_ROWS, Ball, Box, Design, Geometry, geometry_to_dict
+from noisewise.core.design import MAX_ROWS, Ball, Box, Geometry, geometry_to_dict
 from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Measurement, Release
@@ -48,17 +48,14 @@ from noisewise.holder.mechanisms import Mechanism
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.requests.base import (
-    BaseRequest,
+    AboutRegression,
     check_bounded,
-    check_label,
     check_scale,
-    feature_names,
     given_epsilon,
     restricted_design,
 )
 from noisewise.holder.rows.exact_eigenvalue import MAX_SIZE
 from noisewise.holder.rows.exact_eigenvalue import value as eigenvalue
-from noisewise.holder.rows.plan import ReadsDesign
 from noisewise.holder.rows.sums import SumPlan, Sums
 
 DEFAULT_DELTA = Fraction("1e-6")
@@ -66,8 +63,8 @@ MAX_DELTA = Fraction(1, 4)
 MechanismName = Literal["laplace", "gaussian"]
 
 
-@dataclass(frozen=True)
-class Request(ReadsDesign, BaseRequest):
+@dataclass(frozen=True, kw_only=True)
+class Request(AboutRegression[Release]):
     """What a holder asks to publish.
 
     Parameters
@@ -81,28 +78,18 @@ class Request(ReadsDesign, BaseRequest):
         Share of the budget for the fourth moments of the features; None leaves them out.
     eigenvalue_share : Fraction or None
         Share of the budget for the smallest eigenvalue; None leaves it out.
-    label : str
-        Makes an otherwise equal request a new one, which costs anew.
-    batch : str or None
-        The batch of a stream that the rows belong to.
-    series : str or None
-        The series of that batch, with the declaration that nobody is in two batches of it. They
-        compose in parallel (`Charge.series`).
+    label, batch, series, delta_was_given
+        See `Publishable`.
     """
 
-    design: Design
-    claim: Claim
     mechanism: MechanismName
     geometry: Geometry = Box()
     layout: Layout = "upper"
     fourth_share: Fraction | None = None
-    label: str = ""
-    delta_was_given: bool = True
-    batch: str | None = None
     eigenvalue_share: Fraction | None = None
-    series: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_request(self)
 
     @property
@@ -165,12 +152,8 @@ class Request(ReadsDesign, BaseRequest):
         return Release(
             design=self.design,
             geometry=self.geometry,
-            n=self.public_n(n),
             measurements=tuple(measurements),
-            claim=self.claim,
-            event=self.event,
-            label=self.label,
-            software=self.software,
+            **self._signed(n),
         )
 
     @cached_property
@@ -192,27 +175,24 @@ class Request(ReadsDesign, BaseRequest):
 
     def to_json(self) -> dict[str, Any]:
         """Canonical description; its digest is the request's identity."""
-        # Only where given, so that requests from before these existed keep their identity.
-        later = {**({} if self.batch is None else {"batch": self.batch}), **self.series_json}
-        if self.eigenvalue_share is not None:
-            later["eigenvalue_share"] = fraction_text(self.eigenvalue_share)
-        return {
-            **later,
-            "schema": self.design.schema.to_dict(),
-            "features": list(self.design.features),
-            "target": self.design.target,
+        document = {
+            **super().to_json(),
             "geometry": geometry_to_dict(self.geometry),
             "mechanism": self.mechanism,
             "layout": self.layout,
-            "claim": self.claim.to_json(),
             "fourth_share": None if self.fourth_share is None else fraction_text(self.fourth_share),
-            "label": self.label,
         }
+        # Only where given, so that requests from before these existed keep their identity.
+        if self.batch is None:
+            del document["batch"]
+        if self.eigenvalue_share is not None:
+            document["eigenvalue_share"] = fraction_text(self.eigenvalue_share)
+        return document
 
     @property
     def summary(self) -> str:
         """The regression and the noise."""
-        return f"{self.design.target} ~ {' + '.join(self.design.features)}, {self.mechanism}"
+        return f"{self.formula}, {self.mechanism}"
 
     def stated_cost(self) -> tuple[Fraction, Fraction]:
         """Epsilon and delta as people read them: a zCDP claim is stated at the default delta."""
@@ -261,13 +241,10 @@ def make_request(
     smallest_eigenvalue : number between 0 and 1, optional
         Share of the budget to spend on the smallest eigenvalue, which only `ada_ssp` needs.
     label : str
-    batch : str, optional
-        Name of the batch of a stream that the rows belong to.
-    series : str, optional
-        Name of the series of that batch, if you declare that nobody is in two batches of it. Only
-        then the batches don't add up in the budget (`Charge.series`).
+    batch, series : str, optional
+        Names of the batch of a stream that the rows belong to, and of its series, if you declare
+        that nobody is in two batches of it. Only then batches don't add up (`Charge.series`).
     """
-    features = feature_names(features)
     if rho is None:
         given_epsilon(epsilon)
     if delta is not None and rho is not None:
@@ -350,7 +327,6 @@ def check_request(request: Request) -> None:
             "1 / (number of people), such as 1e-6"
         )
     _check_shares(request)
-    check_label(request.label)
 
 
 def _check_shares(request: Request) -> None:

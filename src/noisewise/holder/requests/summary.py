@@ -38,24 +38,21 @@ from noisewise.core.kinds.summary.mechanisms import (
 )
 from noisewise.core.kinds.summary.posterior import BlockPosterior, Flat
 from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease, SummedNoise
-from noisewise.core.privacy import Amount, Claim, PureEvent, as_fraction
+from noisewise.core.privacy import Amount, Claim, PureEvent
 from noisewise.core.schema import Schema, Unbounded
 from noisewise.holder.blocks import choice
 from noisewise.holder.blocks.sums import BlockPlan, BlockSums
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.requests.base import (
-    BaseRequest,
-    check_label,
+    AboutRegression,
     check_scale,
-    feature_names,
     given_epsilon,
     restricted_design,
 )
-from noisewise.holder.rows.plan import ReadsDesign
 
 
-@dataclass(frozen=True)
-class SummaryRequest(ReadsDesign, BaseRequest):
+@dataclass(frozen=True, kw_only=True)
+class SummaryRequest(AboutRegression[SummaryRelease]):
     """What a holder asks to publish about the regressions of blocks.
 
     Parameters
@@ -69,26 +66,18 @@ class SummaryRequest(ReadsDesign, BaseRequest):
         M and r.
     rows : int or None
         The public number of rows, if it was given; the data must have as many.
-    label : str
-        Makes an otherwise equal request a new one, which costs anew.
-    batch : str or None
-        The batch of a stream that the rows belong to.
-    series : str or None
-        The series of that batch, with the declaration that nobody is in two batches of it.
+    label, batch, series
+        See `Publishable`.
     """
 
-    design: Design
-    claim: Claim
     mechanism: SummaryMechanism
     posterior: BlockPosterior
     blocks: int
     partitions: int
     rows: int | None = None
-    label: str = ""
-    batch: str | None = None
-    series: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_summary_request(self)
 
     @property
@@ -183,17 +172,13 @@ class SummaryRequest(ReadsDesign, BaseRequest):
     def _written(self, n: int, values: tuple[int, ...]) -> SummaryRelease:
         return SummaryRelease(
             design=self.design,
-            n=self.public_n(n),
             blocks=self.blocks,
             partitions=self.partitions,
             mechanism=self.mechanism,
             posterior=self.posterior,
             values=values,
             noise=self.noise,
-            claim=self.claim,
-            event=self.event,
-            label=self.label,
-            software=self.software,
+            **self._signed(n),
         )
 
     def _noisy_values(self, result: BlockSums, n: int | None) -> tuple[int, ...]:
@@ -220,18 +205,12 @@ class SummaryRequest(ReadsDesign, BaseRequest):
     def to_json(self) -> dict[str, Any]:
         """Canonical description; its digest is the request's identity."""
         return {
+            **super().to_json(),
             "kind": "summary",
-            "schema": self.schema.to_dict(),
-            "features": list(self.design.features),
-            "target": self.design.target,
             "mechanism": self.mechanism.to_json(),
             "posterior": self.posterior.to_json(),
             "blocks": self.blocks,
             "partitions": self.partitions,
-            "claim": self.claim.to_json(),
-            "label": self.label,
-            "batch": self.batch,
-            **self.series_json,
         }
 
     @property
@@ -239,8 +218,7 @@ class SummaryRequest(ReadsDesign, BaseRequest):
         """The regression, the mechanism, and the first few of its answers."""
         entries = [str(entry) for entry in entries_of(self.mechanism)]
         asked = ", ".join(entries[:4]) + (f" and {len(entries) - 4} more" if entries[4:] else "")
-        regression = f"{self.design.target} ~ {' + '.join(self.design.features)}"
-        return f"{regression}, {self.mechanism.name}: {asked}"
+        return f"{self.formula}, {self.mechanism.name}: {asked}"
 
 
 def make_summary_request(
@@ -297,38 +275,44 @@ def make_summary_request(
     clip, p_star : float, optional
         Of ``stouffer`` and ``fisher``.
     label : str
-    batch : str, optional
-        Name of the batch of a stream that the rows belong to.
-    series : str, optional
-        Name of the series of that batch, if you declare that nobody is in two batches of it. Only
-        then the batches don't add up in the budget (`Charge.series`).
+    batch, series : str, optional
+        Names of the batch of a stream that the rows belong to, and of its series, if you declare
+        that nobody is in two batches of it. Only then batches don't add up (`Charge.series`).
     """
-    features = feature_names(features)
-    spent = as_fraction(given_epsilon(epsilon), "epsilon")
+    spent = given_epsilon(epsilon)
     claim = Claim(spent)
     design = restricted_design(schema, features, target)
-    words = mechanism_of(
-        design,
-        mechanism,
-        questions=questions,
-        coefficients=coefficients,
-        quantiles=quantiles,
-        bounds=bounds,
-        bases=bases,
-        clip=clip,
-        p_star=p_star,
-    )
-    each = spent / (words.entries * schema.max_rows_per_unit)
+    name = _name(mechanism, bool(questions), bool(coefficients), bool(quantiles))
+    given = {
+        "questions": questions or None,
+        "coefficients": coefficients or None,
+        "quantiles": quantiles or None,
+        "bounds": bounds,
+        "bases": bases,
+        "clip": clip,
+        "p_star": p_star,
+    }
+    _check_use(name, design, {word: value for word, value in given.items() if value is not None})
+    entries: Sequence[Any]
+    if name == LocationScale.name:
+        entries = _bases(design, coefficients, bases or {})
+    elif name == ClippedMean.name:
+        entries = _items(coefficients, quantiles, bounds or {})
+    else:
+        entries = [question_of(question) for question in questions]
+    each = spent / (len(entries) * schema.max_rows_per_unit)
     size = len(design.columns)
     if blocks is None:
         blocks = choice.default_blocks(_public_rows(schema, rows), each, size)
     blocks = _whole("blocks", blocks, 2, MAX_BLOCKS)
     if partitions is None:
-        partitions = choice.default_partitions(words.name, blocks, size)
+        partitions = choice.default_partitions(name, blocks, size)
     return SummaryRequest(
         design=design,
         claim=claim,
-        mechanism=words.build(blocks, choice.kappa(each, blocks)),
+        mechanism=_mechanism(
+            name, tuple(entries), blocks, choice.kappa(each, blocks), clip, p_star
+        ),
         posterior=Flat() if posterior is None else posterior,
         blocks=blocks,
         partitions=_whole("partitions", partitions, 1, MAX_PARTITIONS),
@@ -386,7 +370,6 @@ def check_summary_request(request: SummaryRequest) -> None:
             f"blocks: the sums of {request.blocks:,} blocks x {request.partitions} partitions with "
             f"{len(names)} coefficients need {request.plan().memory / 1e9:.1f} GB; use fewer"
         )
-    check_label(request.label)
     if isinstance(request.noise, SummedNoise):
         check_scale(request.noise.scale)
 
@@ -401,89 +384,74 @@ LOG_SCALE_WIDTH = 3.0
 _STATEMENT = re.compile(r"\s*(.+?)\s*(<=|>=|<|>)\s*([^<>=]+?)\s*")
 
 
-@dataclass(frozen=True)
-class Words:
-    """A mechanism but for what depends on the number of blocks."""
-
-    name: str
-    questions: tuple[Question, ...]
-    items: tuple[QuantileItem, ...]
-    bases: tuple[tuple[str, float, float], ...]
-    clip: float | None
-    p_star: float | None
-
-    @property
-    def entries(self) -> int:
-        """How many answers share the budget."""
-        return len(self.questions) + len(self.items) + len(self.bases)
-
-    def build(self, blocks: int, kappa: float) -> SummaryMechanism:
-        """The mechanism for M blocks, with κ = ε √M for each answer."""
-        if self.name == Sign.name:
-            return Sign(self.questions)
-        if self.name == Stouffer.name:
-            clip = choice.best_clip(kappa) if self.clip is None else self.clip
-            return Stouffer(self.questions, clip)
-        if self.name == RescaledNormal.name:
-            return RescaledNormal(self.questions)
-        if self.name == Fisher.name:
-            return Fisher(self.questions, DEFAULT_P_STAR if self.p_star is None else self.p_star)
-        if self.name == ClippedMean.name:
-            return ClippedMean(self.items)
-        found = []
-        for coefficient, centre, scale in self.bases:
-            # A posterior is about √n narrower than the data, and there are 30 rows a block.
-            narrow = math.log(scale) - 0.5 * math.log(30 * blocks)
-            log_scale = CauchyBase(narrow, LOG_SCALE_WIDTH)
-            found.append(LocationItem(coefficient, CauchyBase(centre, scale), log_scale))
-        return LocationScale(tuple(found))
+# Which mechanisms have a use for which words.
+TAKERS: dict[str, tuple[str, ...]] = {
+    "questions": ASKING,
+    "coefficients": ("location_scale", "clipped_mean"),
+    "quantiles": ("clipped_mean",),
+    "bounds": ("clipped_mean",),
+    "bases": ("location_scale",),
+    "clip": ("stouffer",),
+    "p_star": ("fisher",),
+}
 
 
-def mechanism_of(
-    design: Design,
-    mechanism: str | None,
-    *,
-    questions: Sequence[Any] = (),
-    coefficients: Sequence[str] = (),
-    quantiles: Sequence[float] = (),
-    bounds: Mapping[str, tuple[float, float]] | None = None,
-    bases: Mapping[str, tuple[float, float]] | None = None,
-    clip: float | None = None,
-    p_star: float | None = None,
-) -> Words:
-    """Check what was asked for; see `make_summary_request`."""
-    name = _name(mechanism, bool(questions), bool(coefficients), bool(quantiles))
-    given = {
-        "questions": (bool(questions), ASKING),
-        "coefficients": (bool(coefficients), ("location_scale", "clipped_mean")),
-        "quantiles": (bool(quantiles), ("clipped_mean",)),
-        "bounds": (bounds is not None, ("clipped_mean",)),
-        "bases": (bases is not None, ("location_scale",)),
-        "clip": (clip is not None, ("stouffer",)),
-        "p_star": (p_star is not None, ("fisher",)),
-    }
-    for argument, (is_given, takers) in given.items():
-        if is_given and name not in takers:
+def _check_use(name: str, design: Design, given: Mapping[str, Any]) -> None:
+    """Refuse words that the mechanism has no use for, and none where it needs some."""
+    for word in given:
+        if name not in TAKERS[word]:
             raise RequestError(
-                f"{argument}: the mechanism {name} has no use for it; it is for "
-                f"{' and '.join(takers)}"
+                f"{word}: the mechanism {name} has no use for it; it is for "
+                f"{' and '.join(TAKERS[word])}"
             )
+    if name in ASKING:
+        if "questions" not in given:
+            raise RequestError(f"questions: none given; {name} answers some, such as 'x1 < 0'")
+        return
+    known = design.names[:-1]
+    coefficients = given.get("coefficients", ())
     if isinstance(coefficients, str):
         raise RequestError(f"coefficients: expected a list of names, got {coefficients!r}")
-    if name in ASKING and not questions:
-        raise RequestError(f"questions: none given; {name} answers some, such as 'x1 < 0'")
-    if name not in ASKING and not coefficients:
-        raise RequestError(f"coefficients: none given; choose from {', '.join(design.names[:-1])}")
+    if not coefficients:
+        raise RequestError(f"coefficients: none given; choose from {', '.join(known)}")
     for coefficient in coefficients:
-        if coefficient not in design.names[:-1]:
+        if coefficient not in known:
             raise RequestError(
-                f"coefficients: {coefficient!r} is not one of the regression's: "
-                f"{', '.join(design.names[:-1])}"
+                f"coefficients: {coefficient!r} is not one of the regression's: {', '.join(known)}"
             )
-    asked = tuple(question_of(question) for question in questions)
-    items = _items(coefficients, quantiles, bounds or {}) if name == "clipped_mean" else ()
-    laws = _bases(design, coefficients, bases or {}) if name == "location_scale" else ()
-    return Words(name, asked, items, laws, clip, p_star)
+
+
+def _mechanism(
+    name: str,
+    entries: tuple[Any, ...],
+    blocks: int,
+    kappa: float,
+    clip: float | None,
+    p_star: float | None,
+) -> SummaryMechanism:
+    """The mechanism for M blocks, with κ = ε √M for each answer."""
+    if name == Sign.name:
+        return Sign(entries)
+    if name == Stouffer.name:
+        return Stouffer(entries, choice.best_clip(kappa) if clip is None else clip)
+    if name == RescaledNormal.name:
+        return RescaledNormal(entries)
+    if name == Fisher.name:
+        return Fisher(entries, DEFAULT_P_STAR if p_star is None else p_star)
+    if name == ClippedMean.name:
+        return ClippedMean(entries)
+    # A posterior is about √n narrower than the data, and there are 30 rows a block.
+    narrower = 0.5 * math.log(30 * blocks)
+    return LocationScale(
+        tuple(
+            LocationItem(
+                coefficient,
+                location,
+                CauchyBase(math.log(location.scale) - narrower, LOG_SCALE_WIDTH),
+            )
+            for coefficient, location in entries
+        )
+    )
 
 
 def question_of(given: Any) -> Question:
@@ -523,7 +491,7 @@ def _items(
     coefficients: Sequence[str],
     quantiles: Sequence[float],
     bounds: Mapping[str, tuple[float, float]],
-) -> tuple[QuantileItem, ...]:
+) -> list[QuantileItem]:
     if not quantiles:
         raise RequestError("quantiles: none given; clipped_mean publishes some, such as 0.05, 0.95")
     for name in bounds:
@@ -537,12 +505,13 @@ def _items(
                 "location_scale"
             )
         found += [QuantileItem(coefficient, p, *bounds[coefficient]) for p in quantiles]
-    return tuple(found)
+    return found
 
 
 def _bases(
     design: Design, coefficients: Sequence[str], bases: Mapping[str, tuple[float, float]]
-) -> tuple[tuple[str, float, float], ...]:
+) -> list[tuple[str, CauchyBase]]:
+    """Where each coefficient might be."""
     for name in bases:
         if name not in coefficients:
             raise RequestError(f"bases: {name!r} is not among the coefficients asked for")
@@ -553,9 +522,8 @@ def _bases(
         for k, column in enumerate(design.columns[:-1]):
             if column.name == coefficient:
                 scale, centre = scale / _size(design, k), 0.0
-        base = CauchyBase(*bases.get(coefficient, (centre, scale)))
-        found.append((coefficient, base.centre, base.scale))
-    return tuple(found)
+        found.append((coefficient, CauchyBase(*bases.get(coefficient, (centre, scale)))))
+    return found
 
 
 def _size(design: Design, k: int) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from noisewise.core.design import names_of
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Schema
 
@@ -83,12 +84,9 @@ class Network:
         features : sequence of str, optional
             Every other column of the schema unless given.
         """
-        if isinstance(features, str):
-            raise RequestError(
-                f"features: expected a list of column names, got the text {features!r}"
-            )
         if features is None:
             features = [name for name in schema.columns if name != target]
+        features = names_of(features)
         if target in features:
             raise RequestError(f"features: {target!r} is the target too; take it out")
         _no_repeats("features", list(features))
