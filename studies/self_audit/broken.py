@@ -27,7 +27,7 @@ from typing import Any
 
 from noisewise.core.kinds.network.content import TABLE_BITS, NoisyCounts, NoisyParities, TableDraws
 from noisewise.core.privacy import PureEvent
-from noisewise.holder.draws.regression import RegressionSample
+from noisewise.holder.draws import RegressionSample
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts

@@ -25,9 +25,8 @@ from noisewise.core.kinds.summary.posterior import Flat
 from noisewise.core.kinds.summary.release import MedianNoise
 from noisewise.core.schema import Schema, Unbounded
 from noisewise.holder.blocks import location_scale
-from noisewise.holder.blocks.grid import BlockGrid
 from noisewise.holder.blocks.regressions import fit_blocks
-from noisewise.holder.blocks.sums import BlockPlan
+from noisewise.holder.blocks.sums import BlockGrid, BlockPlan
 from noisewise.holder.requests.summary import SummaryRequest, make_summary_request
 from studies.self_audit.broken import noise_scale_halved
 from studies.self_audit.registry import Subject

@@ -24,7 +24,7 @@ from noisewise.core.kinds.summary.mechanisms import CELLS
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.median import draw_median, median_rate
-from noisewise.holder.draws.regression import RegressionSample
+from noisewise.holder.draws import RegressionSample
 from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import GridMap

@@ -27,10 +27,9 @@ from noisewise.cli.main import app
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
-from noisewise.holder.fit_check import check_data
 from noisewise.holder.requests.network import make_network_request
 from noisewise.holder.requests.regression import make_request
-from noisewise.holder.template import schema_template
+from noisewise.holder.schema_files import check_data, schema_template
 from noisewise.sklearn import PrivateBayesianRegressor, PrivateNaiveBayes
 
 from ..analyst.report_examples import network_release

@@ -14,7 +14,6 @@ import pytest
 
 from noisewise.core.errors import DataError
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.holder.content import content_of
 from noisewise.holder.engines import open_source
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.ledger.refusals import fingerprint, is_of
@@ -23,6 +22,7 @@ from noisewise.holder.requests.draws import make_regression_sample_request
 from noisewise.holder.requests.network import make_network_request
 from noisewise.holder.requests.regression import make_request
 from noisewise.holder.requests.summary import make_summary_request
+from noisewise.holder.series import content_of
 
 SCHEMA = Schema(
     "people",

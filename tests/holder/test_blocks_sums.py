@@ -9,11 +9,11 @@ from noisewise.core.design import Design
 from noisewise.core.errors import DataError
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.blocks import sums as block_sums
-from noisewise.holder.blocks.grid import BlockGrid
 from noisewise.holder.blocks.limbs import carry, split_rows
 from noisewise.holder.blocks.sums import (
     CARRY_EVERY,
     BlockAccumulator,
+    BlockGrid,
     BlockPlan,
     draw_blocks,
     exact_sum,

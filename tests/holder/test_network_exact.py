@@ -17,7 +17,7 @@ from scipy import stats
 from noisewise.core.kinds.network.content import rows_of_splits
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
-from noisewise.holder.draws.lattice import LatticeGaussian, normaliser_ratio
+from noisewise.holder.draws import LatticeGaussian, normaliser_ratio
 from noisewise.holder.mechanisms import exact
 from noisewise.holder.networks import split_sampler
 from noisewise.holder.networks.counts import FamilyCounts

@@ -15,7 +15,7 @@ from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds import load_release, release_from_text
 from noisewise.core.kinds.draws import RegressionSampleRelease
 from noisewise.core.schema import Category, Number, Schema, Unbounded
-from noisewise.holder.draws.lattice import LatticeGaussian
+from noisewise.holder.draws import LatticeGaussian
 from noisewise.holder.engines import open_source
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.draws import make_regression_sample_request

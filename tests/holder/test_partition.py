@@ -157,7 +157,7 @@ def test_every_engine_gives_the_same_parts(tmp_path, engine):
 
 KILLED = """
 import os, signal, sys
-from noisewise.holder.ledger.book import Book
+from noisewise.holder.ledger.file import Book
 from noisewise.holder.partition import publish_partition
 from tests.holder.test_partition import partition, people
 

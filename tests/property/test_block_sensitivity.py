@@ -32,10 +32,9 @@ from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
 from noisewise.core.schema import Schema, Unbounded
 from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.additive import exact_values
-from noisewise.holder.blocks.grid import BlockGrid
 from noisewise.holder.blocks.median import median_rate, runs
 from noisewise.holder.blocks.regressions import fit_blocks
-from noisewise.holder.blocks.sums import BlockAccumulator, BlockPlan
+from noisewise.holder.blocks.sums import BlockAccumulator, BlockGrid, BlockPlan
 
 DESIGN = Design(Schema("d", {"x": Unbounded(), "y": Unbounded()}), ("x",), "y")
 POSITIONS = {"intercept": 0, "x": 1}

@@ -27,9 +27,8 @@ from noisewise.core.noise import Laplace
 from noisewise.core.schema import Schema, Unbounded
 from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.additive import exact_values, probabilities
-from noisewise.holder.blocks.grid import BlockGrid
 from noisewise.holder.blocks.regressions import fit_blocks
-from noisewise.holder.blocks.sums import BlockPlan
+from noisewise.holder.blocks.sums import BlockGrid, BlockPlan
 from noisewise.holder.requests.summary import make_summary_request
 from studies.amitai2018 import not_private as printed
 from studies.self_audit.broken import noise_scale_halved

@@ -52,9 +52,8 @@ from noisewise.core.noise import Laplace
 from noisewise.core.schema import Category, Number, Unbounded
 from noisewise.holder.blocks import choice, location_scale
 from noisewise.holder.blocks.additive import exact_values
-from noisewise.holder.blocks.grid import BlockGrid
 from noisewise.holder.blocks.regressions import Fits, fit_blocks
-from noisewise.holder.blocks.sums import BlockPlan, BlockSums
+from noisewise.holder.blocks.sums import BlockGrid, BlockPlan, BlockSums
 from noisewise.holder.engines import open_source
 from noisewise.holder.requests.summary import SummaryRequest
 

@@ -38,7 +38,7 @@ def schema_new(
     Example: noisewise schema new people.csv --out schema.yaml
     """
     from noisewise.core.errors import RequestError
-    from noisewise.holder.template import schema_template
+    from noisewise.holder.schema_files import schema_template
 
     if out.exists() and not force:
         raise RequestError(f"out: {out} exists; choose another name, or --force to overwrite it")
@@ -85,7 +85,7 @@ def schema_check(
         f"up to {declared.max_rows_per_unit} row(s) per unit."
     )
     if data is not None:
-        from noisewise.holder.fit_check import check_data
+        from noisewise.holder.schema_files import check_data
 
         with progress_bar("checking", unit="rows", show=sys.stderr.isatty()) as progress:
             n = check_data(

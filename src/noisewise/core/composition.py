@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -127,7 +127,7 @@ def satisfies(events: Sequence[Event], claim: Claim) -> bool:
         assert claim.epsilon is not None
         return within(events, claim.epsilon, claim.delta)
     spent = Fraction(0)
-    for event in _leaves(events):
+    for event in leaves_of(events):
         if not isinstance(event, GaussianEvent):
             return False
         spent += 1 / (2 * Fraction(event.noise_multiplier) ** 2)
@@ -141,10 +141,11 @@ def _check_delta(delta: Fraction) -> None:
         )
 
 
-def _leaves(events: Sequence[Event]) -> Iterator[PureEvent | GaussianEvent]:
+def leaves_of(events: Iterable[Event]) -> Iterator[PureEvent | GaussianEvent]:
+    """The events that are not composed of others."""
     for event in events:
         if isinstance(event, ComposedEvent):
-            yield from _leaves(event.events)
+            yield from leaves_of(event.events)
         elif isinstance(event, PureEvent | GaussianEvent):
             yield event
         else:
@@ -160,7 +161,7 @@ class _Total:
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> _Total:
-        leaves = list(_leaves(events))
+        leaves = list(leaves_of(events))
         return cls(
             Counter(e.epsilon for e in leaves if isinstance(e, PureEvent)),
             Counter(e for e in leaves if isinstance(e, GaussianEvent)),

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from noisewise.core.errors import BudgetError, NoisewiseError
 from noisewise.federation.policy import Policy, read_policy
-from noisewise.holder.fit_check import check_data
 from noisewise.holder.ledger import Charge, Ledger, Quote
+from noisewise.holder.schema_files import check_data
 
 
 @dataclass(frozen=True)

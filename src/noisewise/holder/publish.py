@@ -145,7 +145,7 @@ def _fulfil(
         request.check_rows(result.n)
     content = None
     if reservation.charge.series is not None:
-        from noisewise.holder.content import content_of
+        from noisewise.holder.series import content_of
 
         content = content_of(request.plan(), result)
     return ledger.commit(reservation, request.release(result.n, result).to_text(), content)

@@ -6,8 +6,8 @@ record pulls that block's regression. So the data need no bounds.
 
 The way of the rows, in the order of the files:
 
-grid             values as integers
-sums             which block a row goes to, why that is private, and the accumulator of the blocks
+sums             values as integers, which block a row goes to, why that is private, and the
+                 accumulator of the blocks
 limbs            their exact sums of products, in integers that 64 bits can hold
 regressions      all blocks' regressions at once, from their sums
 additive         sign, stouffer, rescaled_normal, fisher and clipped_mean: what a block contributes,

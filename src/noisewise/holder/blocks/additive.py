@@ -19,8 +19,8 @@ from noisewise.core.kinds.summary.mechanisms import (
     Sign,
     Stouffer,
 )
-from noisewise.holder.blocks.grid import Integers
 from noisewise.holder.blocks.regressions import Fits
+from noisewise.holder.blocks.sums import Integers
 from noisewise.holder.rows.plan import Floats
 
 

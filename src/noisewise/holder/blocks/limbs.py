@@ -1,7 +1,7 @@
 """Exact sums of products over the rows of every block, in integer limbs of 44 bits.
 
-A row's values are integers of at most 59 bits and a sign (see `grid`), so a product of two has up
-to 118 bits, and 64-bit integers hold neither it nor its sum. It is cut into three limbs,
+A row's values are integers of at most 59 bits and a sign (see `BlockGrid`), so a product of two has
+up to 118 bits, and 64-bit integers hold neither it nor its sum. It is cut into three limbs,
 
     P = L0 + 2**44 L1 + 2**88 L2,    0 ≤ L0 < 2**44,  0 ≤ L1 < 2**44 + 2**17,  |L2| ≤ 2**30,
 

@@ -37,9 +37,9 @@ import numpy as np
 
 from noisewise.core.kinds.summary.mechanisms import CELLS, CauchyBase, LocationScale
 from noisewise.core.kinds.summary.release import MedianNoise
-from noisewise.holder.blocks.grid import Integers
 from noisewise.holder.blocks.median import draw_median, median_rate
 from noisewise.holder.blocks.regressions import Fits
+from noisewise.holder.blocks.sums import Integers
 from noisewise.holder.rows.plan import Floats
 
 _LAST = CELLS - 1

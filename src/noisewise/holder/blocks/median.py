@@ -39,7 +39,7 @@ from itertools import accumulate
 import numpy as np
 
 from noisewise.core.kinds.summary.mechanisms import CELLS
-from noisewise.holder.blocks.grid import Integers
+from noisewise.holder.blocks.sums import Integers
 from noisewise.holder.mechanisms import randomness
 
 FIRST_BITS = 192

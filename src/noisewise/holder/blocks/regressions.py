@@ -24,9 +24,8 @@ import numpy.typing as npt
 
 from noisewise._compiled import compiled_in_order
 from noisewise.core.kinds.summary.posterior import BlockPosterior, Conjugate, GPrior
-from noisewise.holder.blocks.grid import BlockGrid
 from noisewise.holder.blocks.limbs import from_three_limbs, from_two_limbs, multiply, subtract
-from noisewise.holder.blocks.sums import BlockSums
+from noisewise.holder.blocks.sums import BlockGrid, BlockSums
 from noisewise.holder.rows.plan import Floats
 
 _FLAT, _G_PRIOR, _CONJUGATE = 0, 1, 2

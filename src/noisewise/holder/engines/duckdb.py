@@ -281,7 +281,7 @@ def _private_instance() -> Iterator[Any]:
 def _sum_rows(rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Result:
     indices = positions(rows.names, plan.sources)
     types = rows.relation.types
-    kinds = [_kind(str(types[index].id)) for index in indices]
+    kinds = [kind_of_type(str(types[index].id)) for index in indices]
     for name, kind in zip(plan.sources, kinds, strict=True):
         check_kind(name, plan.schema.columns[name], kind)
     pushed_down = isinstance(plan, SumPlan) and number_of_sums(plan) <= PUSHDOWN_LIMIT
@@ -324,7 +324,8 @@ def _streamed(
     return sum_batches(plan, reader, column_readers(plan, reader.schema.types), progress)
 
 
-def _kind(duckdb_type: str) -> Kind:
+def kind_of_type(duckdb_type: str) -> Kind:
+    """Classify a type by DuckDB's name for it."""
     if duckdb_type.startswith(("date", "time", "interval")):
         return Kind.TIME
     return _KINDS.get(duckdb_type, Kind.OTHER)

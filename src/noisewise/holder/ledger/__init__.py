@@ -29,11 +29,11 @@ error: ledgers may hold such "void" entries, which don't count. Today an entry i
 same request was charged again at another price in the same transaction, after an upgrade.)
 
 A data set is released under a cap that was set for it, and under no other: only setting a cap makes
-a ledger, and `names` keeps apart what could be taken for one another.
+a ledger.
 
-`ledger` decides, on the `accounts` and `charges` that a `book` folds from its `file`; `accounts`
-tells which of the charges one person may bear; `refusals` knows the rows of a batch again, and says
-what to do next.
+`ledger` decides, on the `accounts` and `charges` that are folded from its `file`; `accounts` tells
+which of the charges one person may bear; `refusals` keeps apart names that could be taken for one
+another, knows the rows of a batch again, and says what to do next.
 """
 
 from noisewise.holder.ledger.accounts import Account, Quote

@@ -43,14 +43,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from noisewise.core.composition import epsilon_of, within
-from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
+from noisewise.core.composition import epsilon_of, leaves_of, within
+from noisewise.core.privacy import Event, GaussianEvent, PureEvent
 from noisewise.holder.ledger.charges import Charge, ChargeRecord, down, exact, optional, up
 
 
@@ -232,7 +232,7 @@ class Exposure:
     @classmethod
     def of(cls, events: Iterable[Event]) -> Exposure:
         """Sort the events; how they were composed doesn't matter to any accountant."""
-        leaves = list(_leaves(events))
+        leaves = list(leaves_of(events))
         pure = (one.epsilon for one in leaves if isinstance(one, PureEvent))
         gaussian = [
             (one.noise_multiplier, one.slack) for one in leaves if isinstance(one, GaussianEvent)
@@ -301,11 +301,3 @@ def _few(choices: list[list[Exposure]]) -> list[list[Exposure]]:
         richest = max(range(len(few)), key=lambda index: len(few[index]))
         few[richest] = [reduce(Exposure.joined, few[richest])]
     return few
-
-
-def _leaves(events: Iterable[Event]) -> Iterator[PureEvent | GaussianEvent]:
-    for event in events:
-        if isinstance(event, ComposedEvent):
-            yield from _leaves(event.events)
-        else:
-            yield event

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, Inexact
@@ -13,7 +14,6 @@ from typing import Any, Literal
 
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import LARGEST_LOSS, Event, as_fraction, event_from_json, event_to_json
-from noisewise.holder.ledger.names import usable_name
 
 Status = Literal["pending", "published", "void"]
 
@@ -232,6 +232,17 @@ def charge_from_json(body: dict[str, Any]) -> Charge:
         batch=stream["batch"],
         series=stream["series"],
     )
+
+
+def usable_name(what: str, name: str) -> str:
+    """Return the one spelling of the name of a data set, series or batch, if it is usable."""
+    normal = unicodedata.normalize("NFC", name)
+    if not normal or normal != normal.strip() or not normal.isprintable() or len(normal) > 200:
+        raise RequestError(
+            f"{what}={name!r} is not a usable name: give 1 to 200 printable characters without "
+            "blanks around them."
+        )
+    return normal
 
 
 # ---------------------------------------------------------------------------------------------

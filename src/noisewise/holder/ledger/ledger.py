@@ -9,7 +9,6 @@ from types import TracebackType
 from noisewise.core.errors import BudgetError, LedgerError, RequestError
 from noisewise.core.privacy import Amount, as_delta, as_loss
 from noisewise.holder.ledger.accounts import Account, Quote, fits, total_epsilon
-from noisewise.holder.ledger.book import Book
 from noisewise.holder.ledger.charges import (
     Charge,
     Reservation,
@@ -17,12 +16,13 @@ from noisewise.holder.ledger.charges import (
     charge_to_json,
     exact,
     up,
+    usable_name,
 )
-from noisewise.holder.ledger.file import LedgerFile
-from noisewise.holder.ledger.names import check_new, usable_name
+from noisewise.holder.ledger.file import Book, LedgerFile
 from noisewise.holder.ledger.refusals import (
     cap_command,
     check_content,
+    check_new,
     fingerprint,
     no_cap,
     refusal,

@@ -19,7 +19,7 @@ from noisewise.core.kinds.draws import (
 from noisewise.core.privacy import MAX_EPSILON, Amount, Claim, PureEvent, as_fraction, as_loss
 from noisewise.core.schema import Number, Schema
 from noisewise.core.statistics import SecondMoments
-from noisewise.holder.draws.regression import RegressionSample
+from noisewise.holder.draws import RegressionSample
 from noisewise.holder.requests.base import (
     AboutRegression,
     check_bounded,

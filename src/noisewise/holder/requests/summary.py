@@ -41,7 +41,7 @@ from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease, Su
 from noisewise.core.privacy import Amount, Claim, PureEvent
 from noisewise.core.schema import Schema, Unbounded
 from noisewise.holder.blocks import choice
-from noisewise.holder.blocks.sums import BlockPlan, BlockSums
+from noisewise.holder.blocks.sums import BlockGrid, BlockPlan, BlockSums
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.requests.base import (
     AboutRegression,
@@ -184,7 +184,6 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
     def _noisy_values(self, result: BlockSums, n: int | None) -> tuple[int, ...]:
         from noisewise.holder.blocks import location_scale
         from noisewise.holder.blocks.additive import exact_values
-        from noisewise.holder.blocks.grid import BlockGrid
         from noisewise.holder.blocks.regressions import fit_blocks
 
         fits = fit_blocks(result, BlockGrid(self.design), self.posterior, self.blocks, n)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from noisewise.cli.main import app
 from noisewise.core.errors import DataError
-from noisewise.holder.template import column_kinds, schema_template
+from noisewise.holder.schema_files import column_kinds, schema_template
 
 ROWS = "age,region,born,income\n34,north,1990-02-03,100\n51,south,1973-05-17,200\n"
 

@@ -1,16 +1,28 @@
-"""A schema to fill in: names and types of a file's columns, and nothing of their content."""
+"""A file and its schema: one to fill in, and whether the file fits it.
+
+The schema to fill in has names and types of the file's columns, and nothing of their content. The
+check is the private rehearsal of a release: it publishes and spends nothing.
+"""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from noisewise.core.errors import DataError, RequestError
+from noisewise.core.schema import Category, Schema
+from noisewise.core.yaml_files import parse_yaml
+from noisewise.holder.engines import open_source
+from noisewise.holder.engines.base import Kind
+from noisewise.holder.publish import with_total
+from noisewise.holder.rows.plan import Codes, Floats
+from noisewise.holder.rows.values import fill_codes, filled_codes, filled_numbers
 
 _HEAD = """\
 # What is public about this table. Fill in every bound and every list of levels from public
@@ -121,13 +133,15 @@ def _csv_head(path: Path) -> Any:
 def _arrow_kind(kind: Any) -> str:
     import pyarrow.types as t
 
-    if t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind) or t.is_null(kind):
+    from noisewise.holder.engines.batches import kind_of
+
+    return "category" if t.is_dictionary(kind) else _declared_as(kind_of(kind))
+
+
+def _declared_as(kind: Kind) -> str:
+    if kind.numeric or kind is Kind.NOTHING:
         return "number"
-    if t.is_dictionary(kind) or t.is_boolean(kind):
-        return "category"
-    if t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind):
-        return "category"
-    return "other"
+    return "category" if kind in (Kind.TEXT, Kind.TRUTH) else "other"
 
 
 def _duckdb_kinds(path: Path, table: str | None) -> list[tuple[str, str]]:
@@ -135,27 +149,20 @@ def _duckdb_kinds(path: Path, table: str | None) -> list[tuple[str, str]]:
         raise RequestError("table: name the table of the DuckDB file with --table")
     import duckdb
 
-    quoted = '"' + table.replace('"', '""') + '"'
+    from noisewise.holder.engines.duckdb import kind_of_type
+    from noisewise.holder.engines.pushdown import identifier
+
     try:
         with duckdb.connect(str(path), read_only=True) as connection:
-            rows = connection.execute(f"DESCRIBE {quoted}").fetchall()
+            rows = connection.sql(f"SELECT * FROM {identifier(table)}")
+            types = [_declared_as(kind_of_type(str(one.id))) for one in rows.types]
+            return list(zip(rows.columns, types, strict=True))
     except duckdb.Error:
         raise DataError(f"data: {path} has no readable table {table!r}") from None
-    numeric = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "REAL")
-    kinds = []
-    for name, kind, *_ in rows:
-        if any(word in kind for word in numeric) and "[" not in kind:
-            kinds.append((name, "number"))
-        else:
-            text = kind in ("VARCHAR", "BOOLEAN") or kind.startswith("ENUM")
-            kinds.append((name, "category" if text else "other"))
-    return kinds
 
 
 def _quoted(name: str) -> str:
     """The name as YAML, quoted where it must be."""
-    from noisewise.core.yaml_files import parse_yaml
-
     try:
         plain = parse_yaml(f"{name}: 1") == {name: 1} and parse_yaml(name) == name
     except Exception:
@@ -163,3 +170,79 @@ def _quoted(name: str) -> str:
     if plain:
         return name
     return yaml.dump(name, default_style='"', allow_unicode=True, width=10_000).strip()
+
+
+# ---------------------------------------------------------------------------------------------
+# Does a file fit its schema?
+
+
+@dataclass(frozen=True)
+class _ReadAll:
+    """Read every declared column, and keep nothing."""
+
+    schema: Schema
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(self.schema.columns)
+
+    def accumulator(self) -> _Reader:
+        return _Reader(self)
+
+
+class _Reader:
+    def __init__(self, plan: _ReadAll) -> None:
+        self.n = 0
+        self._plan = plan
+        self._fill_codes = fill_codes(plan.schema, plan.sources)
+
+    def add(self, columns: Sequence[Floats | Codes]) -> None:
+        schema = self._plan.schema
+        for name, fill, values in zip(self._plan.sources, self._fill_codes, columns, strict=True):
+            if isinstance(schema.columns[name], Category):
+                filled_codes(values, schema, name, fill)
+            else:
+                filled_numbers(values, schema, name)
+        self.n += len(columns[0])
+
+    def merge(self, other: _Reader) -> None:
+        self.n += other.n
+
+    def result(self) -> int:
+        return self.n
+
+
+def check_data(
+    schema: Schema,
+    data: Path,
+    *,
+    engine: str = "auto",
+    table: str | None = None,
+    query: str | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> int:
+    """Read every declared column once, as a release would, and discard what was read.
+
+    Returns
+    -------
+    int
+        The number of rows, which is for the holder only.
+
+    Raises
+    ------
+    DataError
+        For a column that is absent, of the wrong type, or has missing values or undeclared levels
+        and no fill value; and for no rows where their number is public. Says which column, and
+        nothing about its rows.
+    """
+    source = open_source(data, engine=engine, table=table, query=query)
+    names = source.column_names()
+    for name in schema.columns:
+        if name not in names:
+            raise DataError(
+                f"data: there is no column {name!r}; delete it from the schema, or rename it"
+            )
+    n = source.sums(_ReadAll(schema), with_total(source, progress))
+    if n == 0 and schema.n_is_public:
+        raise DataError("data: there are no rows")
+    return n

@@ -1,1 +1,0 @@
-"""Posterior sampling of a linear regression: the law, its privacy, and exact draws from it."""
