@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import noisewise as nw
-from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
+from noisewise.core.kinds.summary.mechanisms import Conjugate, Flat, GPrior
 from noisewise.holder.requests.draws import make_regression_sample_request
 
 OLD = Path(__file__).parent / "data" / "written_by_0_1"

@@ -20,8 +20,13 @@ from noisewise._arrays import FloatArray
 from noisewise.audit.engine import AuditResult, audit
 from noisewise.core.design import Design
 from noisewise.core.kinds import release_from_text
-from noisewise.core.kinds.summary.mechanisms import CELLS, CauchyBase, LocationItem, LocationScale
-from noisewise.core.kinds.summary.posterior import Flat
+from noisewise.core.kinds.summary.mechanisms import (
+    CELLS,
+    CauchyBase,
+    Flat,
+    LocationItem,
+    LocationScale,
+)
 from noisewise.core.kinds.summary.release import MedianNoise
 from noisewise.core.schema import Schema, Unbounded
 from noisewise.holder.blocks import location_scale

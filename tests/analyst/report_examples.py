@@ -19,6 +19,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     CauchyBase,
     ClippedMean,
     Fisher,
+    Flat,
     LocationItem,
     LocationScale,
     QuantileItem,
@@ -28,7 +29,6 @@ from noisewise.core.kinds.summary.mechanisms import (
     Stouffer,
     sensitivity_of,
 )
-from noisewise.core.kinds.summary.posterior import Flat
 from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease, SummedNoise
 from noisewise.core.privacy import Claim, PureEvent
 from noisewise.core.schema import Category, Number, Schema, Unbounded

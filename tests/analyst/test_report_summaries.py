@@ -17,13 +17,14 @@ from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
     CauchyBase,
     ClippedMean,
+    Conjugate,
+    GPrior,
     LocationItem,
     LocationScale,
     QuantileItem,
     Question,
     Sign,
 )
-from noisewise.core.kinds.summary.posterior import Conjugate, GPrior
 
 from .report_examples import mechanisms, summary_release
 from .report_pages import ALLOWED, HOSTILE, Outline

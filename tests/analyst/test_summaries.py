@@ -20,6 +20,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     CauchyBase,
     ClippedMean,
     Fisher,
+    Flat,
     LocationItem,
     LocationScale,
     QuantileItem,
@@ -30,7 +31,6 @@ from noisewise.core.kinds.summary.mechanisms import (
     entries_of,
     sensitivity_of,
 )
-from noisewise.core.kinds.summary.posterior import Flat
 from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease, SummedNoise
 from noisewise.core.privacy import Claim, PureEvent
 from noisewise.core.schema import Schema, Unbounded

@@ -17,8 +17,7 @@ from noisewise.core.kinds.draws import RegressionLaw, RegressionSampleRelease
 from noisewise.core.kinds.network.content import NoisyCounts
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.release import NetworkRelease
-from noisewise.core.kinds.summary.mechanisms import Question, Sign, sensitivity_of
-from noisewise.core.kinds.summary.posterior import Flat
+from noisewise.core.kinds.summary.mechanisms import Flat, Question, Sign, sensitivity_of
 from noisewise.core.kinds.summary.release import SummaryRelease, SummedNoise
 from noisewise.core.privacy import Claim, PureEvent
 from noisewise.core.schema import Category, Schema

@@ -20,7 +20,10 @@ from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
     CauchyBase,
     ClippedMean,
+    Conjugate,
     Fisher,
+    Flat,
+    GPrior,
     LocationItem,
     LocationScale,
     QuantileItem,
@@ -31,7 +34,6 @@ from noisewise.core.kinds.summary.mechanisms import (
     entries_of,
     sensitivity_of,
 )
-from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
 from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease, SummedNoise
 from noisewise.core.privacy import Claim, ComposedEvent, GaussianEvent, PureEvent
 from noisewise.core.schema import Category, Number, Schema, Unbounded

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from noisewise.core.design import Design
-from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
+from noisewise.core.kinds.summary.mechanisms import Conjugate, Flat, GPrior
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.blocks.regressions import fit_blocks
 from noisewise.holder.blocks.sums import BlockAccumulator, BlockGrid, BlockPlan

@@ -8,8 +8,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from noisewise.core.kinds.summary.mechanisms import CELLS, CauchyBase, LocationItem, LocationScale
-from noisewise.core.kinds.summary.posterior import GPrior
+from noisewise.core.kinds.summary.mechanisms import (
+    CELLS,
+    CauchyBase,
+    GPrior,
+    LocationItem,
+    LocationScale,
+)
 from noisewise.core.kinds.summary.release import MedianNoise
 from noisewise.core.schema import Schema, Unbounded
 from noisewise.holder.blocks import location_scale

@@ -38,7 +38,6 @@ from noisewise.core.errors import BudgetError, LedgerError, NoisewiseError, Requ
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
 from noisewise.holder.ledger import Account, Charge, Ledger, Reservation
 from noisewise.holder.ledger import accounts as accounts_module
-from noisewise.holder.ledger import book as book_module
 from noisewise.holder.ledger import charges as amounts
 from noisewise.holder.ledger import file as file_module
 
@@ -194,14 +193,14 @@ def test_a_batch_without_a_series_declares_nothing(ledger: Ledger) -> None:
 def entries_as_before_series(path: Path) -> None:
     """Rewrite a ledger as the software before series would have written it: batch, no series."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        last = book_module.GENESIS
+        last = file_module.GENESIS
         rows = connection.execute("SELECT seq, time, kind, body FROM entry ORDER BY seq").fetchall()
         for seq, time_, kind, body in rows:
             document = json.loads(body)
             if "stream" in document:
                 document["batch"] = document.pop("stream")["batch"]
             text = json.dumps(document, sort_keys=True)
-            last = book_module._link(last, seq, time_, kind, text)
+            last = file_module._link(last, seq, time_, kind, text)
             connection.execute(
                 "UPDATE entry SET body = ?, hash = ? WHERE seq = ?", (text, last, seq)
             )

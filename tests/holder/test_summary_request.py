@@ -15,7 +15,10 @@ from noisewise.core.errors import BudgetError, DataError, NoisewiseError, Reques
 from noisewise.core.kinds import load_release
 from noisewise.core.kinds.summary.mechanisms import (
     ClippedMean,
+    Conjugate,
     Fisher,
+    Flat,
+    GPrior,
     LocationScale,
     Question,
     RescaledNormal,
@@ -23,7 +26,6 @@ from noisewise.core.kinds.summary.mechanisms import (
     Stouffer,
     sensitivity_of,
 )
-from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
 from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease
 from noisewise.core.privacy import Claim
 from noisewise.core.schema import Category, Number, Schema, Unbounded

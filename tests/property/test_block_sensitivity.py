@@ -17,7 +17,10 @@ from noisewise.core.design import Design
 from noisewise.core.kinds.summary.mechanisms import (
     CauchyBase,
     ClippedMean,
+    Conjugate,
     Fisher,
+    Flat,
+    GPrior,
     LocationItem,
     LocationScale,
     QuantileItem,
@@ -28,7 +31,6 @@ from noisewise.core.kinds.summary.mechanisms import (
     entries_of,
     sensitivity_of,
 )
-from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
 from noisewise.core.schema import Schema, Unbounded
 from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.additive import exact_values

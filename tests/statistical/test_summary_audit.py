@@ -20,8 +20,13 @@ import pytest
 from noisewise.audit.engine import audit, detection_probability
 from noisewise.audit.regions import likelihood_ratio
 from noisewise.core.design import Design
-from noisewise.core.kinds.summary.mechanisms import CELLS, CauchyBase, LocationItem, LocationScale
-from noisewise.core.kinds.summary.posterior import Flat
+from noisewise.core.kinds.summary.mechanisms import (
+    CELLS,
+    CauchyBase,
+    Flat,
+    LocationItem,
+    LocationScale,
+)
 from noisewise.core.kinds.summary.release import MedianNoise
 from noisewise.core.noise import Laplace
 from noisewise.core.schema import Schema, Unbounded

@@ -43,9 +43,9 @@ from noisewise.core.kinds.network.content import (
 )
 from noisewise.core.noise import Laplace
 from noisewise.holder.engines import open_source
-from noisewise.holder.networks.counts import FamilyCounts, records_changed
+from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.fourier import FourierParities
-from noisewise.holder.networks.laplace import LaplaceCounts, n_is_public
+from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample
 from noisewise.holder.requests.network import NetworkRequest
@@ -106,7 +106,7 @@ def _drawn(request: NetworkRequest, records: _Records, u: Record, v: Record) -> 
     assert isinstance(planned, PosteriorSample | GridMap)
     draws = planned.draws if isinstance(planned, PosteriorSample) else 1
     # Tables without any row are for nobody to publish.
-    fewest = 0 if n_is_public(request.network) else 1
+    fewest = 0 if request.network.schema.n_is_public else 1
     pairs = [records.pair(u, v, others=others) for others in _OTHER_ROWS if others >= fewest]
     pair = max(pairs, key=lambda found: _divergence(planned, records, found))
     first, second = records.counts(pair.a), records.counts(pair.b)
@@ -221,7 +221,7 @@ class _Records:
     def __init__(self, request: NetworkRequest) -> None:
         self.request, self.network = request, request.network
         self.arities = [self.network.arity(node) for node in self.network.nodes]
-        self.replace = n_is_public(self.network)
+        self.replace = self.network.schema.n_is_public
         self._known: dict[Record, FloatArray] = {}
 
     def worst(self) -> tuple[Record, Record]:
@@ -250,7 +250,7 @@ class _Records:
     def measured(self, counts: FamilyCounts) -> FloatArray:
         """What is published of the counts, without noise; for draws, what the loss is linear in."""
         planned, network = self.request.planned, self.network
-        public = n_is_public(network)
+        public = network.schema.n_is_public
         if isinstance(planned, FourierParities):
             exact = np.zeros(len(planned.parities))
             for node in network.nodes:
@@ -272,7 +272,7 @@ class _Records:
         """The stated sensitivity."""
         planned = self.request.planned
         if isinstance(planned, PosteriorSample | GridMap):
-            return float(records_changed(self.network.schema) * total_depth(self.network))
+            return float(self.network.schema.records_changed * total_depth(self.network))
         assert isinstance(planned, LaplaceCounts | FourierParities)
         return float(planned.sensitivity)
 

@@ -41,12 +41,12 @@ from noisewise.audit.regions import Score, likelihood_ratio
 from noisewise.core.design import INTERCEPT
 from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
+    Flat,
     LocationScale,
     QuantileItem,
     Question,
     entries_of,
 )
-from noisewise.core.kinds.summary.posterior import Flat
 from noisewise.core.kinds.summary.release import MedianNoise, SummedNoise
 from noisewise.core.noise import Laplace
 from noisewise.core.schema import Category, Number, Unbounded

@@ -375,29 +375,15 @@ class Received:
         return Design(schema, features, text(self["target"], "target"))
 
     @property
-    def n(self) -> int | None:
-        """Of every kind."""
-        return None if self["n"] is None else integer(self["n"], "n", 1, MAX_ROWS)
-
-    @property
-    def claim(self) -> Claim:
-        """Of every kind."""
-        return Claim.from_json(self["privacy"]["claim"])
-
-    @property
-    def event(self) -> Event:
-        """Of every kind."""
-        return event_from_json(self["privacy"]["event"])
-
-    @property
-    def label(self) -> str:
-        """Of every kind."""
-        return text(self["label"], "label")
-
-    @property
-    def software(self) -> str:
-        """Of every kind."""
-        return text(self["software"], "software")
+    def common(self) -> dict[str, Any]:
+        """The fields that Releases of every kind have, by name."""
+        return {
+            "n": None if self["n"] is None else integer(self["n"], "n", 1, MAX_ROWS),
+            "claim": Claim.from_json(self["privacy"]["claim"]),
+            "event": event_from_json(self["privacy"]["event"]),
+            "label": text(self["label"], "label"),
+            "software": text(self["software"], "software"),
+        }
 
 
 def geometry_from_json(document: Any) -> Geometry:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import noisewise as nw
-from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
+from noisewise.core.kinds.summary.mechanisms import Conjugate, Flat, GPrior
 from noisewise.holder.requests.draws import make_regression_sample_request
 
 ROWS = 600

@@ -35,13 +35,15 @@ from noisewise.analyst.summaries.answers import (
 )
 from noisewise.core.kinds.summary.mechanisms import (
     ClippedMean,
+    Conjugate,
     Fisher,
+    Flat,
+    GPrior,
     LocationScale,
     RescaledNormal,
     Sign,
     Stouffer,
 )
-from noisewise.core.kinds.summary.posterior import Conjugate, Flat, GPrior
 from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease
 
 

@@ -182,12 +182,8 @@ class RegressionSampleRelease(BaseRelease):
         one = 1 << COEFFICIENT_BITS
         return cls(
             law=_law(document["law"], document.design),
-            n=document.n,
             draws=tuple(tuple(integer(g, "a coefficient", -one, one) for g in d) for d in draws),
-            claim=document.claim,
-            event=document.event,
-            label=document.label,
-            software=document.software,
+            **document.common,
         )
 
 

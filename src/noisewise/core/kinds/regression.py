@@ -186,12 +186,8 @@ class Release(BaseRelease):
         return cls(
             design=design,
             geometry=geometry_from_json(document["geometry"]),
-            n=document.n,
             measurements=tuple(_measurement(item) for item in document["measurements"]),
-            claim=document.claim,
-            event=document.event,
-            label=document.label,
-            software=document.software,
+            **document.common,
         )
 
 

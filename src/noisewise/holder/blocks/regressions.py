@@ -11,7 +11,7 @@ diag(n, C), and a prior precision Λ₀ of (β₀, β), to the power 1/M, become
 β₀ = α - x̄'β. The matrix is scaled to a unit diagonal before it is factored, and a pivot below 1e-10
 (a column that the others explain to that share) means collinear.
 
-The posteriors are those of `noisewise.core.kinds.summary.posterior`.
+The posteriors are those of `noisewise.core.kinds.summary.mechanisms`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from noisewise._compiled import compiled_in_order
-from noisewise.core.kinds.summary.posterior import BlockPosterior, Conjugate, GPrior
+from noisewise.core.kinds.summary.mechanisms import BlockPosterior, Conjugate, GPrior
 from noisewise.holder.blocks.limbs import from_three_limbs, from_two_limbs, multiply, subtract
 from noisewise.holder.blocks.sums import BlockGrid, BlockSums
 from noisewise.holder.rows.plan import Floats

@@ -50,10 +50,15 @@ class LaplaceMechanism:
 
     def verify(self) -> None:
         """OpenDP's map of Δ₁ must be at most ε (rounded up to a double)."""
-        spent = randomness.laplace_measurement(self.scale).map(self.sensitivity)
-        if not spent <= float_up(self.epsilon):
-            raise AssertionError(f"OpenDP charges {spent} for a claim of {float(self.epsilon)}")
+        verify_laplace(self.scale, self.sensitivity, self.epsilon)
 
     def add_noise(self, sums: Sequence[int]) -> tuple[int, ...]:
         """The sums with fresh discrete Laplace noise."""
         return randomness.invoke(randomness.laplace_measurement(self.scale), sums)
+
+
+def verify_laplace(scale: float, sensitivity: int, epsilon: Fraction) -> None:
+    """OpenDP's own map must grant the claim."""
+    spent = randomness.laplace_measurement(scale).map(sensitivity)
+    if not spent <= float_up(epsilon):
+        raise AssertionError(f"OpenDP charges {spent} for a claim of {float(epsilon)}")

@@ -144,8 +144,3 @@ def longest_draw(network: Network, lowest: int) -> tuple[Mapping[str, tuple[int,
         node: network.configurations(node) * (network.arity(node) - 1) for node in network.nodes
     }
     return ({node: (top,) * number for node, number in splits.items()},)
-
-
-def records_changed(schema: Schema) -> int:
-    """How often one unit can add or take away a record."""
-    return schema.records_changed

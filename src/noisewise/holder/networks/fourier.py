@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -14,14 +13,9 @@ import numpy.typing as npt
 
 from noisewise.core.document import MAX_INTEGER
 from noisewise.core.kinds.network.content import NoisyParities
-from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.parity import Parities, walsh_hadamard
-from noisewise.core.noise import DiscreteLaplace
-from noisewise.core.precision import float_up
-from noisewise.core.privacy import PureEvent
-from noisewise.holder.mechanisms import randomness
 from noisewise.holder.networks.counts import FamilyCounts
-from noisewise.holder.networks.laplace import n_is_public, verify_scale
+from noisewise.holder.networks.laplace import LaplaceNoise
 
 DEFAULT_STEALTH = 0.9
 
@@ -30,7 +24,7 @@ _SIMULATED_CELLS = 1 << 24
 
 
 @dataclass(frozen=True)
-class FourierParities:
+class FourierParities(LaplaceNoise):
     """Independent discrete Laplace noise of scale s ≥ Δ/ε on the parity counts Q_γ, γ ∈ N.
 
     N is the downward closure of the families (`Parities`); n is published exactly where
@@ -63,8 +57,6 @@ class FourierParities:
     Zhang, Rubinstein & Dimitrakakis (2016), Algorithm 2, with integer parities.
     """
 
-    network: Network
-    epsilon: Fraction
     stealth: float = DEFAULT_STEALTH
 
     @cached_property
@@ -75,36 +67,17 @@ class FourierParities:
     @cached_property
     def sensitivity(self) -> int:
         """Δ, in records."""
-        private = not n_is_public(self.network)
+        private = not self.network.schema.n_is_public
         return self.network.schema.max_rows_per_unit * (most_changed(self.parities) + private)
-
-    @cached_property
-    def scale(self) -> float:
-        """The smallest double that is at least Δ/ε."""
-        return float_up(self.sensitivity / self.epsilon)
 
     @cached_property
     def increment(self) -> float:
         """What makes every cell non-negative with probability `stealth`, by simulation."""
         return simulated_increment(self.parities, self.scale, self.stealth)
 
-    def event(self) -> PureEvent:
-        """ε-differential privacy."""
-        return PureEvent(self.epsilon)
-
-    def verify(self) -> None:
-        """OpenDP's map of Δ must be at most ε (rounded up to a double)."""
-        verify_scale(self.scale, self.sensitivity, self.epsilon)
-
     def describe(self) -> dict[str, Any]:
         """Number of parity counts, sensitivity and noise."""
-        return {
-            "parity_counts": len(self.parities),
-            "sensitivity": self.sensitivity,
-            "noise": "discrete_laplace",
-            "scale": self.scale,
-            "standard_deviation": DiscreteLaplace(self.scale).variance ** 0.5,
-        }
+        return {"parity_counts": len(self.parities), **self._noise()}
 
     def draw(self, counts: FamilyCounts) -> NoisyParities:
         """The parity counts with fresh noise."""
@@ -113,13 +86,13 @@ class FourierParities:
             positions = self.parities.positions(node)
             exact[positions] = self.parities.parity_counts(node, counts.tables[node])
         values = exact.tolist()
-        if not n_is_public(self.network):
+        if not self.network.schema.n_is_public:
             values.insert(0, counts.n)
-        return self._content(randomness.invoke(randomness.laplace_measurement(self.scale), values))
+        return self._content(self._drawn(values))
 
     def longest(self) -> NoisyParities:
         """With the longest of 64-bit integers."""
-        private = not n_is_public(self.network)
+        private = not self.network.schema.n_is_public
         return self._content((-MAX_INTEGER - 1,) * (len(self.parities) + private))
 
     def _content(self, noisy: tuple[int, ...]) -> NoisyParities:
@@ -194,7 +167,7 @@ def simulated_increment(parities: Parities, scale: float, stealth: float) -> flo
     the counts, and the privacy loss of what is kept is up to 2ε.
     """
     network = parities.network
-    private = not n_is_public(network)
+    private = not network.schema.n_is_public
     cells = sum(1 << parities.family_bits(node) for node in network.nodes)
     draws = max(100, min(1000, _SIMULATED_CELLS // cells))
     lowest = np.zeros(draws)

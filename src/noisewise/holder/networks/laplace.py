@@ -1,10 +1,13 @@
-"""Discrete Laplace noise on the counts that update the posterior of every table."""
+"""Discrete Laplace noise, and the counts that update the posterior of every table with it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from noisewise.core.document import MAX_INTEGER
@@ -14,11 +17,49 @@ from noisewise.core.noise import DiscreteLaplace
 from noisewise.core.precision import float_up
 from noisewise.core.privacy import PureEvent
 from noisewise.holder.mechanisms import randomness
+from noisewise.holder.mechanisms.laplace import verify_laplace
 from noisewise.holder.networks.counts import FamilyCounts
 
 
 @dataclass(frozen=True)
-class LaplaceCounts:
+class LaplaceNoise(ABC):
+    """Independent discrete Laplace noise of scale Δ/ε on every published integer."""
+
+    network: Network
+    epsilon: Fraction
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> int:
+        """Δ, in records."""
+
+    @cached_property
+    def scale(self) -> float:
+        """The smallest double that is at least Δ/ε."""
+        return float_up(self.sensitivity / self.epsilon)
+
+    def event(self) -> PureEvent:
+        """ε-differential privacy."""
+        return PureEvent(self.epsilon)
+
+    def verify(self) -> None:
+        """OpenDP's map of Δ must be at most ε (rounded up to a double)."""
+        verify_laplace(self.scale, self.sensitivity, self.epsilon)
+
+    def _noise(self) -> dict[str, Any]:
+        return {
+            "sensitivity": self.sensitivity,
+            "noise": "discrete_laplace",
+            "scale": self.scale,
+            "standard_deviation": DiscreteLaplace(self.scale).variance ** 0.5,
+        }
+
+    def _drawn(self, exact: Sequence[int]) -> tuple[int, ...]:
+        return randomness.invoke(randomness.laplace_measurement(self.scale), exact)
+
+
+@dataclass(frozen=True)
+class LaplaceCounts(LaplaceNoise):
     """Independent discrete Laplace noise of scale s ≥ Δ/ε on every count.
 
     **Claim.** ε-differential privacy.
@@ -45,73 +86,35 @@ class LaplaceCounts:
     Algorithm 1, with integer noise.
     """
 
-    network: Network
-    epsilon: Fraction
-
     @cached_property
     def sensitivity(self) -> int:
         """Δ, in records."""
         return l1_sensitivity(self.network)
 
-    @cached_property
-    def scale(self) -> float:
-        """The smallest double that is at least Δ/ε."""
-        return float_up(self.sensitivity / self.epsilon)
-
-    def event(self) -> PureEvent:
-        """ε-differential privacy."""
-        return PureEvent(self.epsilon)
-
-    def verify(self) -> None:
-        """OpenDP's map of Δ must be at most ε (rounded up to a double)."""
-        verify_scale(self.scale, self.sensitivity, self.epsilon)
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many counts of every node are published."""
+        cells, alone = self.network.cells, self._one
+        return {node: 1 if alone(node) else cells(node) for node in self.network.nodes}
 
     def describe(self) -> dict[str, Any]:
         """Number of counts, sensitivity and noise."""
-        published = sum(
-            1 if self._one(node) else self.network.cells(node) for node in self.network.nodes
-        )
-        return {
-            "counts": published,
-            "sensitivity": self.sensitivity,
-            "noise": "discrete_laplace",
-            "scale": self.scale,
-            "standard_deviation": DiscreteLaplace(self.scale).variance ** 0.5,
-        }
+        return {"counts": sum(self.sizes.values()), **self._noise()}
 
     def draw(self, counts: FamilyCounts) -> NoisyCounts:
         """The counts with fresh noise, all in one call."""
         exact: list[int] = []
-        ends = []
         for node in self.network.nodes:
             cells = counts.tables[node].ravel().tolist()
             exact.extend(cells[1:] if self._one(node) else cells)
-            ends.append(len(exact))
-        noisy = randomness.invoke(randomness.laplace_measurement(self.scale), exact)
-        starts = [0, *ends[:-1]]
-        values = {
-            node: noisy[start:end]
-            for node, start, end in zip(self.network.nodes, starts, ends, strict=True)
-        }
+        noisy = iter(self._drawn(exact))
+        values = {node: tuple(islice(noisy, size)) for node, size in self.sizes.items()}
         return NoisyCounts(values, self.scale, self.sensitivity)
 
     def longest(self) -> NoisyCounts:
         """With the longest of 64-bit integers."""
-        sizes = {n: 1 if self._one(n) else self.network.cells(n) for n in self.network.nodes}
-        values = {node: (-MAX_INTEGER - 1,) * size for node, size in sizes.items()}
+        values = {node: (-MAX_INTEGER - 1,) * size for node, size in self.sizes.items()}
         return NoisyCounts(values, self.scale, self.sensitivity)
 
     def _one(self, node: str) -> bool:
-        return one_is_enough(self.network, n_is_public(self.network), node)
-
-
-def n_is_public(network: Network) -> bool:
-    """Whether the number of rows may be known."""
-    return network.schema.n_is_public
-
-
-def verify_scale(scale: float, sensitivity: int, epsilon: Fraction) -> None:
-    """OpenDP's own map must grant the claim."""
-    spent = randomness.laplace_measurement(scale).map(sensitivity)
-    if not spent <= float_up(epsilon):
-        raise AssertionError(f"OpenDP charges {spent} for a claim of {float(epsilon)}")
+        return one_is_enough(self.network, self.network.schema.n_is_public, node)

@@ -19,7 +19,7 @@ from noisewise.core.kinds.network.content import TABLE_BITS, TableDraws, score_c
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.privacy import PureEvent
 from noisewise.holder.mechanisms.exact import FIRST_DIGITS, choose, decimals
-from noisewise.holder.networks.counts import FamilyCounts, longest_draw, records_changed
+from noisewise.holder.networks.counts import FamilyCounts, longest_draw
 from noisewise.holder.networks.posterior_sample import (
     DEFAULT_LOWEST,
     PosteriorSample,
@@ -101,7 +101,7 @@ class GridMap:
     @cached_property
     def sensitivity(self) -> Fraction:
         """Δ, rounded up."""
-        touched = records_changed(self.network.schema) * total_depth(self.network)
+        touched = self.network.schema.records_changed * total_depth(self.network)
         return touched * score_change(self.lowest)
 
     @cached_property
@@ -124,7 +124,7 @@ class GridMap:
         """The formula, in doubles."""
         omega = self.lowest / ONE
         change = math.tanh(math.log((1 - omega) / omega) / 4)
-        touched = records_changed(self.network.schema) * total_depth(self.network)
+        touched = self.network.schema.records_changed * total_depth(self.network)
         spent = 2 * float(self.factor) * touched * change
         if not spent <= float(self.epsilon) * (1 + 1e-9):
             raise AssertionError(f"the draw costs {spent} for a claim of {float(self.epsilon)}")

@@ -21,7 +21,7 @@ from noisewise.core.kinds.network.content import (
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.release import cost_of_draws
 from noisewise.core.privacy import PureEvent
-from noisewise.holder.networks.counts import FamilyCounts, longest_draw, records_changed
+from noisewise.holder.networks.counts import FamilyCounts, longest_draw
 from noisewise.holder.networks.split_sampler import SplitSampler
 
 ONE = 1 << TABLE_BITS
@@ -126,7 +126,7 @@ class PosteriorSample:
 
     @cached_property
     def _records(self) -> int:
-        touched = total_depth(self.network) * records_changed(self.network.schema)
+        touched = total_depth(self.network) * self.network.schema.records_changed
         return touched * self.draws
 
 
@@ -187,7 +187,7 @@ def plan_posterior_sample(
 
     With neither `omega` nor `temper`, ω is 1/32, or less if the untempered posterior allows it.
     """
-    touched = total_depth(network) * records_changed(network.schema) * draws
+    touched = total_depth(network) * network.schema.records_changed * draws
     if temper is not None:
         lowest = _lowest_within(epsilon / (temper * touched))
     else:

@@ -23,7 +23,7 @@ from typing import Any
 
 from noisewise.core.errors import NoisewiseError, RequestError
 from noisewise.core.kinds.network.graph import Network
-from noisewise.core.kinds.summary.posterior import BlockPosterior, Flat, GPrior
+from noisewise.core.kinds.summary.mechanisms import BlockPosterior, Flat, GPrior
 from noisewise.core.privacy import as_fraction
 from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import PlainYamlError, parse_yaml, read_schema, read_yaml

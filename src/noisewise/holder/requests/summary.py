@@ -21,9 +21,11 @@ from noisewise.core.kinds.summary.mechanisms import (
     MAX_BLOCKS,
     MAX_PARTITIONS,
     MAX_REGRESSIONS,
+    BlockPosterior,
     CauchyBase,
     ClippedMean,
     Fisher,
+    Flat,
     LocationItem,
     LocationScale,
     QuantileItem,
@@ -36,7 +38,6 @@ from noisewise.core.kinds.summary.mechanisms import (
     entries_of,
     sensitivity_of,
 )
-from noisewise.core.kinds.summary.posterior import BlockPosterior, Flat
 from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease, SummedNoise
 from noisewise.core.privacy import Amount, Claim, PureEvent
 from noisewise.core.schema import Schema, Unbounded

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -249,59 +249,7 @@ def split_totals(table: npt.ArrayLike, arity: int) -> tuple[npt.NDArray, npt.NDA
 
 
 # ---------------------------------------------------------------------------------------------
-# Tables
-
-
-@dataclass(frozen=True)
-class Tables:
-    """From a Release's integers to arrays of `network.shape(node)`."""
-
-    network: Network
-    n: int | None
-    content: Content
-
-    def one_is_enough(self, node: str) -> bool:
-        """Whether only the second count is measured: a binary root where n is public."""
-        return one_is_enough(self.network, self.n is not None, node)
-
-    def measured(self, node: str) -> npt.NDArray[np.bool_]:
-        """Which cells have noise of their own."""
-        mask = np.ones(self.network.shape(node), dtype=bool)
-        if self.one_is_enough(node):
-            mask[0] = False
-        return mask
-
-    def counts(self, node: str) -> FloatArray:
-        """The noisy counts of a node's cells; they may be negative."""
-        if isinstance(self.content, NoisyCounts):
-            values = self.content.values[node]
-            if self.one_is_enough(node):
-                assert self.n is not None
-                values = (self.n - values[0], values[0])
-            return np.array(values, dtype=np.float64).reshape(self.network.shape(node))
-        if isinstance(self.content, NoisyParities):
-            values = self.content.values
-            if self.n is not None:
-                return self.parities.table(node, self.n, values)
-            return self.parities.table(node, values[0], values[1:])
-        return fail("its tables were drawn at random; it holds no counts")
-
-    def tables(self, draw: int) -> dict[str, FloatArray]:
-        """The conditional tables of one draw."""
-        if not isinstance(self.content, TableDraws):
-            fail("it holds counts, not tables; fit it to get tables")
-        found = {}
-        for node in self.network.nodes:
-            arity = self.network.arity(node)
-            shape = (*self.network.shape(node)[:-1], arity - 1)
-            v = np.array(self.content.draws[draw][node]).reshape(shape) / (1 << TABLE_BITS)
-            found[node] = rows_of_splits(v, arity)
-        return found
-
-    @cached_property
-    def parities(self) -> Parities:
-        """The index sets of the parity counts."""
-        return Parities(self.network)
+# What counts cost
 
 
 def one_is_enough(network: Network, n_is_public: bool, node: str) -> bool:

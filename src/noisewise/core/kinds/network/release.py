@@ -34,13 +34,13 @@ from noisewise.core.kinds.network.content import (
     NoisyCounts,
     NoisyParities,
     TableDraws,
-    Tables,
     check_draws,
     check_nodes,
     l1_sensitivity,
     least_parity_sensitivity,
     log_odds,
     one_is_enough,
+    rows_of_splits,
     score_change,
     total_depth,
 )
@@ -119,7 +119,19 @@ class NetworkRelease(BaseRelease):
 
         From parity counts they are rebuilt, and their noise is correlated: see `parities`.
         """
-        return self._tables.counts(node)
+        shape = self.network.shape(node)
+        if isinstance(self.content, NoisyCounts):
+            values = self.content.values[node]
+            if self._one_is_enough(node):
+                assert self.n is not None
+                values = (self.n - values[0], values[0])
+            return np.array(values, dtype=np.float64).reshape(shape)
+        if isinstance(self.content, NoisyParities):
+            values = self.content.values
+            if self.n is not None:
+                return self.parities.table(node, self.n, values)
+            return self.parities.table(node, values[0], values[1:])
+        return fail("its tables were drawn at random; it holds no counts")
 
     def measured(self, node: str) -> npt.NDArray[np.bool_]:
         """Which counts of a node have noise of their own (with noisy counts, not parities).
@@ -129,12 +141,15 @@ class NetworkRelease(BaseRelease):
         """
         if not isinstance(self.content, NoisyCounts):
             fail("only noisy counts have noise of their own in every cell")
-        return self._tables.measured(node)
+        mask = np.ones(self.network.shape(node), dtype=bool)
+        if self._one_is_enough(node):
+            mask[0] = False
+        return mask
 
-    @property
+    @cached_property
     def parities(self) -> Parities:
         """The index sets of the parity counts, in the order of `content.values`."""
-        return self._tables.parities
+        return Parities(self.network)
 
     @property
     def draws(self) -> int:
@@ -143,11 +158,18 @@ class NetworkRelease(BaseRelease):
 
     def tables(self, draw: int = 0) -> dict[str, FloatArray]:
         """The conditional probability tables of one draw, by node, of `network.shape(node)`."""
-        return self._tables.tables(draw)
+        if not isinstance(self.content, TableDraws):
+            fail("it holds counts, not tables; fit it to get tables")
+        found = {}
+        for node in self.network.nodes:
+            arity = self.network.arity(node)
+            shape = (*self.network.shape(node)[:-1], arity - 1)
+            v = np.array(self.content.draws[draw][node]).reshape(shape) / (1 << TABLE_BITS)
+            found[node] = rows_of_splits(v, arity)
+        return found
 
-    @cached_property
-    def _tables(self) -> Tables:
-        return Tables(self.network, self.n, self.content)
+    def _one_is_enough(self, node: str) -> bool:
+        return one_is_enough(self.network, self.n is not None, node)
 
     def _content(self) -> dict[str, Any]:
         return {
@@ -168,13 +190,9 @@ class NetworkRelease(BaseRelease):
             fail("the schema has columns that are no nodes")
         return cls(
             network=network,
-            n=document.n,
             mechanism=text(document["mechanism"], "mechanism"),  # type: ignore[arg-type]
             content=content_from_json(document["result"]),
-            claim=document.claim,
-            event=document.event,
-            label=document.label,
-            software=document.software,
+            **document.common,
         )
 
 

@@ -1,4 +1,4 @@
-"""What a block summary measures: a closed set of mechanisms, as public vocabulary.
+"""What a block summary measures, and the posterior within a block, as public vocabulary.
 
 The rows are put into M blocks, r times over (r *partitions*), and every one of the r M blocks gets
 a regression of its own. All but one of the mechanisms publish, for each of their entries, the sum
@@ -12,7 +12,7 @@ exponential mechanism, from which every probability and every quantile follows.
 
 Blocks that have no regression (too few rows, collinear columns) count with a fixed ψ.
 With z_j = (b - m_j)/√v_j and p_j = T_ν(z_j) the block's posterior probability that the coefficient
-is below b (see `kinds.summary.posterior`):
+is below b:
 
 ================  =======================================  ============  ==================
 name              ψ_j                                      no fit        range
@@ -24,17 +24,32 @@ fisher            -2 log max(p_j, p*)                      2 (1 - p*)    0 .. -2
 clipped_mean      (Q_j(p) clipped - lower)/(upper - lower) 1/2           0 .. 1
 ================  =======================================  ============  ==================
 
+**The posterior within a block** of coefficient k is a Student t with mean m_k, squared scale v_k
+and ν degrees of freedom. With d the diagonal of (X'X)⁻¹, n_j the block's rows and K its number of
+coefficients, intercept included:
+
+flat        prior ∝ 1/σ²:                m = β̂, v = d RSS/ν, ν = n_j - K.
+g_prior     β | σ² ~ N(0, g σ² (X'X)⁻¹), p(σ²) ∝ 1/σ²:
+            m = g/(g+1) β̂, v = g/(g+1) d (RSS + y'Hy/(g+1))/n_j, ν = n_j.
+conjugate   β | σ² ~ N(m₀, σ² Λ₀⁻¹), σ² ~ InverseGamma(a, b), each to the power 1/M, because the
+            prior would otherwise count M times (which made the paper fail at n = 10,000).
+
+`clipped_mean` needs a posterior as narrow as that of all rows: the likelihood goes to the power M
+(Li, Srivastava & Dunson 2017), which is called *full width* here. For flat, v is d RSS/ν with
+ν = M n_j - K; the others have v/M with M ν degrees of freedom. The conjugate posterior is then the
+one of Li et al. with the prior counted once, since (prior^(1/M) · likelihood)^M says the same.
+
 References
 ----------
 Amitai & Reiter (2018), Differentially private posterior summaries for linear regression
-coefficients, doi:10.29012/jpc.686.
+coefficients, doi:10.29012/jpc.686. Li, Srivastava & Dunson (2017), doi:10.1093/biomet/asx033.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, ClassVar, Literal
 
 from noisewise.core.errors import RequestError
 
@@ -47,6 +62,8 @@ MAX_PARTITIONS = 1_000
 MAX_REGRESSIONS = 1 << 22
 MAX_CLIP = 8.0
 MIN_P_STAR = 1e-6
+MAX_G = 1e15
+MAX_PRIOR = 1e100
 
 
 # ---------------------------------------------------------------------------------------------
@@ -169,35 +186,45 @@ def finite(value: Any, name: str) -> float:
 # The mechanisms
 
 
+class _Described:
+    """What goes into a Release: the name, and the fields."""
+
+    name: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        return {"name": self.name, **_plain(self)}
+
+
 @dataclass(frozen=True)
-class Sign:
+class _Asks(_Described):
+    questions: tuple[Question, ...]
+    entry: ClassVar[type[Any]] = Question
+    fraction_bits: ClassVar[int] = FRACTION_BITS
+
+    def __post_init__(self) -> None:
+        _check_entries(self.questions, self.entry, "questions")
+
+
+@dataclass(frozen=True)
+class Sign(_Asks):
     """Counts of blocks on either side of each threshold. The default."""
 
-    questions: tuple[Question, ...]
     name: ClassVar[str] = "sign"
     fraction_bits: ClassVar[int] = 0
     low: ClassVar[int] = -1
     high: ClassVar[int] = 1
 
-    def __post_init__(self) -> None:
-        _check_entries(self.questions, Question, "questions")
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain structure."""
-        return {"name": self.name, "questions": _questions_json(self.questions)}
-
 
 @dataclass(frozen=True)
-class Stouffer:
+class Stouffer(_Asks):
     """Sums of clipped normal scores (Stouffer's method for combining tests)."""
 
-    questions: tuple[Question, ...]
     clip: float
     name: ClassVar[str] = "stouffer"
-    fraction_bits: ClassVar[int] = FRACTION_BITS
 
     def __post_init__(self) -> None:
-        _check_entries(self.questions, Question, "questions")
+        super().__post_init__()
         object.__setattr__(self, "clip", finite(self.clip, "clip"))
         if not 0.01 <= self.clip <= MAX_CLIP:
             raise RequestError(
@@ -214,42 +241,26 @@ class Stouffer:
         """-c on the grid."""
         return -self.high
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain structure."""
-        questions = _questions_json(self.questions)
-        return {"name": self.name, "questions": questions, "clip": self.clip}
-
 
 @dataclass(frozen=True)
-class RescaledNormal:
+class RescaledNormal(_Asks):
     """Sums of posterior probabilities (Amitai & Reiter 2018, section 2.1, with the right noise)."""
 
-    questions: tuple[Question, ...]
     name: ClassVar[str] = "rescaled_normal"
-    fraction_bits: ClassVar[int] = FRACTION_BITS
     low: ClassVar[int] = 0
     high: ClassVar[int] = 1 << FRACTION_BITS
 
-    def __post_init__(self) -> None:
-        _check_entries(self.questions, Question, "questions")
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain structure."""
-        return {"name": self.name, "questions": _questions_json(self.questions)}
-
 
 @dataclass(frozen=True)
-class Fisher:
+class Fisher(_Asks):
     """Sums of -2 log probabilities (Amitai & Reiter 2018, section 2.2, with the right noise)."""
 
-    questions: tuple[Question, ...]
     p_star: float
     name: ClassVar[str] = "fisher"
-    fraction_bits: ClassVar[int] = FRACTION_BITS
     low: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        _check_entries(self.questions, Question, "questions")
+        super().__post_init__()
         object.__setattr__(self, "p_star", finite(self.p_star, "p_star"))
         if not MIN_P_STAR <= self.p_star <= 0.45:
             raise RequestError(
@@ -262,41 +273,24 @@ class Fisher:
         """-2 log p* on the grid, rounded up."""
         return math.ceil(math.ldexp(-2 * math.log(self.p_star), FRACTION_BITS))
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain structure."""
-        questions = _questions_json(self.questions)
-        return {"name": self.name, "questions": questions, "p_star": self.p_star}
-
 
 @dataclass(frozen=True)
-class ClippedMean:
+class ClippedMean(_Described):
     """Means of block quantiles between public bounds (Amitai & Reiter 2018, section 4)."""
 
     items: tuple[QuantileItem, ...]
     name: ClassVar[str] = "clipped_mean"
+    entry: ClassVar[type[Any]] = QuantileItem
     fraction_bits: ClassVar[int] = FRACTION_BITS
     low: ClassVar[int] = 0
     high: ClassVar[int] = 1 << FRACTION_BITS
 
     def __post_init__(self) -> None:
-        _check_entries(self.items, QuantileItem, "quantiles")
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain structure."""
-        items = [
-            {
-                "coefficient": item.coefficient,
-                "probability": item.probability,
-                "lower": item.lower,
-                "upper": item.upper,
-            }
-            for item in self.items
-        ]
-        return {"name": self.name, "items": items}
+        _check_entries(self.items, self.entry, "quantiles")
 
 
 @dataclass(frozen=True)
-class LocationScale:
+class LocationScale(_Described):
     """Two exponential-mechanism medians for each coefficient: of m_j, and of the log scale.
 
     The scale is the full data's posterior standard deviation as a block sees it. With the flat
@@ -307,21 +301,10 @@ class LocationScale:
 
     items: tuple[LocationItem, ...]
     name: ClassVar[str] = "location_scale"
+    entry: ClassVar[type[Any]] = LocationItem
 
     def __post_init__(self) -> None:
-        _check_entries(self.items, LocationItem, "coefficients")
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain structure."""
-        items = [
-            {
-                "coefficient": item.coefficient,
-                "location": {"centre": item.location.centre, "scale": item.location.scale},
-                "log_scale": {"centre": item.log_scale.centre, "scale": item.log_scale.scale},
-            }
-            for item in self.items
-        ]
-        return {"name": self.name, "items": items}
+        _check_entries(self.items, self.entry, "coefficients")
 
 
 Asking = Sign | Stouffer | RescaledNormal | Fisher
@@ -355,11 +338,11 @@ def sensitivity_of(mechanism: Additive, partitions: int, rows_per_unit: int) -> 
     return len(entries_of(mechanism)) * partitions * rows_per_unit * span
 
 
-# ---------------------------------------------------------------------------------------------
-
-
-def _questions_json(questions: tuple[Question, ...]) -> list[dict[str, Any]]:
-    return [{"coefficient": q.coefficient, "threshold": q.threshold} for q in questions]
+def _plain(value: Any) -> Any:
+    """A dataclass as an object with its fields, a tuple as a list."""
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
 def _check_entries(entries: Any, kind: type[Any], name: str) -> None:
@@ -370,3 +353,111 @@ def _check_entries(entries: Any, kind: type[Any], name: str) -> None:
     keys = entries if kind is not LocationItem else tuple(e.coefficient for e in entries)
     if len(set(keys)) < len(keys):
         raise RequestError(f"{name}: one of them is given twice; asking once costs half")
+
+
+# ---------------------------------------------------------------------------------------------
+# The posterior within a block
+
+
+class _BlockPosterior:
+    kind: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        return {"kind": self.kind, **_plain(self)}
+
+
+@dataclass(frozen=True)
+class Flat(_BlockPosterior):
+    """The reference prior, proportional to 1/σ²."""
+
+    kind = "flat"
+
+    def check(self, coefficients: int, n_is_public: bool) -> None:
+        """Fits every regression."""
+
+
+@dataclass(frozen=True)
+class GPrior(_BlockPosterior):
+    """Zellner's g prior, centred on zero.
+
+    Parameters
+    ----------
+    g : "n" or float
+        "n" is the number of rows of the whole table, not of a block; it must be public.
+    """
+
+    g: float | Literal["n"] = "n"
+    kind = "g_prior"
+
+    def __post_init__(self) -> None:
+        if self.g == "n":
+            return
+        given = _ordinary(self.g, "posterior: g")
+        if not 0 < given <= MAX_G:
+            raise RequestError(f"posterior: g = {self.g!r} must be 'n' or a number from 0 to 1e15")
+        object.__setattr__(self, "g", given)
+
+    def check(self, coefficients: int, n_is_public: bool) -> None:
+        """A private number of rows cannot be a parameter."""
+        if self.g == "n" and not n_is_public:
+            raise RequestError(
+                "posterior: g = 'n' needs a public number of rows, and add_remove_one keeps it "
+                "private; give g a number, or use the flat posterior"
+            )
+
+    def value(self, n: int | None) -> float:
+        """g as a number."""
+        if self.g == "n":
+            assert n is not None
+            return float(n)
+        return float(self.g)
+
+
+@dataclass(frozen=True)
+class Conjugate(_BlockPosterior):
+    """A normal-inverse-gamma prior in the table's own units.
+
+    Parameters
+    ----------
+    mean, precision : tuple of float
+        m₀ and the diagonal of Λ₀, one number for each coefficient, the intercept first.
+    shape, rate : float
+        a and b of the inverse gamma prior of σ².
+    """
+
+    mean: tuple[float, ...]
+    precision: tuple[float, ...]
+    shape: float
+    rate: float
+    kind = "conjugate"
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "precision"):
+            numbers = tuple(_ordinary(v, f"posterior: {name}") for v in getattr(self, name))
+            object.__setattr__(self, name, numbers)
+        for name in ("shape", "rate"):
+            object.__setattr__(self, name, _ordinary(getattr(self, name), f"posterior: {name}"))
+        if min((*self.precision, self.shape, self.rate)) < 0:
+            raise RequestError(
+                "posterior: precision, shape and rate must be zero or positive; zero is a flat part"
+            )
+
+    def check(self, coefficients: int, n_is_public: bool) -> None:
+        """One mean and one precision for each coefficient."""
+        if {len(self.mean), len(self.precision)} != {coefficients}:
+            raise RequestError(
+                f"posterior: the regression has {coefficients} coefficients, the intercept among "
+                f"them; give as many means ({len(self.mean)} given) and precisions "
+                f"({len(self.precision)} given)"
+            )
+
+
+BlockPosterior = Flat | GPrior | Conjugate
+
+
+def _ordinary(value: Any, where: str) -> float:
+    number = finite(value, where)
+    if abs(number) > MAX_PRIOR:
+        raise RequestError(f"{where}: expected a finite number of at most 1e100 in size")
+    return number

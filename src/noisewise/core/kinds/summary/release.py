@@ -6,8 +6,7 @@ untrusted input. It tells how many blocks and partitions there were, never who w
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
@@ -19,6 +18,7 @@ from noisewise.core.document import (
     MAX_RATIO,
     MAX_SCALE,
     BaseRelease,
+    Read,
     Received,
     check_n,
     fail,
@@ -33,13 +33,14 @@ from noisewise.core.kinds.summary.mechanisms import (
     MAX_BLOCKS,
     MAX_PARTITIONS,
     MAX_REGRESSIONS,
+    BlockPosterior,
     CauchyBase,
     ClippedMean,
+    Conjugate,
     Fisher,
-    LocationItem,
+    Flat,
+    GPrior,
     LocationScale,
-    QuantileItem,
-    Question,
     RescaledNormal,
     Sign,
     Stouffer,
@@ -48,7 +49,6 @@ from noisewise.core.kinds.summary.mechanisms import (
     entries_of,
     sensitivity_of,
 )
-from noisewise.core.kinds.summary.posterior import BlockPosterior, Conjugate, Flat, GPrior
 from noisewise.core.privacy import Claim, Event, PureEvent, as_fraction, fraction_text
 from noisewise.core.schema import Schema
 
@@ -191,24 +191,18 @@ class SummaryRelease(BaseRelease):
 
     @classmethod
     def _read(cls, document: Received) -> Self:
-        design, values = document.design, document["values"]
+        design, values = document.design, _list(document["values"], "values")
         if texts(document["coefficients"], "coefficients", MAX_DESIGN_NAME) != design.names[:-1]:
             fail("coefficients do not follow from the schema and the features")
-        if not isinstance(values, list):
-            fail("values must be a list")
         return cls(
             design=design,
-            n=document.n,
             blocks=integer(document["blocks"], "blocks", 1, MAX_BLOCKS),
             partitions=integer(document["partitions"], "partitions", 1, MAX_PARTITIONS),
             mechanism=mechanism_from_json(document["mechanism"]),
             posterior=posterior_from_json(document["posterior"]),
             values=tuple(integer(v, "every value", -MAX_INTEGER - 1, MAX_INTEGER) for v in values),
             noise=_noise(document["noise"]),
-            claim=document.claim,
-            event=document.event,
-            label=document.label,
-            software=document.software,
+            **document.common,
         )
 
 
@@ -216,89 +210,48 @@ class SummaryRelease(BaseRelease):
 # Reading
 
 
+_MECHANISMS: dict[Any, type[SummaryMechanism]] = {
+    kind.name: kind for kind in (Sign, Stouffer, RescaledNormal, Fisher, ClippedMean, LocationScale)
+}
+_POSTERIORS: dict[Any, type[BlockPosterior]] = {
+    kind.kind: kind for kind in (Flat, GPrior, Conjugate)
+}
+
+
 def mechanism_from_json(document: Any) -> SummaryMechanism:
     """Read what a mechanism's `to_json` wrote."""
     name = document.get("name") if isinstance(document, dict) else None
-    readers: dict[Any, Callable[[Any], SummaryMechanism]] = {
-        Sign.name: lambda d: Sign(_questions(take(d, "sign", ("name", "questions"))[1])),
-        Stouffer.name: _stouffer,
-        RescaledNormal.name: lambda d: RescaledNormal(
-            _questions(take(d, "rescaled_normal", ("name", "questions"))[1])
-        ),
-        Fisher.name: _fisher,
-        ClippedMean.name: _clipped_mean,
-        LocationScale.name: _location_scale,
-    }
-    if not isinstance(name, str) or name not in readers:
+    if not isinstance(name, str) or name not in _MECHANISMS:
         fail("the mechanism is unknown here")
-    return readers[name](document)
-
-
-def _questions(document: Any) -> tuple[Question, ...]:
-    found = []
-    for item in _list(document, "questions"):
-        coefficient, threshold = take(item, "a question", ("coefficient", "threshold"))
-        found.append(Question(_name(coefficient), real(threshold, "threshold")))
-    return tuple(found)
-
-
-def _stouffer(document: Any) -> Stouffer:
-    _, questions, clip = take(document, "stouffer", ("name", "questions", "clip"))
-    return Stouffer(_questions(questions), real(clip, "clip"))
-
-
-def _fisher(document: Any) -> Fisher:
-    _, questions, p_star = take(document, "fisher", ("name", "questions", "p_star"))
-    return Fisher(_questions(questions), real(p_star, "p_star"))
-
-
-def _clipped_mean(document: Any) -> ClippedMean:
-    found = []
-    keys = ("coefficient", "probability", "lower", "upper")
-    for item in _list(take(document, "clipped_mean", ("name", "items"))[1], "items"):
-        coefficient, *numbers = take(item, "an item", keys)
-        named = zip(numbers, keys[1:], strict=True)
-        found.append(QuantileItem(_name(coefficient), *(real(*n) for n in named)))
-    return ClippedMean(tuple(found))
-
-
-def _location_scale(document: Any) -> LocationScale:
-    found = []
-    for item in _list(take(document, "location_scale", ("name", "items"))[1], "items"):
-        keys = ("coefficient", "location", "log_scale")
-        coefficient, location, log_scale = take(item, "an item", keys)
-        found.append(LocationItem(_name(coefficient), _base(location), _base(log_scale)))
-    return LocationScale(tuple(found))
-
-
-def _base(document: Any) -> CauchyBase:
-    centre, scale = take(document, "a base law", ("centre", "scale"))
-    return CauchyBase(real(centre, "centre"), real(scale, "scale"))
+    return _object(_MECHANISMS[name], document, name, "name")
 
 
 def posterior_from_json(document: Any) -> BlockPosterior:
     """Read what a block posterior's `to_json` wrote."""
     kind = document.get("kind") if isinstance(document, dict) else None
-    if kind == Flat.kind:
-        take(document, "posterior", ("kind",))
-        return Flat()
-    if kind == GPrior.kind:
-        _, g = take(document, "posterior", ("kind", "g"))
-        return GPrior("n" if g == "n" else real(g, "g"))
-    if kind != Conjugate.kind:
+    if not isinstance(kind, str) or kind not in _POSTERIORS:
         fail("the block posterior is unknown here")
-    keys = ("kind", "mean", "precision", "shape", "rate")
-    _, mean, precision, shape, rate = take(document, "posterior", keys)
-    return Conjugate(
-        tuple(real(v, "mean") for v in _list(mean, "mean")),
-        tuple(real(v, "precision") for v in _list(precision, "precision")),
-        real(shape, "shape"),
-        real(rate, "rate"),
-    )
+    return _object(_POSTERIORS[kind], document, "posterior", "kind")
 
 
-def _name(value: Any) -> str:
-    return text(value, "coefficient", MAX_DESIGN_NAME)
+def _object(kind: type[Read], document: Any, where: str, *tag: str) -> Read:
+    """One of this kind, from an object with its fields and the tag that says which kind it is."""
+    names = tuple(field.name for field in fields(kind))  # type: ignore[arg-type]
+    values = take(document, where, (*tag, *names))[len(tag) :]
+    return kind(*(_field(kind, *pair) for pair in zip(names, values, strict=True)))
+
+
+def _field(kind: Any, name: str, value: Any) -> Any:
+    if name in ("questions", "items"):
+        where = "a question" if name == "questions" else "an item"
+        return tuple(_object(kind.entry, one, where) for one in _list(value, name))
+    if name in ("location", "log_scale"):
+        return _object(CauchyBase, value, "a base law")
+    if name in ("mean", "precision"):
+        return tuple(real(one, name) for one in _list(value, name))
+    if name == "coefficient":
+        return text(value, name, MAX_DESIGN_NAME)
+    return value if (name, value) == ("g", "n") else real(value, name)
 
 
 def _list(value: Any, where: str) -> list[Any]:
