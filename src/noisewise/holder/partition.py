@@ -191,12 +191,6 @@ class PartitionAccumulator:
                 part.add([column[mine] for column in columns[:-1]])
         self.n += len(codes)
 
-    def merge(self, other: PartitionAccumulator) -> None:
-        """Add the rows that another accumulator of the same plan has seen."""
-        for mine, theirs in zip(self._parts, other._parts, strict=True):
-            mine.merge(theirs)
-        self.n += other.n
-
     def result(self) -> tuple[Sums, ...]:
         """The sums of every level, in order."""
         return tuple(part.result() for part in self._parts)

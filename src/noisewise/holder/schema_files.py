@@ -205,9 +205,6 @@ class _Reader:
                 filled_numbers(values, schema, name)
         self.n += len(columns[0])
 
-    def merge(self, other: _Reader) -> None:
-        self.n += other.n
-
     def result(self) -> int:
         return self.n
 

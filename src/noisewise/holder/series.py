@@ -38,7 +38,7 @@ from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.regression import load_release
 from noisewise.core.schema import Category
 from noisewise.core.statistics import SecondMoments
-from noisewise.holder.blocks.sums import LIMB_BITS, BlockPlan, BlockSums
+from noisewise.holder.blocks.sums import BlockPlan, BlockSums, exact_sum
 from noisewise.holder.ledger import Charge, ChargeRecord, Ledger
 from noisewise.holder.networks.counts import CountPlan, FamilyCounts
 from noisewise.holder.requests.regression import Request
@@ -238,4 +238,4 @@ def _block_sums(result: BlockSums, columns: int) -> list[int]:
     limbs = result.limbs[0, :, 1 : 1 + 2 * columns]  # two for each column
     high, low = (limbs >> 32).sum(axis=0).tolist(), (limbs & _LOW).sum(axis=0).tolist()
     totals = [(h << 32) + rest for h, rest in zip(high, low, strict=True)]
-    return [totals[2 * k] + (totals[2 * k + 1] << LIMB_BITS) for k in range(columns)]
+    return [exact_sum(totals[2 * k : 2 * k + 2]) for k in range(columns)]

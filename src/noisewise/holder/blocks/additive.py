@@ -2,6 +2,8 @@
 
 The sums over all blocks of all r partitions get discrete Laplace noise. b is the threshold that a
 question names, m and √v are location and scale of the block's posterior, ν its degrees of freedom.
+
+Each function returns ψ of every block, shape (blocks,), for one entry, about coefficient `k`.
 """
 
 from __future__ import annotations
@@ -15,16 +17,18 @@ from noisewise.core.kinds.summary.mechanisms import (
     Additive,
     ClippedMean,
     Fisher,
+    QuantileItem,
+    Question,
     RescaledNormal,
     Sign,
     Stouffer,
+    entries_of,
 )
 from noisewise.holder.blocks.regressions import Fits
-from noisewise.holder.blocks.sums import Integers
 from noisewise.holder.rows.plan import Floats
 
 
-def sign_terms(mechanism: Sign, fits: Fits, positions: Mapping[str, int]) -> Integers:
+def sign_terms(mechanism: Sign, fits: Fits, k: int, asked: Question) -> Floats:
     """On which side of the threshold is each block's estimate?
 
     **What a block contributes.** ψ = sign(b - m), an integer in {-1, 0, 1}; 0 without a regression.
@@ -42,17 +46,11 @@ def sign_terms(mechanism: Sign, fits: Fits, positions: Mapping[str, int]) -> Int
     It needs no variance, and no bounded ψ of the same range has less noise relative to its signal.
     The r partitions cost nothing: r times the sum, r times the sensitivity, and the error of having
     drawn one partition rather than another is averaged out.
-
-    Returns ψ of every block and question; shape (blocks, questions).
     """
-    columns = [
-        np.where(fits.valid, np.sign(q.threshold - fits.mean[:, positions[q.coefficient]]), 0)
-        for q in mechanism.questions
-    ]
-    return np.stack(columns, axis=1).astype(np.int64)
+    return np.where(fits.valid, np.sign(asked.threshold - fits.mean[:, k]), 0.0)
 
 
-def stouffer_terms(mechanism: Stouffer, fits: Fits, positions: Mapping[str, int]) -> Integers:
+def stouffer_terms(mechanism: Stouffer, fits: Fits, k: int, asked: Question) -> Floats:
     """Normal scores of the block probabilities, clipped.
 
     **What a block contributes.** ψ = Φ⁻¹(p) clipped to ±c, on a grid of 2**-20; 0 without a
@@ -67,21 +65,12 @@ def stouffer_terms(mechanism: Stouffer, fits: Fits, positions: Mapping[str, int]
     Compared with `sign` it uses how far an estimate is from the threshold, which is more efficient
     without noise and needs more noise. One partition is enough: near zero the clipped score is
     nearly linear, and linear scores average to the same number in every partition.
-
-    Returns ψ of every block and question; shape (blocks, questions).
     """
-    columns = []
-    for question in mechanism.questions:
-        scores = normal_scores(fits, positions[question.coefficient], question.threshold)
-        clipped = np.clip(scores, -mechanism.clip, mechanism.clip)
-        on_grid = np.rint(clipped * 2.0**mechanism.fraction_bits)
-        columns.append(np.where(fits.valid, on_grid, 0))
-    return np.stack(columns, axis=1).astype(np.int64)
+    scores = normal_scores(fits, k, asked.threshold)
+    return np.where(fits.valid, np.clip(scores, -mechanism.clip, mechanism.clip), 0.0)
 
 
-def rescaled_normal_terms(
-    mechanism: RescaledNormal, fits: Fits, positions: Mapping[str, int]
-) -> Integers:
+def rescaled_normal_terms(mechanism: RescaledNormal, fits: Fits, k: int, asked: Question) -> Floats:
     """Block probabilities, averaged (Amitai & Reiter 2018, section 2.1).
 
     **What a block contributes.** ψ = p = T_ν((b - m)/√v) on a grid of 2**-20; 1/2 without a
@@ -94,17 +83,11 @@ def rescaled_normal_terms(
     integers. ∎
 
     So the mean over M blocks needs noise of scale 1/(M ε). The paper prints ε/M, which spends 1/ε.
-
-    Returns ψ of every block and question; shape (blocks, questions).
     """
-    columns = []
-    for question in mechanism.questions:
-        p = probabilities(fits, positions[question.coefficient], question.threshold)
-        columns.append(np.rint(np.where(fits.valid, p, 0.5) * 2.0**mechanism.fraction_bits))
-    return np.stack(columns, axis=1).astype(np.int64)
+    return np.where(fits.valid, probabilities(fits, k, asked.threshold), 0.5)
 
 
-def fisher_terms(mechanism: Fisher, fits: Fits, positions: Mapping[str, int]) -> Integers:
+def fisher_terms(mechanism: Fisher, fits: Fits, k: int, asked: Question) -> Floats:
     """Logarithms of block probabilities, summed (Amitai & Reiter 2018, section 2.2).
 
     **What a block contributes.** ψ = -2 log max(p, p*), p = T_ν((b - m)/√v), on a grid of 2**-20;
@@ -120,21 +103,12 @@ def fisher_terms(mechanism: Fisher, fits: Fits, positions: Mapping[str, int]) ->
     The paper divides this sensitivity by M, as if the sum were a mean. With that noise the privacy
     loss is M times what is claimed; `studies.amitai2018.not_private` keeps it as a negative
     control.
-
-    Returns ψ of every block and question; shape (blocks, questions).
     """
-    columns = []
-    for question in mechanism.questions:
-        p = probabilities(fits, positions[question.coefficient], question.threshold)
-        score = -2 * np.log(np.maximum(p, mechanism.p_star))
-        kept = np.where(fits.valid, score, 2 * (1 - mechanism.p_star))
-        columns.append(np.rint(kept * 2.0**mechanism.fraction_bits))
-    return np.stack(columns, axis=1).astype(np.int64)
+    score = -2 * np.log(np.maximum(probabilities(fits, k, asked.threshold), mechanism.p_star))
+    return np.where(fits.valid, score, 2 * (1 - mechanism.p_star))
 
 
-def clipped_mean_terms(
-    mechanism: ClippedMean, fits: Fits, positions: Mapping[str, int]
-) -> Integers:
+def clipped_mean_terms(mechanism: ClippedMean, fits: Fits, k: int, asked: QuantileItem) -> Floats:
     """Block quantiles between public bounds, averaged (Amitai & Reiter 2018, section 4).
 
     **What a block contributes.** The p-quantile Q = m + √v T_ν⁻¹(p) of the posterior with the
@@ -150,21 +124,14 @@ def clipped_mean_terms(
     Noise is proportional to the width of the bounds, and bounds that are known without looking at
     the data are usually hundreds of posterior standard deviations apart. `location_scale` needs
     none.
-
-    Returns ψ of every block and quantile; shape (blocks, items).
     """
     from scipy.special import stdtrit
 
-    columns = []
-    for item in mechanism.items:
-        k = positions[item.coefficient]
-        with np.errstate(over="ignore", invalid="ignore"):
-            reach = stdtrit(fits.full_freedom, item.probability) * np.sqrt(fits.full_variance[:, k])
-            quantile = np.clip(fits.mean[:, k] + reach, item.lower, item.upper)
-            share = (quantile - item.lower) / (item.upper - item.lower)
-        share = np.where(fits.valid & np.isfinite(share), share, 0.5)
-        columns.append(np.rint(share * 2.0**mechanism.fraction_bits))
-    return np.stack(columns, axis=1).astype(np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        reach = stdtrit(fits.full_freedom, asked.probability) * np.sqrt(fits.full_variance[:, k])
+        quantile = np.clip(fits.mean[:, k] + reach, asked.lower, asked.upper)
+        share = (quantile - asked.lower) / (asked.upper - asked.lower)
+    return np.where(fits.valid & np.isfinite(share), share, 0.5)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -201,7 +168,7 @@ def normal_scores(fits: Fits, coefficient: int, threshold: float) -> Floats:
 # ---------------------------------------------------------------------------------------------
 # All mechanisms by the type of their public description
 
-_TERMS: Mapping[type[Any], Callable[[Any, Fits, Mapping[str, int]], Integers]] = {
+_TERMS: Mapping[type[Any], Callable[[Any, Fits, int, Any], Floats]] = {
     Sign: sign_terms,
     Stouffer: stouffer_terms,
     RescaledNormal: rescaled_normal_terms,
@@ -213,9 +180,12 @@ _TERMS: Mapping[type[Any], Callable[[Any, Fits, Mapping[str, int]], Integers]] =
 def exact_values(mechanism: Additive, fits: Fits, positions: Mapping[str, int]) -> tuple[int, ...]:
     """The sums of ψ over all blocks of all partitions, without noise: as private as the rows.
 
-    Terms are clipped once more here, as integers, so that the sensitivity holds whatever a
-    mechanism's arithmetic did.
+    Terms are clipped once they are integers, so that the sensitivity holds whatever a mechanism's
+    arithmetic did.
     """
-    terms = _TERMS[type(mechanism)](mechanism, fits, positions)
-    clipped = np.clip(terms, mechanism.low, mechanism.high)
-    return tuple(int(total) for total in clipped.sum(axis=0))
+    psi, values = _TERMS[type(mechanism)], []
+    for entry in entries_of(mechanism):
+        terms = psi(mechanism, fits, positions[entry.coefficient], entry)
+        on_grid = np.rint(terms * 2.0**mechanism.fraction_bits).astype(np.int64)
+        values.append(int(np.clip(on_grid, mechanism.low, mechanism.high).sum()))
+    return tuple(values)

@@ -224,15 +224,6 @@ class BlockAccumulator:
             self._add([column[start : start + _PASS_ROWS] for column in columns])
         self.n += rows
 
-    def merge(self, other: BlockAccumulator) -> None:
-        """Add the rows that another accumulator of the same plan has seen."""
-        check_row_count(self.n + other.n)
-        self._carry()
-        other._carry()
-        self._total += other._total
-        self._carry()
-        self.n += other.n
-
     def result(self) -> BlockSums:
         """The sums so far."""
         self._carry()

@@ -1,8 +1,8 @@
 """Sums over a stream of Arrow record batches, in constant memory.
 
-While one thread sums, another reads ahead (and Arrow decodes on threads of its own). Exact sums do
-not depend on who adds them, so there may be several workers; but NumPy's passes over a block take
-microseconds, and workers that pass Python's lock to and fro are slower together than one alone.
+While one thread sums, another reads ahead (and Arrow decodes on threads of its own). One thread
+sums: NumPy's passes over a block take microseconds, and several threads that pass Python's lock to
+and fro are slower together than one alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 
 from noisewise.core.schema import Category, Column
 from noisewise.holder.engines.base import Kind, Result, check_kind, level_numbers
-from noisewise.holder.rows.plan import Accumulator, Codes, Floats, Plan, Progress
+from noisewise.holder.rows.plan import Codes, Floats, Plan, Progress
 from noisewise.holder.rows.sums import check_row_count
 
 _BATCH_BYTES = 8 << 20
@@ -38,7 +37,6 @@ def sum_batches(
     batches: Iterable[Any],
     readers: Sequence[Reader],
     progress: Progress | None = None,
-    workers: int = 1,
 ) -> Result:
     """Sum all batches.
 
@@ -50,32 +48,21 @@ def sum_batches(
     readers : sequence of Reader
         From `column_readers`, one a column.
     progress : callable, optional
-    workers : int
-        Threads that sum while this one reads.
     """
-    accumulators = [plan.accumulator() for _ in range(workers)]
-    idle: SimpleQueue[Accumulator[Result]] = SimpleQueue()
-    for accumulator in accumulators:
-        idle.put(accumulator)
+    accumulator = plan.accumulator()
 
-    def work(batch: Any) -> int:
-        accumulator = idle.get()
-        try:
-            accumulator.add(
-                [read(column) for read, column in zip(readers, batch.columns, strict=True)]
-            )
-        finally:
-            idle.put(accumulator)
+    def add(batch: Any) -> int:
+        accumulator.add([read(column) for read, column in zip(readers, batch.columns, strict=True)])
         return int(batch.num_rows)
 
     seen = done = 0
     waiting: deque[Future[int]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="noisewise-sums") as pool:
+    with ThreadPoolExecutor(1, thread_name_prefix="noisewise-sums") as pool:
         for batch in batches:
             seen += batch.num_rows
             check_row_count(seen)
-            waiting.append(pool.submit(work, batch))
-            if len(waiting) > 2 * workers:  # bounds the memory that waiting batches hold
+            waiting.append(pool.submit(add, batch))
+            if len(waiting) > 2:  # bounds the memory that waiting batches hold
                 done += waiting.popleft().result()
                 if progress is not None:
                     progress(done)
@@ -83,10 +70,7 @@ def sum_batches(
             done += waiting.popleft().result()
             if progress is not None:
                 progress(done)
-    total = accumulators[0]
-    for accumulator in accumulators[1:]:
-        total.merge(accumulator)
-    return total.result()
+    return accumulator.result()
 
 
 # ---------------------------------------------------------------------------------------------

@@ -28,17 +28,18 @@ MISSING_NUMBERS = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
 _BUFFER_BYTES = 1 << 20
 
 
-class ParquetSource:
-    """A Parquet file, decoded by Arrow."""
-
-    def __init__(self, path: Path, *, workers: int = 1) -> None:
+class _FileSource:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._workers = workers
 
     @property
     def description(self) -> str:
         """The file's name and the way it is read."""
         return f"{self._path.name} (streaming)"
+
+
+class ParquetSource(_FileSource):
+    """A Parquet file, decoded by Arrow."""
 
     def column_names(self) -> list[str]:
         """From the file's schema."""
@@ -61,7 +62,7 @@ class ParquetSource:
             check_row_count(file.metadata.num_rows)
             batches = _parquet_batches(file, plan)
             return sealed(
-                lambda: sum_batches(plan, batches, readers, progress, self._workers),
+                lambda: sum_batches(plan, batches, readers, progress),
                 self._failure(),
                 pa.ArrowException,
                 OSError,
@@ -87,17 +88,8 @@ class ParquetSource:
         )
 
 
-class CsvSource:
+class CsvSource(_FileSource):
     """A CSV file: UTF-8, a header line, commas, double quotes. Parsed by Arrow, types declared."""
-
-    def __init__(self, path: Path, *, workers: int = 1) -> None:
-        self._path = path
-        self._workers = workers
-
-    @property
-    def description(self) -> str:
-        """The file's name and the way it is read."""
-        return f"{self._path.name} (streaming)"
 
     def column_names(self) -> list[str]:
         """From the header line."""
@@ -114,7 +106,7 @@ class CsvSource:
         def read() -> Result:
             with self.arrow(plan) as reader:
                 readers = column_readers(plan, reader.schema.types)
-                return sum_batches(plan, reader, readers, progress, self._workers)
+                return sum_batches(plan, reader, readers, progress)
 
         return sealed(read, lambda error: self.explain(plan, error), pa.ArrowException, OSError)
 

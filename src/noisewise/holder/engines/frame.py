@@ -15,12 +15,11 @@ from noisewise.holder.rows.plan import Plan, Progress
 class FrameSource:
     """A table in memory. Its columns become Arrow arrays for summing, mostly without a copy."""
 
-    def __init__(self, data: Any, *, workers: int = 1) -> None:
+    def __init__(self, data: Any) -> None:
         table = _named_columns(data)
         if table is None:
             raise RequestError(f"data: a {type(data).__name__} is not a table in memory")
         self._table = table
-        self._workers = workers
 
     @property
     def description(self) -> str:
@@ -42,7 +41,7 @@ class FrameSource:
         def read() -> Result:
             with self.arrow(plan) as table:
                 readers = column_readers(plan, table.schema.types)
-                return sum_batches(plan, _slices(table, plan), readers, progress, self._workers)
+                return sum_batches(plan, _slices(table, plan), readers, progress)
 
         return sealed(read, lambda error: self.explain(plan, error), pa.ArrowException)
 

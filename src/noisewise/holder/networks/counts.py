@@ -89,13 +89,6 @@ class CountAccumulator:
             counts += np.bincount(_cell_numbers(codes, family), minlength=len(counts))
         self.n += rows
 
-    def merge(self, other: CountAccumulator) -> None:
-        """Add the rows that another accumulator of the same plan has seen."""
-        check_row_count(self.n + other.n)
-        for node, counts in other._counts.items():
-            self._counts[node] += counts
-        self.n += other.n
-
     def result(self) -> FamilyCounts:
         """The counts so far."""
         shape = self._plan.network.shape

@@ -1,14 +1,14 @@
 """What an engine is asked for: which columns to read, and what to accumulate over the rows.
 
 An engine reads the columns that a plan names, turns them into arrays and hands them, in any order
-and in pieces of any size, to one or several accumulators of the plan, which it then merges. What a
-plan accumulates must not depend on that order.
+and in pieces of any size, to an accumulator of the plan. What a plan accumulates must not depend on
+that order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +37,6 @@ class Accumulator(Protocol[Result_co]):
             One for every source of the plan, in order. Numbers are doubles with NaN where missing;
             categories are positions among the declared levels, negative where missing.
         """
-
-    def merge(self, other: Any, /) -> None:
-        """Add the rows that another accumulator of the same plan has seen."""
 
     def result(self) -> Result_co:
         """What was accumulated so far."""

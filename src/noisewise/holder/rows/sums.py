@@ -113,13 +113,6 @@ class SumAccumulator:
                 self._add_block([column[start : start + self._block] for column in columns])
         self.n += rows
 
-    def merge(self, other: SumAccumulator) -> None:
-        """Add the rows that another accumulator of the same plan has seen."""
-        check_row_count(self.n + other.n)
-        for mine, theirs in zip(self._parts, other._parts, strict=True):
-            mine.total += theirs.total
-        self.n += other.n
-
     def result(self) -> Sums:
         """The sums so far."""
         pairs = zip(self._plan.statistics, self._parts, strict=True)
