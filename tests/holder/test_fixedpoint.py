@@ -15,7 +15,7 @@ from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.rows.values import (
     BALL_MARGIN,
     RowGrid,
-    fill_codes,
+    fill_code,
     grid_value,
     missing_value_error,
 )
@@ -38,7 +38,7 @@ def test_columns_of_the_grid():
     assert [(c.source, c.code) for c in grid.columns] == [(0, None), (1, 0), (1, 2), (2, None)]
     assert grid.columns[0].fill == grid_value(1.5, *_map(grid, 0), 2**16)
     assert [c.fill for c in grid.columns[1:]] == [None, None, None]
-    assert fill_codes(SCHEMA, DESIGN.sources) == (None, 2, None)
+    assert [fill_code(SCHEMA, name) for name in DESIGN.sources] == [None, 2, None]
     assert RowGrid.of(DESIGN, Ball(1.7), 4).radius == math.floor(1.7 * 256)
 
 

@@ -53,7 +53,7 @@ from noisewise.holder.requests.base import key_of
 from noisewise.holder.requests.regression import Request
 from noisewise.holder.rows.plan import Codes, Floats
 from noisewise.holder.rows.sums import SumAccumulator, SumPlan, Sums
-from noisewise.holder.rows.values import fill_codes, filled_codes
+from noisewise.holder.rows.values import filled
 from noisewise.holder.series import made
 
 
@@ -177,14 +177,13 @@ class PartitionAccumulator:
     def __init__(self, plan: PartitionPlan) -> None:
         self.n = 0
         self._plan = plan
-        (self._fill,) = fill_codes(plan.schema, (plan.column,))
         column = plan.schema.columns[plan.column]
         assert isinstance(column, Category)
         self._parts: list[SumAccumulator] = [plan.each.accumulator() for _ in column.levels]
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
         """Add rows; see `Accumulator.add`."""
-        codes = filled_codes(columns[-1], self._plan.schema, self._plan.column, self._fill)
+        codes = filled(columns[-1], self._plan.schema, self._plan.column)
         for code, part in enumerate(self._parts):
             mine = np.flatnonzero(codes == code)
             if len(mine):

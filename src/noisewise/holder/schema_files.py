@@ -16,13 +16,13 @@ from typing import Any
 import yaml
 
 from noisewise.core.errors import DataError, RequestError
-from noisewise.core.schema import Category, Schema
+from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import parse_yaml
 from noisewise.holder.engines import open_source
 from noisewise.holder.engines.base import Kind
 from noisewise.holder.publish import with_total
 from noisewise.holder.rows.plan import Codes, Floats
-from noisewise.holder.rows.values import fill_codes, filled_codes, filled_numbers
+from noisewise.holder.rows.values import filled
 
 _HEAD = """\
 # What is public about this table. Fill in every bound and every list of levels from public
@@ -194,15 +194,10 @@ class _Reader:
     def __init__(self, plan: _ReadAll) -> None:
         self.n = 0
         self._plan = plan
-        self._fill_codes = fill_codes(plan.schema, plan.sources)
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
-        schema = self._plan.schema
-        for name, fill, values in zip(self._plan.sources, self._fill_codes, columns, strict=True):
-            if isinstance(schema.columns[name], Category):
-                filled_codes(values, schema, name, fill)
-            else:
-                filled_numbers(values, schema, name)
+        for name, values in zip(self._plan.sources, columns, strict=True):
+            filled(values, self._plan.schema, name)
         self.n += len(columns[0])
 
     def result(self) -> int:

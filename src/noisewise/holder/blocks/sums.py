@@ -31,7 +31,7 @@ from noisewise.core.schema import Category, Unbounded
 from noisewise.holder.mechanisms import randomness
 from noisewise.holder.rows.plan import Codes, Floats, ReadsDesign
 from noisewise.holder.rows.sums import check_row_count
-from noisewise.holder.rows.values import fill_codes, filled_codes, filled_numbers
+from noisewise.holder.rows.values import filled
 
 BOUNDED_BITS = 50
 UNBOUNDED_BITS = 59
@@ -73,17 +73,12 @@ class BlockGrid:
     def __init__(self, design: Design) -> None:
         self._schema = design.schema
         self._sources = design.sources
-        self._fill_codes = fill_codes(design.schema, design.sources)
         self.columns = tuple(_columns(design))
 
     def integers(self, columns: Sequence[Floats | Codes]) -> Integers:
         """All rows on the grid; shape (rows, columns)."""
-        complete: list[Floats | Codes] = []
-        for name, values, fill in zip(self._sources, columns, self._fill_codes, strict=True):
-            if isinstance(self._schema.columns[name], Category):
-                complete.append(filled_codes(values, self._schema, name, fill))
-            else:
-                complete.append(filled_numbers(values, self._schema, name))
+        named = zip(columns, self._sources, strict=True)
+        complete = [filled(values, self._schema, name) for values, name in named]
         result = np.empty((len(columns[0]), len(self.columns)), dtype=np.int64)
         for k, column in enumerate(self.columns):
             values = complete[column.source]

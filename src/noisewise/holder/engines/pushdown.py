@@ -23,7 +23,7 @@ from noisewise.holder.rows.values import (
     BALL_MARGIN,
     GridColumn,
     RowGrid,
-    fill_codes,
+    fill_code,
     missing_value_error,
 )
 
@@ -94,7 +94,7 @@ class SumQuery:
 
     def _grid(self) -> str:
         design = self._plan.design
-        fills = fill_codes(design.schema, design.sources)
+        fills = [fill_code(design.schema, name) for name in design.sources]
         out = []
         for source, (name, column) in enumerate(zip(design.sources, self._declared, strict=True)):
             missing = _missing(f"v{source}", isinstance(column, Category))

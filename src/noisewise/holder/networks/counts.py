@@ -18,7 +18,7 @@ from noisewise.core.privacy import PureEvent
 from noisewise.core.schema import Schema
 from noisewise.holder.rows.plan import Codes, Floats
 from noisewise.holder.rows.sums import check_row_count
-from noisewise.holder.rows.values import fill_codes, filled_codes
+from noisewise.holder.rows.values import filled
 
 Table = npt.NDArray[np.int64]
 
@@ -67,7 +67,6 @@ class CountAccumulator:
         self.n = 0
         network = plan.network
         self._plan = plan
-        self._fill = fill_codes(network.schema, plan.sources)
         position = {name: i for i, name in enumerate(plan.sources)}
         self._families = {
             node: [(position[name], network.arity(name)) for name in network.family(node)]
@@ -81,8 +80,7 @@ class CountAccumulator:
         check_row_count(self.n + rows)
         schema, sources = self._plan.schema, self._plan.sources
         codes = [
-            filled_codes(column, schema, name, fill)
-            for column, name, fill in zip(columns, sources, self._fill, strict=True)
+            filled(column, schema, name) for column, name in zip(columns, sources, strict=True)
         ]
         for node, family in self._families.items():
             counts = self._counts[node]

@@ -23,7 +23,7 @@ from noisewise.core.errors import DataError
 from noisewise.core.schema import Category
 from noisewise.core.statistics import FourthMoments, Summed
 from noisewise.holder.rows.plan import Codes, Floats, ReadsDesign
-from noisewise.holder.rows.values import RowGrid, fill_codes, filled_codes, missing_value_error
+from noisewise.holder.rows.values import RowGrid, filled, missing_value_error
 
 # BLAS libraries start threads of their own for products above some size, and on a busy machine
 # these threads wait for each other: a block took a hundred times as long. As measured, OpenBLAS
@@ -92,7 +92,6 @@ class SumAccumulator:
     def __init__(self, plan: SumPlan) -> None:
         self.n = 0
         self._plan = plan
-        self._fill_codes = fill_codes(plan.schema, plan.sources)
         self._is_category = tuple(
             isinstance(plan.design.schema.columns[name], Category) for name in plan.design.sources
         )
@@ -122,12 +121,8 @@ class SumAccumulator:
         centred = self._centred[:, : len(columns[0])]
         for source, is_category in enumerate(self._is_category):
             if is_category:
-                columns[source] = filled_codes(
-                    columns[source],
-                    self._plan.schema,
-                    self._plan.sources[source],
-                    self._fill_codes[source],
-                )
+                name = self._plan.sources[source]
+                columns[source] = filled(columns[source], self._plan.schema, name)
         for row, column in zip(centred, self._parts[0].grid.columns, strict=True):
             if column.code is None:
                 np.subtract(columns[column.source], column.centre, out=row)

@@ -44,6 +44,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -157,39 +158,27 @@ def grid_value(x: float, centre: float, scale: float, one: int) -> int:
 # Missing values: a public fill value takes their place, or they are an error. Never dropped.
 
 
-def fill_codes(schema: Schema, sources: tuple[str, ...]) -> tuple[int | None, ...]:
-    """For every source, the code that stands in for a category's missing values."""
-    codes: list[int | None] = []
-    for name in sources:
-        column, fill = schema.columns[name], schema.fill.get(name)
-        if isinstance(column, Category) and isinstance(fill, str):
-            codes.append(column.levels.index(fill))
-        else:
-            codes.append(None)
-    return tuple(codes)
+def fill_code(schema: Schema, name: str) -> int | None:
+    """The code that stands in for a category's missing values, if there is one."""
+    column, fill = schema.columns[name], schema.fill.get(name)
+    if isinstance(column, Category) and isinstance(fill, str):
+        return column.levels.index(fill)
+    return None
 
 
-def filled_codes(codes: Floats | Codes, schema: Schema, name: str, fill: int | None) -> Codes:
-    """A category's codes with the fill value's code where they are missing."""
-    missing = codes < 0
+def filled(values: Floats | Codes, schema: Schema, name: str) -> Any:
+    """A column's values (or codes) with the fill value where they are missing."""
+    is_category = isinstance(schema.columns[name], Category)
+    missing = values < 0 if is_category else np.isnan(values)
     if not missing.any():
-        return codes  # type: ignore[return-value]
-    if fill is None:
+        return values
+    if name not in schema.fill:
         raise missing_value_error(schema, name)
-    filled: Codes = np.where(missing, np.int32(fill), codes)
-    return filled
-
-
-def filled_numbers(values: Floats | Codes, schema: Schema, name: str) -> Floats:
-    """A number's values with the fill value where they are missing."""
-    missing = np.isnan(values)
-    if not missing.any():
-        return values  # type: ignore[return-value]
-    fill = schema.fill.get(name)
-    if fill is None:
-        raise missing_value_error(schema, name)
-    filled: Floats = np.where(missing, float(fill), values)
-    return filled
+    if is_category:
+        code = fill_code(schema, name)
+        assert code is not None  # the schema's fill values are levels
+        return np.where(missing, np.int32(code), values)
+    return np.where(missing, float(schema.fill[name]), values)
 
 
 def missing_value_error(schema: Schema, name: str) -> DataError:
