@@ -126,11 +126,11 @@ def test_the_largest_contrast_is_told():
 
 def test_ignoring_the_noise_is_the_mean_of_plug_in_draws(fitted):
     """The product of mean tables is compared with the mean over draws of the plug-in posterior."""
-    from noisewise.analyst.network import plugin
+    from noisewise.analyst.network.layout import normalised
     from noisewise.analyst.network.queries import joint_probabilities
 
     rng, layout = np.random.default_rng(1), fitted.layout
-    draws = plugin.draw(rng, fitted.plugin, np.zeros(layout.cells), layout, (4000,))
+    draws = normalised(rng.standard_gamma(fitted.plugin, (4000, layout.cells)), layout)
     i = layout.number["cough"]
     each = joint_probabilities(layout, draws, [i], {})
     (found,) = joint_probabilities(layout, plug_in_means(fitted)[None], [i], {})

@@ -41,9 +41,9 @@ def summable(posterior: NetworkPosterior, numbers: list[int]) -> bool:
 
     Elsewhere rows would be simulated, which adds error, or a page would take minutes.
     """
-    from noisewise.analyst.network.queries import MAX_TABLE, largest_table
+    from noisewise.analyst.network.queries import MAX_TABLE, Summation
 
-    largest = largest_table(posterior.layout, numbers)
+    largest = Summation(posterior.layout, numbers).largest
     return largest <= MAX_TABLE and largest * len(posterior.flat) <= _MOST_WORK
 
 
