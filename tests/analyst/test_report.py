@@ -15,8 +15,8 @@ import noisewise.analyst.report as package
 from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.regression import FitInfo, Naive, Posterior
 from noisewise.analyst.report import render, write_report
-from noisewise.analyst.report.markup import Markup, breakable, tag, text
 from noisewise.analyst.report.regression import deviations
+from noisewise.analyst.report.widgets import Markup, breakable, tag, text
 from noisewise.analyst.report.words import claim_in_words, percent, rounded, short, ticks
 from noisewise.cli.main import app
 from noisewise.core.errors import RequestError

@@ -13,8 +13,8 @@ import noisewise as nw
 from noisewise.analyst.network.fit import fit_network
 from noisewise.analyst.posterior.file import load_posterior
 from noisewise.analyst.report import network_answers, render, write_report
-from noisewise.analyst.report.charts import drawing, family_order
 from noisewise.analyst.report.network_answers import contrasts, plug_in_means, sentence, summable
+from noisewise.analyst.report.widgets import drawing, family_order
 from noisewise.analyst.report.words import percent, rounded
 from noisewise.core.errors import RequestError
 
