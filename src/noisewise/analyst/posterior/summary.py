@@ -11,7 +11,7 @@ from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior.base import BasePosterior
 from noisewise.analyst.posterior.numbers import SummaryTable, split_statement
 from noisewise.analyst.posterior.plots import AWARE, NAIVE, Interval
-from noisewise.analyst.summaries import answers, quantiles
+from noisewise.analyst.summaries import answers, laws
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, entries_of
 from noisewise.core.kinds.summary.release import SummaryRelease
@@ -135,7 +135,7 @@ class SummaryPosterior(BasePosterior):
             if not noise_aware:
                 return min(ends), max(ends)
             noise = max(self._noise(coefficient, p) for p in (low, high))
-            return quantiles.clipped_mean_interval(*ends, low, high, noise)
+            return laws.clipped_mean_interval(*ends, low, high, noise)
         return self._refuse(
             f"an interval of {coefficient}", "single probabilities, from which none follows"
         )

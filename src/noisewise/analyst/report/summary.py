@@ -6,7 +6,6 @@ with intervals, or released quantiles.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from noisewise.analyst.posterior.summary import SummaryPosterior
@@ -27,14 +26,6 @@ from noisewise.analyst.report.page import (
 from noisewise.analyst.report.widgets import Content, Markup, facts, figure, section, table, tag
 from noisewise.analyst.report.words import percent, rounded, short
 from noisewise.analyst.summaries import answers
-from noisewise.analyst.summaries.answers import (
-    ENOUGH_BLOCKS,
-    ENOUGH_KAPPA,
-    MEDIAN_NEEDS,
-    SCALE_NEEDS,
-    rank_epsilon,
-    rows_needed,
-)
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import (
     ClippedMean,
@@ -447,45 +438,11 @@ def _prior(release: SummaryRelease) -> str:
 
 
 def _checks(release: SummaryRelease) -> Markup:
-    """What `summaries.cautions` looks at; where less is there than wanted, the page warns first."""
-    epsilon, blocks = rank_epsilon(release), release.blocks
+    """What `answers.checks` looks at; where less is there than wanted, the page warns first."""
     rows: list[list[Content]] = [
-        [
-            "epsilon of one answer times the root of the number of blocks",
-            short(epsilon * math.sqrt(blocks), 3),
-            f"at least {short(ENOUGH_KAPPA)}",
-            "or the noise drowns what the blocks say",
-        ]
+        [check.what, short(check.here, 3), f"at least {short(check.wanted)}", check.why]
+        for check in answers.checks(release)
     ]
-    if release.n is not None:
-        rows.append(
-            [
-                "rows a block, about",
-                f"{release.n / blocks:,.0f}",
-                f"at least {rows_needed(len(release.coefficients)):,}",
-                "or the blocks' regressions are rough",
-            ]
-        )
-    rows.append(
-        [
-            "blocks",
-            f"{blocks:,}",
-            f"at least {ENOUGH_BLOCKS}",
-            "or they are too few for the central limit theorem",
-        ]
-    )
-    if isinstance(release.noise, MedianNoise):
-        scale = float(release.noise.scale_epsilon) / release.noise.sensitivity
-        parts = (("location", epsilon, MEDIAN_NEEDS), ("scale", scale, SCALE_NEEDS))
-        rows += [
-            [
-                f"epsilon of each {name} times the number of blocks",
-                short(share * blocks, 3),
-                f"at least {needs}",
-                f"or the {name} may be far off",
-            ]
-            for name, share, needs in parts
-        ]
     return section(
         "checks",
         "Can the numbers be trusted?",
