@@ -57,10 +57,10 @@ def made_network(network=None, *, releases=1, aware=True, chains=4, draws=250):
     size = (chains, draws, layout.cells)
     theta = normalised(rng.standard_gamma(alpha + counts, size=size), layout)
     info = NetworkFit(
-        "joint" if aware else "plugin",
-        "latent counts" if aware else "clamped counts",
-        "chosen by auto",
-        aware,
+        method="joint" if aware else "plugin",
+        algorithm="latent counts" if aware else "clamped counts",
+        reason="chosen by auto",
+        noise_aware=aware,
         mechanisms=("laplace",) * releases,
         n=(2000,) * releases,
         claims=("epsilon = 1",) * releases,

@@ -51,9 +51,9 @@ def made(names=("age", "region"), target="income", *, releases=1, aware=True, da
             f"outside_{j}": np.full(P, 0.12),
         }
     info = FitInfo(
-        "exact" if aware else "naive",
-        "chosen by auto",
-        aware,
+        method="exact" if aware else "naive",
+        reason="chosen by auto",
+        noise_aware=aware,
         n=(1000,) * releases,
         claims=("epsilon = 1",) * releases,
         digests=tuple(f"sha256:{j}" for j in range(releases)),
