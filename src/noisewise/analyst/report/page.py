@@ -130,7 +130,7 @@ def forest_section(posterior: BasePosterior, names: Iterable[str], level: float)
         tag(
             "p",
             f"Lines are {percent(level)} intervals, their thick parts hold half of the "
-            f"probability, dots are medians, and the dotted line is zero. Every coefficient has its "
+            "probability, dots are medians, and the dotted line is zero. Every coefficient has its "
             "own scale.",
         ),
         key("aware" in styles, "naive" in styles),
