@@ -29,10 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.analyst.network import plugin
 from noisewise.analyst.network.fit import fit_network
-from noisewise.analyst.network.layout import Floats, Layout
-from noisewise.analyst.network.plugin import normalised
+from noisewise.analyst.network.layout import Floats, Layout, normalised
+from noisewise.analyst.network.observed import clamped_counts
 from noisewise.analyst.network.queries import places
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
@@ -106,8 +105,8 @@ def large(nodes: int, n: int, epsilons: list[float]) -> dict[str, Any]:
         watched = rng.choice(layout.cells, size=min(200, layout.cells), replace=False)
         ess = [float(az.ess(posterior.theta[:, :, cell])) for cell in watched]
         rhat = [float(az.rhat(posterior.theta[:, :, cell])) for cell in watched]
-        counts = plugin.clamped_counts([release], layout)
-        naive = plugin.draw(rng, counts, np.ones(layout.cells), layout, (1000,))
+        counts = 1.0 + clamped_counts([release], layout)
+        naive = normalised(rng.standard_gamma(counts, (1000, layout.cells)), layout)
         found[f"epsilon={epsilon:g}"] = {
             "release": releasing,
             "joint_posterior": fitting,
@@ -164,11 +163,11 @@ SMALL: dict[str, tuple[dict[str, int], dict[str, list[str]]]] = {
 
 def coverage(data_sets: int, keep: Callable[[dict[str, Any]], None]) -> None:
     """Coverage of 90% intervals over tables from the prior, data and noise."""
-    from noisewise.analyst.network import methods
+    from noisewise.analyst.network import fit
 
     rng = np.random.default_rng(12345)
     found: dict[str, Any] = {}
-    methods.ROWS_PER_SWEEP = 0  # counts only: latent rows are exact
+    fit.ROWS_PER_SWEEP = 0  # counts only: latent rows are exact
     for name, (arities, parents) in SMALL.items():
         columns = {k: Category(tuple(map(str, range(r))), "0") for k, r in arities.items()}
         network = Network.make(Schema("coverage", columns), parents)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.summaries import averages, quantiles
+from noisewise.analyst.summaries import laws
 from studies.amitai2018.blocks import Fits, fit_all, fit_blocks
 from studies.amitai2018.methods import (
     P_STAR,
@@ -127,25 +127,25 @@ def _reports(fits: Fits, epsilon: float, rng: np.random.Generator) -> dict[str, 
 
     scale, drawn = sign_noise(r, epsilon, 1, rng)
     mean = float(blocks.signs[0] + drawn[0] / (r * M))
-    both("sign", lambda noise: averages.sign(mean, M, r, noise), scale / (r * M))
+    both("sign", lambda noise: laws.SIGN_LAW.below(mean, M, r, noise), scale / (r * M))
     c = stouffer_clip(M, epsilon)
     noise = 2 * c / (M * epsilon)
     score = float(np.clip(blocks.scores, -c, c).mean() + laplace(noise, 1, rng)[0])
-    both("stouffer", lambda noise: averages.stouffer(score, c, M, 1, noise), noise)
+    both("stouffer", lambda noise: laws.stouffer_law(c).below(score, M, 1, noise), noise)
     noise = 1 / (M * epsilon)
     p = float(blocks.flat_p.mean() + laplace(noise, 1, rng)[0])
-    both("rescaled_normal", lambda noise: averages.rescaled_normal(p, M, 1, noise), noise)
+    both("rescaled_normal", lambda noise: laws.RESCALED_NORMAL_LAW.below(p, M, 1, noise), noise)
     noise = -2 * math.log(P_STAR) / (M * epsilon)
     logs = -2 * np.log(np.maximum(blocks.flat_p, P_STAR))
     total = float(logs.mean() + laplace(noise, 1, rng)[0])
-    both("fisher", lambda noise: averages.fisher(total, P_STAR, M, 1, noise), noise)
+    both("fisher", lambda noise: laws.fisher(total, P_STAR, M, 1, noise), noise)
     for name, by_spread in (("location_scale", True), (MODEL_BASED, False)):
         found = location_and_scale(blocks, epsilon, rng, by_spread=by_spread)
         if found is not None:
             at, wide, law = found
             both(
                 name,
-                lambda noise, at=at, wide=wide, law=law: quantiles.probability(
+                lambda noise, at=at, wide=wide, law=law: laws.median_probability(
                     b[0], at, wide, law._replace(noise=noise)
                 ),
                 law.noise,

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.summaries import averages, quantiles
+from noisewise.analyst.summaries import laws
 from studies.amitai2018 import not_private as paper
 from studies.amitai2018.blocks import Fits
 
@@ -160,8 +160,8 @@ def answers(
         out[name] = fisher_probability(total / M, PAPER_P_STAR, M, scale / M)
     noise = 1 / (M * epsilon)
     mean = blocks.flat_p.mean(axis=1) + laplace(noise, len(b), rng)
-    out["plug_in"] = averages.rescaled_normal_plug_in(mean, M)
-    out["rescaled_normal"] = averages.rescaled_normal(mean, M, 1, noise)
+    out["plug_in"] = laws.rescaled_normal_plug_in(mean, M)
+    out["rescaled_normal"] = laws.RESCALED_NORMAL_LAW.below(mean, M, 1, noise)
     limit = -2 * math.log(P_STAR)
     mean = -2 * np.log(np.maximum(blocks.flat_p, P_STAR)).mean(axis=1)
     noise = limit / (M * epsilon)
@@ -170,12 +170,12 @@ def answers(
     c = stouffer_clip(M, epsilon)
     noise = 2 * c / (M * epsilon)
     mean = np.clip(blocks.scores, -c, c).mean(axis=1) + laplace(noise, len(b), rng)
-    out["stouffer"] = averages.stouffer(mean, c, M, 1, noise)
+    out["stouffer"] = laws.stouffer_law(c).below(mean, M, 1, noise)
     noise, drawn = sign_noise(r, epsilon, len(b), rng)
-    out["sign"] = averages.sign(blocks.signs + drawn / (r * M), M, r, noise / (r * M))
+    out["sign"] = laws.SIGN_LAW.below(blocks.signs + drawn / (r * M), M, r, noise / (r * M))
     found = location_and_scale(blocks, epsilon, rng)
     if found is not None:
-        out["location_scale"] = quantiles.probability(b, *found)
+        out["location_scale"] = laws.median_probability(b, *found)
     return out
 
 
@@ -200,7 +200,7 @@ def sign_noise(
 def stouffer_clip(blocks: int, epsilon: float) -> float:
     """The c that minimises v/A² - 1 + 8c²/(A²κ²), κ = ε√M: variance and noise, relatively."""
     c = np.linspace(0.05, 5, 991)
-    found = [averages.stouffer_law(float(value)) for value in c]
+    found = [laws.stouffer_law(float(value)) for value in c]
     noise = 8 * c**2 / (epsilon**2 * blocks)
     cost = (np.array([law.variance for law in found]) + noise) / np.array(
         [law.slope**2 for law in found]
@@ -211,17 +211,17 @@ def stouffer_clip(blocks: int, epsilon: float) -> float:
 def fisher_probability(average: FloatArray, p_star: float, M: int, noise: float) -> FloatArray:
     """The report of `fisher`, interpolated between knots because there are many."""
     if noise == 0:
-        return averages.fisher(average, p_star, M, 1, 0.0)
+        return laws.fisher(average, p_star, M, 1, 0.0)
     knots, values = _fisher_knots(p_star, M, noise)
     return np.interp(average, knots, values)
 
 
 @lru_cache(maxsize=512)
 def _fisher_knots(p_star: float, M: int, noise: float) -> tuple[FloatArray, FloatArray]:
-    law = averages.fisher_moments(p_star).law
+    law = laws.fisher_moments(p_star).law
     reach = 9 * math.sqrt(law.variance / M) + 20 * noise
     knots = law.mean + reach * np.linspace(-1, 1, _KNOTS) ** 3  # denser in the middle
-    return knots, averages.fisher(knots, p_star, M, 1, noise)
+    return knots, laws.fisher(knots, p_star, M, 1, noise)
 
 
 # --- medians by the exponential mechanism ---------------------------------------------------------
@@ -232,7 +232,7 @@ QUARTILE = 0.6744897501960817  # Φ⁻¹(3/4)
 
 def location_and_scale(
     blocks: Blocks, epsilon: float, rng: np.random.Generator, *, by_spread: bool = True
-) -> tuple[float, float, quantiles.Reference] | None:
+) -> tuple[float, float, laws.Reference] | None:
     """Private medians and the law around them; None where the budget is too small for any.
 
     The scale comes from the spread of the estimates about the drawn location, as with the flat
@@ -249,7 +249,7 @@ def location_and_scale(
         with np.errstate(divide="ignore"):
             log_scales = np.log(np.abs(blocks.estimates - location) / QUARTILE / math.sqrt(M))
     log_scale = private_median(log_scales, r, for_scale, LOG_SCALE_BASE, rng)
-    return location, math.exp(log_scale), quantiles.reference(M, r, for_location)
+    return location, math.exp(log_scale), laws.median_law(M, r, for_location)
 
 
 def private_median(

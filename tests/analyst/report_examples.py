@@ -7,8 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from noisewise.analyst.network import plugin
-from noisewise.analyst.network.layout import Layout
+from noisewise.analyst.network.layout import Layout, normalised
 from noisewise.analyst.posterior.network import NetworkFit, NetworkPosterior
 from noisewise.core.design import Design
 from noisewise.core.kinds.network.content import NoisyCounts, l1_sensitivity
@@ -55,12 +54,13 @@ def made_network(network=None, *, releases=1, aware=True, chains=4, draws=250):
     layout, rng = Layout(network), np.random.default_rng(1)
     counts = rng.gamma(1.0, 50.0, layout.cells)
     alpha = np.ones(layout.cells)
-    theta = plugin.draw(rng, counts, alpha, layout, (chains, draws))
+    size = (chains, draws, layout.cells)
+    theta = normalised(rng.standard_gamma(alpha + counts, size=size), layout)
     info = NetworkFit(
-        "joint" if aware else "plugin",
-        "latent counts" if aware else "clamped counts",
-        "chosen by auto",
-        aware,
+        method="joint" if aware else "plugin",
+        algorithm="latent counts" if aware else "clamped counts",
+        reason="chosen by auto",
+        noise_aware=aware,
         mechanisms=("laplace",) * releases,
         n=(2000,) * releases,
         claims=("epsilon = 1",) * releases,

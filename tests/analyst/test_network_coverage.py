@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noisewise.analyst.network import counts, exact, plugin
-from noisewise.analyst.network.layout import Layout
-from noisewise.analyst.network.plugin import normalised
+from noisewise.analyst.network import counts, exact
+from noisewise.analyst.network.layout import Layout, normalised
+from noisewise.analyst.network.regions import make_problem, sample
 
 from .network_oracle import all_cells, discrete_laplace, network, simulated
 
@@ -46,14 +46,13 @@ def test_noise_aware_intervals_cover_and_plugin_does_not(example, n, scale):
         released = true + discrete_laplace(rng, scale, true.size)
         observed = all_cells(layout, released, scale, n)
         clamped = np.clip(released, 0, n) * 1.0
-        joint = counts.sample(
-            layout, [observed], alpha, clamped, chains=1, draws=200, warmup=200, thin=5, seed=k
-        )
+        problem = make_problem(layout, [observed], alpha, clamped)
+        joint = sample(counts.chain, problem, chains=1, draws=200, warmup=200, thin=5, seed=k)
         hits["joint"].append(covered(joint.theta[0], truth))
         if k < DATA_SETS // 2:
             alone, _ = exact.sample(layout, observed, alpha, chains=1, draws=200, seed=k)
             hits["exact"].append(covered(alone[0], truth))
-        naive = plugin.draw(rng, clamped, alpha, layout, (400,))
+        naive = normalised(rng.standard_gamma(alpha + clamped, (400, layout.cells)), layout)
         hits["plugin"].append(covered(naive, truth))
     for method in ("joint", "exact"):
         error = np.std(hits[method]) / np.sqrt(len(hits[method]))

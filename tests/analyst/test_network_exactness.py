@@ -11,9 +11,9 @@ import pytest
 
 from noisewise.analyst.network import counts, exact, records
 from noisewise.analyst.network.entropy import is_acyclic
-from noisewise.analyst.network.layout import Layout
+from noisewise.analyst.network.layout import Layout, normalised
 from noisewise.analyst.network.observed import Measurement, Observed
-from noisewise.analyst.network.plugin import normalised
+from noisewise.analyst.network.regions import make_problem, sample
 
 from .network_oracle import (
     all_cells,
@@ -48,7 +48,8 @@ def problem(example, scale, seed, alpha=1.0, n=None):
 
 
 def rough(layout, observed):
-    if observed.is_direct and len(observed.measurements) == len(layout.nodes):
+    direct = all(m.matrix is None for m in observed.measurements)
+    if direct and len(observed.measurements) == len(layout.nodes):
         return np.concatenate([np.clip(m.values, 0, None) for m in observed.measurements]) * 1.0
     return np.ones(layout.cells)
 
@@ -61,11 +62,8 @@ def gaps(draws, expected):
 
 
 def run(sampler, layout, observed, alpha, draws=4000, thin=4):
-    found = sampler.sample(
-        layout, [observed], alpha, rough(layout, observed),
-        chains=2, draws=draws, warmup=300, thin=thin, seed=1,
-    )  # fmt: skip
-    return found.theta, found.given_counts
+    problem = make_problem(layout, [observed], alpha, rough(layout, observed))
+    return sample(sampler.chain, problem, chains=2, draws=draws, warmup=300, thin=thin, seed=1)[:2]
 
 
 @pytest.mark.parametrize(
@@ -127,10 +125,8 @@ def test_several_holders_share_their_tables():
     alpha = np.ones(layout.cells)
     rng = np.random.default_rng(7)
     holders = [all_cells(layout, rng.integers(-1, 4, layout.cells), 1.5, n) for n in (2, 3)]
-    found = counts.sample(
-        layout, holders, alpha, np.ones(layout.cells),
-        chains=2, draws=4000, warmup=300, thin=4, seed=1,
-    )  # fmt: skip
+    problem = make_problem(layout, holders, alpha, np.ones(layout.cells))
+    found = sample(counts.chain, problem, chains=2, draws=4000, warmup=300, thin=4, seed=1)
     expected = _two_holders(layout, holders, alpha)
     assert gaps(found.given_counts, expected).max() < 5
     alone, _ = brute_force(layout, holders[0], alpha, [2])

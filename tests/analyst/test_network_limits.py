@@ -91,7 +91,7 @@ def test_the_structure_of_two_thousand_nodes_is_found_in_seconds():
     parents = {name: names[max(i - 1, 0) : i] for i, name in enumerate(names)}
     layout = Layout(network(dict.fromkeys(names, 2), parents))
     start = time.perf_counter()
-    entropy = entropy_of(layout, [True] * 2000)
+    entropy = entropy_of(layout, lambda _: True)
     assert time.perf_counter() - start < 30
     assert entropy.acyclic
     assert entropy.kappa[5, 6] == -1

@@ -28,7 +28,14 @@ def made(columns, seed=1, chains=4, draws=500):
     sigma2 = rng.gamma(20.0, 5.0, (chains, draws))
     prior = {"age": (0.0, 2.0)}
     info = FitInfo(
-        "made", "for a test", True, (100, None), ("epsilon = 1",), ("sha256:0",), ("beware",), prior
+        method="made",
+        reason="for a test",
+        noise_aware=True,
+        n=(100, None),
+        claims=("epsilon = 1",),
+        digests=("sha256:0",),
+        warnings=("beware",),
+        prior=prior,
     )
     stats = {"diverging": np.zeros((chains, draws), bool)}
     naive = Naive(rng.normal([1.0, 2.0, -3.0, 0.0], 0.25, (800, 4)), rng.gamma(100.0, 1.0, 800))

@@ -15,8 +15,8 @@ import noisewise.analyst.report as package
 from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.regression import FitInfo, Naive, Posterior
 from noisewise.analyst.report import render, write_report
-from noisewise.analyst.report.markup import Markup, breakable, tag, text
 from noisewise.analyst.report.regression import deviations
+from noisewise.analyst.report.widgets import Markup, breakable, tag, text
 from noisewise.analyst.report.words import claim_in_words, percent, rounded, short, ticks
 from noisewise.cli.main import app
 from noisewise.core.errors import RequestError
@@ -51,9 +51,9 @@ def made(names=("age", "region"), target="income", *, releases=1, aware=True, da
             f"outside_{j}": np.full(P, 0.12),
         }
     info = FitInfo(
-        "exact" if aware else "naive",
-        "chosen by auto",
-        aware,
+        method="exact" if aware else "naive",
+        reason="chosen by auto",
+        noise_aware=aware,
         n=(1000,) * releases,
         claims=("epsilon = 1",) * releases,
         digests=tuple(f"sha256:{j}" for j in range(releases)),

@@ -13,8 +13,8 @@ import noisewise as nw
 from noisewise.analyst.network.fit import fit_network
 from noisewise.analyst.posterior.file import load_posterior
 from noisewise.analyst.report import network_answers, render, write_report
-from noisewise.analyst.report.charts import drawing, family_order
 from noisewise.analyst.report.network_answers import contrasts, plug_in_means, sentence, summable
+from noisewise.analyst.report.widgets import drawing, family_order
 from noisewise.analyst.report.words import percent, rounded
 from noisewise.core.errors import RequestError
 
@@ -126,11 +126,11 @@ def test_the_largest_contrast_is_told():
 
 def test_ignoring_the_noise_is_the_mean_of_plug_in_draws(fitted):
     """The product of mean tables is compared with the mean over draws of the plug-in posterior."""
-    from noisewise.analyst.network import plugin
+    from noisewise.analyst.network.layout import normalised
     from noisewise.analyst.network.queries import joint_probabilities
 
     rng, layout = np.random.default_rng(1), fitted.layout
-    draws = plugin.draw(rng, fitted.plugin, np.zeros(layout.cells), layout, (4000,))
+    draws = normalised(rng.standard_gamma(fitted.plugin, (4000, layout.cells)), layout)
     i = layout.number["cough"]
     each = joint_probabilities(layout, draws, [i], {})
     (found,) = joint_probabilities(layout, plug_in_means(fitted)[None], [i], {})

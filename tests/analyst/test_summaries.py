@@ -109,9 +109,9 @@ def test_an_even_release_says_one_half(name):
 
 
 def fisher_mean():
-    from noisewise.analyst.summaries import averages
+    from noisewise.analyst.summaries import laws
 
-    return averages.fisher_moments(0.2).law.mean
+    return laws.fisher_moments(0.2).law.mean
 
 
 @pytest.mark.parametrize("name", ASKING)

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from noisewise.analyst.summaries import averages, quantiles
+from noisewise.analyst.summaries import laws
 from noisewise.core import normal_laplace
 from noisewise.core.noise import DiscreteLaplace
 
 P_STAR = (0.001, 0.2, 0.4)
 CASES = {
-    "sign": (np.sign, averages.SIGN_LAW, (0.0,)),
-    "stouffer 1.2": (lambda x: np.clip(x, -1.2, 1.2), averages.stouffer_law(1.2), (-1.2, 1.2)),
-    "stouffer 0.3": (lambda x: np.clip(x, -0.3, 0.3), averages.stouffer_law(0.3), (-0.3, 0.3)),
-    "rescaled_normal": (stats.norm.cdf, averages.RESCALED_NORMAL_LAW, ()),
+    "sign": (np.sign, laws.SIGN_LAW, (0.0,)),
+    "stouffer 1.2": (lambda x: np.clip(x, -1.2, 1.2), laws.stouffer_law(1.2), (-1.2, 1.2)),
+    "stouffer 0.3": (lambda x: np.clip(x, -0.3, 0.3), laws.stouffer_law(0.3), (-0.3, 0.3)),
+    "rescaled_normal": (stats.norm.cdf, laws.RESCALED_NORMAL_LAW, ()),
 } | {
     f"fisher {p}": (
         lambda x, p=p: np.minimum(-2 * stats.norm.logcdf(x), -2 * math.log(p)),
-        averages.fisher_moments(p).law,
+        laws.fisher_moments(p).law,
         (stats.norm.ppf(p),),
     )
     for p in P_STAR
@@ -91,11 +91,11 @@ def test_the_fisher_reference_law(p_star, blocks, tolerance, relative_noise):
     drawn_averages += rng.laplace(0, noise, trials) if noise else 0.0
     x = np.quantile(drawn_averages, [0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
     exceeds = np.array([(drawn_averages > point).mean() for point in x])
-    found = averages.fisher(x, p_star, blocks, 1, noise)
+    found = laws.fisher(x, p_star, blocks, 1, noise)
     error = np.sqrt(exceeds * (1 - exceeds) / trials)
     assert (np.abs(found - exceeds) < tolerance + 4 * error).all()
     without_skew = stats.norm.sf(
-        x, averages.fisher_moments(p_star).law.mean, math.sqrt(drawn_averages.var())
+        x, laws.fisher_moments(p_star).law.mean, math.sqrt(drawn_averages.var())
     )  # the negative control: a normal law is not enough
     if blocks == 10 and p_star == 0.001 and noise == 0:
         assert np.abs(without_skew - exceeds).max() > 5 * tolerance
@@ -105,9 +105,9 @@ def test_the_fisher_reference_law_of_repeated_partitions():
     psi, _, _ = CASES["fisher 0.001"]
     M, r, trials = 12, 6, 3000
     drawn_averages = partition_averages(psi, M, r, trials, seed=8)
-    u = averages.fisher(drawn_averages, 0.001, M, r, 0.0)
+    u = laws.fisher(drawn_averages, 0.001, M, r, 0.0)
     assert stats.kstest(u, "uniform").pvalue > 1e-3
-    found = averages.fisher_moments(0.001)
+    found = laws.fisher_moments(0.001)
     away = (drawn_averages - found.law.mean) / math.sqrt(found.law.spread(r) / M)
     assert stats.kstest(stats.norm.sf(away), "uniform").pvalue < 1e-3  # the skewness matters
 
@@ -120,13 +120,13 @@ def test_the_corrected_multiplier_is_unbiased_and_the_printed_one_is_not():
     xi += (z / math.sqrt(M) - xi.mean(axis=1))[:, None]  # given the full data's z-score
     average = stats.norm.cdf(xi).mean(axis=1)
     middle = np.abs(z) < 5  # further out the probabilities are 0 or 1 in double precision
-    recovered = stats.norm.ppf(averages.rescaled_normal_plug_in(average[middle], M))
+    recovered = stats.norm.ppf(laws.rescaled_normal_plug_in(average[middle], M))
     slope, error = np.polyfit(z[middle], recovered, 1, cov=True)
     assert slope[0] == pytest.approx(1, abs=4 * error[0, 0] ** 0.5 + 0.01)
     printed = math.sqrt(M) * stats.norm.ppf(average)
     assert np.polyfit(z, printed, 1)[0] == pytest.approx(math.sqrt(M / (2 * M - 1)), abs=0.01)
-    assert averages.rescaled_normal_plug_in(-0.1, M) == 0
-    assert averages.rescaled_normal_plug_in(1.1, M) == 1
+    assert laws.rescaled_normal_plug_in(-0.1, M) == 0
+    assert laws.rescaled_normal_plug_in(1.1, M) == 1
 
 
 @pytest.mark.parametrize("scale", [1, 2, 8, 60])
@@ -141,12 +141,12 @@ def test_discrete_noise_may_be_taken_for_continuous(scale, s):
 
 
 def test_a_median_lies_where_signs_balance():
-    law = quantiles.reference(400, 30, 1.0)
-    signs = averages.SIGN_LAW
+    law = laws.median_law(400, 30, 1.0)
+    signs = laws.SIGN_LAW
     assert law.s**2 == pytest.approx(signs.spread(30) / signs.slope**2)
     p = np.array([0.01, 0.2, 0.5, 0.8])
-    q = quantiles.quantile(p, 3.0, 0.1, law)
-    np.testing.assert_allclose(quantiles.probability(q, 3.0, 0.1, law), p, rtol=1e-9)
+    q = laws.median_quantile(p, 3.0, 0.1, law)
+    np.testing.assert_allclose(laws.median_probability(q, 3.0, 0.1, law), p, rtol=1e-9)
     assert (np.diff(q) > 0).all()
 
 
@@ -158,7 +158,7 @@ def test_intervals_between_noisy_quantiles_cover():
     ends = posterior_mean[:, None] + stats.norm.ppf(p) + rng.laplace(0, noise, (trials, 2))
     covered = naive = 0
     for low, high in ends[:4000]:
-        a, b = quantiles.clipped_mean_interval(low, high, *p, noise)
+        a, b = laws.clipped_mean_interval(low, high, *p, noise)
         covered += a <= 0 <= b
         naive += low <= 0 <= high
     error = math.sqrt(level * (1 - level) / 4000)
@@ -167,5 +167,5 @@ def test_intervals_between_noisy_quantiles_cover():
 
 
 def test_noise_never_turns_the_ends_of_an_interval_round():
-    low, high = quantiles.clipped_mean_interval(1.0, 0.0, 0.25, 0.75, 0.1)
+    low, high = laws.clipped_mean_interval(1.0, 0.0, 0.25, 0.75, 0.1)
     assert low < high

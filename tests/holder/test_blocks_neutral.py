@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noisewise.analyst.summaries import averages
+from noisewise.analyst.summaries import laws
 from noisewise.core.kinds.summary.mechanisms import Fisher, Question, RescaledNormal, Sign, Stouffer
 from noisewise.holder.blocks.additive import exact_values
 from noisewise.holder.blocks.regressions import Fits
@@ -23,13 +23,10 @@ def no_fits():
 @pytest.mark.parametrize(
     ("mechanism", "mean"),
     [
-        (Sign(ASKED), averages.SIGN_LAW.mean),
-        (Stouffer(ASKED, 1.2), averages.stouffer_law(1.2).mean),
-        (RescaledNormal(ASKED), averages.RESCALED_NORMAL_LAW.mean),
-        *(
-            (Fisher(ASKED, p), averages.fisher_moments(p).law.mean)
-            for p in (1e-6, 0.001, 0.2, 0.45)
-        ),
+        (Sign(ASKED), laws.SIGN_LAW.mean),
+        (Stouffer(ASKED, 1.2), laws.stouffer_law(1.2).mean),
+        (RescaledNormal(ASKED), laws.RESCALED_NORMAL_LAW.mean),
+        *((Fisher(ASKED, p), laws.fisher_moments(p).law.mean) for p in (1e-6, 0.001, 0.2, 0.45)),
     ],
     ids=lambda given: getattr(given, "name", ""),
 )

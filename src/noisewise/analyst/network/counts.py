@@ -13,108 +13,51 @@ that does not look at the state (a row from a fixed pool or at random, levels, a
 scale is fixed after warm-up), and the same step back is as likely, so it is accepted with the ratio
 of targets alone.
 
-State: `State`. Kernel: `sweep`. Top-level call: `sample`.
+State: `regions.State`. Kernel: `sweep`. Top-level call: `regions.sample` with `chain`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from noisewise._compiled import compiled_in_order, compiled_inline
 from noisewise.analyst.chains import Report
-from noisewise.analyst.network.layout import Floats, Integers, Layout
-from noisewise.analyst.network.observed import Observed
-from noisewise.analyst.network.plugin import normalised
-from noisewise.analyst.network.regions import (
-    Problem,
-    Sampled,
-    forms_of,
-    make_problem,
-    sample_chains,
-)
+from noisewise.analyst.network.layout import Floats
+from noisewise.analyst.network.regions import Problem, Regions, start
 
-POOL = 4096  # rows that moves are proposed at
-MOST_START_ROWS = 200_000
+POOL, FEWEST = 4096, 64  # rows that moves are proposed at
 WARMUP_BLOCKS = 40  # in each of which steps adapt more slowly than before
 REFRESH = 5  # sweeps between two looks at the network's own expectation
 
 
-class State(NamedTuple):
-    """Counts of one chain, changed in place: by holder, their sum, and the measured forms."""
-
-    counts: NDArray[np.int64]  # (holders, cells)
-    totals: NDArray[np.int64]  # (cells,)
-    forms: NDArray[np.int64]  # (holders, forms)
-
-
-def sample(
-    layout: Layout,
-    holders: Sequence[Observed],
-    alpha: Floats,
-    rough: Floats,
-    *,
-    chains: int,
-    draws: int,
-    warmup: int,
-    thin: int,
-    seed: int | None,
-    progress: Callable[[int, int | None], None] | None = None,
-) -> Sampled:
-    """Draws of all tables from their joint posterior.
-
-    Parameters
-    ----------
-    layout : Layout
-    holders : sequence of Observed
-    alpha : array, shape (layout.cells,)
-        Concentrations.
-    rough : array, shape (layout.cells,)
-        Clamped noisy counts, for the start only.
-    chains, draws, warmup, thin : int
-        Warm-up and thinning in sweeps.
-    seed : int, optional
-    progress : callable, optional
-    """
-    problem = make_problem(layout, holders, alpha)
-    theta, given, acceptance = sample_chains(
-        partial(_chain, problem, rough, warmup, thin), layout.cells,
-        chains=chains, draws=draws, sweeps=warmup + draws * thin, seed=seed, progress=progress,
-    )  # fmt: skip
-    entropy = problem.slopes.entropy
-    return Sampled(theta, given, acceptance, entropy.acyclic, entropy.free)
-
-
-def _chain(
+def chain(
     problem: Problem,
-    rough: Floats,
     warmup: int,
     thin: int,
     rng: np.random.Generator,
-    theta: Floats,
-    given: Floats,
+    found: Floats,
     report: Report,
 ) -> float:
-    """Fill in one chain's draws; see `regions.sample_chains`."""
+    """Fill in one chain's counts; see `regions.Chain`."""
     layout, regions, moves = problem.layout, problem.regions, problem.moves
-    state, pool = start(problem, rough, rng)
+    state, rows = start(problem, rng)
+    pool = np.ascontiguousarray(rows[-1][:POOL])
+    if len(pool) < FEWEST:  # few rows, or none: levels at random serve as well
+        pool = rng.integers(layout.arity, size=(FEWEST, len(layout.nodes)))
     slopes = np.zeros(int(regions.start[-1]))
     movable = np.array([holder.n is None for holder in problem.holders])
-    log_scale = np.full(moves.width.size, _first_scale(problem))
+    log_scale = np.full(moves.width.size, _first_scale(regions))
     tried = np.zeros(moves.width.size, dtype=np.int64)
     taken = np.zeros_like(tried)
-    alpha, family = problem.alpha, slice(layout.cells)
+    family = slice(layout.cells)
 
     def advance(sweeps: int, gain: float) -> None:
         most = REFRESH if problem.slopes.needed else sweeps
         while sweeps > 0:
             if problem.slopes.needed:
-                smoothed = state.totals[family] + alpha
+                smoothed = state.totals[family] + problem.alpha
                 problem.slopes.fill(slopes, problem.names, regions.start, smoothed)
             sweep(
                 rng, regions, moves, slopes, pool, movable, *state, log_scale, tried, taken, gain,
@@ -127,58 +70,19 @@ def _chain(
         advance(last - first, 0.3 / (1 + 20 * block / WARMUP_BLOCKS))
         report(last)
     tried[:] = taken[:] = 0
-    for k in range(len(theta)):
+    for k in range(len(found)):
         advance(thin, 0.0)
-        given[k] = state.totals[family]
-        draw_tables(rng, given[k], alpha, layout.row_start, theta[k])
+        found[k] = state.totals[family]
         if k % 16 == 15:
             report(warmup + (k + 1) * thin)
-    given[:] = normalised(given + alpha, layout)
     return float(taken.sum() / np.maximum(tried.sum(), 1))
 
 
-def _first_scale(problem: Problem) -> float:
+def _first_scale(regions: Regions) -> float:
     largest = max(
-        float(problem.regions.precision.max(initial=0.0)),
-        float(problem.regions.form_precision.max(initial=0.0)),
+        float(regions.precision.max(initial=0.0)), float(regions.form_precision.max(initial=0.0))
     )
     return float(np.log(max(1.0, 0.5 / largest)))
-
-
-def start(
-    problem: Problem, rough: Floats, rng: np.random.Generator
-) -> tuple[State, NDArray[np.int64]]:
-    """Counts of rows simulated from the plug-in posterior: they agree with each other.
-
-    Up to 200,000 rows are drawn; where there are more, each stands for several.
-    """
-    layout, regions = problem.layout, problem.regions
-    theta = np.empty(layout.cells)
-    draw_tables(rng, rough, problem.alpha + 0.5, layout.row_start, theta)
-    counts = np.zeros((len(problem.holders), int(regions.start[-1])), dtype=np.int64)
-    places = (regions.start, regions.width, regions.nodes, regions.stride)
-    rows: Integers = np.zeros((0, 0), dtype=np.int64)
-    for h, holder in enumerate(problem.holders):
-        n = _rough_n(problem, holder) if holder.n is None else holder.n
-        rows = np.empty((min(n, MOST_START_ROWS), len(layout.nodes)), dtype=np.int64)
-        weights = np.full(len(rows), n // max(len(rows), 1), dtype=np.int64)
-        weights[: n - int(weights.sum())] += 1
-        simulate(rng, theta, *places, regions.arity, rows)
-        tabulate(rows, weights, *places, counts[h])
-    pool = np.ascontiguousarray(rows[:POOL])
-    if len(pool) < 64:  # few rows, or none: levels at random serve as well
-        pool = np.empty((64, len(layout.nodes)), dtype=np.int64)
-        simulate(rng, theta, *places, regions.arity, pool)
-    return State(counts, counts.sum(axis=0), forms_of(regions, counts)), pool
-
-
-def _rough_n(problem: Problem, holder: Observed) -> int:
-    """A private number of rows, roughly: from the forms, or the median of the tables' sums."""
-    for m in holder.measurements:
-        if m.names == ():
-            return max(1, int(m.values[0]))
-    sums = [int(m.values.sum()) for m in holder.measurements if m.matrix is None]
-    return max(1, int(np.median(sums)))
 
 
 # --- compiled kernels ------------------------------------------------------------------------
@@ -340,49 +244,3 @@ def sweep(  # type: ignore[no-untyped-def]
             taken[m] += 1 if accepted else 0
             if gain > 0.0:
                 log_scale[m] = max(-2.0, log_scale[m] + gain * ((1.0 if accepted else 0.0) - 0.35))
-
-
-@compiled_in_order
-def draw_tables(rng, counts, alpha, row_start, out):  # type: ignore[no-untyped-def]
-    """Tables given counts: every row is Dirichlet(alpha + counts)."""
-    cells = out.size
-    first = 0
-    while first < cells:
-        last = first
-        total = 0.0
-        while last < cells and row_start[last] == first:
-            out[last] = rng.standard_gamma(alpha[last] + counts[last])
-            total += out[last]
-            last += 1
-        for cell in range(first, last):
-            out[cell] = out[cell] / total if total > 0.0 else 1.0 / (last - first)
-        first = last
-
-
-@compiled_in_order
-def simulate(rng, theta, start, width, nodes, stride, arity, out):  # type: ignore[no-untyped-def]
-    """Rows from a network, nodes in topological order; the tables are cells of families."""
-    for r in range(out.shape[0]):
-        for i in range(out.shape[1]):
-            cell = start[i]
-            for j in range(width[i] - 1):
-                cell += out[r, nodes[i, j]] * stride[i, j]
-            u = rng.random()
-            level = 0
-            while level < arity[i] - 1:
-                u -= theta[cell + level]
-                if u < 0.0:
-                    break
-                level += 1
-            out[r, i] = level
-
-
-@compiled_in_order
-def tabulate(rows, weights, start, width, nodes, stride, out):  # type: ignore[no-untyped-def]
-    """Add weighted rows to the cells of every region."""
-    for k in range(width.size):
-        for r in range(rows.shape[0]):
-            cell = start[k]
-            for j in range(width[k]):
-                cell += rows[r, nodes[k, j]] * stride[k, j]
-            out[cell] += weights[r]

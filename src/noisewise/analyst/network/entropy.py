@@ -18,27 +18,29 @@ ancestor u_i = 0 and this is the hypergeometric law of a table with known margin
 
 *Exact*: when the families have a junction tree ("acyclic" below: naive Bayes, trees, polytrees,
 every network without unmarried parents) u drops out, and h is the product over families divided by
-that over separators. *Approximate*: with loops R_i
-has the right centre but its spread is that of a table with fixed margins, a little too wide when
-more is known, and M_i doesn't teach anything about the nodes above (u_i is computed from the
-current counts and then held fixed for a while). The approximation disappears as noise does: the
-posterior of the tables given the counts is exact in any case.
+that over separators. *Approximate*: with loops R_i has the right centre but its spread is that of a
+table with fixed margins, a little too wide when more is known, and M_i doesn't teach anything about
+the nodes above (u_i is computed from the current counts and then held fixed for a while). The
+approximation disappears as noise does: the posterior of the tables given the counts is exact in any
+case.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
-from noisewise.analyst.network.layout import Floats, Integers, Layout, row_sums
+from noisewise.analyst.network.layout import Floats, Integers, Layout, normalised
+from noisewise.analyst.network.queries import Summation
 
 Names = tuple[int, ...]
 MAX_UNMARRIED = 8  # parents whose subsets are enumerated
+MAX_SUMMED = 1 << 12  # cells of a table on the way to the probabilities of parents' levels
+TINY = 1e-300
 
 
 @dataclass(frozen=True)
@@ -63,17 +65,18 @@ class Entropy:
     acyclic: bool
 
 
-def entropy_of(layout: Layout, affordable: Sequence[bool]) -> Entropy:
+def entropy_of(layout: Layout, affordable: Callable[[int], bool]) -> Entropy:
     """The formula for a network.
 
     Parameters
     ----------
     layout : Layout
-    affordable : sequence of bool
-        For every node, whether its parents' probabilities under the network can be computed.
+    affordable : callable
+        Of a node: whether its parents' probabilities under the network can be computed.
     """
-    if is_acyclic(layout.families):
-        return Entropy(_junction_tree(layout.families), {}, (), True)
+    tree = _junction_tree(layout.families)
+    if tree is not None:
+        return Entropy(tree, {}, (), True)
     kappa: defaultdict[Names, int] = defaultdict(int)
     expected: dict[int, dict[Names, int]] = {}
     free: list[int] = []
@@ -83,7 +86,7 @@ def entropy_of(layout: Layout, affordable: Sequence[bool]) -> Entropy:
         earlier = [set(layout.families[j]) for j in range(i)]
         if len(parents) < 2 or any(family.issuperset(parents) for family in earlier):
             continue
-        if len(parents) > MAX_UNMARRIED or not affordable[i]:
+        if len(parents) > MAX_UNMARRIED or not affordable(i):
             free.append(i)
             continue
         numbers = _counting_numbers(parents, earlier)
@@ -93,30 +96,36 @@ def entropy_of(layout: Layout, affordable: Sequence[bool]) -> Entropy:
     return Entropy({k: v for k, v in kappa.items() if v}, expected, tuple(free), False)
 
 
-def _junction_tree(families: Sequence[Names]) -> dict[Names, int]:
+def is_acyclic(families: Sequence[Names]) -> bool:
+    """Whether the families have a junction tree."""
+    return _junction_tree(families) is not None
+
+
+def _junction_tree(families: Sequence[Names]) -> dict[Names, int] | None:
     """Exponents of the largest families (-1) and of the separators between them (+1 each time).
 
-    A spanning tree whose separators have the greatest total size is a junction tree (Jensen &
-    Jensen 1994), and h = Π w(families) / Π w(separators).
+    h = Π w(families) / Π w(separators). A spanning tree whose separators have the greatest total
+    size is a junction tree if there is any (Jensen & Jensen 1994). In a tree every node is in at
+    most one separator less than in families, and in a junction tree in exactly one less.
     """
     sets = [set(family) for family in families]
-    largest = [f for f, members in zip(families, sets, strict=True) if not _within(members, sets)]
+    largest = [members for members in sets if not any(members < other for other in sets)]
     kappa: defaultdict[Names, int] = defaultdict(int)
-    kappa[largest[0]] -= 1
+    kappa[()] += 1  # the first family alone: n! / Π C!
+    kappa[tuple(sorted(largest[0]))] -= 1
     # Every waiting family with the most that it shares with one that was joined.
-    waiting = [(set(family), set(family) & set(largest[0])) for family in largest[1:]]
+    waiting = [(members, members & largest[0]) for members in largest[1:]]
+    excess = len(largest[0])
     while waiting:
         place = max(range(len(waiting)), key=lambda k: len(waiting[k][1]))
         nearest, shared = waiting.pop(place)
         kappa[tuple(sorted(nearest))] -= 1
         kappa[tuple(sorted(shared))] += 1
+        excess += len(nearest) - len(shared)
         waiting = [(new, max(most, new & nearest, key=len)) for new, most in waiting]
-    kappa[()] += 1  # the first family alone: n! / Π C!
+    if excess > len(set().union(*sets)):
+        return None
     return {names: power for names, power in kappa.items() if power}
-
-
-def _within(members: set[int], sets: Sequence[set[int]]) -> bool:
-    return any(members < other for other in sets)
 
 
 def _counting_numbers(parents: Names, earlier: list[set[int]]) -> dict[Names, int]:
@@ -129,87 +138,7 @@ def _counting_numbers(parents: Names, earlier: list[set[int]]) -> dict[Names, in
     return {names: c for names, c in numbers.items() if c}
 
 
-def is_acyclic(families: Sequence[Names]) -> bool:
-    """Whether the families have a junction tree: reduction of Graham (1979), Yu & Ozsoyoglu."""
-    edges = {k: set(family) for k, family in enumerate(families)}
-    holding: defaultdict[int, set[int]] = defaultdict(set)  # which edges have a node
-    for k, edge in edges.items():
-        for v in edge:
-            holding[v].add(k)
-    waiting = list(edges)
-    while waiting:
-        k = waiting.pop()
-        if k not in edges:
-            continue
-        edge = edges[k]
-        edge.difference_update([v for v in edge if len(holding[v]) == 1])
-        if edge:
-            rarest = min(edge, key=lambda v: len(holding[v]))
-            covered = any(k != m and edge <= edges[m] for m in holding[rarest])
-        else:
-            covered = len(edges) > 1
-        if covered:  # it goes, and a node that only one other edge has can go next
-            del edges[k]
-            for v in edge:
-                holding[v].discard(k)
-                if len(holding[v]) == 1:
-                    waiting.extend(holding[v])
-    return len(edges) <= 1
-
-
-# --- probabilities of parents' levels under the network, by summing forwards ------------------
-#
-# Nodes are added in topological order to a table over a frontier, and summed out when no later node
-# needs them. It is exact, and affordable when the frontier stays small.
-
-
-MAX_FRONTIER = 1 << 12
-
-
-@dataclass(frozen=True)
-class Step:
-    """Add a node to the frontier, then keep some of it."""
-
-    node: int
-    before: tuple[int, ...]
-    keep: tuple[int, ...]
-
-
-def plan(layout: Layout, wanted: tuple[int, ...]) -> list[Step] | None:
-    """How to get the table over `wanted`; None where a frontier would be too large."""
-    needed = set(wanted)
-    for i in range(len(layout.nodes) - 1, -1, -1):
-        if i in needed:
-            needed |= set(layout.parents[i])
-    steps: list[Step] = []
-    frontier: tuple[int, ...] = ()
-    ancestors = sorted(needed)
-    for position, i in enumerate(ancestors):
-        later = set(wanted).union(*(layout.parents[j] for j in ancestors[position + 1 :]))
-        if layout.size((*frontier, i)) > MAX_FRONTIER:
-            return None
-        keep = tuple(j for j in (*frontier, i) if j in later)
-        steps.append(Step(i, frontier, keep))
-        frontier = keep
-    return steps
-
-
-def probabilities(layout: Layout, steps: list[Step], theta: Floats) -> Floats:
-    """The table over the last step's `keep`, sorted by number, from all tables' cells."""
-    table = np.ones(())
-    einsum: Any = np.einsum  # its stubs don't know lists of axes
-    for step in steps:
-        own = theta[layout.part(step.node)].reshape(layout.shape(layout.families[step.node]))
-        table = einsum(
-            table, list(step.before), own, list(layout.families[step.node]), list(step.keep)
-        )
-    return table
-
-
 # --- where loops make the centre of a parents' table depend on the rest of the network ---------
-
-
-TINY = 1e-300
 
 
 class Slopes:
@@ -222,16 +151,19 @@ class Slopes:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        plans = [plan(layout, parents) for parents in layout.parents]
-        self.entropy: Entropy = entropy_of(layout, [steps is not None for steps in plans])
-        self._plans: dict[int, list[Step]] = {
-            i: steps for i in self.entropy.expected if (steps := plans[i]) is not None
-        }
+        self._sums: dict[int, Summation] = {}
+        self.entropy = entropy_of(layout, self._can_sum)
+
+    def _can_sum(self, i: int) -> bool:
+        found = Summation(self.layout, self.layout.parents[i])
+        if found.largest <= MAX_SUMMED:
+            self._sums[i] = found
+        return i in self._sums
 
     @property
     def needed(self) -> bool:
         """Whether any slope depends on the counts."""
-        return bool(self._plans)
+        return bool(self._sums)
 
     def fill(self, out: Floats, names: list[Names], start: Integers, counts: Floats) -> None:
         """Write slopes for the network whose tables are the proportions of smoothed `counts`.
@@ -244,10 +176,10 @@ class Slopes:
         counts : array, shape (layout.cells,)
             Family counts plus concentrations.
         """
-        theta = counts / row_sums(self.layout, counts)
-        for i, steps in self._plans.items():
+        theta = normalised(counts, self.layout)[None]
+        for i, summation in self._sums.items():
             parents = self.layout.parents[i]
-            joint = probabilities(self.layout, steps, theta)
+            joint = summation.of(theta)[0]
             slope = np.zeros(joint.shape)
             for subset, c in self.entropy.expected[i].items():
                 away = tuple(k for k, j in enumerate(parents) if j not in subset)

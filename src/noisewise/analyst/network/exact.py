@@ -32,9 +32,8 @@ from numpy.typing import NDArray
 
 from noisewise._compiled import compiled_in_order
 from noisewise.analyst.chains import available_cores
-from noisewise.analyst.network.layout import Floats, Layout
+from noisewise.analyst.network.layout import Floats, Layout, normalised
 from noisewise.analyst.network.observed import Measurement, Observed
-from noisewise.analyst.network.plugin import normalised
 from noisewise.core.errors import RequestError
 
 TAIL = 1e-9
@@ -144,13 +143,8 @@ def sample(
     *streams, last = np.random.SeedSequence(seed).spawn(len(layout.nodes) + 1)
 
     def run(i: int) -> None:
-        measured = observed.direct(layout.families[i])
-        if measured is None:
-            raise RequestError(
-                "method: 'exact' needs counts of every cell with noise of their own, and a "
-                "fourier Release has parity counts; use method='joint'"
-            )
-        _node(layout, i, measured, alpha, observed.n, streams[i], counts)
+        # One measurement a node, in their order: `fit.choose` lets no parity counts come here.
+        _node(layout, i, observed.measurements[i], alpha, observed.n, streams[i], counts)
         if progress is not None:
             progress(i + 1, len(layout.nodes))
 

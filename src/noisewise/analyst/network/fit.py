@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,11 +16,17 @@ from noisewise.analyst.common_cautions import (
     ENOUGH_DRAWS,
     GOOD_RHAT,
     ONE_CHAIN,
+    first_few,
     repetition_warnings,
 )
-from noisewise.analyst.network import plugin
-from noisewise.analyst.network.layout import Floats, Layout
-from noisewise.analyst.network.methods import METHODS, Job, choose
+from noisewise.analyst.network.layout import Floats, Layout, normalised
+from noisewise.analyst.network.observed import (
+    Observed,
+    check_plausible,
+    clamped_counts,
+    observe,
+    released_draws,
+)
 from noisewise.analyst.posterior.network import NetworkFit, NetworkPosterior
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.content import TableDraws
@@ -29,6 +35,8 @@ from noisewise.core.kinds.network.release import NetworkRelease
 
 MAX_DRAWS = 100_000
 MAX_NUMBERS = 1 << 27  # table cells times draws that are kept
+MOVES_PER_CHAIN = 24_000_000
+ROWS_PER_SWEEP = 10_000  # latent rows times tables up to which rows are simulated one by one
 
 
 def fit_network(
@@ -93,7 +101,7 @@ def fit_network(
         drawn.theta,
         info,
         drawn.given_counts,
-        alpha + plugin.clamped_counts(given, layout) if from_counts else None,
+        alpha + clamped_counts(given, layout) if from_counts else None,
         {"acceptance": drawn.acceptance} if name == "joint" else {},
     )
     found = (
@@ -159,6 +167,149 @@ def as_network_releases(releases: Any) -> tuple[NetworkRelease, ...]:
                 "that Release alone"
             )
     return given
+
+
+# --- ways to the posterior, by name, and which one `auto` takes --------------------------------
+
+
+class Drawn(NamedTuple):
+    """What a method returns."""
+
+    theta: Floats
+    given_counts: Floats | None
+    warnings: tuple[str, ...] = ()
+    algorithm: str = ""
+    acceptance: float = float("nan")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a method gets."""
+
+    releases: tuple[NetworkRelease, ...]
+    layout: Layout
+    alpha: Floats
+    chains: int
+    draws: int
+    seed: int | None
+    tell: Callable[[int, int | None], None] | None
+
+    def observed(self) -> list[Observed]:
+        """The measurements of all holders."""
+        found = [observe(release, self.layout) for release in self.releases]
+        for number, observed in enumerate(found, 1):
+            check_plausible(observed, self.layout, number)
+        return found
+
+
+def _run_plugin(job: Job) -> Drawn:
+    """Noisy counts, clamped at zero, as if they were true; or tables as they were released.
+
+    Zhang, Rubinstein & Dimitrakakis (2016), Algorithms 1 and 2. The privacy noise is ignored, so
+    credible intervals are too narrow.
+    """
+    if not job.releases[0].has_counts:
+        return Drawn(released_draws(job.releases[0], job.layout)[None], None, (), "draws")
+    counts = job.alpha + clamped_counts(job.releases, job.layout)
+    size = (job.chains, job.draws, job.layout.cells)
+    gammas = np.random.default_rng(job.seed).standard_gamma(counts, size=size)
+    return Drawn(normalised(gammas, job.layout), None, (), "clamped counts")
+
+
+def _run_exact(job: Job) -> Drawn:
+    from noisewise.analyst.network.exact import sample
+
+    drawn = sample(
+        job.layout,
+        job.observed()[0],
+        job.alpha,
+        chains=job.chains,
+        draws=job.draws,
+        seed=job.seed,
+        progress=job.tell,
+    )
+    return Drawn(*drawn, (), "enumeration by row")
+
+
+def _run_joint(job: Job) -> Drawn:
+    from noisewise.analyst.network import counts, records
+    from noisewise.analyst.network.regions import make_problem, sample
+
+    holders = job.observed()
+    rough = clamped_counts(job.releases, job.layout)
+    problem = make_problem(job.layout, holders, job.alpha, rough)
+    entropy = problem.slopes.entropy
+    tables = len(job.layout.nodes) + len(set(job.layout.parents))
+    public = [holder.n for holder in holders if holder.n is not None]
+    few = len(public) == len(holders) and sum(public) * tables <= ROWS_PER_SWEEP
+    warnings: tuple[str, ...] = ()
+    if few and not entropy.acyclic:
+        chain, thin, what = records.chain, 10, "latent rows"
+    else:
+        chain, what = counts.chain, "latent counts"
+        moves = problem.moves.times.sum() * len(holders)
+        thin = int(np.clip(MOVES_PER_CHAIN // (moves * job.draws), 1, 10))
+        if not entropy.acyclic:
+            what += ", approximate in the loops"
+            warnings = (_loop_warning([job.layout.nodes[i] for i in entropy.free]),)
+    drawn = sample(
+        chain,
+        problem,
+        chains=job.chains,
+        draws=job.draws,
+        warmup=300 + job.draws * thin // 4,
+        thin=thin,
+        seed=job.seed,
+        progress=job.tell,
+    )
+    return Drawn(drawn.theta, drawn.given_counts, warnings, what, drawn.acceptance)
+
+
+def _loop_warning(free: list[str]) -> str:
+    text = (
+        "the families of this network form loops, for which the number of data sets behind given "
+        "counts is approximated (coverage of 90% intervals was measured to be within 2 points)"
+    )
+    if free:
+        text += f"; loops above {first_few(free)} are too wide to be followed and were left out"
+    return text + "."
+
+
+METHODS: dict[str, Callable[[Job], Drawn]] = {
+    "plugin": _run_plugin,
+    "exact": _run_exact,
+    "joint": _run_joint,
+}
+NAMES = ("auto", *METHODS)
+
+
+def choose(method: str, mechanisms: Sequence[str], has_counts: bool) -> tuple[str, str]:
+    """The method's name and why it was taken, for Releases by these mechanisms.
+
+    `has_counts` says whether they hold noisy counts, not drawn tables.
+    """
+    if method not in NAMES:
+        raise RequestError(f"method: {method!r} is unknown; use {', '.join(NAMES)}")
+    if not has_counts:
+        if method in ("auto", "plugin"):
+            return "plugin", "the Release holds draws of the tables, which are used as they are"
+        raise RequestError(
+            f"method: {method!r} models the noise on counts, and a Release by "
+            f"{mechanisms[0]!r} holds drawn tables instead; use method='plugin'"
+        )
+    if method == "exact":
+        if len(mechanisms) > 1:
+            raise RequestError(
+                "method: 'exact' takes one Release; use method='joint', which combines several"
+            )
+        if mechanisms[0] == "fourier":
+            raise RequestError(
+                "method: 'exact' needs counts with noise of their own, and a fourier Release has "
+                "parity counts; use method='joint'"
+            )
+    if method == "auto":
+        return "joint", "models the privacy noise, and families that share variables agree"
+    return method, "chosen by the user"
 
 
 # --- Dirichlet priors of the tables -----------------------------------------------------------

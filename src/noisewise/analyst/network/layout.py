@@ -9,7 +9,7 @@ parents, which everything outside uses.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -73,17 +73,13 @@ class Layout:
         """Cells of all tables together."""
         return int(self.offsets[-1])
 
-    def size(self, names: Sequence[int]) -> int:
+    def size(self, names: Iterable[int]) -> int:
         """Cells of a table over these nodes."""
         return math.prod(int(self.arity[j]) for j in names)
 
     def shape(self, names: Sequence[int]) -> tuple[int, ...]:
         """Shape of a table over these nodes."""
         return tuple(int(self.arity[j]) for j in names)
-
-    def rows(self, i: int) -> int:
-        """Configurations of the parents of node i."""
-        return self.size(self.parents[i])
 
     def part(self, i: int) -> slice:
         """The cells of node i."""
@@ -133,3 +129,11 @@ def row_sums(layout: Layout, cells: Floats) -> Floats:
     sums = np.add.reduceat(cells, starts, axis=-1)
     lengths = np.diff(np.append(starts, layout.cells))
     return np.asarray(np.repeat(sums, lengths, axis=-1))
+
+
+def normalised(cells: Floats, layout: Layout) -> Floats:
+    """Rows that add up to one; a row of zeros (all gammas underflowed) becomes uniform."""
+    uniform = 1.0 / row_sums(layout, np.ones(layout.cells))
+    total = row_sums(layout, cells)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(total > 0, cells / total, uniform)

@@ -1,9 +1,9 @@
-"""What a holder's Release says about the true counts, as linear forms with known noise."""
+"""What holders' Releases say: linear forms of the true counts with known noise, or tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,18 +55,6 @@ class Observed:
     n: int | None
     measurements: tuple[Measurement, ...]
 
-    def direct(self, names: tuple[int, ...]) -> Measurement | None:
-        """The released cells of the table over these nodes, or None."""
-        for measurement in self.measurements:
-            if measurement.names == names and measurement.matrix is None:
-                return measurement
-        return None
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether all that was released are cells of tables."""
-        return all(measurement.matrix is None for measurement in self.measurements)
-
 
 def observe(release: NetworkRelease, layout: Layout) -> Observed:
     """What a Release of noisy counts or parity counts measured."""
@@ -74,12 +62,8 @@ def observe(release: NetworkRelease, layout: Layout) -> Observed:
     if isinstance(content, NoisyCounts):
         found = [_cells(release, content, layout, i) for i in range(len(layout.nodes))]
         return Observed(release.n, tuple(found))
-    if isinstance(content, NoisyParities):
-        return Observed(release.n, tuple(_parities(release, content, layout)))
-    raise RequestError(
-        f"method: a Release by {release.mechanism!r} holds drawn tables, not noisy counts; there "
-        "is no noise to model, use method='plugin'"
-    )
+    assert isinstance(content, NoisyParities)  # `fit.choose` refuses to model drawn tables
+    return Observed(release.n, tuple(_parities(release, content, layout)))
 
 
 def _cells(release: NetworkRelease, content: NoisyCounts, layout: Layout, i: int) -> Measurement:
@@ -160,3 +144,29 @@ def _check_one_of_two(measurement: Measurement, n: int, layout: Layout, number: 
             f"release {number} cannot come from {n:,} rows and the noise that it states, so it is "
             f"damaged, forged or miscomputed: the count of {node!r} is nowhere near 0 to {n:,}"
         )
+
+
+# --- without a model of the noise -------------------------------------------------------------
+
+
+def clamped_counts(releases: Sequence[NetworkRelease], layout: Layout) -> Floats:
+    """Noisy counts of all holders, clamped to [0, n] and added up, shape (layout.cells,).
+
+    Parity counts get the increment that their Release states before they are clamped.
+    """
+    total = np.zeros(layout.cells)
+    for release in releases:
+        content = release.content
+        more = content.increment if isinstance(content, NoisyParities) else 0.0
+        most = np.inf if release.n is None else release.n
+        for i, node in enumerate(layout.nodes):
+            counts = layout.inward(i, release.counts(node)) + more
+            total[layout.part(i)] += np.clip(counts, 0.0, most)
+    return total
+
+
+def released_draws(release: NetworkRelease, layout: Layout) -> Floats:
+    """The tables that a Release holds, shape (draws, layout.cells)."""
+    tables = [release.tables(k) for k in range(release.draws)]
+    rows = [[layout.inward(i, t[node]) for i, node in enumerate(layout.nodes)] for t in tables]
+    return np.array([np.concatenate(row) for row in rows])

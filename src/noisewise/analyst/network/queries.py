@@ -7,6 +7,7 @@ simulated with the given nodes held fixed and weighted by the probability of wha
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,70 +105,80 @@ def relevant(layout: Layout, nodes: set[int]) -> list[int]:
 
 
 def _order(layout: Layout, scopes: list[set[int]], hidden: set[int]) -> tuple[list[int], int]:
-    """An elimination order, and the size of the largest table on the way."""
-    scopes, hidden, order, largest = [set(s) for s in scopes], set(hidden), [], 1
-    while hidden:
-        merged = {v: set().union(*(s for s in scopes if v in s)) for v in sorted(hidden)}
-        cost = {v: layout.size(sorted(scope)) for v, scope in merged.items()}
+    """An elimination order, the cheapest first, and the size of the largest table on the way.
+
+    It ends where a table is too large for anybody.
+    """
+    near: defaultdict[int, set[int]] = defaultdict(set)  # with which nodes one shares a table
+    for scope in scopes:
+        for v in scope:
+            near[v] |= scope
+    cost = {v: layout.size(near[v]) for v in sorted(hidden)}
+    order, largest = [], 1
+    while cost and largest <= MAX_TABLE:
         best = min(cost, key=cost.__getitem__)
-        largest = max(largest, cost[best])
-        scopes = [s for s in scopes if best not in s] + [merged[best] - {best}]
-        hidden.remove(best)
+        largest = max(largest, cost.pop(best))
         order.append(best)
-    remaining = set().union(*scopes) if scopes else set()
-    return order, max(largest, layout.size(sorted(remaining)))
+        merged = near.pop(best) - {best}
+        for v in merged:
+            near[v] = (near[v] | merged) - {best}
+            if v in cost:
+                cost[v] = layout.size(near[v])
+    return order, max(largest, layout.size(set().union(*near.values())))
 
 
-def _plan(
-    layout: Layout, wanted: Sequence[int], evidence: Mapping[int, int]
-) -> tuple[list[int], list[int], int]:
-    """Nodes that matter, in which order others are summed out, and the largest table on the way."""
-    nodes = relevant(layout, {*wanted, *evidence})
-    scopes = [set(layout.families[i]) - set(evidence) for i in nodes]
-    hidden = set(nodes) - set(wanted) - set(evidence)
-    return nodes, *_order(layout, scopes, hidden)
+class Summation:
+    """How to sum everything out but some nodes, with others given.
 
+    Parameters
+    ----------
+    layout : Layout
+    wanted : sequence of int
+    evidence : mapping of int to int
+        Codes of the nodes that are given.
 
-def largest_table(layout: Layout, wanted: Sequence[int]) -> int:
-    """Cells of the largest table on the way to P(wanted), for one draw: what summing costs."""
-    return _plan(layout, wanted, {})[2]
+    Attributes
+    ----------
+    largest : int
+        Cells of the largest table on the way, for one draw: what it costs.
+    """
+
+    def __init__(
+        self, layout: Layout, wanted: Sequence[int], evidence: Mapping[int, int] | None = None
+    ) -> None:
+        self.layout, self.wanted, self.evidence = layout, list(wanted), dict(evidence or {})
+        self._nodes = relevant(layout, {*wanted, *self.evidence})
+        scopes = [set(layout.families[i]) - set(self.evidence) for i in self._nodes]
+        hidden = set(self._nodes) - set(wanted) - set(self.evidence)
+        self._order, self.largest = _order(layout, scopes, hidden)
+
+    def of(self, theta: Floats) -> Floats:
+        """P(wanted, evidence) under every draw of `theta`, one axis a wanted node."""
+        layout = self.layout
+        factors: list[tuple[list[int], Floats]] = []
+        for i in self._nodes:
+            family = layout.families[i]
+            table = theta[:, layout.part(i)].reshape(-1, *layout.shape(family))
+            place = tuple(self.evidence.get(j, slice(None)) for j in family)
+            left = [j for j in family if j not in self.evidence]
+            factors.append((left, table[(slice(None), *place)]))
+        for v in self._order:
+            used = [f for f in factors if v in f[0]]
+            keep = sorted(set().union(*(f[0] for f in used)) - {v})
+            factors = [f for f in factors if v not in f[0]] + [(keep, _product(used, keep))]
+        return _product(factors, self.wanted)
 
 
 def joint_probabilities(
     layout: Layout, theta: Floats, wanted: Sequence[int], evidence: Mapping[int, int]
 ) -> Floats | None:
     """P(wanted, evidence) under every draw, one axis a wanted node; None where it's too large."""
-    nodes, order, largest = _plan(layout, wanted, evidence)
-    if largest > MAX_TABLE:
+    summation = Summation(layout, wanted, evidence)
+    if summation.largest > MAX_TABLE:
         return None
-    shape = layout.shape(wanted)
-    out = np.empty((len(theta), *shape))
-    batch = max(1, BATCH // max(largest, layout.cells))
-    for first in range(0, len(theta), batch):
-        part = slice(first, first + batch)
-        out[part] = _eliminate(layout, theta[part], nodes, wanted, evidence, order)
-    return out
-
-
-def _eliminate(
-    layout: Layout,
-    theta: Floats,
-    nodes: list[int],
-    wanted: Sequence[int],
-    evidence: Mapping[int, int],
-    order: list[int],
-) -> Floats:
-    factors: list[tuple[list[int], Floats]] = []
-    for i in nodes:
-        family = layout.families[i]
-        table = theta[:, layout.part(i)].reshape(-1, *layout.shape(family))
-        place = tuple(evidence.get(j, slice(None)) for j in family)
-        factors.append(([j for j in family if j not in evidence], table[(slice(None), *place)]))
-    for v in order:
-        used = [f for f in factors if v in f[0]]
-        keep = sorted(set().union(*(f[0] for f in used)) - {v})
-        factors = [f for f in factors if v not in f[0]] + [(keep, _product(used, keep))]
-    return _product(factors, list(wanted))
+    batch = max(1, BATCH // max(summation.largest, layout.cells))
+    parts = [summation.of(theta[k : k + batch]) for k in range(0, len(theta), batch)]
+    return np.concatenate(parts)
 
 
 def _product(factors: list[tuple[list[int], Floats]], keep: list[int]) -> Floats:
@@ -237,7 +248,8 @@ def synthetic_codes(layout: Layout, theta: Floats, rows: int, seed: int | None) 
 
 
 @compiled_inline
-def _draw_level(rng, theta, cell, arity):  # type: ignore[no-untyped-def]
+def draw_level(rng, theta, cell, arity):  # type: ignore[no-untyped-def]
+    """A level, from the row of a table that begins at `cell`."""
     u = rng.random()
     level = 0
     while level < arity - 1:
@@ -257,7 +269,7 @@ def synthetic_rows(rng, theta, start, width, nodes, stride, arity, out):  # type
             cell = start[i]
             for j in range(width[i] - 1):
                 cell += out[r, nodes[i, j]] * stride[i, j]
-            out[r, i] = _draw_level(rng, tables, cell, arity[i])
+            out[r, i] = draw_level(rng, tables, cell, arity[i])
 
 
 @compiled_in_order
@@ -278,7 +290,7 @@ def weigh_rows(  # type: ignore[no-untyped-def]
                     row[i] = fixed[i]
                     weight *= theta[t, cell + fixed[i]]
                 else:
-                    row[i] = _draw_level(rng, theta[t], cell, arity[i])
+                    row[i] = draw_level(rng, theta[t], cell, arity[i])
             place = 0
             for j in range(wanted.size):
                 place += row[wanted[j]] * steps[j]

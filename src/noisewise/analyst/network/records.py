@@ -9,87 +9,41 @@ cost of a sweep is n times the number of nodes, so it is for networks whose fami
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 
 from noisewise._compiled import compiled_in_order, compiled_inline
 from noisewise.analyst.chains import Report
-from noisewise.analyst.network.counts import draw_tables, simulate, tabulate
-from noisewise.analyst.network.layout import Floats, Layout
-from noisewise.analyst.network.observed import Observed
-from noisewise.analyst.network.plugin import normalised
-from noisewise.analyst.network.regions import (
-    Problem,
-    Sampled,
-    forms_of,
-    make_problem,
-    sample_chains,
-)
+from noisewise.analyst.network.layout import Floats, normalised
+from noisewise.analyst.network.queries import draw_level
+from noisewise.analyst.network.regions import Problem, start
 
 
-def sample(
-    layout: Layout,
-    holders: Sequence[Observed],
-    alpha: Floats,
-    rough: Floats,
-    *,
-    chains: int,
-    draws: int,
-    warmup: int,
-    thin: int,
-    seed: int | None,
-    progress: Callable[[int, int | None], None] | None = None,
-) -> Sampled:
-    """Draws of all tables; the arguments are those of `counts.sample`. Every n must be public."""
-    theta, given, acceptance = sample_chains(
-        partial(_chain, make_problem(layout, holders, alpha), rough, warmup, thin), layout.cells,
-        chains=chains, draws=draws, sweeps=warmup + draws * thin, seed=seed, progress=progress,
-    )  # fmt: skip
-    return Sampled(theta, given, acceptance, True, ())
-
-
-def _chain(
+def chain(
     problem: Problem,
-    rough: Floats,
     warmup: int,
     thin: int,
     rng: np.random.Generator,
-    theta: Floats,
-    given: Floats,
+    found: Floats,
     report: Report,
 ) -> float:
-    """Fill in one chain's draws; see `regions.sample_chains`."""
-    layout, regions = problem.layout, problem.regions
-    tables = np.empty(layout.cells)
-    draw_tables(rng, rough, problem.alpha + 0.5, layout.row_start, tables)
-    latent = []
-    counts = np.zeros((len(problem.holders), int(regions.start[-1])), dtype=np.int64)
-    places = (regions.start, regions.width, regions.nodes, regions.stride)
-    for h, holder in enumerate(problem.holders):
-        assert holder.n is not None
-        rows = np.empty((holder.n, len(layout.nodes)), dtype=np.int64)
-        simulate(rng, tables, *places, regions.arity, rows)
-        tabulate(rows, np.ones(holder.n, dtype=np.int64), *places, counts[h])
-        latent.append(rows)
-    forms = forms_of(regions, counts)
+    """Fill in one chain's counts; see `regions.Chain`. Every n must be public."""
+    layout = problem.layout
+    (counts, _, forms), latent = start(problem, rng)
     accepted = np.zeros(2, dtype=np.int64)
-    for t in range(warmup + theta.shape[0] * thin):
-        totals = counts[:, : layout.cells].sum(axis=0).astype(np.float64)
-        draw_tables(rng, totals, problem.alpha, layout.row_start, tables)
+    sweeps = warmup + len(found) * thin
+    for t in range(sweeps):
+        totals = counts[:, : layout.cells].sum(axis=0)
         k, left = divmod(t - warmup, thin)
         if t >= warmup and left == 0:
-            theta[k] = tables
-            given[k] = totals
+            found[k] = totals
+        tables = normalised(rng.standard_gamma(problem.alpha + totals), layout)
         np.maximum(tables, 1e-300, out=tables)
         for h, rows in enumerate(latent):
-            sweep_rows(rng, regions, tables, rows, counts, forms, h, accepted)
+            sweep_rows(rng, problem.regions, tables, rows, counts, forms, h, accepted)
         if t % 64 == 0:
             report(t + 1)
-    given[:] = normalised(given + problem.alpha, layout)
-    n = sum(len(rows) for rows in latent)
-    return float(accepted[0] / (n * (warmup + theta.shape[0] * thin)))
+    return float(accepted[0] / (sweeps * sum(len(rows) for rows in latent)))
 
 
 # --- the compiled kernel ---------------------------------------------------------------------
@@ -129,14 +83,7 @@ def sweep_rows(rng, regions, theta, rows, counts, forms, h, accepted):  # type: 
                     cell = start[i]
                     for j in range(width[i] - 1):
                         cell += new[nodes[i, j]] * stride[i, j]
-                    u = rng.random()
-                    level = 0
-                    while level < arity[i] - 1:
-                        u -= theta[cell + level]
-                        if u < 0.0:
-                            break
-                        level += 1
-                    new[i] = level
+                    new[i] = draw_level(rng, theta, cell, arity[i])
             else:
                 for i in range(d):
                     new[i] = rows[r, i]

@@ -1,4 +1,4 @@
-"""Everything that the sampler of counts needs to know about a network, as flat arrays.
+"""Everything that the samplers of all tables share: a network as flat arrays, starts, chains.
 
 A region is a table over a set of nodes that appears in the posterior: every family, every set of
 parents, every table with an exponent in the entropy, every table on which something was measured.
@@ -19,10 +19,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.analyst.chains import Report, run_chains
+from noisewise._compiled import compiled_in_order
+from noisewise.analyst.chains import Report, generators, run_chains
 from noisewise.analyst.network.entropy import Entropy, Names, Slopes
-from noisewise.analyst.network.layout import Floats, Integers, Layout, strides_of
+from noisewise.analyst.network.layout import Floats, Integers, Layout, normalised, strides_of
 from noisewise.analyst.network.observed import Observed
+from noisewise.analyst.network.queries import synthetic_rows
 
 MAX_CONTRAST = 4  # nodes in a contrast; larger ones are reached by several
 TRIES = 1.0  # of a contrast in one sweep, for every cell that it may move by itself
@@ -229,6 +231,9 @@ def make_moves(layout: Layout, names: list[Names], private: bool) -> Moves:
 # --- what the samplers of all tables together share ------------------------------------------
 
 
+MOST_START_ROWS = 200_000
+
+
 @dataclass(frozen=True)
 class Problem:
     """What all chains share."""
@@ -240,18 +245,59 @@ class Problem:
     moves: Moves
     holders: tuple[Observed, ...]
     alpha: Floats
+    rough: Floats  # clamped noisy counts, for the start only
 
 
-def make_problem(layout: Layout, holders: Sequence[Observed], alpha: Floats) -> Problem:
-    """Arrays for these holders and concentrations."""
+def make_problem(
+    layout: Layout, holders: Sequence[Observed], alpha: Floats, rough: Floats
+) -> Problem:
+    """Arrays for these holders; concentrations and rough counts have shape (layout.cells,)."""
     slopes = Slopes(layout)
     regions, names = make_regions(layout, slopes.entropy, holders, alpha)
     private = any(holder.n is None for holder in holders)
     moves = make_moves(layout, names, private)
-    return Problem(layout, slopes, regions, names, moves, tuple(holders), alpha)
+    return Problem(layout, slopes, regions, names, moves, tuple(holders), alpha, rough)
 
 
-def forms_of(regions: Regions, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+class State(NamedTuple):
+    """Counts of one chain, changed in place: by holder, their sum, and the measured forms."""
+
+    counts: NDArray[np.int64]  # (holders, cells)
+    totals: NDArray[np.int64]  # (cells,)
+    forms: NDArray[np.int64]  # (holders, forms)
+
+
+def start(problem: Problem, rng: np.random.Generator) -> tuple[State, list[Integers]]:
+    """Counts of rows simulated from the plug-in posterior, which agree with each other; the rows.
+
+    Up to 200,000 rows a holder are drawn; where there are more, each stands for several.
+    """
+    layout, regions = problem.layout, problem.regions
+    tables = normalised(rng.standard_gamma(problem.rough + problem.alpha + 0.5), layout)[None]
+    counts = np.zeros((len(problem.holders), int(regions.start[-1])), dtype=np.int64)
+    places = (regions.start, regions.width, regions.nodes, regions.stride)
+    drawn = []
+    for h, holder in enumerate(problem.holders):
+        n = _rough_n(holder) if holder.n is None else holder.n
+        rows = np.empty((min(n, MOST_START_ROWS), len(layout.nodes)), dtype=np.int64)
+        weights = np.full(len(rows), n // max(len(rows), 1), dtype=np.int64)
+        weights[: n - int(weights.sum())] += 1
+        synthetic_rows(rng, tables, *places, regions.arity, rows)
+        tabulate(rows, weights, *places, counts[h])
+        drawn.append(rows)
+    return State(counts, counts.sum(axis=0), _forms_of(regions, counts)), drawn
+
+
+def _rough_n(holder: Observed) -> int:
+    """A private number of rows, roughly: from the forms, or the median of the tables' sums."""
+    for m in holder.measurements:
+        if m.names == ():
+            return max(1, int(m.values[0]))
+    sums = [int(m.values.sum()) for m in holder.measurements if m.matrix is None]
+    return max(1, int(np.median(sums)))
+
+
+def _forms_of(regions: Regions, counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """The measured forms of every holder's counts, shape (holders, forms)."""
     forms = np.zeros_like(regions.form_value)
     for k in range(regions.width.size):
@@ -263,8 +309,7 @@ def forms_of(regions: Regions, counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return forms
 
 
-@dataclass(frozen=True)
-class Sampled:
+class Sampled(NamedTuple):
     """Draws of all chains.
 
     Parameters
@@ -273,42 +318,62 @@ class Sampled:
     given_counts : array, shape (chains, draws, cells)
         E[theta | counts] at each draw.
     acceptance : float
-    exact : bool
-        Whether no approximation was made.
-    free : tuple of int
-        Nodes whose parents' joint counts were left without the network's own expectation.
     """
 
     theta: Floats
     given_counts: Floats
     acceptance: float
-    exact: bool
-    free: tuple[int, ...]
 
 
-def sample_chains(
-    run: Callable[[np.random.Generator, Floats, Floats, Report], float],
-    cells: int,
+# Of a problem, sweeps of warm-up and between two draws, a generator and an array, shape (draws,
+# cells), to be filled in with the families' counts at each draw. Now and then it reports how many
+# sweeps are done. It returns its acceptance rate.
+Chain = Callable[[Problem, int, int, np.random.Generator, Floats, Report], float]
+
+
+def sample(
+    chain: Chain,
+    problem: Problem,
     *,
     chains: int,
     draws: int,
-    sweeps: int,
+    warmup: int,
+    thin: int,
     seed: int | None,
-    progress: Callable[[int, int | None], None] | None,
-) -> tuple[Floats, Floats, float]:
-    """Tables and E[theta | counts] of all chains, and the mean of their acceptance rates.
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Sampled:
+    """Draws of all tables from their joint posterior.
 
-    `run` takes a chain's generator, its two arrays of shape (draws, cells) to fill in, and a
-    function that it calls now and then with the number of `sweeps` that are done. It returns its
-    acceptance rate.
+    Parameters
+    ----------
+    chain : callable
+        `counts.chain` or `records.chain`.
+    problem : Problem
+    chains, draws, warmup, thin : int
+        Warm-up and thinning in sweeps.
+    seed : int, optional
+    progress : callable, optional
     """
-    rngs = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(chains)]
-    theta = np.empty((chains, draws, cells))
-    given = np.empty_like(theta)
+    rngs = generators(seed, chains)
+    counts = np.empty((chains, draws, problem.layout.cells))
     rates = run_chains(
-        lambda c, report: run(rngs[c], theta[c], given[c], report),
+        lambda c, report: chain(problem, warmup, thin, rngs[c], counts[c], report),
         chains=chains,
-        length=sweeps,
+        length=warmup + draws * thin,
         progress=progress,
     )
-    return theta, given, float(np.mean(rates))
+    given = problem.alpha + counts
+    gammas = [rng.standard_gamma(each) for rng, each in zip(rngs, given, strict=True)]
+    theta = normalised(np.stack(gammas), problem.layout)
+    return Sampled(theta, normalised(given, problem.layout), float(np.mean(rates)))
+
+
+@compiled_in_order
+def tabulate(rows, weights, start, width, nodes, stride, out):  # type: ignore[no-untyped-def]
+    """Add weighted rows to the cells of every region."""
+    for k in range(width.size):
+        for r in range(rows.shape[0]):
+            cell = start[k]
+            for j in range(width[k]):
+                cell += rows[r, nodes[k, j]] * stride[k, j]
+            out[cell] += weights[r]

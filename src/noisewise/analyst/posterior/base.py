@@ -9,17 +9,63 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from noisewise._arrays import FloatArray
 from noisewise.analyst.posterior import file, plots
-from noisewise.analyst.posterior.numbers import Summary, SummaryTable
+from noisewise.analyst.posterior.numbers import Summary, SummaryTable, central_interval
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
     import arviz as az
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """How a posterior came about.
+
+    Parameters
+    ----------
+    method : str
+    reason : str
+        Why this method: the user's choice, or what `auto` saw.
+    noise_aware : bool
+        Whether the posterior accounts for all of the privacy noise.
+    n : tuple of int or None
+        Rows behind each Release; None where the number is private.
+    claims, digests : tuple of str
+        The privacy claim of each Release, in words, and its digest.
+    warnings : tuple of str
+        What a reader must know before trusting the numbers, in plain words.
+    datasets, units : tuple of str
+        Of each Release: the data set, and who is protected, such as ``"replace_one/1"``.
+    """
+
+    method: str
+    reason: str
+    noise_aware: bool
+    n: tuple[int | None, ...] = ()
+    claims: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+
+    @property
+    def published_at(self) -> str:
+        """The end of a heading: the claim, where all Releases have the same."""
+        claims = set(self.claims)
+        return f", published at {claims.pop()}" if len(claims) == 1 else ""
+
+
+def rows_in_words(n: int | None) -> str:
+    """How many rows are behind a Release."""
+    return f"{'a private number of' if n is None else format(n, ',')} rows"
 
 
 class BasePosterior(ABC):
@@ -112,9 +158,13 @@ class BasePosterior(ABC):
     def shown(self, names: Sequence[str] | None = None) -> list[str]:
         """What to draw: all that fit, or what the user names."""
 
-    @abstractmethod
     def bars(self, name: str, level: float) -> dict[str, plots.Interval]:
         """Intervals by label: what ignores the noise first, this posterior's own last."""
+        found = {}
+        for label, draws in self.curves(name).items():
+            low, high = central_interval(draws, level)
+            found[label] = plots.Interval(low, float(np.median(draws)), high)
+        return found
 
     def curves(self, name: str) -> dict[str, FloatArray]:
         """Draws by label, in the same order."""

@@ -22,7 +22,7 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.model_columns import ModelColumns
-from noisewise.analyst.posterior.base import BasePosterior
+from noisewise.analyst.posterior.base import BasePosterior, rows_in_words
 from noisewise.analyst.posterior.numbers import (
     Row,
     Summary,
@@ -157,10 +157,10 @@ class DrawsPosterior(BasePosterior):
     def describe(self, level: float = 0.95) -> str:
         """Where the draws come from, their mean and their spread."""
         release = self.release
-        rows = "a private number of" if release.n is None else f"{release.n:,}"
         return (
             f"{len(self.theta)} posterior draw(s) of {release.design.target} ~ "
-            f"{' + '.join(release.design.features)} from {rows} rows, {release.claim}\n"
+            f"{' + '.join(release.design.features)} from {rows_in_words(release.n)}, "
+            f"{release.claim}\n"
             f"{self.summary(level)}"
         )
 

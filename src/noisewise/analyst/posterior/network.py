@@ -14,14 +14,9 @@ from numpy.typing import NDArray
 
 from noisewise.analyst.arguments import probability, seed_or_none, whole_number
 from noisewise.analyst.network.layout import Floats, Layout, row_sums
-from noisewise.analyst.posterior.base import BasePosterior
+from noisewise.analyst.posterior.base import BasePosterior, Fit, rows_in_words
 from noisewise.analyst.posterior.file import tuples
-from noisewise.analyst.posterior.numbers import (
-    Summary,
-    central_interval,
-    row_of,
-    statement_probability,
-)
+from noisewise.analyst.posterior.numbers import Summary, row_of, statement_probability
 from noisewise.analyst.posterior.plots import AWARE, Interval
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.network.graph import Network
@@ -40,46 +35,24 @@ _MOST_EDGES = 12
 _PLUGIN = "plug-in (ignores the noise)"
 
 
-@dataclass(frozen=True)
-class NetworkFit:
-    """How a posterior came about.
+@dataclass(frozen=True, kw_only=True)
+class NetworkFit(Fit):
+    """How the posterior of a network came about; see `Fit` for what all have.
 
     Parameters
     ----------
-    method : {"joint", "exact", "plugin"}
     algorithm : str
         How the method was carried out, and where it is approximate.
-    reason : str
-        Why this method.
-    noise_aware : bool
-        Whether the posterior accounts for the privacy noise.
     mechanisms : tuple of str
         The mechanism behind each Release.
-    n : tuple of int or None
-        Rows behind each Release; None where the number is private.
-    claims, digests : tuple of str
-        Of each Release.
-    warnings : tuple of str
-        What a reader must know before trusting the numbers, in plain words.
-    datasets, units : tuple of str
-        Of each Release: the data set, and who is protected (`Schema.unit`).
     noise_scales : tuple of float
         Scale of the discrete Laplace noise of each Release; empty for draws of tables.
     concentration : tuple of float
         The smallest and the largest concentration of the prior; empty where it is the holder's.
     """
 
-    method: str
     algorithm: str
-    reason: str
-    noise_aware: bool
     mechanisms: tuple[str, ...] = ()
-    n: tuple[int | None, ...] = ()
-    claims: tuple[str, ...] = ()
-    digests: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    datasets: tuple[str, ...] = ()
-    units: tuple[str, ...] = ()
     noise_scales: tuple[float, ...] = ()
     concentration: tuple[float, ...] = ()
 
@@ -159,18 +132,22 @@ class NetworkPosterior(BasePosterior):
 
     def plugin_table(self, node: str, level: float = 0.95) -> Table:
         """The same from the plug-in posterior, which ignores the privacy noise."""
-        from scipy.stats import beta
-
         level = probability("level", level)
         if self.plugin is None:
             raise RequestError("plugin_table: the Release holds draws of tables, not counts")
         i = self._number(node)
-        a = self.plugin[self.layout.part(i)].reshape(-1, int(self.layout.arity[i]))
-        total = np.broadcast_to(a.sum(axis=1, keepdims=True), a.shape)
-        law = beta(a, total - a)
+        law = self._plugin_law(self.layout.part(i))
         found = (law.mean(), law.std(), law.ppf((1 - level) / 2), law.ppf((1 + level) / 2))
-        arrays = [self.layout.outward(i, np.asarray(x).reshape(-1)) for x in found]
-        return Table(arrays[0], arrays[1], arrays[2], arrays[3], level)
+        mean, sd, lower, upper = (self.layout.outward(i, np.asarray(x)) for x in found)
+        return Table(mean, sd, lower, upper, level)
+
+    def _plugin_law(self, cells: Any) -> Any:
+        """Of some cells of all tables, under the plug-in posterior."""
+        from scipy.stats import beta
+
+        assert self.plugin is not None
+        rest = row_sums(self.layout, self.plugin) - self.plugin
+        return beta(self.plugin[cells], rest[cells])
 
     def privacy_share(self, node: str) -> Floats:
         """For every entry, the share of its posterior variance that privacy noise caused."""
@@ -360,8 +337,7 @@ class NetworkPosterior(BasePosterior):
         lines = [f"Network of {len(self.nodes)} nodes: {shown}"]
         lines.append(f"Method {info.method} ({info.algorithm}): {info.reason}")
         for n, claim, mechanism in zip(info.n, info.claims, info.mechanisms, strict=True):
-            rows = "a private number of" if n is None else f"{n:,}"
-            lines.append(f"Release of {rows} rows by {mechanism} at {claim}.")
+            lines.append(f"Release of {rows_in_words(n)} by {mechanism} at {claim}.")
         nodes = self._first_nodes(MOST_ROWS) or [self.nodes[0]]
         lines.append(str(self.summary(level, nodes)))
         if len(nodes) < len(self.nodes):
@@ -405,9 +381,7 @@ class NetworkPosterior(BasePosterior):
     @property
     def heading(self) -> str:
         """How large it is, and at what privacy its data were published."""
-        claims = set(self.info.claims)
-        at = f", published at {claims.pop()}" if len(claims) == 1 else ""
-        return f"Tables of a network of {len(self.nodes)} nodes{at}"
+        return f"Tables of a network of {len(self.nodes)} nodes{self.info.published_at}"
 
     @property
     def is_probability(self) -> bool:
@@ -427,18 +401,14 @@ class NetworkPosterior(BasePosterior):
 
     def bars(self, name: str, level: float) -> dict[str, Interval]:
         """Intervals of one table entry, the plug-in posterior's first."""
-        cell, found = self._cell[name], {}
-        if self.plugin is not None and self.info.noise_aware:
-            from scipy.stats import beta
-
-            total = row_sums(self.layout, self.plugin)[cell]
-            law = beta(self.plugin[cell], total - self.plugin[cell])
-            ends = law.ppf([(1 - level) / 2, (1 + level) / 2])
-            found[_PLUGIN] = Interval(float(ends[0]), float(law.mean()), float(ends[1]))
-        [(label, draws)] = self.curves(name).items()
-        low, high = central_interval(draws, level)
-        found[label] = Interval(low, float(draws.mean()), high)
-        return found
+        # Tables show means, as the plug-in posterior does.
+        [(label, bar)] = super().bars(name, level).items()
+        own = {label: bar._replace(centre=float(self.flat[:, self._cell[name]].mean()))}
+        if self.plugin is None or not self.info.noise_aware:
+            return own
+        law = self._plugin_law(self._cell[name])
+        low, high = law.ppf([(1 - level) / 2, (1 + level) / 2])
+        return {_PLUGIN: Interval(float(low), float(law.mean()), float(high)), **own}
 
     def curves(self, name: str) -> dict[str, Floats]:
         """Draws of one table entry."""
@@ -464,12 +434,10 @@ class NetworkPosterior(BasePosterior):
         model = kind()
         model.add_nodes_from(network.nodes)
         model.add_edges_from(network.edges)
-        last = len(self.flat) - 1
-        cells = (
-            self.flat.mean(axis=0)
-            if draw is None
-            else self.flat[whole_number("draw", draw, 0, last)]
-        )
+        if draw is None:
+            cells = self.flat.mean(axis=0)
+        else:
+            cells = self.flat[whole_number("draw", draw, 0, len(self.flat) - 1)]
         for node in network.nodes:
             i, parents = self.layout.number[node], list(network.parents[node])
             values = self.layout.outward(i, cells[self.layout.part(i)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -14,6 +15,7 @@ from noisewise.analyst.posterior.file import check_folder
 from noisewise.analyst.posterior.numbers import SIGMA2, central_interval
 from noisewise.core.errors import RequestError
 
+PLOTS = ("intervals", "marginals")
 AWARE, NAIVE = "noise-aware", "naive (ignores the noise)"
 # Colours that stay apart for colour-blind readers and in grey print (Okabe & Ito). What accounts
 # for the noise is blue and what doesn't is orange, as in reports.
@@ -83,74 +85,53 @@ def plot(
         raise RequestError(
             "posteriors: these files are of different models; compare like with like"
         )
-    PLOTS[kind](posteriors, path, shown, level, reference or {}, title)
+    marks = reference or {}
+    size = f"{100 * level:g}%"
+    found: dict[str, dict[str, Any]]  # what each panel shows, by the label of a line
+    fill: Callable[[Any, str, Mapping[str, Any]], tuple[float, float]]
+    if kind == "marginals":
+        found = {n: _labelled({k: p.curves(n) for k, p in posteriors.items()}) for n in shown}
+        what = f"Posterior densities, each scaled to the same height; {size} intervals marked"
+        fill, height = partial(_draw_curves, level), 0.6
+    else:
+        found = {n: _labelled({k: p.bars(n, level) for k, p in posteriors.items()}) for n in shown}
+        what = f"{size} credible intervals"
+        fill, height = _draw_bars, 0.28
+    heading = title or f"{what}\n{first.heading}"
+    if kind == "intervals" and first.is_probability:
+        _lines(found, path, marks, heading)
+    else:
+        _panels(found, path, marks, heading, height * max(len(posteriors), 2), fill)
 
 
-def _intervals(
-    posteriors: Mapping[str, Drawable],
-    path: str | Path,
-    shown: Sequence[str],
-    level: float,
-    reference: Mapping[str, float],
-    title: str | None,
-) -> None:
+def _draw_bars(axis: Any, name: str, bars: Mapping[str, Interval]) -> tuple[float, float]:
     """Intervals with ticks at their ends: a dot would hide one that is very narrow."""
-    bars = {
-        name: _labelled({k: p.bars(name, level) for k, p in posteriors.items()}) for name in shown
-    }
-    first = next(iter(posteriors.values()))
-    heading = title or f"{100 * level:g}% credible intervals\n{first.heading}"
-    if first.is_probability:
-        _lines(bars, path, reference, heading)
-        return
-
-    def draw(axis: Any, name: str) -> tuple[float, float]:
-        styles = _styles(bars[name])
-        for row, (label, bar) in enumerate(bars[name].items()):
-            style = styles[label]
-            axis.plot([bar.low, bar.high], [-row, -row], linewidth=2.5, label=label, **style)
-            ends = {"marker": "|", "markersize": 9, "linestyle": "none", "color": style["color"]}
-            axis.plot(bar, [-row] * 3, **ends)
-        axis.set_ylim(-len(bars[name]) + 0.4, 0.6)
-        return min(b.low for b in bars[name].values()), max(b.high for b in bars[name].values())
-
-    _panels(shown, path, reference, heading, 0.28 * max(len(posteriors), 2), draw)
+    styles = _styles(bars)
+    for row, (label, bar) in enumerate(bars.items()):
+        style = styles[label]
+        axis.plot([bar.low, bar.high], [-row, -row], linewidth=2.5, label=label, **style)
+        ends = {"marker": "|", "markersize": 9, "linestyle": "none", "color": style["color"]}
+        axis.plot(bar, [-row] * 3, **ends)
+    axis.set_ylim(-len(bars) + 0.4, 0.6)
+    return min(bar.low for bar in bars.values()), max(bar.high for bar in bars.values())
 
 
-def _marginals(
-    posteriors: Mapping[str, Drawable],
-    path: str | Path,
-    shown: Sequence[str],
-    level: float,
-    reference: Mapping[str, float],
-    title: str | None,
-) -> None:
+def _draw_curves(
+    level: float, axis: Any, name: str, curves: Mapping[str, FloatArray]
+) -> tuple[float, float]:
     """Densities of the draws, with the ends of credible intervals marked."""
-    curves = {name: _labelled({k: p.curves(name) for k, p in posteriors.items()}) for name in shown}
-    first = next(iter(posteriors.values()))
-    heading = title or (
-        f"Posterior densities, each scaled to the same height; {100 * level:g}% intervals marked\n"
-        f"{first.heading}"
-    )
-
-    def draw(axis: Any, name: str) -> tuple[float, float]:
-        styles = _styles(curves[name])
-        for label, draws in curves[name].items():
-            style = styles[label]
-            grid, height = _density(draws.reshape(-1), positive=name == SIGMA2)
-            axis.plot(grid, height, label=label, linewidth=1.8, **style)
-            if len(curves[name]) <= 2:
-                axis.fill_between(grid, height, color=style["color"], alpha=0.15)
-            for end in central_interval(draws, level):
-                axis.plot([end, end], [0, 0.12], color=style["color"], linewidth=1.8)
-        axis.set_ylim(0, 1.1)
-        ends = [np.quantile(draws, [0.01, 0.99]) for draws in curves[name].values()]
-        return float(min(end[0] for end in ends)), float(max(end[1] for end in ends))
-
-    _panels(shown, path, reference, heading, 0.6 * max(len(posteriors), 2), draw)
-
-
-PLOTS = {"intervals": _intervals, "marginals": _marginals}
+    styles = _styles(curves)
+    for label, draws in curves.items():
+        style = styles[label]
+        grid, height = _density(draws.reshape(-1), positive=name == SIGMA2)
+        axis.plot(grid, height, label=label, linewidth=1.8, **style)
+        if len(curves) <= 2:
+            axis.fill_between(grid, height, color=style["color"], alpha=0.15)
+        for end in central_interval(draws, level):
+            axis.plot([end, end], [0, 0.12], color=style["color"], linewidth=1.8)
+    axis.set_ylim(0, 1.1)
+    ends = [np.quantile(draws, [0.01, 0.99]) for draws in curves.values()]
+    return float(min(end[0] for end in ends)), float(max(end[1] for end in ends))
 
 
 def _labelled(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -203,21 +184,21 @@ def _density(draws: FloatArray, *, positive: bool) -> tuple[FloatArray, FloatArr
 
 
 def _panels(
-    shown: Sequence[str],
+    found: Mapping[str, Mapping[str, Any]],
     path: str | Path,
     reference: Mapping[str, float],
     title: str,
     height: float,
-    draw: Callable[[Any, str], tuple[float, float]],
+    draw: Callable[[Any, str, Mapping[str, Any]], tuple[float, float]],
 ) -> None:
     """One panel a parameter, because units differ; `draw` fills it and says how far it reaches."""
     from matplotlib.figure import Figure
 
-    size = (7, 0.9 + (0.35 + height) * len(shown))
+    size = (7, 0.9 + (0.35 + height) * len(found))
     figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(len(shown), 1, squeeze=False)
-    for axis, name in zip(axes[:, 0], shown, strict=True):
-        low, high = draw(axis, name)
+    axes = figure.subplots(len(found), 1, squeeze=False)
+    for axis, (name, lines) in zip(axes[:, 0], found.items(), strict=True):
+        low, high = draw(axis, name, lines)
         if name in reference:
             axis.axvline(reference[name], color="black", linewidth=1.2, label="all the rows")
             low, high = min(low, reference[name]), max(high, reference[name])

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability, seed_or_none
 from noisewise.analyst.model_columns import ModelColumns
-from noisewise.analyst.posterior.base import BasePosterior
+from noisewise.analyst.posterior.base import BasePosterior, Fit, rows_in_words
 from noisewise.analyst.posterior.file import arrays, tuples
 from noisewise.analyst.posterior.numbers import (
     SIGMA2,
@@ -26,7 +26,7 @@ from noisewise.analyst.posterior.numbers import (
     row_of,
     statement_probability,
 )
-from noisewise.analyst.posterior.plots import AWARE, NAIVE, Interval
+from noisewise.analyst.posterior.plots import AWARE, NAIVE
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.schema import Schema
 
@@ -37,24 +37,12 @@ _CONDITIONAL = "theta_given_statistics"
 _BATCH = 256  # rows that are predicted at a time, which bounds memory
 
 
-@dataclass(frozen=True)
-class FitInfo:
-    """How a posterior came about.
+@dataclass(frozen=True, kw_only=True)
+class FitInfo(Fit):
+    """How the posterior of a regression came about; see `Fit` for what all have.
 
     Parameters
     ----------
-    method : str
-    reason : str
-        Why this method: the user's choice, or what `auto` saw.
-    noise_aware : bool
-        Whether the posterior accounts for all of the privacy noise.
-    n : tuple of int or None
-        Rows behind each Release; None where the number is private.
-    claims : tuple of str
-        The privacy claim of each Release, in words.
-    digests : tuple of str
-    warnings : tuple of str
-        What a reader must know before trusting the numbers, in plain words.
     prior : mapping of str to (mean, sd)
         Prior of every coefficient, in original units (of a conjugate prior, given the error
         variance in the middle of its own); empty where the prior has no such numbers.
@@ -65,27 +53,15 @@ class FitInfo:
         the two distribution functions. Empty where the method can't tell.
     prior_error_sd : (low, high)
         Where the prior has the error's standard deviation with probability 0.9.
-    datasets : tuple of str
-    units : tuple of str
-        Who is protected, such as ``"replace_one/1"``.
     noise : tuple of {"laplace", "gaussian"}
     ignores : str
         Which part of the privacy noise the method doesn't account for, in words; empty if none.
     """
 
-    method: str
-    reason: str
-    noise_aware: bool
-    n: tuple[int | None, ...] = ()
-    claims: tuple[str, ...] = ()
-    digests: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
     prior: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     prior_words: str = ""
     prior_pull: Mapping[str, float] = field(default_factory=dict)
     prior_error_sd: tuple[float, float] | None = None
-    datasets: tuple[str, ...] = ()
-    units: tuple[str, ...] = ()
     noise: tuple[str, ...] = ()
     ignores: str = ""
 
@@ -315,8 +291,7 @@ class Posterior(BasePosterior):
         lines = [f"{self.columns.target} ~ {' + '.join(self.columns.features)}"]
         lines.append(f"Method {info.method}: {info.reason}")
         for n, claim in zip(info.n, info.claims, strict=True):
-            rows = "a private number of" if n is None else f"{n:,}"
-            lines.append(f"Release of {rows} rows at {claim}.")
+            lines.append(f"Release of {rows_in_words(n)} at {claim}.")
         if info.prior_words:
             lines.append(f"Prior: {info.prior_words}")
         else:
@@ -363,23 +338,13 @@ class Posterior(BasePosterior):
     @property
     def heading(self) -> str:
         """The model, and at what privacy its data were published."""
-        claims = set(self.info.claims)
-        at = f", published at {claims.pop()}" if len(claims) == 1 else ""
-        return f"Regression for {self.columns.target}{at}"
+        return f"Regression for {self.columns.target}{self.info.published_at}"
 
     def shown(self, names: Sequence[str] | None = None) -> list[str]:
         """Parameters to draw: all slopes, or those that are named."""
         for name in names or ():
             self.draws(name)
         return list(self.columns.names[1:] if names is None else names)
-
-    def bars(self, name: str, level: float) -> dict[str, Interval]:
-        """Intervals of one parameter, the naive one first."""
-        found = {}
-        for label, draws in self.curves(name).items():
-            low, high = central_interval(draws, level)
-            found[label] = Interval(low, float(np.median(draws)), high)
-        return found
 
     def curves(self, name: str) -> dict[str, FloatArray]:
         """Draws of one parameter, the naive ones first."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from noisewise.analyst.arguments import probability
-from noisewise.analyst.posterior.base import BasePosterior
+from noisewise.analyst.posterior.base import BasePosterior, rows_in_words
 from noisewise.analyst.posterior.numbers import SummaryTable, split_statement
 from noisewise.analyst.posterior.plots import AWARE, NAIVE, Interval
-from noisewise.analyst.summaries import answers, quantiles
+from noisewise.analyst.summaries import answers, laws
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, entries_of
 from noisewise.core.kinds.summary.release import SummaryRelease
@@ -135,7 +135,7 @@ class SummaryPosterior(BasePosterior):
             if not noise_aware:
                 return min(ends), max(ends)
             noise = max(self._noise(coefficient, p) for p in (low, high))
-            return quantiles.clipped_mean_interval(*ends, low, high, noise)
+            return laws.clipped_mean_interval(*ends, low, high, noise)
         return self._refuse(
             f"an interval of {coefficient}", "single probabilities, from which none follows"
         )
@@ -193,11 +193,10 @@ class SummaryPosterior(BasePosterior):
     def describe(self, level: float = 0.95) -> str:
         """Where the answers come from, and the answers."""
         release = self.release
-        rows = "a private number of" if release.n is None else f"{release.n:,}"
         head = (
             f"{release.mechanism.name} of {release.blocks:,} blocks"
             f"{f' x {release.partitions} partitions' if release.partitions > 1 else ''}"
-            f" of {rows} rows, {release.claim}; target {release.design.target}"
+            f" of {rows_in_words(release.n)}, {release.claim}; target {release.design.target}"
         )
         return f"{head}\n{self.summary(level)}"
 

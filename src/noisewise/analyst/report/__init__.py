@@ -1,8 +1,8 @@
 """One self-contained HTML page about a posterior, for whoever has to act on it.
 
 `regression`, `network`, `summary` and `draws` have what is said of each kind. `page` has what they
-share, `words` says what numbers mean, `charts` draws, `markup` escapes. Nothing is fetched when the
-page is read: styles and pictures are inside, there is no script.
+share, `words` says what numbers mean, `widgets` escapes and draws. Nothing is fetched when the page
+is read: styles and pictures are inside, there is no script.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from noisewise._version import __version__
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior.base import BasePosterior
 from noisewise.analyst.posterior.file import check_folder, write_text
-from noisewise.analyst.report.markup import Markup, tag
 from noisewise.analyst.report.page import Contents
+from noisewise.analyst.report.widgets import Markup, tag
 from noisewise.core.errors import RequestError
 
 __all__ = ["render", "write_report"]

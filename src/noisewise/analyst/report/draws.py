@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from noisewise.analyst.posterior.draws import ENOUGH, DrawsPosterior
-from noisewise.analyst.report import charts, words
-from noisewise.analyst.report.markup import Content, Markup, facts, section, table, tag
+from noisewise.analyst.report import widgets, words
 from noisewise.analyst.report.page import (
     Contents,
     findings_section,
@@ -12,8 +11,15 @@ from noisewise.analyst.report.page import (
     limits_section,
     promises,
     reproduce_section,
+    rows_in_words,
 )
+from noisewise.analyst.report.widgets import Content, Markup, facts, figure, section, table, tag
 from noisewise.analyst.report.words import percent, rounded, short
+
+_ZHANG = (
+    "Zhang, Rubinstein & Dimitrakakis (2016), On the differential privacy of Bayesian inference, "
+    "AAAI."
+)
 
 
 def contents(posterior: DrawsPosterior, level: float) -> Contents:
@@ -34,7 +40,7 @@ def contents(posterior: DrawsPosterior, level: float) -> Contents:
             _coefficients(posterior, level),
             _released(posterior),
             limits_section(_LIMITS),
-            _reproduce(posterior, level),
+            reproduce_section([release.digest], level, _ZHANG),
         ),
     )
 
@@ -42,13 +48,11 @@ def contents(posterior: DrawsPosterior, level: float) -> Contents:
 def _findings(posterior: DrawsPosterior, level: float) -> list[str]:
     if len(posterior.theta) < ENOUGH:
         return ["So few draws do not say how sure anything is; the table has what they say."]
-    columns, found = posterior.columns, posterior.summary(level).rows
-    told = []
-    for column in columns.covariates:
-        row, above = found[column.name], words.chance_above_zero(posterior.draws(column.name))
-        estimate = words.Estimate(row.mean, row.sd, row.lower, row.upper, above)
-        told.append(words.finding(column, columns.schema, columns.target, estimate, level))
-    return told
+    columns, found = posterior.columns, {}
+    for name, row in posterior.summary(level).rows.items():
+        above = words.chance_above_zero(posterior.draws(name))
+        found[name] = words.Estimate(row.mean, row.sd, row.lower, row.upper, above)
+    return words.findings(columns.covariates, columns.schema, columns.target, found, level)
 
 
 def _coefficients(posterior: DrawsPosterior, level: float) -> Markup:
@@ -62,9 +66,9 @@ def _coefficients(posterior: DrawsPosterior, level: float) -> Markup:
     figures = []
     for name in posterior.names[1:]:
         [(label, bar)] = posterior.bars(name, level).items()
-        drawn = charts.Bar(label, "aware", bar.low, bar.centre, bar.centre, bar.centre, bar.high)
+        drawn = widgets.Bar(label, "aware", bar.low, bar.centre, bar.centre, bar.centre, bar.high)
         told = f"{name}: {label} from {short(bar.low)} to {short(bar.high)}."
-        figures.append(tag("figure", tag("figcaption", name), charts.intervals([drawn], told)))
+        figures.append(figure(name, widgets.intervals([drawn], told)))
     return section(
         "coefficients",
         "Coefficients",
@@ -79,7 +83,7 @@ def _released(posterior: DrawsPosterior) -> Markup:
     claim = str(release.claim)
     known: list[tuple[str, Content]] = [
         ("data set", schema.dataset),
-        ("rows", "private" if release.n is None else f"{release.n:,}"),
+        ("rows", rows_in_words(release.n)),
         ("draws", f"{len(posterior.theta):,}"),
         ("power of the likelihood", short(float(release.law.temper), 3)),
         ("privacy", claim),
@@ -109,15 +113,3 @@ _LIMITS = [
     words.HOLDER_IS_TRUSTED,
     words.MAY_BE_PUBLISHED,
 ]
-
-
-def _reproduce(posterior: DrawsPosterior, level: float) -> Markup:
-    return reproduce_section(
-        [f"noisewise report release.json --level {level:g}"],
-        "Nothing is random in it: the same file always gives the same numbers.",
-        [posterior.release.digest],
-        [
-            "Zhang, Rubinstein & Dimitrakakis (2016), On the differential privacy of Bayesian "
-            "inference, AAAI."
-        ],
-    )

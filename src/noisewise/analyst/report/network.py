@@ -8,17 +8,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from noisewise.analyst.posterior.network import NetworkPosterior
-from noisewise.analyst.report import charts, words
-from noisewise.analyst.report.markup import Content, Markup, facts, section, table, tag
+from noisewise.analyst.report import widgets, words
 from noisewise.analyst.report.network_answers import marginals_section, tables_section
 from noisewise.analyst.report.page import (
     Contents,
     lead,
     limits_section,
+    price_section,
     promises,
     reproduce_section,
+    rows_in_words,
 )
-from noisewise.analyst.report.words import percent, short
+from noisewise.analyst.report.widgets import Content, Markup, facts, figure, section, table, tag
+from noisewise.analyst.report.words import short
 from noisewise.core.noise import DiscreteLaplace
 
 _MOST_LEVELS = 12  # of a node that are listed
@@ -66,14 +68,11 @@ def _graph(posterior: NetworkPosterior) -> Markup:
     ]
     left = len(network.nodes) - len(rows)
     picture: Content
-    if len(network.nodes) > charts.MOST_NODES:
+    if len(network.nodes) > widgets.MOST_NODES:
         picture = tag("p", f"A graph of {len(network.nodes):,} nodes is too large to be drawn.")
     else:
-        picture = tag(
-            "figure",
-            tag("figcaption", "Arrows go from a node to those that depend on it"),
-            charts.drawing(network),
-        )
+        caption = "Arrows go from a node to those that depend on it"
+        picture = figure(caption, widgets.drawing(network))
     return section(
         "graph",
         "The network",
@@ -92,29 +91,20 @@ def _graph(posterior: NetworkPosterior) -> Markup:
 
 
 def _price(posterior: NetworkPosterior) -> Markup:
-    title = "What privacy cost"
     if posterior.given_counts is None:
-        reason = (
+        return price_section(
             f"The method {posterior.info.method} cannot tell how much of the uncertainty is due to "
             "the privacy noise; the method joint can, where counts were released."
         )
-        return section("price", title, tag("p", reason))
     share = {node: float(np.mean(posterior.privacy_share(node))) for node in posterior.nodes}
     largest = sorted(share, key=lambda node: -share[node])[:_MOST_SHARES]
-    rows = [(node, share[node], percent(share[node])) for node in largest]
-    told = ", ".join(f"{name} {shown}" for name, _, shown in rows)
     which = "" if len(largest) == len(share) else f" The {len(largest)} largest are shown."
-    return section(
-        "price",
-        title,
-        tag(
-            "p",
-            "The share of the uncertainty (the posterior variance) that is there only because the "
-            "true counts are hidden by noise, averaged over the probabilities of each table. The "
-            "rest comes from the limited number of rows and from the prior, and would remain "
-            f"without any privacy.{which}",
-        ),
-        tag("figure", charts.shares(rows, f"Share of the variance due to privacy: {told}.")),
+    return price_section(
+        "The share of the uncertainty (the posterior variance) that is there only because the true "
+        "counts are hidden by noise, averaged over the probabilities of each table. The rest comes "
+        f"from the limited number of rows and from the prior, and would remain without any "
+        f"privacy.{which}",
+        {node: share[node] for node in largest},
     )
 
 
@@ -166,29 +156,16 @@ def _limits(posterior: NetworkPosterior) -> Sequence[tuple[str, str]]:
 
 
 def _reproduce(posterior: NetworkPosterior, level: float) -> Markup:
-    info = posterior.info
     chains, draws, _ = posterior.theta.shape
-    files = "release.json" if len(info.n) == 1 else "FOLDER_OF_RELEASES"
     drawn = released_as_tables(posterior)
     sizes = "" if drawn else f" --chains {chains} --draws {draws}"
-    note = (
-        "Nothing is random in it: the same file always gives the same numbers."
-        if drawn
-        else "The simulation is random: without the --seed that was given when it was fitted, "
-        "numbers agree up to its error. A prior other than the default has to be given again with "
-        "--prior."
-    )
     return reproduce_section(
-        [
-            f"noisewise fit {files} --method {info.method}{sizes} --out post.nc",
-            f"noisewise report post.nc --level {level:g}",
-        ],
-        note,
-        info.digests,
-        [
-            "Zhang, Rubinstein & Dimitrakakis (2016), On the differential privacy of Bayesian "
-            "inference, arXiv:1512.06992."
-        ],
+        posterior.info.digests,
+        level,
+        "Zhang, Rubinstein & Dimitrakakis (2016), On the differential privacy of Bayesian "
+        "inference, arXiv:1512.06992.",
+        f"--method {posterior.info.method}{sizes}",
+        random=not drawn,
     )
 
 
@@ -236,11 +213,10 @@ def _files(posterior: NetworkPosterior) -> Markup:
 
 def _file(posterior: NetworkPosterior, number: int) -> list[Content]:
     info, schema = posterior.info, posterior.network.schema
-    n = info.n[number]
     return [
         f"file {number + 1}",
         info.datasets[number] if info.datasets else schema.dataset,
-        "private" if n is None else f"{n:,}",
+        rows_in_words(info.n[number]),
         info.claims[number],
         _mechanism(info.mechanisms[number]),
         _noise(info.noise_scales[number]) if info.noise_scales else _unknown(posterior),

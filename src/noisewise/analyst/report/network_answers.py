@@ -6,17 +6,17 @@ name unless there are few of them, and a page has as many as it can carry.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from noisewise.analyst.network.layout import Floats, row_sums
+from noisewise.analyst.network.layout import Floats, normalised
 from noisewise.analyst.posterior.network import NetworkPosterior, Table
 from noisewise.analyst.posterior.numbers import central_interval
-from noisewise.analyst.report import charts, words
-from noisewise.analyst.report.markup import Content, Markup, section, table, tag
-from noisewise.analyst.report.page import cautions, key
+from noisewise.analyst.report import widgets, words
+from noisewise.analyst.report.page import cautions, key, sentences
+from noisewise.analyst.report.widgets import Content, Markup, figure, section, table, tag
 from noisewise.analyst.report.words import percent, rounded
 
 if TYPE_CHECKING:
@@ -41,16 +41,16 @@ def summable(posterior: NetworkPosterior, numbers: list[int]) -> bool:
 
     Elsewhere rows would be simulated, which adds error, or a page would take minutes.
     """
-    from noisewise.analyst.network.queries import MAX_TABLE, largest_table
+    from noisewise.analyst.network.queries import MAX_TABLE, Summation
 
-    largest = largest_table(posterior.layout, numbers)
+    largest = Summation(posterior.layout, numbers).largest
     return largest <= MAX_TABLE and largest * len(posterior.flat) <= _MOST_WORK
 
 
 def plug_in_means(posterior: NetworkPosterior) -> Floats:
     """Mean tables of the plug-in posterior, shape (cells,)."""
     assert posterior.plugin is not None
-    return posterior.plugin / row_sums(posterior.layout, posterior.plugin)
+    return normalised(posterior.plugin, posterior.layout)
 
 
 def tables_section(posterior: NetworkPosterior, level: float) -> Markup:
@@ -181,16 +181,16 @@ def _picture(
         if plug is not None:
             mean = float(plug.mean[place])
             bars.insert(0, _bar("naive", plug, place, mean, mean))
-        lines.append(charts.Line(_short_name(posterior, node, place), bars))
+        lines.append(widgets.Line(_short_name(posterior, node, place), bars))
     told = f"Intervals of {len(lines)} probabilities of {title}; the table has the numbers."
-    return tag("figure", tag("figcaption", title), charts.probabilities(lines, told))
+    return figure(title, widgets.probabilities(lines, told))
 
 
 def _bar(
     style: str, found: Table, place: tuple[int, ...], inner_low: float, inner_high: float
-) -> charts.Bar:
+) -> widgets.Bar:
     low, mean, high = (float(x[place]) for x in (found.lower, found.mean, found.upper))
-    return charts.Bar(style, style, low, inner_low, mean, inner_high, high)
+    return widgets.Bar(style, style, low, inner_low, mean, inner_high, high)
 
 
 # --- what each arrow of a network amounts to, in a sentence -----------------------------------
@@ -288,7 +288,6 @@ def sentence(found: Contrast, level: float) -> str:
 
 
 _MOST_NODES = 12
-_MOST_SENTENCES = 8
 _MOST_LEVELS = 12  # of such a node
 
 
@@ -312,15 +311,18 @@ class Marginal(NamedTuple):
 def marginals_section(posterior: NetworkPosterior, level: float) -> Markup:
     """The first section: what must be known beforehand, dependences, then levels."""
     found = list(_marginals(posterior, level))
-    sentences = [sentence(contrast, level) for contrast in contrasts(posterior)]
-    first = [_cautions(posterior), *_surest(sentences)]
+    told = [sentence(contrast, level) for contrast in contrasts(posterior)]
+    first = [
+        cautions(posterior.info.warnings, posterior.info.noise_aware),
+        *sentences(told, "The tables below have {} more dependences."),
+    ]
     if not found:
         return section("findings", "What it says", *first, tag("p", _TOO_LARGE))
     aware, comparing = posterior.info.noise_aware, compares(posterior)
     size = percent(level)
     rows = [row for marginal in found for row in _rows(posterior, marginal)]
     head = ["", "probability", f"{size} interval"] + (["ignoring the noise"] if comparing else [])
-    told = "; ".join(f"{row[0]} {row[1]} ({row[2]})" for row in rows[:8])
+    shown = "; ".join(f"{row[0]} {row[1]} ({row[2]})" for row in rows[:8])
     return section(
         "findings",
         "What it says",
@@ -329,12 +331,11 @@ def marginals_section(posterior: NetworkPosterior, level: float) -> Markup:
         tag("p", _note(posterior, len(found), level)),
         table("Probability of each level", head, rows),
         key(aware, comparing or not aware, "plug-in"),
-        tag(
-            "figure",
-            tag("figcaption", f"Probability, from 0 to 1, with {size} intervals"),
-            charts.probabilities(
+        figure(
+            f"Probability, from 0 to 1, with {size} intervals",
+            widgets.probabilities(
                 [line for marginal in found for line in _lines(posterior, marginal)],
-                f"Probabilities with {size} intervals: {told}.",
+                f"Probabilities with {size} intervals: {shown}.",
             ),
         ),
     )
@@ -344,23 +345,6 @@ _TOO_LARGE = (
     "How common each level is does not fit here: nodes have too many levels, or it would take "
     "long to compute. NetworkPosterior.marginal in Python answers it."
 )
-
-
-def _surest(sentences: Sequence[str]) -> list[Markup]:
-    """What the surest arrows amount to."""
-    if not sentences:
-        return []
-    shown = [tag("li", told) for told in sentences[:_MOST_SENTENCES]]
-    rest = len(sentences) - len(shown)
-    more = [tag("p", f"The tables below have {rest:,} more dependences.")] if rest else []
-    return [tag("ul", *shown), *more]
-
-
-def _cautions(posterior: NetworkPosterior) -> Markup | None:
-    given = list(posterior.info.warnings)
-    if not posterior.info.noise_aware and not given:
-        given = ["this method ignores the privacy noise: don't use its numbers."]
-    return cautions(given)
 
 
 def _note(posterior: NetworkPosterior, count: int, level: float) -> str:
@@ -420,14 +404,14 @@ def _rows(posterior: NetworkPosterior, marginal: Marginal) -> Iterator[list[Cont
         yield row if marginal.plug_in is None else [*row, rounded(float(marginal.plug_in[k]), sd)]
 
 
-def _lines(posterior: NetworkPosterior, marginal: Marginal) -> Iterator[charts.Line]:
+def _lines(posterior: NetworkPosterior, marginal: Marginal) -> Iterator[widgets.Line]:
     answer, levels = marginal.answer, posterior.network.levels(marginal.node)
     inner = np.quantile(answer.draws, [0.25, 0.75], axis=0)
     style = "aware" if posterior.info.noise_aware else "naive"
     for k in range(1 if len(levels) == 2 else 0, len(levels)):
         ends = float(answer.lower[k]), float(answer.upper[k])
         middle = float(inner[0, k]), float(answer.mean[k]), float(inner[1, k])
-        bars = [charts.Bar(style, style, ends[0], *middle, ends[1])]
+        bars = [widgets.Bar(style, style, ends[0], *middle, ends[1])]
         if marginal.plug_in is not None:
-            bars.insert(0, charts.point("naive", "naive", float(marginal.plug_in[k])))
-        yield charts.Line(f"{marginal.node} = {levels[k]}", bars)
+            bars.insert(0, widgets.point("naive", "naive", float(marginal.plug_in[k])))
+        yield widgets.Line(f"{marginal.node} = {levels[k]}", bars)

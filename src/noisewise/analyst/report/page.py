@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import NamedTuple
 
 from noisewise._version import __version__
-from noisewise.analyst.report import words
-from noisewise.analyst.report.markup import Content, Markup, section, table, tag
+from noisewise.analyst.posterior.base import BasePosterior
+from noisewise.analyst.posterior.plots import AWARE
+from noisewise.analyst.report import widgets, words
+from noisewise.analyst.report.widgets import Content, Markup, figure, section, table, tag
+from noisewise.analyst.report.words import percent
+from noisewise.core.schema import Schema
 
 _TOP_FINDINGS = 8
 
@@ -43,8 +48,13 @@ def lead(what: str, rows: Sequence[int | None], claims: Sequence[str], noise: st
     return f"{what} from {files}{people}{at}. Nobody who made this page saw a single row. {noise}"
 
 
-def cautions(given: Sequence[str]) -> Markup | None:
+# --- what it says ------------------------------------------------------------------------------
+
+
+def cautions(given: Sequence[str], noise_aware: bool = True) -> Markup | None:
     """What the analyst's code warns of, before any number."""
+    if not given and not noise_aware:
+        given = ["this method ignores the privacy noise, wholly or in part: don't use its numbers."]
     if not given:
         return None
     items = [tag("li", warning[:1].upper() + warning[1:]) for warning in given]
@@ -57,17 +67,92 @@ def cautions(given: Sequence[str]) -> Markup | None:
     )
 
 
-def findings_section(warnings: Sequence[str], told: Sequence[str]) -> Markup:
-    """Sentences, the surest first, after whatever must be known beforehand."""
+def sentences(told: Sequence[str], rest: str) -> list[Markup]:
+    """The first few of them as a list, and how many more there are of what `rest` names."""
     items = [tag("li", sentence) for sentence in told[:_TOP_FINDINGS]]
-    rest = len(told) - len(items)
+    more = len(told) - len(items)
+    shown = [tag("ul", *items)] if items else []
+    return [*shown, tag("p", rest.format(f"{more:,}"))] if more else shown
+
+
+def findings_section(
+    warnings: Sequence[str], told: Sequence[str], noise_aware: bool = True
+) -> Markup:
+    """Sentences, the surest first, after whatever must be known beforehand."""
     return section(
         "findings",
         "What it says",
-        cautions(warnings),
-        tag("ul", *items) if items else None,
-        tag("p", f"The table below has {rest:,} more.") if rest else None,
+        cautions(warnings, noise_aware),
+        *sentences(told, "The table below has {} more."),
     )
+
+
+def key(aware: bool = True, naive: bool = True, label: str = "naive") -> Markup:
+    """Which colour of a chart is which."""
+    shown = []
+    if naive:
+        shown.append(tag("span", f"{label}: ignores the noise", class_="key naive"))
+    if aware:
+        shown.append(tag("span", "noise-aware", class_="key aware"))
+    return tag("p", *shown, class_="keys")
+
+
+def forest_section(posterior: BasePosterior, names: Iterable[str], level: float) -> Markup:
+    """Every coefficient's intervals on an axis of its own, because units differ."""
+    figures, styles = [], set()
+    for name in names:
+        inner, bars = posterior.bars(name, 0.5), []
+        for label, bar in posterior.bars(name, level).items():
+            style = "aware" if label == AWARE else "naive"
+            half = inner[label]
+            bars.append(
+                widgets.Bar(
+                    label.partition(" (")[0], style, bar.low, half.low, bar.centre, half.high,
+                    bar.high,
+                )
+            )  # fmt: skip
+        if not all(math.isfinite(end) for bar in bars for end in (bar.lower, bar.upper)):
+            continue  # a wild draw of the scale: the table says that there is no answer
+        told = "; ".join(
+            f"{bar.label} {words.between(bar.lower, bar.upper, bar.upper - bar.lower)}"
+            for bar in bars
+        )
+        own = bars[-1]
+        zero = "Zero lies inside" if own.lower < 0 < own.upper else "Zero lies outside"
+        description = (
+            f"{percent(level)} intervals of {name}: {told}. {zero} the {own.label} interval."
+        )
+        figures.append(figure(name, widgets.intervals(bars, description)))
+        styles |= {bar.style for bar in bars}
+    return section(
+        "forest",
+        "How sure, with and without the noise",
+        tag(
+            "p",
+            f"Lines are {percent(level)} intervals, their thick parts hold half of the "
+            "probability, dots are medians, and the dotted line is zero. Every coefficient has its "
+            "own scale.",
+        ),
+        key("aware" in styles, "naive" in styles),
+        *figures,
+    )
+
+
+def price_section(told: str, share: Mapping[str, float] | None = None) -> Markup:
+    """What privacy cost in words, and as shares of the variance where they are known."""
+    rows = [(name, value, percent(value)) for name, value in (share or {}).items()]
+    listed = ", ".join(f"{name} {shown}" for name, _, shown in rows)
+    description = f"Share of the variance due to privacy: {listed}."
+    picture = tag("figure", widgets.shares(rows, description)) if rows else None
+    return section("price", "What privacy cost", tag("p", told), picture)
+
+
+# --- where it comes from -----------------------------------------------------------------------
+
+
+def rows_in_words(n: int | None) -> str:
+    """The number of rows behind a file."""
+    return "private" if n is None else f"{n:,}"
 
 
 def promises(claims: Sequence[str]) -> list[Markup]:
@@ -88,14 +173,17 @@ def promises(claims: Sequence[str]) -> list[Markup]:
     return said
 
 
-def key(aware: bool = True, naive: bool = True, label: str = "naive") -> Markup:
-    """Which colour of a chart is which."""
-    shown = []
-    if naive:
-        shown.append(tag("span", f"{label}: ignores the noise", class_="key naive"))
-    if aware:
-        shown.append(tag("span", "noise-aware", class_="key aware"))
-    return tag("p", *shown, class_="keys")
+def columns_table(schema: Schema, target: str, features: Sequence[str]) -> Markup:
+    """The columns of a regression with their public bounds or levels."""
+    rows: list[list[Content]] = [
+        [
+            name,
+            "target" if name == target else "feature",
+            words.declared_in_words(schema, name),
+        ]
+        for name in (target, *features)
+    ]
+    return table("Columns", ["", "role", "public bounds or levels"], rows)
 
 
 def limits_section(items: Sequence[tuple[str, str]]) -> Markup:
@@ -105,25 +193,40 @@ def limits_section(items: Sequence[tuple[str, str]]) -> Markup:
 
 
 def reproduce_section(
-    commands: Sequence[str], note: str, digests: Sequence[str], references: Sequence[str]
+    digests: Sequence[str], level: float, reference: str, fit: str = "", random: bool = False
 ) -> Markup:
     """How to get these numbers again, and what to cite.
 
     Parameters
     ----------
-    commands : sequence of str
-        For a shell; names in them are quoted.
-    note : str
-        What the commands leave open.
     digests : sequence of str
-    references : sequence of str
-        Papers behind the method.
+        Of the released files.
+    level : float
+    reference : str
+        The paper behind the method.
+    fit : str
+        What `noisewise fit` was told, for a shell; empty where a Release is read as it is.
+    random : bool
+        Whether the fit was a simulation.
     """
+    commands = [f"noisewise {verb} release.json --level {level:g}" for verb in ("show", "report")]
+    if fit:
+        files = "release.json" if len(digests) == 1 else "FOLDER_OF_RELEASES"
+        commands = [
+            f"noisewise fit {files} {fit} --out post.nc",
+            f"noisewise report post.nc --level {level:g}",
+        ]
+    note = (
+        "The simulation is random: without the --seed that was given when it was fitted, numbers "
+        "agree up to its error. A prior other than the default has to be given again with --prior."
+        if random
+        else "Nothing is random in it: the same file always gives the same numbers."
+    )
     made = ", ".join(
         [f"noisewise {__version__}", f"Python {platform.python_version()}"]
         + [f"{name} {version(name)}" for name in ("numpy", "scipy")]
     )
-    files: list[list[Content]] = [
+    files_table: list[list[Content]] = [
         [f"file {number}", tag("code", digest)] for number, digest in enumerate(digests, 1)
     ]
     return section(
@@ -133,10 +236,12 @@ def reproduce_section(
         *(tag("pre", tag("code", command)) for command in commands),
         tag("p", note),
         tag("p", f"This page was made by {made}."),
-        table("Released files, by the digest of their contents", ["", "SHA-256 digest"], files),
+        table(
+            "Released files, by the digest of their contents", ["", "SHA-256 digest"], files_table
+        ),
         tag(
             "p",
             f"Cite the files by their digests, and noisewise {__version__}. The method rests on:",
         ),
-        tag("ul", *(tag("li", reference) for reference in references)),
+        tag("ul", tag("li", reference)),
     )

@@ -7,23 +7,25 @@ from shlex import quote
 
 import numpy as np
 
-from noisewise._arrays import FloatArray
-from noisewise.analyst.posterior.numbers import SIGMA2, Summary, central_interval, median_and_spread
+from noisewise.analyst.posterior.numbers import SIGMA2, Summary, median_and_spread
 from noisewise.analyst.posterior.regression import Posterior
 from noisewise.analyst.regression.cautions import CONTRADICTION
-from noisewise.analyst.report import charts, words
-from noisewise.analyst.report.markup import Content, Markup, section, table, tag
+from noisewise.analyst.report import widgets, words
 from noisewise.analyst.report.page import (
     Contents,
+    columns_table,
     findings_section,
-    key,
+    forest_section,
     lead,
     limits_section,
+    price_section,
     promises,
     reproduce_section,
+    rows_in_words,
 )
+from noisewise.analyst.report.widgets import Content, Markup, figure, section, table, tag
 from noisewise.analyst.report.words import percent, rounded, short
-from noisewise.core.design import INTERCEPT, DesignColumn
+from noisewise.core.design import INTERCEPT
 from noisewise.core.schema import Number
 
 _BERNSTEIN = (
@@ -52,7 +54,7 @@ def contents(posterior: Posterior, level: float) -> Contents:
         (
             _findings(posterior, level),
             _coefficients(posterior, summary, level),
-            _forest(posterior, level),
+            forest_section(posterior, columns.names[1:], level),
             _price(posterior),
             released_section(posterior),
             _model(posterior),
@@ -65,31 +67,11 @@ def contents(posterior: Posterior, level: float) -> Contents:
 
 def _findings(posterior: Posterior, level: float) -> Markup:
     """The slopes in sentences, the surest first, after whatever must be known beforehand."""
-
-    def sureness(name: str) -> float:
-        above = words.chance_above_zero(posterior.draws(name))
-        return -max(above, 1 - above)
-
-    columns = sorted(posterior.columns.covariates, key=lambda column: sureness(column.name))
-    told = [_finding(posterior, column, level) for column in columns]
-    return findings_section(_cautions(posterior), told)
-
-
-def _finding(posterior: Posterior, column: DesignColumn, level: float) -> str:
-    draws, columns = posterior.draws(column.name), posterior.columns
-    found = words.Estimate(
-        *median_and_spread(draws),
-        *posterior.interval(column.name, level),
-        words.chance_above_zero(draws),
-    )
-    return words.finding(column, columns.schema, columns.target, found, level)
-
-
-def _cautions(posterior: Posterior) -> list[str]:
-    given = list(posterior.info.warnings)
-    if not posterior.info.noise_aware and not given:
-        given = ["this method ignores the privacy noise, wholly or in part: don't use its numbers."]
-    return given
+    columns, info = posterior.columns, posterior.info
+    slopes = columns.covariates
+    found = {c.name: words.Estimate.of(posterior.draws(c.name), level) for c in slopes}
+    told = words.findings(slopes, columns.schema, columns.target, found, level)
+    return findings_section(info.warnings, told, info.noise_aware)
 
 
 def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Markup:
@@ -101,15 +83,17 @@ def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Marku
     body: list[list[Content]] = []
     for name, row in summary.rows.items():
         shown: list[Content] = [
-            _named(name),
+            "error variance" if name == SIGMA2 else name,
             rounded(row.median, row.spread),
             "taken for known" if row.is_fixed else words.between(row.lower, row.upper, row.spread),
             "" if name == SIGMA2 else percent(words.chance_above_zero(posterior.draws(name))),
         ]
         if compared is not None:
             naive = compared.rows[name]
-            ends = (rounded(x, naive.naive_spread) for x in (naive.naive_lower, naive.naive_upper))
-            shown += [" to ".join(ends), "" if row.is_fixed else short(naive.width_ratio, 2)]
+            shown += [
+                words.between(naive.naive_lower, naive.naive_upper, naive.naive_spread),
+                "" if row.is_fixed else short(naive.width_ratio, 2),
+            ]
         body.append(shown)
     note = (
         "The estimate is the posterior median, in original units. An interval holds the true value "
@@ -128,74 +112,20 @@ def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Marku
     )
 
 
-def _named(name: str) -> str:
-    return "error variance" if name == SIGMA2 else name
-
-
-def _forest(posterior: Posterior, level: float) -> Markup:
-    """Every slope's intervals on an axis of its own, because units differ."""
-    both = posterior.naive is not None
-    figures = []
-    for name in posterior.columns.names[1:]:
-        aware = posterior.draws(name)
-        style = "aware" if posterior.info.noise_aware else "naive"
-        label = "noise-aware" if posterior.info.noise_aware else posterior.info.method
-        bars = [_bar(label, style, aware, level)]
-        if both:
-            bars.insert(0, _bar("naive", "naive", posterior.naive_draws(name), level))
-        told = "; ".join(
-            f"{bar.label} {rounded(bar.lower, bar.upper - bar.lower)} to "
-            f"{rounded(bar.upper, bar.upper - bar.lower)}"
-            for bar in bars
-        )
-        zero = "Zero lies inside" if bars[-1].lower < 0 < bars[-1].upper else "Zero lies outside"
-        description = f"{percent(level)} intervals of {name}: {told}. {zero} the {label} interval."
-        figures.append(tag("figure", tag("figcaption", name), charts.intervals(bars, description)))
-    noise_aware = posterior.info.noise_aware
-    return section(
-        "forest",
-        "How sure, with and without the noise",
-        tag(
-            "p",
-            f"Lines are {percent(level)} intervals, their thick parts hold half of the "
-            "probability, dots are medians, and the dotted line is zero. Every coefficient has its "
-            "own scale.",
-        ),
-        key(noise_aware, both or not noise_aware),
-        *figures,
-    )
-
-
-def _bar(label: str, style: str, draws: FloatArray, level: float) -> charts.Bar:
-    low, high = central_interval(draws, level)
-    inner = central_interval(draws, 0.5)
-    return charts.Bar(label, style, low, inner[0], float(np.median(draws)), inner[1], high)
-
-
 def _price(posterior: Posterior) -> Markup:
-    title = "What privacy cost"
     if posterior.conditional_mean is None:
-        reason = (
+        return price_section(
             f"The method {posterior.info.method} cannot tell how much of the uncertainty is due to "
             "the privacy noise; the method exact can."
         )
-        return section("price", title, tag("p", reason))
     share = posterior.privacy_share()
-    rows = [(name, value, percent(value)) for name, value in share.items()]
-    slopes = {name: value for name, value in share.items() if name != INTERCEPT}
-    worst = max(slopes, key=lambda name: slopes[name])
-    told = ", ".join(f"{name} {shown}" for name, _, shown in rows)
-    return section(
-        "price",
-        title,
-        tag(
-            "p",
-            "The share of each coefficient's uncertainty (its posterior variance) that is there "
-            "only because the true sums are hidden by noise. The rest comes from the limited "
-            "number of rows and from the prior, and would remain without any privacy. For "
-            f"{worst} it is {percent(slopes[worst])}: {words.price(slopes[worst])}.",
-        ),
-        tag("figure", charts.shares(rows, f"Share of the variance due to privacy: {told}.")),
+    worst = max((name for name in share if name != INTERCEPT), key=share.__getitem__)
+    return price_section(
+        "The share of each coefficient's uncertainty (its posterior variance) that is there only "
+        "because the true sums are hidden by noise. The rest comes from the limited number of rows "
+        f"and from the prior, and would remain without any privacy. For {worst} it is "
+        f"{percent(share[worst])}: {words.price(share[worst])}.",
+        share,
     )
 
 
@@ -271,18 +201,13 @@ def _limits(posterior: Posterior) -> list[tuple[str, str]]:
 def _reproduce(posterior: Posterior, level: float) -> Markup:
     info, columns = posterior.info, posterior.columns
     chains, draws = posterior.sigma2.shape
-    files = "release.json" if len(info.n) == 1 else "FOLDER_OF_RELEASES"
     return reproduce_section(
-        [
-            f"noisewise fit {files} --method {info.method} --target {quote(columns.target)} "
-            f"--features {quote(','.join(columns.features))} --chains {chains} --draws {draws} "
-            "--out post.nc",
-            f"noisewise report post.nc --level {level:g}",
-        ],
-        "The simulation is random: without the --seed that was given when it was fitted, numbers "
-        "agree up to its error. A prior other than the default has to be given again with --prior.",
         info.digests,
-        [_ALPARSLAN if info.method == "normal_x" else _BERNSTEIN],
+        level,
+        _ALPARSLAN if info.method == "normal_x" else _BERNSTEIN,
+        f"--method {info.method} --target {quote(columns.target)} --features "
+        f"{quote(','.join(columns.features))} --chains {chains} --draws {draws}",
+        random=True,
     )
 
 
@@ -294,7 +219,7 @@ _NOISE = {"laplace": "Laplace", "gaussian": "Gaussian"}
 
 def released_section(posterior: Posterior) -> Markup:
     """Files with their privacy, the promise in words, and the columns with their bounds."""
-    info = posterior.info
+    info, columns = posterior.info, posterior.columns
     return section(
         "released",
         "What was released",
@@ -310,20 +235,19 @@ def released_section(posterior: Posterior) -> Markup:
             [_file(posterior, number) for number in range(len(info.n))],
         ),
         *promises(info.claims),
-        table("Columns", ["", "role", "public bounds or levels"], _columns(posterior)),
+        columns_table(columns.schema, columns.target, columns.features),
     )
 
 
 def _file(posterior: Posterior, number: int) -> list[Content]:
     info = posterior.info
-    n = info.n[number]
     dataset = info.datasets[number] if info.datasets else posterior.columns.schema.dataset
     unit = info.units[number] if info.units else posterior.columns.schema.unit
     family = _NOISE.get(info.noise[number], "") if info.noise else ""
     return [
         f"file {number + 1}",
         dataset,
-        "private" if n is None else f"{n:,}",
+        rows_in_words(info.n[number]),
         info.claims[number],
         f"{family} {_size(posterior, number + 1)}".strip(),
         words.unit_in_words(unit),
@@ -343,18 +267,6 @@ def _size(posterior: Posterior, number: int) -> str:
     rows = posterior.info.n[number - 1]
     per_row = f", {short(sd / rows, 2)} a row" if rows else ""
     return f"with sd {short(sd, 3)} on each sum{per_row}"
-
-
-def _columns(posterior: Posterior) -> list[list[Content]]:
-    columns = posterior.columns
-    return [
-        [
-            name,
-            "target" if name == columns.target else "feature",
-            words.declared_in_words(columns.schema, name),
-        ]
-        for name in (columns.target, *columns.features)
-    ]
 
 
 # --- the section on checks: does the model fit what was released, and has the simulation settle
@@ -416,10 +328,9 @@ def _predictive(posterior: Posterior) -> list[Markup]:
     )
     return [
         tag("p", told, verdict, lesson),
-        tag(
-            "figure",
-            tag("figcaption", "Released minus expected, in standard deviations"),
-            charts.strip(groups, f"{told}{verdict} The band marks two standard deviations."),
+        figure(
+            "Released minus expected, in standard deviations",
+            widgets.strip(groups, f"{told}{verdict} The band marks two standard deviations."),
         ),
         *_means(posterior, numbers),
         *_bounds(posterior, numbers[0]),

@@ -6,33 +6,27 @@ with intervals, or released quantiles.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from noisewise.analyst.posterior.summary import SummaryPosterior
-from noisewise.analyst.report import words
-from noisewise.analyst.report.markup import Content, Markup, facts, section, table, tag
+from noisewise.analyst.report import widgets, words
 from noisewise.analyst.report.page import (
     Contents,
+    columns_table,
+    findings_section,
+    forest_section,
+    key,
     lead,
     limits_section,
+    price_section,
     promises,
     reproduce_section,
+    rows_in_words,
 )
-from noisewise.analyst.report.summary_answers import (
-    median_sections,
-    quantile_sections,
-    question_sections,
-)
-from noisewise.analyst.report.words import short
-from noisewise.analyst.summaries.answers import (
-    ENOUGH_BLOCKS,
-    ENOUGH_KAPPA,
-    MEDIAN_NEEDS,
-    SCALE_NEEDS,
-    rank_epsilon,
-    rows_needed,
-)
+from noisewise.analyst.report.widgets import Content, Markup, facts, figure, section, table, tag
+from noisewise.analyst.report.words import percent, rounded, short
+from noisewise.analyst.summaries import answers
+from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import (
     ClippedMean,
     Conjugate,
@@ -40,11 +34,19 @@ from noisewise.core.kinds.summary.mechanisms import (
     Flat,
     GPrior,
     LocationScale,
+    QuantileItem,
     RescaledNormal,
     Sign,
     Stouffer,
 )
 from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease
+from noisewise.core.normal_laplace import variance
+
+MOST_FIGURES = 30
+_AMITAI = (
+    "Amitai & Reiter (2018), Differentially private posterior summaries for linear regression "
+    "coefficients, doi:10.29012/jpc.686."
+)
 
 
 def contents(posterior: SummaryPosterior, level: float) -> Contents:
@@ -53,11 +55,11 @@ def contents(posterior: SummaryPosterior, level: float) -> Contents:
     design = release.design
     parts: Sequence[Markup]
     if isinstance(release.mechanism, LocationScale):
-        parts = median_sections(posterior, level)
+        parts = _median_sections(posterior, level)
     elif isinstance(release.mechanism, ClippedMean):
-        parts = quantile_sections(posterior, release.mechanism)
+        parts = _quantile_sections(posterior, release.mechanism)
     else:
-        parts = question_sections(posterior)
+        parts = _question_sections(posterior)
     return Contents(
         f"{design.target}, explained by {words.listed(design.features)}",
         lead(
@@ -69,11 +71,11 @@ def contents(posterior: SummaryPosterior, level: float) -> Contents:
         ),
         (
             *parts,
-            released_section(release),
-            model_section(release),
-            checks_section(release),
+            _released(release),
+            _model(release),
+            _checks(release),
             limits_section(_limits(posterior)),
-            _reproduce(posterior, level),
+            reproduce_section([release.digest], level, _AMITAI),
         ),
     )
 
@@ -111,19 +113,221 @@ def _limits(posterior: SummaryPosterior) -> list[tuple[str, str]]:
     return [*said, words.HOLDER_IS_TRUSTED, words.MAY_BE_PUBLISHED]
 
 
-def _reproduce(posterior: SummaryPosterior, level: float) -> Markup:
-    return reproduce_section(
-        [
-            f"noisewise show release.json --level {level:g}",
-            f"noisewise report release.json --level {level:g}",
-        ],
-        "Nothing is random in it: the same file always gives the same numbers.",
-        [posterior.release.digest],
-        [
-            "Amitai & Reiter (2018), Differentially private posterior summaries for linear "
-            "regression coefficients, doi:10.29012/jpc.686."
-        ],
+# --- what released medians say of coefficients: intervals, with and without the noise ---------
+
+
+def _median_sections(posterior: SummaryPosterior, level: float) -> Sequence[Markup]:
+    """Sentences, the table, pictures, and what privacy cost."""
+    release = posterior.release
+    assert isinstance(release.mechanism, LocationScale)
+    names = [item.coefficient for item in release.mechanism.items]
+    found = {name: _estimate(posterior, name, level) for name in names}
+    design = release.design
+    told = words.findings(design.columns, design.schema, design.target, found, level)
+    size = percent(level)
+    rows: list[list[Content]] = []
+    for name in names:
+        low, high = posterior.interval(name, level, noise_aware=False)
+        rows.append(
+            [
+                name,
+                rounded(found[name].centre, found[name].sd),
+                words.between(found[name].low, found[name].high, found[name].sd),
+                words.chance(found[name].above),
+                words.between(low, high, found[name].sd),
+                words.chance(1 - posterior.prob(name, "<", 0, noise_aware=False)),
+            ]
+        )
+    return (
+        findings_section(posterior.warnings, told),
+        section(
+            "answers",
+            "Coefficients",
+            tag(
+                "p",
+                "The estimate is the released median, in original units. An interval holds the "
+                f"true value with probability {size}, given what was released and a flat prior. "
+                "The columns that ignore the noise take the released median for the true one. "
+                "They are shown as a warning, not as an alternative.",
+            ),
+            table(
+                f"Coefficients of the regression for {release.design.target}",
+                [
+                    "",
+                    "estimate",
+                    f"{size} interval",
+                    "above zero",
+                    f"{size} interval, ignoring the noise",
+                    "above zero, ignoring the noise",
+                ],
+                rows,
+            ),
+        ),
+        forest_section(posterior, names[:MOST_FIGURES], level),
+        _price(posterior),
     )
+
+
+def _estimate(posterior: SummaryPosterior, name: str, level: float) -> words.Estimate:
+    centre = posterior.quantile(name, 0.5)
+    low, high = posterior.interval(name, level)
+    # About a standard deviation of a normal law; enough to know how many digits are worth showing.
+    sd = (posterior.quantile(name, 0.84) - posterior.quantile(name, 0.16)) / 2
+    return words.Estimate(centre, sd, low, high, 1 - posterior.prob(name, "<", 0))
+
+
+def _price(posterior: SummaryPosterior) -> Markup:
+    law = answers.median(posterior.release, 0).law
+    share = 1 - variance(law.s, 0.0) / variance(*law)
+    return price_section(
+        f"Of each coefficient's uncertainty (its posterior variance) {percent(share)} is there "
+        f"only because of the noise: {words.price(share)}. The rest comes from the limited number "
+        "of rows and from fitting them in blocks. The number is the same for all coefficients, "
+        "since it follows from epsilon and the number of blocks."
+    )
+
+
+# --- what block summaries answer to questions: how probable each statement is -----------------
+
+
+def _question_sections(posterior: SummaryPosterior) -> Sequence[Markup]:
+    """Sentences, then every probability beside what ignoring the noise would say."""
+    questions = answers.asking(posterior.release).questions
+    aware = [posterior.prob(q.coefficient, "<", q.threshold) for q in questions]
+    naive = [posterior.prob(q.coefficient, "<", q.threshold, noise_aware=False) for q in questions]
+    surest = sorted(range(len(questions)), key=lambda i: -abs(aware[i] - 0.5))
+    told = [
+        _verdict(questions[i].coefficient, short(questions[i].threshold), aware[i]) for i in surest
+    ]
+    rows: list[list[Content]] = [
+        [str(question), words.chance(p), words.chance(q)]
+        for question, p, q in zip(questions, aware, naive, strict=True)
+    ]
+    shown = list(zip(questions, aware, naive, strict=True))[:MOST_FIGURES]
+    lines = [
+        widgets.Line(
+            str(question),
+            (widgets.point("naive", "naive", q), widgets.point("noise-aware", "aware", p)),
+        )
+        for question, p, q in shown
+    ]
+    said = "; ".join(
+        f"{question} {words.chance(p)}, ignoring the noise {words.chance(q)}"
+        for question, p, q in shown[:8]
+    )
+    return (
+        findings_section(posterior.warnings, told),
+        section(
+            "answers",
+            "How sure, with and without the noise",
+            tag(
+                "p",
+                "Probabilities that a coefficient is below a number, given what was released and "
+                "with a flat prior, in original units. The last column is what one gets by taking "
+                "the noisy number for the true one. It is shown as a warning, not as an "
+                "alternative.",
+            ),
+            table(
+                "Probability of each statement that was asked",
+                ["", "probability", "ignoring the noise"],
+                rows,
+            ),
+            key(),
+            figure(
+                "Probability, from 0 to 1",
+                widgets.probabilities(lines, f"Probabilities of statements: {said}."),
+            ),
+        ),
+    )
+
+
+def _verdict(coefficient: str, threshold: str, below: float) -> str:
+    side, chance = ("below", below) if below >= 0.5 else ("above", 1 - below)
+    if chance >= words.SURE:
+        verdict = f"is {side} {threshold}"
+    elif chance >= words.LIKELY:
+        verdict = f"is probably {side} {threshold}"
+    else:
+        return (
+            f"{coefficient}: whether it is below or above {threshold} is undecided (probability "
+            f"that it is {side}: {words.chance(chance)})."
+        )
+    return f"{coefficient} {verdict} (probability {words.chance(chance)})."
+
+
+# --- what released quantiles say of coefficients: they themselves, and intervals between two --
+
+
+def _quantile_sections(posterior: SummaryPosterior, mechanism: ClippedMean) -> Sequence[Markup]:
+    """Intervals where both ends were released, and every released quantile with its noise."""
+    lines = posterior.summary().rows.values()
+    released: list[list[Content]] = [
+        [
+            line["coefficient"],
+            short(line["p"]),
+            rounded(line["quantile"], line["noise_sd"]),
+            short(line["noise_sd"], 3),
+        ]
+        for line in lines
+    ]
+    found: list[list[Content]] = []
+    told, figures = [], []
+    for name, level in _pairs(posterior, mechanism.items):
+        aware = posterior.interval(name, level)
+        naive = posterior.interval(name, level, noise_aware=False)
+        spread = (aware[1] - aware[0]) / 4
+        said = words.between(*aware, spread)
+        ignoring = words.between(*naive, spread)
+        found.append([name, percent(level), said, ignoring])
+        told.append(f"{name} is from {said} with probability {percent(level)}.")
+        bars = [_plain_bar("naive", naive), _plain_bar("aware", aware)]
+        description = f"{percent(level)} interval of {name}: {said}; ignoring the noise {ignoring}."
+        picture = widgets.intervals(bars, description)
+        figures.append(figure(f"{name}, {percent(level)}", picture))
+    if not told:
+        told = [
+            "No two released quantiles are the ends of an interval, so that noise and sampling "
+            "cannot be told apart: read the table with the noise's standard deviation in mind."
+        ]
+    head = ["", "probability", "interval", "ignoring the noise"]
+    return (
+        findings_section(posterior.warnings, told),
+        section(
+            "answers",
+            "How sure, with and without the noise",
+            tag(
+                "p",
+                "Quantiles of the posterior as they were released, in original units, each with "
+                "the standard deviation of its noise. The intervals between two of them account "
+                "for the noise; the last column takes the released quantiles for the true ones. "
+                "It is shown as a warning, not as an alternative.",
+            ),
+            table("Intervals", head, found) if found else None,
+            table("Released quantiles", ["", "quantile", "released", "sd of the noise"], released),
+            *([key(), *figures[:MOST_FIGURES]] if figures else []),
+        ),
+    )
+
+
+def _pairs(
+    posterior: SummaryPosterior, items: Sequence[QuantileItem]
+) -> Iterator[tuple[str, float]]:
+    """Coefficients and levels of which both ends were released."""
+    for item in items:
+        if item.probability >= 0.5:
+            continue
+        level = 1 - 2 * item.probability
+        try:
+            posterior.interval(item.coefficient, level)
+        except RequestError:  # the other end is not there
+            continue
+        yield item.coefficient, level
+
+
+def _plain_bar(style: str, ends: tuple[float, float]) -> widgets.Bar:
+    """An interval of which only the ends are known."""
+    middle = ends[0] / 2 + ends[1] / 2
+    return widgets.Bar(style, style, ends[0], middle, middle, middle, ends[1])
 
 
 # --- what was released of blocks, at what privacy, and which regression a block fits ----------
@@ -139,13 +343,13 @@ _PUBLISHED: dict[type, str] = {
 }
 
 
-def released_section(release: SummaryRelease) -> Markup:
+def _released(release: SummaryRelease) -> Markup:
     """The file with its privacy, the promise in words, and the columns that were read."""
     schema = release.design.schema
     claim = str(release.claim)
     known: list[tuple[str, Content]] = [
         ("data set", schema.dataset),
-        ("rows", "private" if release.n is None else f"{release.n:,}"),
+        ("rows", rows_in_words(release.n)),
         ("blocks", _blocks(release)),
         ("mechanism", f"{release.mechanism.name}: {_PUBLISHED[type(release.mechanism)]}"),
         ("privacy", f"{claim} (pure differential privacy)"),
@@ -156,14 +360,6 @@ def released_section(release: SummaryRelease) -> Markup:
         known.append(("label", release.label))
     if release.software:
         known.append(("made by", release.software))
-    columns: list[list[Content]] = [
-        [
-            name,
-            "target" if name == release.design.target else "feature",
-            words.declared_in_words(schema, name),
-        ]
-        for name in (release.design.target, *release.design.features)
-    ]
     return section(
         "released",
         "What was released",
@@ -175,7 +371,7 @@ def released_section(release: SummaryRelease) -> Markup:
         ),
         facts("The released file", known),
         *promises([claim]),
-        table("Columns", ["", "role", "public bounds or levels"], columns),
+        columns_table(schema, release.design.target, release.design.features),
     )
 
 
@@ -202,7 +398,7 @@ def _noise(release: SummaryRelease) -> str:
     )
 
 
-def model_section(release: SummaryRelease) -> Markup:
+def _model(release: SummaryRelease) -> Markup:
     """Which regression, with which prior, and how answers are made of aggregates."""
     design = release.design
     return section(
@@ -243,46 +439,12 @@ def _prior(release: SummaryRelease) -> str:
 # --- whether block summaries can be trusted: public numbers beside what is wanted of them -----
 
 
-def checks_section(release: SummaryRelease) -> Markup:
-    """What `summaries.cautions` looks at; where less is there than wanted, the page warns first."""
-    epsilon, blocks = rank_epsilon(release), release.blocks
+def _checks(release: SummaryRelease) -> Markup:
+    """What `answers.checks` looks at; where less is there than wanted, the page warns first."""
     rows: list[list[Content]] = [
-        [
-            "epsilon of one answer times the root of the number of blocks",
-            short(epsilon * math.sqrt(blocks), 3),
-            f"at least {short(ENOUGH_KAPPA)}",
-            "or the noise drowns what the blocks say",
-        ]
+        [check.what, short(check.here, 3), f"at least {short(check.wanted)}", check.why]
+        for check in answers.checks(release)
     ]
-    if release.n is not None:
-        rows.append(
-            [
-                "rows a block, about",
-                f"{release.n / blocks:,.0f}",
-                f"at least {rows_needed(len(release.coefficients)):,}",
-                "or the blocks' regressions are rough",
-            ]
-        )
-    rows.append(
-        [
-            "blocks",
-            f"{blocks:,}",
-            f"at least {ENOUGH_BLOCKS}",
-            "or they are too few for the central limit theorem",
-        ]
-    )
-    if isinstance(release.noise, MedianNoise):
-        scale = float(release.noise.scale_epsilon) / release.noise.sensitivity
-        parts = (("location", epsilon, MEDIAN_NEEDS), ("scale", scale, SCALE_NEEDS))
-        rows += [
-            [
-                f"epsilon of each {name} times the number of blocks",
-                short(share * blocks, 3),
-                f"at least {needs}",
-                f"or the {name} may be far off",
-            ]
-            for name, share, needs in parts
-        ]
     return section(
         "checks",
         "Can the numbers be trusted?",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.common_cautions import BAD_RHAT, ENOUGH_DRAWS, GOOD_RHAT
+from noisewise.analyst.posterior.numbers import central_interval, median_and_spread
 from noisewise.core.design import DesignColumn
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 
@@ -59,8 +60,27 @@ class Estimate(NamedTuple):
     high: float
     above: float
 
+    @classmethod
+    def of(cls, draws: FloatArray, level: float) -> Estimate:
+        """What draws of it say."""
+        ends = central_interval(draws, level)
+        return cls(*median_and_spread(draws), *ends, chance_above_zero(draws))
 
-def finding(
+
+def findings(
+    columns: Iterable[DesignColumn],
+    schema: Schema,
+    target: str,
+    found: Mapping[str, Estimate],
+    level: float,
+) -> list[str]:
+    """What the slopes say about the target, the surest sign first."""
+    known = [column for column in columns if column.name in found]
+    known.sort(key=lambda column: -max(found[column.name].above, 1 - found[column.name].above))
+    return [_finding(column, schema, target, found[column.name], level) for column in known]
+
+
+def _finding(
     column: DesignColumn, schema: Schema, target: str, found: Estimate, level: float
 ) -> str:
     """What one slope says about the target, with its interval and how sure its sign is."""

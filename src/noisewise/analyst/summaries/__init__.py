@@ -1,5 +1,5 @@
 """What block summaries say: noise-aware probabilities, intervals and quantiles.
 
-`averages` and `quantiles` have the laws of the mechanisms, as functions of released numbers;
-`answers` puts a Release before them. `posterior.summary` is what a user asks.
+`laws` has those of the mechanisms, as functions of released numbers; `answers` puts a Release
+before them. `posterior.summary` is what a user asks.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from noisewise.analyst.summaries import averages, quantiles
+from noisewise.analyst.summaries import laws
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import (
     Asking,
@@ -27,15 +27,16 @@ def below(release: SummaryRelease, index: int, noise_aware: bool = True) -> floa
     mechanism, mean = asking(release), release.mean(index)
     M, r = release.blocks, release.partitions
     noise = release.mean_noise_scale if noise_aware else 0.0
-    if isinstance(mechanism, RescaledNormal):
-        if not noise_aware:
-            return float(averages.rescaled_normal_plug_in(mean, M))
-        return float(averages.rescaled_normal(mean, M, r, noise))
-    if isinstance(mechanism, Stouffer):
-        return float(averages.stouffer(mean, mechanism.clip, M, r, noise))
+    if isinstance(mechanism, RescaledNormal) and not noise_aware:
+        return float(laws.rescaled_normal_plug_in(mean, M))
     if isinstance(mechanism, Fisher):
-        return float(averages.fisher(mean, mechanism.p_star, M, r, noise))
-    return float(averages.sign(mean, M, r, noise))
+        return float(laws.fisher(mean, mechanism.p_star, M, r, noise))
+    law = laws.SIGN_LAW
+    if isinstance(mechanism, RescaledNormal):
+        law = laws.RESCALED_NORMAL_LAW
+    elif isinstance(mechanism, Stouffer):
+        law = laws.stouffer_law(mechanism.clip)
+    return float(law.below(mean, M, r, noise))
 
 
 def asking(release: SummaryRelease) -> Asking:
@@ -51,17 +52,17 @@ class Median(NamedTuple):
 
     location: float
     scale: float
-    law: quantiles.Reference
+    law: laws.Reference
 
     def below(self, b: float, noise_aware: bool = True) -> float:
         """P(coefficient ≤ b)."""
-        return float(quantiles.probability(b, self.location, self.scale, self._law(noise_aware)))
+        return float(laws.median_probability(b, *self[:2], self._law(noise_aware)))
 
     def quantile(self, p: float, noise_aware: bool = True) -> float:
         """The p-quantile."""
-        return float(quantiles.quantile(p, self.location, self.scale, self._law(noise_aware)))
+        return float(laws.median_quantile(p, *self[:2], self._law(noise_aware)))
 
-    def _law(self, noise_aware: bool) -> quantiles.Reference:
+    def _law(self, noise_aware: bool) -> laws.Reference:
         return self.law if noise_aware else self.law._replace(noise=0.0)
 
 
@@ -73,7 +74,7 @@ def median(release: SummaryRelease, index: int) -> Median:
     log_scale = item.log_scale.value(how_wide)
     # A wild draw of the scale is still an answer: everything is then equally probable.
     scale = math.exp(min(max(log_scale, -600.0), 600.0))
-    law = quantiles.reference(release.blocks, release.partitions, rank_epsilon(release))
+    law = laws.median_law(release.blocks, release.partitions, rank_epsilon(release))
     return Median(item.location.value(where), scale, law)
 
 
@@ -94,49 +95,88 @@ def rank_epsilon(release: SummaryRelease) -> float:
 
 ENOUGH_KAPPA = 4.0
 ENOUGH_BLOCKS = 10
-MEDIAN_NEEDS, SCALE_NEEDS = 80, 80  # ε M of the two medians, for fewer than 1e-5 wild draws
+MEDIAN_NEEDS = 80  # ε M of each of the two medians, for fewer than 1e-5 wild draws
 
 
-def rows_needed(coefficients: int) -> int:
-    """Rows of a block below which its regression is too crude; the intercept counts too."""
-    return max(30, 15 * coefficients)
+class Check(NamedTuple):
+    """A public number beside what is wanted of it.
+
+    Parameters
+    ----------
+    what : str
+    here, wanted : float
+        What there is, and the least that should be.
+    why : str
+        What happens below it.
+    warning : str
+        The same for somebody who has less.
+    """
+
+    what: str
+    here: float
+    wanted: float
+    why: str
+    warning: str
+
+
+def checks(release: SummaryRelease) -> list[Check]:
+    """Whether the approximations hold, as far as public numbers can tell."""
+    epsilon, M = rank_epsilon(release), release.blocks
+    kappa, coefficients = epsilon * math.sqrt(M), len(release.coefficients)
+    found = [
+        Check(
+            "epsilon of one answer times the root of the number of blocks",
+            kappa,
+            ENOUGH_KAPPA,
+            "or the noise drowns what the blocks say",
+            f"the noise drowns most of what the blocks say (kappa = epsilon of an answer x "
+            f"sqrt(blocks) = {kappa:.2g}, should be at least {ENOUGH_KAPPA:g}): probabilities stay "
+            "near 1/2 and intervals are wide. They are honest, but ask for fewer answers, more "
+            "blocks or a larger epsilon to learn more.",
+        )
+    ]
+    if release.n is not None:
+        needed = max(30, 15 * coefficients)  # below it a block's regression is too crude
+        rows = release.n / M
+        found.append(
+            Check(
+                "rows a block, about",
+                rows,
+                needed,
+                "or the blocks' regressions are rough",
+                f"blocks have about {rows:.0f} rows, {needed} are wanted for {coefficients} "
+                "coefficients: the blocks' own regressions are rough.",
+            )
+        )
+    found.append(
+        Check(
+            "blocks",
+            M,
+            ENOUGH_BLOCKS,
+            "or they are too few for the central limit theorem",
+            f"{M} blocks are too few for the central limit theorem: read probabilities below 0.05 "
+            "and above 0.95 as a tendency only.",
+        )
+    )
+    if isinstance(release.noise, MedianNoise):
+        scale = float(release.noise.scale_epsilon) / release.noise.sensitivity
+        found += [
+            Check(
+                f"epsilon of each {name} times the number of blocks",
+                share * M,
+                MEDIAN_NEEDS,
+                f"or the {name} may be far off",
+                f"the {name} has epsilon x blocks = {share * M:.3g}, at least {MEDIAN_NEEDS} is "
+                "wanted: it may be far off, by more than intervals say.",
+            )
+            for name, share in (("location", epsilon), ("scale", scale))
+        ]
+    return found
 
 
 def warnings_about(release: SummaryRelease) -> tuple[str, ...]:
     """What to warn of; empty when all is well."""
-    found = []
-    epsilon, M = rank_epsilon(release), release.blocks
-    kappa = epsilon * math.sqrt(M)
-    if kappa < ENOUGH_KAPPA:
-        found.append(
-            f"the noise drowns most of what the blocks say (kappa = epsilon of an answer x "
-            f"sqrt(blocks) = {kappa:.2g}, should be at least {ENOUGH_KAPPA:g}): probabilities stay "
-            "near 1/2 and intervals are wide. They are honest, but ask for fewer answers, more "
-            "blocks or a larger epsilon to learn more."
-        )
-    needed = rows_needed(len(release.coefficients))
-    if release.n is not None and release.n < needed * M:
-        found.append(
-            f"blocks have about {release.n / M:.0f} rows, {needed} are wanted for "
-            f"{len(release.coefficients)} coefficients: the blocks' own regressions are rough."
-        )
-    if M < ENOUGH_BLOCKS:
-        found.append(
-            f"{M} blocks are too few for the central limit theorem: read probabilities below 0.05 "
-            "and above 0.95 as a tendency only."
-        )
-    if isinstance(release.noise, MedianNoise):
-        parts = (
-            ("location", rank_epsilon(release), MEDIAN_NEEDS),
-            ("scale", float(release.noise.scale_epsilon) / release.noise.sensitivity, SCALE_NEEDS),
-        )
-        for name, share, needs in parts:
-            if share * M < needs:
-                found.append(
-                    f"the {name} has epsilon x blocks = {share * M:.3g}, at least {needs} is "
-                    "wanted: it may be far off, by more than intervals say."
-                )
-    return tuple(found)
+    return tuple(check.warning for check in checks(release) if check.here < check.wanted)
 
 
 def remedy(release: SummaryRelease) -> str:
