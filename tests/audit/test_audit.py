@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest, norm
 
-from noisewise.audit import regions as audit_regions
-from noisewise.audit.engine import audit, detection_probability
-from noisewise.audit.regions import likelihood_ratio, linear_discriminant
+from noisewise.audit import engine as audit_engine
+from noisewise.audit.engine import (
+    audit,
+    detection_probability,
+    likelihood_ratio,
+    linear_discriminant,
+)
 from noisewise.audit.regression import neighbours, worst_pair
 from noisewise.core.design import STATISTIC_ONE, Box, Design
 from noisewise.core.errors import RequestError
@@ -89,8 +93,8 @@ def test_judging_with_the_runs_that_chose_the_region_would_break_the_promise() -
         score = linear_discriminant(a, b)
         threshold = np.quantile(score(b), 0.8)
         more, less = (np.array([np.sum(score(x) >= threshold)]) for x in (a, b))
-        lower = audit_regions.lower(more, 200, 0.005)[0]
-        self_judged += lower > math.exp(0.5) * audit_regions.upper(less, 200, 0.005)[0]
+        lower = audit_engine.lower(more, 200, 0.005)[0]
+        self_judged += lower > math.exp(0.5) * audit_engine.upper(less, 200, 0.005)[0]
         runs = [noisy(rng, np.zeros(60), kind="normal") for _ in "ab"]
         alarms += not audit(*runs, trials=400, epsilon=0.5, seed=seed, batch=True).passed
     assert self_judged > 30
@@ -100,8 +104,8 @@ def test_judging_with_the_runs_that_chose_the_region_would_break_the_promise() -
 @pytest.mark.parametrize(("hits", "runs"), [(0, 10), (1, 10), (7, 250), (249, 250), (250, 250)])
 def test_clopper_pearson(hits, runs) -> None:
     interval = binomtest(hits, runs).proportion_ci(confidence_level=0.99, method="exact")
-    lower = audit_regions.lower(np.array([hits]), runs, 0.005)[0]
-    upper = audit_regions.upper(np.array([hits]), runs, 0.005)[0]
+    lower = audit_engine.lower(np.array([hits]), runs, 0.005)[0]
+    upper = audit_engine.upper(np.array([hits]), runs, 0.005)[0]
     assert (lower, upper) == pytest.approx((interval.low, interval.high), rel=1e-9)
 
 
@@ -125,8 +129,8 @@ def test_detection_probability_by_simulation() -> None:
     exact = detection_probability(p, q, held_out=n, epsilon=1.0, delta=0.01)
     rng = np.random.default_rng(3)
     many, few = rng.binomial(n, p, 20_000), rng.binomial(n, q, 20_000)
-    lower = audit_regions.lower(many, n, 0.005) - 0.01
-    caught = np.mean(lower > math.e * audit_regions.upper(few, n, 0.005))
+    lower = audit_engine.lower(many, n, 0.005) - 0.01
+    caught = np.mean(lower > math.e * audit_engine.upper(few, n, 0.005))
     assert caught == pytest.approx(exact, abs=5 * math.sqrt(exact * (1 - exact) / 20_000))
     assert 0.05 < exact < 0.95  # an uninformative point would make this test empty
 

@@ -17,8 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from noisewise.audit.engine import audit, detection_probability
-from noisewise.audit.regions import likelihood_ratio
+from noisewise.audit.engine import audit, detection_probability, likelihood_ratio
 from noisewise.core.noise import Laplace
 from noisewise.core.schema import Number, Schema
 from noisewise.holder.publish import publish

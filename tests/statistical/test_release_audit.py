@@ -33,8 +33,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from noisewise.audit.engine import audit, detection_probability
-from noisewise.audit.regions import choose_region, likelihood_ratio, ratio
+from noisewise.audit.engine import (
+    audit,
+    choose_region,
+    detection_probability,
+    likelihood_ratio,
+    ratio,
+)
 from noisewise.audit.regression import worst_pair
 from noisewise.core.kinds.regression import Release
 from noisewise.core.noise import Gaussian, Laplace

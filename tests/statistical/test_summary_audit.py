@@ -17,8 +17,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from noisewise.audit.engine import audit, detection_probability
-from noisewise.audit.regions import likelihood_ratio
+from noisewise.audit.engine import audit, detection_probability, likelihood_ratio
 from noisewise.core.design import Design
 from noisewise.core.kinds.summary.mechanisms import (
     CELLS,

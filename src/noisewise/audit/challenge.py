@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from noisewise._arrays import FloatArray
+from noisewise.audit.engine import Score
 from noisewise.audit.noise import DrawCheck, NoiseCheck
-from noisewise.audit.regions import Score
 from noisewise.core.kinds import release_from_text
 from noisewise.core.noise import Gaussian, Laplace
 from noisewise.holder.requests.base import Publishable

@@ -30,8 +30,8 @@ from noisewise.audit.challenge import (
     simulated,
     through_text,
 )
+from noisewise.audit.engine import likelihood_ratio
 from noisewise.audit.noise import DrawCheck, NoiseCheck, Steps, check_draws, check_noise, spread_out
-from noisewise.audit.regions import likelihood_ratio
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.content import (
     TABLE_BITS,

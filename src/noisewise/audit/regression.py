@@ -20,8 +20,8 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.audit.challenge import Challenge, Neighbours, Run, Table, simulated, through_text
+from noisewise.audit.engine import likelihood_ratio
 from noisewise.audit.noise import NoiseCheck, check_noise
-from noisewise.audit.regions import likelihood_ratio
 from noisewise.core.design import STATISTIC_ONE, Ball, Design
 from noisewise.core.errors import RequestError
 from noisewise.core.noise import DISCRETE_FAMILIES, Gaussian, Laplace

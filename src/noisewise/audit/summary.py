@@ -36,8 +36,8 @@ from noisewise.audit.challenge import (
     simulated,
     through_text,
 )
+from noisewise.audit.engine import Score, likelihood_ratio
 from noisewise.audit.noise import DrawCheck, NoiseCheck, Steps, check_draws, check_noise, spread_out
-from noisewise.audit.regions import Score, likelihood_ratio
 from noisewise.core.design import INTERCEPT
 from noisewise.core.kinds.summary.mechanisms import (
     CELLS,

@@ -1,25 +1,32 @@
-"""Commands for the analyst who received Releases: fit, estimate, methods."""
+"""Commands for the analyst: from Releases to a posterior, and what to do with one."""
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from noisewise.cli import posterior as posterior_commands
-from noisewise.cli.options import EXPERTS, PrintJsonOption, names_of
+from noisewise.cli.options import PrintJsonOption, expert, names_of, option, with_options
 
 if TYPE_CHECKING:
+    from noisewise.analyst.posterior.base import BasePosterior
     from noisewise.core.kinds import AnyRelease
 
 ReleasesArgument = Annotated[list[Path], typer.Argument(help="Release files, or folders of them.")]
-TargetOption = Annotated[str | None, typer.Option("--target", help="Released column to explain.")]
-FeaturesOption = Annotated[
-    str | None, typer.Option("--features", help="Released columns, separated by commas.")
+TARGET = option("target", str, "Released column to explain.")
+FEATURES = option("features", str, "Released columns, separated by commas.")
+PosteriorArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="Posterior file that `fit` wrote, or a Release of block summaries or posterior draws."
+    ),
 ]
+LevelOption = Annotated[float, typer.Option("--level", help="Level of credible intervals.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -27,52 +34,33 @@ def add_to(app: typer.Typer) -> None:
     app.command("fit")(fit)
     app.command("methods")(methods)
     app.command("estimate")(estimate)
-    app.command("show")(posterior_commands.show)
-    app.command("predict")(posterior_commands.predict)
-    app.command("plot")(posterior_commands.plot)
-    app.command("report")(posterior_commands.report)
+    app.command("show")(show)
+    app.command("predict")(predict)
+    app.command("plot")(plot)
+    app.command("report")(report)
 
 
+@with_options(
+    option(
+        "method",
+        str,
+        "auto, which takes exact; exact_own_means for holders whose people differ; individual for "
+        "few rows. `noisewise methods --all` lists all.",
+        shown="auto",
+    ),
+    *(TARGET, FEATURES),
+    option("prior", Path, "YAML file with priors of named coefficients, in original units."),
+    expert("chains", int, "Independent chains.", shown="4"),
+    expert("draws", int, "Draws a chain after warm-up.", shown="1000"),
+    option("seed", int, "Makes the result reproducible."),
+    option("out", Path, "Where to write the posterior.", default=Path("post.nc")),
+)
 def fit(
     releases: ReleasesArgument,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            help="auto, which takes exact; exact_own_means for holders whose people differ; "
-            "individual for few rows. `noisewise methods --all` lists all.",
-            show_default="auto",
-        ),
-    ] = None,
-    target: TargetOption = None,
-    features: FeaturesOption = None,
-    prior: Annotated[
-        Path | None,
-        typer.Option(
-            "--prior", help="YAML file with priors of named coefficients, in original units."
-        ),
-    ] = None,
-    chains: Annotated[
-        int | None,
-        typer.Option(
-            "--chains", help="Independent chains.", show_default="4", rich_help_panel=EXPERTS
-        ),
-    ] = None,
-    draws: Annotated[
-        int | None,
-        typer.Option(
-            "--draws",
-            help="Draws a chain after warm-up.",
-            show_default="1000",
-            rich_help_panel=EXPERTS,
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Makes the result reproducible.")
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Where to write the posterior.")] = Path(
-        "post.nc"
-    ),
+    out: Path,
+    target: str | None = None,
+    features: str | None = None,
+    **given: Any,
 ) -> None:
     """Turn Releases into a posterior that accounts for the privacy noise, in original units.
 
@@ -94,28 +82,26 @@ def fit(
     check_folder(out)
     posterior = run(
         list(collected.values()),
-        method=method,
         target=target,
         features=None if features is None else names_of(features),
-        prior=prior,
-        chains=chains,
-        draws=draws,
-        seed=seed,
         progress=sys.stderr.isatty(),
         names=file_names(list(collected)),
+        **given,
     )
     posterior.save(out)
-    posterior_commands.say(posterior)
+    say(posterior)
     typer.echo(f"Wrote {out}.")
 
 
+@with_options(
+    *(TARGET, FEATURES),
+    option("rule", str, "noise (from the real noise scales), or paper.", default="noise"),
+)
 def estimate(
     releases: ReleasesArgument,
-    target: TargetOption = None,
-    features: FeaturesOption = None,
-    rule: Annotated[
-        str, typer.Option("--rule", help="noise (from the real noise scales), or paper.")
-    ] = "noise",
+    rule: str,
+    target: str | None = None,
+    features: str | None = None,
     as_json: PrintJsonOption = False,
 ) -> None:
     """Point estimates by adaSSP (Wang 2018), with no uncertainty: prefer `fit`.
@@ -194,3 +180,184 @@ def _collected(paths: list[Path]) -> dict[Path, AnyRelease]:
     for path, why in found.skipped.items():
         typer.echo(f"Left out {path}: {why}", err=True)
     return found.releases
+
+
+# --- what to do with a posterior ------------------------------------------------------------------
+
+
+def show(
+    posterior: PosteriorArgument,
+    level: LevelOption = 0.95,
+    ask: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ask",
+            help="Probability of a statement such as 'age > 0', of a network 'cough=yes | "
+            "smoker=no'; repeatable.",
+        ),
+    ] = None,
+    as_json: PrintJsonOption = False,
+) -> None:
+    """Show the numbers with their uncertainty, in original units, and where they come from.
+
+    Example: noisewise show post.nc --ask "age > 0"
+    """
+    loaded = read_posterior(posterior)
+    answers = {statement: loaded.prob(statement) for statement in ask or []}
+    if as_json:
+        probabilities = {statement: float(answer) for statement, answer in answers.items()}
+        document = {**loaded.to_dict(level), "probabilities": probabilities}
+        typer.echo(json.dumps(_without_nan(document), indent=1, allow_nan=False))
+        return
+    say(loaded, level)
+    for statement, answer in answers.items():
+        shown = f"{answer:.4f}" if isinstance(answer, float) else str(answer)
+        typer.echo(f"P({statement}) = {shown}")
+
+
+def predict(
+    posterior: PosteriorArgument,
+    new: Annotated[Path, typer.Argument(help="CSV file with one column per feature.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="CSV file to write. Default: the screen.")
+    ] = None,
+    level: Annotated[float, typer.Option("--level", help="Level of intervals.")] = 0.95,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the error term's draws.")] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", help="Of a network: the node to classify.")
+    ] = None,
+) -> None:
+    """Predict the target for new rows: mean, sd and predictive interval, in original units.
+
+    Of a network: the probabilities of every level of the node that --target names.
+
+    Example: noisewise predict post.nc new.csv --out predictions.csv
+    """
+    from noisewise.analyst.posterior.file import check_folder
+
+    loaded = read_posterior(posterior)
+    lines = loaded.predict(_columns(new), level, seed=seed, target=target).lines()
+    if out is None:
+        csv.writer(sys.stdout).writerows(lines)
+    else:
+        check_folder(out)
+        with out.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows(lines)
+        typer.echo(f"Wrote {out}.")
+
+
+def _columns(path: Path) -> dict[str, list[str]]:
+    """Columns of a CSV file with a head."""
+    from noisewise.core.errors import RequestError
+
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file, strict=True))
+    except OSError as error:
+        raise RequestError(f"new: cannot read {path}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error):
+        raise RequestError(f"new: {path} is not a CSV file in UTF-8") from None
+    if not rows:
+        raise RequestError(f"new: {path} has no rows")
+    return {name: [row[name] for row in rows] for name in rows[0] if name is not None}
+
+
+def plot(
+    posteriors: Annotated[
+        list[Path], typer.Argument(help="Posterior files of the same model, compared by name.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Picture: .png, .svg or .pdf.")] = Path(
+        "posterior.png"
+    ),
+    kind: Annotated[
+        str, typer.Option("--kind", help="intervals, or marginals (densities of the draws).")
+    ] = "intervals",
+    names: Annotated[
+        str | None,
+        typer.Option(
+            "--names", help="Coefficients or nodes to draw. Default: all slopes, or all that fit."
+        ),
+    ] = None,
+    level: Annotated[float, typer.Option("--level", help="Level of intervals.")] = 0.95,
+) -> None:
+    """Draw credible intervals or densities, in original units.
+
+    With one file, what ignoring the noise would have given is drawn beside it. With several, they
+    are compared with each other.
+
+    Example: noisewise plot post.nc --kind marginals --out marginals.png
+    """
+    from noisewise.analyst.posterior.plots import plot as draw
+    from noisewise.core.errors import RequestError
+
+    stems = [path.stem for path in posteriors]
+    labels = stems if len(set(stems)) == len(stems) else [str(path) for path in posteriors]
+    if len(set(labels)) < len(labels):
+        raise RequestError("posteriors: a file is given twice")
+    loaded = dict(zip(labels, map(read_posterior, posteriors), strict=True))
+    shown = None if names is None else names_of(names, "names")
+    draw(loaded, out, kind=kind, names=shown, level=level)
+    typer.echo(f"Wrote {out}.")
+
+
+def report(
+    posterior: PosteriorArgument,
+    out: Annotated[Path, typer.Option("--out", help="Web page to write, .html.")] = Path(
+        "report.html"
+    ),
+    level: LevelOption = 0.95,
+    title: Annotated[
+        str | None, typer.Option("--title", help="Heading. Default: the model in words.")
+    ] = None,
+) -> None:
+    """Write a one-page report: what it says, how sure, what privacy cost, what was checked.
+
+    The page is self-contained: no network, no script. It reads on a phone, prints, and may be
+    published like the Release that it was made from.
+
+    A posterior that `fit` wrote:
+
+    Example: noisewise report post.nc --out report.html
+
+    Block summaries or posterior draws, Releases that need no fit:
+
+    Example: noisewise report summary.json --out summary.html
+    """
+    read_posterior(posterior).report(out, level=level, title=title)
+    typer.echo(f"Wrote {out}.")
+
+
+def read_posterior(path: Path) -> BasePosterior:
+    """A posterior file, or a Release that needs no fit; others have to be fitted first."""
+    from noisewise.analyst.fit import fit
+    from noisewise.analyst.posterior.file import load_posterior
+    from noisewise.core.errors import RequestError
+    from noisewise.core.kinds import load_release
+    from noisewise.core.kinds.draws import RegressionSampleRelease
+    from noisewise.core.kinds.summary.release import SummaryRelease
+
+    if path.suffix.lower() != ".json":
+        found: BasePosterior = load_posterior(path)
+        return found
+    release = load_release(path)
+    if isinstance(release, SummaryRelease | RegressionSampleRelease):
+        return fit(release)
+    raise RequestError(
+        f"posterior: {path} is a Release; run `noisewise fit {path}` and give what it writes"
+    )
+
+
+def say(posterior: BasePosterior, level: float = 0.95) -> None:
+    """Print what was found, with where it comes from and what to be warned of."""
+    typer.echo(posterior.describe(level))
+    for warning in posterior.warnings:
+        typer.echo(f"Warning: {warning}", err=True)
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN; diagnostics that mean nothing (R-hat of one chain) become null."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

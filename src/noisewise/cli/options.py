@@ -64,7 +64,8 @@ def option(
     return Option(name, Option.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _expert(name: str, kind: Any, text: str, **more: Any) -> Option:
+def expert(name: str, kind: Any, text: str, **more: Any) -> Option:
+    """An option in the panel that comes last."""
     return option(name, kind, text, panel=EXPERTS, **more)
 
 
@@ -94,8 +95,8 @@ ASKED = (
 _TARGET = option("target", str, "Numeric column to explain.")
 _FEATURES = option("features", str, "Columns that explain it, separated by commas.")
 _EPSILON = option("epsilon", str, "Privacy loss to spend, such as 1 or 0.5.")
-_LABEL = _expert("label", str, "Marks a new release of an equal request; costs anew.")
-_RADIUS = _expert("radius", float, "Force rows into a ball, on unit scale.")
+_LABEL = expert("label", str, "Marks a new release of an equal request; costs anew.")
+_RADIUS = expert("radius", float, "Force rows into a ball, on unit scale.")
 
 REGRESSION = (
     _TARGET,
@@ -103,11 +104,11 @@ REGRESSION = (
     _EPSILON,
     option("delta", str, "For Gaussian noise; well below 1 / (number of people)."),
     option("mechanism", str, "laplace, or gaussian (default when delta is given)."),
-    _expert("rho", str, "zCDP budget instead of epsilon and delta."),
+    expert("rho", str, "zCDP budget instead of epsilon and delta."),
     _RADIUS,
-    _expert("layout", str, "upper or isometric (Gaussian)."),
-    _expert("fourth_moments", str, "Share of the budget for fourth moments."),
-    _expert("smallest_eigenvalue", str, "Share of the budget for the eigenvalue of adaSSP."),
+    expert("layout", str, "upper or isometric (Gaussian)."),
+    expert("fourth_moments", str, "Share of the budget for fourth moments."),
+    expert("smallest_eigenvalue", str, "Share of the budget for the eigenvalue of adaSSP."),
     _LABEL,
 )
 SUMMARY = (
@@ -117,20 +118,20 @@ SUMMARY = (
     option("ask", list[str], "A question such as 'x1 < 0'; may be repeated."),
     option("coefficients", str, "Publish location and scale of these, with commas."),
     option("rows", int, "Number of rows. Default: what a Parquet file says."),
-    _expert("quantiles", str, "Instead, these quantiles of them, such as 0.05,0.95."),
-    _expert("bounds", list[str], "Public bounds of a coefficient, such as x1=-10:10."),
-    _expert("base", list[str], "Where a coefficient might be: centre and scale, x1=0:100."),
-    _expert(
+    expert("quantiles", str, "Instead, these quantiles of them, such as 0.05,0.95."),
+    expert("bounds", list[str], "Public bounds of a coefficient, such as x1=-10:10."),
+    expert("base", list[str], "Where a coefficient might be: centre and scale, x1=0:100."),
+    expert(
         "mechanism",
         str,
         "sign, stouffer, rescaled_normal, fisher, location_scale or clipped_mean.",
     ),
-    _expert("blocks", int, "Number of blocks, M."),
-    _expert("partitions", int, "How often rows are put into blocks, r."),
-    _expert("posterior", str, "Of a block: flat, or g_prior.", shown="flat"),
-    _expert("g", float, "Of the g_prior. Default: the number of rows."),
-    _expert("clip", float, "Of stouffer."),
-    _expert("p_star", float, "Of fisher."),
+    expert("blocks", int, "Number of blocks, M."),
+    expert("partitions", int, "How often rows are put into blocks, r."),
+    expert("posterior", str, "Of a block: flat, or g_prior.", shown="flat"),
+    expert("g", float, "Of the g_prior. Default: the number of rows."),
+    expert("clip", float, "Of stouffer."),
+    expert("p_star", float, "Of fisher."),
     _LABEL,
 )
 NETWORK = (
@@ -140,12 +141,12 @@ NETWORK = (
     option("naive_bayes", str, "Column that is the parent of all others."),
     option("features", str, "Its children, separated by commas; else all columns."),
     option("mechanism", str, "laplace, fourier, posterior_sample or map.", shown="laplace"),
-    _expert("kind", str, "Of map: counts, tempered or grid."),
-    _expert("draws", int, "Number of posterior draws; they share epsilon."),
-    _expert("omega", str, "Smallest split probability of drawn tables."),
-    _expert("temper", str, "Power of the likelihood, up to 1."),
-    _expert("points", int, "Values of a split, for map with kind grid."),
-    _expert("concentration", str, "Dirichlet prior of drawn tables, a cell.", shown="1"),
+    expert("kind", str, "Of map: counts, tempered or grid."),
+    expert("draws", int, "Number of posterior draws; they share epsilon."),
+    expert("omega", str, "Smallest split probability of drawn tables."),
+    expert("temper", str, "Power of the likelihood, up to 1."),
+    expert("points", int, "Values of a split, for map with kind grid."),
+    expert("concentration", str, "Dirichlet prior of drawn tables, a cell.", shown="1"),
     _LABEL,
 )
 DRAWS = (
@@ -155,9 +156,26 @@ DRAWS = (
     option("epsilon", str, "Privacy loss to spend; without it, whatever draws cost."),
     option("draws", int, "Number of posterior draws.", shown="1"),
     _RADIUS,
-    _expert("largest_norm", str, "Of the coefficients, on unit scale.", shown="1"),
-    _expert("prior_precision", str, "Of a coefficient, on unit scale.", shown="1"),
+    expert("largest_norm", str, "Of the coefficients, on unit scale.", shown="1"),
+    expert("prior_precision", str, "Of a coefficient, on unit scale.", shown="1"),
     _LABEL,
+)
+SERIES = (
+    expert("append", Path, "Folder of a series: write this batch's Release into it."),
+    expert("batch", str, "Name of the batch, such as 2026-09."),
+    expert(
+        "disjoint",
+        bool,
+        "I declare that nobody is in two batches of the series that --series names.",
+        default=False,
+    ),
+    expert(
+        "series",
+        str,
+        "Name of the series for --disjoint, the same for all its batches. Costs of other series of "
+        "the data set are added.",
+    ),
+    expert("partition", str, "Public category: one Release a level, for the cost of one."),
 )
 KINDS = {"regression": REGRESSION, "summary": SUMMARY, "network": NETWORK, "draws": DRAWS}
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from noisewise.cli import publishing
 from noisewise.cli.options import (
     ASKED,
     DRAWS,
-    EXPERTS,
     NETWORK,
     PUBLICATION,
     REGRESSION,
+    SERIES,
     SOURCE,
     SUMMARY,
     asked,
+    expert,
     out_option,
     with_options,
 )
@@ -41,47 +40,13 @@ def _taken_apart(kind: str, given: dict[str, Any], out: str) -> tuple[Publicatio
 # --- regressions ----------------------------------------------------------------------------------
 
 
-@with_options(SOURCE, *ASKED, *REGRESSION, *PUBLICATION, out_option("release.json"))
+@with_options(SOURCE, *ASKED, *REGRESSION, *PUBLICATION, out_option("release.json"), *SERIES)
 def release(
-    append: Annotated[
-        Path | None,
-        typer.Option(
-            "--append",
-            help="Folder of a series: write this batch's Release into it.",
-            rich_help_panel=EXPERTS,
-        ),
-    ] = None,
-    batch: Annotated[
-        str | None,
-        typer.Option(
-            "--batch", help="Name of the batch, such as 2026-09.", rich_help_panel=EXPERTS
-        ),
-    ] = None,
-    disjoint: Annotated[
-        bool,
-        typer.Option(
-            "--disjoint",
-            help="I declare that nobody is in two batches of the series that --series names.",
-            rich_help_panel=EXPERTS,
-        ),
-    ] = False,
-    series: Annotated[
-        str | None,
-        typer.Option(
-            "--series",
-            help="Name of the series for --disjoint, the same for all its batches. Costs of other "
-            "series of the data set are added.",
-            rich_help_panel=EXPERTS,
-        ),
-    ] = None,
-    partition: Annotated[
-        str | None,
-        typer.Option(
-            "--partition",
-            help="Public category: one Release a level, for the cost of one.",
-            rich_help_panel=EXPERTS,
-        ),
-    ] = None,
+    append: Path | None = None,
+    batch: str | None = None,
+    disjoint: bool = False,
+    series: str | None = None,
+    partition: str | None = None,
     **given: Any,
 ) -> None:
     """Publish a differentially private Release of regression statistics.
@@ -198,18 +163,16 @@ def sample_regression(**given: Any) -> None:
 # --- block summaries ------------------------------------------------------------------------------
 
 
-@with_options(SOURCE, *ASKED, *SUMMARY, *PUBLICATION, out_option("summary.json"))
-def release_summary(
-    anyway: Annotated[
+@with_options(
+    *(SOURCE, *ASKED, *SUMMARY, *PUBLICATION, out_option("summary.json")),
+    expert(
+        "anyway",
         bool,
-        typer.Option(
-            "--anyway",
-            help="Publish even if the budget is too small for a useful answer.",
-            rich_help_panel=EXPERTS,
-        ),
-    ] = False,
-    **given: Any,
-) -> None:
+        "Publish even if the budget is too small for a useful answer.",
+        default=False,
+    ),
+)
+def release_summary(anyway: bool = False, **given: Any) -> None:
     """Publish private answers about regression coefficients of data without known bounds.
 
     Rows are put into many blocks at random, each block gets a regression of its own, and only an
