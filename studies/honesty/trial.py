@@ -171,9 +171,8 @@ def judge(found: Fitted, truth: FloatArray) -> Record:
     record: Record = {}
     for level in LEVELS:
         low, high = np.quantile(flat, [(1 - level) / 2, (1 + level) / 2], axis=0)
-        record[f"held{round(100 * level)}"] = (
-            ((low <= truth) & (truth <= high)).astype(int).tolist()
-        )
+        inside = (low <= truth) & (truth <= high)
+        record[f"held{round(100 * level)}"] = inside.astype(int).tolist()
         record[f"width{round(100 * level)}"] = [_short(width) for width in high - low]
     return {
         **record,
