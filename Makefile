@@ -4,6 +4,7 @@
 #   make test    install, then run every check that continuous integration runs
 # and besides:
 #   make diabetes  a small example: 442 people, where naive intervals are plainly wrong
+#   make honesty   do default intervals hold fixed truths? about 10 minutes on two cores
 #   make docs      the documentation as a web site, in site/
 
 PYTHON ?= python3.11
@@ -11,7 +12,7 @@ VENV   := .venv$(patsubst -python3.11,,-$(notdir $(PYTHON)))
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo diabetes docs test lint bench clean
+.PHONY: demo diabetes docs honesty test lint bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -36,6 +37,11 @@ lint: $(STAMP)
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "Open site/index.html, or for the search: $(BIN)/python -m http.server -d site"
+
+# A new folder each time: results of different code are never mixed, and the seed is a new one.
+honesty: $(STAMP)
+	$(BIN)/python -m studies run honesty --trials 12 --set random=120 --set priors=default,bounds \
+		--jobs 2 --out study-results/honesty-$$(date +%Y%m%d-%H%M%S)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/release.py

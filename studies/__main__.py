@@ -49,6 +49,7 @@ def experiments() -> dict[str, Experiment | Report]:
     from studies.calibration import beyond as calibration_beyond
     from studies.calibration import grid as calibration_grid
     from studies.calibration import power as calibration_power
+    from studies.honesty import study as honesty
     from studies.zhang2016 import coverage as zhang2016_coverage
     from studies.zhang2016 import fig1 as zhang2016_fig1
     from studies.zhang2016 import fig2 as zhang2016_fig2
@@ -59,6 +60,7 @@ def experiments() -> dict[str, Experiment | Report]:
         calibration_grid.EXPERIMENT,
         calibration_beyond.EXPERIMENT,
         calibration_power.EXPERIMENT,
+        honesty.EXPERIMENT,
         plan_check.EXPERIMENT,
         plan_check.BEYOND,
         alparslan2023_tables.EXPERIMENT,
@@ -103,6 +105,10 @@ def run(
     backend: Annotated[
         str, typer.Option("--backend", help="joblib's: loky, threading, dask, ray and others.")
     ] = "loky",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting of the experiment's own: draws=1000."),
+    ] = None,
 ) -> None:
     """Run an experiment; one that was interrupted goes on where it stopped.
 
@@ -114,10 +120,17 @@ def run(
     from studies.trials import check_backend
 
     check_backend(backend)
+    given = {}
+    for text in settings or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise RequestError(f"set: expected NAME=VALUE, got {text!r}")
+        given[name] = value
 
     def run_one(name: str) -> list[Path]:
         words = ["python", "-m", "studies", "run", name, *(["--quick"] if quick else [])]
         words += [] if trials is None else ["--trials", str(trials)]
+        words += [word for text in settings or [] for word in ("--set", text)]
         return run_experiment(
             find(name),
             out,
@@ -127,6 +140,7 @@ def run(
             backend=backend,
             progress=sys.stderr.isatty(),
             command=shlex.join(words),
+            settings=given,
         )
 
     if experiment == "all":

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from noisewise import __version__
 from noisewise._progress import progress_bar
 from noisewise.core.errors import RequestError
 from studies.calibration.trial import Cell, Record, run_trial
-from studies.report import Options, Report, origin
+from studies.report import Options, Report, check_settings, origin
 from studies.tables import Row, markdown_table, summarise, write_table
 from studies.trials import Progress, TrialFile, check_backend, code_digest
 
@@ -65,13 +66,16 @@ def run(
     backend: str = "loky",
     progress: bool = False,
     command: str = "",
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Path]:
     """Run what is missing, write table and figures, return what was written.
 
     The table is written anew after every cell, so that an interrupted study shows what it has.
     """
     if isinstance(experiment, Report):
-        return experiment.run(out, Options(quick, trials, command, n_jobs, backend, progress))
+        options = Options(quick, trials, command, n_jobs, backend, progress, settings)
+        return experiment.run(out, options)
+    check_settings(experiment.name, settings, ())
     cells = experiment.cells(quick)
     if trials is not None:
         cells = [cell.with_trials(trials) for cell in cells]

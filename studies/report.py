@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from scipy import stats
 from noisewise import __version__
 from noisewise._arrays import FloatArray
 from noisewise._progress import progress_bar
+from noisewise.core.errors import RequestError
 from studies.tables import Row, write_table
 from studies.trials import PLANS, Record, TrialFile, code_digest
 
@@ -30,6 +32,7 @@ class Options(NamedTuple):
     n_jobs: int = 1
     backend: str = "loky"  # joblib's
     progress: bool = False
+    settings: Mapping[str, str] = MappingProxyType({})  # of the experiment's own
 
 
 @dataclass(frozen=True)
@@ -43,18 +46,29 @@ class Report:
         One sentence.
     write : callable
         From (folder, options) to the paths of what was written.
+    settings : tuple of str
+        Names of the settings that it takes.
     """
 
     name: str
     describe: str
     write: Callable[[Path, Options], list[Path]]
+    settings: tuple[str, ...] = ()
 
     def run(self, out: Path, options: Options) -> list[Path]:
         """Write everything into `out`; the first path is that of the facts about the run."""
+        check_settings(self.name, options.settings, self.settings)
         out.mkdir(parents=True, exist_ok=True)
         facts = out / f"{self.name}.json"
         facts.write_text(json.dumps(origin(options.command)) + "\n", encoding="utf-8")
         return [facts, *self.write(out, options)]
+
+
+def check_settings(experiment: str, given: Mapping[str, str], known: Sequence[str]) -> None:
+    """Refuse a setting that an experiment doesn't have."""
+    if unknown := [name for name in given if name not in known]:
+        there = f"there are: {', '.join(known)}" if known else "it has none"
+        raise RequestError(f"set: {experiment} has no setting {unknown[0]!r}; {there}")
 
 
 def origin(command: str) -> dict[str, Any]:

@@ -205,7 +205,7 @@ class NormalInverseGammaIndependent(_Regression):
         Where noise hides the covariances, flatter slopes are not a weaker prior: they expect the
         covariates to explain nearly everything, which leaves nothing to the error. And slopes
         that share their scale with the error (`NIGPrior`) are too small when it is. How often
-        intervals hold fixed truths under either prior is in `benchmarks/default_prior.py`.
+        intervals hold fixed truths: `python -m studies run honesty`, where this is "bounds".
         """
         variance = np.full(count(k) + 1, 0.5 / max(k, 1))
         variance[0] = 1.0

@@ -1,0 +1,1 @@
+"""Whether default intervals hold fixed truths, whatever the data look like."""
