@@ -124,6 +124,7 @@ class Fitted(NamedTuple):
     ess: float  # the smallest of all parameters, bulk and tail
     diverging: float  # share of the draws
     warnings: tuple[str, ...]
+    pull: tuple[float, ...] = ()  # by slope, how far a second prior moves it
 
 
 def fit(release: Release, prior: str, length: Length, seed: int) -> Fitted:
@@ -135,6 +136,7 @@ def fit(release: Release, prior: str, length: Length, seed: int) -> Fitted:
         min(row.ess for row in posterior.summary().rows.values()),
         float(np.mean(posterior.sample_stats.get("diverging", 0.0))),
         posterior.warnings,
+        tuple(posterior.info.prior_pull.values()),
     )
 
 
@@ -179,6 +181,7 @@ def judge(found: Fitted, truth: FloatArray) -> Record:
         "median": [_short(value) for value in np.median(flat, axis=0)],
         "ess": round(found.ess),
         "diverging": _short(found.diverging),
+        "pull": [_short(value) for value in found.pull],
         "alarms": sorted({kind_of(text) for text in found.warnings}),
     }
 

@@ -68,4 +68,4 @@ def test_the_narrowest_and_widest_bounds_can_be_computed_with(wide, target):
         warnings.simplefilter("error", RuntimeWarning)
         posterior = nw.fit(release_of(request), seed=1, chains=2, draws=100)
         assert np.isfinite([row.sd for row in posterior.summary().rows.values()]).all()
-        assert np.isfinite(posterior.predict({"x": [wide]}).sd).all()
+        assert np.isfinite(posterior.predict({"x": [wide]}).spread).all()

@@ -10,7 +10,11 @@ import pytest
 from noisewise.analyst.fit import fit
 from noisewise.analyst.model_columns import observe
 from noisewise.analyst.regression.original_units import default_covariates
-from noisewise.analyst.regression.priors import NIWPrior
+from noisewise.analyst.regression.priors import (
+    NIWPrior,
+    NormalInverseGammaIndependent,
+    ScaleFreeCovariates,
+)
 from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Number, Schema
@@ -30,7 +34,7 @@ def release_in(k, radius, **changes):
     return release_of(request_for(k, radius, **changes))
 
 
-def default_for(*releases, method="auto", **model):
+def default_for(*releases, method="gibbs_update", **model):
     columns, _ = observe(releases, **model)
     return default_covariates(columns, releases, method)
 
@@ -105,6 +109,18 @@ def test_indicators_share_the_ball():
     assert expected_variances(prior) == pytest.approx(np.full(3, 0.5**2 / 2 / 3))
 
 
+@pytest.mark.parametrize("method", ["auto", "exact"])
+def test_the_scale_free_prior_knows_the_ball_too(method):
+    box = default_for(release_in(4, None), method=method)
+    assert pytest.approx(np.full(4, 0.5)) == box.A
+    assert box.nu == 5
+    ball = default_for(release_in(4, 0.5), method=method)
+    share = 0.5**2 / 2 / 4 / 0.2  # of the variance, as for the others
+    assert pytest.approx(np.full(4, 0.5 * np.sqrt(share))) == ball.A
+    both = default_for(release_in(4, 0.5), release_in(4, None), method=method)
+    assert pytest.approx(box.A) == both.A
+
+
 def test_gibbs_prior_keeps_its_fourth_moments():
     prior = default_for(release_in(4, 0.5), method="gibbs_prior")
     assert prior.nu == NIWPrior.with_fourth_moments(4).nu
@@ -132,8 +148,9 @@ def test_a_prior_that_is_given_is_taken_as_it_is():
     release = simulated(request_for(3, 0.5), rng.normal(0, 0.4, 3), 3000, rng)
     words = {"seed": 1, "chains": 1, "draws": 50}
     default = fit(release, **words).theta
-    ball = fit(release, covariate_prior=NIWPrior.in_ball(3, 0.5), **words).theta
-    box = fit(release, covariate_prior=NIWPrior.weakly_informative(3), **words).theta
+    inside = ScaleFreeCovariates(0.5 * np.sqrt(np.full(3, 0.5**2 / 2 / 3 / 0.2)), 4.0)
+    ball = fit(release, covariate_prior=inside, **words).theta
+    box = fit(release, covariate_prior=ScaleFreeCovariates.default(3), **words).theta
     np.testing.assert_array_equal(default, ball)
     assert not np.array_equal(default, box)
 
@@ -143,15 +160,19 @@ def test_intervals_of_slopes_in_a_small_ball_hold_the_truth():
     k, fits = 10, 30
     request, rng = request_for(k, 0.5), np.random.default_rng(20261116)
     held = {"default": [], "box": []}
-    priors = {"default": None, "box": NIWPrior.weakly_informative(k)}
+    box = {
+        "prior": NormalInverseGammaIndependent.weakly_informative(k),
+        "covariate_prior": NIWPrior.weakly_informative(k),
+    }
+    priors = {"default": {}, "box": box}
     for number in range(fits):
         slopes = rng.normal(0, np.sqrt(0.5 / k), k)  # as the prior of slopes has it
         release = simulated(request, slopes, 3000, rng)
-        for name, prior in priors.items():
+        for name, given in priors.items():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
                 words = {"seed": number, "chains": 1, "draws": 400}
-                posterior = fit(release, covariate_prior=prior, **words)
+                posterior = fit(release, **given, **words)
             for j, slope in enumerate(slopes, 1):
                 low, high = posterior.interval(f"x{j}")
                 held[name].append(low <= slope <= high)

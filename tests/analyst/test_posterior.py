@@ -108,9 +108,9 @@ def test_questions_that_make_no_sense(columns, call, word):
 def test_prediction_includes_the_error(columns):
     posterior = made(columns)
     result = posterior.predict({"age": [40, 40], "region": ["north", "süd"]}, seed=3)
-    assert result.mean == pytest.approx([81.0, 78.0], rel=0.03)
+    assert result.estimate == pytest.approx([81.0, 78.0], rel=0.03)
     expected = np.sqrt(1 + (40 * 0.5) ** 2 + 100)
-    assert result.sd[0] == pytest.approx(expected, rel=0.05)
+    assert result.spread[0] == pytest.approx(expected, rel=0.05)
     assert (result.upper - result.lower)[0] == pytest.approx(2 * 1.96 * expected, rel=0.07)
 
 
@@ -123,7 +123,7 @@ def test_comparison_with_the_naive_posterior(columns):
     posterior = made(columns)
     comparison = posterior.comparison(0.9)
     row = comparison.rows["age"]
-    assert row.sd_ratio == pytest.approx(2.0, rel=0.1)
+    assert row.width_ratio == pytest.approx(2.0, rel=0.1)
     assert row.privacy_share == pytest.approx(0.36, rel=1e-6)
     assert (row.lower, row.upper) == posterior.interval("age", 0.9)
     assert row.naive_upper - row.naive_lower == pytest.approx(2 * 1.645 * 0.25, rel=0.1)
@@ -145,8 +145,8 @@ def test_posterior_predictive_draws(columns):
     drawn = posterior.predictive_draws(new, seed=3)
     assert drawn.shape == (4, 500, 2)
     predicted = posterior.predict(new, seed=4)
-    assert drawn.mean(axis=(0, 1)) == pytest.approx(predicted.mean, abs=5 * 25 / 2000**0.5)
-    assert drawn.std(axis=(0, 1)) == pytest.approx(predicted.sd, rel=0.1)
+    assert drawn.mean(axis=(0, 1)) == pytest.approx(predicted.estimate, abs=5 * 25 / 2000**0.5)
+    assert drawn.std(axis=(0, 1)) == pytest.approx(predicted.spread, rel=0.1)
     data = posterior.to_arviz(new, seed=3)
     np.testing.assert_array_equal(data.posterior_predictive["income"].to_numpy(), drawn)
 

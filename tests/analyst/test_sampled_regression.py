@@ -53,7 +53,7 @@ def test_draws_are_in_original_units(release):
             truth, abs=6 * error + 0.02 * abs(truth)
         )
     expected = read.predict({"age": [50.0], "region": ["s"]})
-    assert expected.mean == pytest.approx([53], abs=3)
+    assert expected.estimate == pytest.approx([53], abs=3)
 
 
 def test_it_says_what_draws_cannot(release):

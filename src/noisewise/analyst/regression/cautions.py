@@ -15,12 +15,15 @@ from noisewise.analyst.common_cautions import (
     first_few,
 )
 from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.posterior.numbers import median_and_spread
 from noisewise.analyst.posterior.regression import Posterior
 from noisewise.analyst.regression.agreement import Replication
 from noisewise.core.design import INTERCEPT
 
 CONTRADICTION = 6.0  # standard deviations beyond which a release contradicts the model
 OUTSIDE_FEATURE, OUTSIDE_TARGET = 0.1, 0.05  # shares of the model's people beyond the bounds
+MATTERS = 0.5  # spreads by which clipping may move a slope before it is mentioned
+PULLED = 0.15  # by how much a second prior may move a slope's distribution function
 WELL_KNOWN = 0.1  # standard deviation of a mean square on unit scale
 PRIOR_SHARE = 0.5  # of the prior's sd: a posterior that is no narrower has learnt little
 
@@ -66,8 +69,11 @@ def contradiction_warnings(
 ) -> tuple[str, ...]:
     """Releases that the fitted model can't explain, the worst first, each by its worst entry.
 
-    `releases` has what to call each of them.
+    `releases` has what to call each of them. One alone can't contradict itself: the model has as
+    many parameters as second moments have entries, and what no rows can have is refused before.
     """
+    if len(discrepancies) == 1:
+        return ()
     names = (*columns.names, columns.target)
     found = []
     for release, away in zip(releases, discrepancies, strict=False):
@@ -80,11 +86,6 @@ def contradiction_warnings(
     found.sort()
     distance = f"{-found[0][0]:.0f} standard deviations from what was expected"
     worst = first_few([text for _, text in found])
-    if len(discrepancies) == 1:
-        return (
-            f"{worst} contradicts the fitted model, {distance}: treat all numbers with care, and "
-            "ask the holder to check the Release.",
-        )
     contradict = "contradicts" if len(found) == 1 else "contradict"
     return (
         f"{worst} {contradict} the model that fits all Releases together, at worst {distance}. "
@@ -96,13 +97,20 @@ def contradiction_warnings(
     )
 
 
-def bounds_warnings(replications: Sequence[Replication], columns: ModelColumns) -> tuple[str, ...]:
-    """Columns whose bounds cut through the fitted normal law.
+def bounds_warnings(replications: Sequence[Replication], posterior: Posterior) -> tuple[str, ...]:
+    """Columns whose bounds cut through the fitted normal law, where that could matter.
 
     A Release can't tell whether values were clipped, but clipping leaves this trace, and intervals
     for the coefficients of rows as they were before are then too sure (docs/calibration.md). A
     column that is uniform over its bounds has 8% outside, so features are named from 10% on.
+    Clipping a share p of a normal target multiplies slopes by about 1 - p, and that of a feature
+    changes its own slope by no more than about p: where that is less than half the spread of every
+    slope, nothing is said.
     """
+    columns = posterior.columns
+    slopes = {name: median_and_spread(posterior.draws(name)) for name in columns.names[1:]}
+    surest = {name: abs(middle) / max(spread, 1e-300) for name, (middle, spread) in slopes.items()}
+    surest[columns.target] = max(surest.values(), default=0.0)
     names = [*columns.names, columns.target]
     limits = [OUTSIDE_FEATURE] * (len(names) - 1) + [OUTSIDE_TARGET]
     skipped = {column.name for column in columns.covariates if column.is_indicator}
@@ -111,7 +119,8 @@ def bounds_warnings(replications: Sequence[Replication], columns: ModelColumns) 
         # Where noise hides a column's spread, what is outside is the prior's doing.
         seen = found.spread.diagonal() < WELL_KNOWN * max(float(found.expected[0, 0]), 1.0)
         for name, share, limit, known in zip(names, found.outside, limits, seen, strict=True):
-            if known and share > limit and name not in skipped:
+            matters = share * surest.get(name, 0.0) > MATTERS
+            if known and share > limit and matters and name not in skipped:
                 worst[name] = max(float(share), worst.get(name, 0.0))
     tight = [f"{name} ({100 * share:.0f}%)" for name, share in worst.items()]
     if not tight:
@@ -125,7 +134,20 @@ def bounds_warnings(replications: Sequence[Replication], columns: ModelColumns) 
 
 
 def prior_warnings(posterior: Posterior) -> tuple[str, ...]:
-    """Coefficients on which the Releases say little, so that the prior decides."""
+    """Coefficients on which the Releases say little, so that the prior decides.
+
+    Under the scale-free prior, those that a second prior moves (`exact.run.prior_pull`); how often
+    this is a false or a missed alarm is in docs/calibration.md. Under others, those that are more
+    than half as wide as the prior.
+    """
+    pulled = [name for name, pull in posterior.info.prior_pull.items() if pull > PULLED]
+    if pulled:
+        return (
+            f"the prior decides on {first_few(pulled)}: the noise hides how much such a feature "
+            "varies by itself or how much it explains, and another reasonable prior gives another "
+            "interval. More people, a larger epsilon or tighter public bounds would tell; so does "
+            "a prior of your own that you can defend.",
+        )
     ruled = [
         name
         for name, (_, sd) in posterior.info.prior.items()

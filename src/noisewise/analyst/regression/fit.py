@@ -303,7 +303,7 @@ def _posterior(
         *contradiction_warnings(
             drawn.discrepancies, columns, [name for name, _ in named(job.observations)]
         ),
-        *bounds_warnings(drawn.replications, columns),
+        *bounds_warnings(drawn.replications, posterior),
         *convergence_warnings(posterior),
         *prior_warnings(posterior),
     )
