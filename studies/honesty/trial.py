@@ -124,7 +124,7 @@ class Fitted(NamedTuple):
     ess: float  # the smallest of all parameters, bulk and tail
     diverging: float  # share of the draws
     warnings: tuple[str, ...]
-    pull: tuple[float, ...] = ()  # by slope, how far a second prior moves it
+    pull: tuple[float, ...] = ()  # by slope, how much a second prior changes its width
 
 
 def fit(release: Release, prior: str, length: Length, seed: int) -> Fitted:

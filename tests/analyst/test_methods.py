@@ -110,7 +110,7 @@ def test_what_is_fixed_is_shown_as_fixed(posteriors):
     assert "nan" not in compared
     assert "0.00" not in compared
     assert "fixed at" in compared
-    assert np.isnan(posterior.comparison().rows["sigma2"].sd_ratio)
+    assert np.isnan(posterior.comparison().rows["sigma2"].width_ratio)
     assert not posteriors("fixed_s").summary().rows["sigma2"].is_fixed
 
 
@@ -236,13 +236,14 @@ def test_holders_whose_means_differ_have_a_method():
     np.testing.assert_array_equal(one.draws("age"), same.draws("age"))
 
 
-def test_one_release_against_its_own_model_is_said_otherwise():
+def test_one_release_alone_contradicts_nobody():
     columns = fit(release(), method="naive").columns
     away = np.zeros((3, 3))
     away[0, 1] = 9.0
-    (text,) = contradiction_warnings([away], columns, ["the Release of data set 'people'"])
-    assert "people' by its sum of age contradicts the fitted model, 9 standard" in text
-    assert contradiction_warnings([away / 2], columns, ["it"]) == ()
+    assert contradiction_warnings([away], columns, ["it"]) == ()
+    (text,) = contradiction_warnings([away, away / 2], columns, ["one", "two"])
+    assert "one by its sum of age contradicts the model that fits all Releases" in text
+    assert contradiction_warnings([away / 2, away / 2], columns, ["one", "two"]) == ()
 
 
 def test_covariates_drawn_given_the_statistics():

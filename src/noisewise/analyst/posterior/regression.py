@@ -49,8 +49,8 @@ class FitInfo(Fit):
     prior_words : str
         What the prior expects, where `prior` is empty.
     prior_pull : mapping of str to float
-        By slope, how far its distribution moves under a second prior: the largest difference of
-        the two distribution functions. Empty where the method can't tell.
+        By slope, by how much the width of its 95% interval changes under a second prior, as a
+        share of that width. Empty where the method can't tell.
     prior_error_sd : (low, high)
         Where the prior has the error's standard deviation with probability 0.9.
     noise : tuple of {"laplace", "gaussian"}

@@ -23,7 +23,7 @@ from noisewise.core.design import INTERCEPT
 CONTRADICTION = 6.0  # standard deviations beyond which a release contradicts the model
 OUTSIDE_FEATURE, OUTSIDE_TARGET = 0.1, 0.05  # shares of the model's people beyond the bounds
 MATTERS = 0.5  # spreads by which clipping may move a slope before it is mentioned
-PULLED = 0.15  # by how much a second prior may move a slope's distribution function
+PULLED = 0.1  # by how much a second prior may change the width of a slope's interval
 WELL_KNOWN = 0.1  # standard deviation of a mean square on unit scale
 PRIOR_SHARE = 0.5  # of the prior's sd: a posterior that is no narrower has learnt little
 
@@ -136,7 +136,7 @@ def bounds_warnings(replications: Sequence[Replication], posterior: Posterior) -
 def prior_warnings(posterior: Posterior) -> tuple[str, ...]:
     """Coefficients on which the Releases say little, so that the prior decides.
 
-    Under the scale-free prior, those that a second prior moves (`exact.run.prior_pull`); how often
+    Under the scale-free prior, those whose interval a second prior changes (`exact.run.prior_pull`); how often
     this is a false or a missed alarm is in docs/calibration.md. Under others, those that are more
     than half as wide as the prior.
     """
@@ -144,8 +144,7 @@ def prior_warnings(posterior: Posterior) -> tuple[str, ...]:
     if pulled:
         return (
             f"the prior decides on {first_few(pulled)}: the noise hides how much such a feature "
-            "varies by itself or how much it explains, and another reasonable prior gives another "
-            "interval. More people, a larger epsilon or tighter public bounds would tell; so does "
+            "varies beyond the others, and another reasonable prior gives another interval. More people, a larger epsilon or tighter public bounds would tell; so does "
             "a prior of your own that you can defend.",
         )
     ruled = [

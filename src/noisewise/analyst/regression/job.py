@@ -97,7 +97,7 @@ class Draws:
     replications : sequence of Replication
         By holder, what the fitted model would release.
     prior_pull : sequence of float
-        By slope, how far its distribution moves under a second prior (`exact.run`).
+        By slope, how much its interval changes under a second prior (`exact.run`).
     warnings : tuple of str
         What these Releases make of the method; what is always wrong with it is in the registry.
     """

@@ -165,7 +165,7 @@ def _model(posterior: Posterior) -> Markup:
         else None,
         table(
             "What another prior would change",
-            ["", "how far the slope's distribution moves, of 100%"],
+            ["", "change of the interval's width"],
             [[name, percent(pull)] for name, pull in info.prior_pull.items()],
         )
         if info.prior_pull

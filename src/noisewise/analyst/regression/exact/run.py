@@ -58,13 +58,13 @@ def _run(job: Job, method: str, *, own_means: bool) -> Draws:
 def prior_pull(
     collapsed: CollapsedPosterior, points: FloatArray, theta: FloatArray
 ) -> tuple[float, ...]:
-    """How far each slope's distribution moves under a second prior.
+    """How much the width of each slope's 95% interval changes under a second prior.
 
-    The scale-free prior is flat, towards 0, in the spread that a covariate has beyond the others
-    and in what all of them leave of y. A second prior as reasonable as that expects more of both:
-    its density is that of the first times s_j² (1 - R²), s_j² the variance of covariate j given the
-    others. Draws are weighted by this. Where the Releases know both numbers the weights are equal
-    and nothing moves; where noise hides them the prior decides.
+    The scale-free prior is flat, towards 0, in the spread that a covariate has beyond the others.
+    A second prior as reasonable as that expects more of it: its density is that of the first times
+    s_j², the variance of covariate j given the others. Draws are weighted by this. Where the
+    Releases know s_j the weights are equal and nothing changes; where noise hides it, the interval
+    is the prior's. (A factor 1 - R² on top told less about what other priors change.)
 
     Parameters
     ----------
@@ -75,27 +75,26 @@ def prior_pull(
     Returns
     -------
     tuple of float
-        By slope, the largest difference between its two distribution functions.
+        By slope, |w' / w - 1|, w and w' the widths under the prior and the second one.
     """
     weights = np.concatenate(
         [
-            _second_prior(collapsed.statistics(points[first : first + _AT_ONCE]).sum(axis=1))
+            _own_variances(collapsed.statistics(points[first : first + _AT_ONCE]).sum(axis=1))
             for first in range(0, len(points), _AT_ONCE)
         ]
     )
     pull = []
     for weight, slope in zip(weights.T, theta[:, 1:].T, strict=True):
-        sorted_weight = weight[np.argsort(slope)]
-        even = np.arange(1, len(slope) + 1) / len(slope)
-        gap = np.abs(np.cumsum(sorted_weight) / sorted_weight.sum() - even)
-        pull.append(float(gap.max()))
+        order = np.argsort(slope)
+        widths = [
+            float(np.diff(np.interp([0.025, 0.975], np.cumsum(w) / w.sum(), slope[order]))[0])
+            for w in (np.ones(len(slope)), weight[order])
+        ]
+        pull.append(abs(widths[1] / widths[0] - 1.0) if widths[0] > 0.0 else 0.0)
     return tuple(pull)
 
 
-def _second_prior(A: FloatArray) -> FloatArray:
-    """s_j² (1 - R²) at statistics of all rows (draws, P, P); shape (draws, k)."""
-    L = np.linalg.cholesky(A)
-    inverse = np.linalg.inv(L[:, 1:-1, 1:-1])
-    left = L[:, -1, -1] ** 2
-    unexplained = left / (left + (L[:, -1, 1:-1] ** 2).sum(axis=1))
-    return np.asarray(unexplained[:, None] / (inverse**2).sum(axis=1) / A[:, :1, 0])
+def _own_variances(A: FloatArray) -> FloatArray:
+    """s_j² at statistics of all rows (draws, P, P); shape (draws, k)."""
+    inverse = np.linalg.inv(np.linalg.cholesky(A)[:, 1:-1, 1:-1])
+    return np.asarray(A[:, :1, 0] ** -1.0 / (inverse**2).sum(axis=1))
