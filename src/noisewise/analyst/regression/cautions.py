@@ -136,16 +136,17 @@ def bounds_warnings(replications: Sequence[Replication], posterior: Posterior) -
 def prior_warnings(posterior: Posterior) -> tuple[str, ...]:
     """Coefficients on which the Releases say little, so that the prior decides.
 
-    Under the scale-free prior, those whose interval a second prior changes (`exact.run.prior_pull`); how often
-    this is a false or a missed alarm is in docs/calibration.md. Under others, those that are more
-    than half as wide as the prior.
+    Under the scale-free prior, those whose interval a second prior changes
+    (`exact.run.prior_pull`); how often this is a false or a missed alarm is in docs/calibration.md.
+    Under others, those that are more than half as wide as the prior.
     """
     pulled = [name for name, pull in posterior.info.prior_pull.items() if pull > PULLED]
     if pulled:
         return (
             f"the prior decides on {first_few(pulled)}: the noise hides how much such a feature "
-            "varies beyond the others, and another reasonable prior gives another interval. More people, a larger epsilon or tighter public bounds would tell; so does "
-            "a prior of your own that you can defend.",
+            "varies beyond the others, and another reasonable prior gives another interval. More "
+            "people, a larger epsilon or tighter public bounds would tell; so does a prior of your "
+            "own that you can defend.",
         )
     ruled = [
         name
