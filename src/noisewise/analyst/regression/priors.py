@@ -194,7 +194,7 @@ class NormalInverseGammaIndependent(_Regression):
 
     @classmethod
     def weakly_informative(cls, k: int) -> NormalInverseGammaIndependent:
-        """Return the default for `k` covariates.
+        """Return the default of methods that take conjugate priors only, for `k` covariates.
 
         The intercept has prior variance 1 and each slope 1/(2k): however many covariates there
         are, together they may explain most of a target in [-1, 1]. The error variance is
