@@ -112,7 +112,7 @@ class Arrays(NamedTuple):
     psi_rate: FloatArray  # (k,), or (0,) if Psi is fixed
     scalars: FloatArray  # (SCALARS,), see `prior`
     sigma_nodes: FloatArray  # (2, .), of the scale-free prior: see `scale_free_integral`
-    omega_nodes: FloatArray  # (2, .)
+    omega_nodes: FloatArray  # (3, .)
     centre: FloatArray  # (ndim,)
     scale: FloatArray  # (ndim,)
 

@@ -43,7 +43,6 @@ class Coordinates(NamedTuple):
     centre: FloatArray  # (ndim,)
     scale: FloatArray  # (ndim,)
     rows: tuple[float, ...]  # numbers of rows, rough where they are private
-    residual_variance: float  # of y given x
 
 
 class _Holder(NamedTuple):
@@ -149,7 +148,6 @@ def rough_coordinates(
         np.concatenate(centres),
         np.concatenate(units),
         tuple(holder.n for holder in holders),
-        float(R[-1, -1] ** 2),
     )
 
 
