@@ -27,13 +27,16 @@ CASES = {
     "relative holders": (2, (60, 40, 50), False, True, None),
     "private n": (2, (60,), True, None, None),
     "two private n": (1, (60, 40), True, True, None),
+    "known products": (4, (80,), False, None, None),
 }
+KNOWN = {"known products": ((2, 1), (3, 1), (3, 2))}
 
 
 def posterior_of(case, family="gaussian", seed=1):
     k, rows, private, relative, partial = CASES[case]
     rng = np.random.default_rng(seed)
-    observations = [observe(rng, n, k, 2.0, family, private=private) for n in rows]
+    known = KNOWN.get(case, ())
+    observations = [observe(rng, n, k, 2.0, family, known=known, private=private) for n in rows]
     prior, covariates = ScaleFreePrior(k), ScaleFreeCovariates.default(k)
     return CollapsedPosterior(observations, prior, covariates, relative=relative, partial=partial)
 
@@ -86,7 +89,7 @@ def free_statistics(posterior, x):
     extra = a.centre[-posterior.k :] + a.scale[-posterior.k :] * x[-posterior.k :]
     log_psi = extra - np.log(a.psi_rate + precision / 2)
     entries = [
-        gram[np.tril_indices(len(gram))][known.sum() :]
+        gram[np.tril(~known)]
         for gram, known in ((A[j], a.known[i]) for i, j in enumerate(posterior.order))
     ]
     return np.concatenate([*entries, log_psi]), A, np.exp(log_psi)
@@ -208,7 +211,7 @@ def test_integral_over_both_variances(k, rows):
             errors.append(found - expected)
 
             def value(at):
-                return scale_free_integral(*at, k, half_t, sigma, omega)[0]  # noqa: B023
+                return scale_free_integral(*at, k, half_t, sigma, omega)[0]
 
             at = np.array([rss, ess, N])
             slopes = [_slope(value, at, i) for i in range(3)]
