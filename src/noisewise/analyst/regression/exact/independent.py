@@ -50,6 +50,7 @@ from noisewise.analyst.regression.priors import (
 )
 from noisewise.analyst.regression.triangular import cholesky, invert_triangle
 
+_density: Any = logp_and_gradient  # its arguments come as a tuple
 _PROPOSALS = 4  # for each draw
 _PILOT = 400  # proposals, to see whether it is worth the while
 # Weights with a Pareto shape below 1/2 have a finite variance: means over them have a central limit
@@ -255,7 +256,7 @@ def _weigh(
                 x[i, at + c] = log_gamma - log_rate + rate[c]
         for c in range(x.shape[1]):
             x[i, c] = (x[i, c] - centre[c]) / scale[c]
-        log_weight[i] = logp_and_gradient(x[i], grad, *arrays, work) - log_proposal
+        log_weight[i] = _density(x[i], grad, *arrays, work) - log_proposal
 
 
 @compiled

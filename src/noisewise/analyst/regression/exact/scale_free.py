@@ -43,7 +43,8 @@ def sigma_nodes(n: float, k: int, spread: float = 0.0) -> FloatArray:
         t, weight = np.polynomial.hermite.hermgauss(5 if width < _NARROW else 7)
         unit = math.sqrt(2.0) * sd
         return np.stack([math.log(n / m) + unit * t, np.log(unit * weight) + t**2])
-    return _trapezoid(*_sigma_range(max(m - spread, 1.0)), 0.5 * min(sd, 1.0) / max(width, 1.0))
+    low, high = _sigma_range(max(m - spread, 1.0))
+    return _trapezoid(low, high, 0.5 * min(sd, 1.0) / max(width, 1.0))
 
 
 @compiled
