@@ -11,6 +11,7 @@ from scipy import special, stats
 from noisewise.analyst.regression.exact import scale_free
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
 from noisewise.analyst.regression.exact.factor import spike_radius
+from noisewise.analyst.regression.exact.prior import scale_free_integral
 from noisewise.analyst.regression.priors import ScaleFreeCovariates, ScaleFreePrior
 
 from .test_collapsed import observe
@@ -26,13 +27,16 @@ CASES = {
     "relative holders": (2, (60, 40, 50), False, True, None),
     "private n": (2, (60,), True, None, None),
     "two private n": (1, (60, 40), True, True, None),
+    "known products": (4, (80,), False, None, None),
 }
+KNOWN = {"known products": ((2, 1), (3, 1), (3, 2))}
 
 
 def posterior_of(case, family="gaussian", seed=1):
     k, rows, private, relative, partial = CASES[case]
     rng = np.random.default_rng(seed)
-    observations = [observe(rng, n, k, 2.0, family, private=private) for n in rows]
+    known = KNOWN.get(case, ())
+    observations = [observe(rng, n, k, 2.0, family, known=known, private=private) for n in rows]
     prior, covariates = ScaleFreePrior(k), ScaleFreeCovariates.default(k)
     return CollapsedPosterior(observations, prior, covariates, relative=relative, partial=partial)
 
@@ -85,7 +89,7 @@ def free_statistics(posterior, x):
     extra = a.centre[-posterior.k :] + a.scale[-posterior.k :] * x[-posterior.k :]
     log_psi = extra - np.log(a.psi_rate + precision / 2)
     entries = [
-        gram[np.tril_indices(len(gram))][known.sum() :]
+        gram[np.tril(~known)]
         for gram, known in ((A[j], a.known[i]) for i, j in enumerate(posterior.order))
     ]
     return np.concatenate([*entries, log_psi]), A, np.exp(log_psi)
@@ -164,8 +168,7 @@ def test_gradient_against_differences(case, family):
             / (2 * step)
             for e in np.eye(posterior.ndim)
         ]
-        # Nodes of the quadrature move with the point, which the gradient leaves out.
-        np.testing.assert_allclose(gradient, numeric, rtol=1e-3, atol=1e-4 * abs(gradient).max())
+        np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-6 * abs(gradient).max())
 
 
 def test_digits_are_kept_where_y_is_nearly_explained():
@@ -185,6 +188,42 @@ def test_digits_are_kept_where_y_is_nearly_explained():
         for e in step
     ]
     np.testing.assert_allclose(gradient, numeric, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("k", "rows"), [(0, 30), (1, 4), (1, 20_000), (5, 500), (59, 3000)])
+def test_integral_over_both_variances(k, rows):
+    """Against a fine grid, from y all explained to y not at all, and by differences."""
+    N, half_t = float(k + rows), 1.0
+    sigma, omega = scale_free.sigma_nodes(N, k), scale_free.omega_nodes(k)
+    sd = math.sqrt(2 / (N - 1 - k))
+    x = np.linspace(-9 * sd, 9 * sd + 80 / (N - 2 - k), 601)
+    u = np.linspace(-60, 14, 1501)
+    errors = []
+    for log_rss in (-16.0, -4.0, 0.0):
+        for log_ess in (-20.0, -5.0, 0.0):
+            rss, ess = N * math.exp(log_rss), N * math.exp(log_ess) if k else 0.0
+            found, *given = scale_free_integral(rss, ess, N, k, half_t, sigma, omega)
+            s = log_rss + x[:, None]
+            tau2 = np.exp(s) + N * np.exp(u) / max(k, 1)
+            logs = -0.5 * ((N - 1 - k) * s + rss * np.exp(-s) + k * np.log(tau2) + ess / tau2)
+            logs += log_half_t(s, 0.5) + log_half_t(u, 0.5)
+            expected = special.logsumexp(logs) + math.log((x[1] - x[0]) * (u[1] - u[0]))
+            errors.append(found - expected)
+
+            def value(at):
+                return scale_free_integral(*at, k, half_t, sigma, omega)[0]
+
+            at = np.array([rss, ess, N])
+            slopes = [_slope(value, at, i) for i in range(3)]
+            np.testing.assert_allclose(given * at, slopes, rtol=1e-5, atol=1e-5)
+    # A constant error is of no concern; it must not depend on where the statistics are.
+    assert np.ptp(errors) < 2e-4
+
+
+def _slope(function, at, which):
+    """By the logarithm."""
+    step = 1e-5 * at * (np.arange(len(at)) == which)
+    return (function(at + step) - function(at - step)) / 2e-5
 
 
 @pytest.mark.parametrize("k", [2, 5, 20])
@@ -208,7 +247,7 @@ def test_draws_given_statistics(n, k):
     A = rows.T @ rows
     half_t = 1.0
     sigma = scale_free.sigma_nodes(float(n), k)
-    omega = scale_free.omega_nodes(k, half_t, 0.04 / n, fine=4)
+    omega = scale_free.omega_nodes(k, fine=4)
     theta, sigma2, mean = scale_free.draw(
         rng, np.broadcast_to(A, (20_000, *A.shape)), half_t, sigma, omega
     )

@@ -263,7 +263,7 @@ def _posterior(
         stated = {name: (mean, sd) for name, (mean, sd) in zip(columns.names, pairs, strict=True)}
     info = FitInfo(
         method=method,
-        reason=reason,
+        reason="; ".join(filter(None, (reason, drawn.how))),
         noise_aware=chosen.noise_aware,
         ignores=chosen.ignores,
         n=tuple(release.n for release in releases),

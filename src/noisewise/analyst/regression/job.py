@@ -96,6 +96,8 @@ class Draws:
         By holder, how far its statistics are from what the fitted model would release, in sds.
     replications : sequence of Replication
         By holder, what the fitted model would release.
+    how : str
+        What these Releases made of the way to draw, to be said with the reason for the method.
     prior_pull : sequence of float
         By slope, how much its interval changes under a second prior (`exact.run`).
     warnings : tuple of str
@@ -108,6 +110,7 @@ class Draws:
     sample_stats: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     discrepancies: Sequence[FloatArray] = ()
     replications: Sequence[Replication] = ()
+    how: str = ""
     prior_pull: Sequence[float] = ()
     warnings: tuple[str, ...] = ()
 

@@ -85,7 +85,7 @@ def _density_of(stamp: int) -> Any:
             carray(_pointer(table[17]), (psi,), dtype=np.float64),
             carray(_pointer(table[18]), (SCALARS,), dtype=np.float64),
             carray(_pointer(table[19]), (2, table[6]), dtype=np.float64),
-            carray(_pointer(table[20]), (2, table[7]), dtype=np.float64),
+            carray(_pointer(table[20]), (3, table[7]), dtype=np.float64),
             carray(_pointer(table[21]), (dim,), dtype=np.float64),
             carray(_pointer(table[22]), (dim,), dtype=np.float64),
             carray(_pointer(table[23]), (buffers, P, P), dtype=np.float64),

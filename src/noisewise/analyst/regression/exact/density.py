@@ -125,10 +125,8 @@ class CollapsedPosterior:
             total = sum(rough.rows)
             spread = sum(6.0 * h.scale[0, 0] for h in holders if h.n_is_private)
             self._sigma = sigma = scale_free.sigma_nodes(total, k, spread)
-            smallest = rough.residual_variance / total
-            self._omega = scale_free.omega_nodes(k, scalars[HALF_T], smallest, fine=4)
-            omega = scale_free.omega_nodes(k, scalars[HALF_T], smallest)
-            omega[0] = np.exp(omega[0]) / max(k, 1)
+            self._omega = scale_free.omega_nodes(k, fine=4)
+            omega = scale_free.omega_nodes(k)
         self.arrays = Arrays(
             n=np.array([float(holder.n) for holder in holders]),
             laplace=np.array([holder.family == "laplace" for holder in holders]),

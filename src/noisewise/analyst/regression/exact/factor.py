@@ -40,42 +40,55 @@ def spike_radius(r: float, k: int, r0: float) -> Any:
 
 
 @compiled
-def partial_row(K: FloatArray, a: int, log_length: float, spike: float) -> Any:
-    """Row a of K from its partial correlations, which stand in K_a1 ... K_a,a-1.
+def partial_row(K: FloatArray, a: int, known: BoolArray, log_length: float, spike: float) -> Any:
+    """Row a of K from its partial correlations, which stand at its free entries K_a1 ... K_a,a-1.
 
-    Returns the log Jacobian of (K_a1, ..., K_a,a-1, ln K_aa), -inf off the support.
+    Entries that are known are passed over: the length is that of the others, so that no value of
+    the coordinates is impossible. Returns the log Jacobian of (the free K_ab, ln K_aa), -inf off
+    the support.
     """
-    m = a - 1
+    m, r = _free_part(K, a, known)
     logp = m * log_length
     stretch = 1.0
     if spike > 0.0 and m > 1:
-        r = _length(K, a)
         R, slope, _ = spike_radius(r, m, spike)
         stretch = R / r
         if not (stretch > 0.0 and slope > 0.0 and R < 1e6):
             return -np.inf
         logp += (m - 1) * math.log(stretch) + math.log(slope)
-    left = math.exp(log_length)
+    left = 1.0
+    length = math.exp(log_length)
+    product = 1.0  # of Jacobians, one logarithm for many
     for b in range(1, a):
+        if known[b]:
+            continue
         v2 = TAIL * (stretch * K[a, b]) ** 2
         root = math.sqrt(1.0 + v2)
         y = stretch * K[a, b] * root
         if not abs(y) < 300.0:
             return -np.inf
-        sech = 1.0 / math.cosh(y)
-        K[a, b] = left * math.tanh(y)
+        e = math.exp(-abs(y))
+        sech = 2.0 * e / (1.0 + e * e)
+        # The Jacobian of tanh is sech², of which one half is in ln K_aa.
+        product *= left * (1.0 + 2.0 * v2) / root
+        K[a, b] = length * left * math.copysign((1.0 - e * e) / (1.0 + e * e), y)
         left *= sech
-        logp += math.log((1.0 + 2.0 * v2) / root) + (m - b) * math.log(sech)
-    K[a, a] = left
-    return logp
+        if not (product > 1e-150 and product < 1e150):
+            logp += math.log(product)
+            product = 1.0
+    K[a, a] = length * left
+    return logp + math.log(product)
 
 
 @compiled
-def _length(K: FloatArray, a: int) -> Any:
-    total = 0.0
+def _free_part(K: FloatArray, a: int, known: BoolArray) -> Any:
+    """Number and length of the free entries K_a1 ... K_a,a-1."""
+    m, total = 0, 0.0
     for b in range(1, a):
-        total += K[a, b] * K[a, b]
-    return math.sqrt(total) + 1e-12
+        if not known[b]:
+            m += 1
+            total += K[a, b] * K[a, b]
+    return m, math.sqrt(total) + 1e-12
 
 
 @compiled
@@ -83,44 +96,56 @@ def _partial_row_adjoint(
     K: FloatArray,
     Kbar: FloatArray,
     a: int,
-    log_length: float,
+    known: BoolArray,
     spike: float,
     z: FloatArray,
+    lengths: FloatArray,
     grad: FloatArray,
 ) -> Any:
-    """Reverse of `partial_row`: derivatives by the coordinates z (m of them) and ln length."""
-    m = a - 1
-    tail = 0.0  # sum of Kbar K over the entries to the right
-    for b in range(1, a + 1):
-        tail += Kbar[a, b] * K[a, b]
+    """Reverse of `partial_row`: derivatives by the m coordinates z and by the log length.
+
+    The correlations are read off K: what is left of the length after each entry, into `lengths`,
+    from the last one on.
+    """
+    m = 0
+    left = K[a, a]
+    tail = Kbar[a, a] * left  # sum of Kbar K over the entries to the right
+    for b in range(a - 1, 0, -1):
+        lengths[b] = left
+        if not known[b]:
+            m += 1
+            tail += Kbar[a, b] * K[a, b]
+            left = math.sqrt(left * left + K[a, b] * K[a, b])
     grad[m] = tail + m
     stretch, r, R, slope, bend, pull = 1.0, 1.0, 1.0, 1.0, 0.0, 0.0
     if spike > 0.0 and m > 1:
         r = 0.0
-        for b in range(m):
-            r += z[b] * z[b]
+        for i in range(m):
+            r += z[i] * z[i]
         r = math.sqrt(r) + 1e-12
         R, slope, bend = spike_radius(r, m, spike)
         stretch = R / r
-    left = math.exp(log_length)
+    i = 0
     for b in range(1, a):
-        v = stretch * z[b - 1]
+        if known[b]:
+            continue
+        v = stretch * z[i]
         v2 = TAIL * v * v
-        root = math.sqrt(1.0 + v2)
-        y = v * root
-        th, sech = math.tanh(y), 1.0 / math.cosh(y)
+        root2 = 1.0 + v2
+        th, sech = K[a, b] / left, lengths[b] / left
         tail -= Kbar[a, b] * K[a, b]
-        by_y = Kbar[a, b] * left * sech * sech - th * (tail + m - b)
-        left *= sech
-        by_v = by_y * (1.0 + 2.0 * v2) / root
-        by_v += TAIL * v * (4.0 / (1.0 + 2.0 * v2) - 1.0 / (1.0 + v2))
-        grad[b - 1] = by_v * stretch
-        pull += by_v * z[b - 1]
+        by_y = Kbar[a, b] * left * sech * sech - th * (tail + m - i - 1)
+        left = lengths[b]
+        by_v = by_y * (1.0 + 2.0 * v2) / math.sqrt(root2)
+        by_v += TAIL * v * (4.0 / (1.0 + 2.0 * v2) - 1.0 / root2)
+        grad[i] = by_v * stretch
+        pull += by_v * z[i]
+        i += 1
     if spike > 0.0 and m > 1:
         by_r = (slope - stretch) / r  # of the stretch
         pull = pull * by_r + (m - 1) * by_r / stretch + bend
-        for b in range(m):
-            grad[b] += pull * z[b] / r
+        for i in range(m):
+            grad[i] += pull * z[i] / r
 
 
 @compiled
@@ -170,7 +195,7 @@ def factor(
             log_diagonal = centre[cursor] + scale[cursor] * x[cursor]
             cursor += 1
             if partial[a]:
-                logp += partial_row(K, a, log_diagonal, spike if a == P - 1 else 0.0)
+                logp += partial_row(K, a, known[a], log_diagonal, spike if a == P - 1 else 0.0)
                 if not logp > -np.inf:
                     return cursor, -np.inf
             else:
@@ -285,17 +310,22 @@ def factor_adjoint(
                 Rbar[a, c] += total
     cursor = start
     for a in range(1, P):
-        if partial[a]:  # all of its entries are free
-            grad[cursor] = Kbar[a, 0] * scale[cursor]
-            cursor += 1
-            for i in range(a):
+        if partial[a]:  # its diagonal entry is free
+            if not known[a, 0]:
+                grad[cursor] = Kbar[a, 0] * scale[cursor]
+                cursor += 1
+            free = 1
+            for b in range(1, a):
+                free += not known[a, b]
+            for i in range(free):
                 row[i] = centre[cursor + i] + scale[cursor + i] * x[cursor + i]
+            # Fbar is of no more use.
             _partial_row_adjoint(
-                K, Kbar, a, row[a - 1], spike if a == P - 1 else 0.0, row, grad[cursor:]
+                K, Kbar, a, known[a], spike if a == P - 1 else 0.0, row, Fbar[0], grad[cursor:]
             )
-            for i in range(a):
+            for i in range(free):
                 grad[cursor + i] *= scale[cursor + i]
-            cursor += a
+            cursor += free
             continue
         for b in range(a):
             if not known[a, b]:

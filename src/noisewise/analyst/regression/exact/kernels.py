@@ -34,7 +34,7 @@ a lower triangular K_j, row by row:
   is v, y = v sqrt(1 + v²/4). Under the scale-free prior y's own row has one more map
   (`spike_radius`).
 - An entry of A_j that is known exactly (noise scale 0) is eliminated: the entry of F_j at its
-  place is solved for.
+  place is solved for. A partial row passes it over.
 - Priors may add coordinates: ln sigma2, counted from the log residual variance of y in the
   reference (given n rows the two differ by about sqrt(2/n), a narrow ridge otherwise), and
   ln psi_j, counted from minus its log rate given the reference's covariance matrix
@@ -112,7 +112,7 @@ class Arrays(NamedTuple):
     psi_rate: FloatArray  # (k,), or (0,) if Psi is fixed
     scalars: FloatArray  # (SCALARS,), see `prior`
     sigma_nodes: FloatArray  # (2, .), of the scale-free prior: see `scale_free_integral`
-    omega_nodes: FloatArray  # (2, .)
+    omega_nodes: FloatArray  # (3, .)
     centre: FloatArray  # (ndim,)
     scale: FloatArray  # (ndim,)
 

@@ -95,7 +95,7 @@ def _factor_of_reference(arrays: Arrays, places: IntArray) -> FloatArray:
         F[a, a] = math.exp(min(F[a, a], 300.0)) if free[a] else 1.0
         if arrays.partial[0, a]:
             spike = arrays.scalars[SPIKE] if a == len(F) - 1 else 0.0
-            partial_row(F, a, math.log(F[a, a]), spike)
+            partial_row(F, a, places[a] < 0, math.log(F[a, a]), spike)
     return F
 
 

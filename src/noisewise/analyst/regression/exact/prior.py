@@ -11,7 +11,9 @@ ESS what it explains, and tau² = N omega² / k + sigma²,
     -(N-1)/2 s - RSS / (2 sigma²) - k/2 ln(tau² / sigma²) - ESS / (2 tau²) + h(s) + h(u),
 
 where h is the log density of the half-t law's logarithm. Nodes of s are counted from ln(RSS / N):
-given N rows sigma² is known to about sqrt(2/N), whatever else is not.
+given N rows sigma² is known to about sqrt(2/N), whatever else is not. In t, with N omega² / k =
+sigma² sinh² t, tau is sigma cosh t, and all but one exponential of the integrand is a constant of
+the node.
 
 The regression is that of all holders, and B has the sum of their statistics. E has it too where
 they share one mean of the covariates. Where each has a mean mu_j ~ N(m, T / lam) of its own and all
@@ -52,6 +54,9 @@ from noisewise.analyst.regression.triangular import add_gram, cholesky, invert_t
     SPIKE,
     SCALARS,
 ) = range(13)
+# Of the sums over variances: terms that are left out, as logarithms and as shares.
+_NEGLIGIBLE = 34.0
+_SMALL = 1e-14
 
 
 @compiled
@@ -241,13 +246,15 @@ def regression_prior(
 
 
 @compiled
-def log_half_t(u: float, scale: float) -> Any:
-    """Log density of u = 2 ln(x), x half-t with 4 degrees of freedom, without its constant.
+def mode(E: float, q: float, k: int) -> Any:
+    """t where the integrand over t (`scale_free_integral`) is largest.
 
-    `scale` is 4 times the squared scale. Also its derivative by u.
+    With c = cosh² t its log has the slope tanh t (E / c - (k - 1) - 5 q c / (1 - q + q c)).
     """
-    ratio = math.exp(u) / scale
-    return 0.5 * u - 2.5 * math.log1p(ratio), 0.5 - 2.5 * ratio / (1.0 + ratio)
+    a, b, right = q * (k + 4.0), E * q - (k - 1.0) * (1.0 - q), E * (1.0 - q)
+    root = math.sqrt(max(b * b + 4.0 * a * right, 0.0))
+    c = (b + root) / (2.0 * a) if b > 0.0 else 2.0 * right / (root - b)
+    return math.acosh(math.sqrt(c)) if c > 1.0 else 0.0
 
 
 @compiled
@@ -262,37 +269,60 @@ def scale_free_integral(
 ) -> Any:
     """Log of the integral over sigma² and omega², and its derivatives by RSS, ESS and N.
 
-    `sigma_nodes` (2, .) has ln(sigma² N / RSS) and log weights, `omega_nodes` (2, .) has omega² / k
-    and log weights that include the law of omega (`scale_free`).
+    `sigma_nodes` (2, .) has ln(sigma² N / RSS) and log weights. omega is counted in units of
+    sigma sqrt(k / N), as sinh t, so that tau² = sigma² cosh² t: `omega_nodes` (3, .) has the log
+    weights with all that depends on t alone, sech² t and sinh² t (`scale_free`). The sum over t
+    starts where its terms are largest and goes both ways until they are small beside it. The
+    derivatives are those of the sum.
     """
     base = math.log(rss / N)
+    step = math.asinh(math.sqrt(omega_nodes[2, 1]))
+    last = omega_nodes.shape[1] - 1
     best = -np.inf
-    total = by_rss = by_ess = by_rows = 0.0
+    total = by_log_rss = by_ess = by_rows = 0.0
     for i in range(sigma_nodes.shape[1]):
         x = sigma_nodes[0, i]
         s = base + x
         sigma2 = math.exp(s)
-        left = 0.5 * rss / sigma2
-        law, _ = log_half_t(s, half_t)
-        fixed = sigma_nodes[1, i] - 0.5 * (N - 1.0 - k) * s - left + law
-        for j in range(omega_nodes.shape[1]):
-            explained = omega_nodes[0, j]
-            tau2 = N * explained + sigma2
-            value = fixed + omega_nodes[1, j] - 0.5 * k * math.log(tau2) - 0.5 * ess / tau2
-            if value > best - 40.0:
-                if value > best:
-                    shrink = math.exp(best - value)
-                    total, by_rss, by_ess, by_rows = (
-                        total * shrink, by_rss * shrink, by_ess * shrink, by_rows * shrink
-                    )  # fmt: skip
-                    best = value
-                weight = math.exp(value - best)
-                inverse = 1.0 / tau2
-                total += weight
-                by_rss -= weight * 0.5 / sigma2
-                by_ess -= weight * 0.5 * inverse
-                by_rows -= weight * 0.5 * (s + explained * inverse * (k - ess * inverse))
-    return best + math.log(total), by_rss / total, by_ess / total, by_rows / total
+        q, E = sigma2 * max(k, 1) / (N * half_t), ess / sigma2
+        peak = int(min(mode(E, q, k) / step + 0.5, last))
+        top = omega_nodes[0, peak] - 0.5 * E * omega_nodes[1, peak]
+        value = sigma_nodes[1, i] - 0.5 * ((N - 2.0) * s + N * math.exp(-x)) + top
+        value += 0.5 * s - 2.5 * math.log1p(sigma2 / half_t)
+        bend = 1.0 + q * omega_nodes[2, peak]
+        if value - 2.5 * math.log(bend) < best - _NEGLIGIBLE:
+            continue
+        weight = shrunk = cut = 0.0
+        for way in (-1, 1):
+            j = peak if way < 0 else peak + 1
+            while j >= 0 and j <= last:
+                ratio = q * omega_nodes[2, j]
+                bend = 1.0 + ratio
+                term = math.exp(omega_nodes[0, j] - 0.5 * E * omega_nodes[1, j] - top)
+                term /= bend * bend * math.sqrt(bend)
+                weight += term
+                shrunk += term * omega_nodes[1, j]
+                cut += term * ratio / bend
+                if term < _SMALL * weight:
+                    break
+                j += way
+        if value > best:
+            shrink = math.exp(best - value)
+            total, by_log_rss, by_ess, by_rows = (
+                total * shrink, by_log_rss * shrink, by_ess * shrink, by_rows * shrink
+            )  # fmt: skip
+            best = value
+        share = math.exp(value - best)
+        ratio = sigma2 / half_t
+        slope = 0.5 - 2.5 * ratio / (1.0 + ratio) - 0.5 * (N - 2.0)
+        by_s = share * (slope * weight + 0.5 * E * shrunk - 2.5 * cut)
+        total += share * weight
+        by_log_rss += by_s
+        by_ess -= share * 0.5 * shrunk / sigma2
+        by_rows -= share * 0.5 * weight * (s + math.exp(-x))
+        by_rows += (share * (2.5 * cut - 0.5 * weight) - by_s) / N
+    logp = best + math.log(total) - 0.5 * math.log(N)
+    return logp, by_log_rss / (total * rss), by_ess / total, by_rows / total
 
 
 @compiled
@@ -307,8 +337,7 @@ def scale_free_regression(
     """Log density of rows' targets under the scale-free prior, and its derivative by rows.
 
     C is the Cholesky factor of all rows' A: RSS = C_dd², ESS = Σ_b C_db². The derivative by A is
-    added to S, dlogp = tr(S C⁻¹ dA C⁻ᵀ). The nodes of sigma² move with RSS and N; the integral
-    doesn't, so its derivatives are taken at fixed sigma².
+    added to S, dlogp = tr(S C⁻¹ dA C⁻ᵀ).
     """
     d = C.shape[0] - 1
     rss, ess = C[d, d] * C[d, d], 0.0

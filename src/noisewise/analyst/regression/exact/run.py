@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from noisewise.analyst.regression.exact.density import CollapsedPosterior
 
 _AT_ONCE = 500  # draws whose statistics are held at a time
+_INDEPENDENT = (
+    "the noise is small beside the information, so draws are independent: weighted proposals "
+    "(Pareto k = {:.2f}), no chains of NUTS"
+)
 
 
 def run_exact(job: Job) -> Draws:
@@ -31,13 +35,20 @@ def _run(job: Job, method: str, *, own_means: bool) -> Draws:
     """Draw from the collapsed posterior, and compare the Releases with what it would release."""
     from noisewise.analyst.regression.exact import sampler as exact
     from noisewise.analyst.regression.exact.density import CollapsedPosterior
+    from noisewise.analyst.regression.exact.independent import IndependentDraws, draw_independent
 
     more_rows_than_columns(job)
-    collapsed = CollapsedPosterior(
-        job.observations, job.regression_prior, exact_covariates(job, method), own_means=own_means
-    )
-    with job.watched() as options:
-        drawn = exact.sample_posterior(collapsed, keep_covariates=False, **options)
+    given = job.observations, job.regression_prior, exact_covariates(job, method)
+    drawn: IndependentDraws | exact.ExactDraws | None
+    drawn = draw_independent(*given, own_means=own_means, **job.size)
+    if drawn is not None:
+        collapsed, how = drawn.posterior, _INDEPENDENT.format(drawn.pareto_k)
+        stats = {"pareto_k": np.full(drawn.sigma2.shape, drawn.pareto_k)}
+    else:
+        collapsed, how = CollapsedPosterior(*given, own_means=own_means), ""
+        with job.watched() as options:
+            drawn = exact.sample_posterior(collapsed, keep_covariates=False, **options)
+        stats = drawn.info._asdict()
     points = drawn.x.reshape(-1, drawn.x.shape[-1])
     some = np.linspace(0, len(points) - 1, min(agreement.CHECKED, len(points))).astype(int)
     rng = np.random.default_rng(job.seed)
@@ -49,8 +60,9 @@ def _run(job: Job, method: str, *, own_means: bool) -> Draws:
         drawn.theta,
         drawn.sigma2,
         drawn.conditional_mean,
-        drawn.info._asdict(),
+        stats,
         prior_pull=pull,
+        how=how,
         **agreement.given_law(job, theta, sigma2, mu, T),
     )
 

@@ -41,6 +41,7 @@ from noisewise.analyst.regression.exact.c_callback import c_density, c_record, c
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
 from noisewise.analyst.regression.exact.kernels import Arrays
 from noisewise.analyst.regression.exact.pooling import Pooling, pooling, to_pooled
+from noisewise.analyst.regression.exact.prior import SCALE_FREE
 from noisewise.analyst.regression.nuts import NutsInfo, check_lengths, nutpie_engine, rounding
 from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.priors import (
@@ -163,6 +164,10 @@ def build_kernel(posterior: CollapsedPosterior, state: ExactState) -> Kernel:
     return Kernel(arrays, work, pooled, x, table, to_pooled(state.x, pooled))
 
 
+def _target_accept(arrays: Arrays) -> float:
+    return 0.9 if arrays.scalars[SCALE_FREE] > 0.0 and not arrays.laplace.any() else 0.8
+
+
 def _run(
     kernels: Sequence[Kernel],
     seeds: Sequence[int],
@@ -264,7 +269,7 @@ def sample_posterior(
     tune: int = 500,
     seed: int | None = None,
     cores: int | None = None,
-    target_accept: float = 0.8,
+    target_accept: float | None = None,
     max_depth: int = 10,
     keep_covariates: bool = True,
     progress: Progress | None = None,
@@ -282,7 +287,8 @@ def sample_posterior(
     cores : int, optional
         Chains that run at a time. Default: all cores that this process may use.
     target_accept, max_depth
-        Of NUTS.
+        Of NUTS. Default of the first: 0.9 under the scale-free prior with Gaussian noise, where it
+        pays, and 0.8 otherwise; with Laplace noise more steps bring no more effective draws.
     keep_covariates : bool
         Draw mu and T too; they take chains * draws * k² numbers.
     progress : callable, optional
@@ -305,7 +311,7 @@ def sample_posterior(
             {
                 "draws": draws,
                 "tune": tune,
-                "target_accept": target_accept,
+                "target_accept": target_accept or _target_accept(posterior.arrays),
                 "maxdepth": max_depth,
             },
             cores or available_cores(),

@@ -43,7 +43,6 @@ class Coordinates(NamedTuple):
     centre: FloatArray  # (ndim,)
     scale: FloatArray  # (ndim,)
     rows: tuple[float, ...]  # numbers of rows, rough where they are private
-    residual_variance: float  # of y given x
 
 
 class _Holder(NamedTuple):
@@ -116,22 +115,20 @@ def rough_coordinates(
                 partial[j] = _is_partial(information, F)
                 # Only a prior of slopes in units of the error measures y's row in those.
                 partial[j, -1] &= isinstance(prior, NIGPrior)
-            # All entries of a partial row are coordinates: none may be known.
-            partial[j] &= (np.triu(holder.sd.T) + np.tri(k + 2, k=-1) > 0).all(axis=0)
+            partial[j] &= holder.sd.diagonal() > 0  # the length must be a coordinate
             partial[j, 0] = False
         centre, unit = _in_coordinates(F, information)
         for a in np.flatnonzero(partial[j]):
             noise = _noise_information(holder, F, squares=False)[a]
-            centre[a, 1 : a + 1], unit[a, 1 : a + 1] = _partial_row(
-                F[a, 1 : a + 1], noise[1 : a + 1]
-            )
-        if j == 0 and scale_free and k > 1 and partial[0, -1]:
-            spike, centre[-1, 1:-1] = _spike(centre[-1, 1:-1], unit[-1, 1:-1])
+            free = 1 + np.flatnonzero(holder.sd[a, 1 : a + 1] > 0)
+            centre[a, free], unit[a, free] = _partial_row(F[a, free], noise[free])
+            if j == 0 and scale_free and a == k + 1 and len(free) > 2:
+                spike, centre[a, free[:-1]] = _spike(centre[a, free[:-1]], unit[a, free[:-1]])
         if holder.n_is_private:
             centre[0, 0], unit[0, 0] = _private_n(holder, population.G)
-        free = np.tril(holder.sd != 0)
-        centres.append(centre[free])
-        units.append(unit[free])
+        coordinates = np.tril(holder.sd != 0)
+        centres.append(centre[coordinates])
+        units.append(unit[coordinates])
     if isinstance(prior, NormalInverseGammaIndependent):
         # ln sigma2 is counted from the log residual variance of the reference holder.
         centres.append(np.zeros(1))
@@ -149,7 +146,6 @@ def rough_coordinates(
         np.concatenate(centres),
         np.concatenate(units),
         tuple(holder.n for holder in holders),
-        float(R[-1, -1] ** 2),
     )
 
 
@@ -196,7 +192,7 @@ def _partial_row(row: FloatArray, information: FloatArray) -> tuple[FloatArray, 
     Parameters
     ----------
     row : array, shape (a,)
-        (F_a1, ..., F_aa).
+        The free ones of (F_a1, ..., F_aa).
     information : array, shape (a,)
         Of each entry in the noise of the row's products with others; of the diagonal one, in that
         of its square.
