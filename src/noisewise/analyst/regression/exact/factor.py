@@ -16,8 +16,8 @@ from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.normalisers import log_volume, log_volume_slope
 from noisewise.analyst.regression.triangular import gram_entry
 
-SHARED_BUFFERS = 13  # the last three: C, M and S of `holders`
-BUFFERS_PER_HOLDER = 3  # F, K and the force of the noise
+SHARED_BUFFERS = 21  # from 10 on: C, M and S of `holders`, those of `own_laws`, extra coordinates
+BUFFERS_PER_HOLDER = 4  # F, K, the force of the noise, and the pull of the holder's own law
 # A private n is at least P = k + 2, a whole number. Reals from P - 1/2 on stand for those.
 BELOW_SMALLEST_N = 0.5
 # Of the tail map of partial rows: y = v sqrt(1 + TAIL v²). Exponential tails of y become normal.

@@ -12,8 +12,8 @@ columns of w that are not constant::
 
 Everything depends on the rows through the A_j alone, and mu, T, theta, sigma2 have closed-form
 marginals given the sum of the A_j. Integrating them out leaves the posterior of the latent A_j.
-No central limit theorem is involved, so it is right down to n_j = p + 1. Holders may also have
-means mu_j of their own (`prior`); T, theta and sigma2 are those of all.
+No central limit theorem is involved, so it is right down to n_j = p + 1. Holders may also have laws
+(mu_j, T_j) of their own, drawn from a common one (`own_laws`); theta and sigma2 are those of all.
 
 Coordinates
 -----------
@@ -38,7 +38,8 @@ a lower triangular K_j, row by row:
 - Priors may add coordinates: ln sigma2, counted from the log residual variance of y in the
   reference (given n rows the two differ by about sqrt(2/n), a narrow ridge otherwise), and
   ln psi_j, counted from minus its log rate given the reference's covariance matrix
-  (`log_precisions`), so that for many rows it is log-gamma and independent of all else.
+  (`log_precisions`), so that for many rows it is log-gamma and independent of all else. Holders
+  with laws of their own have no psi, but the coordinates of `own_laws`.
 
 Private n
 ---------
@@ -56,7 +57,7 @@ and, where n is private, dlogp/dn = tr(M F F') plus what n does in exponents and
 loops run along rows, in O(p³), without BLAS and without allocation.
 
 Files: `factor` for the coordinates, `prior` and `collapsed_normalisers` for
-what is integrated out, `holders` for its sum over holders, this one for the whole
+what is integrated out, `holders` and `own_laws` for its sum over holders, this one for the whole
 density, `collapsed_c` for its C form, and `collapsed_draws` for draws of what was integrated out.
 
 References
@@ -83,10 +84,12 @@ from noisewise.analyst.regression.exact.factor import (
     private_n_slope,
 )
 from noisewise.analyst.regression.exact.holders import log_prior, pooled_adjoint
+from noisewise.analyst.regression.exact.own_laws import own_law_adjoint
 from noisewise.analyst.regression.exact.prior import (
     CONSTANT,
+    KEEPS_SIGMA2,
     LAM,
-    MEANS,
+    OWN_LAWS,
     SCALE_FREE,
     SMOOTHING,
     SPIKE,
@@ -100,7 +103,7 @@ from noisewise.analyst.regression.triangular import gram_entry
 class Arrays(NamedTuple):
     """What the compiled functions need; holders in the order reference first."""
 
-    n: FloatArray  # (J,); not used where n is private
+    n: FloatArray  # (J,); where n is private, rough, and for coordinates only
     laplace: BoolArray  # (J,)
     values: FloatArray  # (J, P, P)
     precision: FloatArray  # (J, P, P), 1 / scale; 0 if known or not released
@@ -208,27 +211,29 @@ def logp_and_gradient(
             laplace[j], scalars[SMOOTHING], values[j], precision[j], F, A, force
         )
         private = private or not known[j, 0, 0]
-    extra = rows[1]
+    own_laws = scalars[OWN_LAWS] > 0.0
+    extra = work[20].reshape(P * P)
     for i in range(end, x.size):
         extra[i - end] = centre[i] + scale[i] * x[i]
-    first_psi = x.size - end - psi_rate.size
+    first_psi = 1 if scalars[KEEPS_SIGMA2] > 0.0 else 0
+    has_psi = psi_rate.size > 0 and not own_laws
     if first_psi > 0:
         extra[0] += log_residual_variance(R)
-    if psi_rate.size > 0:
+    if has_psi:
         log_precisions(R, psi_rate, Q, Q[psi_rate.size])
         for c in range(psi_rate.size):
             extra[first_psi + c] -= Q[psi_rate.size, c]
     logp += log_prior(
-        J, private, psi_rate, E0, B0, scalars, sigma_nodes, omega_nodes, extra, grad[end:], work
+        n, private, psi_rate, E0, B0, scalars, sigma_nodes, omega_nodes, extra, grad[end:], work
     )
     if not (logp > -np.inf and logp < np.inf):
         grad[:] = 0.0
         return -np.inf
-    pooled = scalars[SCALE_FREE] > 0.0 or (scalars[LAM] == 0.0 and scalars[MEANS] == 1.0)
+    pooled = scalars[SCALE_FREE] > 0.0 or (scalars[LAM] == 0.0 and not own_laws)
     Rbar[:] = 0.0
     if first_psi > 0:
         Rbar[P - 1, P - 1] += 2.0 * grad[end] / R[P - 1, P - 1]
-    if psi_rate.size > 0:
+    if has_psi:
         bar = grad[end + first_psi :]
         for c in range(psi_rate.size):
             bar[c] = -bar[c]
@@ -262,6 +267,8 @@ def logp_and_gradient(
         by_rows = force[0, 1]
         if pooled:
             by_rows += pooled_adjoint(j, J, work[12], Kbar, W, Fbar, work)
+        if own_laws:
+            own_law_adjoint(j, n, Fbar, work)
         by_known = factor_adjoint(
             x, end, known[j], relative[j], partial[j], scalars[SPIKE], centre, scale,
             R, K, F, Fbar, Kbar, Rbar, rows[0], grad,

@@ -78,10 +78,9 @@ class ExactDraws(NamedTuple):
     theta: FloatArray  # (chains, draws, d)
     sigma2: FloatArray  # (chains, draws)
     conditional_mean: FloatArray  # (chains, draws, d), E[theta | latent statistics]
-    # (chains, draws, k), or (chains, draws, J, k) with means of their own; no draws if covariates
-    # were not asked for
-    mu: FloatArray
-    T: FloatArray  # (chains, draws, k, k)
+    # no draws if covariates were not asked for; a third axis over holders with laws of their own
+    mu: FloatArray  # (chains, draws, [J,] k)
+    T: FloatArray  # (chains, draws, [J,] k, k)
     x: FloatArray  # (chains, draws, ndim), for CollapsedPosterior.statistics
     info: NutsInfo
 
@@ -226,7 +225,7 @@ def sample(
     prior: RegressionPrior | ScaleFreePrior,
     covariates: CovariatePrior | ScaleFreeCovariates,
     *,
-    own_means: bool = False,
+    own_laws: bool = False,
     **settings: Any,
 ) -> ExactDraws:
     """Draw from the exact posterior given the observations of one or several holders.
@@ -239,8 +238,8 @@ def sample(
         Prior of the regression.
     covariates : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or ScaleFreeCovariates
         Prior of the covariates' law, which all holders share.
-    own_means : bool
-        Whether its mean is each holder's own instead.
+    own_laws : bool
+        Whether each holder has a law of its own instead (`own_laws`).
     **settings
         Of `sample_posterior`.
 
@@ -252,7 +251,7 @@ def sample(
         If entries known exactly contradict each other, or statistics are so extreme that double
         precision does not hold them. Draws that are returned are finite.
     """
-    posterior = CollapsedPosterior(observations, prior, covariates, own_means=own_means)
+    posterior = CollapsedPosterior(observations, prior, covariates, own_laws=own_laws)
     return sample_posterior(posterior, **settings)
 
 

@@ -8,7 +8,7 @@ it is finite for all finite input.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -67,6 +67,7 @@ def rough_coordinates(
     prior: RegressionPrior | ScaleFreePrior,
     covariates: CovariatePrior | ScaleFreeCovariates,
     *,
+    own_laws: bool = False,
     force_relative: bool | None = None,
     force_partial: bool | None = None,
 ) -> Coordinates:
@@ -79,12 +80,16 @@ def rough_coordinates(
     given = [_holder(observation) for observation in observations]
     population = _rough_population(given, covariates)
     sampling = _sampling_variance(population.G)
+    apart = np.zeros_like(sampling)  # variance of holders' own moments about the population's
+    if own_laws:
+        apart = _between_holders(given, population.G, sampling)
+        population = _rough_population(given, covariates, apart)
     # The reference is the holder that knows most about the population.
     uncertainty = [float(np.median(h.sd**2 + sampling / h.n)) for h in given]
     order = tuple(int(j) for j in np.argsort(uncertainty, kind="stable"))
     holders = [given[j] for j in order]
 
-    relative = np.array([_noise_to_sampling(h, sampling) > 1.0 for h in holders])
+    relative = np.array([_noise_to_sampling(h, sampling + h.n * apart) > 1.0 for h in holders])
     if force_relative is not None:
         relative[:] = force_relative
     relative[0] = False
@@ -100,7 +105,8 @@ def rough_coordinates(
             information = (1.0 + F) / (1.0 / holder.n + 1.0 / holders[0].n)
             information += (R**2).T @ _noise_information(holder, R)
         else:
-            F = R if j == 0 else _pool([holder], population.G, sampling / holder.n).F
+            own = sampling / holder.n + apart
+            F = R if j == 0 and not apart.any() else _pool([holder], population.G, own).F
             information = 4.0 + _noise_information(holder, F)
             if j == 0:
                 for other, flag in zip(holders, relative, strict=True):
@@ -136,7 +142,11 @@ def rough_coordinates(
         # ln sigma2 is counted from the log residual variance of the reference holder.
         centres.append(np.zeros(1))
         units.append(np.array([math.sqrt(2.0 / holders[0].n)]))
-    if not isinstance(covariates, NIWPrior):
+    if own_laws:
+        for centre, unit in _own_laws(given, population):
+            centres.append(centre)
+            units.append(unit)
+    elif not isinstance(covariates, NIWPrior):
         # psi is counted in units of its rate, given the reference holder's covariance matrix.
         shape = covariates.shape + 0.5 * covariates.nu
         centres.append(np.full(k, math.log(shape)))
@@ -243,7 +253,9 @@ def _is_partial(information: FloatArray, F: FloatArray) -> BoolArray:
 
 
 def _rough_population(
-    holders: Sequence[_Holder], covariates: CovariatePrior | ScaleFreeCovariates
+    holders: Sequence[_Holder],
+    covariates: CovariatePrior | ScaleFreeCovariates,
+    apart: FloatArray | float = 0.0,
 ) -> _Moments:
     """A possible E[w w'] near all holders' A_j / n_j."""
     k = covariates.k
@@ -252,21 +264,72 @@ def _rough_population(
     if isinstance(covariates, NIWPrior):
         guess[1:-1, 1:-1] = covariates.Psi / max(covariates.nu - k - 1.0, 1.0)
     vague = np.full_like(guess, 0.25)
-    first = _pool(holders, guess, vague)
+    first = _pool(holders, guess, vague, apart)
     # Once more, now with sampling variances that fit the data.
-    return _pool(holders, first.G, vague)
+    return _pool(holders, first.G, vague, apart)
 
 
-def _pool(holders: Sequence[_Holder], guess: FloatArray, guess_variance: FloatArray) -> _Moments:
+def _pool(
+    holders: Sequence[_Holder],
+    guess: FloatArray,
+    guess_variance: FloatArray,
+    apart: FloatArray | float = 0.0,
+) -> _Moments:
     """Entry by entry, the precision-weighted mean of A_j / n_j and a guess; then repaired."""
     weight = 1.0 / guess_variance
     total = weight * guess
     sampling = _sampling_variance(guess)
     for holder in holders:
-        own = 1.0 / (holder.sd**2 + sampling / holder.n)
+        own = 1.0 / (holder.sd**2 + sampling / holder.n + apart)
         total = total + own * holder.mean
         weight = weight + own
     return _repair(total / weight, 0.3 * float(np.sqrt(np.mean(1.0 / weight))))
+
+
+def _between_holders(
+    holders: Sequence[_Holder], population: FloatArray, sampling: FloatArray
+) -> FloatArray:
+    """Rough variance of the holders' own E[w w'], beyond noise and sampling, shape (P, P)."""
+    total, weight = np.zeros_like(population), np.full_like(population, 1e-300)
+    for holder in holders:
+        expected = holder.sd**2 + sampling / holder.n
+        own = 1.0 / (expected + 1e-300) ** 2
+        total += own * ((holder.mean - population) ** 2 - expected)
+        weight += own
+    found = total / weight
+    return np.where(np.isfinite(found), np.clip(found, 0.0, _LARGEST_MEAN), 0.0)
+
+
+def _own_laws(
+    holders: Sequence[_Holder], population: _Moments
+) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Centre and unit of the coordinates of s, t and the common law (`own_laws`)."""
+    J, k = len(holders), len(population.G) - 2
+    sd = np.sqrt(np.maximum(population.G.diagonal() - population.G[0] ** 2, 1e-12))[1:-1]
+    inner = range(1, k + 1)
+    n = np.array([holder.n for holder in holders])[:, None]
+    noise = np.array([np.minimum(h.sd[0, inner] / sd, 10.0) for h in holders])
+    means = np.array([h.mean[0, inner] / sd for h in holders])
+    squares = np.array([h.mean[inner, inner] / sd**2 for h in holders])
+    square_noise = np.array([np.minimum(h.sd[inner, inner] / sd**2, 10.0) for h in holders])
+    logs = 0.5 * np.log(np.maximum(squares - means**2, 0.05))
+    for values, errors in (
+        (means, noise**2 + 1.0 / n),
+        (logs, 0.25 * (square_noise**2 + 4.0 * means**2 * noise**2) + 0.5 / n),
+    ):
+        weight = 1.0 / errors
+        centre = (weight * values).sum(axis=0) / weight.sum(axis=0)
+        variance = float((weight * ((values - centre) ** 2 - errors)).sum() / weight.sum())
+        blur = float(errors.mean()) / math.sqrt(J * k)
+        size = math.sqrt(max(variance, 0.0)) if variance > blur else 0.0
+        unit = math.sqrt(blur + size**2 / (2.0 * J * k))
+        yield (
+            np.array([math.asinh(min(size, 1e3))]),
+            np.array([min(unit, 1.0) / math.sqrt(1.0 + size**2)]),
+        )
+    entries = np.tri(k + 1)[1:] - 0.3 * np.eye(k + 1)[1:]  # their diagonal is a logarithm
+    units = entries[entries > 0]
+    yield np.zeros(units.size), units
 
 
 def _repair(G: FloatArray, floor: float) -> _Moments:
