@@ -78,7 +78,9 @@ class CollapsedPosterior:
     own_laws : bool
         Each holder's covariates have a law of their own, and how far these are apart is learnt
         (`own_laws`). By default they share one law; with one holder that is all there is.
-    relative, partial : bool, optional
+    relative : int, optional
+        Force one of the forms of `factor` on all holders but the reference.
+    partial : bool, optional
         Force (True) or forbid (False) these forms of coordinates (see the module). By default
         they are used where noise hides what the plain ones measure. The posterior of the
         statistics does not depend on them.
@@ -101,7 +103,7 @@ class CollapsedPosterior:
         covariates: CovariatePrior | ScaleFreeCovariates,
         *,
         own_laws: bool = False,
-        relative: bool | None = None,
+        relative: int | None = None,
         partial: bool | None = None,
     ) -> None:
         k = _check(observations, prior, covariates)

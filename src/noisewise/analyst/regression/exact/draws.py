@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from noisewise._arrays import BoolArray, FloatArray
+from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.factor import SHARED_BUFFERS, total_statistics
 from noisewise.analyst.regression.exact.prior import (
@@ -29,7 +29,7 @@ def conjugate_draws(
     n: FloatArray,
     values: FloatArray,
     known: BoolArray,
-    relative: BoolArray,
+    relative: IntArray,
     partial: BoolArray,
     E0: FloatArray,
     B0: FloatArray,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from noisewise._arrays import BoolArray, FloatArray
+from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.normalisers import log_volume, log_volume_slope
 from noisewise.analyst.regression.triangular import gram_entry
@@ -22,6 +22,8 @@ BUFFERS_PER_HOLDER = 4  # F, K, the force of the noise, and the pull of the hold
 BELOW_SMALLEST_N = 0.5
 # Of the tail map of partial rows: y = v sqrt(1 + TAIL v²). Exponential tails of y become normal.
 TAIL = 0.25
+# How a holder's rows are counted from the reference: not at all, all of them, or y's alone.
+PLAIN, RELATIVE, REGRESSION_ONLY = 0, 1, 2
 
 
 @compiled
@@ -130,12 +132,13 @@ def factor(
     n: float,
     known: BoolArray,
     values: FloatArray,
-    relative: bool,
+    relative: int,
     partial: BoolArray,
     spike: float,
     centre: FloatArray,
     scale: FloatArray,
     R: FloatArray,
+    beta: FloatArray,
     K: FloatArray,
     F: FloatArray,
 ) -> Any:
@@ -143,7 +146,7 @@ def factor(
 
     Returns the new cursor and the log volume element of the coordinates: -inf outside the support,
     and without its constant where n is public. Where n is private, its coordinate is the first, and
-    the argument `n` is not used. `R` is F of the reference.
+    the argument `n` is not used. `R` is F of the reference, `beta` the regression that is in it.
     """
     P = F.shape[0]
     cursor = start
@@ -179,13 +182,16 @@ def factor(
         last = 1.0
         for b in range(a + 1):
             F[a, b] = 0.0
-        if relative:
+        if relative == RELATIVE or (relative == REGRESSION_ONLY and a == P - 1):
             last = R[a, a]
             logp += free * math.log(last)
             for c in range(a):
-                r = R[a, c]
-                for b in range(c + 1):
-                    F[a, b] += r * K[c, b]
+                if relative == RELATIVE:
+                    for b in range(c + 1):
+                        F[a, b] += R[a, c] * K[c, b]
+                else:
+                    for b in range(c + 1):
+                        F[a, b] += beta[c] * F[c, b]
         for b in range(a):
             if known[a, b]:
                 total = values[a, b] / n
@@ -219,21 +225,23 @@ def factor_adjoint(
     x: FloatArray,
     start: int,
     known: BoolArray,
-    relative: bool,
+    relative: int,
     partial: BoolArray,
     spike: float,
     centre: FloatArray,
     scale: FloatArray,
     R: FloatArray,
+    beta: FloatArray,
     K: FloatArray,
     F: FloatArray,
     Fbar: FloatArray,
     Kbar: FloatArray,
     Rbar: FloatArray,
+    betabar: FloatArray,
     row: FloatArray,
     grad: FloatArray,
 ) -> Any:
-    """Reverse of `factor`: from dlogp/dF in Fbar to dlogp/dx; adds what is due to R to Rbar.
+    """Reverse of `factor`: from dlogp/dF in Fbar to dlogp/dx; adds to Rbar and betabar.
 
     `start` is the coordinate after that of a private n. Returns what n contributes to dlogp by way
     of the known entries, which are solved for with n.
@@ -245,7 +253,8 @@ def factor_adjoint(
         for b in range(a + 1):
             Kbar[a, b] = 0.0
     for a in range(P - 1, 0, -1):
-        last = R[a, a] if relative else 1.0
+        of_reference = relative == RELATIVE or (relative == REGRESSION_ONLY and a == P - 1)
+        last = R[a, a] if of_reference else 1.0
         lastbar = 0.0
         row[a] = 0.0
         Fbar[a, a] += (n - a) / F[a, a]
@@ -274,15 +283,20 @@ def factor_adjoint(
                 row[b] = Fbar[a, b]
                 lastbar += row[b] * K[a, b] + 1.0 / last  # the second: the Jacobian of K -> F
                 Kbar[a, b] += row[b] * last
-        if relative:
+        if of_reference:
             Rbar[a, a] += lastbar
             for c in range(a):
-                r = R[a, c]
                 total = 0.0
-                for b in range(c + 1):
-                    total += row[b] * K[c, b]
-                    Kbar[c, b] += r * row[b]
-                Rbar[a, c] += total
+                if relative == RELATIVE:
+                    for b in range(c + 1):
+                        total += row[b] * K[c, b]
+                        Kbar[c, b] += R[a, c] * row[b]
+                    Rbar[a, c] += total
+                else:
+                    for b in range(c + 1):
+                        total += row[b] * F[c, b]
+                        Fbar[c, b] += beta[c] * row[b]
+                    betabar[c] += total
     cursor = start
     for a in range(1, P):
         if partial[a]:  # all of its entries are free
@@ -305,6 +319,34 @@ def factor_adjoint(
             grad[cursor] = Kbar[a, a] * K[a, a] * scale[cursor]
             cursor += 1
     return nbar
+
+
+@compiled
+def regression_of(R: FloatArray, beta: FloatArray) -> Any:
+    """Least squares of y, the last row: beta with beta R[:d, :d] = R[d, :d]."""
+    d = R.shape[0] - 1
+    for a in range(d - 1, -1, -1):
+        total = R[d, a]
+        for b in range(a + 1, d):
+            total -= beta[b] * R[b, a]
+        beta[a] = total / R[a, a]
+
+
+@compiled
+def regression_of_adjoint(
+    R: FloatArray, beta: FloatArray, betabar: FloatArray, Rbar: FloatArray
+) -> Any:
+    """Reverse of `regression_of`: adds to Rbar. `betabar` is overwritten."""
+    d = R.shape[0] - 1
+    for a in range(d):
+        total = betabar[a]
+        for b in range(a):
+            total -= R[a, b] * betabar[b]
+        betabar[a] = total / R[a, a]
+        Rbar[d, a] += betabar[a]
+    for a in range(1, d):
+        for b in range(a + 1):
+            Rbar[a, b] -= beta[a] * betabar[b]
 
 
 @compiled
@@ -331,7 +373,7 @@ def total_statistics(
     n: FloatArray,
     known: BoolArray,
     values: FloatArray,
-    relative: BoolArray,
+    relative: IntArray,
     partial: BoolArray,
     spike: float,
     centre: FloatArray,
@@ -339,7 +381,7 @@ def total_statistics(
     work: FloatArray,
 ) -> Any:
     """Sum of the latent A_j at x into work[0] (lower triangle); index of the first extra."""
-    A = work[0]
+    A, beta = work[0], work[8, 1]
     A[:] = 0.0
     end = 0
     for j in range(n.size):
@@ -347,8 +389,10 @@ def total_statistics(
         F, K = work[base], work[base + 1]
         end, _ = factor(
             x, end, n[j], known[j], values[j], relative[j], partial[j], spike, centre, scale,
-            work[SHARED_BUFFERS], K, F,
+            work[SHARED_BUFFERS], beta, K, F,
         )  # fmt: skip
+        if j == 0:
+            regression_of(F, beta)
         for a in range(F.shape[0]):
             for b in range(a + 1):
                 A[a, b] += F[0, 1] * gram_entry(F, a, b)
@@ -361,7 +405,7 @@ def statistics(
     n: FloatArray,
     values: FloatArray,
     known: BoolArray,
-    relative: BoolArray,
+    relative: IntArray,
     partial: BoolArray,
     spike: float,
     centre: FloatArray,

@@ -26,7 +26,9 @@ a lower triangular K_j, row by row:
 - The first holder is the *reference*, with K = F. Another holder may be *relative* to it:
   F_j = F_0 K_j. If noise hides the difference between two holders, F_j and F_0 are nearly equal
   a posteriori, a narrow ridge. K_j is then nearly standardised and nearly independent of F_0: this
-  is the collapsed counterpart of the non-centred Bartlett form.
+  is the collapsed counterpart of the non-centred Bartlett form. If their people differ but noise
+  hides what the regression leaves, only the row of y is: F_j,y = beta F_j,x + R_yy K_j,y with beta
+  the regression in F_0, which is the same formula for that row. The regression is that of all.
 - A *plain* row has coordinates K_a0, ..., K_a,a-1, ln K_aa. A *partial* row has K_a0, the log
   length of (K_a1, ..., K_aa), which is the column's standard deviation, and partial correlations
   tanh y_b: K_ab = length tanh(y_b) Π_{c<b} sech(y_c). Where noise hides the covariances, the
@@ -74,7 +76,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import BoolArray, FloatArray
+from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.factor import (
     BUFFERS_PER_HOLDER,
@@ -82,6 +84,8 @@ from noisewise.analyst.regression.exact.factor import (
     factor,
     factor_adjoint,
     private_n_slope,
+    regression_of,
+    regression_of_adjoint,
 )
 from noisewise.analyst.regression.exact.holders import log_prior, pooled_adjoint
 from noisewise.analyst.regression.exact.own_laws import own_law_adjoint
@@ -108,7 +112,7 @@ class Arrays(NamedTuple):
     values: FloatArray  # (J, P, P)
     precision: FloatArray  # (J, P, P), 1 / scale; 0 if known or not released
     known: BoolArray  # (J, P, P); known[j, 0, 0] says that n is public
-    relative: BoolArray  # (J,), never the reference
+    relative: IntArray  # (J,), a form of `factor`; PLAIN for the reference
     partial: BoolArray  # (J, P), by row
     E0: FloatArray  # (d, d)
     B0: FloatArray  # (P, P)
@@ -168,7 +172,7 @@ def logp_and_gradient(
     values: FloatArray,
     precision: FloatArray,
     known: BoolArray,
-    relative: BoolArray,
+    relative: IntArray,
     partial: BoolArray,
     E0: FloatArray,
     B0: FloatArray,
@@ -191,7 +195,7 @@ def logp_and_gradient(
     P = values.shape[1]
     A, W, G, Fbar, Kbar, Rbar = work[0], work[3], work[4], work[5], work[6], work[7]
     rows, Q = work[8], work[9]
-    R = work[SHARED_BUFFERS]
+    R, beta, betabar = work[SHARED_BUFFERS], rows[1], rows[2]
     logp = scalars[CONSTANT]
     private = False
     A[:] = 0.0
@@ -202,11 +206,13 @@ def logp_and_gradient(
         F, K, force = work[base], work[base + 1], work[base + 2]
         end, volume = factor(
             x, end, n[j], known[j], values[j], relative[j], partial[j], scalars[SPIKE],
-            centre, scale, R, K, F,
+            centre, scale, R, beta, K, F,
         )  # fmt: skip
         logp += volume
         if not logp > -np.inf:
             return -np.inf
+        if j == 0:
+            regression_of(R, beta)
         logp += _statistics_and_noise(
             laplace[j], scalars[SMOOTHING], values[j], precision[j], F, A, force
         )
@@ -244,7 +250,10 @@ def logp_and_gradient(
         grad[i] *= scale[i]
 
     # Backwards, the reference (j = 0) last: the others add to its adjoint Rbar.
+    betabar[:] = 0.0
     for j in range(J - 1, -1, -1):
+        if j == 0:
+            regression_of_adjoint(R, beta, betabar, Rbar)
         base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
         F, K, force = work[base], work[base + 1], work[base + 2]
         n_j = F[0, 1]
@@ -271,7 +280,7 @@ def logp_and_gradient(
             own_law_adjoint(j, n, Fbar, work)
         by_known = factor_adjoint(
             x, end, known[j], relative[j], partial[j], scalars[SPIKE], centre, scale,
-            R, K, F, Fbar, Kbar, Rbar, rows[0], grad,
+            R, beta, K, F, Fbar, Kbar, Rbar, betabar, rows[0], grad,
         )  # fmt: skip
         if not known[j, 0, 0]:
             end -= 1

@@ -111,8 +111,8 @@ def common_law(
     y: FloatArray, n: FloatArray, lam: float, nu: float, k: int, work: FloatArray
 ) -> Any:
     """H into work[15] by way of Z (13) and H_0 (14); log Jacobian of its entries by y."""
-    Z, H0, H, slopes = work[13], work[14], work[15], work[19]
-    logp = _read(y, n, lam, nu, k, Z, slopes[0])
+    Z, H0, H = work[13], work[14], work[15]
+    logp = _read(y, n, lam, nu, k, Z, work[19].reshape(work[19].size))
     total = n.sum()
     for a in range(k + 1):
         for b in range(a + 1):
@@ -142,7 +142,7 @@ def _hyperprior(
     work: FloatArray,
 ) -> Any:
     """Log density of (m, ln diag U, U below it); its derivative into Hbar, which it clears."""
-    Q, W, rows = work[1], work[3], work[8]
+    Q, W, rows = work[1], work[3], work[18]
     lam0 = E0[0, 0]
     logp = 0.0
     for a in range(k + 1):
@@ -154,7 +154,7 @@ def _hyperprior(
         Hbar[a, a] += power / H[a, a]
     if psi_rate.size > 0:
         power = -scalars[PSI_POWER]
-        values, bar = rows[0], rows[2]
+        values, bar = rows[1], rows[0]
         log_precisions(H, psi_rate, Q, values)
         for c in range(k):
             logp += power * values[c]
@@ -170,16 +170,16 @@ def _hyperprior(
                     W[a, b] += E0[a + 1, c + 1] * Q[b, c]  # Psi Q'
         for a in range(k):
             for b in range(k):
-                rows[0, b] = 0.0
+                rows[1, b] = 0.0
                 for c in range(a + 1):
-                    rows[0, b] += Q[a, c] * W[c, b]  # row a of Q Psi Q'
-            logp -= 0.5 * rows[0, a]
+                    rows[1, b] += Q[a, c] * W[c, b]  # row a of Q Psi Q'
+            logp -= 0.5 * rows[1, a]
             for c in range(a + 1):
                 for b in range(c + 1):
-                    Hbar[c + 1, b + 1] += Q[a, c] * rows[0, b]
+                    Hbar[c + 1, b + 1] += Q[a, c] * rows[1, b]
     if lam0 > 0.0:
         # r = U⁻¹ (m - m0), and U⁻ᵀ r
-        r, image = rows[0], rows[2]
+        r, image = rows[1], rows[0]
         for a in range(k):
             total = H[a + 1, 0] - E0[a + 1, 0]
             for b in range(a):
@@ -215,7 +215,7 @@ def log_own_laws(
     J, k = rows.size, E0.shape[0] - 1
     V, B, P, W = work[6], work[2], work[1], work[3]
     Z, H0, H, Hbar, Zbar, H0bar = work[13], work[14], work[15], work[16], work[17], work[18]
-    slopes = work[19, 0]
+    slopes = work[19].reshape(work[19].size)  # four numbers
     logp, by_s, s = _log_t(y[0], MEANS_SCALE)
     prior, by_t, t = _log_t(y[1], SPREADS_SCALE)
     logp += prior

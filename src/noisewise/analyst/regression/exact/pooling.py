@@ -28,7 +28,12 @@ import numpy as np
 
 from noisewise._arrays import FloatArray, IntArray
 from noisewise._compiled import compiled
-from noisewise.analyst.regression.exact.factor import partial_row
+from noisewise.analyst.regression.exact.factor import (
+    PLAIN,
+    REGRESSION_ONLY,
+    RELATIVE,
+    partial_row,
+)
 from noisewise.analyst.regression.exact.kernels import Arrays
 from noisewise.analyst.regression.exact.prior import SPIKE
 
@@ -54,7 +59,6 @@ def pooling(arrays: Arrays) -> Pooling:
     free = lower & ~arrays.known
     places = np.full((J, P, P), -1)
     places[free] = np.arange(free.sum())
-    relative = np.flatnonzero(arrays.relative)
     n = np.maximum(arrays.n, 1.0)
     weight = _noise_information(arrays, n, places[0])
     weight /= weight.sum(axis=0) + _VAGUE
@@ -62,6 +66,8 @@ def pooling(arrays: Arrays) -> Pooling:
     rows = []
     for a in range(1, P):
         for b in range(a + 1):
+            forms = (RELATIVE, REGRESSION_ONLY) if a == P - 1 else (RELATIVE,)
+            relative = np.flatnonzero(np.isin(arrays.relative, forms))
             those = [j for j in relative if places[j, a, b] >= 0]
             if not those:
                 continue
@@ -120,7 +126,10 @@ def _noise_information(arrays: Arrays, n: FloatArray, places: IntArray) -> Float
     squares = _factor_of_reference(arrays, places) ** 2
     diagonal = np.diagonal(weight, axis1=1, axis2=2)
     information = weight @ squares + 3.0 * diagonal[:, :, None] * squares
-    information[~(np.arange(len(n)) == 0) & ~arrays.relative] = 0.0  # they don't tell about F_0
+    # They don't tell about F_0:
+    others = np.arange(len(n)) > 0
+    information[others & (arrays.relative == PLAIN)] = 0.0
+    information[others & (arrays.relative == REGRESSION_ONLY), :-1] = 0.0
     return np.asarray(np.minimum(information, 1e300))
 
 

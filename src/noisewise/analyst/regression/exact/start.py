@@ -13,8 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import BoolArray, FloatArray
-from noisewise.analyst.regression.exact.factor import BELOW_SMALLEST_N, TAIL, spike_radius
+from noisewise._arrays import BoolArray, FloatArray, IntArray
+from noisewise.analyst.regression.exact.factor import (
+    BELOW_SMALLEST_N,
+    PLAIN,
+    REGRESSION_ONLY,
+    RELATIVE,
+    TAIL,
+    spike_radius,
+)
 from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.priors import (
     CovariatePrior,
@@ -37,7 +44,7 @@ class Coordinates(NamedTuple):
     """Order of the holders, form of their coordinates, centre and unit of each coordinate."""
 
     order: tuple[int, ...]
-    relative: BoolArray  # (J,)
+    relative: IntArray  # (J,)
     partial: BoolArray  # (J, P)
     spike: float  # radius of the map of y's row in the reference; 0 for none
     centre: FloatArray  # (ndim,)
@@ -68,7 +75,7 @@ def rough_coordinates(
     covariates: CovariatePrior | ScaleFreeCovariates,
     *,
     own_laws: bool = False,
-    force_relative: bool | None = None,
+    force_relative: int | None = None,
     force_partial: bool | None = None,
 ) -> Coordinates:
     """Choose coordinates, holders in the order reference first.
@@ -89,10 +96,10 @@ def rough_coordinates(
     order = tuple(int(j) for j in np.argsort(uncertainty, kind="stable"))
     holders = [given[j] for j in order]
 
-    relative = np.array([_noise_to_sampling(h, sampling + h.n * apart) > 1.0 for h in holders])
+    relative = np.array([_form(h, sampling, apart) for h in holders])
     if force_relative is not None:
         relative[:] = force_relative
-    relative[0] = False
+    relative[0] = PLAIN
 
     R = population.F
     scale_free = isinstance(prior, ScaleFreePrior)
@@ -100,7 +107,7 @@ def rough_coordinates(
     partial = np.zeros((len(holders), k + 2), dtype=np.bool_)
     centres, units = [], []
     for j, holder in enumerate(holders):
-        if relative[j]:
+        if relative[j] == RELATIVE:
             F: FloatArray = np.eye(k + 2)
             information = (1.0 + F) / (1.0 / holder.n + 1.0 / holders[0].n)
             information += (R**2).T @ _noise_information(holder, R)
@@ -109,13 +116,17 @@ def rough_coordinates(
             F = R if j == 0 and not apart.any() else _pool([holder], population.G, own).F
             information = 4.0 + _noise_information(holder, F)
             if j == 0:
-                for other, flag in zip(holders, relative, strict=True):
-                    if flag:
-                        information += _noise_information(other, F)
+                for other, form in zip(holders, relative, strict=True):
+                    if form != PLAIN:
+                        told = _noise_information(other, F)
+                        information[-1 if form == REGRESSION_ONLY else slice(None)] += told[
+                            -1 if form == REGRESSION_ONLY else slice(None)
+                        ]
             else:
                 # n times the sampling variance of F is that of its row from the column on.
                 rows = np.tril(np.cumsum(R[:, ::-1] ** 2, axis=1)[:, ::-1])
                 information += holder.n / np.maximum(rows, 1e-12)
+            told_of_y = _noise_information(holder, F)[-1]
             if force_partial is not None or scale_free:
                 partial[j] = force_partial is not False
             else:
@@ -125,6 +136,11 @@ def rough_coordinates(
             # All entries of a partial row are coordinates: none may be known.
             partial[j] &= (np.triu(holder.sd.T) + np.tri(k + 2, k=-1) > 0).all(axis=0)
             partial[j, 0] = False
+            if relative[j] == REGRESSION_ONLY:
+                partial[j, -1] = False
+                F[-1] = np.eye(k + 2)[-1]
+                information[-1] = (1.0 + F[-1]) / (1.0 / holder.n + 1.0 / holders[0].n)
+                information[-1] += R[-1, -1] ** 2 * told_of_y
         centre, unit = _in_coordinates(F, information)
         for a in np.flatnonzero(partial[j]):
             noise = _noise_information(holder, F, squares=False)[a]
@@ -359,6 +375,13 @@ def _noise_to_sampling(holder: _Holder, sampling: FloatArray) -> float:
     """Median ratio of the noise to the sampling standard deviation of the sums."""
     ratio = holder.sd * np.sqrt(holder.n / sampling)
     return float(np.median(ratio[np.triu_indices_from(ratio)][1:]))
+
+
+def _form(holder: _Holder, sampling: FloatArray, apart: FloatArray) -> int:
+    """How to count a holder's rows from the reference (`factor`)."""
+    if _noise_to_sampling(holder, sampling + holder.n * apart) > 1.0:
+        return RELATIVE
+    return REGRESSION_ONLY if _noise_to_sampling(holder, sampling) > 1.0 else PLAIN
 
 
 def _noise_information(holder: _Holder, F: FloatArray, *, squares: bool = True) -> FloatArray:
