@@ -136,6 +136,8 @@ def rough_coordinates(
             # All entries of a partial row are coordinates: none may be known.
             partial[j] &= (np.triu(holder.sd.T) + np.tri(k + 2, k=-1) > 0).all(axis=0)
             partial[j, 0] = False
+            if j == 0 and (relative == REGRESSION_ONLY).any():
+                partial[0, -1] = False  # others know the regression too, at other lengths of y
             if relative[j] == REGRESSION_ONLY:
                 partial[j, -1] = False
                 F[-1] = np.eye(k + 2)[-1]
@@ -309,11 +311,11 @@ def _between_holders(
     total, weight = np.zeros_like(population), np.full_like(population, 1e-300)
     for holder in holders:
         expected = holder.sd**2 + sampling / holder.n
-        own = 1.0 / (expected + 1e-300) ** 2
-        total += own * ((holder.mean - population) ** 2 - expected)
-        weight += own
-    found = total / weight
-    return np.where(np.isfinite(found), np.clip(found, 0.0, _LARGEST_MEAN), 0.0)
+        seen = np.isfinite(expected)
+        own = 1.0 / expected[seen] ** 2
+        total[seen] += own * ((holder.mean[seen] - population[seen]) ** 2 - expected[seen])
+        weight[seen] += own
+    return np.clip(total / weight, 0.0, _LARGEST_MEAN)
 
 
 def _own_laws(
