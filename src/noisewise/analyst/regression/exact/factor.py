@@ -22,8 +22,9 @@ BUFFERS_PER_HOLDER = 4  # F, K, the force of the noise, and the pull of the hold
 BELOW_SMALLEST_N = 0.5
 # Of the tail map of partial rows: y = v sqrt(1 + TAIL v²). Exponential tails of y become normal.
 TAIL = 0.25
-# How a holder's rows are counted from the reference: not at all, all of them, or y's alone.
-PLAIN, RELATIVE, REGRESSION_ONLY = 0, 1, 2
+# What of a holder is counted from the reference: nothing, or a sum of the regression (y's row), the
+# covariates' covariance and their means; all of these is RELATIVE.
+PLAIN, REGRESSION, SPREADS, MEANS, RELATIVE = 0, 1, 2, 4, 7
 
 
 @compiled
@@ -126,6 +127,14 @@ def _partial_row_adjoint(
 
 
 @compiled
+def is_relative(form: int, a: int, b: int, P: int) -> Any:
+    """Whether entry (a, b) of K is counted from the reference."""
+    if a == P - 1:
+        return form & REGRESSION > 0
+    return form & (MEANS if b == 0 else SPREADS) > 0
+
+
+@compiled
 def factor(
     x: FloatArray,
     start: int,
@@ -163,12 +172,10 @@ def factor(
     K[0, 0] = 1.0
     for a in range(1, P):
         # The coordinates of row a, into row a of K; known entries follow below.
-        free = 0
         for b in range(a):
             if not known[a, b]:
                 K[a, b] = centre[cursor] + scale[cursor] * x[cursor]
                 cursor += 1
-                free += 1
         if not known[a, a]:
             log_diagonal = centre[cursor] + scale[cursor] * x[cursor]
             cursor += 1
@@ -178,21 +185,18 @@ def factor(
                     return cursor, -np.inf
             else:
                 K[a, a] = math.exp(log_diagonal)
-        # F = R K, row a: everything but the last term first.
-        last = 1.0
+        # F = R K, row a: everything but the last term first. Where not all is relative, y's row
+        # has F in place of K and beta in place of R, which is the same.
+        by_beta = relative != RELATIVE and a == P - 1
         for b in range(a + 1):
             F[a, b] = 0.0
-        if relative == RELATIVE or (relative == REGRESSION_ONLY and a == P - 1):
-            last = R[a, a]
-            logp += free * math.log(last)
-            for c in range(a):
-                if relative == RELATIVE:
-                    for b in range(c + 1):
-                        F[a, b] += R[a, c] * K[c, b]
-                else:
-                    for b in range(c + 1):
-                        F[a, b] += beta[c] * F[c, b]
+            if is_relative(relative, a, b, P):
+                for c in range(b, a):
+                    F[a, b] += beta[c] * F[c, b] if by_beta else R[a, c] * K[c, b]
+                if b < a and not known[a, b]:
+                    logp += math.log(R[a, a])
         for b in range(a):
+            last = R[a, a] if is_relative(relative, a, b, P) else 1.0
             if known[a, b]:
                 total = values[a, b] / n
                 for c in range(b):
@@ -203,6 +207,7 @@ def factor(
                 logp -= math.log(n * F[b, b])
             else:
                 F[a, b] += last * K[a, b]
+        last = R[a, a] if is_relative(relative, a, a, P) else 1.0
         if known[a, a]:
             total = values[a, a] / n
             for c in range(a):
@@ -253,25 +258,32 @@ def factor_adjoint(
         for b in range(a + 1):
             Kbar[a, b] = 0.0
     for a in range(P - 1, 0, -1):
-        of_reference = relative == RELATIVE or (relative == REGRESSION_ONLY and a == P - 1)
-        last = R[a, a] if of_reference else 1.0
+        # lastbar: of R_aa, where an entry is relative
+        by_beta = relative != RELATIVE and a == P - 1
+        inner = is_relative(relative, a, a, P)
+        last = R[a, a] if inner else 1.0
         lastbar = 0.0
         row[a] = 0.0
         Fbar[a, a] += (n - a) / F[a, a]
         if known[a, a]:
             k = Kbar[a, a] / last
-            lastbar -= k * K[a, a]
+            if inner:
+                lastbar -= k * K[a, a]
             f = (Fbar[a, a] + k - 2.0 / F[a, a]) / F[a, a]
             nbar -= (0.5 * f * gram_entry(F, a, a) + 1.0) / n  # F F' is the known value / n
             for c in range(a):
                 Fbar[a, c] -= f * F[a, c]
         else:
-            lastbar += Fbar[a, a] * K[a, a]
+            if inner:
+                lastbar += Fbar[a, a] * K[a, a]
             Kbar[a, a] += Fbar[a, a] * last
         for b in range(a - 1, -1, -1):
+            inner = is_relative(relative, a, b, P)
+            last = R[a, a] if inner else 1.0
             if known[a, b]:
                 k = Kbar[a, b] / last
-                lastbar -= k * K[a, b]
+                if inner:
+                    lastbar -= k * K[a, b]
                 row[b] = -k
                 f = (Fbar[a, b] + k) / F[b, b]
                 nbar -= (f * gram_entry(F, a, b) + 1.0) / n
@@ -281,22 +293,27 @@ def factor_adjoint(
                 Fbar[b, b] -= f * F[a, b] + 1.0 / F[b, b]
             else:
                 row[b] = Fbar[a, b]
-                lastbar += row[b] * K[a, b] + 1.0 / last  # the second: the Jacobian of K -> F
+                if inner:
+                    lastbar += row[b] * K[a, b] + 1.0 / last  # the second: the Jacobian of K -> F
                 Kbar[a, b] += row[b] * last
-        if of_reference:
-            Rbar[a, a] += lastbar
-            for c in range(a):
-                total = 0.0
-                if relative == RELATIVE:
-                    for b in range(c + 1):
-                        total += row[b] * K[c, b]
-                        Kbar[c, b] += R[a, c] * row[b]
-                    Rbar[a, c] += total
+        if relative == PLAIN:
+            continue
+        Rbar[a, a] += lastbar
+        for c in range(a):
+            total = 0.0
+            for b in range(c + 1):
+                if not is_relative(relative, a, b, P):
+                    continue
+                if by_beta:
+                    total += row[b] * F[c, b]
+                    Fbar[c, b] += beta[c] * row[b]
                 else:
-                    for b in range(c + 1):
-                        total += row[b] * F[c, b]
-                        Fbar[c, b] += beta[c] * row[b]
-                    betabar[c] += total
+                    total += row[b] * K[c, b]
+                    Kbar[c, b] += R[a, c] * row[b]
+            if by_beta:
+                betabar[c] += total
+            else:
+                Rbar[a, c] += total
     cursor = start
     for a in range(1, P):
         if partial[a]:  # all of its entries are free

@@ -26,9 +26,10 @@ a lower triangular K_j, row by row:
 - The first holder is the *reference*, with K = F. Another holder may be *relative* to it:
   F_j = F_0 K_j. If noise hides the difference between two holders, F_j and F_0 are nearly equal
   a posteriori, a narrow ridge. K_j is then nearly standardised and nearly independent of F_0: this
-  is the collapsed counterpart of the non-centred Bartlett form. If their people differ but noise
-  hides what the regression leaves, only the row of y is: F_j,y = beta F_j,x + R_yy K_j,y with beta
-  the regression in F_0, which is the same formula for that row. The regression is that of all.
+  is the collapsed counterpart of the non-centred Bartlett form. If noise hides some differences and
+  others are plain, then only a part is counted from the reference (`factor`): the covariates'
+  means, the rest of their rows, or the row of y, F_j,y = beta F_j,x + R_yy K_j,y with beta the
+  regression in F_0, which is the same formula for that row. The regression is that of all.
 - A *plain* row has coordinates K_a0, ..., K_a,a-1, ln K_aa. A *partial* row has K_a0, the log
   length of (K_a1, ..., K_aa), which is the column's standard deviation, and partial correlations
   tanh y_b: K_ab = length tanh(y_b) Π_{c<b} sech(y_c). Where noise hides the covariances, the

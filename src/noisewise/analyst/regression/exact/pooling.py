@@ -28,12 +28,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray, IntArray
 from noisewise._compiled import compiled
-from noisewise.analyst.regression.exact.factor import (
-    PLAIN,
-    REGRESSION_ONLY,
-    RELATIVE,
-    partial_row,
-)
+from noisewise.analyst.regression.exact.factor import is_relative, partial_row
 from noisewise.analyst.regression.exact.kernels import Arrays
 from noisewise.analyst.regression.exact.prior import SPIKE
 
@@ -66,9 +61,11 @@ def pooling(arrays: Arrays) -> Pooling:
     rows = []
     for a in range(1, P):
         for b in range(a + 1):
-            forms = (RELATIVE, REGRESSION_ONLY) if a == P - 1 else (RELATIVE,)
-            relative = np.flatnonzero(np.isin(arrays.relative, forms))
-            those = [j for j in relative if places[j, a, b] >= 0]
+            those = [
+                j
+                for j in range(J)
+                if is_relative(arrays.relative[j], a, b, P) and places[j, a, b] >= 0
+            ]
             if not those:
                 continue
             place, reference = places[those, a, b], places[0, a, b]
@@ -126,10 +123,12 @@ def _noise_information(arrays: Arrays, n: FloatArray, places: IntArray) -> Float
     squares = _factor_of_reference(arrays, places) ** 2
     diagonal = np.diagonal(weight, axis1=1, axis2=2)
     information = weight @ squares + 3.0 * diagonal[:, :, None] * squares
-    # They don't tell about F_0:
-    others = np.arange(len(n)) > 0
-    information[others & (arrays.relative == PLAIN)] = 0.0
-    information[others & (arrays.relative == REGRESSION_ONLY), :-1] = 0.0
+    P = len(places)
+    for j in range(1, len(n)):
+        for a in range(P):
+            for b in range(a + 1):
+                if not is_relative(arrays.relative[j], a, b, P):
+                    information[j, a, b] = 0.0  # it doesn't tell about F_0
     return np.asarray(np.minimum(information, 1e300))
 
 

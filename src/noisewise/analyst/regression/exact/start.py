@@ -16,10 +16,12 @@ import numpy as np
 from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise.analyst.regression.exact.factor import (
     BELOW_SMALLEST_N,
+    MEANS,
     PLAIN,
-    REGRESSION_ONLY,
     RELATIVE,
+    SPREADS,
     TAIL,
+    is_relative,
     spike_radius,
 )
 from noisewise.analyst.regression.observation import Observation
@@ -96,9 +98,15 @@ def rough_coordinates(
     order = tuple(int(j) for j in np.argsort(uncertainty, kind="stable"))
     holders = [given[j] for j in order]
 
-    relative = np.array([_form(h, sampling, apart) for h in holders])
+    noisy = np.array([_noise_to_sampling(h, sampling) > 1.0 for h in holders])
+    relative = np.where(noisy, RELATIVE, PLAIN)
+    differ: list[_Differences] = []
+    if own_laws:
+        differ = _differences(holders)
+        for part, found in zip((MEANS, SPREADS), differ, strict=True):
+            relative[found.noise**2 < found.sampling + found.size**2] &= ~part
     if force_relative is not None:
-        relative[:] = force_relative
+        relative[:] = RELATIVE if force_relative is True else int(force_relative)
     relative[0] = PLAIN
 
     R = population.F
@@ -107,26 +115,28 @@ def rough_coordinates(
     partial = np.zeros((len(holders), k + 2), dtype=np.bool_)
     centres, units = [], []
     for j, holder in enumerate(holders):
-        if relative[j] == RELATIVE:
-            F: FloatArray = np.eye(k + 2)
-            information = (1.0 + F) / (1.0 / holder.n + 1.0 / holders[0].n)
-            information += (R**2).T @ _noise_information(holder, R)
-        else:
+        counted = np.array(
+            [[is_relative(relative[j], a, b, k + 2) for b in range(k + 2)] for a in range(k + 2)]
+        )
+        F: FloatArray = np.eye(k + 2)
+        information = (1.0 + F) / (1.0 / holder.n + 1.0 / holders[0].n)
+        information += (R**2).T @ _noise_information(holder, R)
+        if relative[j] != RELATIVE:
+            of_reference = F, information
             own = sampling / holder.n + apart
             F = R if j == 0 and not apart.any() else _pool([holder], population.G, own).F
             information = 4.0 + _noise_information(holder, F)
             if j == 0:
                 for other, form in zip(holders, relative, strict=True):
-                    if form != PLAIN:
-                        told = _noise_information(other, F)
-                        information[-1 if form == REGRESSION_ONLY else slice(None)] += told[
-                            -1 if form == REGRESSION_ONLY else slice(None)
-                        ]
+                    told = _noise_information(other, F)
+                    for a in range(1, k + 2):
+                        for b in range(a + 1):
+                            if is_relative(form, a, b, k + 2):
+                                information[a, b] += told[a, b]
             else:
                 # n times the sampling variance of F is that of its row from the column on.
                 rows = np.tril(np.cumsum(R[:, ::-1] ** 2, axis=1)[:, ::-1])
                 information += holder.n / np.maximum(rows, 1e-12)
-            told_of_y = _noise_information(holder, F)[-1]
             if force_partial is not None or scale_free:
                 partial[j] = force_partial is not False
             else:
@@ -136,13 +146,11 @@ def rough_coordinates(
             # All entries of a partial row are coordinates: none may be known.
             partial[j] &= (np.triu(holder.sd.T) + np.tri(k + 2, k=-1) > 0).all(axis=0)
             partial[j, 0] = False
-            if j == 0 and (relative == REGRESSION_ONLY).any():
+            partial[j, counted.diagonal()] = False
+            if j == 0 and ((relative > PLAIN) & (relative < RELATIVE)).any():
                 partial[0, -1] = False  # others know the regression too, at other lengths of y
-            if relative[j] == REGRESSION_ONLY:
-                partial[j, -1] = False
-                F[-1] = np.eye(k + 2)[-1]
-                information[-1] = (1.0 + F[-1]) / (1.0 / holder.n + 1.0 / holders[0].n)
-                information[-1] += R[-1, -1] ** 2 * told_of_y
+            F = np.where(counted, of_reference[0], F)
+            information = np.where(counted, of_reference[1], information)
         centre, unit = _in_coordinates(F, information)
         for a in np.flatnonzero(partial[j]):
             noise = _noise_information(holder, F, squares=False)[a]
@@ -161,9 +169,10 @@ def rough_coordinates(
         centres.append(np.zeros(1))
         units.append(np.array([math.sqrt(2.0 / holders[0].n)]))
     if own_laws:
-        for centre, unit in _own_laws(given, population):
-            centres.append(centre)
-            units.append(unit)
+        entries = np.tri(k + 1)[1:] - 0.3 * np.eye(k + 1)[1:]  # their diagonal is a logarithm
+        units_of_law = entries[entries > 0]
+        centres += [np.arcsinh([found.size for found in differ]), np.zeros(units_of_law.size)]
+        units += [np.array([found.unit for found in differ]), units_of_law]
     elif not isinstance(covariates, NIWPrior):
         # psi is counted in units of its rate, given the reference holder's covariance matrix.
         shape = covariates.shape + 0.5 * covariates.nu
@@ -318,36 +327,43 @@ def _between_holders(
     return np.clip(total / weight, 0.0, _LARGEST_MEAN)
 
 
-def _own_laws(
-    holders: Sequence[_Holder], population: _Moments
-) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Centre and unit of the coordinates of s, t and the common law (`own_laws`)."""
-    J, k = len(holders), len(population.G) - 2
-    sd = np.sqrt(np.maximum(population.G.diagonal() - population.G[0] ** 2, 1e-12))[1:-1]
+class _Differences(NamedTuple):
+    """By how much the holders' means or log spreads differ, in units of the spread within them."""
+
+    size: float  # standard deviation over holders, beyond noise and sampling; 0 if none is seen
+    unit: float  # of the coordinate arcsinh(size)
+    noise: FloatArray  # (J,), standard deviations
+    sampling: FloatArray  # (J,), variances
+
+
+def _differences(holders: Sequence[_Holder]) -> list[_Differences]:
+    """Those of the means and of the log spreads."""
+    J, k = len(holders), len(holders[0].mean) - 2
     inner = range(1, k + 1)
     n = np.array([holder.n for holder in holders])[:, None]
-    noise = np.array([np.minimum(h.sd[0, inner] / sd, 10.0) for h in holders])
-    means = np.array([h.mean[0, inner] / sd for h in holders])
-    squares = np.array([h.mean[inner, inner] / sd**2 for h in holders])
-    square_noise = np.array([np.minimum(h.sd[inner, inner] / sd**2, 10.0) for h in holders])
-    logs = 0.5 * np.log(np.maximum(squares - means**2, 0.05))
-    for values, errors in (
-        (means, noise**2 + 1.0 / n),
-        (logs, 0.25 * (square_noise**2 + 4.0 * means**2 * noise**2) + 0.5 / n),
+    means = np.array([h.mean[0, inner] for h in holders])
+    noise = np.array([np.minimum(h.sd[0, inner], 10.0) for h in holders])
+    squares = np.array([h.mean[inner, inner] for h in holders])
+    square_noise = np.array([np.minimum(h.sd[inner, inner], 10.0) for h in holders])
+    variances = squares - means**2 + noise**2
+    blur = square_noise**2 + 4.0 * means**2 * noise**2  # variance of these variances by noise
+    weight = n / (1.0 + n * blur)
+    within = np.maximum((weight * variances).sum(axis=0) / weight.sum(axis=0), 1e-12)
+    found = []
+    for values, errors, sampling in (
+        (means / np.sqrt(within), noise**2 / within, 1.0 / n),
+        (0.5 * np.log(np.maximum(variances / within, 0.05)), 0.25 * blur / within**2, 0.5 / n),
     ):
-        weight = 1.0 / errors
+        errors = np.clip(errors, 1e-12, 1e6)
+        weight = 1.0 / (errors + sampling)
         centre = (weight * values).sum(axis=0) / weight.sum(axis=0)
-        variance = float((weight * ((values - centre) ** 2 - errors)).sum() / weight.sum())
-        blur = float(errors.mean()) / math.sqrt(J * k)
-        size = math.sqrt(max(variance, 0.0)) if variance > blur else 0.0
-        unit = math.sqrt(blur + size**2 / (2.0 * J * k))
-        yield (
-            np.array([math.asinh(min(size, 1e3))]),
-            np.array([min(unit, 1.0) / math.sqrt(1.0 + size**2)]),
-        )
-    entries = np.tri(k + 1)[1:] - 0.3 * np.eye(k + 1)[1:]  # their diagonal is a logarithm
-    units = entries[entries > 0]
-    yield np.zeros(units.size), units
+        excess = (weight * ((values - centre) ** 2 - 1.0 / weight)).sum() / weight.sum()
+        least = 2.0 / (weight.mean() * math.sqrt(J * k))
+        size = math.sqrt(excess) if least < excess < 1e6 else 0.0
+        unit = math.sqrt((0.25 * least + size**2 / (2.0 * J * k)) / (1.0 + size**2))
+        noise_sd = np.sqrt(errors.mean(axis=1))
+        found.append(_Differences(size, min(unit, 1.0), noise_sd, np.broadcast_to(sampling, (J, 1))[:, 0]))
+    return found
 
 
 def _repair(G: FloatArray, floor: float) -> _Moments:
@@ -377,13 +393,6 @@ def _noise_to_sampling(holder: _Holder, sampling: FloatArray) -> float:
     """Median ratio of the noise to the sampling standard deviation of the sums."""
     ratio = holder.sd * np.sqrt(holder.n / sampling)
     return float(np.median(ratio[np.triu_indices_from(ratio)][1:]))
-
-
-def _form(holder: _Holder, sampling: FloatArray, apart: FloatArray) -> int:
-    """How to count a holder's rows from the reference (`factor`)."""
-    if _noise_to_sampling(holder, sampling + holder.n * apart) > 1.0:
-        return RELATIVE
-    return REGRESSION_ONLY if _noise_to_sampling(holder, sampling) > 1.0 else PLAIN
 
 
 def _noise_information(holder: _Holder, F: FloatArray, *, squares: bool = True) -> FloatArray:
