@@ -1,4 +1,4 @@
-"""`exact` and `exact_own_means`: no approximation but Monte Carlo error."""
+"""`exact` and `exact_own_laws`: no approximation but Monte Carlo error."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression import agreement
+from noisewise.analyst.regression.exact.groups import grouped
 from noisewise.analyst.regression.job import Draws, Job, exact_covariates, more_rows_than_columns
 from noisewise.analyst.regression.priors import ScaleFreePrior
 
@@ -19,22 +20,23 @@ _AT_ONCE = 500  # draws whose statistics are held at a time
 
 def run_exact(job: Job) -> Draws:
     """One law of the covariates for all holders."""
-    return _run(job, "exact", own_means=False)
+    return _run(job, "exact", own_laws=False)
 
 
-def run_exact_own_means(job: Job) -> Draws:
-    """The covariates of each holder have a mean of their own."""
-    return _run(job, "exact_own_means", own_means=True)
+def run_exact_own_laws(job: Job) -> Draws:
+    """The covariates of each holder have a law of their own; very many holders are grouped."""
+    return _run(job, "exact_own_laws", own_laws=True)
 
 
-def _run(job: Job, method: str, *, own_means: bool) -> Draws:
+def _run(job: Job, method: str, *, own_laws: bool) -> Draws:
     """Draw from the collapsed posterior, and compare the Releases with what it would release."""
     from noisewise.analyst.regression.exact import sampler as exact
     from noisewise.analyst.regression.exact.density import CollapsedPosterior
 
     more_rows_than_columns(job)
+    seen, place = grouped(job.observations) if own_laws else (job.observations, None)
     collapsed = CollapsedPosterior(
-        job.observations, job.regression_prior, exact_covariates(job, method), own_means=own_means
+        seen, job.regression_prior, exact_covariates(job, method), own_laws=own_laws
     )
     with job.watched() as options:
         drawn = exact.sample_posterior(collapsed, keep_covariates=False, **options)
@@ -42,6 +44,11 @@ def _run(job: Job, method: str, *, own_means: bool) -> Draws:
     some = np.linspace(0, len(points) - 1, min(agreement.CHECKED, len(points))).astype(int)
     rng = np.random.default_rng(job.seed)
     theta, sigma2, _, mu, T = collapsed.draw_parameters(rng, points[some])
+    if collapsed.own_laws:
+        mu, T = mu[:, place], T[:, place]
+    agreed = agreement.given_law(job.observations, theta, sigma2, mu, T)
+    if len(seen) < len(job.observations):
+        agreed["discrepancies"] = ()  # a holder in a group has no law of its own to contradict
     pull: tuple[float, ...] = ()
     if isinstance(job.regression_prior, ScaleFreePrior):
         pull = prior_pull(collapsed, points, drawn.theta.reshape(len(points), -1))
@@ -51,7 +58,7 @@ def _run(job: Job, method: str, *, own_means: bool) -> Draws:
         drawn.conditional_mean,
         drawn.info._asdict(),
         prior_pull=pull,
-        **agreement.given_law(job, theta, sigma2, mu, T),
+        **agreed,
     )
 
 
