@@ -57,7 +57,10 @@ GRID = tuple(
     for mechanism in ("laplace", "gaussian")
     for apart, ratio in PATTERNS[J]
 )
-QUICK_GRID = (Setting(3, 2000, "gaussian", 1.0, 0.0, 1.0), Setting(3, 2000, "gaussian", 1.0, 1.0, 3.0))
+QUICK_GRID = (
+    Setting(3, 2000, "gaussian", 1.0, 0.0, 1.0),
+    Setting(3, 2000, "gaussian", 1.0, 1.0, 3.0),
+)
 TRIALS = {3: 40, 10: 16, 50: 4}
 QUICK_TRIALS = 4
 
@@ -95,7 +98,11 @@ def trial(setting: Setting, number: int) -> Record:
     truth = np.append(THETA, SIGMA2)
     record: Record = {"trial": number}
     for fit in FITS:
-        size: dict[str, Any] = {"chains": 4, "draws": 1000} if number < LONG else {"chains": 2, "draws": 400, "tune": 300}
+        size: dict[str, Any] = (
+            {"chains": 4, "draws": 1000}
+            if number < LONG
+            else {"chains": 2, "draws": 400, "tune": 300}
+        )
         start = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
@@ -155,18 +162,22 @@ def row_of(setting: Setting, records: Sequence[Record]) -> Row:
 def markdown(rows: Sequence[Row]) -> str:
     """A line a cell."""
     lines = [
-        "| J | n | noise | means apart | spreads | trials | slopes, intercept, sigma2 held: own laws "
-        "| one law | width of slopes, own / one | effective draws, divergences, seconds: own laws |",
+        "| J | n | noise | means apart | spreads | trials | slopes, intercept, sigma2 held: "
+        "own laws | one law | width of slopes, own / one | effective draws, divergences, "
+        "seconds: own laws |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         held = [
-            ", ".join(f"{100 * row[f'{fit}_{name}']:.0f}%" for name in ("slopes", "intercept", "sigma2"))
+            ", ".join(
+                f"{100 * row[f'{fit}_{name}']:.0f}%" for name in ("slopes", "intercept", "sigma2")
+            )
             for fit in FITS
         ]
         lines.append(
-            f"| {row['J']} | {row['n']} | {row['mechanism']} | {row['apart']:g} | 1:{row['ratio']:g} "
-            f"| {row['trials']} | {held[0]} | {held[1]} | {row['width_ratio']:.2f} "
+            f"| {row['J']} | {row['n']} | {row['mechanism']} | {row['apart']:g} "
+            f"| 1:{row['ratio']:g} | {row['trials']} | {held[0]} | {held[1]} "
+            f"| {row['width_ratio']:.2f} "
             f"| {row['own_laws_effective']}, {100 * row['own_laws_divergences']:.2f}%, "
             f"{row['own_laws_seconds']:g} |"
         )

@@ -65,8 +65,8 @@ METHODS: dict[str, Method] = {
     ),
     "exact_own_laws": Method(
         run_exact_own_laws,
-        "exact, for several holders: each has a law of its covariates of its own, and how far these "
-        "are apart is learnt",
+        "exact for several holders: each has a law of its covariates of its own, and how far apart "
+        "these are is learnt",
     ),
     "individual": Method(
         run_individual,

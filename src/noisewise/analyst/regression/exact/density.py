@@ -271,7 +271,7 @@ class CollapsedPosterior:
                 point, a.n, a.known, a.values, a.relative, a.partial, a.scalars[SPIKE], a.centre,
                 a.scale, work,
             )  # fmt: skip
-            lam[i], nu[i] = between(*np.sinh(own[:2]), k)
+            lam[i], nu[i] = between(math.sinh(own[0]), math.sinh(own[1]), k)
             common_law(own, a.n, lam[i], nu[i], k, work)
             H[i] = np.tril(work[15, : k + 1, : k + 1])
         U = H[:, 1:, 1:]

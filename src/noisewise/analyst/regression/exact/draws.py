@@ -48,9 +48,9 @@ def conjugate_draws(
 
     theta | sigma2 ~ N(mu_n, sigma2 Lam_n⁻¹), sigma2 ~ IG(a_n, b_n) and T ~ IW(nu_n, Psi_n),
     mu | T ~ N(m_n, T / (lam + N)). The random numbers come from outside: `normal` (draws, d)
-    standard, `gamma` (draws,) of shape a_n, `normal_mu` (draws, k) standard, `normal_T` (draws, k, k)
-    standard below the diagonal, `chi` (draws, k) with nu_n - i degrees of freedom in column i. If
-    `mu` has no rows, mu and T are not drawn.
+    standard, `gamma` (draws,) of shape a_n, `normal_mu` (draws, k) standard, `normal_T`
+    (draws, k, k) standard below the diagonal, `chi` (draws, k) with nu_n - i degrees of freedom in
+    column i. If `mu` has no rows, mu and T are not drawn.
     """
     P = values.shape[1]
     d = P - 1

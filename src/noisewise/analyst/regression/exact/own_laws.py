@@ -12,8 +12,8 @@
 s and t are learnt from the Releases. At s = t = 0 there is one law for all, and far out the holders
 have nothing in common but the regression. Given m, T, s and t, all mu_j and T_j integrate out in
 closed form. With H = [[1, 0], [m, U]], T = U U', V = H⁻¹ F_j the holder's factor relative to it, v
-the first column of V and V_x the others, c = n lam / (n + lam) and B = I + (n V_x V_x' + c v v') / nu,
-holder j has::
+the first column of V and V_x the others, c = n lam / (n + lam), and
+B = I + (n V_x V_x' + c v v') / nu, holder j has::
 
     k/2 ln(lam / (lam + n)) + ln Gamma_k((nu+n)/2) / Gamma_k(nu/2) - n k/2 ln(pi nu)
       - n ln|U| - (nu+n)/2 ln|B|

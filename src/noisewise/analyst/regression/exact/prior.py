@@ -31,9 +31,10 @@ from noisewise.analyst.regression.triangular import add_gram, cholesky, invert_t
 # Places in the array of scalars. CONSTANT collects all that depends on nothing latent; SMOOTHING is
 # that of the Laplace law's kinks, in units of the noise scale; OWN_LAWS says that holders have laws
 # of the covariates of their own.
-# A flat mean has LAM = 0, and NU is then smaller by one where there is one law for all. PSI_POWER is
-# that of psi in its own law and that of T together. SCALE_FREE says that the regression has that prior,
-# HALF_T is 4 times the squared scale of its half-t laws, SPIKE the radius of the map of y's row.
+# A flat mean has LAM = 0, and NU is then smaller by one where there is one law for all. PSI_POWER
+# is that of psi in its own law and that of T together. SCALE_FREE says that the regression has that
+# prior, HALF_T is 4 times the squared scale of its half-t laws, SPIKE the radius of the map of y's
+# row.
 (
     CONSTANT,
     NU,

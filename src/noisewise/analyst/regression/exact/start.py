@@ -8,7 +8,7 @@ it is finite for all finite input.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -152,10 +152,10 @@ def rough_coordinates(
             F = np.where(counted, of_reference[0], F)
             information = np.where(counted, of_reference[1], information)
         centre, unit = _in_coordinates(F, information)
-        for a in np.flatnonzero(partial[j]):
-            noise = _noise_information(holder, F, squares=False)[a]
-            centre[a, 1 : a + 1], unit[a, 1 : a + 1] = _partial_row(
-                F[a, 1 : a + 1], noise[1 : a + 1]
+        for row in np.flatnonzero(partial[j]):
+            noise = _noise_information(holder, F, squares=False)[row]
+            centre[row, 1 : row + 1], unit[row, 1 : row + 1] = _partial_row(
+                F[row, 1 : row + 1], noise[1 : row + 1]
             )
         if j == 0 and scale_free and k > 1 and partial[0, -1]:
             spike, centre[-1, 1:-1] = _spike(centre[-1, 1:-1], unit[-1, 1:-1])
@@ -350,11 +350,11 @@ def _differences(holders: Sequence[_Holder]) -> list[_Differences]:
     weight = n / (1.0 + n * blur)
     within = np.maximum((weight * variances).sum(axis=0) / weight.sum(axis=0), 1e-12)
     found = []
-    for values, errors, sampling in (
+    for values, noise_variance, sampling in (
         (means / np.sqrt(within), noise**2 / within, 1.0 / n),
         (0.5 * np.log(np.maximum(variances / within, 0.05)), 0.25 * blur / within**2, 0.5 / n),
     ):
-        errors = np.clip(errors, 1e-12, 1e6)
+        errors = np.clip(noise_variance, 1e-12, 1e6)
         weight = 1.0 / (errors + sampling)
         centre = (weight * values).sum(axis=0) / weight.sum(axis=0)
         excess = (weight * ((values - centre) ** 2 - 1.0 / weight)).sum() / weight.sum()
@@ -362,7 +362,9 @@ def _differences(holders: Sequence[_Holder]) -> list[_Differences]:
         size = math.sqrt(excess) if least < excess < 1e6 else 0.0
         unit = math.sqrt((0.25 * least + size**2 / (2.0 * J * k)) / (1.0 + size**2))
         noise_sd = np.sqrt(errors.mean(axis=1))
-        found.append(_Differences(size, min(unit, 1.0), noise_sd, np.broadcast_to(sampling, (J, 1))[:, 0]))
+        found.append(
+            _Differences(size, min(unit, 1.0), noise_sd, np.broadcast_to(sampling, (J, 1))[:, 0])
+        )
     return found
 
 
