@@ -20,6 +20,7 @@ from noisewise.analyst.regression.exact.factor import (
     statistics,
     total_statistics,
 )
+from noisewise.analyst.regression.exact.holders import pooled_factor
 from noisewise.analyst.regression.exact.kernels import Arrays, logp_and_gradient, workspace
 from noisewise.analyst.regression.exact.normalisers import (
     log_covariance,
@@ -204,6 +205,23 @@ class CollapsedPosterior:
             )  # fmt: skip
         return out[:, np.argsort(self.order)].reshape(*np.shape(x)[:-1], *a.values.shape)
 
+    def pooled_factors(self, x: FloatArray) -> FloatArray:
+        """Cholesky factors of the sum of the A_j at each row of x, shape (draws, P, P).
+
+        By way of the holders' factors: the sum itself need not have one in double precision.
+        """
+        a = self.arrays
+        J, P, _ = a.values.shape
+        out, work = np.zeros((len(x), P, P)), self.workspace()
+        for point, C in zip(np.ascontiguousarray(x), out, strict=True):
+            total_statistics(
+                point, a.n, a.known, a.values, a.relative, a.partial, a.scalars[SPIKE], a.centre,
+                a.scale, work,
+            )  # fmt: skip
+            pooled_factor(J, work)
+            C[:] = np.tril(work[10])
+        return out
+
     def rows(self, x: FloatArray) -> FloatArray:
         """Number of rows n_j at each x, shape (..., J), holders in the order they were given in."""
         a = self.arrays
@@ -253,7 +271,7 @@ class CollapsedPosterior:
             self.workspace(), theta, sigma2, mean, mu, T,
         )  # fmt: skip
         if a.scalars[SCALE_FREE] > 0.0:
-            latent = self.statistics(x).sum(axis=1)
+            latent = self.pooled_factors(x)
             half_t = float(a.scalars[HALF_T])
             theta, sigma2, mean = scale_free.draw(rng, latent, half_t, self._sigma, self._omega)
         if covariates and self.own_laws:

@@ -89,7 +89,7 @@ def relative_factor(R: FloatArray, F: FloatArray, K: FloatArray) -> Any:
 
 
 @compiled
-def _pooled_factor(J: int, work: FloatArray) -> Any:
+def pooled_factor(J: int, work: FloatArray) -> Any:
     """Cholesky factor C of the sum of the A_j; False if there is none.
 
     A_j = n_j F_j F_j' and F_j = R K_j with R the reference's factor, so C = R M, M the Cholesky
@@ -234,7 +234,7 @@ def log_prior(
     A, B, W, G, scratch = work[0], work[2], work[3], work[4], work[8]
     own_laws = scalars[OWN_LAWS] > 0.0
     flat = scalars[LAM] == 0.0 and not own_laws
-    if (flat or scalars[SCALE_FREE] > 0.0) and not _pooled_factor(J, work):
+    if (flat or scalars[SCALE_FREE] > 0.0) and not pooled_factor(J, work):
         return -np.inf
     work[12, :] = 0.0
     keeps_sigma2 = scalars[KEEPS_SIGMA2] > 0.0

@@ -86,7 +86,7 @@ def prior_pull(
     """
     weights = np.concatenate(
         [
-            _own_variances(collapsed.statistics(points[first : first + _AT_ONCE]).sum(axis=1))
+            _own_variances(collapsed.pooled_factors(points[first : first + _AT_ONCE]))
             for first in range(0, len(points), _AT_ONCE)
         ]
     )
@@ -101,7 +101,7 @@ def prior_pull(
     return tuple(pull)
 
 
-def _own_variances(A: FloatArray) -> FloatArray:
-    """s_j² at statistics of all rows (draws, P, P); shape (draws, k)."""
-    inverse = np.linalg.inv(np.linalg.cholesky(A)[:, 1:-1, 1:-1])
-    return np.asarray(A[:, :1, 0] ** -1.0 / (inverse**2).sum(axis=1))
+def _own_variances(C: FloatArray) -> FloatArray:
+    """s_j² at factors of the statistics of all rows (draws, P, P); shape (draws, k)."""
+    inverse = np.linalg.inv(C[:, 1:-1, 1:-1])
+    return np.asarray(C[:, :1, 0] ** -2.0 / (inverse**2).sum(axis=1))

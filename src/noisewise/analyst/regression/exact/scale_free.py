@@ -83,7 +83,7 @@ def _log_half_t(u: FloatArray, half_t: float) -> FloatArray:
 
 
 def draw(
-    rng: np.random.Generator, A: FloatArray, half_t: float, sigma: FloatArray, omega: FloatArray
+    rng: np.random.Generator, C: FloatArray, half_t: float, sigma: FloatArray, omega: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Draw theta and sigma² given each of the statistics of all rows.
 
@@ -94,7 +94,8 @@ def draw(
     Parameters
     ----------
     rng : numpy.random.Generator
-    A : array, shape (draws, P, P)
+    C : array, shape (draws, P, P)
+        Cholesky factors of the statistics A.
     half_t : float
     sigma, omega : array, shape (2, .)
         Nodes: ln(sigma² N / RSS), and ln omega² on a fine grid.
@@ -105,19 +106,18 @@ def draw(
         mean is E[theta | A].
     """
     parts = [
-        _draw(rng, A[first : first + _CHUNK], half_t, sigma, omega)
-        for first in range(0, len(A), _CHUNK)
+        _draw(rng, C[first : first + _CHUNK], half_t, sigma, omega)
+        for first in range(0, len(C), _CHUNK)
     ]
     theta, sigma2, mean = zip(*parts, strict=True)
     return np.concatenate(theta), np.concatenate(sigma2), np.concatenate(mean)
 
 
 def _draw(
-    rng: np.random.Generator, A: FloatArray, half_t: float, sigma: FloatArray, omega: FloatArray
+    rng: np.random.Generator, C: FloatArray, half_t: float, sigma: FloatArray, omega: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    draws, k = len(A), A.shape[1] - 2
-    C = np.linalg.cholesky(A)
-    N, row, rss = A[:, 0, 0], C[:, -1, 1:-1], C[:, -1, -1] ** 2
+    draws, k = len(C), C.shape[1] - 2
+    N, row, rss = C[:, 0, 0] ** 2, C[:, -1, 1:-1], C[:, -1, -1] ** 2
     ess = (row**2).sum(axis=1)
 
     def log_density(s: FloatArray, explained: FloatArray) -> FloatArray:
@@ -150,7 +150,7 @@ def _draw(
     noise = np.sqrt(w * sigma2)[:, None] * normal[:, 1:]
     sides = np.stack([w[:, None] * row + noise, mean_weight[:, None] * row], axis=2)
     slopes = np.linalg.solve(upper, sides) if k else np.zeros((draws, 0, 2))
-    means = A[:, 0, 1:] / N[:, None]
+    means = C[:, 1:, 0] / C[:, :1, 0]
     intercepts = means[:, -1:] - np.einsum("ik,ikc->ic", means[:, :-1], slopes)
     intercepts[:, 0] += np.sqrt(sigma2 / N) * normal[:, 0]
     theta = np.concatenate([intercepts[:, None], slopes], axis=1)
