@@ -37,9 +37,8 @@ app = typer.Typer(
 
 def experiments() -> dict[str, Experiment | Report]:
     """All of them, by name."""
-    from studies import plan_check
+    from studies import differing_holders, plan_check
     from studies.alparslan2023 import calibration as alparslan2023_calibration
-    from studies.alparslan2023 import case_mix
     from studies.alparslan2023 import figures as alparslan2023_figs
     from studies.alparslan2023 import tables as alparslan2023_tables
     from studies.amitai2018 import calibration as amitai2018_calibration
@@ -66,7 +65,7 @@ def experiments() -> dict[str, Experiment | Report]:
         alparslan2023_tables.EXPERIMENT,
         alparslan2023_figs.EXPERIMENT,
         alparslan2023_calibration.EXPERIMENT,
-        case_mix.EXPERIMENT,
+        differing_holders.EXPERIMENT,
         amitai2018.EXPERIMENT,
         amitai2018_calibration.EXPERIMENT,
         zhang2016_fig1.EXPERIMENT,

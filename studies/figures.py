@@ -16,7 +16,6 @@ STYLES: dict[str, tuple[str, str]] = {
     "non_private": ("#000000", "o"),
     "naive": ("#D55E00", "s"),
     "exact": ("#0072B2", "D"),
-    "exact_own_means": ("#56B4E9", "d"),
     "gibbs_update": ("#009E73", "^"),
     "gibbs_prior": ("#CC79A7", "v"),
     "gibbs_noisy": ("#E69F00", "P"),

@@ -105,8 +105,8 @@ GRADIENT_CASES = [
 @pytest.mark.parametrize(
     "case", GRADIENT_CASES, ids=lambda case: "-".join(map(str, case[:7] + case[9:]))
 )
-@pytest.mark.parametrize("own_means", [False, True])
-def test_gradient_against_finite_differences(case, own_means):
+@pytest.mark.parametrize("own_laws", [False, True])
+def test_gradient_against_finite_differences(case, own_laws):
     k, family, J, regression, covariates, relative, partial, known, missing, *rest = case
     private = rest[0] if rest else ()
     rng = np.random.default_rng(20240101)
@@ -118,9 +118,9 @@ def test_gradient_against_finite_differences(case, own_means):
     ]
     posterior = CollapsedPosterior(
         observations, REGRESSION[regression](k), COVARIATES[covariates](k),
-        own_means=own_means, relative=relative, partial=partial,
+        own_laws=own_laws, relative=relative, partial=partial,
     )  # fmt: skip
-    assert posterior.means == (J if own_means and k else 1)
+    assert posterior.own_laws == (own_laws and J > 1 and k > 0)
     step = 1e-3
     for _ in range(3):
         x = point_off_the_kinks(rng, posterior, 4 * step)
@@ -303,7 +303,7 @@ def test_density_of_the_statistics_against_quadrature(family, known, private):
         assert log_density_in_statistics(posterior, grams) == pytest.approx(expected, abs=1e-5)
 
 
-def prior_predictive(rng, observations, prior, covariates, simulations, own_means):
+def prior_predictive(rng, observations, prior, covariates, simulations):
     """Density of the released values by simulation from the prior down to the rows."""
     k = covariates.k
     if isinstance(covariates, NIWPrior):
@@ -313,10 +313,7 @@ def prior_predictive(rng, observations, prior, covariates, simulations, own_mean
     assert k == 1, "the inverse Wishart is drawn as an inverse gamma"
     T = psi[:, 0] / 2 / rng.gamma(covariates.nu / 2, size=simulations)
 
-    def mean_of_covariates():
-        return covariates.m[0] + np.sqrt(T / covariates.lam) * rng.normal(size=simulations)
-
-    mu = mean_of_covariates()
+    mu = covariates.m[0] + np.sqrt(T / covariates.lam) * rng.normal(size=simulations)
     sigma2 = prior.b0 / rng.gamma(prior.a0, size=simulations)
     if isinstance(prior, NIGPrior):
         spread = np.linalg.cholesky(np.linalg.inv(prior.Lam0))
@@ -327,8 +324,6 @@ def prior_predictive(rng, observations, prior, covariates, simulations, own_mean
     density = np.zeros(simulations)
     for observation in observations:
         n = observation.n
-        if own_means:
-            mu = mean_of_covariates()
         x = mu[:, None] + np.sqrt(T)[:, None] * rng.normal(size=(simulations, n))
         y = theta[:, :1] + theta[:, 1:] * x
         y += np.sqrt(sigma2)[:, None] * rng.normal(size=(simulations, n))
@@ -363,18 +358,15 @@ def evidence(rng, posterior, draws):
 
 
 @pytest.mark.parametrize(
-    ("regression", "covariates", "sizes", "families", "relative", "partial", "own_means"),
+    ("regression", "covariates", "sizes", "families", "relative", "partial"),
     [
-        ("nig", "niw", (5,), ("laplace",), None, False, False),
-        ("nig", "niw", (5,), ("gaussian",), None, True, False),
-        ("independent", "hierarchical", (4,), ("gaussian",), None, False, False),
-        ("nig", "niw", (4, 6), ("laplace", "gaussian"), True, True, False),
-        ("nig", "niw", (4, 6), ("laplace", "gaussian"), False, True, True),
+        ("nig", "niw", (5,), ("laplace",), None, False),
+        ("nig", "niw", (5,), ("gaussian",), None, True),
+        ("independent", "hierarchical", (4,), ("gaussian",), None, False),
+        ("nig", "niw", (4, 6), ("laplace", "gaussian"), True, True),
     ],
 )
-def test_density_is_normalised(
-    regression, covariates, sizes, families, relative, partial, own_means
-):
+def test_density_is_normalised(regression, covariates, sizes, families, relative, partial):
     """Its integral is the density of the released values, which simulation knows too."""
     rng = np.random.default_rng(7)
     prior = {
@@ -388,13 +380,9 @@ def test_density_is_normalised(
     observations = [
         observe(rng, n, 1, 2.0, family) for n, family in zip(sizes, families, strict=True)
     ]
-    posterior = CollapsedPosterior(
-        observations, prior, x_prior, own_means=own_means, relative=relative, partial=partial
-    )
-    value, error = evidence(rng, posterior, 40_000 if own_means else 20_000)
-    expected, expected_error = prior_predictive(
-        rng, observations, prior, x_prior, 400_000, own_means
-    )
+    posterior = CollapsedPosterior(observations, prior, x_prior, relative=relative, partial=partial)
+    value, error = evidence(rng, posterior, 20_000)
+    expected, expected_error = prior_predictive(rng, observations, prior, x_prior, 400_000)
     assert expected_error < 0.03 * expected
     assert error < 0.03 * value
     assert abs(value - expected) < 4 * math.hypot(error, expected_error)
@@ -443,90 +431,6 @@ def test_conjugate_draws_have_the_conjugate_moments(private):
     assert stats.kstest(sigma2[:5000], stats.invgamma(a_n, scale=b_n).cdf).pvalue > 1e-3
     law = stats.invgamma((nu_n - 1) / 2, scale=Psi_n[0, 0] / 2)
     assert stats.kstest(T[:5000, 0, 0], law.cdf).pvalue > 1e-3
-
-
-@pytest.mark.parametrize("private", [False, True])
-def test_own_means_are_drawn_from_the_holders_own_statistics(private):
-    rng = np.random.default_rng(4)
-    covariates = NIWPrior([0.1, -0.2], 0.8, [[0.5, 0.1], [0.1, 0.4]], 6.0)
-    # The second is the reference, having the least noise: the order of holders is put to the test.
-    seen = [observe(rng, n, 2, b, "laplace", private=private) for n, b in ((12, 9.0), (30, 0.5))]
-    prior = NIGPrior.weakly_informative(2)
-    posterior = CollapsedPosterior(seen, prior, covariates, own_means=True)
-    assert posterior.order == (1, 0)
-    x = np.tile(rng.normal(0, 0.5, posterior.ndim), (100_000, 1))
-    _, _, mean, mu, T = posterior.draw_parameters(rng, x)
-    shared = CollapsedPosterior(seen, prior, covariates)
-    np.testing.assert_allclose(shared.draw_parameters(rng, x[:2])[2], mean[:2], rtol=1e-10)
-    A = posterior.statistics(x[0])
-    Psi_n, N = np.array(covariates.Psi), A[:, 0, 0].sum()
-    expected, draws = [], []
-    for j in range(2):
-        n, xbar = A[j, 0, 0], A[j, 0, 1:3] / A[j, 0, 0]
-        gap = xbar - covariates.m
-        Psi_n += A[j, 1:3, 1:3] - n * np.outer(xbar, xbar)
-        Psi_n += covariates.lam * n / (covariates.lam + n) * np.outer(gap, gap)
-        expected.append((covariates.lam * covariates.m + n * xbar) / (covariates.lam + n))
-        draws.append(mu[:, j])
-    T_mean = Psi_n / (covariates.nu + N - 3)
-    expected = np.concatenate([*expected, T_mean[0], [T_mean[1, 1]]])
-    draws = np.column_stack([*draws, T[:, 0], T[:, 1, 1]])
-    error = draws.std(0) / math.sqrt(len(draws))
-    assert (abs(draws.mean(0) - expected) < 4.5 * error).all()
-    for j in range(2):
-        spread = T_mean / (covariates.lam + A[j, 0, 0])
-        np.testing.assert_allclose(np.cov(mu[:, j].T), spread, atol=0.02 * spread.max())
-
-
-@pytest.mark.parametrize("private", [(), (0,), (0, 1, 2)])
-@pytest.mark.parametrize("covariates", ["niw", "hierarchical", "huang_wand"])
-def test_own_means_against_the_normal_inverse_wishart_in_full(covariates, private):
-    """Beside the shared mean in the same coordinates: all else in both densities is the same."""
-    rng = np.random.default_rng(8)
-    prior, law = REGRESSION["independent"](2), COVARIATES[covariates](2)
-    seen = [
-        observe(rng, n, 2, 2.0, "gaussian", private=j in private)
-        for j, n in enumerate((12, 30, 20))
-    ]
-    shared, own = (CollapsedPosterior(seen, prior, law, own_means=o) for o in (False, True))
-
-    def log_covariates(A, psi):
-        """Log p(x) of rows with statistics A (one for each mean), by the textbook's formula."""
-        k, n = 2, A[:, 0, 0]
-        xbar = A[:, 0, 1:3] / n[:, None]
-        Psi_n = np.diag(psi) if covariates != "niw" else np.array(law.Psi)
-        log_det = 0.5 * law.nu * np.linalg.slogdet(Psi_n)[1]
-        for m, x, S in zip(n, xbar, A[:, 1:3, 1:3], strict=True):
-            Psi_n = Psi_n + S - m * np.outer(x, x)
-            Psi_n = Psi_n + law.lam * m / (law.lam + m) * np.outer(x - law.m, x - law.m)
-        nu_n = law.nu + n.sum()
-        value = special.multigammaln(nu_n / 2, k) - special.multigammaln(law.nu / 2, k)
-        value += log_det - 0.5 * nu_n * np.linalg.slogdet(Psi_n)[1]
-        value += 0.5 * k * (np.log(law.lam) - np.log(law.lam + n)).sum()
-        return value - 0.5 * k * n.sum() * math.log(math.pi)
-
-    for _ in range(3):
-        x = rng.normal(0, 0.5, shared.ndim)
-        A = shared.statistics(x)
-        first = A[shared.order[0]] / A[shared.order[0]][0, 0]
-        precision = np.linalg.inv(first[1:3, 1:3] - np.outer(first[0, 1:3], first[0, 1:3]))
-        a, psi = shared.arrays, None
-        if a.psi_rate.size:  # psi is counted in units of its rate given the reference's covariance
-            psi = np.exp((a.centre + a.scale * x)[-2:]) / (a.psi_rate + precision.diagonal() / 2)
-        expected = log_covariates(A, psi) - log_covariates(A.sum(axis=0)[None], psi)
-        found = own.logp_and_gradient(x)[0] - shared.logp_and_gradient(x)[0]
-        assert found == pytest.approx(expected, abs=1e-7)
-        assert abs(found) > 0.1  # the two differ
-
-
-def test_one_holder_has_its_own_mean_anyway():
-    rng = np.random.default_rng(5)
-    seen = [observe(rng, 30, 2, 1.0, "gaussian")]
-    prior, covariates = REGRESSION["nig"](2), COVARIATES["hierarchical"](2)
-    shared, own = (CollapsedPosterior(seen, prior, covariates, own_means=o) for o in (False, True))
-    x = rng.normal(0, 0.5, shared.ndim)
-    assert own.means == 1
-    assert shared.logp_and_gradient(x)[0] == own.logp_and_gradient(x)[0]
 
 
 # --- robustness -----------------------------------------------------------------------------------

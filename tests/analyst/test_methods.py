@@ -176,7 +176,7 @@ def test_other_errors_about_one_of_several_name_it():
         fit(laplace, method="bs_distributed")
 
 
-@pytest.mark.parametrize("method", sorted(set(METHODS) - {"exact", "exact_own_means", "naive"}))
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"exact", "exact_own_laws", "naive"}))
 def test_a_private_number_of_rows_is_refused_by_the_name_that_was_asked_for(method):
     words = {"fourth_moments": 0.3} if method.startswith("gibbs_noisy") else {}
     private = release_of(
@@ -228,11 +228,11 @@ def test_holders_whose_means_differ_have_a_method():
     words = {"seed": 1, "chains": 2, "draws": 300}
     south = release(n=400, seed=1, dataset="south", older=0.4)
     seen = [release(n=400, seed=0, dataset="north"), south]
-    shared, own = (fit(seen, method=name, **words) for name in ("exact", "exact_own_means"))
-    assert "exact_own_means" in contradictions(shared)[0]
+    shared, own = (fit(seen, method=name, **words) for name in ("exact", "exact_own_laws"))
+    assert "exact_own_laws" in contradictions(shared)[0]
     assert not contradictions(own)
-    assert own.info.method == "exact_own_means"
-    one, same = (fit(south, method=name, **words) for name in ("exact", "exact_own_means"))
+    assert own.info.method == "exact_own_laws"
+    one, same = (fit(south, method=name, **words) for name in ("exact", "exact_own_laws"))
     np.testing.assert_array_equal(one.draws("age"), same.draws("age"))
 
 
@@ -297,7 +297,7 @@ def test_help_and_the_list_have_every_method(shell):
     for name, method in METHODS.items():
         assert f"{name} " in listed
         assert method.describe in listed or f"{name} " in usual
-    for name in ("exact", "exact_own_means", "individual"):
+    for name in ("exact", "exact_own_laws", "individual"):
         assert f"{name} " in usual
         assert name in told
     assert "gibbs_noisy" not in usual

@@ -249,7 +249,7 @@ def test_draws_given_statistics(n, k):
     sigma = scale_free.sigma_nodes(float(n), k)
     omega = scale_free.omega_nodes(k, fine=4)
     theta, sigma2, mean = scale_free.draw(
-        rng, np.broadcast_to(A, (20_000, *A.shape)), half_t, sigma, omega
+        rng, np.broadcast_to(np.linalg.cholesky(A), (20_000, *A.shape)), half_t, sigma, omega
     )
     C = np.linalg.cholesky(A)
     rss, ess, freedom = C[-1, -1] ** 2, (C[-1, 1:-1] ** 2).sum(), n - 1 - k

@@ -278,7 +278,7 @@ def test_help_has_the_experts_options_last(command):
 
 def test_methods_for_newcomers_and_all():
     few, all_of_them = invoke("methods").stdout, invoke("methods", "--all").stdout
-    assert "exact_own_means" in few
+    assert "exact_own_laws" in few
     assert "gibbs" not in few
     assert {"gibbs_update", "naive"} < set(all_of_them.split())
 

@@ -44,7 +44,7 @@ def add_to(app: typer.Typer) -> None:
     option(
         "method",
         str,
-        "auto, which takes exact; exact_own_means for holders whose people differ; individual for "
+        "auto, which takes exact, or exact_own_laws for several holders; individual for "
         "few rows. `noisewise methods --all` lists all.",
         shown="auto",
     ),
@@ -165,9 +165,9 @@ def methods(
 
 
 _USUAL = {
-    "auto": "use this: it takes exact",
+    "auto": "use this: it takes exact, or exact_own_laws for several holders",
     "exact": "no approximation but Monte Carlo error, if holders share one law",
-    "exact_own_means": "for several holders whose people differ; exact warns of those",
+    "exact_own_laws": "exact for several holders, whether their people differ or not",
     "individual": "for few rows, up to some hundreds: samples every hidden row",
 }
 

@@ -14,6 +14,7 @@ excuse either of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -208,15 +209,22 @@ def thinned(draws: FloatArray, kept: int) -> FloatArray:
 
 
 def given_law(
-    job: Job, theta: FloatArray, sigma2: FloatArray, mu: FloatArray, T: FloatArray
+    observations: Sequence[Observation],
+    theta: FloatArray,
+    sigma2: FloatArray,
+    mu: FloatArray,
+    T: FloatArray,
 ) -> dict[str, Any]:
     """What `Draws` says about agreement, from m draws of the regression and the covariates' law.
 
-    mu is of shape (m, k), or (m, J, k) where each holder has a mean of its own.
+    mu and T are of shapes (m, k) and (m, k, k), or with J for a second axis where each holder has a
+    law of its own.
     """
-    means = np.moveaxis(mu, 1, 0) if mu.ndim == 3 else [mu] * len(job.observations)
-    laws = [(theta, sigma2, mean, T) for mean in means]
-    pairs = list(zip(job.observations, laws, strict=True))
+    J = len(observations)
+    means = np.moveaxis(mu, 1, 0) if mu.ndim == 3 else [mu] * J
+    covariances = np.moveaxis(T, 1, 0) if T.ndim == 4 else [T] * J
+    laws = [(theta, sigma2, *law) for law in zip(means, covariances, strict=True)]
+    pairs = list(zip(observations, laws, strict=True))
     return {
         "discrepancies": [discrepancy(seen, *law) for seen, law in pairs],
         "replications": [replicate(seen, *law) for seen, law in pairs],
@@ -233,4 +241,4 @@ def given_statistics(
     """
     rng = np.random.default_rng(job.seed)
     prior = NIWPrior.weakly_informative(job.observations[0].k)
-    return given_law(job, theta, sigma2, *draw_covariates(rng, statistics, prior))
+    return given_law(job.observations, theta, sigma2, *draw_covariates(rng, statistics, prior))

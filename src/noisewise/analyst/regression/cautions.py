@@ -65,11 +65,16 @@ def convergence_warnings(posterior: Posterior) -> tuple[str, ...]:
 
 
 def contradiction_warnings(
-    discrepancies: Sequence[FloatArray], columns: ModelColumns, releases: Sequence[str]
+    discrepancies: Sequence[FloatArray],
+    columns: ModelColumns,
+    releases: Sequence[str],
+    *,
+    own_laws: bool = False,
 ) -> tuple[str, ...]:
     """Releases that the fitted model can't explain, the worst first, each by its worst entry.
 
-    `releases` has what to call each of them. One alone can't contradict itself: the model has as
+    `releases` has what to call each of them, `own_laws` says that each holder's covariates had a
+    law of their own. One alone can't contradict itself: the model has as
     many parameters as second moments have entries, and what no rows can have is refused before.
     """
     if len(discrepancies) == 1:
@@ -89,11 +94,15 @@ def contradiction_warnings(
     contradict = "contradicts" if len(found) == 1 else "contradict"
     return (
         f"{worst} {contradict} the model that fits all Releases together, at worst {distance}. "
-        "Check that all holders measure the same thing in the same units. If they do and their "
-        "people differ, intervals are too narrow (95% intervals held 53% to 85% with means about "
-        "a standard deviation apart): method exact_own_means gives each holder a mean of its own. "
-        "Where it warns too, spreads or the regression itself differ; fit the holders apart and "
-        "compare.",
+        "Check that all holders measure the same thing in the same units. "
+        + (
+            "If they do, the regression itself differs between them: fit the holders apart and "
+            "compare."
+            if own_laws
+            else "If they do and their people differ, intervals are too narrow: method "
+            "exact_own_laws gives each holder's covariates a law of their own. Where it warns "
+            "too, the regression itself differs; fit the holders apart and compare."
+        ),
     )
 
 

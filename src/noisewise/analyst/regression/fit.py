@@ -301,7 +301,10 @@ def _posterior(
         *drawn.warnings,
         *repetition_warnings(((r.schema.dataset, r.n) for r in releases), names),
         *contradiction_warnings(
-            drawn.discrepancies, columns, [name for name, _ in named(job.observations)]
+            drawn.discrepancies,
+            columns,
+            [name for name, _ in named(job.observations)],
+            own_laws=method == "exact_own_laws",
         ),
         *bounds_warnings(drawn.replications, posterior),
         *convergence_warnings(posterior),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from noisewise.analyst.regression.exact.run import run_exact, run_exact_own_means
+from noisewise.analyst.regression.exact.groups import MOST_GROUPS, MOST_HOLDERS
+from noisewise.analyst.regression.exact.run import run_exact, run_exact_own_laws
 from noisewise.analyst.regression.job import (
     Draws,
     Job,
@@ -62,9 +63,10 @@ METHODS: dict[str, Method] = {
     "exact": Method(
         run_exact, "NUTS on the latent statistics, no approximation but Monte Carlo error"
     ),
-    "exact_own_means": Method(
-        run_exact_own_means,
-        "exact, for holders whose people differ: each has a mean of its covariates of its own",
+    "exact_own_laws": Method(
+        run_exact_own_laws,
+        "exact for several holders: each has a law of its covariates of its own, and how far apart "
+        "these are is learnt",
     ),
     "individual": Method(
         run_individual,
@@ -131,9 +133,12 @@ METHODS: dict[str, Method] = {
 }
 
 
+_FORMER = {"exact_own_means": "exact_own_laws"}  # names of methods that others have replaced
+
+
 def check_method(method: str) -> None:
     """Refuse a name that no method has."""
-    if method != "auto" and method not in METHODS:
+    if method not in ("auto", *_FORMER) and method not in METHODS:
         known = ", ".join(["auto", *METHODS])
         raise RequestError(f"method: {method!r} is unknown; there are {known}")
 
@@ -144,6 +149,7 @@ def choose(method: str, job: Job) -> tuple[str, str]:
     `auto` takes a method that is calibrated for these Releases, or refuses with the remedy.
     """
     check_method(method)
+    method = _FORMER.get(method, method)
     if method != "auto":
         return method, METHODS[method].describe
     if callable(job.covariate_prior):
@@ -151,7 +157,15 @@ def choose(method: str, job: Job) -> tuple[str, str]:
     if job.clip:
         return "individual", "chosen by auto: the one method that models clipping"
     more_rows_than_columns(job)
-    return "exact", "chosen by auto: no approximation but Monte Carlo error, given its model"
+    holders = len(job.observations)
+    if holders == 1:
+        return "exact", "chosen by auto: no approximation but Monte Carlo error, given its model"
+    reason = "chosen by auto: right for holders whose people differ, and for those who are alike"
+    if holders > MOST_HOLDERS:
+        reason += f"; {holders} holders in at most {MOST_GROUPS} groups of like noise, added up"
+        if any(seen.family == "laplace" for seen in job.observations):
+            reason += ", and the sum of their Laplace noise taken for normal"
+    return "exact_own_laws", reason
 
 
 # --- what a method refuses of one Release, whatever comes with it ---------------------------------
@@ -224,7 +238,7 @@ def _naive(_job: Job, _method: str) -> None:
 
 _CHECKS: Mapping[str, Callable[[Job, str], None]] = {
     "exact": _exact,
-    "exact_own_means": _exact,
+    "exact_own_laws": _exact,
     "individual": _individual,
     "gibbs_update": _gibbs,
     "gibbs_prior": _gibbs,

@@ -15,7 +15,12 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.exact import scale_free
 from noisewise.analyst.regression.exact.draws import conjugate_draws
-from noisewise.analyst.regression.exact.factor import BELOW_SMALLEST_N, statistics
+from noisewise.analyst.regression.exact.factor import (
+    BELOW_SMALLEST_N,
+    statistics,
+    total_statistics,
+)
+from noisewise.analyst.regression.exact.holders import pooled_factor
 from noisewise.analyst.regression.exact.kernels import Arrays, logp_and_gradient, workspace
 from noisewise.analyst.regression.exact.normalisers import (
     log_covariance,
@@ -25,6 +30,13 @@ from noisewise.analyst.regression.exact.normalisers import (
     log_scale_free,
     log_volume,
 )
+from noisewise.analyst.regression.exact.own_laws import (
+    between,
+    common_law,
+    coordinates,
+    draw_own_laws,
+    log_constant,
+)
 from noisewise.analyst.regression.exact.prior import (
     A0,
     B0_SIGMA2,
@@ -32,8 +44,8 @@ from noisewise.analyst.regression.exact.prior import (
     HALF_T,
     KEEPS_SIGMA2,
     LAM,
-    MEANS,
     NU,
+    OWN_LAWS,
     PSI_POWER,
     SCALARS,
     SCALE_FREE,
@@ -64,10 +76,12 @@ class CollapsedPosterior:
         For the regression. With the second, ln sigma2 is one more coordinate.
     covariates : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or ScaleFreeCovariates
         For the covariates. But for the first, the k values ln psi are more coordinates.
-    own_means : bool
-        Each holder's covariates have a mean of their own; all share their covariance matrix. By
-        default they share the mean too.
-    relative, partial : bool, optional
+    own_laws : bool
+        Each holder's covariates have a law of their own, and how far these are apart is learnt
+        (`own_laws`). By default they share one law; with one holder that is all there is.
+    relative : int, optional
+        Force one of the forms of `factor` on all holders but the reference.
+    partial : bool, optional
         Force (True) or forbid (False) these forms of coordinates (see the module). By default
         they are used where noise hides what the plain ones measure. The posterior of the
         statistics does not depend on them.
@@ -78,8 +92,9 @@ class CollapsedPosterior:
         Everything the compiled functions need.
     order : tuple of int
         ``order[i]`` is the position in `observations` of the i-th holder in `arrays`.
-    k, ndim, means : int
-        Numbers of covariates, of coordinates and of means of the covariates.
+    k, ndim : int
+        Numbers of covariates and of coordinates.
+    own_laws : bool
     """
 
     def __init__(
@@ -88,35 +103,39 @@ class CollapsedPosterior:
         prior: RegressionPrior | ScaleFreePrior,
         covariates: CovariatePrior | ScaleFreeCovariates,
         *,
-        own_means: bool = False,
-        relative: bool | None = None,
+        own_laws: bool = False,
+        relative: int | None = None,
         partial: bool | None = None,
     ) -> None:
         k = _check(observations, prior, covariates)
-        self.means = len(observations) if own_means and k > 0 else 1
+        self.own_laws = own_laws and k > 0 and len(observations) > 1
         rough = rough_coordinates(
-            observations, prior, covariates, force_relative=relative, force_partial=partial
+            observations,
+            prior,
+            covariates,
+            own_laws=self.own_laws,
+            force_relative=relative,
+            force_partial=partial,
         )
         holders = [observations[j] for j in rough.order]
         scale = np.stack([holder.scale for holder in holders])
         noisy = (scale > 0) & np.isfinite(scale)
         precision = np.zeros_like(scale)
         precision[noisy] = 1.0 / scale[noisy]
-        E0, B0, scalars = _prior_arrays(prior, covariates, self.means)
+        E0, B0, scalars = _prior_arrays(prior, covariates, self.own_laws)
         scalars[CONSTANT] += sum(
             float(log_volume(holder.n, k + 1)) for holder in holders if not holder.n_is_private
         )
         if not any(holder.n_is_private for holder in holders):
             nu, lam, a0, keeps_sigma2 = scalars[[NU, LAM, A0, KEEPS_SIGMA2]]
-            rows = [holder.n for holder in holders]
-            N = sum(rows)
+            N = sum(holder.n for holder in holders)
             scalars[CONSTANT] += (
                 log_scale_free(N)
                 if isinstance(prior, ScaleFreePrior)
                 else log_regression(N, a0, keeps_sigma2 > 0.0)
             )
-            scalars[CONSTANT] += log_covariance(N, k, nu)
-            scalars[CONSTANT] += sum(log_mean(n, k, lam) for n in (rows if self.means > 1 else [N]))
+            if not self.own_laws:
+                scalars[CONSTANT] += log_covariance(N, k, nu) + log_mean(N, k, lam)
         scalars[CONSTANT] += sum(_log_noise_constant(holder) for holder in holders)
         scalars[CONSTANT] += np.log(rough.scale).sum()
         scalars[SPIKE] = rough.spike
@@ -128,7 +147,7 @@ class CollapsedPosterior:
             self._omega = scale_free.omega_nodes(k, fine=4)
             omega = scale_free.omega_nodes(k)
         self.arrays = Arrays(
-            n=np.array([float(holder.n) for holder in holders]),
+            n=np.array(rough.rows),
             laplace=np.array([holder.family == "laplace" for holder in holders]),
             values=np.stack([holder.values for holder in holders]),
             precision=precision,
@@ -184,6 +203,23 @@ class CollapsedPosterior:
             )  # fmt: skip
         return out[:, np.argsort(self.order)].reshape(*np.shape(x)[:-1], *a.values.shape)
 
+    def pooled_factors(self, x: FloatArray) -> FloatArray:
+        """Cholesky factors of the sum of the A_j at each row of x, shape (draws, P, P).
+
+        By way of the holders' factors: the sum itself need not have one in double precision.
+        """
+        a = self.arrays
+        J, P, _ = a.values.shape
+        out, work = np.zeros((len(x), P, P)), self.workspace()
+        for point, C in zip(np.ascontiguousarray(x), out, strict=True):
+            total_statistics(
+                point, a.n, a.known, a.values, a.relative, a.partial, a.scalars[SPIKE], a.centre,
+                a.scale, work,
+            )  # fmt: skip
+            pooled_factor(J, work)
+            C[:] = np.tril(work[10])
+        return out
+
     def rows(self, x: FloatArray) -> FloatArray:
         """Number of rows n_j at each x, shape (..., J), holders in the order they were given in."""
         a = self.arrays
@@ -212,18 +248,18 @@ class CollapsedPosterior:
         theta, sigma2, mean, mu, T : arrays
             Of shapes (draws, d), (draws,), (draws, d), (draws, k), (draws, k, k); mean is
             E[theta | statistics], given sigma2 too if the prior keeps it as a coordinate. Where
-            holders have means of their own, mu is of shape (draws, J, k), holders in the order
-            they were given in.
+            holders have laws of their own, mu and T are of shapes (draws, J, k) and
+            (draws, J, k, k), holders in the order they were given in.
         """
         a, k = self.arrays, self.k
         draws = len(x)
-        kept = draws if covariates else 0
+        kept = draws if covariates and not self.own_laws else 0
         theta, sigma2, mean = np.empty((draws, k + 1)), np.empty(draws), np.empty((draws, k + 1))
-        mu, T = np.empty((kept, self.means, k)), np.empty((kept, k, k))
+        mu, T = np.empty((kept, k)), np.empty((kept, k, k))
         N = self.rows(x).sum(axis=-1)
         normal = rng.standard_normal((draws, k + 1))
         gamma = rng.standard_gamma(a.scalars[A0] + 0.5 * N)
-        normal_mu = rng.standard_normal((kept, self.means, k))
+        normal_mu = rng.standard_normal((kept, k))
         normal_T = rng.standard_normal((kept, k, k))
         degrees = a.scalars[NU] + N[:kept, None] - np.arange(k)
         chi = np.sqrt(rng.chisquare(degrees))
@@ -233,11 +269,29 @@ class CollapsedPosterior:
             self.workspace(), theta, sigma2, mean, mu, T,
         )  # fmt: skip
         if a.scalars[SCALE_FREE] > 0.0:
-            latent = self.statistics(x).sum(axis=1)
+            latent = self.pooled_factors(x)
             half_t = float(a.scalars[HALF_T])
             theta, sigma2, mean = scale_free.draw(rng, latent, half_t, self._sigma, self._omega)
-        mu = mu[:, np.argsort(self.order)] if self.means > 1 else mu[:, 0]
+        if covariates and self.own_laws:
+            mu, T = draw_own_laws(rng, *self._common_law(x), self.statistics(x))
         return theta, sigma2, mean, mu, T
+
+    def _common_law(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """m, T, lam and nu of `own_laws` at each x."""
+        a, k = self.arrays, self.k
+        y = (a.centre + a.scale * x)[:, -coordinates(k) :]
+        H, lam, nu = np.empty((len(x), k + 1, k + 1)), np.empty(len(x)), np.empty(len(x))
+        work = self.workspace()
+        for i, (point, own) in enumerate(zip(x, y, strict=True)):
+            total_statistics(
+                point, a.n, a.known, a.values, a.relative, a.partial, a.scalars[SPIKE], a.centre,
+                a.scale, work,
+            )  # fmt: skip
+            lam[i], nu[i] = between(math.sinh(own[0]), math.sinh(own[1]), k)
+            common_law(own, a.n, lam[i], nu[i], k, work)
+            H[i] = np.tril(work[15, : k + 1, : k + 1])
+        U = H[:, 1:, 1:]
+        return H[:, 1:, 0], U @ np.swapaxes(U, 1, 2), lam, nu
 
 
 def _log_noise_constant(holder: Observation) -> float:
@@ -270,7 +324,7 @@ def _check(
 def _prior_arrays(
     prior: RegressionPrior | ScaleFreePrior,
     covariates: CovariatePrior | ScaleFreeCovariates,
-    means: int,
+    own_laws: bool,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """E0, B0 and the scalars; the constant is that part of the rows' density that is of the prior.
 
@@ -279,15 +333,16 @@ def _prior_arrays(
     k, nu = covariates.k, covariates.nu
     scalars = np.zeros(SCALARS)
     flat = isinstance(covariates, ScaleFreeCovariates)
-    scalars[[NU, MEANS]] = nu - means if flat else nu, means
+    scalars[[NU, OWN_LAWS]] = nu - 1.0 if flat and not own_laws else nu, own_laws
     E0 = np.zeros((k + 1, k + 1))
     constant = -log_multigamma(0.5 * nu, k)
     if not isinstance(covariates, ScaleFreeCovariates):
         m, lam = covariates.m, covariates.lam
         scalars[LAM] = E0[0, 0] = lam
-        E0[0, 1:] = E0[1:, 0] = lam * m
-        E0[1:, 1:] = lam * np.outer(m, m)
-        constant += 0.5 * means * k * math.log(lam)
+        E0[0, 1:] = E0[1:, 0] = m if own_laws else lam * m
+        if not own_laws:
+            E0[1:, 1:] = lam * np.outer(m, m)
+        constant += 0.5 * k * math.log(lam)
     if isinstance(covariates, NIWPrior):
         E0[1:, 1:] += covariates.Psi
         constant += 0.5 * nu * float(np.linalg.slogdet(covariates.Psi)[1])
@@ -295,6 +350,8 @@ def _prior_arrays(
         shape = covariates.shape
         scalars[PSI_POWER] = 0.5 * nu + shape
         constant += shape * float(np.log(covariates.rate).sum()) - k * math.lgamma(shape)
+    if own_laws:
+        constant += log_constant(k, scalars[LAM], nu, scalars[PSI_POWER])
     scalars[CONSTANT] = constant
     if isinstance(prior, ScaleFreePrior):
         scalars[[SCALE_FREE, HALF_T]] = 1.0, 4.0 * prior.scale**2

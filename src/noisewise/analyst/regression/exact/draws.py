@@ -5,13 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from noisewise._arrays import BoolArray, FloatArray
+from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled
-from noisewise.analyst.regression.exact.factor import (
-    BUFFERS_PER_HOLDER,
-    SHARED_BUFFERS,
-    total_statistics,
-)
+from noisewise.analyst.regression.exact.factor import SHARED_BUFFERS, total_statistics
 from noisewise.analyst.regression.exact.prior import (
     KEEPS_SIGMA2,
     SPIKE,
@@ -19,10 +15,7 @@ from noisewise.analyst.regression.exact.prior import (
     factor_regression,
     log_precisions,
     log_residual_variance,
-    start_scatter,
-    take_mean,
 )
-from noisewise.analyst.regression.triangular import cholesky
 
 
 @compiled
@@ -36,7 +29,7 @@ def conjugate_draws(
     n: FloatArray,
     values: FloatArray,
     known: BoolArray,
-    relative: BoolArray,
+    relative: IntArray,
     partial: BoolArray,
     E0: FloatArray,
     B0: FloatArray,
@@ -55,15 +48,15 @@ def conjugate_draws(
 
     theta | sigma2 ~ N(mu_n, sigma2 Lam_n⁻¹), sigma2 ~ IG(a_n, b_n) and T ~ IW(nu_n, Psi_n),
     mu | T ~ N(m_n, T / (lam + N)). The random numbers come from outside: `normal` (draws, d)
-    standard, `gamma` (draws,) of shape a_n, `normal_mu` (draws, J, k) standard for J means of the
-    covariates, `normal_T` (draws, k, k) standard below the diagonal, `chi` (draws, k) with
-    nu_n - i degrees of freedom in column i. If `mu` has no rows, mu and T are not drawn.
+    standard, `gamma` (draws,) of shape a_n, `normal_mu` (draws, k) standard, `normal_T`
+    (draws, k, k) standard below the diagonal, `chi` (draws, k) with nu_n - i degrees of freedom in
+    column i. If `mu` has no rows, mu and T are not drawn.
     """
     P = values.shape[1]
     d = P - 1
     keeps_sigma2 = scalars[KEEPS_SIGMA2] > 0.0
     A, E, B, C = work[0], work[1], work[2], work[3]
-    psi, centre_mu, k = work[5, 0, : psi_rate.size], work[5, 1], P - 2
+    psi, k = work[5, 0, : psi_rate.size], P - 2
     for i in range(x.shape[0]):
         end = total_statistics(
             x[i], n, known, values, relative, partial, scalars[SPIKE], centre, scale, work
@@ -73,7 +66,7 @@ def conjugate_draws(
             coordinate = centre[end] + scale[end] * x[i, end]
             t = math.exp(-coordinate - log_residual_variance(work[SHARED_BUFFERS]))
             end += 1
-        if psi_rate.size > 0:
+        if psi_rate.size > 0 and mu.shape[0] > 0:
             shift = work[9, psi_rate.size]
             log_precisions(work[SHARED_BUFFERS], psi_rate, work[9], shift)
             for c in range(psi_rate.size):
@@ -95,26 +88,14 @@ def conjugate_draws(
             mean[i, a] = total_mean / B[a, a]
         if i >= mu.shape[0]:
             continue
-        means = mu.shape[1]
-        if means == 1:
-            # E's factor is [[sqrt(lam + N), 0], [., L]] with Psi_n = L L'.
-            factor_covariates(A, E0, psi, E)
-            _draw_covariance(E[1:, 1:], normal_T[i], chi[i], C, T[i])
-            for a in range(k):
-                centre_mu[a] = E[a + 1, 0] / E[0, 0]
-            _draw_mean(centre_mu, E[0, 0], C, normal_mu[i, 0], mu[i, 0])
-            continue
-        start_scatter(A, E0, psi, float(means), E)
-        for j in range(means):
-            take_mean(work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j], E0, centre_mu, E)
-        cholesky(E, k)
-        _draw_covariance(E, normal_T[i], chi[i], C, T[i])
-        for j in range(means):
-            F = work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j]
-            weight = take_mean(F, E0, centre_mu, E)
-            for a in range(k):
-                centre_mu[a] /= weight
-            _draw_mean(centre_mu, math.sqrt(weight), C, normal_mu[i, j], mu[i, j])
+        # E's factor is [[sqrt(lam + N), 0], [., L]] with Psi_n = L L'.
+        factor_covariates(A, E0, psi, E)
+        _draw_covariance(E[1:, 1:], normal_T[i], chi[i], C, T[i])
+        for a in range(k):
+            total = E[a + 1, 0]
+            for b in range(k):
+                total += C[a, b] * normal_mu[i, b]
+            mu[i, a] = total / E[0, 0]
 
 
 @compiled
@@ -139,15 +120,3 @@ def _draw_covariance(
                 total += C[a, c] * C[b, c]
             T[a, b] = total
             T[b, a] = total
-
-
-@compiled
-def _draw_mean(
-    centre: FloatArray, root: float, C: FloatArray, normal_mu: FloatArray, mu: FloatArray
-) -> Any:
-    """mu ~ N(centre, T / root²)."""
-    for a in range(mu.size):
-        total = 0.0
-        for b in range(mu.size):
-            total += C[a, b] * normal_mu[b]
-        mu[a] = centre[a] + total / root

@@ -11,17 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from noisewise._arrays import BoolArray, FloatArray
+from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.normalisers import log_volume, log_volume_slope
 from noisewise.analyst.regression.triangular import gram_entry
 
-SHARED_BUFFERS = 13  # the last three: C, M and S of `holders`
-BUFFERS_PER_HOLDER = 3  # F, K and the force of the noise
+SHARED_BUFFERS = 21  # from 10 on: C, M and S of `holders`, those of `own_laws`, extra coordinates
+BUFFERS_PER_HOLDER = 4  # F, K, the force of the noise, and the pull of the holder's own law
 # A private n is at least P = k + 2, a whole number. Reals from P - 1/2 on stand for those.
 BELOW_SMALLEST_N = 0.5
 # Of the tail map of partial rows: y = v sqrt(1 + TAIL v²). Exponential tails of y become normal.
 TAIL = 0.25
+# What of a holder is counted from the reference: nothing, or a sum of the regression (y's row), the
+# covariates' covariance and their means; all of these is RELATIVE.
+PLAIN, REGRESSION, SPREADS, MEANS, RELATIVE = 0, 1, 2, 4, 7
 
 
 @compiled
@@ -149,18 +152,27 @@ def _partial_row_adjoint(
 
 
 @compiled
+def is_relative(form: int, a: int, b: int, P: int) -> Any:
+    """Whether entry (a, b) of K is counted from the reference."""
+    if a == P - 1:
+        return form & REGRESSION > 0
+    return form & (MEANS if b == 0 else SPREADS) > 0
+
+
+@compiled
 def factor(
     x: FloatArray,
     start: int,
     n: float,
     known: BoolArray,
     values: FloatArray,
-    relative: bool,
+    relative: int,
     partial: BoolArray,
     spike: float,
     centre: FloatArray,
     scale: FloatArray,
     R: FloatArray,
+    beta: FloatArray,
     K: FloatArray,
     F: FloatArray,
 ) -> Any:
@@ -168,7 +180,7 @@ def factor(
 
     Returns the new cursor and the log volume element of the coordinates: -inf outside the support,
     and without its constant where n is public. Where n is private, its coordinate is the first, and
-    the argument `n` is not used. `R` is F of the reference.
+    the argument `n` is not used. `R` is F of the reference, `beta` the regression that is in it.
     """
     P = F.shape[0]
     cursor = start
@@ -185,12 +197,10 @@ def factor(
     K[0, 0] = 1.0
     for a in range(1, P):
         # The coordinates of row a, into row a of K; known entries follow below.
-        free = 0
         for b in range(a):
             if not known[a, b]:
                 K[a, b] = centre[cursor] + scale[cursor] * x[cursor]
                 cursor += 1
-                free += 1
         if not known[a, a]:
             log_diagonal = centre[cursor] + scale[cursor] * x[cursor]
             cursor += 1
@@ -200,18 +210,18 @@ def factor(
                     return cursor, -np.inf
             else:
                 K[a, a] = math.exp(log_diagonal)
-        # F = R K, row a: everything but the last term first.
-        last = 1.0
+        # F = R K, row a: everything but the last term first. Where not all is relative, y's row
+        # has F in place of K and beta in place of R, which is the same.
+        by_beta = relative != RELATIVE and a == P - 1
         for b in range(a + 1):
             F[a, b] = 0.0
-        if relative:
-            last = R[a, a]
-            logp += free * math.log(last)
-            for c in range(a):
-                r = R[a, c]
-                for b in range(c + 1):
-                    F[a, b] += r * K[c, b]
+            if is_relative(relative, a, b, P):
+                for c in range(b, a):
+                    F[a, b] += beta[c] * F[c, b] if by_beta else R[a, c] * K[c, b]
+                if b < a and not known[a, b]:
+                    logp += math.log(R[a, a])
         for b in range(a):
+            last = R[a, a] if is_relative(relative, a, b, P) else 1.0
             if known[a, b]:
                 total = values[a, b] / n
                 for c in range(b):
@@ -222,6 +232,7 @@ def factor(
                 logp -= math.log(n * F[b, b])
             else:
                 F[a, b] += last * K[a, b]
+        last = R[a, a] if is_relative(relative, a, a, P) else 1.0
         if known[a, a]:
             total = values[a, a] / n
             for c in range(a):
@@ -244,21 +255,23 @@ def factor_adjoint(
     x: FloatArray,
     start: int,
     known: BoolArray,
-    relative: bool,
+    relative: int,
     partial: BoolArray,
     spike: float,
     centre: FloatArray,
     scale: FloatArray,
     R: FloatArray,
+    beta: FloatArray,
     K: FloatArray,
     F: FloatArray,
     Fbar: FloatArray,
     Kbar: FloatArray,
     Rbar: FloatArray,
+    betabar: FloatArray,
     row: FloatArray,
     grad: FloatArray,
 ) -> Any:
-    """Reverse of `factor`: from dlogp/dF in Fbar to dlogp/dx; adds what is due to R to Rbar.
+    """Reverse of `factor`: from dlogp/dF in Fbar to dlogp/dx; adds to Rbar and betabar.
 
     `start` is the coordinate after that of a private n. Returns what n contributes to dlogp by way
     of the known entries, which are solved for with n.
@@ -270,24 +283,32 @@ def factor_adjoint(
         for b in range(a + 1):
             Kbar[a, b] = 0.0
     for a in range(P - 1, 0, -1):
-        last = R[a, a] if relative else 1.0
+        # lastbar: of R_aa, where an entry is relative
+        by_beta = relative != RELATIVE and a == P - 1
+        inner = is_relative(relative, a, a, P)
+        last = R[a, a] if inner else 1.0
         lastbar = 0.0
         row[a] = 0.0
         Fbar[a, a] += (n - a) / F[a, a]
         if known[a, a]:
             k = Kbar[a, a] / last
-            lastbar -= k * K[a, a]
+            if inner:
+                lastbar -= k * K[a, a]
             f = (Fbar[a, a] + k - 2.0 / F[a, a]) / F[a, a]
             nbar -= (0.5 * f * gram_entry(F, a, a) + 1.0) / n  # F F' is the known value / n
             for c in range(a):
                 Fbar[a, c] -= f * F[a, c]
         else:
-            lastbar += Fbar[a, a] * K[a, a]
+            if inner:
+                lastbar += Fbar[a, a] * K[a, a]
             Kbar[a, a] += Fbar[a, a] * last
         for b in range(a - 1, -1, -1):
+            inner = is_relative(relative, a, b, P)
+            last = R[a, a] if inner else 1.0
             if known[a, b]:
                 k = Kbar[a, b] / last
-                lastbar -= k * K[a, b]
+                if inner:
+                    lastbar -= k * K[a, b]
                 row[b] = -k
                 f = (Fbar[a, b] + k) / F[b, b]
                 nbar -= (f * gram_entry(F, a, b) + 1.0) / n
@@ -297,16 +318,26 @@ def factor_adjoint(
                 Fbar[b, b] -= f * F[a, b] + 1.0 / F[b, b]
             else:
                 row[b] = Fbar[a, b]
-                lastbar += row[b] * K[a, b] + 1.0 / last  # the second: the Jacobian of K -> F
+                if inner:
+                    lastbar += row[b] * K[a, b] + 1.0 / last  # the second: the Jacobian of K -> F
                 Kbar[a, b] += row[b] * last
-        if relative:
-            Rbar[a, a] += lastbar
-            for c in range(a):
-                r = R[a, c]
-                total = 0.0
-                for b in range(c + 1):
+        if relative == PLAIN:
+            continue
+        Rbar[a, a] += lastbar
+        for c in range(a):
+            total = 0.0
+            for b in range(c + 1):
+                if not is_relative(relative, a, b, P):
+                    continue
+                if by_beta:
+                    total += row[b] * F[c, b]
+                    Fbar[c, b] += beta[c] * row[b]
+                else:
                     total += row[b] * K[c, b]
-                    Kbar[c, b] += r * row[b]
+                    Kbar[c, b] += R[a, c] * row[b]
+            if by_beta:
+                betabar[c] += total
+            else:
                 Rbar[a, c] += total
     cursor = start
     for a in range(1, P):
@@ -338,6 +369,34 @@ def factor_adjoint(
 
 
 @compiled
+def regression_of(R: FloatArray, beta: FloatArray) -> Any:
+    """Least squares of y, the last row: beta with beta R[:d, :d] = R[d, :d]."""
+    d = R.shape[0] - 1
+    for a in range(d - 1, -1, -1):
+        total = R[d, a]
+        for b in range(a + 1, d):
+            total -= beta[b] * R[b, a]
+        beta[a] = total / R[a, a]
+
+
+@compiled
+def regression_of_adjoint(
+    R: FloatArray, beta: FloatArray, betabar: FloatArray, Rbar: FloatArray
+) -> Any:
+    """Reverse of `regression_of`: adds to Rbar. `betabar` is overwritten."""
+    d = R.shape[0] - 1
+    for a in range(d):
+        total = betabar[a]
+        for b in range(a):
+            total -= R[a, b] * betabar[b]
+        betabar[a] = total / R[a, a]
+        Rbar[d, a] += betabar[a]
+    for a in range(1, d):
+        for b in range(a + 1):
+            Rbar[a, b] -= beta[a] * betabar[b]
+
+
+@compiled
 def private_n_slope(nbar: float, G: FloatArray, force: FloatArray, F: FloatArray) -> Any:
     """From dlogp/dn by other ways to dlogp/dln(n - smallest), for a private n.
 
@@ -361,7 +420,7 @@ def total_statistics(
     n: FloatArray,
     known: BoolArray,
     values: FloatArray,
-    relative: BoolArray,
+    relative: IntArray,
     partial: BoolArray,
     spike: float,
     centre: FloatArray,
@@ -369,7 +428,7 @@ def total_statistics(
     work: FloatArray,
 ) -> Any:
     """Sum of the latent A_j at x into work[0] (lower triangle); index of the first extra."""
-    A = work[0]
+    A, beta = work[0], work[8, 1]
     A[:] = 0.0
     end = 0
     for j in range(n.size):
@@ -377,8 +436,10 @@ def total_statistics(
         F, K = work[base], work[base + 1]
         end, _ = factor(
             x, end, n[j], known[j], values[j], relative[j], partial[j], spike, centre, scale,
-            work[SHARED_BUFFERS], K, F,
+            work[SHARED_BUFFERS], beta, K, F,
         )  # fmt: skip
+        if j == 0:
+            regression_of(F, beta)
         for a in range(F.shape[0]):
             for b in range(a + 1):
                 A[a, b] += F[0, 1] * gram_entry(F, a, b)
@@ -391,7 +452,7 @@ def statistics(
     n: FloatArray,
     values: FloatArray,
     known: BoolArray,
-    relative: BoolArray,
+    relative: IntArray,
     partial: BoolArray,
     spike: float,
     centre: FloatArray,

@@ -1,7 +1,7 @@
 """Log density of all holders' statistics under the priors, with its derivatives.
 
-One regression for all of them, and one law of the covariates whose mean they share or not. What is
-integrated out, and how, is in `prior`; here it is added up over holders.
+One regression for all of them, and one law of the covariates or one for each. What is integrated
+out, and how, is in `prior` and `own_laws`; here it is added up over holders.
 """
 
 from __future__ import annotations
@@ -24,27 +24,25 @@ from noisewise.analyst.regression.exact.normalisers import (
     log_scale_free,
     log_scale_free_slope,
 )
+from noisewise.analyst.regression.exact.own_laws import log_own_laws
 from noisewise.analyst.regression.exact.prior import (
     A0,
     HALF_T,
     KEEPS_SIGMA2,
     LAM,
-    MEANS,
     NU,
+    OWN_LAWS,
     PSI_POWER,
     SCALE_FREE,
     covariate_prior,
     regression_prior,
     scale_free_regression,
-    start_scatter,
-    take_mean,
 )
 from noisewise.analyst.regression.triangular import (
     add_gram,
     cholesky,
     gram_entry,
     invert_triangle,
-    mirror,
 )
 
 
@@ -79,65 +77,6 @@ def _shared_mean(
 
 
 @compiled
-def _own_means(
-    J: int,
-    private: bool,
-    psi: FloatArray,
-    E0: FloatArray,
-    scalars: FloatArray,
-    psi_bar: FloatArray,
-    work: FloatArray,
-) -> Any:
-    """The same where holders have means of their own (`prior`).
-
-    With H = -nu_n Psi_n⁻¹ / 2 and dlogp = tr(H dPsi_n), the derivative is H by every A_j,xx,
-    -2 H v_j / (lam + n_j) by A_j,x0, and v_j' H v_j / (lam + n_j)² by A_j,00.
-    """
-    A, C, W, G, H, rows = work[0], work[1], work[3], work[4], work[7], work[8]
-    N, nu, lam, k = A[0, 0], scalars[NU], scalars[LAM], E0.shape[0] - 1
-    v = rows[2]
-    start_scatter(A, E0, psi, float(J), C)
-    for j in range(J):
-        take_mean(work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j], E0, v, C)
-    if not cholesky(C, k):
-        return -np.inf
-    half_log_det = 0.0
-    for a in range(k):
-        half_log_det += math.log(C[a, a])
-        for b in range(a + 1):
-            H[a, b] = 0.0
-    invert_triangle(C, k, W)
-    add_gram(W, k, -0.5 * (nu + N), H)
-    mirror(H, k)
-    logp, by_rows = -(nu + N) * half_log_det, -half_log_det
-    if private:
-        logp += log_covariance(N, k, nu)
-        by_rows += log_covariance_slope(N, k, nu)
-    for c in range(psi.size):
-        psi_bar[c] += psi[c] * H[c, c]
-    for a in range(k):
-        for b in range(a + 1):
-            G[a + 1, b + 1] += H[a, b]
-    for j in range(J):
-        base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
-        F, force = work[base], work[base + 2]
-        weight = take_mean(F, E0, v, C)  # C is of no more use; v is
-        square = 0.0
-        for a in range(k):
-            image = 0.0
-            for b in range(k):
-                image += H[a, b] * v[b]
-            square += v[a] * image
-            force[a + 1, 0] -= 2.0 * image / weight
-        force[0, 0] += square / (weight * weight)
-        force[0, 1] += by_rows
-        if private:
-            logp += log_mean(F[0, 1], k, lam)
-            force[0, 1] += log_mean_slope(F[0, 1], k, lam)
-    return logp
-
-
-@compiled
 def relative_factor(R: FloatArray, F: FloatArray, K: FloatArray) -> Any:
     """K = R⁻¹ F for lower triangular R and F."""
     P = R.shape[0]
@@ -150,7 +89,7 @@ def relative_factor(R: FloatArray, F: FloatArray, K: FloatArray) -> Any:
 
 
 @compiled
-def _pooled_factor(J: int, work: FloatArray) -> Any:
+def pooled_factor(J: int, work: FloatArray) -> Any:
     """Cholesky factor C of the sum of the A_j; False if there is none.
 
     A_j = n_j F_j F_j' and F_j = R K_j with R the reference's factor, so C = R M, M the Cholesky
@@ -272,7 +211,7 @@ def _flat_mean(
 
 @compiled
 def log_prior(
-    J: int,
+    rows: FloatArray,
     private: bool,
     psi_rate: FloatArray,
     E0: FloatArray,
@@ -289,10 +228,13 @@ def log_prior(
     Its derivative by the sum of the A_j goes to G, or to S (`pooled_adjoint`); what is a holder's
     own is added to its force, and what its number of rows does by other ways than A_j is kept in
     force[0, 1]. `extra` are the coordinates that the priors add, `extra_bar` their derivatives.
+    `rows` are rough numbers of rows, for the coordinates of `own_laws`.
     """
-    A, B, W, G, rows = work[0], work[2], work[3], work[4], work[8]
-    flat = scalars[LAM] == 0.0 and scalars[MEANS] == 1.0
-    if (flat or scalars[SCALE_FREE] > 0.0) and not _pooled_factor(J, work):
+    J = rows.size
+    A, B, W, G, scratch = work[0], work[2], work[3], work[4], work[8]
+    own_laws = scalars[OWN_LAWS] > 0.0
+    flat = scalars[LAM] == 0.0 and not own_laws
+    if (flat or scalars[SCALE_FREE] > 0.0) and not pooled_factor(J, work):
         return -np.inf
     work[12, :] = 0.0
     keeps_sigma2 = scalars[KEEPS_SIGMA2] > 0.0
@@ -307,7 +249,7 @@ def log_prior(
             logp += log_scale_free(A[0, 0])
             by_rows += log_scale_free_slope(A[0, 0])
     else:
-        logp, by_rows, by_sigma2 = regression_prior(A, B0, scalars, log_sigma2, B, W, rows[0], G)
+        logp, by_rows, by_sigma2 = regression_prior(A, B0, scalars, log_sigma2, B, W, scratch[0], G)
         if private:
             logp += log_regression(A[0, 0], scalars[A0], keeps_sigma2)
             by_rows += log_regression_slope(A[0, 0], scalars[A0], keeps_sigma2)
@@ -317,6 +259,10 @@ def log_prior(
     if keeps_sigma2:
         extra_bar[0] = by_sigma2
         first_psi = 1
+    if own_laws:
+        return logp + log_own_laws(
+            extra[first_psi:], extra_bar[first_psi:], rows, psi_rate, E0, scalars, work
+        )
     psi, psi_bar = work[5, 0, : psi_rate.size], extra_bar[first_psi:]
     power = scalars[PSI_POWER]
     for c in range(psi_rate.size):
@@ -325,6 +271,4 @@ def log_prior(
         psi_bar[c] = power - psi_rate[c] * psi[c]
     if flat:
         return logp + _flat_mean(J, private, psi, scalars, psi_bar, work)
-    if scalars[MEANS] > 1.0:
-        return logp + _own_means(J, private, psi, E0, scalars, psi_bar, work)
     return logp + _shared_mean(J, private, psi, E0, scalars, psi_bar, work)

@@ -79,7 +79,6 @@ def draw_independent(
     prior: RegressionPrior | ScaleFreePrior,
     covariates: CovariatePrior | ScaleFreeCovariates,
     *,
-    own_means: bool = False,
     chains: int = 4,
     draws: int = 1000,
     seed: int | None = None,
@@ -88,7 +87,7 @@ def draw_independent(
 
     Parameters
     ----------
-    observations, prior, covariates, own_means
+    observations, prior, covariates
         As for `sampler.sample`.
     chains, draws : int
         How many draws; there is no warm-up, and chains are parts of one sample.
@@ -96,9 +95,7 @@ def draw_independent(
     """
     if not all(np.isfinite(seen.scale).all() for seen in observations):
         return None  # an entry that was not released has no proposal
-    posterior = CollapsedPosterior(
-        observations, prior, covariates, own_means=own_means, relative=False, partial=False
-    )
+    posterior = CollapsedPosterior(observations, prior, covariates, relative=False, partial=False)
     if posterior.ndim == 0:
         return None
     rng, other = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))

@@ -12,8 +12,8 @@ columns of w that are not constant::
 
 Everything depends on the rows through the A_j alone, and mu, T, theta, sigma2 have closed-form
 marginals given the sum of the A_j. Integrating them out leaves the posterior of the latent A_j.
-No central limit theorem is involved, so it is right down to n_j = p + 1. Holders may also have
-means mu_j of their own (`prior`); T, theta and sigma2 are those of all.
+No central limit theorem is involved, so it is right down to n_j = p + 1. Holders may also have laws
+(mu_j, T_j) of their own, drawn from a common one (`own_laws`); theta and sigma2 are those of all.
 
 Coordinates
 -----------
@@ -26,7 +26,10 @@ a lower triangular K_j, row by row:
 - The first holder is the *reference*, with K = F. Another holder may be *relative* to it:
   F_j = F_0 K_j. If noise hides the difference between two holders, F_j and F_0 are nearly equal
   a posteriori, a narrow ridge. K_j is then nearly standardised and nearly independent of F_0: this
-  is the collapsed counterpart of the non-centred Bartlett form.
+  is the collapsed counterpart of the non-centred Bartlett form. If noise hides some differences and
+  others are plain, then only a part is counted from the reference (`factor`): the covariates'
+  means, the rest of their rows, or the row of y, F_j,y = beta F_j,x + R_yy K_j,y with beta the
+  regression in F_0, which is the same formula for that row. The regression is that of all.
 - A *plain* row has coordinates K_a0, ..., K_a,a-1, ln K_aa. A *partial* row has K_a0, the log
   length of (K_a1, ..., K_aa), which is the column's standard deviation, and partial correlations
   tanh y_b: K_ab = length tanh(y_b) Π_{c<b} sech(y_c). Where noise hides the covariances, the
@@ -38,7 +41,8 @@ a lower triangular K_j, row by row:
 - Priors may add coordinates: ln sigma2, counted from the log residual variance of y in the
   reference (given n rows the two differ by about sqrt(2/n), a narrow ridge otherwise), and
   ln psi_j, counted from minus its log rate given the reference's covariance matrix
-  (`log_precisions`), so that for many rows it is log-gamma and independent of all else.
+  (`log_precisions`), so that for many rows it is log-gamma and independent of all else. Holders
+  with laws of their own have no psi, but the coordinates of `own_laws`.
 
 Private n
 ---------
@@ -56,7 +60,7 @@ and, where n is private, dlogp/dn = tr(M F F') plus what n does in exponents and
 loops run along rows, in O(p³), without BLAS and without allocation.
 
 Files: `factor` for the coordinates, `prior` and `collapsed_normalisers` for
-what is integrated out, `holders` for its sum over holders, this one for the whole
+what is integrated out, `holders` and `own_laws` for its sum over holders, this one for the whole
 density, `collapsed_c` for its C form, and `collapsed_draws` for draws of what was integrated out.
 
 References
@@ -73,7 +77,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import BoolArray, FloatArray
+from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.factor import (
     BUFFERS_PER_HOLDER,
@@ -81,12 +85,16 @@ from noisewise.analyst.regression.exact.factor import (
     factor,
     factor_adjoint,
     private_n_slope,
+    regression_of,
+    regression_of_adjoint,
 )
 from noisewise.analyst.regression.exact.holders import log_prior, pooled_adjoint
+from noisewise.analyst.regression.exact.own_laws import own_law_adjoint
 from noisewise.analyst.regression.exact.prior import (
     CONSTANT,
+    KEEPS_SIGMA2,
     LAM,
-    MEANS,
+    OWN_LAWS,
     SCALE_FREE,
     SMOOTHING,
     SPIKE,
@@ -100,12 +108,12 @@ from noisewise.analyst.regression.triangular import gram_entry
 class Arrays(NamedTuple):
     """What the compiled functions need; holders in the order reference first."""
 
-    n: FloatArray  # (J,); not used where n is private
+    n: FloatArray  # (J,); where n is private, rough, and for coordinates only
     laplace: BoolArray  # (J,)
     values: FloatArray  # (J, P, P)
     precision: FloatArray  # (J, P, P), 1 / scale; 0 if known or not released
     known: BoolArray  # (J, P, P); known[j, 0, 0] says that n is public
-    relative: BoolArray  # (J,), never the reference
+    relative: IntArray  # (J,), a form of `factor`; PLAIN for the reference
     partial: BoolArray  # (J, P), by row
     E0: FloatArray  # (d, d)
     B0: FloatArray  # (P, P)
@@ -165,7 +173,7 @@ def logp_and_gradient(
     values: FloatArray,
     precision: FloatArray,
     known: BoolArray,
-    relative: BoolArray,
+    relative: IntArray,
     partial: BoolArray,
     E0: FloatArray,
     B0: FloatArray,
@@ -188,7 +196,7 @@ def logp_and_gradient(
     P = values.shape[1]
     A, W, G, Fbar, Kbar, Rbar = work[0], work[3], work[4], work[5], work[6], work[7]
     rows, Q = work[8], work[9]
-    R = work[SHARED_BUFFERS]
+    R, beta, betabar = work[SHARED_BUFFERS], rows[1], rows[2]
     logp = scalars[CONSTANT]
     private = False
     A[:] = 0.0
@@ -199,36 +207,40 @@ def logp_and_gradient(
         F, K, force = work[base], work[base + 1], work[base + 2]
         end, volume = factor(
             x, end, n[j], known[j], values[j], relative[j], partial[j], scalars[SPIKE],
-            centre, scale, R, K, F,
+            centre, scale, R, beta, K, F,
         )  # fmt: skip
         logp += volume
         if not logp > -np.inf:
             return -np.inf
+        if j == 0:
+            regression_of(R, beta)
         logp += _statistics_and_noise(
             laplace[j], scalars[SMOOTHING], values[j], precision[j], F, A, force
         )
         private = private or not known[j, 0, 0]
-    extra = rows[1]
+    own_laws = scalars[OWN_LAWS] > 0.0
+    extra = work[20].reshape(P * P)
     for i in range(end, x.size):
         extra[i - end] = centre[i] + scale[i] * x[i]
-    first_psi = x.size - end - psi_rate.size
+    first_psi = 1 if scalars[KEEPS_SIGMA2] > 0.0 else 0
+    has_psi = psi_rate.size > 0 and not own_laws
     if first_psi > 0:
         extra[0] += log_residual_variance(R)
-    if psi_rate.size > 0:
+    if has_psi:
         log_precisions(R, psi_rate, Q, Q[psi_rate.size])
         for c in range(psi_rate.size):
             extra[first_psi + c] -= Q[psi_rate.size, c]
     logp += log_prior(
-        J, private, psi_rate, E0, B0, scalars, sigma_nodes, omega_nodes, extra, grad[end:], work
+        n, private, psi_rate, E0, B0, scalars, sigma_nodes, omega_nodes, extra, grad[end:], work
     )
     if not (logp > -np.inf and logp < np.inf):
         grad[:] = 0.0
         return -np.inf
-    pooled = scalars[SCALE_FREE] > 0.0 or (scalars[LAM] == 0.0 and scalars[MEANS] == 1.0)
+    pooled = scalars[SCALE_FREE] > 0.0 or (scalars[LAM] == 0.0 and not own_laws)
     Rbar[:] = 0.0
     if first_psi > 0:
         Rbar[P - 1, P - 1] += 2.0 * grad[end] / R[P - 1, P - 1]
-    if psi_rate.size > 0:
+    if has_psi:
         bar = grad[end + first_psi :]
         for c in range(psi_rate.size):
             bar[c] = -bar[c]
@@ -239,7 +251,10 @@ def logp_and_gradient(
         grad[i] *= scale[i]
 
     # Backwards, the reference (j = 0) last: the others add to its adjoint Rbar.
+    betabar[:] = 0.0
     for j in range(J - 1, -1, -1):
+        if j == 0:
+            regression_of_adjoint(R, beta, betabar, Rbar)
         base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
         F, K, force = work[base], work[base + 1], work[base + 2]
         n_j = F[0, 1]
@@ -262,9 +277,11 @@ def logp_and_gradient(
         by_rows = force[0, 1]
         if pooled:
             by_rows += pooled_adjoint(j, J, work[12], Kbar, W, Fbar, work)
+        if own_laws:
+            own_law_adjoint(j, n, Fbar, work)
         by_known = factor_adjoint(
             x, end, known[j], relative[j], partial[j], scalars[SPIKE], centre, scale,
-            R, K, F, Fbar, Kbar, Rbar, rows[0], grad,
+            R, beta, K, F, Fbar, Kbar, Rbar, betabar, rows[0], grad,
         )  # fmt: skip
         if not known[j, 0, 0]:
             end -= 1

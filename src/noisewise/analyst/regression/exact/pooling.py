@@ -28,7 +28,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray, IntArray
 from noisewise._compiled import compiled
-from noisewise.analyst.regression.exact.factor import partial_row
+from noisewise.analyst.regression.exact.factor import is_relative, partial_row
 from noisewise.analyst.regression.exact.kernels import Arrays
 from noisewise.analyst.regression.exact.prior import SPIKE
 
@@ -54,7 +54,6 @@ def pooling(arrays: Arrays) -> Pooling:
     free = lower & ~arrays.known
     places = np.full((J, P, P), -1)
     places[free] = np.arange(free.sum())
-    relative = np.flatnonzero(arrays.relative)
     n = np.maximum(arrays.n, 1.0)
     weight = _noise_information(arrays, n, places[0])
     weight /= weight.sum(axis=0) + _VAGUE
@@ -62,7 +61,11 @@ def pooling(arrays: Arrays) -> Pooling:
     rows = []
     for a in range(1, P):
         for b in range(a + 1):
-            those = [j for j in relative if places[j, a, b] >= 0]
+            those = [
+                j
+                for j in range(J)
+                if is_relative(arrays.relative[j], a, b, P) and places[j, a, b] >= 0
+            ]
             if not those:
                 continue
             place, reference = places[those, a, b], places[0, a, b]
@@ -120,7 +123,12 @@ def _noise_information(arrays: Arrays, n: FloatArray, places: IntArray) -> Float
     squares = _factor_of_reference(arrays, places) ** 2
     diagonal = np.diagonal(weight, axis1=1, axis2=2)
     information = weight @ squares + 3.0 * diagonal[:, :, None] * squares
-    information[~(np.arange(len(n)) == 0) & ~arrays.relative] = 0.0  # they don't tell about F_0
+    P = len(places)
+    for j in range(1, len(n)):
+        for a in range(P):
+            for b in range(a + 1):
+                if not is_relative(arrays.relative[j], a, b, P):
+                    information[j, a, b] = 0.0  # it doesn't tell about F_0
     return np.asarray(np.minimum(information, 1e300))
 
 

@@ -16,10 +16,7 @@ sigma² sinh² t, tau is sigma cosh t, and all but one exponential of the integr
 the node.
 
 The regression is that of all holders, and B has the sum of their statistics. E has it too where
-they share one mean of the covariates. Where each has a mean mu_j ~ N(m, T / lam) of its own and all
-share T, integrating the means out leaves
-
-    Psi_n = Psi + Σ_j (lam m m' + A_j,xx - v_j v_j' / (lam + n_j)),   v_j = lam m + A_j,x0
+they share one law of the covariates; laws of their own are in `own_laws`.
 """
 
 from __future__ import annotations
@@ -34,11 +31,12 @@ from noisewise._compiled import compiled
 from noisewise.analyst.regression.triangular import add_gram, cholesky, invert_triangle, trace
 
 # Places in the array of scalars. CONSTANT collects all that depends on nothing latent; SMOOTHING is
-# that of the Laplace law's kinks, in units of the noise scale; MEANS is the number of means of the
-# covariates: 1 or, where each holder has its own, J.
-# A flat mean has LAM = 0, and NU is then smaller by one for every such mean. PSI_POWER is that of
-# psi in its own law and that of T together. SCALE_FREE says that the regression has that prior,
-# HALF_T is 4 times the squared scale of its half-t laws, SPIKE the radius of the map of y's row.
+# that of the Laplace law's kinks, in units of the noise scale; OWN_LAWS says that holders have laws
+# of the covariates of their own.
+# A flat mean has LAM = 0, and NU is then smaller by one where there is one law for all. PSI_POWER
+# is that of psi in its own law and that of T together. SCALE_FREE says that the regression has that
+# prior, HALF_T is 4 times the squared scale of its half-t laws, SPIKE the radius of the map of y's
+# row.
 (
     CONSTANT,
     NU,
@@ -48,7 +46,7 @@ from noisewise.analyst.regression.triangular import add_gram, cholesky, invert_t
     B0_SIGMA2,
     SMOOTHING,
     PSI_POWER,
-    MEANS,
+    OWN_LAWS,
     SCALE_FREE,
     HALF_T,
     SPIKE,
@@ -160,33 +158,6 @@ def covariate_prior(
     invert_triangle(E, d, W)
     add_gram(W, d, -0.5 * nu_n, G)
     return -nu_n * half_log_det, slope
-
-
-@compiled
-def start_scatter(
-    A: FloatArray, E0: FloatArray, psi: FloatArray, means: float, C: FloatArray
-) -> Any:
-    """C <- Psi_n of holders with means of their own, before `take_mean` for each of them."""
-    k = E0.shape[0] - 1
-    # E0 has lam m m' once; a flat mean has none of it
-    again = (means - 1.0) / E0[0, 0] if E0[0, 0] > 0.0 else 0.0
-    for a in range(k):
-        for b in range(a + 1):
-            C[a, b] = E0[a + 1, b + 1] + again * E0[a + 1, 0] * E0[b + 1, 0] + A[a + 1, b + 1]
-    for c in range(psi.size):
-        C[c, c] += psi[c]
-
-
-@compiled
-def take_mean(F: FloatArray, E0: FloatArray, v: FloatArray, C: FloatArray) -> Any:
-    """Take v v' / (lam + n) of a holder with factor F from C; leaves its v, returns lam + n."""
-    k, n = E0.shape[0] - 1, F[0, 1]
-    weight = E0[0, 0] + n
-    for a in range(k):
-        v[a] = E0[a + 1, 0] + n * F[a + 1, 0]
-        for b in range(a + 1):
-            C[a, b] -= v[a] * v[b] / weight
-    return weight
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""`exact` and `exact_own_means`: no approximation but Monte Carlo error."""
+"""`exact` and `exact_own_laws`: no approximation but Monte Carlo error."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression import agreement
+from noisewise.analyst.regression.exact.groups import grouped
 from noisewise.analyst.regression.job import Draws, Job, exact_covariates, more_rows_than_columns
 from noisewise.analyst.regression.priors import ScaleFreePrior
 
@@ -23,29 +24,30 @@ _INDEPENDENT = (
 
 def run_exact(job: Job) -> Draws:
     """One law of the covariates for all holders."""
-    return _run(job, "exact", own_means=False)
+    return _run(job, "exact", own_laws=False)
 
 
-def run_exact_own_means(job: Job) -> Draws:
-    """The covariates of each holder have a mean of their own."""
-    return _run(job, "exact_own_means", own_means=True)
+def run_exact_own_laws(job: Job) -> Draws:
+    """The covariates of each holder have a law of their own; very many holders are grouped."""
+    return _run(job, "exact_own_laws", own_laws=True)
 
 
-def _run(job: Job, method: str, *, own_means: bool) -> Draws:
+def _run(job: Job, method: str, *, own_laws: bool) -> Draws:
     """Draw from the collapsed posterior, and compare the Releases with what it would release."""
     from noisewise.analyst.regression.exact import sampler as exact
     from noisewise.analyst.regression.exact.density import CollapsedPosterior
     from noisewise.analyst.regression.exact.independent import IndependentDraws, draw_independent
 
     more_rows_than_columns(job)
-    given = job.observations, job.regression_prior, exact_covariates(job, method)
+    seen, place = grouped(job.observations) if own_laws else (job.observations, None)
+    given = seen, job.regression_prior, exact_covariates(job, method)
     drawn: IndependentDraws | exact.ExactDraws | None
-    drawn = draw_independent(*given, own_means=own_means, **job.size)
+    drawn = None if own_laws else draw_independent(*given, **job.size)
     if drawn is not None:
         collapsed, how = drawn.posterior, _INDEPENDENT.format(drawn.pareto_k)
         stats = {"pareto_k": np.full(drawn.sigma2.shape, drawn.pareto_k)}
     else:
-        collapsed, how = CollapsedPosterior(*given, own_means=own_means), ""
+        collapsed, how = CollapsedPosterior(*given, own_laws=own_laws), ""
         with job.watched() as options:
             drawn = exact.sample_posterior(collapsed, keep_covariates=False, **options)
         stats = drawn.info._asdict()
@@ -53,6 +55,11 @@ def _run(job: Job, method: str, *, own_means: bool) -> Draws:
     some = np.linspace(0, len(points) - 1, min(agreement.CHECKED, len(points))).astype(int)
     rng = np.random.default_rng(job.seed)
     theta, sigma2, _, mu, T = collapsed.draw_parameters(rng, points[some])
+    if collapsed.own_laws:
+        mu, T = mu[:, place], T[:, place]
+    agreed = agreement.given_law(job.observations, theta, sigma2, mu, T)
+    if len(seen) < len(job.observations):
+        agreed["discrepancies"] = ()  # a holder in a group has no law of its own to contradict
     pull: tuple[float, ...] = ()
     if isinstance(job.regression_prior, ScaleFreePrior):
         pull = prior_pull(collapsed, points, drawn.theta.reshape(len(points), -1))
@@ -63,7 +70,7 @@ def _run(job: Job, method: str, *, own_means: bool) -> Draws:
         stats,
         prior_pull=pull,
         how=how,
-        **agreement.given_law(job, theta, sigma2, mu, T),
+        **agreed,
     )
 
 
@@ -91,7 +98,7 @@ def prior_pull(
     """
     weights = np.concatenate(
         [
-            _own_variances(collapsed.statistics(points[first : first + _AT_ONCE]).sum(axis=1))
+            _own_variances(collapsed.pooled_factors(points[first : first + _AT_ONCE]))
             for first in range(0, len(points), _AT_ONCE)
         ]
     )
@@ -106,7 +113,7 @@ def prior_pull(
     return tuple(pull)
 
 
-def _own_variances(A: FloatArray) -> FloatArray:
-    """s_j² at statistics of all rows (draws, P, P); shape (draws, k)."""
-    inverse = np.linalg.inv(np.linalg.cholesky(A)[:, 1:-1, 1:-1])
-    return np.asarray(A[:, :1, 0] ** -1.0 / (inverse**2).sum(axis=1))
+def _own_variances(C: FloatArray) -> FloatArray:
+    """s_j² at factors of the statistics of all rows (draws, P, P); shape (draws, k)."""
+    inverse = np.linalg.inv(C[:, 1:-1, 1:-1])
+    return np.asarray(C[:, :1, 0] ** -2.0 / (inverse**2).sum(axis=1))

@@ -79,10 +79,9 @@ class ExactDraws(NamedTuple):
     theta: FloatArray  # (chains, draws, d)
     sigma2: FloatArray  # (chains, draws)
     conditional_mean: FloatArray  # (chains, draws, d), E[theta | latent statistics]
-    # (chains, draws, k), or (chains, draws, J, k) with means of their own; no draws if covariates
-    # were not asked for
-    mu: FloatArray
-    T: FloatArray  # (chains, draws, k, k)
+    # no draws if covariates were not asked for; a third axis over holders with laws of their own
+    mu: FloatArray  # (chains, draws, [J,] k)
+    T: FloatArray  # (chains, draws, [J,] k, k)
     x: FloatArray  # (chains, draws, ndim), for CollapsedPosterior.statistics
     info: NutsInfo
 
@@ -164,10 +163,6 @@ def build_kernel(posterior: CollapsedPosterior, state: ExactState) -> Kernel:
     return Kernel(arrays, work, pooled, x, table, to_pooled(state.x, pooled))
 
 
-def _target_accept(arrays: Arrays) -> float:
-    return 0.9 if arrays.scalars[SCALE_FREE] > 0.0 and not arrays.laplace.any() else 0.8
-
-
 def _run(
     kernels: Sequence[Kernel],
     seeds: Sequence[int],
@@ -231,7 +226,7 @@ def sample(
     prior: RegressionPrior | ScaleFreePrior,
     covariates: CovariatePrior | ScaleFreeCovariates,
     *,
-    own_means: bool = False,
+    own_laws: bool = False,
     **settings: Any,
 ) -> ExactDraws:
     """Draw from the exact posterior given the observations of one or several holders.
@@ -244,8 +239,8 @@ def sample(
         Prior of the regression.
     covariates : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or ScaleFreeCovariates
         Prior of the covariates' law, which all holders share.
-    own_means : bool
-        Whether its mean is each holder's own instead.
+    own_laws : bool
+        Whether each holder has a law of its own instead (`own_laws`).
     **settings
         Of `sample_posterior`.
 
@@ -257,7 +252,7 @@ def sample(
         If entries known exactly contradict each other, or statistics are so extreme that double
         precision does not hold them. Draws that are returned are finite.
     """
-    posterior = CollapsedPosterior(observations, prior, covariates, own_means=own_means)
+    posterior = CollapsedPosterior(observations, prior, covariates, own_laws=own_laws)
     return sample_posterior(posterior, **settings)
 
 
@@ -286,9 +281,12 @@ def sample_posterior(
         The same seed gives the same draws, on any number of cores.
     cores : int, optional
         Chains that run at a time. Default: all cores that this process may use.
-    target_accept, max_depth
-        Of NUTS. Default of the first: 0.9 under the scale-free prior with Gaussian noise, where it
-        pays, and 0.8 otherwise; with Laplace noise more steps bring no more effective draws.
+    target_accept : float, optional
+        Of NUTS. Default: 0.9 with Gaussian noise under the scale-free prior or with laws of their
+        own, where 0.8 diverges now and then, and 0.8 otherwise; with Laplace noise more steps
+        bring no more effective draws.
+    max_depth : int
+        Of NUTS.
     keep_covariates : bool
         Draw mu and T too; they take chains * draws * k² numbers.
     progress : callable, optional
@@ -299,6 +297,9 @@ def sample_posterior(
     ExactDraws
     """
     check_lengths(chains=chains, draws=draws, tune=tune)
+    if target_accept is None:
+        careful = posterior.own_laws or posterior.arrays.scalars[SCALE_FREE] > 0.0
+        target_accept = 0.9 if careful and not posterior.arrays.laplace.any() else 0.8
     streams = [
         [np.random.default_rng(stream) for stream in chain.spawn(3)]
         for chain in np.random.SeedSequence(seed).spawn(chains)
@@ -311,7 +312,7 @@ def sample_posterior(
             {
                 "draws": draws,
                 "tune": tune,
-                "target_accept": target_accept or _target_accept(posterior.arrays),
+                "target_accept": target_accept,
                 "maxdepth": max_depth,
             },
             cores or available_cores(),

@@ -16,7 +16,6 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.prior import mode
-from noisewise.analyst.regression.triangular import cholesky
 
 _NARROW, _WIDE = 0.05, 0.15  # widths of sigma²'s law for which 5 and 7 Gauss-Hermite nodes serve
 _MOST_NODES = 400
@@ -88,7 +87,7 @@ def _trapezoid(low: float, high: float, step: float) -> FloatArray:
 
 
 def draw(
-    rng: np.random.Generator, A: FloatArray, half_t: float, sigma: FloatArray, omega: FloatArray
+    rng: np.random.Generator, C: FloatArray, half_t: float, sigma: FloatArray, omega: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Draw theta and sigma² given each of the statistics of all rows.
 
@@ -100,7 +99,8 @@ def draw(
     Parameters
     ----------
     rng : numpy.random.Generator
-    A : array, shape (draws, P, P)
+    C : array, shape (draws, P, P)
+        Cholesky factors of the statistics A.
     half_t : float
     sigma : array, shape (2, .)
         Of `sigma_nodes`.
@@ -110,43 +110,37 @@ def draw(
     Returns
     -------
     theta, sigma2, mean : arrays, shapes (draws, d), (draws,), (draws, d)
-        mean is E[theta | A]. All are NaN where A is impossible.
+        mean is E[theta | A].
     """
-    draws, d = len(A), A.shape[1] - 1
+    draws, d = len(C), C.shape[1] - 1
     theta, sigma2, mean = np.empty((draws, d)), np.empty(draws), np.empty((draws, d))
     uniform, normal = rng.uniform(size=(draws, 3)), rng.standard_normal((draws, d))
     work = np.empty((4, max(omega.shape[1], sigma.shape[1], _SIGMA_POINTS)))
-    C = np.empty((d + 1, d + 1))
-    _draw(A, uniform, normal, half_t, sigma, omega, C, work, theta, sigma2, mean)
+    factors = np.ascontiguousarray(C)
+    _draw(factors, uniform, normal, half_t, sigma, omega, work, theta, sigma2, mean)
     return theta, sigma2, mean
 
 
 @compiled
 def _draw(
-    A: FloatArray,
+    factors: FloatArray,
     uniform: FloatArray,
     normal: FloatArray,
     half_t: float,
     sigma: FloatArray,
     omega: FloatArray,
-    C: FloatArray,
     work: FloatArray,
     theta: FloatArray,
     sigma2: FloatArray,
     mean: FloatArray,
 ) -> Any:
-    """`draw` with its random numbers from outside; C and work are scratch space."""
-    d = C.shape[0] - 1
+    """`draw` with its random numbers from outside; `work` is scratch space."""
+    d = factors.shape[1] - 1
     k = d - 1
     step = math.asinh(math.sqrt(omega[2, 1]))
-    for i in range(A.shape[0]):
-        for a in range(d + 1):
-            for b in range(a + 1):
-                C[a, b] = A[i, a, b]
-        N = C[0, 0]
-        if not cholesky(C, d + 1):
-            theta[i], sigma2[i], mean[i] = np.nan, np.nan, np.nan
-            continue
+    for i in range(factors.shape[0]):
+        C = factors[i]
+        N = C[0, 0] * C[0, 0]
         rss, ess = C[d, d] * C[d, d], 0.0
         for b in range(1, d):
             ess += C[d, b] * C[d, b]

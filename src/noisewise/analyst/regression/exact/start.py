@@ -13,8 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import BoolArray, FloatArray
-from noisewise.analyst.regression.exact.factor import BELOW_SMALLEST_N, TAIL, spike_radius
+from noisewise._arrays import BoolArray, FloatArray, IntArray
+from noisewise.analyst.regression.exact.factor import (
+    BELOW_SMALLEST_N,
+    MEANS,
+    PLAIN,
+    RELATIVE,
+    SPREADS,
+    TAIL,
+    is_relative,
+    spike_radius,
+)
 from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.priors import (
     CovariatePrior,
@@ -37,7 +46,7 @@ class Coordinates(NamedTuple):
     """Order of the holders, form of their coordinates, centre and unit of each coordinate."""
 
     order: tuple[int, ...]
-    relative: BoolArray  # (J,)
+    relative: IntArray  # (J,)
     partial: BoolArray  # (J, P)
     spike: float  # radius of the map of y's row in the reference; 0 for none
     centre: FloatArray  # (ndim,)
@@ -66,7 +75,8 @@ def rough_coordinates(
     prior: RegressionPrior | ScaleFreePrior,
     covariates: CovariatePrior | ScaleFreeCovariates,
     *,
-    force_relative: bool | None = None,
+    own_laws: bool = False,
+    force_relative: int | None = None,
     force_partial: bool | None = None,
 ) -> Coordinates:
     """Choose coordinates, holders in the order reference first.
@@ -78,15 +88,25 @@ def rough_coordinates(
     given = [_holder(observation) for observation in observations]
     population = _rough_population(given, covariates)
     sampling = _sampling_variance(population.G)
+    apart = np.zeros_like(sampling)  # variance of holders' own moments about the population's
+    if own_laws:
+        apart = _between_holders(given, population.G, sampling)
+        population = _rough_population(given, covariates, apart)
     # The reference is the holder that knows most about the population.
     uncertainty = [float(np.median(h.sd**2 + sampling / h.n)) for h in given]
     order = tuple(int(j) for j in np.argsort(uncertainty, kind="stable"))
     holders = [given[j] for j in order]
 
-    relative = np.array([_noise_to_sampling(h, sampling) > 1.0 for h in holders])
+    noisy = np.array([_noise_to_sampling(h, sampling) > 1.0 for h in holders])
+    relative = np.where(noisy, RELATIVE, PLAIN)
+    differ: list[_Differences] = []
+    if own_laws:
+        differ = _differences(holders)
+        for part, found in zip((MEANS, SPREADS), differ, strict=True):
+            relative[found.noise**2 < found.sampling + found.size**2] &= ~part
     if force_relative is not None:
-        relative[:] = force_relative
-    relative[0] = False
+        relative[:] = RELATIVE if force_relative is True else int(force_relative)
+    relative[0] = PLAIN
 
     R = population.F
     scale_free = isinstance(prior, ScaleFreePrior)
@@ -94,17 +114,24 @@ def rough_coordinates(
     partial = np.zeros((len(holders), k + 2), dtype=np.bool_)
     centres, units = [], []
     for j, holder in enumerate(holders):
-        if relative[j]:
-            F: FloatArray = np.eye(k + 2)
-            information = (1.0 + F) / (1.0 / holder.n + 1.0 / holders[0].n)
-            information += (R**2).T @ _noise_information(holder, R)
-        else:
-            F = R if j == 0 else _pool([holder], population.G, sampling / holder.n).F
+        counted = np.array(
+            [[is_relative(relative[j], a, b, k + 2) for b in range(k + 2)] for a in range(k + 2)]
+        )
+        F: FloatArray = np.eye(k + 2)
+        information = (1.0 + F) / (1.0 / holder.n + 1.0 / holders[0].n)
+        information += (R**2).T @ _noise_information(holder, R)
+        if relative[j] != RELATIVE:
+            of_reference = F, information
+            own = sampling / holder.n + apart
+            F = R if j == 0 and not apart.any() else _pool([holder], population.G, own).F
             information = 4.0 + _noise_information(holder, F)
             if j == 0:
-                for other, flag in zip(holders, relative, strict=True):
-                    if flag:
-                        information += _noise_information(other, F)
+                for other, form in zip(holders, relative, strict=True):
+                    told = _noise_information(other, F)
+                    for a in range(1, k + 2):
+                        for b in range(a + 1):
+                            if is_relative(form, a, b, k + 2):
+                                information[a, b] += told[a, b]
             else:
                 # n times the sampling variance of F is that of its row from the column on.
                 rows = np.tril(np.cumsum(R[:, ::-1] ** 2, axis=1)[:, ::-1])
@@ -117,13 +144,19 @@ def rough_coordinates(
                 partial[j, -1] &= isinstance(prior, NIGPrior)
             partial[j] &= holder.sd.diagonal() > 0  # the length must be a coordinate
             partial[j, 0] = False
+            partial[j, counted.diagonal()] = False
+            if j == 0 and ((relative > PLAIN) & (relative < RELATIVE)).any():
+                partial[0, -1] = False  # others know the regression too, at other lengths of y
+            F = np.where(counted, of_reference[0], F)
+            information = np.where(counted, of_reference[1], information)
         centre, unit = _in_coordinates(F, information)
-        for a in np.flatnonzero(partial[j]):
-            noise = _noise_information(holder, F, squares=False)[a]
-            free = 1 + np.flatnonzero(holder.sd[a, 1 : a + 1] > 0)
-            centre[a, free], unit[a, free] = _partial_row(F[a, free], noise[free])
-            if j == 0 and scale_free and a == k + 1 and len(free) > 2:
-                spike, centre[a, free[:-1]] = _spike(centre[a, free[:-1]], unit[a, free[:-1]])
+        for row in np.flatnonzero(partial[j]):
+            noise = _noise_information(holder, F, squares=False)[row]
+            free = 1 + np.flatnonzero(holder.sd[row, 1 : row + 1] > 0)
+            centre[row, free], unit[row, free] = _partial_row(F[row, free], noise[free])
+            if j == 0 and scale_free and row == k + 1 and len(free) > 2:
+                inner = free[:-1]
+                spike, centre[row, inner] = _spike(centre[row, inner], unit[row, inner])
         if holder.n_is_private:
             centre[0, 0], unit[0, 0] = _private_n(holder, population.G)
         coordinates = np.tril(holder.sd != 0)
@@ -133,7 +166,12 @@ def rough_coordinates(
         # ln sigma2 is counted from the log residual variance of the reference holder.
         centres.append(np.zeros(1))
         units.append(np.array([math.sqrt(2.0 / holders[0].n)]))
-    if not isinstance(covariates, NIWPrior):
+    if own_laws:
+        entries = np.tri(k + 1)[1:] - 0.3 * np.eye(k + 1)[1:]  # their diagonal is a logarithm
+        units_of_law = entries[entries > 0]
+        centres += [np.arcsinh([found.size for found in differ]), np.zeros(units_of_law.size)]
+        units += [np.array([found.unit for found in differ]), units_of_law]
+    elif not isinstance(covariates, NIWPrior):
         # psi is counted in units of its rate, given the reference holder's covariance matrix.
         shape = covariates.shape + 0.5 * covariates.nu
         centres.append(np.full(k, math.log(shape)))
@@ -239,7 +277,9 @@ def _is_partial(information: FloatArray, F: FloatArray) -> BoolArray:
 
 
 def _rough_population(
-    holders: Sequence[_Holder], covariates: CovariatePrior | ScaleFreeCovariates
+    holders: Sequence[_Holder],
+    covariates: CovariatePrior | ScaleFreeCovariates,
+    apart: FloatArray | float = 0.0,
 ) -> _Moments:
     """A possible E[w w'] near all holders' A_j / n_j."""
     k = covariates.k
@@ -248,21 +288,81 @@ def _rough_population(
     if isinstance(covariates, NIWPrior):
         guess[1:-1, 1:-1] = covariates.Psi / max(covariates.nu - k - 1.0, 1.0)
     vague = np.full_like(guess, 0.25)
-    first = _pool(holders, guess, vague)
+    first = _pool(holders, guess, vague, apart)
     # Once more, now with sampling variances that fit the data.
-    return _pool(holders, first.G, vague)
+    return _pool(holders, first.G, vague, apart)
 
 
-def _pool(holders: Sequence[_Holder], guess: FloatArray, guess_variance: FloatArray) -> _Moments:
+def _pool(
+    holders: Sequence[_Holder],
+    guess: FloatArray,
+    guess_variance: FloatArray,
+    apart: FloatArray | float = 0.0,
+) -> _Moments:
     """Entry by entry, the precision-weighted mean of A_j / n_j and a guess; then repaired."""
     weight = 1.0 / guess_variance
     total = weight * guess
     sampling = _sampling_variance(guess)
     for holder in holders:
-        own = 1.0 / (holder.sd**2 + sampling / holder.n)
+        own = 1.0 / (holder.sd**2 + sampling / holder.n + apart)
         total = total + own * holder.mean
         weight = weight + own
     return _repair(total / weight, 0.3 * float(np.sqrt(np.mean(1.0 / weight))))
+
+
+def _between_holders(
+    holders: Sequence[_Holder], population: FloatArray, sampling: FloatArray
+) -> FloatArray:
+    """Rough variance of the holders' own E[w w'], beyond noise and sampling, shape (P, P)."""
+    total, weight = np.zeros_like(population), np.full_like(population, 1e-300)
+    for holder in holders:
+        expected = holder.sd**2 + sampling / holder.n
+        seen = np.isfinite(expected)
+        own = 1.0 / expected[seen] ** 2
+        total[seen] += own * ((holder.mean[seen] - population[seen]) ** 2 - expected[seen])
+        weight[seen] += own
+    return np.clip(total / weight, 0.0, _LARGEST_MEAN)
+
+
+class _Differences(NamedTuple):
+    """By how much the holders' means or log spreads differ, in units of the spread within them."""
+
+    size: float  # standard deviation over holders, beyond noise and sampling; 0 if none is seen
+    unit: float  # of the coordinate arcsinh(size)
+    noise: FloatArray  # (J,), standard deviations
+    sampling: FloatArray  # (J,), variances
+
+
+def _differences(holders: Sequence[_Holder]) -> list[_Differences]:
+    """Those of the means and of the log spreads."""
+    J, k = len(holders), len(holders[0].mean) - 2
+    inner = range(1, k + 1)
+    n = np.array([holder.n for holder in holders])[:, None]
+    means = np.array([h.mean[0, inner] for h in holders])
+    noise = np.array([np.minimum(h.sd[0, inner], 10.0) for h in holders])
+    squares = np.array([h.mean[inner, inner] for h in holders])
+    square_noise = np.array([np.minimum(h.sd[inner, inner], 10.0) for h in holders])
+    variances = squares - means**2 + noise**2
+    blur = square_noise**2 + 4.0 * means**2 * noise**2  # variance of these variances by noise
+    weight = n / (1.0 + n * blur)
+    within = np.maximum((weight * variances).sum(axis=0) / weight.sum(axis=0), 1e-12)
+    found = []
+    for values, noise_variance, sampling in (
+        (means / np.sqrt(within), noise**2 / within, 1.0 / n),
+        (0.5 * np.log(np.maximum(variances / within, 0.05)), 0.25 * blur / within**2, 0.5 / n),
+    ):
+        errors = np.clip(noise_variance, 1e-12, 1e6)
+        weight = 1.0 / (errors + sampling)
+        centre = (weight * values).sum(axis=0) / weight.sum(axis=0)
+        excess = (weight * ((values - centre) ** 2 - 1.0 / weight)).sum() / weight.sum()
+        least = 2.0 / (weight.mean() * math.sqrt(J * k))
+        size = math.sqrt(excess) if least < excess < 1e6 else 0.0
+        unit = math.sqrt((0.25 * least + size**2 / (2.0 * J * k)) / (1.0 + size**2))
+        noise_sd = np.sqrt(errors.mean(axis=1))
+        found.append(
+            _Differences(size, min(unit, 1.0), noise_sd, np.broadcast_to(sampling, (J, 1))[:, 0])
+        )
+    return found
 
 
 def _repair(G: FloatArray, floor: float) -> _Moments:

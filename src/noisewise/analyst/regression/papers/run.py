@@ -157,7 +157,7 @@ def run_normal_x(job: Job) -> Draws:
         drawn.theta,
         drawn.sigma2,
         sample_stats=drawn.info._asdict(),
-        **agreement.given_law(job, theta, sigma2, mu, T),
+        **agreement.given_law(job.observations, theta, sigma2, mu, T),
     )
 
 
