@@ -7,7 +7,12 @@ import pytest
 from scipy import stats
 
 from noisewise.analyst.regression.papers.moments import normal_factor
-from noisewise.analyst.regression.papers.orbits import movable_columns, regression_of, rows_apart, sweep
+from noisewise.analyst.regression.papers.orbits import (
+    movable_columns,
+    regression_of,
+    rows_apart,
+    sweep,
+)
 from noisewise.analyst.regression.papers.shared import prepare_covariates, prepare_regression
 from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
 
@@ -104,9 +109,7 @@ def test_moves_along_orbits_keep_the_joint_law(prior, method, mistake):
                 root = np.linalg.cholesky(A.sum(axis=0)[:4, :4])
                 standard = root[1:, 0] / root[0, 0], root[1:, 1:] / root[0, 0]
             F, _ = normal_factor(theta, sigma2, *standard)
-            F, A = sweep(
-                own, regression, arrays, Psi, moves, released, scales, scales**2, F, A
-            )
+            F, A = sweep(own, regression, arrays, Psi, moves, released, scales, scales**2, F, A)
             theta, sigma2 = regression_of(F)
             if method == "update":
                 mu, L = F[1:4, 0].copy(), F[1:4, 1:4].copy()

@@ -131,9 +131,7 @@ def test_noisy_aware_has_no_clt_bias(with_fourth):
         combined = Observation(o.n, values, scale, "gaussian")
     mean, sd, effective = collapsed_importance_sampling([combined], prior, None, 400_000, seed=7)
     assert effective > 4000
-    draws = gibbs.sample(
-        [o], prior, [fourth], chains=2, draws=40_000, seed=8, interweave=True
-    )
+    draws = gibbs.sample([o], prior, [fourth], chains=2, draws=40_000, seed=8, interweave=True)
     x = flatten(draws)
     error = np.hypot(error_of_mean(draws), sd / np.sqrt(effective))
     assert (np.abs(x.mean(axis=0) - mean) < 4 * error).all()

@@ -223,9 +223,7 @@ def test_successive_and_marginal_conditional_draws_agree(case):
     # with a normal y'y here, so that nothing is approximate.
     model = model._replace(holders=model.holders._replace(n=np.array([9.0, 12.0])))
     start = alparslan.init(np.random.default_rng(1), seen, prior, covariates)
-    start = start._replace(
-        log_steps=np.array([-0.5, -0.3, -np.log(8.0), -np.log(12.0), 0.0, 0.0])
-    )
+    start = start._replace(log_steps=np.array([-0.5, -0.3, -np.log(8.0), -np.log(12.0), 0.0, 0.0]))
     assert joint_test(model, start, prior, covariates, 600) < 4.5
     if case == "independent":
 
