@@ -204,11 +204,10 @@ def _gibbs_noisy_aware(job: Job, method: str) -> None:
 
 
 def _normal_x(job: Job, method: str) -> None:
-    from noisewise.analyst.regression.papers.alparslan import prepare_holders
+    from noisewise.analyst.regression.papers.alparslan import build_model
 
     public_n(job, method)
-    normal_covariates(job, method)
-    prepare_holders(job.observations, method)
+    build_model(job.observations, job.prior, normal_covariates(job, method))
 
 
 def _fixed_s(job: Job, method: str) -> None:

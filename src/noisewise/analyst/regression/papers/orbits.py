@@ -59,15 +59,21 @@ _STEPS_OUT = 20
 _SHRINKS = 80
 
 
-class Fixed(NamedTuple):
-    """What stays while F moves."""
+class Line(NamedTuple):
+    """ln density of F along one move, as polynomials without their constants where these cancel.
 
-    prior: Regression
-    covariates: Covariates
-    Psi: FloatArray  # (k, k)
-    B: FloatArray  # (J, P, P), sums of tt'
-    values: FloatArray  # (J, P, P), released
-    weight: FloatArray  # (J, P, P), 1 / noise variance; 0 where known or not released
+    The move adds r times a vector to row i of F and c times a matrix of rank one to F⁻¹.
+    """
+
+    scaling: bool  # r = exp x - 1 and c = 1 - exp -x; otherwise both are x
+    power: float  # of exp x
+    noise: FloatArray  # (4,), coefficients of r to r⁴: sum of squares of the noise
+    law: FloatArray  # (2,), of c and c²: lam (mu - m)'T⁻¹(mu - m) + tr(Psi T⁻¹)
+    distance: FloatArray  # (3,), of 1, c and c²: (theta - mu0)'precision(theta - mu0) / sigma2
+    sigma2: float  # before the move
+    b0: float
+    with_sigma2: bool  # whether x moves sigma2
+    independent: bool  # the prior of theta is
 
 
 def rows_apart(k: int) -> int:
@@ -92,75 +98,93 @@ def regression_of(F: FloatArray) -> tuple[FloatArray, float]:
 
 
 @compiled
-def _log_prior(fixed: Fixed, F: FloatArray, i: int) -> float:
-    """ln of prior(phi) |dphi / dF|, what row i has a part in."""
-    prior, d = fixed.prior, F.shape[0] - 1
-    theta, sigma2 = regression_of(F)
-    away = theta - prior.mu0
-    distance = away @ (prior.precision @ away)
-    value: float = -(prior.a0 + 0.5) * math.log(sigma2) - prior.b0 / sigma2
-    if prior.independent:
-        value -= 0.5 * distance
-    else:
-        value -= 0.5 * d * math.log(sigma2) + 0.5 * distance / sigma2
-    if i < d:
-        # Powers of L_ii: of T's density, of mu's, and of the two Jacobians.
-        law = fixed.covariates
-        for a in range(1, d):
-            value -= (law.nu + a + 2.0) * math.log(F[a, a])
-        W = inverse_lower(F[1:d, 1:d])
-        centre = W @ (F[1:d, 0] - law.m)
-        value -= 0.5 * np.sum(W * (W @ fixed.Psi)) + 0.5 * law.lam * (centre @ centre)
-    return value
+def line(
+    prior: Regression,
+    covariates: FloatArray,
+    nu: float,
+    B: FloatArray,
+    values: FloatArray,
+    weight: FloatArray,
+    F: FloatArray,
+    f: FloatArray,
+    i: int,
+    v: FloatArray,
+    scaled: int,
+) -> Line:
+    """The density of a move that adds r v to row i.
 
-
-@compiled
-def _log_density(
-    fixed: Fixed, F: FloatArray, start: FloatArray, i: int, first: int, scaling: bool, x: float
-) -> float:
-    """ln density of F with row i at distance x from `start`; it is left there.
-
-    A shear adds x to entry `first` of the row, a scaling multiplies entries first, ..., i by exp x.
+    v has an entry 1, or the entries of row i that are multiplied, of which there are `scaled`.
+    covariates : (P, P), lam (1, m)(1, m)' + Psi; f : F⁻¹; the others as in `sweep`.
     """
-    value = 0.0
+    d, scaling = F.shape[0] - 1, scaled > 0
+    noise = np.zeros(4)
+    for j in range(B.shape[0]):
+        # Row i of F B F' is linear in r but for its entry i, which is quadratic.
+        image = B[j] @ F[i]
+        w, away, slope = weight[j, i], values[j, i] - F @ image, F @ (B[j] @ v)
+        bend = v @ (B[j] @ v)
+        slope[i] += v @ image
+        noise[0] -= 2.0 * np.sum(w * away * slope)
+        noise[1] += np.sum(w * slope * slope) - 2.0 * w[i] * away[i] * bend
+        noise[2] += 2.0 * w[i] * slope[i] * bend
+        noise[3] += w[i] * bend * bend
+    # F⁻¹ becomes f - c p q'. Its last row is (-theta, 1) / sigma, the block of x has that of L⁻¹.
+    p, q = f[:, i].copy(), v @ f
+    side, last = covariates @ q, prior.bordered @ q
+    law = np.array([-2.0 * (p[1:d] @ (f @ side)[1:d]), (p[1:d] @ p[1:d]) * (q @ side)])
+    distance = np.array(
+        [f[d] @ (prior.bordered @ f[d]), -2.0 * p[d] * (f[d] @ last), p[d] ** 2 * (q @ last)]
+    )
+    power = 0.0
     if scaling:
-        F[i, first : i + 1] = math.exp(x) * start[first : i + 1]
-        value += (i + 1.0 - first) * x
-    else:
-        F[i, first] = start[first] + x
-    value += _log_prior(fixed, F, i)
-    for j in range(fixed.B.shape[0]):
-        away = fixed.values[j, i] - F @ (fixed.B[j] @ F[i])
-        value -= 0.5 * np.sum(fixed.weight[j, i] * away * away)
+        # Of F_ii: in mu's and T's or in theta's and sigma2's law, and in |dphi / dF|.
+        own = 2.0 * prior.a0 + 1.0 + (0.0 if prior.independent else d)
+        power += scaled - (nu + i + 2.0 if i < d else own)
+    return Line(
+        scaling, power, noise, law, distance, F[d, d] ** 2, prior.b0, scaling and i == d,
+        prior.independent,
+    )  # fmt: skip
+
+
+@compiled
+def log_density(line: Line, x: float) -> float:
+    """ln density at distance x from where the move began, but for a constant."""
+    r, c, sigma2, noise = x, x, line.sigma2, line.noise
+    if line.scaling:
+        r, c = math.expm1(x), -math.expm1(-x)
+    if line.with_sigma2:
+        sigma2 *= math.exp(2.0 * x)
+    squares = (((noise[3] * r + noise[2]) * r + noise[1]) * r + noise[0]) * r
+    squares += (line.law[1] * c + line.law[0]) * c
+    distance = (line.distance[2] * c + line.distance[1]) * c + line.distance[0]
+    squares += distance * (sigma2 if line.independent else 1.0)
+    value: float = line.power * x - line.b0 / sigma2 - 0.5 * squares
     return value
 
 
 @compiled
-def _slice_step(
-    rng: np.random.Generator, fixed: Fixed, F: FloatArray, i: int, first: int, scaling: bool
-) -> None:
-    """One slice-sampling update of row i, in place."""
-    start = F[i].copy()
-    level = _log_density(fixed, F, start, i, first, scaling, 0.0) + math.log(1.0 - rng.random())
+def slice_step(rng: np.random.Generator, line: Line) -> float:
+    """x after one slice-sampling update from 0."""
+    level = log_density(line, 0.0) + math.log(1.0 - rng.random())
     left = -_WIDTH * rng.random()
     right = left + _WIDTH
     steps_left = int(_STEPS_OUT * rng.random())
     steps_right = _STEPS_OUT - 1 - steps_left
-    while steps_left > 0 and _log_density(fixed, F, start, i, first, scaling, left) > level:
+    while steps_left > 0 and log_density(line, left) > level:
         left -= _WIDTH
         steps_left -= 1
-    while steps_right > 0 and _log_density(fixed, F, start, i, first, scaling, right) > level:
+    while steps_right > 0 and log_density(line, right) > level:
         right += _WIDTH
         steps_right -= 1
     for _ in range(_SHRINKS):
         x = left + (right - left) * rng.random()
-        if _log_density(fixed, F, start, i, first, scaling, x) > level:
-            return
+        if log_density(line, x) > level:
+            return x
         if x < 0.0:
             left = x
         else:
             right = x
-    F[i] = start
+    return 0.0
 
 
 @compiled
@@ -184,14 +208,24 @@ def sweep(
         B[j] = f @ A[j] @ np.ascontiguousarray(f.T)
         noisy = (scale[j] > 0.0) & (scale[j] < np.inf)
         weight[j] = np.where(noisy, 1.0 / np.where(noisy, omega2[j], 1.0), 0.0)
-    fixed = Fixed(prior, covariates, Psi, B, values, weight)
+    law = np.zeros((P, P))  # lam (1, m)(1, m)' and Psi
+    law[: P - 1, : P - 1] = covariates.bordered
+    law[1 : P - 1, 1 : P - 1] += Psi
     for i in range(1, P):
-        if moves[i]:
-            for b in range(i):
-                _slice_step(rng, fixed, F, i, b, False)
-            _slice_step(rng, fixed, F, i, i, True)
-    if moves[P - 1]:
-        _slice_step(rng, fixed, F, P - 1, 1, True)
+        # Entries 0, ..., i - 1 one by one, then the diagonal; the row of y has one move more.
+        for b in range(i + (2 if i == P - 1 else 1) if moves[i] else 0):
+            v, scaled = np.zeros(P), 0
+            if b < i:
+                v[b] = 1.0
+            else:
+                scaled = 1 if b == i else i
+                v[i + 1 - scaled : i + 1] = F[i, i + 1 - scaled : i + 1]
+            x = slice_step(
+                rng, line(prior, law, covariates.nu, B, values, weight, F, f, i, v, scaled)
+            )
+            r, c = (math.expm1(x), -math.expm1(-x)) if scaled > 0 else (x, x)
+            f -= c * np.outer(f[:, i], v @ f)
+            F[i] += r * v
     for i in range(1, P):
         if moves[i]:  # all other entries stay as they are, to the last digit
             for j in range(J):
