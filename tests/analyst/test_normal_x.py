@@ -374,7 +374,7 @@ def test_no_covariates_and_no_released_sums_of_one_column():
     partial = Observation(seen.n, seen.values, scale, "gaussian")
     # The sign of a mean is hardly known, and single moves seldom change it: chains must be long.
     assert_same_law(
-        alparslan.sample([partial], *priors(2), draws=100_000, seed=1),
+        alparslan.sample([partial], *priors(2), draws=100_000, tune=2000, seed=1),
         exact.sample([partial], *priors(2), draws=3000, seed=2, keep_covariates=False),
     )
 
