@@ -70,7 +70,7 @@ def sample_chains(
 
     def chosen(name: str, numbers: Any) -> Any:
         """Which of these draws are kept of a field."""
-        kept = keep.get(name, draws)
+        kept = min(keep.get(name, draws), draws)
         every = draws // max(kept, 1)
         return (numbers % every == 0) & (numbers // every < kept)
 
