@@ -36,7 +36,7 @@ from threadpoolctl import threadpool_limits
 
 from noisewise.analyst.regression.exact import sampler as exact
 from noisewise.analyst.regression.observation import Observation
-from noisewise.analyst.regression.papers import fixed_s, gibbs, normal_x
+from noisewise.analyst.regression.papers import alparslan, gibbs
 from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
 
 RESULTS = Path(__file__).parent / "results" / "distributed.json"
@@ -72,12 +72,12 @@ class NumpyNormalX:
     def __init__(self, seen: list[Observation], prior, covariates, seed: int = 0) -> None:
         self.rng = np.random.default_rng(seed)
         self.seen, self.prior, self.covariates = seen, prior, covariates
-        start = normal_x.init(np.random.default_rng(seed), seen, prior, covariates)
-        self.holders = normal_x.build_model(seen, prior, covariates).holders
+        start = alparslan.init(np.random.default_rng(seed), seen, prior, covariates)
+        self.holders = alparslan.build_model(seen, prior, covariates).holders
         self.V0_inverse = np.linalg.inv(prior.V0)
         self.theta, self.sigma2 = start.theta, float(start.sigma2)
         self.mean, self.C = start.mean, start.L @ start.L.transpose(0, 2, 1)
-        self.alpha = np.exp(start.log_alpha) * 4
+        self.alpha = np.exp(-start.log_steps[2 : 2 + len(seen)]) * 4
         self.draws: list[np.ndarray] = []
 
     def statistics(self, n, mean, C):
@@ -195,11 +195,11 @@ def us_per_iteration(method: str, d: int, J: int, seconds: float) -> float:
         return best_time(lambda count: [chain.step() for _ in range(count)], 10, 6)
     rng = np.random.default_rng(1)
     if method == "fixed_s":
-        sampler: Any = fixed_s
-        model, centre = fixed_s.build_model(seen, prior, tune=200)
-        state: Any = fixed_s.init(rng, centre)
+        sampler: Any = alparslan
+        model = alparslan.build_model(seen, prior, tune=200)
+        state: Any = alparslan.init(rng, seen, prior)
     else:
-        sampler = normal_x if method == "normal_x" else gibbs
+        sampler = alparslan if method == "normal_x" else gibbs
         options = {"tune": 200} if method == "normal_x" else {}
         model = sampler.build_model(seen, prior, covariates, **options)
         state = sampler.init(rng, seen, prior, covariates)
@@ -235,7 +235,7 @@ def mixing(
     if conjugate:
         prior = NIGPrior.weakly_informative(d - 1)
     found = {}
-    for method, sampler in (("normal_x", normal_x), ("exact", exact)):
+    for method, sampler in (("normal_x", alparslan), ("exact", exact)):
         length = draws if method == "normal_x" else max(draws // 50, 500)
         sampler.sample(seen, prior, covariates, chains=1, draws=10, tune=10, seed=1)
         start = time.process_time()

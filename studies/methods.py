@@ -99,10 +99,10 @@ def _non_private(
 
 
 def _naive(method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int) -> Pair:
-    from noisewise.analyst.regression.papers import naive
+    from noisewise.analyst.regression.papers.shared import sample_naive
 
     draws = longer * method.draws
-    return naive.sample([case.released], model.prior, chains=1, draws=draws, seed=seed)
+    return sample_naive([case.released], model.prior, chains=1, draws=draws, seed=seed)
 
 
 def _exact(method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int) -> Pair:
@@ -146,7 +146,7 @@ def _with_fourth_moments(name: str) -> Callable[..., Pair]:
     def run(
         method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int
     ) -> Pair:
-        from noisewise.analyst.regression.papers import gibbs, gibbs_noisy_aware
+        from noisewise.analyst.regression.papers import gibbs
         from noisewise.analyst.regression.papers.moments import released_moments
 
         if case.released_halved is None or case.fourth is None:
@@ -155,7 +155,7 @@ def _with_fourth_moments(name: str) -> Callable[..., Pair]:
         if name == "gibbs_noisy":
             drawn = gibbs.sample(given, model.prior, released_moments([case.fourth]), **options)
         else:
-            drawn = gibbs_noisy_aware.sample(given, model.prior, [case.fourth], **options)
+            drawn = gibbs.sample(given, model.prior, [case.fourth], **options)
         return drawn.theta, drawn.sigma2
 
     return run

@@ -26,8 +26,8 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.observation import Family, Observation
-from noisewise.analyst.regression.papers.conjugate import draw, update
 from noisewise.analyst.regression.papers.moments import FourthMomentObservation, fourth_monomials
+from noisewise.analyst.regression.papers.shared import draw_conjugate
 from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.errors import RequestError
@@ -294,4 +294,4 @@ def sample_non_private(
     seed : int, optional
     """
     n = round(float(A[0, 0]))
-    return draw(update(prior, A, n), np.random.default_rng(seed), (1, draws))
+    return draw_conjugate(prior, A, n, np.random.default_rng(seed), (1, draws))

@@ -144,26 +144,26 @@ def _gibbs(one: SimulatedRegression, case: DistributedCase, options: dict[str, A
 
 
 def _normal_x(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-    from noisewise.analyst.regression.papers import normal_x
+    from noisewise.analyst.regression.papers import alparslan
 
-    drawn = normal_x.sample(case.released, one.prior, one.covariates, **options)
+    drawn = alparslan.sample(case.released, one.prior, one.covariates, **options)
     return drawn.theta, drawn.sigma2
 
 
 def _fixed_s(aware: bool) -> Callable[[SimulatedRegression, DistributedCase, dict[str, Any]], Pair]:
     def run(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-        from noisewise.analyst.regression.papers import fixed_s
+        from noisewise.analyst.regression.papers import alparslan
 
-        drawn = fixed_s.sample(case.released, one.prior, account_for_s=aware, **options)
+        drawn = alparslan.sample(case.released, one.prior, account_for_s=aware, **options)
         return drawn.theta, drawn.sigma2
 
     return run
 
 
 def _fixed_s_fast(one: SimulatedRegression, case: DistributedCase, options: dict[str, Any]) -> Pair:
-    from noisewise.analyst.regression.papers import fixed_s
+    from noisewise.analyst.regression.papers import alparslan
 
-    drawn = fixed_s.sample_closed_form(
+    drawn = alparslan.sample_closed_form(
         case.released, one.prior, chains=1, draws=options["draws"], seed=options["seed"]
     )
     return drawn.theta, drawn.sigma2

@@ -72,27 +72,27 @@ def _options(effort: tuple[int, int], seed: int) -> dict[str, Any]:
 
 
 def _normal_x(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
-    from noisewise.analyst.regression.papers import normal_x
+    from noisewise.analyst.regression.papers import alparslan
 
     options = _options(effort.normal_x, seed)
-    theta = normal_x.sample(
+    theta = alparslan.sample(
         given.observations, given.regression, given.covariates, **options
     ).theta[0]
     return theta, theta.mean(axis=0)
 
 
 def _fixed_s(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
-    from noisewise.analyst.regression.papers import fixed_s
+    from noisewise.analyst.regression.papers import alparslan
 
     options = _options(effort.fixed_s, seed)
-    theta = fixed_s.sample(given.observations, given.regression, **options).theta[0]
+    theta = alparslan.sample(given.observations, given.regression, **options).theta[0]
     return theta, theta.mean(axis=0)
 
 
 def _fixed_s_fast(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
-    from noisewise.analyst.regression.papers import fixed_s
+    from noisewise.analyst.regression.papers import alparslan
 
-    drawn = fixed_s.sample_closed_form(
+    drawn = alparslan.sample_closed_form(
         given.observations,
         given.regression,
         chains=1,

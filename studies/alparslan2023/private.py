@@ -15,7 +15,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.observation import Observation
-from noisewise.analyst.regression.papers.noise_width import noise_width
+from noisewise.analyst.regression.papers.ada_ssp import noise_width
 from studies.alparslan2023.data import DataSet, gram_matrices, training_rows, with_noise
 from studies.regression import NoiseScales, noise_scales
 

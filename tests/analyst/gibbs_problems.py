@@ -6,12 +6,24 @@ import numpy as np
 from scipy import stats
 
 from noisewise.analyst.regression.observation import Observation
-from noisewise.analyst.regression.papers.moments import FourthMomentObservation, fourth_monomials
+from noisewise.analyst.regression.papers.moments import (
+    FourthMomentObservation,
+    fourth_monomials,
+    known_moments,
+    prepare_moments,
+    unique_entries,
+)
 from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 
 # A regression on two covariates.
 MU, T = np.array([0.2, -0.3]), np.array([[0.3, 0.1], [0.1, 0.4]])
 THETA, SIGMA2 = np.array([0.1, 0.5, -0.4]), 0.3
+
+
+def statistic_moments(moments, theta, sigma2):
+    """Mean and covariance of one row's unique entries of ww', shapes (q,) and (q, q)."""
+    G, covariance = known_moments(prepare_moments(moments), np.asarray(theta), sigma2)
+    return G[unique_entries(moments.k + 2)], covariance
 
 
 def p_value(sample, law):

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.regression.papers.ada_ssp import STATEMENT, PointEstimate, ada_ssp
-from noisewise.analyst.regression.papers.noise_width import (
+from noisewise.analyst.regression.papers.ada_ssp import (
     MOST_SIMULATED,
+    STATEMENT,
+    PointEstimate,
     _closed_form,
+    ada_ssp,
     noise_width,
 )
 from noisewise.core.design import STATISTIC_ONE

@@ -10,9 +10,9 @@ from scipy import stats
 from noisewise.analyst.chains import generators
 from noisewise.analyst.regression.exact import sampler as exact
 from noisewise.analyst.regression.observation import Observation
-from noisewise.analyst.regression.papers import fixed_s
-from noisewise.analyst.regression.papers.given_s import equation_12, log_density
-from noisewise.analyst.regression.papers.naive import project, project_gram
+from noisewise.analyst.regression.papers import alparslan
+from noisewise.analyst.regression.papers.alparslan import equation_12, log_density
+from noisewise.analyst.regression.papers.shared import project_gram
 from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
 from noisewise.core.errors import RequestError
 
@@ -81,7 +81,7 @@ def test_projection_is_the_nearest_possible_matrix():
     rng = np.random.default_rng(0)
     seen = release(rng, 3, 60, 15.0)
     A, n = seen.values, seen.n
-    nearest = project(seen, floor=0.0)
+    nearest = project_gram(A, n)
     np.testing.assert_array_equal(nearest[0], A[0])
 
     def scatter(M):
@@ -94,7 +94,7 @@ def test_projection_is_the_nearest_possible_matrix():
         root = rng.normal(size=(4, 4))
         other = 0.95 * scatter(nearest) + 0.05 * rng.exponential(20) * root @ root.T
         assert np.linalg.norm(scatter(A) - other) > away
-    possible = project(seen, floor=1e-3)
+    possible = project_gram(A, n, floor=1e-3)
     np.testing.assert_allclose(project_gram(possible, n), possible, atol=1e-9)
     assert np.linalg.eigvalsh(scatter(possible))[0] == pytest.approx(1e-3 * n)
 
@@ -102,7 +102,7 @@ def test_projection_is_the_nearest_possible_matrix():
 @pytest.mark.parametrize("isometric", [True, False])
 def test_the_law_of_theta_is_equation_12(isometric):
     seen = [release(np.random.default_rng(j), 3, 300, 9.0, isometric) for j in range(2)]
-    model, _ = fixed_s.build_model(seen, prior_for(3))
+    model = alparslan.build_model(seen, prior_for(3))
     sigma2 = 0.2
     for j, one in enumerate(seen):
         S = model.S[j]
@@ -123,7 +123,7 @@ def test_what_noise_on_the_covariates_adds_to_the_covariance():
     )
     for isometric in (True, False):
         seen = release(rng, 2, 200, 6.0, isometric)
-        model, _ = fixed_s.build_model([seen], prior_for(2), account_for_s=True)
+        model = alparslan.build_model([seen], prior_for(2), account_for_s=True)
         S = model.S[0]
         ours, theirs = [], []
         for point, sigma2 in ((theta, 0.2), (-theta, 0.9)):
@@ -142,7 +142,7 @@ def test_the_posterior_by_quadrature(account, conjugate):
     seen = release(np.random.default_rng(5), 1, 150, 8.0, True)
     prior = NIGPrior(np.zeros(2), np.diag([0.2, 0.4]), 3.0, 0.3) if conjugate else prior_for(1)
     S, n = project_gram(seen.values[:2, :2], 150), 150
-    drawn = fixed_s.sample([seen], prior, account_for_s=account, draws=10_000, tune=1000, seed=1)
+    drawn = alparslan.sample([seen], prior, account_for_s=account, draws=10_000, tune=1000, seed=1)
     sample = np.column_stack([drawn.theta.reshape(-1, 2), np.log(drawn.sigma2.ravel())])
     centre, sd = sample.mean(axis=0), sample.std(axis=0)
     axes = [np.linspace(c - 6 * s, c + 6 * s, 40) for c, s in zip(centre, sd, strict=True)]
@@ -181,7 +181,7 @@ def test_if_the_covariates_have_no_noise_it_is_exact(k):
         seen, prior, NIWPrior.weakly_informative(k), draws=3000, seed=2, keep_covariates=False
     )
     for account in (False, True):  # there is nothing to account for
-        ours = fixed_s.sample(seen, prior, account_for_s=account, draws=10_000, tune=1000, seed=1)
+        ours = alparslan.sample(seen, prior, account_for_s=account, draws=10_000, tune=1000, seed=1)
         for i in range(k + 1):
             x, y = ours.theta[..., i], theirs.theta[..., i]
             error = np.hypot(*(v.std() / np.sqrt(float(az.ess({"v": v})["v"])) for v in (x, y)))
@@ -208,13 +208,13 @@ def test_the_closed_form_is_the_posterior_given_sigma2():
     pinned = NormalInverseGammaIndependent(
         np.array([0.1, 0.0, 0.0, 0.2]), 0.3 * np.eye(4), 1e7, 1e7 * sigma2
     )
-    slow = fixed_s.sample(seen, pinned, draws=10_000, seed=1)
-    fast = fixed_s.closed_form(seen, pinned, sigma2=sigma2)
+    slow = alparslan.sample(seen, pinned, draws=10_000, seed=1)
+    fast = alparslan.closed_form(seen, pinned, sigma2=sigma2)
     theta = slow.theta.reshape(-1, 4)
     error = np.sqrt(np.diag(fast.covariance) / len(theta))
     assert (abs(theta.mean(axis=0) - fast.mean) < 4.5 * error).all()
     np.testing.assert_allclose(np.cov(theta.T), fast.covariance, atol=0.05 * fast.covariance.max())
-    drawn = fixed_s.sample_closed_form(seen, pinned, draws=10_000, seed=1, sigma2=sigma2)
+    drawn = alparslan.sample_closed_form(seen, pinned, draws=10_000, seed=1, sigma2=sigma2)
     flat = drawn.theta.reshape(-1, 4)
     assert (abs(flat.mean(axis=0) - fast.mean) < 4.5 * error).all()
     np.testing.assert_allclose(np.cov(flat.T), fast.covariance, atol=0.05 * fast.covariance.max())
@@ -226,14 +226,14 @@ def test_the_closed_form_is_the_posterior_given_sigma2():
 def test_sigma2_of_the_closed_form(conjugate):
     prior = NIGPrior.weakly_informative(3) if conjugate else prior_for(3)
     seen = [release(np.random.default_rng(j), 3, 3000, 2.0) for j in range(2)]
-    assert fixed_s.closed_form(seen, prior).sigma2 == pytest.approx(SIGMA2, rel=0.1)
-    assert fixed_s.closed_form(seen[:1], prior).sigma2 == pytest.approx(SIGMA2, rel=0.1)
+    assert alparslan.closed_form(seen, prior).sigma2 == pytest.approx(SIGMA2, rel=0.1)
+    assert alparslan.closed_form(seen[:1], prior).sigma2 == pytest.approx(SIGMA2, rel=0.1)
     hidden = [with_scale(one, np.inf, (4, 4)) for one in seen]
-    assert fixed_s.closed_form(hidden, prior).sigma2 == 1 / 9
+    assert alparslan.closed_form(hidden, prior).sigma2 == 1 / 9
     # Whatever the noise says, it stays within what y in [-1, 1] can have.
     drowned = [release(np.random.default_rng(j), 3, 100, 1e4) for j in range(4)]
     for one in drowned:
-        assert 1e-4 <= fixed_s.closed_form([one], prior).sigma2 <= 1.0
+        assert 1e-4 <= alparslan.closed_form([one], prior).sigma2 <= 1.0
 
 
 # --- what it loses --------------------------------------------------------------------------------
@@ -250,11 +250,11 @@ def test_coverage_with_high_noise():
         seen = [release(rng, 3, 2000, 20.0, True, theta=theta, sigma2=0.3 / rng.gamma(3.0))]
         for method in hits:
             if method == "fast":
-                drawn = fixed_s.sample_closed_form(
+                drawn = alparslan.sample_closed_form(
                     seen, prior, chains=1, draws=2000, seed=trial
                 ).theta
             else:
-                drawn = fixed_s.sample(
+                drawn = alparslan.sample(
                     seen, prior, account_for_s=method == "account_for_s", chains=1, draws=3000,
                     tune=600, seed=trial,
                 ).theta  # fmt: skip
@@ -272,30 +272,30 @@ def test_the_same_seed_gives_the_same_draws_on_any_number_of_cores():
     seen = [release(np.random.default_rng(j), 2, 100, 5.0) for j in range(2)]
     for account in (False, True):
         words = {"account_for_s": account, "chains": 3, "draws": 200, "tune": 400}
-        runs = [fixed_s.sample(seen, prior_for(2), seed=5, cores=c, **words) for c in (1, 3)]
+        runs = [alparslan.sample(seen, prior_for(2), seed=5, cores=c, **words) for c in (1, 3)]
         np.testing.assert_array_equal(runs[0].theta, runs[1].theta)
         np.testing.assert_array_equal(runs[0].sigma2, runs[1].sigma2)
         assert not np.array_equal(runs[0].theta[0], runs[0].theta[1])
-    one, two, other = (fixed_s.sample_closed_form(seen, prior_for(2), seed=s) for s in (1, 1, 2))
+    one, two, other = (alparslan.sample_closed_form(seen, prior_for(2), seed=s) for s in (1, 1, 2))
     np.testing.assert_array_equal(one.theta, two.theta)
     assert not np.array_equal(one.theta, other.theta)
 
 
 def test_steps_are_pure_and_make_up_the_chain():
     seen = [release(np.random.default_rng(j), 2, 100, 5.0) for j in range(2)]
-    model, centre = fixed_s.build_model(seen, prior_for(2), tune=20)
+    model = alparslan.build_model(seen, prior_for(2), tune=20)
     (rng,) = generators(9, 1)
-    state = fixed_s.init(rng, centre)
+    state = alparslan.init(rng, seen, prior_for(2))
     before = [np.array(field) for field in state]
-    first, _ = fixed_s.step(np.random.default_rng(1), model, state, 0)
-    again, accepted = fixed_s.step(np.random.default_rng(1), model, state, 0)
+    first, _ = alparslan.step(np.random.default_rng(1), model, state, 0)
+    again, accepted = alparslan.step(np.random.default_rng(1), model, state, 0)
     for left, right, kept, now in zip(first, again, before, state, strict=True):
         np.testing.assert_array_equal(left, right)
         np.testing.assert_array_equal(kept, now)
     assert accepted[2] == 1
     for t in range(40):
-        state, _ = fixed_s.step(rng, model, state, t)
-    drawn = fixed_s.sample(seen, prior_for(2), chains=1, draws=20, tune=20, seed=9)
+        state, _ = alparslan.step(rng, model, state, t)
+    drawn = alparslan.sample(seen, prior_for(2), chains=1, draws=20, tune=20, seed=9)
     np.testing.assert_array_equal(drawn.theta[0, -1], state.theta)
 
 
@@ -304,7 +304,7 @@ def test_steps_are_pure_and_make_up_the_chain():
 
 @pytest.mark.parametrize("method", ["fixed_s", "fixed_s_fast"])
 def test_what_does_not_fit_is_refused(method):
-    sample = fixed_s.sample if method == "fixed_s" else fixed_s.sample_closed_form
+    sample = alparslan.sample if method == "fixed_s" else alparslan.sample_closed_form
     good = release(np.random.default_rng(0), 1, 100, 1.0)
     private = np.array(good.scale)
     private[0, 0] = 1.0
@@ -330,4 +330,4 @@ def test_what_does_not_fit_is_refused(method):
         with pytest.raises(RequestError, match=name):
             sample([good], prior_for(1), **{name: 0})
     with pytest.raises(RequestError, match="sigma2"):
-        fixed_s.closed_form([good], prior_for(1), sigma2=-1.0)
+        alparslan.closed_form([good], prior_for(1), sigma2=-1.0)

@@ -11,7 +11,7 @@ import pytest
 
 from noisewise.analyst.chains import generators
 from noisewise.analyst.regression.observation import Observation
-from noisewise.analyst.regression.papers import gibbs, gibbs_noisy_aware
+from noisewise.analyst.regression.papers import gibbs
 from noisewise.analyst.regression.papers.moments import (
     CovariateMoments,
     FourthMomentObservation,
@@ -32,38 +32,37 @@ def methods():
     prior, covariates = defaults(1)
     moments = CovariateMoments.normal(np.array([0.1]), np.array([[0.3]]))
     return {
-        "update": (gibbs, observations, prior, covariates),
-        "prior": (gibbs, observations, prior, moments),
-        "aware": (gibbs_noisy_aware, observations, prior, fourth),
+        "update": (observations, prior, covariates),
+        "prior": (observations, prior, moments),
+        "aware": (observations, prior, fourth),
     }
 
 
 @pytest.mark.parametrize("name", list(methods()))
 def test_draws_depend_on_the_seed_and_nothing_else(name):
-    module, *arguments = methods()[name]
+    arguments = methods()[name]
     options = {"chains": 3, "draws": 700, "tune": 50}
-    one = module.sample(*arguments, seed=1, cores=1, **options)
-    three = module.sample(*arguments, seed=1, cores=3, **options)
+    one = gibbs.sample(*arguments, seed=1, cores=1, **options)
+    three = gibbs.sample(*arguments, seed=1, cores=3, **options)
     np.testing.assert_array_equal(one.theta, three.theta)
     np.testing.assert_array_equal(one.sigma2, three.sigma2)
     np.testing.assert_array_equal(one.info.rejected, three.info.rejected)
-    assert not np.array_equal(one.theta, module.sample(*arguments, seed=2, **options).theta)
+    assert not np.array_equal(one.theta, gibbs.sample(*arguments, seed=2, **options).theta)
     assert len(np.unique(one.sigma2[:, -1])) == 3  # chains differ
-    fewer = module.sample(*arguments, seed=1, chains=2, draws=100, tune=50)
+    fewer = gibbs.sample(*arguments, seed=1, chains=2, draws=100, tune=50)
     np.testing.assert_array_equal(fewer.theta, one.theta[:2, :100])
 
 
 @pytest.mark.parametrize("name", list(methods()))
 def test_steps_are_pure(name):
     """(rng, state) -> (state, info): no hidden state, nothing changed in place."""
-    module, observations, prior, third = methods()[name]
-    model = module.build_model(observations, prior, third)
-    number = (0,) if module is gibbs else ()
-    state = module.init(np.random.default_rng(3), observations, prior, third)
+    observations, prior, third = methods()[name]
+    model = gibbs.build_model(observations, prior, third)
+    state = gibbs.init(np.random.default_rng(3), observations, prior, third)
     copies = [np.array(field) for field in state]
-    first, info = module.step(np.random.default_rng(4), model, state, *number)
-    module.step(np.random.default_rng(5), model, first, *number)
-    again, same = module.step(np.random.default_rng(4), model, state, *number)
+    first, info = gibbs.step(np.random.default_rng(4), model, state, 0)
+    gibbs.step(np.random.default_rng(5), model, first, 0)
+    again, same = gibbs.step(np.random.default_rng(4), model, state, 0)
     for before, field in zip(copies, state, strict=True):
         np.testing.assert_array_equal(before, field)
     for a, b in zip(first, again, strict=True):
@@ -71,11 +70,11 @@ def test_steps_are_pure(name):
     assert info == same
     assert not np.array_equal(first.theta, state.theta)
     # Step by step is the same chain as the loop, whose sums may be re-ordered.
-    draws = module.sample(observations, prior, third, chains=1, draws=3, tune=0, seed=3)
+    draws = gibbs.sample(observations, prior, third, chains=1, draws=3, tune=0, seed=3)
     (rng,) = generators(3, 1)
-    state = module.init(rng, observations, prior, third)
+    state = gibbs.init(rng, observations, prior, third)
     for t in range(3):
-        state, _ = module.step(rng, model, state, *((t,) if number else ()))
+        state, _ = gibbs.step(rng, model, state, t)
         np.testing.assert_allclose(draws.theta[0, t], state.theta, rtol=1e-9)
 
 
@@ -149,10 +148,10 @@ def test_what_does_not_fit_together_is_refused():
     with pytest.raises(RequestError, match="at least one holder's released fourth"):
         released_moments([])
     with pytest.raises(RequestError, match="one entry for each holder"):
-        gibbs_noisy_aware.sample([problem(1)], prior, [])
+        gibbs.sample([problem(1)], prior, [])
     other = FourthMomentObservation(7, 1, np.zeros(4), 1.0, "laplace")
     with pytest.raises(RequestError, match="same rows"):
-        gibbs_noisy_aware.sample([problem(1)], prior, [other])
+        gibbs.sample([problem(1)], prior, [other])
 
 
 def test_entries_known_exactly():
@@ -180,44 +179,6 @@ def test_entries_known_exactly():
 def test_the_wing_loads_no_compiler_by_itself():
     code = "import sys, noisewise.analyst; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-# --- solvers --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "o",
-    [
-        problem(4, family="gaussian", isometric=True),
-        problem(4, family="gaussian", isometric=True, scale=0.01),
-        problem(4, family="laplace"),
-        problem(4, family="gaussian", scale=50.0),
-    ],
-    ids=["isometric", "isometric, little noise", "laplace", "gaussian, much noise"],
-)
-def test_both_solvers_give_the_same_iteration(o):
-    """Conjugate gradients are the dense solution, given the same random numbers."""
-    prior, covariates = defaults(4)
-    dense, gradients = (
-        gibbs.build_model([o], prior, covariates, dense=dense, interweave=False)
-        for dense in (True, False)
-    )
-    state = gibbs.init(np.random.default_rng(11), [o], prior, covariates)
-    for t in range(12):
-        expected, (_, _, none) = gibbs.step(np.random.default_rng(t), dense, state, t)
-        other, (_, _, iterations) = gibbs.step(np.random.default_rng(t), gradients, state, t)
-        assert none == 0 < iterations
-        for name in ("A", "theta", "sigma2", "mu", "L"):
-            a, b = getattr(expected, name), getattr(other, name)
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6 * np.abs(a).max())
-        state = expected
-
-
-def test_conjugate_gradients_are_chosen_where_they_pay():
-    assert gibbs.build_model([problem(1)], *defaults(1)).statistics.dense
-    large = gibbs.build_model([problem(12, scale=50.0), problem(12, scale=0.1)], *defaults(12))
-    assert not large.statistics.dense
-    assert large.statistics.holders.noisy.tolist() == [True, False]
 
 
 def test_conditional_mean_and_statistics_are_kept():

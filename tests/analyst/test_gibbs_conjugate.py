@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from noisewise.analyst.regression.papers import gibbs
-from noisewise.analyst.regression.papers.conjugate import (
+from noisewise.analyst.regression.papers.shared import (
     draw_covariates,
     draw_regression,
     prepare_covariates,

@@ -16,7 +16,7 @@ import pytest
 
 from noisewise.analyst.regression.exact import sampler as exact
 from noisewise.analyst.regression.observation import Observation
-from noisewise.analyst.regression.papers import gibbs, gibbs_noisy_aware
+from noisewise.analyst.regression.papers import gibbs
 from noisewise.analyst.regression.papers.moments import CovariateMoments
 from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 
@@ -127,7 +127,7 @@ def test_two_holders_and_mechanisms_against_importance_sampling(method, n, inter
     elif method == "prior":
         draws = gibbs.sample(observations, PRIOR, CovariateMoments.normal(*KNOWN), **options)
     else:
-        draws = gibbs_noisy_aware.sample(observations, PRIOR, fourth, **options)
+        draws = gibbs.sample(observations, PRIOR, fourth, **options)
     bias = 0.12 if interweave else 0.25
     if method == "aware":
         bias = 0.0

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from noisewise.analyst.regression.observation import Observation
-from noisewise.analyst.regression.papers import gibbs, gibbs_noisy_aware
+from noisewise.analyst.regression.papers import gibbs
 from noisewise.analyst.regression.papers.moments import (
     CovariateMoments,
     fourth_monomials,
@@ -131,9 +131,7 @@ def test_noisy_aware_has_no_clt_bias(with_fourth):
         combined = Observation(o.n, values, scale, "gaussian")
     mean, sd, effective = collapsed_importance_sampling([combined], prior, None, 400_000, seed=7)
     assert effective > 4000
-    draws = gibbs_noisy_aware.sample(
-        [o], prior, [fourth], chains=2, draws=40_000, seed=8, interweave=True
-    )
+    draws = gibbs.sample([o], prior, [fourth], chains=2, draws=40_000, seed=8, interweave=True)
     x = flatten(draws)
     error = np.hypot(error_of_mean(draws), sd / np.sqrt(effective))
     assert (np.abs(x.mean(axis=0) - mean) < 4 * error).all()
@@ -161,7 +159,7 @@ def test_tiny_noise_gives_the_conjugate_posterior(family, method):
     elif method == "noisy":
         draws = gibbs.sample([o], prior, released_moments(fourth), **options)
     else:
-        draws = gibbs_noisy_aware.sample([o], prior, fourth, **options)
+        draws = gibbs.sample([o], prior, fourth, **options)
     A = w.T @ w
     Lam = prior.Lam0 + A[:3, :3]
     mean = np.linalg.solve(Lam, prior.Lam0 @ prior.mu0 + A[:3, 3])

@@ -19,6 +19,7 @@ from scipy import stats
 
 from noisewise.analyst.regression import individual, records
 from noisewise.analyst.regression.exact import sampler as exact
+from noisewise.analyst.regression.individual import caveats
 from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.priors import (
     HierarchicalNIWPrior,
@@ -27,7 +28,7 @@ from noisewise.analyst.regression.priors import (
     NIWPrior,
     NormalInverseGammaIndependent,
 )
-from noisewise.analyst.regression.released_records import caveats, noise_log_density
+from noisewise.analyst.regression.records import noise_log_density
 from noisewise.core.errors import RequestError
 
 ORACLES = Path(__file__).parents[1] / "data" / "oracles" / "open.json"

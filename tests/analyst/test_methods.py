@@ -15,7 +15,7 @@ from noisewise.analyst.posterior.file import load_posterior
 from noisewise.analyst.regression.agreement import draw_covariates, thinned
 from noisewise.analyst.regression.cautions import contradiction_warnings
 from noisewise.analyst.regression.methods import METHODS
-from noisewise.analyst.regression.papers import fixed_s, gibbs, normal_x
+from noisewise.analyst.regression.papers import alparslan, gibbs
 from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import ReleaseError, RequestError
 
@@ -122,7 +122,7 @@ def test_fixed_s_aware_is_fixed_s_with_account_for_s():
     columns, observations = observe([noisy])
     prior = NormalInverseGammaIndependent.weakly_informative(1)
     words = {"chains": 2, "draws": 400, "seed": 1}
-    drawn = fixed_s.sample(observations, prior, account_for_s=True, **words)
+    drawn = alparslan.sample(observations, prior, account_for_s=True, **words)
     aware = fit(noisy, method="fixed_s_aware", **words)
     np.testing.assert_array_equal(aware.theta, columns.theta_to_original(drawn.theta))
     assert not np.array_equal(aware.theta, fit(noisy, method="fixed_s", **words).theta)
@@ -273,12 +273,12 @@ def test_kept_statistics_and_covariates_are_those_of_evenly_spaced_draws():
     )
     seen = [problem(2, scale=1.0, family="gaussian", n=100)]
     words |= {"tune": 50}
-    every = normal_x.sample(seen, *defaults(2), keep_covariates=23, **words)
-    some = normal_x.sample(seen, *defaults(2), keep_covariates=5, **words)
+    every = alparslan.sample(seen, *defaults(2), keep_covariates=23, **words)
+    some = alparslan.sample(seen, *defaults(2), keep_covariates=5, **words)
     np.testing.assert_array_equal(some.mu, every.mu[:, :20:4])
     np.testing.assert_array_equal(some.T, every.T[:, :20:4])
     assert (np.linalg.eigvalsh(every.T) > 0).all()
-    assert normal_x.sample(seen, *defaults(2), **words).mu.shape == (2, 0, 2)
+    assert alparslan.sample(seen, *defaults(2), **words).mu.shape == (2, 0, 2)
 
 
 # --- command line ------------------------------------------------------------------------------

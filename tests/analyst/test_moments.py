@@ -7,19 +7,21 @@ import itertools
 import numpy as np
 import pytest
 
+from noisewise.analyst.regression.papers import gibbs
 from noisewise.analyst.regression.papers.moments import (
     CovariateMoments,
     FourthMomentObservation,
     entry_positions,
     fourth_monomials,
-    normal_statistic_moments,
+    normal_factor,
     released_moments,
-    statistic_moments,
     unique_entries,
 )
 from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.statistics import FourthMoments
+
+from .gibbs_problems import statistic_moments
 
 # A skewed, correlated law of two covariates on five points, so that odd moments do not vanish.
 POINTS = np.array([[-0.9, 0.2], [-0.3, -0.8], [0.1, 0.9], [0.7, 0.4], [1.0, -0.5]])
@@ -116,32 +118,14 @@ def test_general_formula_by_simulation():
     assert worst(main_text_covariance(moments, THETA, SIGMA2)) > 10
 
 
-@pytest.mark.parametrize("k", [0, 1, 2, 4])
-def test_normal_closed_form_equals_the_general_formula(k):
-    rng = np.random.default_rng(k)
-    root = rng.standard_normal((k, k))
-    mu, T = rng.standard_normal(k), root @ root.T + np.eye(k)
-    theta = rng.standard_normal(k + 1)
-    mean, covariance = normal_statistic_moments(mu, T, theta, 0.3)
-    if k == 0:  # y ~ N(theta_0, 0.3): sums of y and y²
-        np.testing.assert_allclose(mean, [theta[0], theta[0] ** 2 + 0.3])
-        cross = 2 * theta[0] * 0.3
-        variance = 2 * 0.3**2 + 4 * theta[0] ** 2 * 0.3
-        np.testing.assert_allclose(covariance, [[0.3, cross], [cross, variance]])
-        return
-    general = statistic_moments(CovariateMoments.normal(mu, T), theta, 0.3)
-    np.testing.assert_allclose(mean, general[0], rtol=1e-12)
-    np.testing.assert_allclose(covariance, general[1], rtol=1e-10, atol=1e-10)
-
-
-def test_normal_closed_form_by_simulation():
+def test_normal_moments_by_simulation():
     rng = np.random.default_rng(2)
     size = 300_000
     mu, T = np.array([0.4, -0.2]), np.array([[0.3, 0.1], [0.1, 0.2]])
     x = rng.multivariate_normal(mu, T, size=size)
     y = THETA[0] + x @ THETA[1:] + np.sqrt(SIGMA2) * rng.standard_normal(size)
     t = products(np.column_stack([np.ones(size), x, y]))
-    mean, covariance = normal_statistic_moments(mu, T, THETA, SIGMA2)
+    mean, covariance = statistic_moments(CovariateMoments.normal(mu, T), THETA, SIGMA2)
     centred = t - mean
     assert np.abs(t.mean(axis=0) - mean).max() < 4.5 * np.sqrt(covariance.max() / size)
     for i in range(t.shape[1]):
@@ -150,21 +134,29 @@ def test_normal_closed_form_by_simulation():
         assert (np.abs(product.mean(axis=0) - covariance[i]) < 4.5 * error).all()
 
 
-def test_covariance_as_an_operator():
-    """Item 25: 2 (GYG - (m'Ym) mm') is the covariance of <Y, ww'>."""
-    mu, T = np.array([0.4, -0.2]), np.array([[0.3, 0.1], [0.1, 0.2]])
-    mean, covariance = normal_statistic_moments(mu, T, THETA, SIGMA2)
-    rows, columns = unique_entries(4)
-    G = np.ones((4, 4))
-    G[rows, columns] = G[columns, rows] = mean
-    m = G[0]
-    c = np.random.default_rng(3).standard_normal(rows.size)
-    Y = np.zeros((4, 4))
+@pytest.mark.parametrize("k", [0, 1, 2, 4])
+def test_the_normal_closed_form_is_the_general_formula(k):
+    """Item 25: 2n (GYG - (m'Ym) mm') is the covariance of <Y, ww'>, and the factor gives E[ww']."""
+    rng = np.random.default_rng(k)
+    root = rng.standard_normal((k, k))
+    mu, T = rng.standard_normal(k), root @ root.T + np.eye(k)
+    theta = rng.standard_normal(k + 1)
+    F, G = normal_factor(theta, 0.3, mu, np.linalg.cholesky(T))
+    rows, columns = unique_entries(k + 2)
+    if k == 0:  # y ~ N(theta_0, 0.3): sums of y and y²
+        mean = np.array([theta[0], theta[0] ** 2 + 0.3])
+        cross = 2 * theta[0] * 0.3
+        covariance = np.array([[0.3, cross], [cross, 2 * 0.3**2 + 4 * theta[0] ** 2 * 0.3]])
+    else:
+        mean, covariance = statistic_moments(CovariateMoments.normal(mu, T), theta, 0.3)
+    np.testing.assert_allclose(G[rows, columns], mean, rtol=1e-12)
+    c = rng.standard_normal(rows.size)
+    Y = np.zeros(G.shape)
     np.add.at(Y, (rows, columns), c / 2)
     np.add.at(Y, (columns, rows), c / 2)
-    applied = 2 * (G @ Y @ G - (m @ Y @ m) * np.outer(m, m))
-    np.testing.assert_allclose(applied[rows, columns], covariance @ c, rtol=1e-12)
-    assert abs(applied[0, 0]) < 1e-12
+    applied = gibbs.apply_covariance(7.0, gibbs.Moments(F, G, np.zeros((0, 0))), Y)
+    np.testing.assert_allclose(applied[rows, columns], 7.0 * covariance @ c, rtol=1e-9, atol=1e-9)
+    assert abs(applied[0, 0]) < 1e-9
 
 
 def test_moments_of_a_normal_inverse_wishart_row():

@@ -27,12 +27,13 @@ from numpy.typing import NDArray
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.chains import Progress, Report, run_chains
+from noisewise.analyst.regression import agreement
+from noisewise.analyst.regression.job import Draws, Job, learnt_covariates, public_n
 from noisewise.analyst.regression.numpyro_release import released_entries, require_numpyro
 from noisewise.analyst.regression.nuts import NutsInfo, check_lengths, rounding
 from noisewise.analyst.regression.observation import Observation, common_k
-from noisewise.analyst.regression.priors import CovariatePrior, RegressionPrior
-from noisewise.analyst.regression.records import Covariates
-from noisewise.analyst.regression.released_records import build_model, check_model, conditional_mean
+from noisewise.analyst.regression.priors import CovariatePrior, NIGPrior, RegressionPrior
+from noisewise.analyst.regression.records import Covariates, build_model, check_model
 from noisewise.core.errors import RequestError
 
 Array = Any
@@ -245,3 +246,53 @@ def check_records(
             "method exact, whose cost does not depend on the rows, or wait and give a larger "
             f"max_records than {max_records:,}"
         )
+
+
+def conditional_mean(
+    prior: RegressionPrior, statistics: FloatArray, sigma2: FloatArray
+) -> FloatArray:
+    """E[theta | latent records] at each draw, and given sigma2 if that is a priori independent."""
+    if isinstance(prior, NIGPrior):
+        precision, weight = prior.Lam0, np.ones_like(sigma2)
+    else:
+        precision, weight = np.asarray(np.linalg.inv(prior.V0), dtype=np.float64), 1.0 / sigma2
+    S = precision + weight[..., None, None] * statistics[..., :-1, :-1]
+    z = precision @ prior.mu0 + weight[..., None] * statistics[..., :-1, -1]
+    return np.asarray(np.linalg.solve(S, z[..., None])[..., 0], dtype=np.float64)
+
+
+# --- for `fit(method="individual")` ---------------------------------------------------------------
+
+
+def run_individual(job: Job) -> Draws:
+    """Draw latent records along with the regression."""
+    public_n(job, "individual")
+    covariates = learnt_covariates(job, "individual")
+    with job.watched() as options:
+        drawn = sample(job.observations, job.prior, covariates, clip=job.clip, **options)
+    # Coefficients of rows before clipping say nothing about sums of clipped ones.
+    agrees: dict[str, Any] = {}
+    if not job.clip:
+        kept = agreement.kept_a_chain(job)
+        some = (agreement.thinned(x, kept) for x in (drawn.theta, drawn.sigma2, drawn.statistics))
+        agrees = agreement.given_statistics(job, *some)
+    return Draws(
+        drawn.theta,
+        drawn.sigma2,
+        drawn.conditional_mean,
+        drawn.info._asdict(),
+        **agrees,
+        warnings=caveats(job.observations),
+    )
+
+
+def caveats(observations: Sequence[Observation]) -> tuple[str, ...]:
+    """What the model leaves out, in plain words; empty when nothing."""
+    upper = [observation.scale[np.triu_indices(observation.k + 2)] for observation in observations]
+    if all((scale == 0).sum() == 1 for scale in upper):  # n alone
+        return ()
+    return (
+        "individual does not use that some statistics are known exactly (two levels of a category "
+        "exclude each other), and treats indicators as continuous: intervals may be wider than "
+        "those of exact.",
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from noisewise.analyst.regression.exact.groups import MOST_GROUPS, MOST_HOLDERS
 from noisewise.analyst.regression.exact.run import run_exact, run_exact_own_laws
+from noisewise.analyst.regression.individual import run_individual
 from noisewise.analyst.regression.job import (
     Draws,
     Job,
@@ -29,7 +30,6 @@ from noisewise.analyst.regression.papers.run import (
     run_naive,
     run_normal_x,
 )
-from noisewise.analyst.regression.run_individual import run_individual
 from noisewise.core.errors import RequestError
 
 
@@ -199,7 +199,7 @@ def _individual(job: Job, method: str) -> None:
 
 
 def _gibbs(job: Job, method: str) -> None:
-    from noisewise.analyst.regression.papers.gibbs_statistics import prepare_holders
+    from noisewise.analyst.regression.papers.gibbs import prepare_holders
 
     public_n(job, method)
     prepare_holders(job.observations)
@@ -211,25 +211,24 @@ def _bs_distributed(job: Job, method: str) -> None:
 
 
 def _gibbs_noisy_aware(job: Job, method: str) -> None:
-    from noisewise.analyst.regression.papers.gibbs_noisy_aware import prepare_fourth
+    from noisewise.analyst.regression.papers.fourth import prepare_fourth
 
     _gibbs(job, method)
     prepare_fourth(job.observations, job.fourth)
 
 
 def _normal_x(job: Job, method: str) -> None:
-    from noisewise.analyst.regression.papers.normal_x import build_model
+    from noisewise.analyst.regression.papers.alparslan import build_model
 
     public_n(job, method)
     build_model(job.observations, job.prior, normal_covariates(job, method))
 
 
 def _fixed_s(job: Job, method: str) -> None:
-    from noisewise.analyst.regression.papers.fixed_s import fixed_moments
-    from noisewise.analyst.regression.papers.given_s import prepare_holders
+    from noisewise.analyst.regression.papers.alparslan import prepare_holders
 
     public_n(job, method)
-    fixed_moments(job.observations, prepare_holders(job.observations, method), method)
+    prepare_holders(job.observations, method)
 
 
 def _naive(_job: Job, _method: str) -> None:

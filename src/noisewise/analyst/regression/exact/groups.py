@@ -8,8 +8,7 @@ differs, the sum weighs the noisy ones too high. Holders are therefore sorted by
 their noise per row, and neighbours go together.
 
 The sum of m Laplace variables isn't one. It is taken for normal with the same variance (its excess
-kurtosis is 3 / m), which is an approximation; with `MEMBERS` or more in a group it was not seen in
-coverage (docs/distributed.md).
+kurtosis is 3 / m), which is an approximation whose effect on coverage was not measured.
 """
 
 from __future__ import annotations

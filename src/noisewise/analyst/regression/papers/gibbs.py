@@ -15,15 +15,39 @@
   budget on second moments, .204 to .214 with fourth moments), and their noise is ignored (90%
   intervals cover about 87%). With many covariates or much noise the plugged-in moments are not
   those of any law, even after repair: nearly all draws of the statistics are then impossible, and
-  `Info.exhausted` says so. `gibbs_noisy_aware` models that noise.
+  `Info.exhausted` says so.
+- `gibbs_noisy_aware`, not in the paper, models that noise: `fourth` says how.
 
 One iteration, with A_j the latent Gram matrix of holder j::
 
     omega2_j            | A_j                  Laplace noise as a scale mixture of normals
-    A_j                 | theta, sigma2, moments of x, omega2_j   `gibbs_statistics`
+    A_j                 | theta, sigma2, moments of x, omega2_j   central limit theorem
     theta, sigma2       | sum of A_j           conjugate
     mu, T               | sum of A_j           conjugate, where they are unknown
     all of it           | along orbits         `orbits`
+
+**The statistics.** By the central limit theorem A_j ~ N(nE[ww'], nCov[ww']) on its unique entries;
+noise is normal given omega2; so the conditional is normal, restricted to the set V of positive
+definite matrices. It is drawn by *perturb and solve*: with s ~ N(nE, nCov) and
+r = released - s - noise, the draw is s + nCov (nCov + Omega)⁻¹ r. That needs one system of
+equations, no inverse of Cov or Omega, and takes exact entries (Omega = 0) and entries that were not
+released without special cases. With known moments of x it is solved by its Cholesky factor, O(P^6);
+with normal x, where nCov is an operator, by conjugate gradients, O(P^3) an iteration.
+
+**Why rejection keeps the target right.** Draws outside V are rejected and drawn again, at most
+`tries` times; then one step of elliptical slice sampling from the current A_j, with fresh normal
+variables, replaces the draw. Let pi be the normal law restricted to V and p its probability of V,
+both given everything but A_j. The kernel is then
+
+    A' ~ (1 - (1 - p)^tries) pi + (1 - p)^tries K(A, .)
+
+where K is the elliptical slice kernel, which leaves pi invariant. The weights depend on what is
+conditioned on but *not on the current A_j*, so the mixture leaves pi invariant too, whatever
+`tries` is. Three things would break this: a starting A_j outside V (so `init` makes it valid);
+letting the number of tries depend on the current A_j; and reusing a rejected proposal as the slice
+sampler's normal variable, for given its rejection it is no longer normal. Keeping A_j as it is
+would also be right (K the identity), but a chain near the boundary would freeze. Projecting a
+draw on V, as the paper does, is not: it puts atoms on the boundary.
 
 **What is approximate.** A_j | theta by the central limit theorem and theta | A_j by conjugacy are
 conditionals of different joint laws. The stationary law is near both for n much larger than the
@@ -42,7 +66,8 @@ rejected, and a warning is given.
 References
 ----------
 Bernstein & Sheldon (2019), Differentially private Bayesian linear regression, NeurIPS,
-arXiv:1910.13153, Algorithm 1 and section 3.4.4.
+arXiv:1910.13153, Algorithm 1 and section 3.4.4. Papandreou & Yuille (2010), Gaussian sampling by
+local perturbations, NeurIPS. Murray, Adams & MacKay (2010), Elliptical slice sampling, AISTATS.
 """
 
 from __future__ import annotations
@@ -57,64 +82,92 @@ import numpy as np
 from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled
 from noisewise.analyst.chains import Progress, check_counts
-from noisewise.analyst.regression.observation import Observation
-from noisewise.analyst.regression.papers.conjugate import (
-    Covariates,
-    Regression,
-    conditional_mean,
-    draw_covariates,
-    draw_regression,
-    prepare_covariates,
-    prepare_regression,
-    starting_regression,
-    starting_scale,
-)
-from noisewise.analyst.regression.papers.gibbs_statistics import (
-    Moments,
-    Statistics,
-    draw_noise_variances,
-    draw_statistics,
-    noise_to_sampling,
-    prepare_holders,
-    without_constants,
+from noisewise.analyst.regression.observation import Observation, common_k, named
+from noisewise.analyst.regression.papers.fourth import (
+    Fourth,
+    draw_given_fourth,
+    prepare_fourth,
 )
 from noisewise.analyst.regression.papers.moments import (
     CovariateMoments,
+    FourthMomentObservation,
     Law,
+    draw_known_sums,
     known_moments,
-    normal_covariance,
     normal_factor,
     prepare_moments,
     unique_entries,
 )
 from noisewise.analyst.regression.papers.orbits import (
     movable_columns,
+    regression_of,
     rows_apart,
-    sweep_all,
-    sweep_y,
+    sweep,
 )
-from noisewise.analyst.regression.papers.sampling import pooled, sample_chains, starting_statistics
+from noisewise.analyst.regression.papers.shared import (
+    Covariates,
+    Regression,
+    conditional_mean,
+    draw_covariates,
+    draw_regression,
+    factor,
+    prepare_covariates,
+    prepare_regression,
+    rough_population,
+    sample_chains,
+    solve_lower,
+    solve_upper,
+    starting_regression,
+    starting_scale,
+    starting_statistics,
+)
 from noisewise.analyst.regression.priors import CovariatePrior, NIWPrior, RegressionPrior
 from noisewise.core.errors import RequestError
 
-# Fewest columns of w for which conjugate gradients beat the dense solution.
-GRADIENTS_FROM = 13
-# Ratio of noise to sampling variance from which moves along orbits pay.
-INTERWEAVE_FROM = 0.1
+# What is known about the covariates: a normal law with a prior, moments, or released moments.
+Knowledge = CovariatePrior | CovariateMoments | Sequence[FourthMomentObservation | None]
+NORMAL, MOMENTS, RELEASED = 0, 1, 2
+INTERWEAVE_FROM = 0.1  # ratio of noise to sampling variance from which moves along orbits pay
+_MAX_SHRINK = 60
+_MAX_GRADIENTS = 1000
+_TOLERANCE = 1e-8
 
 
 # --- model, state, info ---------------------------------------------------------------------------
 
 
+class Holders(NamedTuple):
+    """The observations, in the form the compiled functions take."""
+
+    n: FloatArray  # (J,)
+    laplace: BoolArray  # (J,)
+    values: FloatArray  # (J, P, P)
+    scale: FloatArray  # (J, P, P), 0: known, inf: not released
+    seen: BoolArray  # (J, P, P), entries whose released value says something
+    noisy: BoolArray  # (J,), noise dominates: conjugate gradients want another preconditioner
+
+
 class Model(NamedTuple):
     """What does not change in a chain."""
 
-    statistics: Statistics
+    holders: Holders
+    kind: int  # NORMAL, MOMENTS or RELEASED
     regression: Regression
-    covariates: Covariates  # not used where their law is known
+    covariates: Covariates  # where they are normal
+    law: Law  # where moments are known; otherwise the entries of ww' only
+    fourth: Fourth  # where they are released
+    tries: int
     interweave: bool
     movable: BoolArray  # (P,), columns that move along orbits
     apart: int  # every so many-th covariate moves in one sweep
+
+
+class Moments(NamedTuple):
+    """Moments of one row's ww' given the parameters."""
+
+    F: FloatArray  # (P, P), lower triangular, FF' = G; normal covariates only
+    G: FloatArray  # (P, P), E[ww']
+    C: FloatArray  # (q, q), covariance of the unique entries; known moments only
 
 
 class State(NamedTuple):
@@ -127,6 +180,7 @@ class State(NamedTuple):
     Psi: FloatArray  # (k, k), scale matrix of T; drawn where the prior has it unknown
     A: FloatArray  # (J, P, P), latent statistics
     omega2: FloatArray  # (J, P, P), noise variances; drawn for Laplace noise
+    omega2_fourth: FloatArray  # (J, qv), of degree 1 and 2 in released fourth moments
 
 
 class Info(NamedTuple):
@@ -161,6 +215,238 @@ class Trace(NamedTuple):
     counts: IntArray  # (count, 3), in the order of Info
 
 
+# --- the observations -----------------------------------------------------------------------------
+
+
+def prepare_holders(observations: Sequence[Observation]) -> Holders:
+    """Check observations and stack them."""
+    P = common_k(observations) + 2
+    which, fewest = min(named(observations), key=lambda item: item[1].n)
+    if fewest.n < P:
+        raise RequestError(
+            f"{which} with n = {fewest.n} rows is too small for {P - 2} covariates: at least "
+            f"k + 2 = {P} rows are needed. Use fewer covariates, or leave the holder out"
+        )
+    scale = np.stack([observation.scale for observation in observations])
+    seen = np.isfinite(scale)
+    seen[:, 0, 0] = False
+    # Normal noise is nearly isometric in any layout, so that the eigenbasis is good for longer.
+    far = [10.0 if observation.family == "gaussian" else 1.0 for observation in observations]
+    return Holders(
+        n=np.array([float(observation.n) for observation in observations]),
+        laplace=np.array([observation.family == "laplace" for observation in observations]),
+        values=np.stack([observation.values for observation in observations]),
+        scale=scale,
+        seen=seen,
+        noisy=np.array([noise_to_sampling(o) > f for o, f in zip(observations, far, strict=True)]),
+    )
+
+
+def without_constants(holders: Holders, law: Law) -> Holders:
+    """Drop released entries that are known exactly and have no variance: they say nothing.
+
+    An example is the product of two indicators of one category, always 0. With no noise and no
+    variance it would make the covariance of the released values singular.
+    """
+    seen, d = holders.seen.copy(), law.eta.shape[0]
+    variance = np.where(law.positions >= 0, law.xi.diagonal()[law.positions], 0.0) if d > 1 else 0.0
+    seen[:, :d, :d] &= ~((variance < 1e-14) & (holders.scale[:, :d, :d] == 0))
+    return holders._replace(seen=seen)
+
+
+def noise_to_sampling(observation: Observation) -> float:
+    """Median ratio of the noise to the sampling variance of the released entries; inf if none."""
+    G = rough_population([observation])
+    diagonal = G.diagonal()
+    sampling = np.outer(diagonal, diagonal) + G**2 - 2.0 * np.outer(G[0] ** 2, G[0] ** 2)
+    ratio = observation.sd**2 / (observation.n * np.maximum(sampling, 1e-12))
+    return float(np.median(ratio[unique_entries(observation.k + 2)]))
+
+
+# --- compiled: the draw of the statistics ---------------------------------------------------------
+
+
+@compiled
+def laplace_variance(rng: np.random.Generator, q: float) -> float:
+    """Draw t given |r| = q, where r | t ~ N(0, t) and t ~ Exponential(mean 2): r is Laplace(1).
+
+    1/t is inverse Gaussian with mean 1/q and shape 1 (Bernstein & Sheldon 2019, Algorithm 1, line
+    6). The two roots of Michael, Schucany & Haas (1976, doi:10.1080/00031305.1976.10479147) are
+    written here for t itself, so that q = 0 and huge q need no care.
+    """
+    half = 0.5 * rng.standard_normal() ** 2
+    t = q + half + math.sqrt(half * (2.0 * q + half))
+    if rng.random() * (t + q) <= t:
+        return t
+    return q * q / t
+
+
+@compiled
+def draw_noise_variances(
+    rng: np.random.Generator, model: Model, state: State
+) -> tuple[FloatArray, FloatArray]:
+    """omega2 of second and of fourth moments | A, for the holders with Laplace noise."""
+    holders, fourth, A = model.holders, model.fourth, state.A
+    omega2, omega2_fourth = state.omega2.copy(), state.omega2_fourth.copy()
+    for j in range(A.shape[0]):
+        for a in range(A.shape[1]):
+            for b in range(a, A.shape[1]):
+                scale = holders.scale[j, a, b]
+                if holders.laplace[j] and 0.0 < scale < np.inf:
+                    q = abs(holders.values[j, a, b] - A[j, a, b]) / scale
+                    omega2[j, a, b] = scale * scale * laplace_variance(rng, q)
+                    omega2[j, b, a] = omega2[j, a, b]
+        for e in range(omega2_fourth.shape[1]):
+            scale = fourth.scale[j]
+            if fourth.laplace[j] and scale < np.inf:
+                q = abs(fourth.values[j, e] - A[j, fourth.rows[e], fourth.columns[e]]) / scale
+                omega2_fourth[j, e] = scale * scale * laplace_variance(rng, q)
+    return omega2, omega2_fourth
+
+
+@compiled
+def draw_normal_sums(
+    rng: np.random.Generator, n: float, F: FloatArray, G: FloatArray
+) -> FloatArray:
+    """A ~ N(nG, nCov) for normal x: nG + sqrt(n) F H F', H symmetric with H_00 = 0.
+
+    H has variance 2 on the diagonal and 1 off it. With F = [m, L] this is
+    sqrt(n) (L H L' + m h' + h m'), whose covariance is 2n (GYG - (m'Ym) mm') as an operator.
+    """
+    Z = rng.standard_normal(G.shape)
+    H = (Z + Z.T) / math.sqrt(2.0)
+    H[0, 0] = 0.0
+    return n * G + math.sqrt(n) * (F @ H @ np.ascontiguousarray(F.T))
+
+
+@compiled
+def apply_covariance(n: float, row: Moments, Y: FloatArray) -> FloatArray:
+    """2n (GYG - (m'Ym) mm'): nCov applied to <Y, ww'>, normal x."""
+    G, m = row.G, row.F[:, 0].copy()
+    return 2.0 * n * (G @ Y @ G - (m @ (Y @ m)) * np.outer(m, m))
+
+
+@compiled
+def _conjugate_gradients(
+    n: float, row: Moments, noise: FloatArray, seen: FloatArray, noisy: bool, R: FloatArray
+) -> tuple[FloatArray, int]:
+    """Y with (nCov + noise) Y = R on the released entries, and the number of iterations.
+
+    Y stands for the functional <Y, ww'>. Half of an off-diagonal coefficient sits in each triangle,
+    so that its noise term is 2 omega2. `seen` is 1 for released entries. Preconditioners: where
+    noise dominates (`noisy`) the diagonal; otherwise nCov plus noise of one size, without the
+    rank-one term, which is diagonal in G's eigenbasis (exact but for that term if the noise is
+    Gaussian in the isometric layout).
+    """
+    G, m, V = row.G, row.F[:, 0].copy(), np.eye(R.shape[0])
+    if noisy:
+        variances = np.diag(G)
+        sampling = np.outer(variances, variances) + G**2 - 2.0 * np.outer(m * m, m * m)
+        scale = n * (2.0 - np.eye(R.shape[0])) * sampling + noise
+    else:
+        values, vectors = np.linalg.eigh(G)
+        V = np.ascontiguousarray(vectors)  # LAPACK counts by columns
+        logs = np.sum(np.log(np.where(noise > 0.0, noise, 1.0)))
+        scale = 2.0 * n * np.outer(values, values)
+        scale += math.exp(logs / max(np.sum(noise > 0.0), 1))
+    inverse, transposed = 1.0 / np.maximum(scale, 1e-300), np.ascontiguousarray(V.T)
+    Y, r, p = np.zeros(R.shape), R * seen, np.zeros(R.shape)
+    size, goal, iterations = 1.0, 0.0, 0
+    while iterations < _MAX_GRADIENTS:
+        z = inverse * r if noisy else V @ (inverse * (transposed @ r @ V)) @ transposed
+        z *= seen
+        new = np.sum(r * z)
+        if iterations == 0:
+            goal = _TOLERANCE**2 * new
+        if not new > goal:
+            break
+        p = z + (new / size) * p
+        size = new
+        image = (apply_covariance(n, row, p) + noise * p) * seen
+        step = size / np.sum(p * image)
+        Y += step * p
+        r -= step * image
+        iterations += 1
+    return Y, iterations
+
+
+@compiled
+def draw_statistics(
+    rng: np.random.Generator,
+    model: Model,
+    j: int,
+    row: Moments,
+    theta: FloatArray,
+    sigma2: float,
+    A: FloatArray,
+    omega2: FloatArray,
+) -> tuple[FloatArray, int, int, int]:
+    """A_j | everything else by the central limit theorem; with the numbers of Info.
+
+    Attempts 0, ..., tries - 1 are draws that may be accepted. If none is valid, the next gives the
+    normal variables of an elliptical slice step, and the last one the mean of the normal law.
+    """
+    P, n, law = A.shape[0], model.holders.n[j], model.law
+    released, known = model.holders.values[j], model.holders.scale[j] == 0.0
+    mask = np.where(model.holders.seen[j], 1.0, 0.0)
+    noise = mask * omega2 * (2.0 - np.eye(P))
+    entries = np.array([mask[law.rows[e], law.columns[e]] > 0.0 for e in range(law.rows.size)])
+    which = np.flatnonzero(entries)  # released entries among the unique ones
+    K = np.zeros((0, 0))
+    if model.kind == MOMENTS:
+        K = n * row.C[which][:, which]
+        for i in range(which.size):
+            K[i, i] += omega2[law.rows[which[i]], law.columns[which[i]]]
+        K, proper = factor(K)
+        if not proper:
+            return A, 0, 1, 0  # keeps A_j: right, because this did not depend on A_j
+    candidate, iterations = A, 0
+    for attempt in range(model.tries + 2):
+        perturb = attempt <= model.tries
+        if not perturb:
+            S = n * row.G
+        elif model.kind == MOMENTS:
+            S = draw_known_sums(rng, law, n, theta, sigma2)
+        else:
+            S = draw_normal_sums(rng, n, row.F, row.G)
+        R = (released - S) * mask
+        if perturb:
+            for a in range(1, P):
+                for b in range(a + 1):
+                    R[a, b] -= mask[a, b] * math.sqrt(omega2[a, b]) * rng.standard_normal()
+                    R[b, a] = R[a, b]
+        if model.kind == MOMENTS:
+            x = np.array([R[law.rows[e], law.columns[e]] for e in which])
+            shift = n * (row.C[:, which] @ solve_upper(K, solve_lower(K, x)))
+            for e in range(law.rows.size):
+                S[law.rows[e], law.columns[e]] += shift[e]
+                S[law.columns[e], law.rows[e]] = S[law.rows[e], law.columns[e]]
+        else:
+            Y, more = _conjugate_gradients(n, row, noise, mask, model.holders.noisy[j], R)
+            S = S + apply_covariance(n, row, Y)
+            S = 0.5 * (S + S.T)  # equal but for rounding
+            iterations += more
+        S = np.where(known, released, S)
+        if attempt < model.tries and factor(S)[1]:
+            return S, attempt, 0, iterations
+        if perturb:
+            candidate = S
+    # Elliptical slice sampling: A' = mean + (A - mean) cos + (draw - mean) sin.
+    mean = S
+    angle = 2.0 * math.pi * rng.random()
+    low, high = angle - 2.0 * math.pi, angle
+    for _ in range(_MAX_SHRINK):
+        S = mean + (A - mean) * math.cos(angle) + (candidate - mean) * math.sin(angle)
+        if factor(S)[1]:
+            return S, model.tries, 1, iterations
+        if angle < 0.0:
+            low = angle
+        else:
+            high = angle
+        angle = low + (high - low) * rng.random()
+    return A, model.tries, 1, iterations
+
+
 # --- compiled: an iteration -----------------------------------------------------------------------
 
 
@@ -170,44 +456,51 @@ def step(
 ) -> tuple[State, tuple[int, int, int]]:
     """Iteration `number`; the next state, and the numbers of Info."""
     theta, sigma2, mu, L, Psi = state.theta, state.sigma2, state.mu, state.L, state.Psi
-    P, holders, known = theta.size + 1, model.statistics.holders, model.statistics.known
-    law, dense = model.statistics.law, model.statistics.dense
-    omega2 = draw_noise_variances(rng, holders, state.A, state.omega2)
-    F, C = np.zeros((P, P)), np.zeros((0, 0))
-    V, values = np.zeros((P, P)), np.zeros(P)
-    if known:
-        G, C = known_moments(law, theta, sigma2)
-    else:
+    holders, kind, A, d = model.holders, model.kind, state.A.copy(), theta.size
+    omega2, omega2_fourth = draw_noise_variances(rng, model, state)
+    F, C = np.zeros((d + 1, d + 1)), np.zeros((0, 0))
+    G = F
+    if kind == NORMAL:
         F, G = normal_factor(theta, sigma2, mu, L)
-        if dense:
-            C = normal_covariance(G, F[:, 0].copy(), law.rows, law.columns)
-        else:
-            values, vectors = np.linalg.eigh(G)
-            V = np.ascontiguousarray(vectors)  # LAPACK counts by columns
-    row = Moments(F, G, C, values, V)
-    A = state.A.copy()
+    elif kind == MOMENTS:
+        G, C = known_moments(model.law, theta, sigma2)
+    row = Moments(F, G, C)
     rejected, exhausted, iterations = 0, 0, 0
     for j in range(A.shape[0]):
-        A[j], r, e, i = draw_statistics(
-            rng, model.statistics, j, row, theta, sigma2, state.A[j], omega2[j]
-        )
+        i = 0
+        if kind == RELEASED:
+            A[j], r, e = draw_given_fourth(
+                rng, holders.n[j], holders.values[j], holders.scale[j], omega2[j], model.fourth, j,
+                omega2_fourth[j], theta, sigma2, state.A[j],
+            )  # fmt: skip
+        else:
+            A[j], r, e, i = draw_statistics(
+                rng, model, j, row, theta, sigma2, state.A[j], omega2[j]
+            )
         rejected, exhausted, iterations = rejected + r, exhausted + e, iterations + i
-    total = pooled(A)
+    total = np.sum(A, axis=0)
     theta, sigma2 = draw_regression(rng, model.regression, total, theta, sigma2)
-    if known:
-        if model.interweave:
-            theta, sigma2, A = sweep_y(
-                rng, model.regression, model.movable, holders.values, holders.scale, omega2, theta,
-                sigma2, A,
-            )  # fmt: skip
-    else:
+    if kind == NORMAL:
         mu, L, Psi = draw_covariates(rng, model.covariates, total, mu, L, Psi)
-        if model.interweave:
-            theta, sigma2, mu, L, A = sweep_all(
-                rng, model.regression, model.covariates, model.movable, number % model.apart,
-                model.apart, holders.values, holders.scale, omega2, theta, sigma2, mu, L, Psi, A,
+    if model.interweave:
+        moves, proper = model.movable.copy(), True
+        if kind == NORMAL:
+            moves[1:d] &= np.arange(1, d) % model.apart == number % model.apart
+        else:  # columns are standardised by the latent statistics, and only that of y moves
+            moves[:d] = False
+            root, proper = factor(total[:d, :d])
+            mu, L = root[1:, 0] / root[0, 0], root[1:, 1:] / root[0, 0]
+        if proper:
+            F, _ = normal_factor(theta, sigma2, mu, L)
+            F, A = sweep(
+                rng, model.regression, model.covariates, Psi, moves, holders.values,
+                holders.scale, omega2, F, A,
             )  # fmt: skip
-    return State(theta, sigma2, mu, L, Psi, A, omega2), (rejected, exhausted, iterations)
+            theta, sigma2 = regression_of(F)
+            mu, L = F[1:d, 0].copy(), F[1:d, 1:d].copy()
+    return State(theta, sigma2, mu, L, Psi, A, omega2, omega2_fourth), (
+        rejected, exhausted, iterations,
+    )  # fmt: skip
 
 
 @compiled
@@ -225,7 +518,7 @@ def run(
         state, counts = step(rng, model, state, first + t)
         trace.theta[t] = state.theta
         trace.sigma2[t] = state.sigma2
-        trace.total[t] = pooled(state.A)
+        trace.total[t] = np.sum(state.A, axis=0)
         trace.mu[t] = state.mu
         trace.L[t] = state.L
         trace.A[t] = state.A
@@ -241,57 +534,69 @@ def init(
     rng: np.random.Generator,
     observations: Sequence[Observation],
     prior: RegressionPrior,
-    covariates: CovariatePrior | CovariateMoments,
+    covariates: Knowledge,
 ) -> State:
     """A valid starting state, dispersed at random."""
-    k = observations[0].k
+    J, k = len(observations), observations[0].k
     A, omega2 = starting_statistics(observations, rng)
     theta, sigma2 = starting_regression(A, prepare_regression(prior, k))
-    if isinstance(covariates, CovariateMoments):
-        return State(theta, sigma2, np.zeros(k), np.eye(k), np.eye(k), A, omega2)
-    n = A[:, 0, 0].sum()
-    E = prepare_covariates(covariates, k).bordered + A.sum(axis=0)[:-1, :-1]
-    Psi = starting_scale(covariates, E.diagonal()[1:] / n - (E[0, 1:] / n) ** 2)
-    E[1:, 1:] += Psi
-    root = np.linalg.cholesky(E)
-    L = np.ascontiguousarray(root[1:, 1:]) / math.sqrt(covariates.nu + n)
-    return State(theta, sigma2, root[1:, 0] / root[0, 0], L, Psi, A, omega2)
+    mu, L, Psi, omega2_fourth = np.zeros(k), np.eye(k), np.eye(k), np.zeros((J, 0))
+    if isinstance(covariates, CovariatePrior):
+        n = A[:, 0, 0].sum()
+        E = prepare_covariates(covariates, k).bordered + A.sum(axis=0)[:-1, :-1]
+        Psi = starting_scale(covariates, E.diagonal()[1:] / n - (E[0, 1:] / n) ** 2)
+        E[1:, 1:] += Psi
+        root = np.linalg.cholesky(E)
+        mu = root[1:, 0] / root[0, 0]
+        L = np.ascontiguousarray(root[1:, 1:]) / math.sqrt(covariates.nu + n)
+    elif not isinstance(covariates, CovariateMoments):
+        omega2_fourth = np.zeros((J, unique_entries(k + 1)[0].size))
+        for j, f in enumerate(covariates):
+            if f is not None:
+                omega2_fourth[j] = f.scale**2 * (2.0 if f.family == "laplace" else 1.0)
+    return State(theta, sigma2, mu, L, Psi, A, omega2, omega2_fourth)
 
 
 def build_model(
     observations: Sequence[Observation],
     prior: RegressionPrior,
-    covariates: CovariatePrior | CovariateMoments,
+    covariates: Knowledge,
     *,
     interweave: bool | None = None,
     tries: int = 50,
-    dense: bool | None = None,
 ) -> Model:
     """Put everything into arrays; arguments as for `sample`."""
     check_counts(tries=tries)
     holders = prepare_holders(observations)
-    k = observations[0].k
-    known = isinstance(covariates, CovariateMoments)
-    if isinstance(covariates, CovariateMoments):
+    J, k = len(observations), observations[0].k
+    learnt: CovariatePrior = NIWPrior.weakly_informative(k)
+    law = Law(
+        np.eye(k + 1), np.zeros((0, 0)), np.zeros((0, 0)), np.eye(k + 1),
+        np.zeros((k + 1, k + 1), dtype=np.int64), *unique_entries(k + 2),
+    )  # fmt: skip
+    fourth = Fourth(np.zeros((J, 0)), np.zeros(J), np.zeros(J, dtype=bool), *unique_entries(1))
+    if isinstance(covariates, CovariatePrior):
+        kind, learnt = NORMAL, covariates
+    elif isinstance(covariates, CovariateMoments):
         if covariates.k != k:
             raise RequestError(
                 f"covariates is for {covariates.k} covariates, the statistics are for {k}"
             )
-        law = prepare_moments(covariates)
+        kind, law = MOMENTS, prepare_moments(covariates)
         holders = without_constants(holders, law)
-        learnt = prepare_covariates(NIWPrior.weakly_informative(k), k)
     else:
-        law = Law(
-            np.eye(k + 1), np.zeros((0, 0)), np.zeros((0, 0)), np.eye(k + 1),
-            np.zeros((k + 1, k + 1), dtype=np.int64), *unique_entries(k + 2),
-        )  # fmt: skip
-        learnt = prepare_covariates(covariates, k)
-    dense = known or (k + 2 < GRADIENTS_FROM if dense is None else dense)
+        kind, fourth = RELEASED, prepare_fourth(observations, covariates)
+    if interweave is None:
+        interweave = max(noise_to_sampling(seen) for seen in observations) > INTERWEAVE_FROM
     return Model(
-        statistics=Statistics(holders, law, known, dense, tries),
+        holders=holders,
+        kind=kind,
         regression=prepare_regression(prior, k),
-        covariates=learnt,
-        interweave=wants_interweaving(observations) if interweave is None else interweave,
+        covariates=prepare_covariates(learnt, k),
+        law=law,
+        fourth=fourth,
+        tries=tries,
+        interweave=interweave,
         movable=movable_columns(holders.scale),
         apart=rows_apart(k),
     )
@@ -300,7 +605,7 @@ def build_model(
 def sample(
     observations: Sequence[Observation],
     prior: RegressionPrior,
-    covariates: CovariatePrior | CovariateMoments,
+    covariates: Knowledge,
     *,
     chains: int = 4,
     draws: int = 1000,
@@ -322,11 +627,12 @@ def sample(
         One for each holder, over the same columns.
     prior : NIGPrior or NormalInverseGammaIndependent
         For the regression.
-    covariates : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or CovariateMoments
+    covariates : NIWPrior, HierarchicalNIWPrior, HuangWandPrior, CovariateMoments or sequence
         Prior of the mean and covariance of the covariates, which all holders share
-        (Gibbs-SS-Update); or known moments of one row's covariates (Gibbs-SS-Prior and -Noisy):
+        (Gibbs-SS-Update); known moments of one row's covariates (Gibbs-SS-Prior and -Noisy):
         `CovariateMoments.normal`, `.from_prior` by simulation, `.from_niw` for independent rows of
-        the multivariate t law of an NIWPrior, `released_moments` of released fourth moments.
+        the multivariate t law of an NIWPrior, `released_moments` of released fourth moments; or
+        for each holder its FourthMomentObservation, or None, to be modelled (`fourth`).
     chains, draws, tune : int
         Chains, and iterations of each after and during warm-up.
     seed : int, optional
@@ -349,54 +655,41 @@ def sample(
     Returns
     -------
     Draws
+        With fourth moments to be modelled `info.rejected` counts rejected Metropolis proposals, of
+        which each holder has 4 an iteration, and `info.exhausted` the holders whose S stayed.
 
     Warns
     -----
     UserWarning
-        If a holder has fewer than 4 (k + 2) rows.
+        If a holder has fewer than 4 (k + 2) rows and the central limit theorem is used.
     """
     model = build_model(observations, prior, covariates, interweave=interweave, tries=tries)
-    warn_of_few_rows(observations)
+    smallest, P = min(seen.n for seen in observations), observations[0].k + 2
+    if smallest < 4 * P and model.kind != RELEASED:
+        warnings.warn(
+            f"the smallest holder has n = {smallest} rows for {P} columns. The gibbs methods rest "
+            f"on the central limit theorem and are unreliable below n = {4 * P}; use the exact "
+            "method",
+            stacklevel=2,
+        )
     kept = draws if keep_statistics is True else int(keep_statistics)
-    of_x = draws if keep_covariates and not model.statistics.known else 0
+    of_x = draws if keep_covariates and model.kind == NORMAL else 0
     trace = sample_chains(
         lambda rng: init(rng, observations, prior, covariates),
         lambda rng, state, first, count: run(rng, model, state, first, count),
         chains=chains, draws=draws, tune=tune, seed=seed, cores=cores, progress=progress,
         keep={"A": kept, "total": draws if keep_conditional_mean else 0, "mu": of_x, "L": of_x},
     )  # fmt: skip
-    return make_draws(trace, model.regression)
-
-
-def make_draws(trace: Trace, prior: Regression) -> Draws:
-    """Draws from the traces of all chains."""
-    kept = trace.total.shape[1]
+    with_mean = trace.total.shape[1]
     return Draws(
         trace.theta,
         trace.sigma2,
-        conditional_mean(prior, trace.total, trace.sigma2[:, :kept]),
+        conditional_mean(model.regression, trace.total, trace.sigma2[:, :with_mean]),
         trace.mu,
         trace.L @ np.swapaxes(trace.L, -1, -2),
         trace.A,
         Info(*np.moveaxis(trace.counts, -1, 0)),
     )
-
-
-def wants_interweaving(observations: Sequence[Observation]) -> bool:
-    """Whether noise is large enough, for some holder, that moves along orbits pay."""
-    return max(noise_to_sampling(observation) for observation in observations) > INTERWEAVE_FROM
-
-
-def warn_of_few_rows(observations: Sequence[Observation]) -> None:
-    """Warn where the central limit theorem is far away."""
-    smallest, P = min(seen.n for seen in observations), observations[0].k + 2
-    if smallest < 4 * P:
-        warnings.warn(
-            f"the smallest holder has n = {smallest} rows for {P} columns. The gibbs methods rest "
-            f"on the central limit theorem and are unreliable below n = {4 * P}; use the exact "
-            "method",
-            stacklevel=3,
-        )
 
 
 def trouble(info: Info) -> tuple[str, ...]:

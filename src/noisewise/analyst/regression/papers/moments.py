@@ -242,21 +242,6 @@ def normal_factor(
 
 
 @compiled
-def normal_covariance(
-    G: FloatArray, m: FloatArray, rows: IntArray, columns: IntArray
-) -> FloatArray:
-    """Covariance (q, q) of the unique entries of ww' for normal x; m is E[w] and G is E[ww']."""
-    C = np.zeros((rows.size, rows.size))
-    for i in range(rows.size):
-        a, b = rows[i], columns[i]
-        for j in range(i + 1):
-            c, e = rows[j], columns[j]
-            C[i, j] = G[a, c] * G[b, e] + G[a, e] * G[b, c] - 2.0 * m[a] * m[b] * m[c] * m[e]
-            C[j, i] = C[i, j]
-    return C
-
-
-@compiled
 def known_moments(law: Law, theta: FloatArray, sigma2: float) -> tuple[FloatArray, FloatArray]:
     """G = E[ww'], (P, P), and the covariance (q, q) of its unique entries, from moments of v.
 
@@ -324,29 +309,6 @@ def draw_known_sums(
         A[d, i] = A[i, d]
         A[d, d] += theta[i] * (image + 2.0 * errors[i])
     return A
-
-
-def statistic_moments(
-    moments: CovariateMoments, theta: FloatArray, sigma2: float
-) -> tuple[FloatArray, FloatArray]:
-    """Mean and covariance of one row's unique entries of ww', shapes (q,) and (q, q)."""
-    theta = np.asarray(theta, dtype=np.float64)
-    d = moments.k + 1
-    if theta.shape != (d,):
-        raise RequestError(f"theta must have shape ({d},); got {theta.shape}")
-    G, covariance = known_moments(prepare_moments(moments), theta, float(sigma2))
-    return G[unique_entries(d + 1)], covariance
-
-
-def normal_statistic_moments(
-    mu: FloatArray, T: FloatArray, theta: FloatArray, sigma2: float
-) -> tuple[FloatArray, FloatArray]:
-    """`statistic_moments` for x ~ N(mu, T), by the closed form."""
-    mu, theta = np.asarray(mu, dtype=np.float64), np.asarray(theta, dtype=np.float64)
-    L = np.linalg.cholesky(np.asarray(T, dtype=np.float64)) if mu.size else np.zeros((0, 0))
-    F, G = normal_factor(theta, float(sigma2), mu, L)
-    entries = unique_entries(mu.size + 2)
-    return G[entries], normal_covariance(G, F[:, 0].copy(), *entries)
 
 
 # --- released fourth moments ----------------------------------------------------------------------

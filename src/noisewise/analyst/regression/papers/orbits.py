@@ -4,45 +4,32 @@
 the noise variance is a thousand times the sampling variance of A, the second step moves A by a
 thousandth of the posterior's variance only: some 1000 iterations for one effective draw.
 
-**The move.** Let Q be a linear map of the columns w = (1, x, y) that keeps the constant. It takes
-rows to rows of the same model with other parameters phi = (theta, sigma2, mu, T), and A to QAQ'.
-The law of A given phi goes with it: p(QAQ' | Q phi) |J_A(Q)| = p(A | phi), for the exact law and
-for the normal approximation alike, restricted to positive definite matrices or not. So the
-likelihood of A given phi is constant along the orbit of Q, and what remains is
+**The move.** Write the columns w = (1, x, y) as w = F t with t standardised and F lower triangular,
+F = [[1, 0, 0], [mu, L, 0], [E[y], theta_x'L, sigma]], T = LL'. All parameters phi = (mu, T, theta,
+sigma2) are in F: theta solves F_v'theta = F_y, with F_v the rows and columns of v = (1, x) and F_y
+the row of y. The sums B = F⁻¹ A F⁻ᵀ of tt' have a law without parameters, for the exact law of A
+and for its normal approximation alike, restricted to positive definite matrices or not. So given B
+and the release F has the density
 
-    prior(Q phi) |J_phi(Q)| x noise density(release - QAQ')     with respect to Haar measure
+    prior(phi) |dphi / dF| x noise density(release - F B F')
 
-(Liu & Sabatti 2000, theorem 1), sampled here by slice sampling. This is the interweaving of a
-centred (A given phi) with a non-centred parametrisation (what of A is left when its dependence on
-phi is taken out stays fixed; Yu & Meng 2011).
+and its entries are moved one after the other by slice sampling, B fixed. In terms of A that is a
+move along the orbit of a linear map of the columns (Liu & Sabatti 2000, theorem 1); it interweaves
+a centred (A given phi) with a non-centred parametrisation (B; Yu & Meng 2011). |dphi / dF| is
+2^(k + 1) sigma Π_i L_ii^(k - i + 1) L_ii⁻¹, i = 1, ..., k, the last factor from theta.
 
-**Coordinates.** All moves have one form: column i becomes column i + delta u'w, for a vector u of
-coefficients. Write w = F t with t standardised and uncorrelated and F lower triangular, as in
-`moments`: F = [[1, 0, 0], [mu, L, 0], [., ., sigma]], and f = F⁻¹. The entries of F are the
-coordinates, and one after the other moves, row by row:
+Diagonal entries move in their logarithm. One move more multiplies the row of y but E[y] as a whole:
+no new direction, but many slopes whose prior scales with sigma2 hold it, and it holds them. Where
+the law of x is known, F_v is taken from the latent statistics of x themselves, which y does not
+change, and only the row of y moves. Of many covariates about half a dozen move in a sweep, in turn.
+One width of slices serves all entries, because all are moments on unit scale. (With the entries of
+A or theta for coordinates the same moves are right but slow: where the mean of a covariate is not
+small compared with its standard deviation, intercept and slope are highly correlated.)
 
-- *shears*, u = f_b: ``x_i += delta t_b``, b < i, is mu_i (b = 0) or L_ib; ``y += delta t_b`` are
-  the coefficients. Jacobians are 1.
-- *scalings*, delta = s - 1: u is the residual of column i on the columns before it (u_i = 1), so
-  that L_ii, or sigma, is multiplied by s. Jacobian and prior of T in coordinates L give s to the
-  power -(nu + 1 + i), those of sigma2 and theta -(2 a0 + d), or -2 a0 with an independent prior.
-- y less its mean, times s: no new direction, but many slopes whose prior scales with sigma2 hold
-  it, and it holds them. The power is -(2 a0 + 1), or d - 1 - 2 a0 with an independent prior.
-  Measured with noise at epsilon = 0.1: 0.38 effective draws of sigma2 an iteration instead of 0.02
-  at d = 100, 0.74 instead of 0.08 at d = 11.
-
-When x_i moves, y stays, and with t = delta for a shear and t = 1 - 1/s for a scaling::
-
-    theta -> theta - t theta_i u                W = T⁻¹ -> M'WM,  M = I - t e_i u'
-    mu_i  -> mu_i + delta u'(1, mu)             row i of L -> row i of L + delta u'L
-
-so that the log density along an orbit is a polynomial of degree 4 in delta (the noise), one of
-degree 2 in t (the priors), and a power of s.
-
-Without standardising (``x_i += delta x_b``) the same moves are right but slow: where the mean of a
-covariate is not small compared with its standard deviation, intercept and slope are so correlated
-that 150 times more iterations were needed. **Slice widths** and directions depend on what the move
-leaves unchanged only, as they must. Of many covariates about a dozen move in a sweep, in turn.
+**Its density.** A move adds r v to one row of F, which makes F B F' quadratic in r, and changes F⁻¹
+by a matrix of rank one. The priors are quadratic in F⁻¹, whose last row is (-theta, 1) / sigma and
+whose block of x is L⁻¹. So a few coefficients, O(P²) to find, say all of the density that slice
+sampling asks for again and again.
 
 References
 ----------
@@ -55,18 +42,40 @@ doi:10.1214/aos/1056562461.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from noisewise._arrays import BoolArray, FloatArray
 from noisewise._compiled import compiled
-from noisewise.analyst.regression.papers.conjugate import Covariates, Regression
-from noisewise.analyst.regression.papers.sampling import factor, inverse_lower, pooled
+from noisewise.analyst.regression.papers.shared import (
+    Covariates,
+    Regression,
+    inverse_lower,
+    solve_upper,
+)
 
-_ROWS = 12  # covariates that move in one sweep, about
-_WIDTH = 3.0  # initial slice width, in conditional standard deviations
+_ROWS = 6  # covariates that move in one sweep, about
+_WIDTH = 0.5  # of the first slice
 _STEPS_OUT = 20
 _SHRINKS = 80
+
+
+class Line(NamedTuple):
+    """ln density of F along one move, as polynomials without their constants where these cancel.
+
+    The move adds r times a vector to row i of F and c times a matrix of rank one to F⁻¹.
+    """
+
+    scaling: bool  # r = exp x - 1 and c = 1 - exp -x; otherwise both are x
+    power: float  # of exp x
+    noise: FloatArray  # (4,), coefficients of r to r⁴: sum of squares of the noise
+    law: FloatArray  # (2,), of c and c²: lam (mu - m)'T⁻¹(mu - m) + tr(Psi T⁻¹)
+    distance: FloatArray  # (3,), of 1, c and c²: (theta - mu0)'precision(theta - mu0) / sigma2
+    sigma2: float  # before the move
+    b0: float
+    with_sigma2: bool  # whether x moves sigma2
+    independent: bool  # the prior of theta is
 
 
 def rows_apart(k: int) -> int:
@@ -83,297 +92,145 @@ def movable_columns(scale: FloatArray) -> BoolArray:
     return movable
 
 
-# --- one move -------------------------------------------------------------------------------------
+@compiled
+def regression_of(F: FloatArray) -> tuple[FloatArray, float]:
+    """theta and sigma2 of a factor."""
+    d = F.shape[0] - 1
+    return solve_upper(F[:d, :d], F[d, :d]), F[d, d] ** 2
 
 
 @compiled
-def _slice_step(
-    rng: np.random.Generator,
-    c: FloatArray,
-    q: FloatArray,
-    power: float,
-    scaling: bool,
-    width: float,
-) -> tuple[float, float]:
-    """One slice-sampling update from delta = 0, where the log density is 0; delta and t."""
-    level = math.log(1.0 - rng.random())
-    left = -width * rng.random()
-    right = left + width
-    steps_left = int(_STEPS_OUT * rng.random())
-    steps_right = _STEPS_OUT - 1 - steps_left
-    while steps_left > 0 and _log_density(left, c, q, power, scaling) > level:
-        left -= width
-        steps_left -= 1
-    while steps_right > 0 and _log_density(right, c, q, power, scaling) > level:
-        right += width
-        steps_right -= 1
-    for _ in range(_SHRINKS):
-        x = left + (right - left) * rng.random()
-        if _log_density(x, c, q, power, scaling) > level:
-            return (math.exp(x) - 1.0, 1.0 - math.exp(-x)) if scaling else (x, x)
-        if x < 0.0:
-            left = x
-        else:
-            right = x
-    return 0.0, 0.0
+def line(
+    prior: Regression,
+    covariates: FloatArray,
+    nu: float,
+    B: FloatArray,
+    values: FloatArray,
+    weight: FloatArray,
+    F: FloatArray,
+    f: FloatArray,
+    i: int,
+    v: FloatArray,
+    scaled: int,
+) -> Line:
+    """The density of a move that adds r v to row i.
+
+    v has an entry 1, or the entries of row i that are multiplied, of which there are `scaled`.
+    covariates : (P, P), lam (1, m)(1, m)' + Psi; f : F⁻¹; the others as in `sweep`.
+    """
+    d, scaling = F.shape[0] - 1, scaled > 0
+    noise = np.zeros(4)
+    for j in range(B.shape[0]):
+        # Row i of F B F' is linear in r but for its entry i, which is quadratic.
+        image = B[j] @ F[i]
+        w, away, slope = weight[j, i], values[j, i] - F @ image, F @ (B[j] @ v)
+        bend = v @ (B[j] @ v)
+        slope[i] += v @ image
+        noise[0] -= 2.0 * np.sum(w * away * slope)
+        noise[1] += np.sum(w * slope * slope) - 2.0 * w[i] * away[i] * bend
+        noise[2] += 2.0 * w[i] * slope[i] * bend
+        noise[3] += w[i] * bend * bend
+    # F⁻¹ becomes f - c p q'. Its last row is (-theta, 1) / sigma, the block of x has that of L⁻¹.
+    p, q = f[:, i].copy(), v @ f
+    side, last = covariates @ q, prior.bordered @ q
+    law = np.array([-2.0 * (p[1:d] @ (f @ side)[1:d]), (p[1:d] @ p[1:d]) * (q @ side)])
+    distance = np.array(
+        [f[d] @ (prior.bordered @ f[d]), -2.0 * p[d] * (f[d] @ last), p[d] ** 2 * (q @ last)]
+    )
+    power = 0.0
+    if scaling:
+        # Of F_ii: in mu's and T's or in theta's and sigma2's law, and in |dphi / dF|.
+        own = 2.0 * prior.a0 + 1.0 + (0.0 if prior.independent else d)
+        power += scaled - (nu + i + 2.0 if i < d else own)
+    return Line(
+        scaling, power, noise, law, distance, F[d, d] ** 2, prior.b0, scaling and i == d,
+        prior.independent,
+    )  # fmt: skip
 
 
 @compiled
-def _log_density(x: float, c: FloatArray, q: FloatArray, power: float, scaling: bool) -> float:
-    """Along an orbit; for a scaling x is the logarithm of s."""
-    delta = math.exp(x) - 1.0 if scaling else x
-    t = 1.0 - math.exp(-x) if scaling else x
-    noise = delta * (c[0] + delta * (c[1] + delta * (c[2] + delta * c[3])))
-    value: float = power * x + noise + t * (q[0] + t * q[1])
+def log_density(line: Line, x: float) -> float:
+    """ln density at distance x from where the move began, but for a constant."""
+    r, c, sigma2, noise = x, x, line.sigma2, line.noise
+    if line.scaling:
+        r, c = math.expm1(x), -math.expm1(-x)
+    if line.with_sigma2:
+        sigma2 *= math.exp(2.0 * x)
+    squares = (((noise[3] * r + noise[2]) * r + noise[1]) * r + noise[0]) * r
+    squares += (line.law[1] * c + line.law[0]) * c
+    distance = (line.distance[2] * c + line.distance[1]) * c + line.distance[0]
+    squares += distance * (sigma2 if line.independent else 1.0)
+    value: float = line.power * x - line.b0 / sigma2 - 0.5 * squares
     return value
 
 
 @compiled
-def _noise_terms(
-    i: int, u: FloatArray, values: FloatArray, weight: FloatArray, A: FloatArray
-) -> tuple[FloatArray, float]:
-    """Coefficients of delta, ..., delta⁴ in the log density of the noise, and the curvature.
+def slice_step(rng: np.random.Generator, line: Line) -> float:
+    """x after one slice-sampling update from 0."""
+    level = log_density(line, 0.0) + math.log(1.0 - rng.random())
+    left = -_WIDTH * rng.random()
+    right = left + _WIDTH
+    steps_left = int(_STEPS_OUT * rng.random())
+    steps_right = _STEPS_OUT - 1 - steps_left
+    while steps_left > 0 and log_density(line, left) > level:
+        left -= _WIDTH
+        steps_left -= 1
+    while steps_right > 0 and log_density(line, right) > level:
+        right += _WIDTH
+        steps_right -= 1
+    for _ in range(_SHRINKS):
+        x = left + (right - left) * rng.random()
+        if log_density(line, x) > level:
+            return x
+        if x < 0.0:
+            left = x
+        else:
+            right = x
+    return 0.0
 
-    Entry (i, a) moves by delta (uA)_a, and (i, i) by 2 delta (uA)_i + delta² uAu'. The curvature
-    is that of the entries a != i, which a shear leaves unchanged.
-    """
-    c, curvature = np.zeros(4), 0.0
-    for j in range(A.shape[0]):
-        image = A[j] @ u
-        for a in range(u.size):
-            w, away = weight[j, i, a], values[j, i, a] - A[j, i, a]
-            if a != i:
-                c[0] += w * image[a] * away
-                c[1] -= 0.5 * w * image[a] * image[a]
-                curvature += w * image[a] * image[a]
+
+@compiled
+def sweep(
+    rng: np.random.Generator,
+    prior: Regression,
+    covariates: Covariates,
+    Psi: FloatArray,
+    moves: BoolArray,
+    values: FloatArray,
+    scale: FloatArray,
+    omega2: FloatArray,
+    F: FloatArray,
+    A: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """(F, A) with the rows of F moved that `moves`, (P,), says."""
+    J, P = A.shape[:2]
+    F, A, B, weight = F.copy(), A.copy(), np.zeros(A.shape), np.zeros(A.shape)
+    f = inverse_lower(F)
+    for j in range(J):
+        B[j] = f @ A[j] @ np.ascontiguousarray(f.T)
+        noisy = (scale[j] > 0.0) & (scale[j] < np.inf)
+        weight[j] = np.where(noisy, 1.0 / np.where(noisy, omega2[j], 1.0), 0.0)
+    law = np.zeros((P, P))  # lam (1, m)(1, m)' and Psi
+    law[: P - 1, : P - 1] = covariates.bordered
+    law[1 : P - 1, 1 : P - 1] += Psi
+    for i in range(1, P):
+        # Entries 0, ..., i - 1 one by one, then the diagonal; the row of y has one move more.
+        for b in range(i + (2 if i == P - 1 else 1) if moves[i] else 0):
+            v, scaled = np.zeros(P), 0
+            if b < i:
+                v[b] = 1.0
             else:
-                first, second = 2.0 * image[i], u @ image
-                c[0] += w * away * first
-                c[1] += w * (away * second - 0.5 * first * first)
-                c[2] -= w * first * second
-                c[3] -= 0.5 * w * second * second
-    return c, curvature
-
-
-@compiled
-def _move_statistics(i: int, u: FloatArray, delta: float, A: FloatArray) -> None:
-    """Column i += delta u'w, in all A_j in place."""
-    for j in range(A.shape[0]):
-        image = A[j] @ u
-        diagonal = A[j, i, i] + delta * (2.0 * image[i] + delta * (u @ image))
-        A[j, i] += delta * image
-        A[j, i, i] = diagonal
-        A[j, :, i] = A[j, i]
-
-
-# --- rows -----------------------------------------------------------------------------------------
-
-
-@compiled
-def _move_y(
-    rng: np.random.Generator,
-    prior: Regression,
-    f: FloatArray,
-    mean: FloatArray,
-    values: FloatArray,
-    weight: FloatArray,
-    theta: FloatArray,
-    sigma2: float,
-    A: FloatArray,
-) -> float:
-    """All coordinates of y: theta, then sigma2, then all of them together; returns sigma2.
-
-    f are the rows of F⁻¹ and mean is E[v]. theta and A are changed in place.
-    """
-    d = theta.size
-    u, none = np.zeros(d + 1), np.zeros(2)
-    per_theta = 1.0 if prior.independent else 1.0 / sigma2
-    for b in range(d):
-        u[:d] = f[b]
-        c, curvature = _noise_terms(d, u, values, weight, A)
-        pull = prior.precision @ f[b]
-        bend = per_theta * (f[b] @ pull)
-        c[0] -= per_theta * (pull @ (theta - prior.mu0))
-        c[1] -= 0.5 * bend
-        delta, _ = _slice_step(rng, c, none, 0.0, False, _WIDTH / math.sqrt(curvature + bend))
-        _move_statistics(d, u, delta, A)
-        theta += delta * f[b]
-    # Scalings. The priors have 1/s² = (1 - t)² and, for theta -> theta + delta v, delta/s = t.
-    information = 2.0 * prior.a0 + d
-    for j in range(A.shape[0]):
-        information += weight[j, d, d] * values[j, d, d] ** 2
-    u[d] = 1.0
-    for together in (False, True):
-        v = np.zeros(d)
-        if together:
-            u[:d] = 0.0
-            u[0] = -(theta @ mean)
-            v = theta + u[:d]
-        else:
-            u[:d] = -theta
-        c, _ = _noise_terms(d, u, values, weight, A)
-        away, pull = theta - prior.mu0, prior.precision @ v
-        Q0 = away @ (prior.precision @ away)
-        Q1, Q2 = pull @ away, pull @ v
-        q = np.array([2.0 * prior.b0, -prior.b0]) / sigma2
-        power = -2.0 * prior.a0
-        if prior.independent:
-            c[0] -= Q1
-            c[1] -= 0.5 * Q2
-            power += d - 1.0 if together else 0.0
-        else:
-            q += 0.5 * np.array([2.0 * (Q0 - Q1), 2.0 * Q1 - Q0 - Q2]) / sigma2
-            power -= 1.0 if together else d
-        delta, _ = _slice_step(rng, c, q, power, True, _WIDTH / math.sqrt(information))
-        _move_statistics(d, u, delta, A)
-        sigma2 *= (1.0 + delta) ** 2
-        theta += delta * v
-    return sigma2
-
-
-@compiled
-def _row_of_inverse(i: int, mu: FloatArray, L: FloatArray, f: FloatArray) -> None:
-    """Row i of f = F⁻¹ from row i of F = [[1, 0], [mu, L]] and the rows above it, in place."""
-    f[i] = 0.0
-    f[i, i] = 1.0
-    f[i] -= mu[i - 1] * f[0]
-    for b in range(1, i):
-        f[i] -= L[i - 1, b - 1] * f[b]
-    f[i] /= L[i - 1, i - 1]
-
-
-@compiled
-def _move_x(
-    rng: np.random.Generator,
-    i: int,
-    prior: Regression,
-    covariates: Covariates,
-    f: FloatArray,
-    W: FloatArray,
-    Psi: FloatArray,
-    values: FloatArray,
-    weight: FloatArray,
-    theta: FloatArray,
-    sigma2: float,
-    mu: FloatArray,
-    L: FloatArray,
-    A: FloatArray,
-) -> None:
-    """All coordinates of covariate i (counted from 1): mu_i, then row i of L; in place."""
-    d, x = theta.size, i - 1
-    per_theta = 1.0 if prior.independent else 1.0 / sigma2
-    u = np.zeros(d + 1)
-    for b in range(i + 1):
-        scaling = b == i
-        if scaling:
-            _row_of_inverse(i, mu, L, f)
-        u[:d] = f[b] * L[x, x] if scaling else f[b]
-        u_x, shift = u[1:d].copy(), u[0] + u[1:d] @ covariates.m
-        c, curvature = _noise_terms(i, u, values, weight, A)
-        # The priors of theta, of T by tr(Psi W), and of mu by its distance from m.
-        v = -theta[i] * u[:d]
-        pull, spread, away = prior.precision @ v, Psi @ u_x, W[x] @ (mu - covariates.m)
-        first = W[x] @ spread - per_theta * (pull @ (theta - prior.mu0))
-        first -= covariates.lam * shift * away
-        bend = per_theta * (pull @ v)
-        bend += W[x, x] * (u_x @ spread + covariates.lam * shift * shift)
-        q, power = np.array([first, -0.5 * bend]), 0.0
-        if scaling:
-            power = -(covariates.nu + 1.0 + i)
-            curvature, bend = -power, 0.0
-            for j in range(A.shape[0]):
-                curvature += 4.0 * weight[j, i, i] * values[j, i, i] ** 2
-        width = _WIDTH / math.sqrt(curvature + bend)
-        delta, t = _slice_step(rng, c, q, power, scaling, width)
-        _move_statistics(i, u, delta, A)
-        theta += t * v
-        mu[x] += delta * (u[0] + u_x @ mu)
-        L[x] += delta * (u_x @ L)
-        column = W[x].copy()
-        for a in range(d - 1):
-            W[a] -= t * (u_x[a] * column + column[a] * u_x)
-            W[a] += t * t * column[x] * u_x[a] * u_x
-    _row_of_inverse(i, mu, L, f)
-
-
-# --- the sweep ------------------------------------------------------------------------------------
-
-
-@compiled
-def _weights(scale: FloatArray, omega2: FloatArray) -> FloatArray:
-    """1 / omega2; 0 where an entry is known or was not released."""
-    weight = np.zeros(scale.shape)
-    for j in range(scale.shape[0]):
-        for a in range(scale.shape[1]):
-            for b in range(scale.shape[1]):
-                if 0.0 < scale[j, a, b] < np.inf:
-                    weight[j, a, b] = 1.0 / omega2[j, a, b]
-    return weight
-
-
-@compiled
-def sweep_y(
-    rng: np.random.Generator,
-    prior: Regression,
-    movable: BoolArray,
-    values: FloatArray,
-    scale: FloatArray,
-    omega2: FloatArray,
-    theta: FloatArray,
-    sigma2: float,
-    A: FloatArray,
-) -> tuple[FloatArray, float, FloatArray]:
-    """(theta, sigma2, A) moved along the orbits of y.
-
-    Columns are standardised by the latent statistics themselves, which y does not change.
-    """
-    d = theta.size
-    total = pooled(A)
-    F, proper = factor(total[:d, :d])
-    if not (movable[d] and proper):
-        return theta, sigma2, A
-    theta, A = theta.copy(), A.copy()
-    f = inverse_lower(F) * F[0, 0]
-    mean, weight = F[:, 0] / F[0, 0], _weights(scale, omega2)
-    sigma2 = _move_y(rng, prior, f, mean, values, weight, theta, sigma2, A)
-    return theta, sigma2, A
-
-
-@compiled
-def sweep_all(
-    rng: np.random.Generator,
-    prior: Regression,
-    covariates: Covariates,
-    movable: BoolArray,
-    turn: int,
-    apart: int,
-    values: FloatArray,
-    scale: FloatArray,
-    omega2: FloatArray,
-    theta: FloatArray,
-    sigma2: float,
-    mu: FloatArray,
-    L: FloatArray,
-    Psi: FloatArray,
-    A: FloatArray,
-) -> tuple[FloatArray, float, FloatArray, FloatArray, FloatArray]:
-    """(theta, sigma2, mu, L, A) moved along the orbits of x and y, T = LL'.
-
-    Of the covariates those with i % apart == turn move.
-    """
-    d = theta.size
-    theta, mu, L, A = theta.copy(), mu.copy(), L.copy(), A.copy()
-    weight, K = _weights(scale, omega2), inverse_lower(L)
-    W = np.ascontiguousarray(K.T) @ K
-    f = np.zeros((d, d))
-    f[0, 0] = 1.0
-    for i in range(1, d):
-        if movable[i] and i % apart == turn:
-            _move_x(rng, i, prior, covariates, f, W, Psi, values, weight, theta, sigma2, mu, L, A)
-        else:
-            _row_of_inverse(i, mu, L, f)
-    if movable[d]:
-        mean = np.ones(d)
-        mean[1:] = mu
-        sigma2 = _move_y(rng, prior, f, mean, values, weight, theta, sigma2, A)
-    return theta, sigma2, mu, L, A
+                scaled = 1 if b == i else i
+                v[i + 1 - scaled : i + 1] = F[i, i + 1 - scaled : i + 1]
+            x = slice_step(
+                rng, line(prior, law, covariates.nu, B, values, weight, F, f, i, v, scaled)
+            )
+            r, c = (math.expm1(x), -math.expm1(-x)) if scaled > 0 else (x, x)
+            f -= c * np.outer(f[:, i], v @ f)
+            F[i] += r * v
+    for i in range(1, P):
+        if moves[i]:  # all other entries stay as they are, to the last digit
+            for j in range(J):
+                A[j, i] = F @ (B[j] @ F[i])
+                A[j, :, i] = A[j, i]
+    return F, A

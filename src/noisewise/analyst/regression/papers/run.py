@@ -6,9 +6,8 @@ They load a sampler when it runs: all of them compile.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from noisewise.analyst.regression import agreement
 from noisewise.analyst.regression.job import (
@@ -20,12 +19,11 @@ from noisewise.analyst.regression.job import (
     normal_covariates,
     public_n,
 )
-from noisewise.analyst.regression.priors import CovariatePrior, NIWPrior
+from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
     from noisewise.analyst.regression.papers import gibbs
-    from noisewise.analyst.regression.papers.moments import CovariateMoments
 
 NORMAL_X_THIN = 30  # iterations a draw: Metropolis moves of the statistics are slow
 ENOUGH_ROWS = 3000  # of each of several holders, for means to be off by nothing measurable
@@ -47,7 +45,7 @@ def run_bs_distributed(job: Job) -> Draws:
 
 def _update(job: Job, method: str) -> Draws:
     public_n(job, method)
-    return _by_central_limit(job, normal_covariates(job, method))
+    return _gibbs(job, normal_covariates(job, method))
 
 
 def run_gibbs_prior(job: Job) -> Draws:
@@ -60,7 +58,7 @@ def run_gibbs_prior(job: Job) -> Draws:
         known = CovariateMoments.from_niw(known)
     if not isinstance(known, CovariateMoments):
         raise RequestError("covariate_prior: gibbs_prior needs an NIWPrior or CovariateMoments")
-    return _by_central_limit(job, known)
+    return _gibbs(job, known)
 
 
 def run_gibbs_noisy(job: Job) -> Draws:
@@ -69,39 +67,28 @@ def run_gibbs_noisy(job: Job) -> Draws:
 
     fourth_moments(job, "gibbs_noisy")
     public_n(job, "gibbs_noisy")
-    return _by_central_limit(job, released_moments([one for one in job.fourth if one is not None]))
+    return _gibbs(job, released_moments([one for one in job.fourth if one is not None]))
 
 
 def run_gibbs_noisy_aware(job: Job) -> Draws:
     """Released fourth moments are noisy observations of latent sums."""
-    from noisewise.analyst.regression.papers import gibbs_noisy_aware
-
     fourth_moments(job, "gibbs_noisy_aware")
     public_n(job, "gibbs_noisy_aware")
-    with _sampling(job) as options:
-        drawn = gibbs_noisy_aware.sample(job.observations, job.prior, job.fourth, **options)
     # Metropolis moves in place of the central limit theorem: a refusal is no trouble.
-    return _draws(job, drawn, ())
+    return replace(_gibbs(job, job.fourth), warnings=())
 
 
-@contextmanager
-def _sampling(job: Job) -> Iterator[dict[str, Any]]:
-    more_rows_than_columns(job)
-    with job.watched() as options, warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # `few_rows` says it in the posterior
-        kept = agreement.kept_a_chain(job)
-        yield options | {"keep_conditional_mean": True, "keep_statistics": kept}
-
-
-def _by_central_limit(job: Job, covariates: CovariatePrior | CovariateMoments) -> Draws:
+def _gibbs(job: Job, covariates: gibbs.Knowledge) -> Draws:
     from noisewise.analyst.regression.papers import gibbs
 
-    with _sampling(job) as options:
-        drawn = gibbs.sample(job.observations, job.prior, covariates, **options)
-    return _draws(job, drawn, few_rows(job) + gibbs.trouble(drawn.info))
-
-
-def _draws(job: Job, drawn: gibbs.Draws, found: tuple[str, ...]) -> Draws:
+    more_rows_than_columns(job)
+    kept = agreement.kept_a_chain(job)
+    with job.watched() as options, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # `few_rows` says it in the posterior
+        drawn = gibbs.sample(
+            job.observations, job.prior, covariates, keep_conditional_mean=True,
+            keep_statistics=kept, **options,
+        )  # fmt: skip
     kept = drawn.statistics.shape[1]
     theta, sigma2 = (agreement.thinned(x, kept) for x in (drawn.theta, drawn.sigma2))
     pooled = drawn.statistics.sum(axis=2).reshape(-1, *drawn.statistics.shape[3:])
@@ -111,7 +98,7 @@ def _draws(job: Job, drawn: gibbs.Draws, found: tuple[str, ...]) -> Draws:
         drawn.conditional_mean,
         drawn.info._asdict(),
         **agreement.given_statistics(job, theta, sigma2, pooled),
-        warnings=found,
+        warnings=few_rows(job) + gibbs.trouble(drawn.info),
     )
 
 
@@ -137,28 +124,21 @@ def few_rows(job: Job) -> tuple[str, ...]:
 
 def run_normal_x(job: Job) -> Draws:
     """The covariates are normal, and their second moments move by Metropolis."""
-    from noisewise.analyst.regression.papers import normal_x
+    from noisewise.analyst.regression.papers import alparslan
 
     public_n(job, "normal_x")
     covariates, kept = normal_covariates(job, "normal_x"), agreement.kept_a_chain(job)
+    thin = NORMAL_X_THIN
     with job.watched() as options:
-        drawn = normal_x.sample(
-            job.observations,
-            job.prior,
-            covariates,
-            tune=NORMAL_X_THIN * 100,
-            thin=NORMAL_X_THIN,
-            keep_covariates=kept,
-            **options,
-        )
+        drawn = alparslan.sample(
+            job.observations, job.prior, covariates, tune=thin * 100, thin=thin,
+            keep_covariates=kept, **options,
+        )  # fmt: skip
     parts = (drawn.theta, drawn.sigma2, drawn.mu, drawn.T)
     theta, sigma2, mu, T = (agreement.thinned(x, kept) for x in parts)
-    return Draws(
-        drawn.theta,
-        drawn.sigma2,
-        sample_stats=drawn.info._asdict(),
-        **agreement.given_law(job.observations, theta, sigma2, mu, T),
-    )
+    stats = drawn.info._asdict()
+    agrees = agreement.given_law(job.observations, theta, sigma2, mu, T)
+    return Draws(drawn.theta, drawn.sigma2, sample_stats=stats, **agrees)
 
 
 def run_fixed_s(job: Job) -> Draws:
@@ -172,21 +152,21 @@ def run_fixed_s_aware(job: Job) -> Draws:
 
 
 def _fixed_s(job: Job, method: str) -> Draws:
-    from noisewise.analyst.regression.papers import fixed_s
+    from noisewise.analyst.regression.papers import alparslan
 
     public_n(job, method)
     aware = method == "fixed_s_aware"
     with job.watched() as options:
-        drawn = fixed_s.sample(job.observations, job.prior, account_for_s=aware, **options)
+        drawn = alparslan.sample(job.observations, job.prior, account_for_s=aware, **options)
     return Draws(drawn.theta, drawn.sigma2, sample_stats=drawn.info._asdict())
 
 
 def run_fixed_s_fast(job: Job) -> Draws:
     """The same in closed form, with the error variance fixed too."""
-    from noisewise.analyst.regression.papers import fixed_s
+    from noisewise.analyst.regression.papers import alparslan
 
     public_n(job, "fixed_s_fast")
-    drawn = fixed_s.sample_closed_form(job.observations, job.prior, **job.size)
+    drawn = alparslan.sample_closed_form(job.observations, job.prior, **job.size)
     return Draws(drawn.theta, drawn.sigma2)
 
 
@@ -195,6 +175,6 @@ def run_fixed_s_fast(job: Job) -> Draws:
 
 def run_naive(job: Job) -> Draws:
     """Take the noisy statistics at face value."""
-    from noisewise.analyst.regression.papers import naive
+    from noisewise.analyst.regression.papers.shared import sample_naive
 
-    return Draws(*naive.sample(job.observations, job.prior, **job.size))
+    return Draws(*sample_naive(job.observations, job.prior, **job.size))
