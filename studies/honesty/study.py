@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+from noisewise.analyst.regression.cautions import PULLED
 from noisewise.core.errors import RequestError
 from studies.experiments import DataAbsentError
 from studies.honesty.cells import NAMES, REAL, STRATA, find_cell
@@ -157,6 +158,14 @@ def _seed(plan: Plan, out: Path) -> int:
 
 def _write_tables(tried: Mapping[str, ByPrior], notes: Sequence[str], out: Path) -> list[Path]:
     rows = table(tried)
+    alarm = prior_alarm(tried)
+    if alarm["decides"] + alarm["does_not"]:
+        notes = [
+            *notes,
+            f"The prior decides on {alarm['decides']} slopes of random configurations, and "
+            f"{alarm['missed']} of them had no warning of it; of the {alarm['does_not']} others "
+            f"{alarm['false']} had one.",
+        ]
     return [
         *write_both(rows, partial(markdown, notes=notes), NAME, out),
         *write_both(alarm_rows(tried), alarm_markdown, f"{NAME}-alarms", out),
@@ -328,6 +337,30 @@ def alarm_rows(tried: Mapping[str, ByPrior]) -> list[Row]:
                 row[f"shown_where_{what}"] = _short(np.mean(shown)) if shown else ""
             rows.append(row)
     return rows
+
+
+def prior_alarm(tried: Mapping[str, ByPrior]) -> dict[str, int]:
+    """How often the warning that the prior decides on a slope is missed, and how often false.
+
+    Over the slopes of random configurations that were fitted under all priors. The prior decides if
+    another one gives an interval that is 1.5 times as wide or narrow, or a median that is a quarter
+    of the narrower interval away.
+    """
+    found = {"decides": 0, "missed": 0, "does_not": 0, "false": 0}
+    for records in zip(*tried.get(RANDOM, {}).values(), strict=True):
+        if len(records) < len(PRIORS) or any("error" in record for record in records):
+            continue
+        own = next(record for record in records if record["pull"])
+        for j, pull in enumerate(own["pull"], 1):
+            decides = False
+            for other in records:
+                widths = own["width95"][j], other["width95"][j]
+                away = abs(own["median"][j] - other["median"][j])
+                decides |= max(widths) > 1.5 * min(widths) or away > 0.25 * min(widths)
+            found["decides" if decides else "does_not"] += 1
+            found["missed"] += decides and pull <= PULLED
+            found["false"] += not decides and pull > PULLED
+    return found
 
 
 # --- for people to read ---------------------------------------------------------------------------

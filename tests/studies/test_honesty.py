@@ -334,3 +334,18 @@ def test_settings_that_mean_nothing_are_refused(tmp_path, words, message):
         CliRunner().invoke(
             app, ["run", *words, "--quick", "--out", str(tmp_path)], catch_exceptions=False
         )
+
+
+def test_how_often_the_warning_of_the_prior_is_wrong():
+    """Three slopes: another prior agrees, is twice as wide, and is far away."""
+    own = {"width95": [0, 1.0, 1.0, 1.0, 0], "median": [0, 0.0, 0.0, 0.0, 0]}
+    other = {"width95": [0, 1.1, 2.0, 1.0, 0], "median": [0, 0.1, 0.0, 0.5, 0], "pull": []}
+    tried = {
+        "random": {
+            "default": [{**own, "pull": [0.5, 0.01, 0.2]}],
+            "bounds": [other],
+            "x5HW": [{**own, "pull": []}],
+        }
+    }
+    assert study.prior_alarm(tried) == {"decides": 2, "missed": 1, "does_not": 1, "false": 1}
+    assert study.prior_alarm({}) == {"decides": 0, "missed": 0, "does_not": 0, "false": 0}
