@@ -22,7 +22,7 @@ from noisewise.core.design import INTERCEPT
 
 CONTRADICTION = 6.0  # standard deviations beyond which a release contradicts the model
 OUTSIDE_FEATURE, OUTSIDE_TARGET = 0.1, 0.05  # shares of the model's people beyond the bounds
-MATTERS = 0.5  # spreads by which clipping may move a slope before it is mentioned
+MATTERS = 1.0  # spreads by which clipping may move a slope before it is mentioned
 PULLED = 0.1  # by how much a second prior may change the width of a slope's interval
 WELL_KNOWN = 0.1  # standard deviation of a mean square on unit scale
 PRIOR_SHARE = 0.5  # of the prior's sd: a posterior that is no narrower has learnt little
@@ -113,7 +113,7 @@ def bounds_warnings(replications: Sequence[Replication], posterior: Posterior) -
     for the coefficients of rows as they were before are then too sure (docs/calibration.md). A
     column that is uniform over its bounds has 8% outside, so features are named from 10% on.
     Clipping a share p of a normal target multiplies slopes by about 1 - p, and that of a feature
-    changes its own slope by no more than about p: where that is less than half the spread of every
+    changes its own slope by no more than about p: where that is less than the spread of every
     slope, nothing is said.
     """
     columns = posterior.columns
