@@ -42,13 +42,10 @@ def transform():
 
 
 def summed(plan, columns, cuts=()):
-    accumulators = []
+    accumulator = plan.accumulator()
     for piece in zip(*(np.split(column, cuts) for column in columns), strict=True):
-        accumulators.append(plan.accumulator())
-        accumulators[-1].add(list(piece))
-    for other in accumulators[1:]:
-        accumulators[0].merge(other)
-    return accumulators[0].result()
+        accumulator.add(list(piece))
+    return accumulator.result()
 
 
 SHAPES = [

@@ -190,6 +190,11 @@ def _told(column: object) -> str:
 
 
 def _observation(release: Release, columns: ModelColumns, name: str) -> Observation:
+    if release.rounds is not None:
+        raise RequestError(
+            f"{name}: it was made in rounds, and this version reads only the first of them, which "
+            "has little of the budget; update noisewise, or publish without --rounds"
+        )
     measurement = release.second_moments
     statistic = SecondMoments(release.design)
     size = len(release.design.names)

@@ -33,10 +33,10 @@ from noisewise.core.errors import RequestError
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
-from noisewise.holder.requests.base import Publishable
+from noisewise.holder.requests.base import DEFAULT_DELTA, Publishable
 from noisewise.holder.requests.draws import RegressionSampleRequest
 from noisewise.holder.requests.network import NetworkRequest
-from noisewise.holder.requests.regression import DEFAULT_DELTA, Request
+from noisewise.holder.requests.regression import Request
 from noisewise.holder.requests.summary import SummaryRequest
 
 Report = Callable[[int, int | None], None]

@@ -47,8 +47,9 @@ CONSTANT = 5 << (ROW_BITS - 2)  # c = 1.25, which makes intercept and slopes abo
 _ENOUGH = 16  # `Setting.strength` from which rounds are worth their cost
 _EXPLORING = 2  # squared radius of an exploring round, over q
 _CONTRACTION, _LEAST_CONTRACTION = 0.10, 0.5  # of a spread that drowns in noise, a round
-_LEAST_SHARE, _LARGEST_SHARE, _LARGEST_TOTAL = 0.03, 0.10, 0.40  # of exploring rounds
+LEAST_SHARE, _LARGEST_SHARE, _LARGEST_TOTAL = 0.03, 0.10, 0.40  # of exploring rounds
 _FIRST_SHARE = 0.05  # where the number of rows is private, and has to be found out first
+LEAST_FIRST_SHARE = 0.001  # keeps the noise within 64-bit integers for any number of rows
 _INFLATION = 0.7  # of the noise that is added to a spread
 _FOUND, _FOUND_AT_ONCE = 3.0, 8.0  # a spread stands out, in units of the noise
 _NOISE_CAP = 1.5  # of the last round, in standard errors, beyond which no radius goes
@@ -92,18 +93,22 @@ class Setting:
         """Whether there are rounds at all, from the number of rows or its noisy value."""
         return self.most is not None or self.strength(n) >= _ENOUGH
 
+    def rows_needed(self) -> int:
+        """From how many rows on there are rounds."""
+        return 1 if self.most is not None else math.ceil(_ENOUGH / self.strength(1.0))
+
     def first_share(self, n: float | None) -> float:
         """Share of the budget for the first measurement; n is None where it is private."""
         if n is None:
             return _FIRST_SHARE
         square = 1.0 + self.numbers + self.categories
-        return min(self._needed(square, n), self.exploring_share(n))
+        return max(LEAST_FIRST_SHARE, min(self._needed(square, n), self.exploring_share(n)))
 
     def exploring_share(self, n: float) -> float:
         """Share of the budget for each exploring round."""
         # Two matrices with noise are added up.
         needed = self._needed(math.sqrt(2) * self._exploring_square, n)
-        return min(max(needed, _LEAST_SHARE), _LARGEST_SHARE)
+        return min(max(needed, LEAST_SHARE), _LARGEST_SHARE)
 
     def tail_share(self, n: float) -> float:
         """Share of the budget for the histogram: more where the last round has little noise."""

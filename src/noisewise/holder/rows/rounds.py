@@ -41,11 +41,10 @@ import numpy.typing as npt
 from noisewise.core.design import Design
 from noisewise.core.rounds.tail import grid_edges
 from noisewise.core.rounds.transform import GRID_BITS, Shape, Transform
-from noisewise.core.schema import Category
 from noisewise.core.statistics.ball_moments import LARGEST_SQUARE, PRODUCT_ONE, longest_square
 from noisewise.holder.rows.plan import Codes, Floats, ReadsDesign
 from noisewise.holder.rows.sums import check_row_count
-from noisewise.holder.rows.values import RowGrid, fill_codes, filled_codes, missing_value_error
+from noisewise.holder.rows.values import RowGrid, filled
 
 MARGIN = 1 - 2**-40  # pays for the roundings of the shrinking; see the proof above
 
@@ -127,9 +126,6 @@ class _Coordinates:
         self._design = design
         self._columns = RowGrid.with_bits(design, GRID_BITS).columns
         self._numbers = [i for i, column in enumerate(self._columns) if column.code is None]
-        self._fills = fill_codes(design.schema, design.sources)
-        kinds = (design.schema.columns[name] for name in design.sources)
-        self._categories = [i for i, kind in enumerate(kinds) if isinstance(kind, Category)]
         self._matrix = np.array(transform.matrix, dtype=np.float64)
         self._offset = np.array(transform.offset, dtype=np.float64)[:, None]
         self._step = 2.0 ** -np.array(transform.shift, dtype=np.float64)[:, None]
@@ -139,13 +135,13 @@ class _Coordinates:
         """Add rows; see `Accumulator.add`."""
         rows = len(columns[0])
         check_row_count(self.n + rows)
-        # Values far out of bounds may overflow on their way to a bound; NaN is dealt with below.
+        # Values far out of bounds may overflow on their way to a bound.
         with np.errstate(over="ignore", invalid="ignore"):
             for start in range(0, rows, self._block):
-                block = [column[start : start + self._block] for column in columns]
-                for i in self._categories:
-                    name = self._design.sources[i]
-                    block[i] = filled_codes(block[i], self._design.schema, name, self._fills[i])
+                block = [
+                    filled(column[start : start + self._block], self._design.schema, name)
+                    for column, name in zip(columns, self._design.sources, strict=True)
+                ]
                 z = self._in_coordinates(block)
                 lengths = np.zeros(z.shape[1])
                 for row in z:
@@ -163,13 +159,7 @@ class _Coordinates:
             np.multiply(row, column.scale, out=row)
             np.add(row, 0.5, out=row)
             np.floor(row, out=row)
-            np.clip(row, -one, one, out=row)  # keeps NaN
-            missing = np.isnan(row)
-            if missing.any():
-                if column.fill is None:
-                    name = self._design.sources[column.source]
-                    raise missing_value_error(self._design.schema, name)
-                row[missing] = column.fill
+            np.clip(row, -one, one, out=row)
         z: Floats = self._matrix @ t
         z += self._offset
         z *= self._step
@@ -191,13 +181,6 @@ class BallAccumulator(_Coordinates):
         size = len(self._places) + 1
         self.inside = np.zeros((size, size), dtype=np.int64)
         self.outside = np.zeros((size, size), dtype=np.int64)
-
-    def merge(self, other: BallAccumulator) -> None:
-        """Add the rows that another accumulator of the same plan has seen."""
-        check_row_count(self.n + other.n)
-        self.inside += other.inside
-        self.outside += other.outside
-        self.n += other.n
 
     def result(self) -> BallSums:
         """The sums so far."""
@@ -233,12 +216,6 @@ class TailAccumulator(_Coordinates):
         super().__init__(plan.design, plan.transform)
         self._edges = np.array(grid_edges(plan.design.number_of_numbers), dtype=np.float64)
         self.counts = np.zeros(len(self._edges) + 1, dtype=np.int64)
-
-    def merge(self, other: TailAccumulator) -> None:
-        """Add the rows that another accumulator of the same plan has seen."""
-        check_row_count(self.n + other.n)
-        self.counts += other.counts
-        self.n += other.n
 
     def result(self) -> TailCounts:
         """The counts so far; rows at or below the first edge are in no bin."""
