@@ -7,7 +7,7 @@ request fails here, before anything is charged, and a dry run needs nothing else
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -276,14 +276,22 @@ def make_request(
         "batch": batch,
         "series": series,
     }
-    if rounds is not None and rounds != 1:
-        others = {
-            "radius": radius,
-            "layout": layout,
-            "fourth_moments": fourth_moments,
-            "smallest_eigenvalue": smallest_eigenvalue,
-        }
-        return RoundsRequest(most=_most_rounds(rounds, mechanism, others), **common)
+    most = _most_rounds(rounds)
+    if most != 1:
+        if mechanism != "gaussian":
+            raise RequestError(
+                "rounds: they need the gaussian mechanism; give a delta, such as 1e-6, or rho, or "
+                "leave rounds out"
+            )
+        for name, value in (
+            ("radius", radius),
+            ("layout", layout),
+            ("fourth_moments", fourth_moments),
+            ("smallest_eigenvalue", smallest_eigenvalue),
+        ):
+            if value is not None:
+                raise RequestError(f"{name}: it does not go with rounds; leave one of them out")
+        return RoundsRequest(most=most, **common)
     geometry: Geometry = Box() if radius is None else Ball(radius)
     chosen: Layout = "isometric" if isinstance(geometry, Ball) else "upper"
     if layout is not None:
@@ -302,24 +310,15 @@ def make_request(
     )
 
 
-def _most_rounds(rounds: int | str, mechanism: str, others: Mapping[str, Any]) -> int | None:
-    """The number of rounds, None for "auto", if nothing else is asked for that they don't go with.
-
-    A number that is out of range is for `RoundsRequest` to refuse.
-    """
-    if mechanism != "gaussian":
-        raise RequestError(
-            "rounds: they need the gaussian mechanism; give a delta, such as 1e-6, or rho, or "
-            "leave rounds out"
-        )
-    for name, value in others.items():
-        if value is not None:
-            raise RequestError(f"{name}: it does not go with rounds; leave one of them out")
-    if isinstance(rounds, str):
-        if rounds != "auto" and not rounds.isdecimal():
-            raise RequestError(f"rounds: expected 'auto' or a whole number, got {rounds!r}")
-        return None if rounds == "auto" else int(rounds)
-    return rounds
+def _most_rounds(rounds: int | str | None) -> int | None:
+    """How many rounds there may be at most, None for "auto"; `RoundsRequest` checks the range."""
+    if rounds is None:
+        return 1
+    if rounds == "auto":
+        return None
+    if isinstance(rounds, bool) or not str(rounds).isdecimal():
+        raise RequestError(f"rounds: expected 'auto' or a whole number, got {rounds!r}")
+    return int(rounds)
 
 
 def _exact_values(statistic: Statistic, sums: Sums) -> tuple[int, ...]:

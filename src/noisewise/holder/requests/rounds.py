@@ -138,12 +138,9 @@ class RoundsRequest(AboutRegression[Release]):
                 "out"
             )
         check_delta(self.claim)
-        most = self.most
-        if most is not None and (
-            isinstance(most, bool) or not isinstance(most, int) or not 2 <= most <= MOST_ROUNDS
-        ):
+        if self.most is not None and not 2 <= self.most <= MOST_ROUNDS:
             raise RequestError(
-                f"rounds: expected 'auto' or a whole number from 2 to {MOST_ROUNDS}, got {most!r}"
+                f"rounds: expected 'auto' or a number from 2 to {MOST_ROUNDS}, got {self.most}"
             )
         # The most noise that any round could need, whatever is published.
         largest = gram_sensitivity(self.schema, LARGEST_SQUARE * PRODUCT_ONE)
