@@ -85,7 +85,10 @@ def least_squares(rounds: Sequence[Observed], base: Floats, n: float | None) -> 
         if size <= enough:
             break
         bent = curvature(direction)
-        step = size / float(np.sum(direction * bent))
+        along = float(np.sum(direction * bent))
+        if along <= 0.0:  # rounding, or a direction that nothing was published about
+            break
+        step = size / along
         solution = solution + step * direction
         residual = residual - step * bent
         before, size = size, float(np.sum(residual**2))

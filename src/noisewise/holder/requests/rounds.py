@@ -338,8 +338,13 @@ class RoundsRequest(AboutRegression[Release]):
     def first_mechanism(self, share: Fraction) -> GaussianMechanism:
         """The noise of the first measurement for a share of the budget."""
         entries = len(SecondMoments(self.design).entries)
-        scale = self._scale(self._first_sensitivity, share * self.budget)
-        return GaussianMechanism(self._first_sensitivity, scale, (False,) * entries)
+        return self.mechanism(self._first_sensitivity, share * self.budget, (False,) * entries)
+
+    def mechanism(
+        self, sensitivity: int, square: Fraction, off_diagonal: tuple[bool, ...]
+    ) -> GaussianMechanism:
+        """The noise with (sensitivity / scale)² at most `square`."""
+        return GaussianMechanism(sensitivity, self._scale(sensitivity, square), off_diagonal)
 
     @property
     def _first_sensitivity(self) -> int:
@@ -357,11 +362,8 @@ class RoundsRequest(AboutRegression[Release]):
         longest = longest_square(shape.constant, shape.weight, groups, shape.radius)
         sensitivity = gram_sensitivity(self.schema, longest)
         entries = gram_entries(self.design, shape)
-        mechanism = GaussianMechanism(
-            sensitivity,
-            self._scale(sensitivity, square),
-            tuple(a != b for a, b in entries) * len(grams),
-        )
+        off_diagonal = tuple(a != b for a, b in entries) * len(grams)
+        mechanism = self.mechanism(sensitivity, square, off_diagonal)
         mechanism.verify()
         noisy = mechanism.add_noise([int(gram[entry]) for gram in grams for entry in entries])
         size = len(entries)
@@ -375,9 +377,7 @@ class RoundsRequest(AboutRegression[Release]):
 
     def _tail(self, step: CountTail, result: TailCounts, square: Fraction) -> Tail:
         sensitivity = count_sensitivity(self.schema)
-        mechanism = GaussianMechanism(
-            sensitivity, self._scale(sensitivity, square), (False,) * len(EDGES)
-        )
+        mechanism = self.mechanism(sensitivity, square, (False,) * len(EDGES))
         mechanism.verify()
         noisy = mechanism.add_noise([count * COUNT_ONE for count in result.counts])
         return Tail(step.transform, noisy, mechanism.scale, sensitivity)
