@@ -126,9 +126,9 @@ def noise_scale_halved(mechanism: Sound) -> BrokenMechanism:
 class HalfNoiseRounds(RoundsRequest):
     """Rounds in which every draw has half of the noise that its Release states."""
 
-    def mechanism(self, sensitivity: int, square: Fraction, off_diagonal: tuple[bool, ...]) -> Any:
+    def noise(self, sensitivity: int, square: Fraction, off_diagonal: tuple[bool, ...]) -> Any:
         """As claimed, but half of it is drawn."""
-        return noise_scale_halved(super().mechanism(sensitivity, square, off_diagonal))
+        return noise_scale_halved(super().noise(sensitivity, square, off_diagonal))
 
 
 def add_remove_passed_off_as_replace_one(request: Request) -> BrokenMechanism:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, assert_never
+from typing import Any, ClassVar, assert_never
 
 import numpy as np
 
@@ -128,6 +128,7 @@ class RoundsRequest(AboutRegression[Release]):
     """
 
     most: int | None = None
+    mechanism: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -338,9 +339,9 @@ class RoundsRequest(AboutRegression[Release]):
     def first_mechanism(self, share: Fraction) -> GaussianMechanism:
         """The noise of the first measurement for a share of the budget."""
         entries = len(SecondMoments(self.design).entries)
-        return self.mechanism(self._first_sensitivity, share * self.budget, (False,) * entries)
+        return self.noise(self._first_sensitivity, share * self.budget, (False,) * entries)
 
-    def mechanism(
+    def noise(
         self, sensitivity: int, square: Fraction, off_diagonal: tuple[bool, ...]
     ) -> GaussianMechanism:
         """The noise with (sensitivity / scale)² at most `square`."""
@@ -363,7 +364,7 @@ class RoundsRequest(AboutRegression[Release]):
         sensitivity = gram_sensitivity(self.schema, longest)
         entries = gram_entries(self.design, shape)
         off_diagonal = tuple(a != b for a, b in entries) * len(grams)
-        mechanism = self.mechanism(sensitivity, square, off_diagonal)
+        mechanism = self.noise(sensitivity, square, off_diagonal)
         mechanism.verify()
         noisy = mechanism.add_noise([int(gram[entry]) for gram in grams for entry in entries])
         size = len(entries)
@@ -377,7 +378,7 @@ class RoundsRequest(AboutRegression[Release]):
 
     def _tail(self, step: CountTail, result: TailCounts, square: Fraction) -> Tail:
         sensitivity = count_sensitivity(self.schema)
-        mechanism = self.mechanism(sensitivity, square, (False,) * len(EDGES))
+        mechanism = self.noise(sensitivity, square, (False,) * len(EDGES))
         mechanism.verify()
         noisy = mechanism.add_noise([count * COUNT_ONE for count in result.counts])
         return Tail(step.transform, noisy, mechanism.scale, sensitivity)
