@@ -28,6 +28,7 @@ from noisewise.core.rounds.plan import CountTail, Explore, Finish
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
+from noisewise.holder.partition import Partition
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.regression import Request, make_request
 from noisewise.holder.requests.rounds import Begun, RoundsRequest
@@ -472,3 +473,27 @@ def test_the_event_is_one_gaussian(published):
     request, release, _, _ = published
     assert isinstance(release.event, GaussianEvent)
     assert release.event == request.event == request.charge().event
+
+
+def test_a_batch_of_a_series_in_rounds(tmp_path, monkeypatch):
+    """Its rows are recognised again, also by a run that goes on from kept rounds."""
+    ledger = ledger_for(tmp_path / "budget.db")
+    words = {"rounds": 3, "series": "monthly"}
+    with monkeypatch.context() as patch:
+        Draws(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            publish(asked(batch="may", **words), table(), ledger=ledger)
+    assert publish(asked(batch="may", **words), table(), ledger=ledger).release.rounds is not None
+    with pytest.raises(DataError, match="batch"):
+        publish(asked(batch="june", **words), table(), ledger=ledger)
+    other = publish(asked(batch="july", **words), table(seed=2), ledger=ledger)
+    assert other.release.rounds is not None
+
+
+def test_a_partition_has_no_rounds():
+    schema = make_schema(neighbours="add_remove_one")
+    request = make_request(
+        schema, target="income", features=["age"], epsilon=1, delta="1e-6", rounds="auto"
+    )
+    with pytest.raises(RequestError, match="does not go with rounds"):
+        Partition(request, "region", schema)
