@@ -16,7 +16,6 @@ import jsonschema
 import numpy as np
 import pytest
 
-from noisewise.analyst.fit import fit
 from noisewise.core.composition import satisfies
 from noisewise.core.document import digest_of
 from noisewise.core.errors import DataError, ReleaseError, RequestError
@@ -329,12 +328,6 @@ def test_other_noisy_values_are_read(published):
         document["rounds"]["tail"]["values"][0] -= 1 << 40
 
     assert Release.from_text(forged(release, change)).rounds != release.rounds
-
-
-def test_analysts_say_that_they_cannot_use_rounds_yet(published):
-    _, release, _, _ = published
-    with pytest.raises(RequestError, match="made in rounds"):
-        fit([release], draws=10)
 
 
 # --- kills and repetitions ------------------------------------------------------------------------

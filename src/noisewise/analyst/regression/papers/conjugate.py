@@ -56,7 +56,7 @@ def matched(prior: RegressionPrior) -> NIGPrior:
         return prior
     typical = prior.b0 / prior.a0
     precision = np.asarray(typical * np.linalg.inv(prior.V0), dtype=np.float64)
-    return NIGPrior(prior.mu0, precision, prior.a0, prior.b0)
+    return NIGPrior(prior.mu0, (precision + precision.T) / 2, prior.a0, prior.b0)
 
 
 def draw(
