@@ -122,8 +122,6 @@ def fit_regression(
     regression, covariates = _priors(
         prior, covariate_prior, prior_units, columns, given, with_defaults_of
     )
-    if last is not None and prior is None:
-        regression = last.default_prior
     job = Job(
         observations,
         observe_fourth(given, columns),
@@ -310,7 +308,7 @@ def _posterior(
         units=tuple(release.design.schema.unit for release in releases),
         noise=tuple(observation.family for observation in job.observations),
         prior=stated,
-        prior_words=(prior_in_words if last is None else rounds.prior_in_words)(prior, columns),
+        prior_words=prior_in_words(prior, columns),
         prior_error_sd=error_sd_in_original_units(prior, columns),
         prior_pull=dict(zip(columns.names[1:], drawn.prior_pull, strict=False)),
     )

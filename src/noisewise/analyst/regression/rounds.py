@@ -23,12 +23,15 @@ divided by c and w.
     y' = w'_x · theta' + error'   is   y = (1, x) · theta + error,
     theta = (K_xx' theta' - K_yx) / K_yy,   sigma = sigma' / K_yy.
 
-**Which prior.** The scale-free one, in these coordinates. There slopes of 0 are those that the
-earlier rounds have found, and the prior is no opinion of ours about the bounds' scale. Since U is
-judged given the earlier rounds, a prior that depends on them uses nothing twice. Rows in a ball of
-radius 1 have a mean square of at most 1 in all numbers together; the upper guides of sds are those
-of rows in such a ball (`priors.ball_share`). That is 1.3 to 1.5 sds of a number at the smallest
-radius that rounds take, √(3q) sds, and more at larger ones.
+**Which prior.** That of the regression is the one of any other Release, stated in these
+coordinates: a prior of slopes on y is one of slopes on y' with another centre. (A scale-free prior
+with slopes of 0 on y' has another meaning: y' is what the earlier rounds have left of y, so it
+expects little of every slope, also of those of categories, which those rounds have not seen, and
+its intervals of rare levels missed.) The covariates' prior is the scale-free one in these
+coordinates. Rows in a ball of radius 1 have a mean square of at most 1 in all numbers together, so
+the upper guides of sds are those of rows in such a ball (`priors.ball_share`): 0.9 to 1.4 sds of a
+number at the smallest radius that rounds take, √(3q) sds, and more at larger ones. Since the last
+round is judged given the earlier ones, a prior that depends on them uses nothing twice.
 """
 
 from __future__ import annotations
@@ -43,11 +46,9 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.regression.job import Draws, Job
 from noisewise.analyst.regression.observation import Observation
-from noisewise.analyst.regression.original_units import error_sd_in_original_units, moved
+from noisewise.analyst.regression.original_units import moved
 from noisewise.analyst.regression.priors import (
-    AnyPrior,
     ScaleFreeCovariates,
-    ScaleFreePrior,
     ball_share,
 )
 from noisewise.core.errors import RequestError
@@ -70,16 +71,13 @@ class LastRound:
     K : array, shape (P, P)
         Takes w = (1, x, y) on unit scale to w'.
     covariates : ScaleFreeCovariates
-        The default prior of x'.
-    guide : float
-        Scale of the default prior of y'.
+        The prior of x'.
     warnings : tuple of str
     """
 
     observation: Observation
     K: FloatArray
     covariates: ScaleFreeCovariates
-    guide: float
     warnings: tuple[str, ...] = ()
 
     @classmethod
@@ -123,7 +121,6 @@ class LastRound:
             seen,
             (K * unit[:, None])[np.ix_(pick, kept)],
             ScaleFreeCovariates(np.array(guides), len(guides) + 1.0),
-            guide,
             far_rows_warnings(release),
         )
 
@@ -132,11 +129,6 @@ class LastRound:
         """M, t and v of theta = M theta' + t and sigma2 = v sigma2'."""
         y = float(self.K[-1, -1])
         return self.K[:-1, :-1].T / y, -self.K[-1, :-1] / y, y**-2
-
-    @property
-    def default_prior(self) -> ScaleFreePrior:
-        """Of the regression, stated on unit scale; `turned` takes it into these coordinates."""
-        return ScaleFreePrior(self.observation.k, self.guide / float(self.K[-1, -1]))
 
     def turned(self, job: Job) -> Job:
         """The job with its prior of the regression, on unit scale, in these coordinates."""
@@ -194,19 +186,6 @@ def check_options(name: str, method: str, covariate_prior: Any, *, clip: bool) -
             f"{what}: {name} was made in rounds. Use exact, which auto takes, with its own prior "
             "of the covariates"
         )
-
-
-def prior_in_words(prior: AnyPrior, columns: ModelColumns) -> str:
-    """What the default prior expects; empty for others, which have numbers of coefficients."""
-    if not isinstance(prior, ScaleFreePrior):
-        return ""
-    _, high = error_sd_in_original_units(prior, columns)
-    return (
-        "on the scale that earlier rounds have found. What the features explain of "
-        f"{columns.target} beyond the slopes that those rounds point to, and what they leave, each "
-        f"have a standard deviation below {high:.3g} with probability 0.95, and nothing between "
-        "that and 0 is preferred."
-    )
 
 
 def far_rows_warnings(release: Release) -> tuple[str, ...]:

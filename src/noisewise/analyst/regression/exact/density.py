@@ -235,7 +235,12 @@ class CollapsedPosterior:
         if a.scalars[SCALE_FREE] > 0.0:
             latent = self.statistics(x).sum(axis=1)
             half_t = float(a.scalars[HALF_T])
+            slopes = a.B0[-1, 1:-1]
+            latent[:, -1] -= slopes @ latent[:, 1:-1]
+            latent[:, :, -1] -= latent[:, :, 1:-1] @ slopes
             theta, sigma2, mean = scale_free.draw(rng, latent, half_t, self._sigma, self._omega)
+            theta[:, 1:] += slopes
+            mean[:, 1:] += slopes
         mu = mu[:, np.argsort(self.order)] if self.means > 1 else mu[:, 0]
         return theta, sigma2, mean, mu, T
 
@@ -298,7 +303,9 @@ def _prior_arrays(
     scalars[CONSTANT] = constant
     if isinstance(prior, ScaleFreePrior):
         scalars[[SCALE_FREE, HALF_T]] = 1.0, 4.0 * prior.scale**2
-        return E0, np.zeros((k + 2, k + 2)), scalars
+        B0 = np.zeros((k + 2, k + 2))
+        B0[-1, 1:-1] = 0.0 if prior.centre is None else prior.centre
+        return E0, B0, scalars
 
     keeps_sigma2 = isinstance(prior, NormalInverseGammaIndependent)
     precision = (

@@ -90,6 +90,7 @@ def rough_coordinates(
 
     R = population.F
     scale_free = isinstance(prior, ScaleFreePrior)
+    spiked = isinstance(prior, ScaleFreePrior) and prior.centre is None  # where y's row is 0
     spike = 0.0
     partial = np.zeros((len(holders), k + 2), dtype=np.bool_)
     centres, units = [], []
@@ -122,7 +123,7 @@ def rough_coordinates(
             noise = _noise_information(holder, F, squares=False)[a]
             free = 1 + np.flatnonzero(holder.sd[a, 1 : a + 1] > 0)
             centre[a, free], unit[a, free] = _partial_row(F[a, free], noise[free])
-            if j == 0 and scale_free and a == k + 1 and len(free) > 2:
+            if j == 0 and spiked and a == k + 1 and len(free) > 2:
                 spike, centre[a, free[:-1]] = _spike(centre[a, free[:-1]], unit[a, free[:-1]])
         if holder.n_is_private:
             centre[0, 0], unit[0, 0] = _private_n(holder, population.G)
