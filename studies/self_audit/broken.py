@@ -33,6 +33,7 @@ from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample, split_samplers
+from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.holder.rows.sums import Sums
 
 Sound = LaplaceMechanism | GaussianMechanism
@@ -120,6 +121,14 @@ def fourth_moments_without_noise(request: Request) -> Request:
 def noise_scale_halved(mechanism: Sound) -> BrokenMechanism:
     """The noise is half as large as claimed."""
     return BrokenMechanism(mechanism, _with_scale(mechanism, 1, 2))
+
+
+class HalfNoiseRounds(RoundsRequest):
+    """Rounds in which every draw has half of the noise that its Release states."""
+
+    def noise(self, sensitivity: int, square: Fraction, off_diagonal: tuple[bool, ...]) -> Any:
+        """As claimed, but half of it is drawn."""
+        return noise_scale_halved(super().noise(sensitivity, square, off_diagonal))
 
 
 def add_remove_passed_off_as_replace_one(request: Request) -> BrokenMechanism:

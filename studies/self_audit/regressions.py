@@ -6,6 +6,7 @@ Designs are small and budgets moderate, where a mistake in the noise shows after
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +16,9 @@ from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.requests.regression import Request, make_request
+from noisewise.holder.requests.rounds import RoundsRequest
 from studies.self_audit.broken import (
+    HalfNoiseRounds,
     NoiseDrawnOnce,
     add_remove_passed_off_as_replace_one,
     fourth_moments_without_noise,
@@ -34,7 +37,7 @@ _COLUMNS = {
 
 def request_for(
     features: str = "hours", neighbours: str = "replace_one", rows: int = 1, **words: Any
-) -> Request:
+) -> Request | RoundsRequest:
     """A request on an invented schema."""
     schema = Schema("audited", _COLUMNS, neighbours=neighbours, max_rows_per_unit=rows)  # type: ignore[arg-type]
     return make_request(schema, target="income", features=features.split("+"), **words)
@@ -50,7 +53,9 @@ def _subject(name: str, describe: str, runs: int = 1000, **words: Any) -> Subjec
 # --- mistakes that have been made in earnest ------------------------------------------------------
 
 
-def _of_request(name: str, describe: str, make: Callable[[], Request], runs: int) -> Subject:
+def _of_request(
+    name: str, describe: str, make: Callable[[], Request | RoundsRequest], runs: int
+) -> Subject:
     def check(runs: int, confidence: float) -> AuditResult:
         return audit_release(make(), runs=runs, confidence=confidence).result
 
@@ -70,6 +75,13 @@ def _half_gaussian() -> Request:
 def _add_remove() -> Request:
     request = request_for("hours+age", epsilon=4, delta="1e-6", layout="isometric")
     return with_mechanisms(request, add_remove_passed_off_as_replace_one(request))
+
+
+def half_noise_rounds(**words: Any) -> HalfNoiseRounds:
+    """A request in rounds that draws half of its noise."""
+    sound = request_for(**words)
+    assert isinstance(sound, RoundsRequest)
+    return HalfNoiseRounds(**{field.name: getattr(sound, field.name) for field in fields(sound)})
 
 
 def _fourth() -> Request:
@@ -142,8 +154,30 @@ SUBJECTS = (
         rho="0.5",
         smallest_eigenvalue="0.5",
     ),
+    _subject(
+        "rounds",
+        "Gaussian noise in rounds, two features and a category",
+        features="hours+age+region",
+        epsilon=8,
+        delta="1e-6",
+        rounds="auto",
+    ),
+    _subject(
+        "rounds-add-remove",
+        "Gaussian noise in rounds, one row more or less",
+        features="hours+age",
+        neighbours="add_remove_one",
+        rho="2",
+        rounds=3,
+    ),
     _of_request("half-noise", "half of the Laplace noise", _half_laplace, 6000),
     _of_request("half-noise-gaussian", "half of the Gaussian noise", _half_gaussian, 2000),
+    _of_request(
+        "half-noise-rounds",
+        "half of the Gaussian noise in rounds",
+        lambda: half_noise_rounds(features="hours+age", rho="2", rounds=3),
+        500,
+    ),
     _of_request("add-remove", "add/remove noise for a replace-one claim", _add_remove, 3000),
     _of_request("fourth-exact", "fourth moments passed on without noise", _fourth, 500),
     two_releases(once=True),

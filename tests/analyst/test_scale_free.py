@@ -11,7 +11,7 @@ from scipy import special, stats
 from noisewise.analyst.regression.exact import scale_free
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
 from noisewise.analyst.regression.exact.factor import spike_radius
-from noisewise.analyst.regression.exact.prior import scale_free_integral
+from noisewise.analyst.regression.exact.prior import HALF_T, scale_free_integral
 from noisewise.analyst.regression.priors import ScaleFreeCovariates, ScaleFreePrior
 
 from .test_collapsed import observe
@@ -32,12 +32,12 @@ CASES = {
 KNOWN = {"known products": ((2, 1), (3, 1), (3, 2))}
 
 
-def posterior_of(case, family="gaussian", seed=1):
+def posterior_of(case, family="gaussian", seed=1, centre=None):
     k, rows, private, relative, partial = CASES[case]
     rng = np.random.default_rng(seed)
     known = KNOWN.get(case, ())
     observations = [observe(rng, n, k, 2.0, family, known=known, private=private) for n in rows]
-    prior, covariates = ScaleFreePrior(k), ScaleFreeCovariates.default(k)
+    prior, covariates = ScaleFreePrior(k, centre=centre), ScaleFreeCovariates.default(k)
     return CollapsedPosterior(observations, prior, covariates, relative=relative, partial=partial)
 
 
@@ -95,11 +95,18 @@ def free_statistics(posterior, x):
     return np.concatenate([*entries, log_psi]), A, np.exp(log_psi)
 
 
-def expected(posterior, x):
+def counted_from(centre, A):
+    """Statistics of rows whose y is counted from what slopes predict."""
+    D = np.eye(len(A))
+    D[-1, 1:-1] = -centre
+    return D @ A @ D.T
+
+
+def expected(posterior, x, centre=0.0):
     """Log density by x up to a constant: the formula, times the Jacobian by differences."""
     _, grams, psi = free_statistics(posterior, x)
     prior, covariates = ScaleFreePrior(posterior.k), ScaleFreeCovariates.default(posterior.k)
-    total = log_marginal(grams.sum(axis=0), psi, prior, covariates)
+    total = log_marginal(counted_from(centre, grams.sum(axis=0)), psi, prior, covariates)
     p = posterior.k + 1
     for i, j in enumerate(posterior.order):
         gram, a = grams[j], posterior.arrays
@@ -134,6 +141,49 @@ def test_density_against_the_formula(case):
         gaps.append(posterior.logp_and_gradient(x)[0] - expected(posterior, x))
     assert np.isfinite(gaps).all()
     assert np.ptp(gaps) < 5e-4
+
+
+@pytest.mark.parametrize("case", ["three columns", "relative holders", "private n"])
+def test_density_around_other_slopes_than_0(case):
+    """With its gradient, and the control that slopes of 0 are another prior."""
+    centre = np.array([0.9, -0.4, 0.3])[: CASES[case][0]]
+    posterior = posterior_of(case, centre=centre)
+    rng = np.random.default_rng(2)
+    points = 0.7 * rng.standard_normal((5, posterior.ndim))
+    found = [posterior.logp_and_gradient(x)[0] for x in points]
+    assert np.ptp(found - np.array([expected(posterior, x, centre) for x in points])) < 5e-4
+    assert np.ptp(found - np.array([expected(posterior, x) for x in points])) > 5e-3
+    gradient = posterior.logp_and_gradient(points[0])[1]
+    numeric = [
+        (
+            posterior.logp_and_gradient(points[0] + e)[0]
+            - posterior.logp_and_gradient(points[0] - e)[0]
+        )
+        / 2e-5
+        for e in 1e-5 * np.eye(posterior.ndim)
+    ]
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-6 * abs(gradient).max())
+
+
+def test_draws_around_other_slopes_than_0():
+    """As those of y counted from these slopes, with the slopes added."""
+    centre = np.array([0.9, -0.4, 0.3])
+    posterior = posterior_of("three columns", centre=centre)
+    x = np.zeros((4000, posterior.ndim))
+    theta, sigma2, mean, _, _ = posterior.draw_parameters(np.random.default_rng(1), x)
+    A = counted_from(centre, posterior.statistics(x[0])[0])
+    other, same, middle = scale_free.draw(
+        np.random.default_rng(2),
+        np.broadcast_to(A, (4000, *A.shape)),
+        float(posterior.arrays.scalars[HALF_T]),
+        posterior._sigma,
+        posterior._omega,
+    )
+    other[:, 1:] += centre
+    middle[:, 1:] += centre
+    np.testing.assert_allclose(mean[0], middle[0], rtol=1e-9)
+    for ours, theirs in zip([*theta.T, sigma2], [*other.T, same], strict=True):
+        assert stats.ks_2samp(ours, theirs).pvalue > 1e-4
 
 
 def test_the_formula_would_notice_another_prior(monkeypatch):

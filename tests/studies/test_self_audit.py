@@ -51,10 +51,11 @@ def test_every_mistake_that_was_promised_is_there():
     broken = {name for name, subject in subjects().items() if not subject.sound}
     assert {
         *("half-noise", "half-noise-gaussian", "add-remove", "fourth-exact"),
-        *("noise-twice", "posterior-clamped"),
+        *("noise-twice", "posterior-clamped", "half-noise-rounds"),
     } <= broken
     sound = {name for name, subject in subjects().items() if subject.sound}
     assert {"laplace", "gaussian", "gaussian-isometric", "eigenvalue", "fourth-moments"} <= sound
+    assert {"rounds", "rounds-add-remove"} <= sound
     assert {"network-laplace", "network-fourier", "summary-sign", "summary-fisher"} <= sound
 
 

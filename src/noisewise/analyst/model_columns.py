@@ -149,6 +149,19 @@ def observe(
     the unit scale. Everything else may differ: n, epsilon, mechanism, other columns. `names` are
     the analyst's own for the Releases, see `release_names`.
     """
+    columns, called = choose_columns(releases, target, features, names)
+    return columns, [
+        _observation(release, columns, name) for release, name in zip(releases, called, strict=True)
+    ]
+
+
+def choose_columns(
+    releases: Sequence[Release],
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
+) -> tuple[ModelColumns, list[str]]:
+    """The model's columns, which all Releases must have, and what messages call each Release."""
     if not releases:
         raise RequestError("releases: none given")
     first = releases[0].design
@@ -174,9 +187,7 @@ def observe(
         first.schema.restricted_to((*features, chosen_target)), tuple(features), chosen_target
     )
     _ = columns.design  # validates the choice: a numeric target, no feature twice
-    return columns, [
-        _observation(release, columns, name) for release, name in zip(releases, called, strict=True)
-    ]
+    return columns, called
 
 
 def _told(column: object) -> str:
@@ -190,6 +201,11 @@ def _told(column: object) -> str:
 
 
 def _observation(release: Release, columns: ModelColumns, name: str) -> Observation:
+    if release.rounds is not None:
+        raise RequestError(
+            f"{name} was made in rounds, in coordinates of its own, which only method exact can "
+            "read: use noisewise.fit, or publish without --rounds"
+        )
     measurement = release.second_moments
     statistic = SecondMoments(release.design)
     size = len(release.design.names)

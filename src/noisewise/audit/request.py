@@ -27,28 +27,34 @@ from noisewise.audit.engine import AuditResult, audit
 from noisewise.audit.network import network_challenge
 from noisewise.audit.noise import DrawCheck, NoiseCheck
 from noisewise.audit.regression import regression_challenge
+from noisewise.audit.rounds import rounds_challenge
 from noisewise.audit.summary import summary_challenge
 from noisewise.core.composition import epsilon_of
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
-from noisewise.holder.requests.base import Publishable
+from noisewise.holder.requests.base import DEFAULT_DELTA, Publishable
 from noisewise.holder.requests.draws import RegressionSampleRequest
 from noisewise.holder.requests.network import NetworkRequest
-from noisewise.holder.requests.regression import DEFAULT_DELTA, Request
+from noisewise.holder.requests.regression import Request
+from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.holder.requests.summary import SummaryRequest
 
 Report = Callable[[int, int | None], None]
 RUNS = 1000
 TRAINING = 0.3  # the best score is nearly always known, so only a threshold has to be found
+_MAYBE_GAUSSIAN = (Request, RoundsRequest)
 _CHALLENGES: tuple[tuple[type, Callable[[Any], Challenge]], ...] = (
     (Request, regression_challenge),
+    (RoundsRequest, rounds_challenge),
     (SummaryRequest, summary_challenge),
     (NetworkRequest, network_challenge),
     (RegressionSampleRequest, draws_challenge),
 )
-_NOISY = ("values", "draws", "digest")  # what may differ between the files of two data sets
+# What may differ between the files of two data sets. What rounds say beside their values follows
+# from values of earlier ones.
+_NOISY = ("values", "draws", "rounds", "digest")
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ def stated_epsilon(request: Publishable[Any]) -> float:
     """The claim's epsilon; for zCDP, the one at the default delta."""
     if request.claim.epsilon is not None:
         return float(request.claim.epsilon)
-    assert isinstance(request, Request)  # no other has claims without epsilon
+    assert isinstance(request, Request | RoundsRequest)  # no others have claims without epsilon
     return float(epsilon_of([request.event], DEFAULT_DELTA))
 
 
@@ -188,7 +194,7 @@ def _claim(challenge: Challenge, confidence: float) -> dict[str, Any]:
         "training": TRAINING,
         "epsilon": stated_epsilon(request),
         "delta": float(stated_delta(request)),
-        "mu": stated_mu(request.event) if isinstance(request, Request) else None,
+        "mu": stated_mu(request.event) if isinstance(request, _MAYBE_GAUSSIAN) else None,
         "confidence": confidence,
     }
 

@@ -109,6 +109,7 @@ REGRESSION = (
     expert("layout", str, "upper or isometric (Gaussian)."),
     expert("fourth_moments", str, "Share of the budget for fourth moments."),
     expert("smallest_eigenvalue", str, "Share of the budget for the eigenvalue of adaSSP."),
+    expert("rounds", str, "Find the data's own scale (Gaussian): auto, or at most so many."),
     _LABEL,
 )
 SUMMARY = (

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from noisewise.holder.requests.file import Asked
     from noisewise.holder.requests.network import NetworkRequest
     from noisewise.holder.requests.regression import Request
+    from noisewise.holder.requests.rounds import RoundsRequest
     from noisewise.holder.requests.summary import SummaryRequest
 
 
@@ -92,7 +93,7 @@ def release(
     if publication.dry_run:
         if stated is not None and not stated.folder.exists():
             publication = replace(publication, out=None)
-        lines, document = _plan_in_words(request), {"measurements": _plan(request)}
+        lines, document = _plan_in_words(request)
         lines += [] if stated is None else [stated.in_words()]
         publishing.dry_run(request, publication, lines=lines, document=document)
         return
@@ -127,15 +128,22 @@ def _plan(request: Request) -> list[dict[str, Any]]:
     return planned
 
 
-def _plan_in_words(request: Request) -> list[str]:
+def _plan_in_words(request: Request | RoundsRequest) -> tuple[list[str], dict[str, Any]]:
+    """The plan as lines and as a document."""
+    from noisewise.holder.requests.rounds import RoundsRequest
+
     lines = [f"Design columns: {', '.join(request.design.names)}"]
-    for item in _plan(request):
+    if isinstance(request, RoundsRequest):
+        needed = {"most": request.most, "rows_needed": request.setting.rows_needed()}
+        return lines + request.in_words(), {"rounds": needed}
+    planned = _plan(request)
+    for item in planned:
         lines.append(
             f"  {item['statistic']}: {item['entries']} sums on unit scale, sensitivity "
             f"{item['sensitivity']:.6g}, {item['noise']} scale {item['scale']:.6g} "
             f"(standard deviation {item['standard_deviation']:.6g})"
         )
-    return lines
+    return lines, {"measurements": planned}
 
 
 @with_options(SOURCE, *ASKED, *DRAWS, *PUBLICATION, out_option("sample.json"))

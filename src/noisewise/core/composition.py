@@ -213,12 +213,15 @@ class _Total:
         return delta * (1 - self.slack) * (1 - Fraction(1, 10**12))
 
     def _tails_fit(self, epsilon: Fraction, delta: Fraction) -> bool:
-        """Check n exp(epsilon - t^2/2) <= 1e-12 delta/2, in logarithms with room to spare."""
+        """Check n exp(epsilon - t^2/2) <= 1e-12 delta/2, in logarithms with room to spare.
+
+        The room is for events that stand for up to 10^5 rounds each (`core.rounds.plan`).
+        """
         if self.slack == 0:
             return True
         n = sum(self.gaussians.values())
         budget = to_precise(delta) / (2 * n)
-        return bool(to_precise(epsilon) + 30 <= TAIL**2 / 2 + precise().log(budget))
+        return bool(to_precise(epsilon) + 40 <= TAIL**2 / 2 + precise().log(budget))
 
     def by_sum(self, epsilon: Fraction, delta: Fraction) -> bool:
         """Accountant 1: (sum of pure epsilons, 0) composed with the exact Gaussian."""

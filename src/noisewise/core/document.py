@@ -280,8 +280,8 @@ class BaseRelease(ABC):
     ----------
     FORMAT, FORMAT_VERSION
         How a reader knows the kind.
-    KEYS
-        The keys of this kind's own, in the order of the document.
+    KEYS, OPTIONAL
+        The keys of this kind's own, in the order of the document, and those that may be absent.
     n : int or None
         Number of rows where it is public (``replace_one``), else None.
     claim : Claim
@@ -294,6 +294,7 @@ class BaseRelease(ABC):
     FORMAT: ClassVar[str]
     FORMAT_VERSION: ClassVar[int]
     KEYS: ClassVar[tuple[str, ...]]
+    OPTIONAL: ClassVar[tuple[str, ...]] = ()
 
     n: int | None
     claim: Claim
@@ -346,7 +347,8 @@ class BaseRelease(ABC):
     def _from_document(cls, document: Any) -> Self:
         check_envelope(document, cls.FORMAT, cls.FORMAT_VERSION)
         before = ("format", "format_version", "software", "label", "schema")
-        take(document, "the document", (*before, *cls.KEYS, "privacy", "digest"))
+        optional = (key for key in cls.OPTIONAL if key in document)
+        take(document, "the document", (*before, *cls.KEYS, *optional, "privacy", "digest"))
         take(document["privacy"], "privacy", ("claim", "event"))
         return cls._read(Received(document))
 
@@ -362,6 +364,9 @@ class Received:
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values
 
     @property
     def schema(self) -> Schema:

@@ -189,7 +189,13 @@ def _request(schema: Schema, rule: Any, number: int, folder: Path) -> Request:
     words = {**given, "label": _text(given, "label") if "label" in given else ""}
     try:
         request = make_request(schema, **words)
+        if not isinstance(request, Request):
+            raise PolicyError(
+                f"{where}: rounds cannot be published by policies yet; leave them out"
+            )
         _ = request.mechanisms  # a price that cannot be calibrated is noticed here
+    except PolicyError:
+        raise
     except NoisewiseError as error:
         raise PolicyError(f"{where}: {error}") from None
     return request

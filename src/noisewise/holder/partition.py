@@ -80,6 +80,8 @@ class Partition:
     query: str | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.request, Request):
+            raise RequestError("partition: it does not go with rounds; leave one of them out")
         schema, column = self.declared, self.declared.columns.get(self.column)
         if not isinstance(column, Category):
             raise RequestError(

@@ -18,20 +18,22 @@ charge without a file, never a file without a charge.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from noisewise.core.document import write_text
+from noisewise.core.document import BaseRelease, write_text
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 from noisewise.core.kinds import AnyRelease, load_release, release_from_text
+from noisewise.core.kinds.regression import Release
 from noisewise.holder.engines import Source, open_source
 from noisewise.holder.engines.base import positions
 from noisewise.holder.ledger import Ledger, Reservation
 from noisewise.holder.requests.base import Publishable
+from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.holder.rows.plan import Plan
 
 Kind = TypeVar("Kind", bound="AnyRelease")
@@ -139,16 +141,44 @@ def _fulfil(
     progress: Callable[[int, int | None], None] | None,
 ) -> str:
     """From a charge to stored text. After an error the charge is still pending."""
-    with still_pending(reservation.charge.epsilon):
-        result = source.sums(request.plan(), with_total(source, progress))
-    with still_pending(reservation.charge.epsilon, _OTHER_ROWS):
-        request.check_rows(result.n)
+    in_rounds = isinstance(request, RoundsRequest)
+    kept = ledger.kept(reservation) if in_rounds else ()
     content = None
-    if reservation.charge.series is not None:
-        from noisewise.holder.series import content_of
+    if not kept or reservation.charge.series is not None:
+        with still_pending(reservation.charge.epsilon):
+            result = source.sums(request.plan(), with_total(source, progress))
+        with still_pending(reservation.charge.epsilon, _OTHER_ROWS):
+            request.check_rows(result.n)
+        if reservation.charge.series is not None:
+            from noisewise.holder.series import content_of
 
-        content = content_of(request.plan(), result)
-    return ledger.commit(reservation, request.release(result.n, result).to_text(), content)
+            content = content_of(request.plan(), result)
+    drawn: BaseRelease | str
+    if not isinstance(request, RoundsRequest):
+        drawn = request.release(result.n, result)
+    elif not kept:
+        drawn = request.begin(result.n, result)
+    else:
+        drawn = _next_round(request, kept, reservation, source, progress)
+    while isinstance(drawn, str):  # kept before anything is decided by it, and never drawn again
+        assert isinstance(request, RoundsRequest)
+        kept = ledger.keep(reservation, len(kept), drawn)
+        drawn = _next_round(request, kept, reservation, source, progress)
+    return ledger.commit(reservation, drawn.to_text(), content)
+
+
+def _next_round(
+    request: RoundsRequest,
+    kept: Sequence[str],
+    reservation: Reservation,
+    source: Source,
+    progress: Callable[[int, int | None], None] | None,
+) -> Release | str:
+    """One more pass over the rows: what it draws is a part to keep, or the Release."""
+    step = request.next_step(kept)
+    with still_pending(reservation.charge.epsilon):
+        result = source.sums(request.step_plan(step), with_total(source, progress))
+        return request.draw(kept, step, result)
 
 
 def _public_rows(data: Any, source: Source) -> int | None:

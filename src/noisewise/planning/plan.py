@@ -23,7 +23,8 @@ from noisewise.core.errors import RequestError
 from noisewise.core.noise import DISCRETE_FAMILIES
 from noisewise.core.schema import Schema
 from noisewise.core.statistics import SecondMoments
-from noisewise.holder.requests.regression import DEFAULT_DELTA, make_request
+from noisewise.holder.requests.base import DEFAULT_DELTA
+from noisewise.holder.requests.regression import Request, make_request
 from noisewise.planning.result import LARGEST, SMALLEST, Answer, Plan, PlanRow
 from noisewise.planning.truths import covariate_prior, draw_truths
 from noisewise.planning.width import entry_noise, largest_array, non_private_width, posterior_width
@@ -297,6 +298,7 @@ class PlannedNoise:
         # Laplace noise is proportional to 1 / epsilon; a Gaussian scale has to be solved for.
         asked = 1.0 if mechanism == "laplace" else epsilon
         request = make_request(self._schema, epsilon=asked, **words)
+        assert isinstance(request, Request)  # no rounds are asked for
         planned = request.mechanisms[0]
         family = DISCRETE_FAMILIES[planned.family]
         size = len(self.design.names)

@@ -10,15 +10,22 @@ import numpy as np
 
 from noisewise.analyst.arguments import chains_and_draws, seed_or_none
 from noisewise.analyst.common_cautions import repetition_warnings
-from noisewise.analyst.model_columns import ModelColumns, as_releases, observe, observe_fourth
+from noisewise.analyst.model_columns import (
+    ModelColumns,
+    as_releases,
+    choose_columns,
+    observe,
+    observe_fourth,
+)
 from noisewise.analyst.posterior.regression import FitInfo, Naive, Posterior
+from noisewise.analyst.regression import rounds
 from noisewise.analyst.regression.cautions import (
     bounds_warnings,
     contradiction_warnings,
     convergence_warnings,
     prior_warnings,
 )
-from noisewise.analyst.regression.job import Draws, Job
+from noisewise.analyst.regression.job import Job
 from noisewise.analyst.regression.methods import METHODS, check_method, check_one_release, choose
 from noisewise.analyst.regression.observation import Observation, named
 from noisewise.analyst.regression.original_units import (
@@ -38,6 +45,7 @@ from noisewise.analyst.regression.priors import (
     NormalInverseGammaIndependent,
     ScaleFreePrior,
 )
+from noisewise.analyst.regression.rounds import LastRound
 from noisewise.core.design import Design
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.regression import Release
@@ -107,12 +115,18 @@ def fit_regression(
         In original units.
     """
     given = as_releases(releases)
-    columns, observations = observe(given, target, features, names)
+    columns, observations, last = _observed(given, target, features, names)
+    if last is not None:
+        rounds.check_options(last.observation.name, method, covariate_prior, clip=clip)
     with_defaults_of = "individual" if clip or callable(covariate_prior) else method
+    regression, covariates = _priors(
+        prior, covariate_prior, prior_units, columns, given, with_defaults_of
+    )
     job = Job(
         observations,
         observe_fourth(given, columns),
-        *_priors(prior, covariate_prior, prior_units, columns, given, with_defaults_of),
+        regression,
+        covariates,
         clip,
         *chains_and_draws(chains, draws, MAX_DRAWS),
         seed_or_none(seed),
@@ -120,7 +134,7 @@ def fit_regression(
     )
     _check_plausible(observations, columns)
     name, reason = choose(method, job)
-    return _posterior(given, columns, job, name, reason, METHODS[name].run(job), names)
+    return _posterior(given, columns, job, last, name, reason, names)
 
 
 def check_fit(
@@ -155,14 +169,30 @@ def check_release(
         For impossible statistics, fewer rows than columns, and noise or a private number of rows
         that the method does not take.
     """
-    columns, observations = observe([release], target, features)
+    columns, observations, last = _observed([release], target, features)
+    if last is not None:
+        rounds.check_options(last.observation.name, method, None, clip=False)
     fourth = observe_fourth([release], columns)
     priors = _priors(None, None, "unit", columns, [release], method)
     job = Job(
         observations, fourth, *priors, clip=False, chains=1, draws=1, seed=None, progress=False
     )
     _check_plausible(observations, columns)
-    check_one_release(job, choose(method, job)[0])
+    check_one_release(job if last is None else last.turned(job), choose(method, job)[0])
+
+
+def _observed(
+    releases: Sequence[Release],
+    target: str | None,
+    features: Sequence[str] | None,
+    names: Sequence[str] | None = None,
+) -> tuple[ModelColumns, list[Observation], LastRound | None]:
+    """The model and what is known of it; with rounds, in the coordinates of the last one."""
+    columns, called = choose_columns(releases, target, features, names)
+    last = rounds.the_one(releases, columns, called)
+    if last is not None:
+        return columns, [last.observation], last
+    return *observe(releases, target, features, names), None
 
 
 def _priors(
@@ -246,11 +276,16 @@ def _posterior(
     releases: Sequence[Release],
     columns: ModelColumns,
     job: Job,
+    last: LastRound | None,
     method: str,
     reason: str,
-    drawn: Draws,
     names: Sequence[str] | None,
 ) -> Posterior:
+    """Run a job that is stated on unit scale; with rounds, in the coordinates of the last one."""
+    running = job if last is None else last.turned(job)
+    drawn = METHODS[method].run(running)
+    if last is not None:
+        drawn = last.to_unit(drawn)
     if not (np.isfinite(drawn.theta).all() and np.isfinite(drawn.sigma2).all()):
         raise ReleaseError(
             f"method {method!r} could not find a proper posterior for these Releases; their "
@@ -294,7 +329,7 @@ def _posterior(
         None if mean is None else columns.theta_to_original(mean),
         drawn.sample_stats,
         observed,
-        _naive(job, columns) if method != "naive" else None,
+        _naive(running, columns, last) if method != "naive" else None,
     )
     found = (
         *([chosen.caveat] if chosen.caveat else []),
@@ -313,12 +348,14 @@ def _posterior(
     return replace(posterior, info=replace(info, warnings=found))
 
 
-def _naive(job: Job, columns: ModelColumns) -> Naive:
+def _naive(job: Job, columns: ModelColumns, last: LastRound | None) -> Naive:
     """The naive posterior of the same Releases: independent draws, so a few thousand do."""
     prior = job.regression_prior
     if isinstance(prior, ScaleFreePrior):
         prior = NormalInverseGammaIndependent.weakly_informative(prior.k)
     drawn = METHODS["naive"].run(replace(job, regression_prior=prior, chains=1, draws=NAIVE_DRAWS))
+    if last is not None:
+        drawn = last.to_unit(drawn)
     return Naive(
         columns.theta_to_original(drawn.theta[0]), columns.sigma2_to_original(drawn.sigma2[0])
     )

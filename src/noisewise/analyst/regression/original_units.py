@@ -47,9 +47,19 @@ def regression_to_unit(prior: AnyPrior, columns: ModelColumns) -> AnyPrior:
     V = sigma2 Lam⁻¹ = sigma2' r_y² Lam⁻¹, so that Lam' = M' Lam M / r_y².
     """
     M, t = _affine(columns)
-    square = float(columns.sigma2_to_original(np.array(1.0)))
+    return moved(prior, M, t, float(columns.sigma2_to_original(np.array(1.0))))
+
+
+def moved(prior: AnyPrior, M: FloatArray, t: FloatArray, square: float) -> AnyPrior:
+    """The prior of (theta', sigma2') for theta = M theta' + t and sigma2 = square sigma2'.
+
+    No slope depends on the intercept.
+    """
     if isinstance(prior, ScaleFreePrior):
-        return replace(prior, scale=prior.scale / np.sqrt(square))
+        before = -t[1:] if prior.centre is None else prior.centre - t[1:]
+        slopes: FloatArray = np.asarray(np.linalg.solve(M[1:, 1:], before), dtype=np.float64)
+        centre = slopes if slopes.any() else None
+        return replace(prior, scale=prior.scale / np.sqrt(square), centre=centre)
     mean: FloatArray = np.asarray(np.linalg.solve(M, prior.mu0 - t), dtype=np.float64)
     if isinstance(prior, NIGPrior):
         return NIGPrior(

@@ -388,7 +388,7 @@ class ScaleFreePrior:
 
     With S the scatter of the N rows' covariates about their mean::
 
-        slopes | x, omega ~ N(0, (omega² / k) (S / N)⁻¹)
+        slopes | x, omega ~ N(centre, (omega² / k) (S / N)⁻¹)
         omega ~ half-t(4, scale),  sigma ~ half-t(4, scale),  intercept flat
 
     omega² is the variance that the covariates explain and sigma² what they leave, both flat in
@@ -402,6 +402,8 @@ class ScaleFreePrior:
         Number of covariates.
     scale : float
         Of the half-t laws, on unit scale: above it standard deviations become unlikely.
+    centre : array, shape (k,), optional
+        Slopes at which nothing is explained; 0 by default.
 
     References
     ----------
@@ -412,9 +414,14 @@ class ScaleFreePrior:
 
     k: int
     scale: float = 0.5
+    centre: FloatArray | None = None
 
     def __post_init__(self) -> None:
         count(self.k)
+        if self.centre is not None:
+            object.__setattr__(self, "centre", vector("centre", self.centre))
+            if self.centre.size != self.k:
+                raise RequestError(f"centre needs one slope for each of {self.k} covariates")
         object.__setattr__(self, "scale", positive("scale", self.scale))
 
 

@@ -297,6 +297,14 @@ def _predictive(posterior: Posterior) -> list[Markup]:
     numbers = [
         j for j in range(1, len(posterior.info.n) + 1) if f"expected_{j}" in posterior.observed
     ]
+    if not numbers and posterior.info.method == "exact":
+        return [
+            tag(
+                "p",
+                "The Release was made in rounds. Its sums are of mixtures of the columns, so they "
+                "are not shown one by one beside what the fitted model would have released.",
+            )
+        ]
     if not numbers:
         return [
             tag(

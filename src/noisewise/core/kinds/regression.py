@@ -12,9 +12,18 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from noisewise.core.calibration import discreteness_slack, laplace_scale
 from noisewise.core.composition import satisfies
-from noisewise.core.design import STATISTIC_BITS, STATISTIC_ONE, Design, Geometry, geometry_to_dict
+from noisewise.core.design import (
+    STATISTIC_BITS,
+    STATISTIC_ONE,
+    Box,
+    Design,
+    Geometry,
+    geometry_to_dict,
+)
 from noisewise.core.document import (
     MAX_DESIGN_NAME,
     MAX_INTEGER,
@@ -30,14 +39,17 @@ from noisewise.core.document import (
     text,
     texts,
 )
+from noisewise.core.kinds.rounds import Rounds, spent
 from noisewise.core.noise import DISCRETE_FAMILIES, DiscreteGaussian, DiscreteLaplace
 from noisewise.core.precision import float_down
 from noisewise.core.privacy import Claim, ComposedEvent, Event, GaussianEvent, PureEvent
+from noisewise.core.rounds.estimate import Observed
 from noisewise.core.schema import Schema
 from noisewise.core.statistics import (
     MAX_FOURTH_MOMENTS,
     STATISTICS,
     FourthMoments,
+    Layout,
     SecondMoments,
     Statistic,
     l1_sensitivity,
@@ -116,6 +128,10 @@ class Release(BaseRelease):
         second moments, as the noisy entry (0, 0).
     measurements : tuple of Measurement
         The second moments first.
+    rounds : Rounds or None
+        Further moments, in coordinates that earlier ones have found (`core.rounds`). The second
+        moments among `measurements` are then the first of them, with little of the budget, and
+        `event` is one Gaussian for all together.
     claim : Claim
         The guarantee that was asked for.
     event : Event
@@ -133,10 +149,12 @@ class Release(BaseRelease):
     event: Event
     label: str = ""
     software: str = ""
+    rounds: Rounds | None = None
 
     FORMAT = "noisewise-release"
     FORMAT_VERSION = 1
     KEYS = ("features", "target", "design_columns", "geometry", "n", "measurements")
+    OPTIONAL = ("rounds",)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -174,6 +192,7 @@ class Release(BaseRelease):
             "geometry": geometry_to_dict(self.geometry),
             "n": self.n,
             "measurements": [m.to_json() for m in self.measurements],
+            **({} if self.rounds is None else {"rounds": self.rounds.to_json()}),
         }
 
     @classmethod
@@ -186,9 +205,25 @@ class Release(BaseRelease):
         return cls(
             design=design,
             geometry=geometry_from_json(document["geometry"]),
-            measurements=tuple(_measurement(item) for item in document["measurements"]),
+            measurements=tuple(measurement_from_json(item) for item in document["measurements"]),
+            rounds=Rounds.from_json(document["rounds"]) if "rounds" in document else None,
             **document.common,
         )
+
+
+def observed_moments(measurement: Measurement, design: Design) -> Observed:
+    """Second moments in the bounds' own coordinates as rounds and their estimates take them.
+
+    Entries that are public are 0, with precision 0.
+    """
+    a, b = np.array(SecondMoments(design).entries).T
+    values = np.zeros((len(design.names), len(design.names)))
+    values[a, b] = measurement.unit_values()
+    values[b, a] = values[a, b]
+    scale = np.where(a == b, measurement.scale, measurement.off_diagonal_scale) / STATISTIC_ONE
+    precision = np.zeros_like(values)
+    precision[a, b] = precision[b, a] = scale**-2.0
+    return Observed(np.eye(len(values)), values, precision)
 
 
 def load_release(path: str | Path) -> Release:
@@ -206,7 +241,8 @@ def load_release(path: str | Path) -> Release:
 # Reading
 
 
-def _measurement(document: Any) -> Measurement:
+def measurement_from_json(document: Any) -> Measurement:
+    """Read what `Measurement.to_json` wrote, as far as it can be checked by itself."""
     keys = ("statistic", "layout", "fraction_bits", "noise", "sensitivity", "values")
     name, layout, bits, noise, sensitivity, values = take(document, "a measurement", keys)
     if not isinstance(name, str) or name not in STATISTICS:
@@ -240,7 +276,10 @@ def _check(release: Release) -> None:
     check_n(release)
     for measurement in release.measurements:
         _check_measurement(measurement, release.statistic(measurement.statistic))
-    _check_privacy(release)
+    if release.rounds is None:
+        _check_privacy(release)
+    else:
+        _check_rounds(release, release.rounds)
 
 
 def _check_measurement(measurement: Measurement, statistic: Statistic) -> None:
@@ -276,6 +315,26 @@ def _check_privacy(release: Release) -> None:
     if zcdp and not all(isinstance(event, GaussianEvent) for event in events):
         fail("a zCDP claim needs Gaussian noise")
     if not satisfies(events, release.claim):
+        fail("the privacy claim does not follow from the event")
+
+
+def _check_rounds(release: Release, rounds: Rounds) -> None:
+    """All noise together must be no less than the event's; see `core.rounds.plan`."""
+    rounds.check(release.design)
+    first, event = release.second_moments, release.event
+    if len(release.measurements) > 1 or not isinstance(release.geometry, Box):
+        fail("a Release with rounds has the second moments in the box as its only measurement")
+    if not isinstance(event, GaussianEvent) or first.family != "discrete_gaussian":
+        fail("rounds have Gaussian noise and one Gaussian event for all together")
+    layout: Layout = "isometric" if first.layout == "isometric" else "upper"
+    if first.sensitivity < l2_sensitivity(SecondMoments(release.design), Box(), layout):
+        fail("second_moments: the sensitivity is smaller than one unit's influence on these sums")
+    smallest = min(first.scale, first.off_diagonal_scale)
+    own = (first.sensitivity, first.scale, smallest, len(first.values))
+    squares, slack = spent([own, *rounds.noises])
+    if squares * Fraction(event.noise_multiplier) ** 2 > 1 or slack > event.slack:
+        fail("the noise of all rounds together is too small for the privacy event")
+    if not satisfies([event], release.claim):
         fail("the privacy claim does not follow from the event")
 
 

@@ -155,6 +155,7 @@ class ChargeRecord:
     user: str = ""  # empty in entries from before these were kept
     purpose: str = ""
     fingerprint: Mapping[str, Any] | None = field(default=None, repr=False)  # of a batch's rows
+    kept: tuple[str, ...] = field(default=(), repr=False)  # parts that are drawn, in order
 
     @property
     def counts(self) -> bool:

@@ -404,6 +404,11 @@ class Book:
         more = {} if kept is None else {"fingerprint": kept}
         self.append("publish", {**body, "release_sha256": digest, **more})
 
+    def keep(self, record: ChargeRecord, text: str) -> None:
+        """Store the next part of what is published under a pending charge."""
+        body = {"dataset": record.charge.dataset, "charge_id": record.charge_id}
+        self.append("keep", {**body, "number": len(record.kept), "text": text})
+
     def supersede(self, record: ChargeRecord) -> None:
         """Replace a pending charge; the caller charges the same request at another price."""
         body = {"dataset": record.charge.dataset, "charge_id": record.charge_id}
@@ -435,6 +440,10 @@ class Book:
             )
             return
         record = account.records[body["charge_id"]]
+        if kind == "keep" and record.status == "pending" and body["number"] == len(record.kept):
+            kept = (*record.kept, str(body["text"]))
+            account.records[record.charge_id] = replace(record, kept=kept)
+            return
         if kind not in ("publish", "void") or record.status != "pending":
             raise ValueError("an unknown kind of entry, or a charge that is settled twice")
         account.records[record.charge_id] = replace(

@@ -11,6 +11,7 @@ from noisewise.core.privacy import Amount, as_delta, as_loss
 from noisewise.holder.ledger.accounts import Account, Quote, fits, total_epsilon
 from noisewise.holder.ledger.charges import (
     Charge,
+    ChargeRecord,
     Reservation,
     asked_to_json,
     charge_to_json,
@@ -222,6 +223,36 @@ class Ledger:
         """
         return self.commit_all([(reservation, release_text, content)])[0]
 
+    def kept(self, reservation: Reservation) -> tuple[str, ...]:
+        """Return the parts that are drawn and kept under a charge, in order."""
+        with self._file.transaction(write=False) as book:
+            records = book.account(reservation.charge.dataset).records
+            return records[reservation.charge_id].kept
+
+    def keep(self, reservation: Reservation, number: int, text: str) -> tuple[str, ...]:
+        """Store one part of a Release that is drawn in several, before anything is made of it.
+
+        Parameters
+        ----------
+        reservation
+            From `reserve`.
+        number
+            Of the part, from 0.
+        text
+            What was drawn.
+
+        Returns
+        -------
+        tuple of str
+            All parts that are now kept. If another process was faster, the part is the earlier
+            one: then `text` is to be forgotten, as it would be a second draw of noise.
+        """
+        with self._file.transaction(write=True) as book:
+            record = self._current(book, reservation)
+            if record.status == "pending" and len(record.kept) == number:
+                book.keep(record, text)
+            return book.account(reservation.charge.dataset).records[record.charge_id].kept
+
     def commit_all(
         self, drawn: Sequence[tuple[Reservation, str, Mapping[str, str] | None]]
     ) -> list[str]:
@@ -255,24 +286,30 @@ class Ledger:
         winner = book.account(charge.dataset).find(charge.request_key)
         if winner is not None and winner.status == "published":
             return book.text_of(winner)
-        record = book.account(charge.dataset).records.get(reservation.charge_id)
-        if record is None or not record.charge.same_terms(charge):
-            raise LedgerError(
-                f"The ledger {self._file.path} does not know this reservation. Nothing was "
-                "published; run the request again."
-            )
-        if record.status != "pending":
-            raise BudgetError(
-                f"Data set {charge.dataset!r}: the charge behind this release was replaced by "
-                "another version of noisewise, which charged the same request at another price. "
-                "Nothing was published; run it again."
-            )
+        record = self._current(book, reservation)
         kept = None
         if charge.series is not None and content is not None:
             check_content(book.account(charge.dataset), charge, content)
             kept = fingerprint(content)
         book.publish(record, release_text, kept)
         return release_text
+
+    def _current(self, book: Book, reservation: Reservation) -> ChargeRecord:
+        """Find the record of a reservation; refuse one that is unknown or was replaced."""
+        charge = reservation.charge
+        record = book.account(charge.dataset).records.get(reservation.charge_id)
+        if record is None or not record.charge.same_terms(charge):
+            raise LedgerError(
+                f"The ledger {self._file.path} does not know this reservation. Nothing was "
+                "published; run the request again."
+            )
+        if record.status == "void":
+            raise BudgetError(
+                f"Data set {charge.dataset!r}: the charge behind this release was replaced by "
+                "another version of noisewise, which charged the same request at another price. "
+                "Nothing was published; run it again."
+            )
+        return record
 
     def _charge(self, book: Book, charge: Charge, purpose: str = "") -> Reservation:
         """Find the charge of this request or add it to the book."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from noisewise._version import __version__
 from noisewise.core import document
+from noisewise.core.calibration import gaussian_noise_multiplier, zcdp_noise_multiplier
 from noisewise.core.design import Design, names_of
 from noisewise.core.document import MAX_SCALE, BaseRelease
 from noisewise.core.errors import DataError, RequestError
@@ -20,6 +21,9 @@ from noisewise.core.privacy import Amount, Claim, Event, as_fraction
 from noisewise.core.schema import MAX_NAME, Schema
 from noisewise.holder.ledger import Charge
 from noisewise.holder.rows.plan import Plan, ReadsDesign
+
+DEFAULT_DELTA = Fraction("1e-6")
+MAX_DELTA = Fraction(1, 4)
 
 Kind_co = TypeVar("Kind_co", bound="AnyRelease", covariant=True)
 
@@ -253,6 +257,23 @@ def check_bounded(design: Design) -> None:
             f"features: column {design.unbounded[0]!r} has no bounds; sums need them. Declare "
             "lower and upper, or publish a block summary (noisewise release-summary)"
         )
+
+
+def check_delta(claim: Claim) -> None:
+    """Refuse a delta that protects nobody."""
+    if claim.delta > MAX_DELTA:
+        raise RequestError(
+            f"delta: {float(claim.delta):g} is no protection; give one well below "
+            "1 / (number of people), such as 1e-6"
+        )
+
+
+def noise_multiplier(claim: Claim) -> float:
+    """Of continuous Gaussian noise that satisfies the claim."""
+    if claim.rho is not None:
+        return zcdp_noise_multiplier(claim.rho)
+    assert claim.epsilon is not None
+    return gaussian_noise_multiplier(claim.epsilon, claim.delta)
 
 
 def check_scale(scale: int) -> None:

@@ -36,7 +36,7 @@ from noisewise.holder.requests.summary import make_summary_request
 KEYS: dict[str, tuple[str, ...]] = {
     "regression": (
         "target", "features", "epsilon", "delta", "rho", "mechanism", "radius", "layout",
-        "fourth_moments", "smallest_eigenvalue", "label",
+        "fourth_moments", "smallest_eigenvalue", "rounds", "label",
     ),
     "summary": (
         "target", "features", "epsilon", "ask", "coefficients", "quantiles", "bounds", "base",

@@ -13,11 +13,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
 
-from noisewise.core.calibration import (
-    gaussian_noise_multiplier,
-    gaussian_scale,
-    zcdp_noise_multiplier,
-)
+from noisewise.core.calibration import gaussian_scale
 from noisewise.core.composition import epsilon_of, satisfies
 from noisewise.core.design import MAX_ROWS, Ball, Box, Geometry, geometry_to_dict
 from noisewise.core.document import MAX_INTEGER
@@ -48,18 +44,20 @@ from noisewise.holder.mechanisms import Mechanism
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.requests.base import (
+    DEFAULT_DELTA,
     AboutRegression,
     check_bounded,
+    check_delta,
     check_scale,
     given_epsilon,
+    noise_multiplier,
     restricted_design,
 )
+from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.holder.rows.exact_eigenvalue import MAX_SIZE
 from noisewise.holder.rows.exact_eigenvalue import value as eigenvalue
 from noisewise.holder.rows.sums import SumPlan, Sums
 
-DEFAULT_DELTA = Fraction("1e-6")
-MAX_DELTA = Fraction(1, 4)
 MechanismName = Literal["laplace", "gaussian"]
 
 
@@ -216,10 +214,11 @@ def make_request(
     layout: str | None = None,
     fourth_moments: Amount | None = None,
     smallest_eigenvalue: Amount | None = None,
+    rounds: int | str | None = None,
     label: str = "",
     batch: str | None = None,
     series: str | None = None,
-) -> Request:
+) -> Request | RoundsRequest:
     """Check the words of a request and fill in the defaults.
 
     Parameters
@@ -240,6 +239,10 @@ def make_request(
         Share of the budget to spend on fourth moments, which only `gibbs_noisy` needs.
     smallest_eigenvalue : number between 0 and 1, optional
         Share of the budget to spend on the smallest eigenvalue, which only `ada_ssp` needs.
+    rounds : "auto" or int, optional
+        Find the data's own scale in rounds, which needs far less noise where the data fill a small
+        part of their bounds (`core.rounds`). ``auto`` has rounds if there are enough rows, a number
+        has at most so many. Without it, and with 1, there is one round in the public bounds.
     label : str
     batch, series : str, optional
         Names of the batch of a stream that the rows belong to, and of its series, if you declare
@@ -265,6 +268,30 @@ def make_request(
         DEFAULT_DELTA if spent_delta is None else as_fraction(spent_delta, "delta"),
         None if rho is None else as_fraction(rho, "rho"),
     )
+    common: dict[str, Any] = {
+        "design": restricted_design(schema, features, target),
+        "claim": claim,
+        "label": label,
+        "delta_was_given": delta is not None,
+        "batch": batch,
+        "series": series,
+    }
+    most = _most_rounds(rounds)
+    if most != 1:
+        if mechanism != "gaussian":
+            raise RequestError(
+                "rounds: they need the gaussian mechanism; give a delta, such as 1e-6, or rho, or "
+                "leave rounds out"
+            )
+        for name, value in (
+            ("radius", radius),
+            ("layout", layout),
+            ("fourth_moments", fourth_moments),
+            ("smallest_eigenvalue", smallest_eigenvalue),
+        ):
+            if value is not None:
+                raise RequestError(f"{name}: it does not go with rounds; leave one of them out")
+        return RoundsRequest(most=most, **common)
     geometry: Geometry = Box() if radius is None else Ball(radius)
     chosen: Layout = "isometric" if isinstance(geometry, Ball) else "upper"
     if layout is not None:
@@ -274,18 +301,24 @@ def make_request(
     fourth = _share(fourth_moments, "fourth_moments")
     eigenvalue = _share(smallest_eigenvalue, "smallest_eigenvalue")
     return Request(
-        design=restricted_design(schema, features, target),
-        claim=claim,
         mechanism="laplace" if mechanism == "laplace" else "gaussian",
         geometry=geometry,
         layout=chosen,
         fourth_share=fourth,
         eigenvalue_share=eigenvalue,
-        label=label,
-        delta_was_given=delta is not None,
-        batch=batch,
-        series=series,
+        **common,
     )
+
+
+def _most_rounds(rounds: int | str | None) -> int | None:
+    """How many rounds there may be at most, None for "auto"; `RoundsRequest` checks the range."""
+    if rounds is None:
+        return 1
+    if rounds == "auto":
+        return None
+    if isinstance(rounds, bool) or not str(rounds).isdecimal():
+        raise RequestError(f"rounds: expected 'auto' or a whole number, got {rounds!r}")
+    return int(rounds)
 
 
 def _exact_values(statistic: Statistic, sums: Sums) -> tuple[int, ...]:
@@ -321,11 +354,7 @@ def check_request(request: Request) -> None:
             "delta: the gaussian mechanism needs a delta above 0, well below 1 / (number of "
             "people), such as 1e-6; for delta = 0 use the laplace mechanism"
         )
-    if request.claim.delta > MAX_DELTA:
-        raise RequestError(
-            f"delta: {float(request.claim.delta):g} is no protection; give one well below "
-            "1 / (number of people), such as 1e-6"
-        )
+    check_delta(request.claim)
     _check_shares(request)
 
 
@@ -382,7 +411,7 @@ def plan_gaussian(
     the multiplier by one part in 10¹² at a time until the exact events satisfy the claim
     covers it, whatever the number of entries.
     """
-    multiplier = _multiplier(claim)
+    multiplier = noise_multiplier(claim)
     for _ in range(64):
         planned = tuple(
             _gaussian(statistic, share, multiplier, geometry, layout) for statistic, share in shared
@@ -394,13 +423,6 @@ def plan_gaussian(
         f"epsilon: Gaussian noise cannot be certified for {claim}; use the laplace mechanism "
         "or a larger epsilon"
     )
-
-
-def _multiplier(claim: Claim) -> float:
-    if claim.rho is not None:
-        return zcdp_noise_multiplier(claim.rho)
-    assert claim.epsilon is not None
-    return gaussian_noise_multiplier(claim.epsilon, claim.delta)
 
 
 def _gaussian(

@@ -92,6 +92,12 @@ class RowGrid:
     def of(cls, design: Design, geometry: Geometry, degree: int) -> RowGrid:
         """The map that `design` and `geometry` ask for, on the grid for this degree."""
         bits = row_bits(degree)
+        radius = geometry.grid_radius(bits) if isinstance(geometry, Ball) else None
+        return cls.with_bits(design, bits, radius)
+
+    @classmethod
+    def with_bits(cls, design: Design, bits: int, radius: int | None = None) -> RowGrid:
+        """The map of `design` on a grid with so many binary digits."""
         positions = {name: position for position, name in enumerate(design.sources)}
         columns = []
         for column in design.columns:
@@ -105,7 +111,6 @@ class RowGrid:
                 value = float(design.schema.fill[column.source])
                 fill = grid_value(value, column.centre, scale, 2**bits)
             columns.append(GridColumn(positions[column.source], code, column.centre, scale, fill))
-        radius = geometry.grid_radius(bits) if isinstance(geometry, Ball) else None
         return cls(bits, tuple(columns), radius)
 
     @property

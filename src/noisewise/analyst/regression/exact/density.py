@@ -271,7 +271,11 @@ class CollapsedPosterior:
         if a.scalars[SCALE_FREE] > 0.0:
             latent = self.pooled_factors(x)
             half_t = float(a.scalars[HALF_T])
+            slopes = a.B0[-1, 1:-1]
+            latent[:, -1] -= slopes @ latent[:, 1:-1]  # the factor with y - x'slopes for y
             theta, sigma2, mean = scale_free.draw(rng, latent, half_t, self._sigma, self._omega)
+            theta[:, 1:] += slopes
+            mean[:, 1:] += slopes
         if covariates and self.own_laws:
             mu, T = draw_own_laws(rng, *self._common_law(x), self.statistics(x))
         return theta, sigma2, mean, mu, T
@@ -355,7 +359,9 @@ def _prior_arrays(
     scalars[CONSTANT] = constant
     if isinstance(prior, ScaleFreePrior):
         scalars[[SCALE_FREE, HALF_T]] = 1.0, 4.0 * prior.scale**2
-        return E0, np.zeros((k + 2, k + 2)), scalars
+        B0 = np.zeros((k + 2, k + 2))
+        B0[-1, 1:-1] = 0.0 if prior.centre is None else prior.centre
+        return E0, B0, scalars
 
     keeps_sigma2 = isinstance(prior, NormalInverseGammaIndependent)
     precision = (

@@ -116,7 +116,7 @@ class Arrays(NamedTuple):
     relative: IntArray  # (J,), a form of `factor`; PLAIN for the reference
     partial: BoolArray  # (J, P), by row
     E0: FloatArray  # (d, d)
-    B0: FloatArray  # (P, P)
+    B0: FloatArray  # (P, P); of the scale-free prior, its centre is in the last row
     psi_rate: FloatArray  # (k,), or (0,) if Psi is fixed
     scalars: FloatArray  # (SCALARS,), see `prior`
     sigma_nodes: FloatArray  # (2, .), of the scale-free prior: see `scale_free_integral`

@@ -300,25 +300,34 @@ def scale_free_integral(
 def scale_free_regression(
     N: float,
     C: FloatArray,
+    slopes: FloatArray,
     half_t: float,
     sigma_nodes: FloatArray,
     omega_nodes: FloatArray,
+    row: FloatArray,
     S: FloatArray,
 ) -> Any:
     """Log density of rows' targets under the scale-free prior, and its derivative by rows.
 
-    C is the Cholesky factor of all rows' A: RSS = C_dd², ESS = Σ_b C_db². The derivative by A is
-    added to S, dlogp = tr(S C⁻¹ dA C⁻ᵀ).
+    C is the Cholesky factor of all rows' A. Where the prior's centre is 0, RSS = C_dd² and
+    ESS = Σ_b C_db². Elsewhere y is counted from what the slopes at the centre (`slopes[1:d]`)
+    predict: with D = [[I, 0], [-slopes, 1]] the factor of D A D' is D C, and differs in the last
+    row. The derivative by A is added to S, dlogp = tr(S C⁻¹ dA C⁻ᵀ); it is the same S for both,
+    since (DC)⁻¹ D dA D' (DC)⁻ᵀ = C⁻¹ dA C⁻ᵀ. `row` is scratch space.
     """
     d = C.shape[0] - 1
     rss, ess = C[d, d] * C[d, d], 0.0
+    row[d] = C[d, d]
     for b in range(1, d):
-        ess += C[d, b] * C[d, b]
+        row[b] = C[d, b]
+        for a in range(b, d):
+            row[b] -= slopes[a] * C[a, b]
+        ess += row[b] * row[b]
     logp, by_rss, by_ess, by_rows = scale_free_integral(
         rss, ess, N, d - 1, half_t, sigma_nodes, omega_nodes
     )
     for a in range(1, d + 1):
         for b in range(1, a + 1):
-            S[a, b] += by_ess * C[d, a] * C[d, b]
+            S[a, b] += by_ess * row[a] * row[b]
     S[d, d] += (by_rss - by_ess) * rss
     return logp, by_rows

@@ -110,6 +110,7 @@ def rough_coordinates(
 
     R = population.F
     scale_free = isinstance(prior, ScaleFreePrior)
+    spiked = isinstance(prior, ScaleFreePrior) and prior.centre is None  # where y's row is 0
     spike = 0.0
     partial = np.zeros((len(holders), k + 2), dtype=np.bool_)
     centres, units = [], []
@@ -154,7 +155,7 @@ def rough_coordinates(
             noise = _noise_information(holder, F, squares=False)[row]
             free = 1 + np.flatnonzero(holder.sd[row, 1 : row + 1] > 0)
             centre[row, free], unit[row, free] = _partial_row(F[row, free], noise[free])
-            if j == 0 and scale_free and row == k + 1 and len(free) > 2:
+            if j == 0 and spiked and row == k + 1 and len(free) > 2:
                 inner = free[:-1]
                 spike, centre[row, inner] = _spike(centre[row, inner], unit[row, inner])
         if holder.n_is_private:

@@ -1,0 +1,378 @@
+"""The rounds of a Release: noisy moments in coordinates that earlier rounds have found.
+
+They belong to a regression's Release, whose second moments are the first measurement, in the public
+bounds (`core.kinds.regression`). `core.rounds` says what they are for and why they are private;
+here they are written, read as untrusted input, and turned into what a likelihood takes:
+
+    U = M A M' + noise,   A = Σ ww' of w = (1, design columns),
+
+with M and the noise's precision from `Round.observed`. Rows that were far out have been shrunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations_with_replacement
+from typing import Any
+
+import numpy as np
+
+from noisewise.core.calibration import discreteness_slack
+from noisewise.core.design import Design, Monomial
+from noisewise.core.document import MAX_INTEGER, MAX_SCALE, fail, integer, take
+from noisewise.core.precision import float_up
+from noisewise.core.rounds.estimate import Observed
+from noisewise.core.rounds.plan import MOST_ROUNDS, Explored
+from noisewise.core.rounds.tail import EDGES, TailFit, grid_edges
+from noisewise.core.rounds.transform import Floats, Shape, Transform
+from noisewise.core.statistics import SecondMoments
+from noisewise.core.statistics.ball_moments import (
+    COUNT_ONE,
+    LARGEST_SQUARE,
+    PRODUCT_ONE,
+    count_sensitivity,
+    gram_sensitivity,
+    longest_square,
+)
+
+# Off the diagonal, noise of this scale is still fine enough to be accounted for as continuous.
+SMALLEST_SCALE = 1 << 21
+
+
+def is_number(design: Design) -> list[bool]:
+    """For every design column, whether it is a number or an indicator."""
+    return [not column.is_indicator for column in design.columns]
+
+
+def gram_entries(design: Design, shape: Shape) -> tuple[Monomial, ...]:
+    """The entries of a round's Gram matrix that get noise, in the order of its values.
+
+    Indices are into u: all design columns, or the numbers alone in a shape without a weight.
+    """
+    if shape.weight:
+        return SecondMoments(design).entries
+    pairs = combinations_with_replacement(range(design.number_of_numbers + 1), 2)
+    replaces = design.schema.neighbours == "replace_one"
+    return tuple(pair for pair in pairs if not (replaces and pair == (0, 0)))
+
+
+@dataclass(frozen=True)
+class Round:
+    """Noisy Gram matrices of one shape, as integers in units of 2**-20.
+
+    Parameters
+    ----------
+    shape : Shape
+    values : tuple of tuple of int
+        One matrix, of all rows; or two while exploring, of rows inside the ball and of rows that
+        were shrunk onto it. In the order of `gram_entries`.
+    scale, off_diagonal_scale : int
+        Scales of discrete Gaussian noise on the diagonal and off it (1/√2 of the first).
+    sensitivity : int
+        Of all matrices together, off-diagonal entries counted √2-fold.
+    """
+
+    shape: Shape
+    values: tuple[tuple[int, ...], ...]
+    scale: int
+    off_diagonal_scale: int
+    sensitivity: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure for the Release file."""
+        return {
+            "transform": self.shape.transform.to_json(),
+            "constant": self.shape.constant,
+            "weight": self.shape.weight,
+            "radius": self.shape.radius,
+            "noise": {
+                "family": "discrete_gaussian",
+                "scale": self.scale,
+                "off_diagonal_scale": self.off_diagonal_scale,
+            },
+            "sensitivity": self.sensitivity,
+            "values": [list(matrix) for matrix in self.values],
+        }
+
+    @classmethod
+    def from_json(cls, document: Any) -> Round:
+        """Read what `to_json` wrote, as far as it can be checked without the design."""
+        keys = ("transform", "constant", "weight", "radius", "noise", "sensitivity", "values")
+        transform, constant, weight, radius, noise, sensitivity, values = take(
+            document, "a round", keys
+        )
+        most = 1 << 16  # √LARGEST_SQUARE in units of 2**-10; the longest row is checked later
+        scale, off_diagonal = _noise(noise)
+        return cls(
+            Shape(
+                _transform(transform),
+                integer(constant, "constant", 1, most),
+                integer(weight, "weight", 0, most),
+                integer(radius, "radius", 1, most),
+            ),
+            tuple(_integers(matrix, "values") for matrix in _list(values, "values")),
+            scale,
+            off_diagonal,
+            integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
+        )
+
+    def check(self, design: Design, matrices: int) -> None:
+        """Refuse a round that doesn't fit the design, or states too small a sensitivity."""
+        problem = self.shape.transform.problem(design.number_of_numbers)
+        if problem is not None:
+            fail(problem)
+        entries = len(gram_entries(design, self.shape))
+        if [len(matrix) for matrix in self.values] != [entries] * matrices:
+            fail(f"a round must have {matrices} times {entries} values")
+        groups = len(design.category_sizes) if self.shape.weight else 0
+        longest = longest_square(self.shape.constant, self.shape.weight, groups, self.shape.radius)
+        if longest > LARGEST_SQUARE * PRODUCT_ONE:
+            fail("the ball of a round is so large that its sums could overflow")
+        if self.sensitivity < gram_sensitivity(design.schema, longest):
+            fail("the sensitivity of a round is smaller than one unit's influence on it")
+        ratio = Fraction(2 * self.off_diagonal_scale**2, self.scale**2)
+        if not 1 <= ratio <= 1 + Fraction(1, 10**5):
+            fail("off_diagonal_scale of a round is not scale / sqrt(2)")
+
+    @property
+    def noise(self) -> tuple[int, int, int, int]:
+        """Sensitivity, scale, smallest scale and number of entries, for `spent`."""
+        entries = sum(map(len, self.values))
+        return self.sensitivity, self.scale, self.off_diagonal_scale, entries
+
+    def matrices(self, design: Design) -> list[Floats]:
+        """The noisy Gram matrices in units of 1, (p, p), 0 where nothing was published."""
+        places = np.array(gram_entries(design, self.shape)).T
+        size = 1 + (len(design.columns) if self.shape.weight else design.number_of_numbers)
+        found = []
+        for values in self.values:
+            matrix = np.zeros((size, size))
+            matrix[places[0], places[1]] = np.array(values, dtype=np.float64) / PRODUCT_ONE
+            matrix[places[1], places[0]] = matrix[places[0], places[1]]
+            found.append(matrix)
+        return found
+
+    def observed(self, design: Design, clip_sd: float = 0.0) -> Observed:
+        """What the round says about the moments of w = (1, design columns).
+
+        Parameters
+        ----------
+        design : Design
+        clip_sd : float
+            Sd that clipping adds to off-diagonal entries, from `Rounds.carried`; √2 times that on
+            the diagonal.
+        """
+        total = sum(self.matrices(design)[1:], self.matrices(design)[0])
+        a, b = np.array(gram_entries(design, self.shape)).T
+        scale = np.where(a == b, self.scale, self.off_diagonal_scale) / PRODUCT_ONE
+        clip = np.where(a == b, 2.0, 1.0) * clip_sd**2
+        precision = np.zeros_like(total)
+        precision[a, b] = 1 / (len(self.values) * scale**2 + clip)
+        precision[b, a] = precision[a, b]
+        return Observed(self.shape.map(is_number(design)), total, precision)
+
+    def explored(self, design: Design) -> Explored:
+        """An exploring round as the plan of rounds takes it."""
+        inside, outside = self.matrices(design)
+        return Explored(self.shape, inside, outside, self.scale / PRODUCT_ONE)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Noisy counts of far rows in the last round's coordinates, in units of 2**-32.
+
+    The bins start at `core.rounds.tail.EDGES`, in units of q, and the last one is open.
+    """
+
+    transform: Transform
+    values: tuple[int, ...]
+    scale: int
+    sensitivity: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure for the Release file; the edges are for other readers."""
+        return {
+            "transform": self.transform.to_json(),
+            "edges": list(grid_edges(len(self.transform))),
+            "noise": {"family": "discrete_gaussian", "scale": self.scale},
+            "sensitivity": self.sensitivity,
+            "values": list(self.values),
+        }
+
+    @classmethod
+    def from_json(cls, document: Any) -> Tail:
+        """Read what `to_json` wrote, as far as it can be checked without the design."""
+        transform, edges, noise, sensitivity, values = take(
+            document, "the tail", ("transform", "edges", "noise", "sensitivity", "values")
+        )
+        family, scale = take(noise, "noise", ("family", "scale"))
+        if family != "discrete_gaussian":
+            fail("the tail must have discrete Gaussian noise")
+        read = cls(
+            _transform(transform),
+            _integers(values, "values"),
+            integer(scale, "noise scale", SMALLEST_SCALE, MAX_SCALE),
+            integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
+        )
+        if edges != list(grid_edges(len(read.transform))):
+            fail("the tail has other edges than this software knows")
+        return read
+
+    def check(self, design: Design) -> None:
+        """Refuse a tail that doesn't fit the design, or states too small a sensitivity."""
+        problem = self.transform.problem(design.number_of_numbers)
+        if problem is not None:
+            fail(problem)
+        if len(self.values) != len(EDGES):
+            fail(f"the tail must have {len(EDGES)} values")
+        if self.sensitivity < count_sensitivity(design.schema):
+            fail("the sensitivity of the tail is smaller than one unit's influence on it")
+
+    @property
+    def noise(self) -> tuple[int, int, int, int]:
+        """Sensitivity, scale, smallest scale and number of entries, for `spent`."""
+        return self.sensitivity, self.scale, self.scale, len(self.values)
+
+    @property
+    def counted(self) -> tuple[list[float], float]:
+        """The noisy counts and the sd of their noise, in rows."""
+        return [value / COUNT_ONE for value in self.values], self.scale / COUNT_ONE
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """All rounds after the first measurement.
+
+    Parameters
+    ----------
+    explored : tuple of Round
+        Of the numbers alone, inside and outside the ball.
+    tail : Tail or None
+        None where the last round clips nothing.
+    last : Round
+        Of all design columns, with most of the budget.
+    """
+
+    explored: tuple[Round, ...]
+    tail: Tail | None
+    last: Round
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure for the Release file."""
+        return {
+            "explored": [one.to_json() for one in self.explored],
+            "tail": None if self.tail is None else self.tail.to_json(),
+            "last": self.last.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, document: Any) -> Rounds:
+        """Read what `to_json` wrote, as far as it can be checked without the design."""
+        explored, tail, last = take(document, "rounds", ("explored", "tail", "last"))
+        return cls(
+            tuple(Round.from_json(one) for one in _list(explored, "explored")),
+            None if tail is None else Tail.from_json(tail),
+            Round.from_json(last),
+        )
+
+    def check(self, design: Design) -> None:
+        """Refuse rounds that don't fit the design, or each other."""
+        if len(self.explored) + 2 > MOST_ROUNDS:
+            fail(f"there must be at most {MOST_ROUNDS} rounds")
+        for one in self.explored:
+            one.check(design, 2)
+            if one.shape.weight:
+                fail("exploring rounds have no categories")
+        self.last.check(design, 1)
+        if bool(self.last.shape.weight) != bool(design.category_sizes):
+            fail("the last round must have the categories")
+        if self.tail is not None:
+            self.tail.check(design)
+            if self.tail.transform != self.last.shape.transform:
+                fail("the tail must be in the last round's coordinates")
+        elif self.explored:
+            fail("rounds that explore must have a tail")
+
+    @property
+    def noises(self) -> list[tuple[int, int, int, int]]:
+        """Of everything drawn, for `spent`."""
+        drawn = [one.noise for one in (*self.explored, self.last)]
+        return drawn if self.tail is None else [*drawn, self.tail.noise]
+
+    def _noise(self) -> float:
+        """Sd of the last round's off-diagonal entries, in units of 1."""
+        return self.last.off_diagonal_scale / PRODUCT_ONE
+
+    def fit(self, design: Design, n: float) -> tuple[TailFit, int] | None:
+        """The fitted tail and the index of the last radius in it; None if nothing is clipped."""
+        if self.tail is None:
+            return None
+        edges = np.array(grid_edges(design.number_of_numbers), dtype=np.float64)
+        index = int(np.argmin(np.abs(np.sqrt(edges) - self.last.shape.radius)))
+        fitted = TailFit.of(
+            *self.tail.counted, n, design.schema.max_rows_per_unit, design.number_of_numbers
+        )
+        return fitted, index
+
+    def carried(self, design: Design, n: float) -> float:
+        """The sd that clipping adds to off-diagonal entries of the last round, in units of 1."""
+        found = self.fit(design, n)
+        return 0.0 if found is None else found[0].carried(found[1], self._noise())
+
+    def warns(self, design: Design, n: float) -> bool:
+        """Whether far rows may decide the regression, so that slopes describe the others."""
+        found = self.fit(design, n)
+        return found is not None and found[0].warns(found[1], self._noise())
+
+    def shrunk_rows(self, design: Design, n: float) -> float:
+        """About how many rows the last round has shrunk."""
+        found = self.fit(design, n)
+        return 0.0 if found is None else float(found[0].rows[found[1]])
+
+
+def spent(noises: Sequence[tuple[int, int, int, int]]) -> tuple[Fraction, float]:
+    """Σ (sensitivity / scale)², exactly, and the slacks of discreteness together, rounded up.
+
+    Parameters
+    ----------
+    noises : sequence of (sensitivity, scale, smallest scale, number of entries)
+    """
+    squares = sum((Fraction(d, s) ** 2 for d, s, _, _ in noises), Fraction(0))
+    slack = sum(Fraction(discreteness_slack(m, least)) for _, _, least, m in noises)
+    return squares, float_up(Fraction(slack))
+
+
+# ---------------------------------------------------------------------------------------------
+# Reading
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        fail(f"{where} must be a list")
+    return value
+
+
+def _integers(value: Any, where: str, limit: int = MAX_INTEGER) -> tuple[int, ...]:
+    return tuple(integer(v, f"each of {where}", -limit - 1, limit) for v in _list(value, where))
+
+
+def _transform(document: Any) -> Transform:
+    matrix, offset, shift = take(document, "a transform", ("matrix", "offset", "shift"))
+    return Transform(
+        tuple(_integers(row, "matrix") for row in _list(matrix, "matrix")),
+        _integers(offset, "offset"),
+        _integers(shift, "shift"),
+    )
+
+
+def _noise(document: Any) -> tuple[int, int]:
+    family, scale, off_diagonal = take(document, "noise", ("family", "scale", "off_diagonal_scale"))
+    if family != "discrete_gaussian":
+        fail("a round must have discrete Gaussian noise")
+    least = SMALLEST_SCALE
+    return (
+        integer(scale, "noise scale", least, MAX_SCALE),
+        integer(off_diagonal, "off_diagonal_scale", least // 2, MAX_SCALE),
+    )

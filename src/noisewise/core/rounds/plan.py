@@ -1,0 +1,287 @@
+"""What the rounds publish next, as a function of what they have published.
+
+In the bounds' own coordinates the first measurement tells roughly where the numbers are. Then
+exploring rounds move them to centre 0 and spread 1. A direction whose spread drowns in the noise is
+given the spread of the noise, so it is seen better in the next round; this goes on until every
+direction stands out. Exploring is cheap, because a ball of radius √(2q) needs little noise, and
+the more rows the cheaper. A histogram of far rows then decides on the last ball, and the last round
+gets all that is left. Exploring rounds leave categories alone: an indicator is on its own scale
+already, and whitening would lose rare levels. The last round has them, with a weight of their own.
+
+**What it costs.** Let 1/m_r = Δ_r/s_r be the sensitivity of round r over its noise. The request is
+charged for one Gaussian with noise multiplier m before any row is read, and the rounds keep
+Σ 1/m_r² ≤ 1/m² whatever they publish.
+
+**Claim.** All rounds together cost no more than that Gaussian.
+
+**Proof.** By induction from the last round back, for continuous noise. Suppose that, whatever was
+published up to round r, the rest is μ-GDP with μ² = 1/m² - Σ_{i≤r} 1/m_i² (Dong, Roth & Su 2022;
+with nothing left to publish it is 0-GDP). Given what was published up to round r - 1, m_r and this
+μ are fixed: round r is decided by it, and the noise doesn't depend on its own outcome. Round r is
+(1/m_r)-GDP, and what follows is μ-GDP for each of its outcomes. By their Theorem 3.2 both together
+are √(μ² + 1/m_r²)-GDP, which is the claim for r - 1. The same induction with Rényi divergences,
+which add for the worst outcome, gives zCDP with ρ = 1/(2m²). Noise on the integers: the proof of
+`core.calibration.discreteness_slack` compares probabilities given what came before, so its slacks
+and tails add up along every path, and the charge has the sum of the largest. ∎
+
+The rules here decide how useful the rounds are. Nothing in them is needed for the proof, but that
+they see published values and public numbers only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from noisewise.core.rounds import tail
+from noisewise.core.rounds.estimate import Observed, least_squares, mean_and_covariance
+from noisewise.core.rounds.transform import Floats, Shape, Transform
+from noisewise.core.statistics.ball_moments import LARGEST_SQUARE, PRODUCT_ONE, ROW_BITS
+
+MOST_ROUNDS = 10  # the first measurement and the last round among them
+CONSTANT = 5 << (ROW_BITS - 2)  # c = 1.25, which makes intercept and slopes about equally good
+
+_ENOUGH = 16  # `Setting.strength` from which rounds are worth their cost
+_EXPLORING = 2  # squared radius of an exploring round, over q
+_CONTRACTION, _LEAST_CONTRACTION = 0.10, 0.5  # of a spread that drowns in noise, a round
+LEAST_SHARE, _LARGEST_SHARE, _LARGEST_TOTAL = 0.03, 0.10, 0.40  # of exploring rounds
+_FIRST_SHARE = 0.05  # where the number of rows is private, and has to be found out first
+LEAST_FIRST_SHARE = 0.001  # keeps the noise within 64-bit integers for any number of rows
+_INFLATION = 0.7  # of the noise that is added to a spread
+_FOUND, _FOUND_AT_ONCE = 3.0, 8.0  # a spread stands out, in units of the noise
+_NOISE_CAP = 1.5  # of the last round, in standard errors, beyond which no radius goes
+_FREELY = 6.0  # squared radius over q that is always allowed
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The public numbers that the rounds depend on.
+
+    Parameters
+    ----------
+    numbers, categories : int
+        How many of each the design has; the target is a number.
+    rows_per_unit : int
+    replaces : bool
+        Whether neighbours replace rows, so that the number of rows is public.
+    mu : float
+        Sensitivity over noise of all rounds together.
+    most : int or None
+        At most so many rounds, and rounds in any case; None decides by the number of rows.
+    """
+
+    numbers: int
+    categories: int
+    rows_per_unit: int
+    replaces: bool
+    mu: float
+    most: int | None = None
+
+    def noise(self, square: float, share: float) -> float:
+        """Sd of an off-diagonal entry: longest row `square`, `share` of the budget; units of 1."""
+        relation = 1.0 if self.replaces else math.sqrt(0.5)
+        return self.rows_per_unit * relation * square / (self.mu * math.sqrt(share))
+
+    def strength(self, n: float) -> float:
+        """How well an exploring round with the whole budget would see spreads of size 1."""
+        return n / (self.noise(self._exploring_square, 1.0) * math.sqrt(self.numbers))
+
+    def worthwhile(self, n: float) -> bool:
+        """Whether there are rounds at all, from the number of rows or its noisy value."""
+        return self.most is not None or self.strength(n) >= _ENOUGH
+
+    def rows_needed(self) -> int:
+        """From how many rows on there are rounds."""
+        return 1 if self.most is not None else math.ceil(_ENOUGH / self.strength(1.0))
+
+    def first_share(self, n: float | None) -> float:
+        """Share of the budget for the first measurement; n is None where it is private."""
+        if n is None:
+            return _FIRST_SHARE
+        square = 1.0 + self.numbers + self.categories
+        return max(LEAST_FIRST_SHARE, min(self._needed(square, n), self.exploring_share(n)))
+
+    def exploring_share(self, n: float) -> float:
+        """Share of the budget for each exploring round."""
+        # Two matrices with noise are added up.
+        needed = self._needed(math.sqrt(2) * self._exploring_square, n)
+        return min(max(needed, LEAST_SHARE), _LARGEST_SHARE)
+
+    def tail_share(self, n: float) -> float:
+        """Share of the budget for the histogram: more where the last round has little noise."""
+        errors = self.noise(self._square(4 * self.numbers), 1.0) / math.sqrt(n)
+        return min(max(0.06 / errors, 0.04), 0.12)
+
+    @property
+    def _exploring_square(self) -> float:
+        return (CONSTANT / (1 << ROW_BITS)) ** 2 + _EXPLORING * self.numbers
+
+    def _square(self, radius_squared: float) -> float:
+        """|u|² in the last round: categories get as much of it as all the rest."""
+        rest = (CONSTANT / (1 << ROW_BITS)) ** 2 + radius_squared
+        return rest * (2 if self.categories else 1)
+
+    def _needed(self, square: float, n: float) -> float:
+        """Share with which noise in units of a spread is as small as the contraction asks for."""
+        spectral = math.sqrt(2 * self.numbers) / n
+        exploring = self.noise(math.sqrt(2) * self._exploring_square, 1.0) * spectral
+        contraction = min(
+            max(_CONTRACTION, exploring / math.sqrt(_LARGEST_SHARE)), _LEAST_CONTRACTION
+        )
+        return (self.noise(square, 1.0) * spectral / contraction) ** 2
+
+
+@dataclass(frozen=True)
+class Explored:
+    """An exploring round, in units of 1.
+
+    Parameters
+    ----------
+    shape : Shape
+    inside, outside : (q + 1, q + 1) arrays
+        Noisy Gram matrices of rows in the ball, and of rows that were shrunk onto it. The entry
+        (0, 0) is 0 where rows are replaced.
+    sd : float
+        Of the noise on diagonal entries of either; off the diagonal it is 1/√2 of that.
+    """
+
+    shape: Shape
+    inside: Floats
+    outside: Floats
+    sd: float
+
+    def observed(self, *, replaces: bool) -> Observed:
+        """Both together."""
+        size = len(self.inside)
+        precision = np.full((size, size), 1 / self.sd**2) - np.diag(np.full(size, 0.5 / self.sd**2))
+        if replaces:
+            precision[0, 0] = 0.0
+        to_round = self.shape.map([True] * (size - 1))
+        return Observed(to_round, self.inside + self.outside, precision)
+
+
+@dataclass(frozen=True)
+class Explore:
+    """Publish the Gram matrices of rows inside and outside the ball, for a share of the budget."""
+
+    shape: Shape
+    share: float
+
+
+@dataclass(frozen=True)
+class CountTail:
+    """Publish the histogram of |z|²/q in these coordinates, for a share of the budget."""
+
+    transform: Transform
+    share: float
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Publish the Gram matrix of all columns, for all that is left of the budget."""
+
+    shape: Shape
+
+
+def next_step(
+    setting: Setting,
+    first: Observed,
+    n: int | None,
+    explored: Sequence[Explored] = (),
+    counted: tuple[Sequence[float], float] | None = None,
+) -> Explore | CountTail | Finish:
+    """Decide on what comes next.
+
+    Parameters
+    ----------
+    setting : Setting
+    first : Observed
+        The first measurement of (1, numbers), in the bounds' own coordinates.
+    n : int or None
+        The number of rows where it is public.
+    explored : sequence of Explored
+        The exploring rounds so far.
+    counted : (noisy counts, sd of their noise), optional
+        The histogram, once it is published.
+    """
+    rows = float(n) if n is not None else max(float(first.values[0, 0]), 1.0)
+    if not setting.worthwhile(rows):  # only where n is private: otherwise nothing asks
+        return Finish(_last_shape(setting, Transform.box(setting.numbers), None))
+    transform, done = _looked_at(setting, first, n, rows, explored)
+    share = setting.exploring_share(rows)
+    if not done:
+        radius = math.isqrt(_EXPLORING * setting.numbers * PRODUCT_ONE)
+        return Explore(Shape(transform, CONSTANT, 0, radius), share)
+    if counted is None:
+        return CountTail(transform, setting.tail_share(rows))
+    left = 1 - setting.first_share(None if n is None else rows) - len(explored) * share
+    left -= setting.tail_share(rows)
+    fit = tail.TailFit.of(*counted, rows, setting.rows_per_unit, setting.numbers)
+    return Finish(_last_shape(setting, transform, _radius(setting, fit, rows, left)))
+
+
+def _looked_at(
+    setting: Setting,
+    first: Observed,
+    n: int | None,
+    rows: float,
+    explored: Sequence[Explored],
+) -> tuple[Transform, bool]:
+    """The coordinates of the next round, and whether every direction stands out in the noise."""
+    q = setting.numbers
+    current = explored[-1].shape.transform if explored else Transform.box(q)
+    observed = [first, *(one.observed(replaces=setting.replaces) for one in explored)]
+    moments = least_squares(observed, current.map(), n)
+    if n is None:
+        moments[0, 0] = max(moments[0, 0], 1.0)
+    mean, covariance = mean_and_covariance(moments)
+    sizes, directions = np.linalg.eigh(covariance)
+    # The spectral size of the last round's noise; (0, 1) is an off-diagonal entry.
+    noise = _INFLATION * math.sqrt(2 * q / observed[-1].precision[0, 1]) / moments[0, 0]
+    wanted = np.maximum(sizes, 0.0) + noise
+    frozen = np.zeros(q, dtype=bool)
+    if explored:
+        # Where few rows are not 0, shrinking makes their direction look narrow for ever. It shows
+        # outside the ball, and is left as it is.
+        last = explored[-1]
+        far = np.einsum("ij,ik,kj->j", directions, last.outside[1:, 1:], directions) / rows
+        frozen = far > np.maximum(2 * last.sd / rows, sizes / 3)
+        wanted = np.where(frozen, np.maximum(wanted, 1.0), wanted)
+    spread, centre = current.spread_and_centre()
+    following = Transform.of(spread @ (directions * np.sqrt(wanted)), centre + spread @ mean)
+    share = setting.exploring_share(rows)
+    spent = setting.first_share(None if n is None else rows) + len(explored) * share
+    most = MOST_ROUNDS if setting.most is None else setting.most
+    found = bool(np.all((sizes >= _FOUND * noise) | frozen)) and bool(explored)
+    done = (
+        found
+        or bool(sizes.min() >= _FOUND_AT_ONCE * noise)
+        or len(explored) + 2 >= most
+        or spent + share > _LARGEST_TOTAL
+    )
+    return following, done
+
+
+def _radius(setting: Setting, fit: tail.TailFit, rows: float, left: float) -> int:
+    """The index among `tail.EDGES` of the last round's squared radius."""
+    edges = np.array(tail.EDGES)
+    squares = np.array([setting._square(edge * setting.numbers) for edge in edges])
+    noise = np.array([setting.noise(square, left) for square in squares])
+    near = (edges <= _FREELY) | (noise <= _NOISE_CAP * math.sqrt(rows))
+    return tail.balanced(fit, noise, near & (squares <= LARGEST_SQUARE))
+
+
+def _last_shape(setting: Setting, transform: Transform, index: int | None) -> Shape:
+    """The last round's; without an index, the ball around the box, which clips nothing."""
+    if index is None:
+        squared = setting.numbers * PRODUCT_ONE
+        radius = math.isqrt(squared - 1) + 1
+    else:
+        radius = math.isqrt(tail.grid_edges(setting.numbers)[index])
+    weight = 0
+    if setting.categories:
+        weight = math.isqrt((CONSTANT**2 + radius**2) // setting.categories)
+    return Shape(transform, CONSTANT, weight, radius)

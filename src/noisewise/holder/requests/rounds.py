@@ -1,0 +1,417 @@
+"""A request for the moments of a regression in rounds that find the data's own scale.
+
+One request, one charge, taken before a row is read; then a pass over the rows for each round. What
+a round sums and how much noise it gets is decided by `core.rounds.plan` from what earlier rounds
+have published. Whatever they were, the noise of all rounds together is no less than that of the
+Gaussian that was charged: every scale is chosen with exact fractions of what is left of it.
+
+The ledger keeps every drawn round before the next one is decided on. A run that was killed goes on
+from the rounds that are kept, and never draws one of them again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, assert_never
+
+import numpy as np
+
+from noisewise.core.calibration import discreteness_slack, gaussian_scale
+from noisewise.core.composition import epsilon_of, satisfies
+from noisewise.core.design import MAX_ROWS, Box
+from noisewise.core.document import MAX_INTEGER, dumps, integer, take
+from noisewise.core.errors import DataError, RequestError
+from noisewise.core.kinds.regression import (
+    Measurement,
+    Release,
+    measurement_from_json,
+    observed_moments,
+)
+from noisewise.core.kinds.rounds import (
+    SMALLEST_SCALE,
+    Round,
+    Rounds,
+    Tail,
+    gram_entries,
+    is_number,
+    spent,
+)
+from noisewise.core.precision import float_up
+from noisewise.core.privacy import GaussianEvent
+from noisewise.core.rounds.estimate import Observed
+from noisewise.core.rounds.plan import (
+    LEAST_FIRST_SHARE,
+    LEAST_SHARE,
+    MOST_ROUNDS,
+    CountTail,
+    Explore,
+    Finish,
+    Setting,
+    next_step,
+)
+from noisewise.core.rounds.tail import EDGES
+from noisewise.core.rounds.transform import LARGEST_OFFSET, LARGEST_ROW, Shape
+from noisewise.core.statistics import SecondMoments, l2_sensitivity
+from noisewise.core.statistics.ball_moments import (
+    COUNT_ONE,
+    LARGEST_SQUARE,
+    PRODUCT_ONE,
+    count_sensitivity,
+    gram_sensitivity,
+    longest_square,
+)
+from noisewise.holder.mechanisms.gaussian import GaussianMechanism
+from noisewise.holder.requests.base import (
+    DEFAULT_DELTA,
+    AboutRegression,
+    check_bounded,
+    check_delta,
+    check_scale,
+    noise_multiplier,
+)
+from noisewise.holder.rows.plan import Plan
+from noisewise.holder.rows.rounds import BallPlan, BallSums, TailCounts, TailPlan
+from noisewise.holder.rows.sums import SumPlan, Sums
+
+Step = Explore | CountTail | Finish
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The rounds that are drawn and kept: the first measurement, and what followed.
+
+    Parameters
+    ----------
+    n : int or None
+        The number of rows where it is public.
+    first : Measurement
+    explored : tuple of Round
+    tail : Tail or None
+    """
+
+    n: int | None
+    first: Measurement
+    explored: tuple[Round, ...] = ()
+    tail: Tail | None = None
+
+    @classmethod
+    def of(cls, kept: Sequence[str]) -> Begun:
+        """Read what the ledger has kept, in the order in which it was drawn."""
+        first, *others = map(json.loads, kept)
+        n, measurement = take(first, "the first round", ("n", "second_moments"))
+        explored = [Round.from_json(one["explored"]) for one in others if "explored" in one]
+        tails = [Tail.from_json(one["tail"]) for one in others if "tail" in one]
+        return cls(
+            None if n is None else integer(n, "n", 1, MAX_ROWS),
+            measurement_from_json(measurement),
+            tuple(explored),
+            tails[0] if tails else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundsRequest(AboutRegression[Release]):
+    """What a holder asks to publish.
+
+    Parameters
+    ----------
+    design, claim, label, batch, series, delta_was_given
+        As in `Request`.
+    most : int or None
+        At most so many rounds, the first measurement and the last round among them. None decides
+        by the number of rows whether there are rounds, and stops when all directions are found.
+    """
+
+    most: int | None = None
+    mechanism: ClassVar[str] = "gaussian"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_bounded(self.design)
+        if self.claim.is_pure:
+            raise RequestError(
+                "rounds: they need Gaussian noise, so give a delta above 0 or rho; or leave rounds "
+                "out"
+            )
+        check_delta(self.claim)
+        if self.most is not None and not 2 <= self.most <= MOST_ROUNDS:
+            raise RequestError(
+                f"rounds: expected 'auto' or a number from 2 to {MOST_ROUNDS}, got {self.most}"
+            )
+        # The most noise that any round could need, whatever is published.
+        largest = gram_sensitivity(self.schema, LARGEST_SQUARE * PRODUCT_ONE)
+        for sensitivity, share in (
+            (self._first_sensitivity, LEAST_FIRST_SHARE),
+            (largest, LEAST_SHARE),
+            (count_sensitivity(self.schema), LEAST_SHARE),
+        ):
+            check_scale(self._scale(sensitivity, Fraction(share) * self.budget))
+
+    # -----------------------------------------------------------------------------------------
+    # What it costs
+
+    @cached_property
+    def event(self) -> GaussianEvent:
+        """One Gaussian for all rounds; `core.rounds.plan` has the proof.
+
+        The slack is that of as many draws as there may be, each with the coarsest noise that there
+        may be. The calibration is for continuous noise, so the multiplier is raised in tiny steps
+        until the event satisfies the claim.
+        """
+        entries = max(2 * len(SecondMoments(self.design).all_entries), len(EDGES))
+        one = Fraction(discreteness_slack(entries, SMALLEST_SCALE // 2))
+        slack = float_up((MOST_ROUNDS + 1) * one)
+        multiplier = noise_multiplier(self.claim)
+        for doubling in range(30):
+            event = GaussianEvent(multiplier, slack)
+            if satisfies([event], self.claim):
+                return event
+            multiplier *= 1 + 2.0**doubling * 1e-12
+        raise RequestError(
+            f"epsilon: Gaussian noise cannot be certified for {self.claim}; use a larger epsilon"
+        )
+
+    @cached_property
+    def budget(self) -> Fraction:
+        """What Σ (sensitivity / scale)² of all rounds may be."""
+        return 1 / Fraction(self.event.noise_multiplier) ** 2
+
+    def stated_cost(self) -> tuple[Fraction, Fraction]:
+        """As in `Request`."""
+        if self.claim.rho is None:
+            return super().stated_cost()
+        epsilon = math.ceil(epsilon_of([self.event], DEFAULT_DELTA) * 10**6)
+        return Fraction(epsilon, 10**6), DEFAULT_DELTA
+
+    def verify(self) -> None:
+        """Check the noise of one round with the whole budget; others are checked before a draw."""
+        self.first_mechanism(Fraction(1)).verify()
+
+    # -----------------------------------------------------------------------------------------
+    # What it is
+
+    @cached_property
+    def setting(self) -> Setting:
+        """The public numbers that the rounds depend on."""
+        return Setting(
+            numbers=self.design.number_of_numbers,
+            categories=len(self.design.category_sizes),
+            rows_per_unit=self.schema.max_rows_per_unit,
+            replaces=self.schema.n_is_public,
+            mu=1 / self.event.noise_multiplier,
+            most=self.most,
+        )
+
+    @property
+    def summary(self) -> str:
+        """The regression and the noise."""
+        return f"{self.formula}, gaussian in rounds"
+
+    def in_words(self) -> list[str]:
+        """What the rounds will do, from public quantities."""
+        setting, most = self.setting, MOST_ROUNDS if self.most is None else self.most
+        shared = "the share of the first measurement follows from the number of rows"
+        if not setting.replaces:
+            shared = f"the first measurement has {setting.first_share(None):.0%} of the budget"
+        lines = [
+            f"  Rounds: at most {most}, with a pass over the rows for each and one for a histogram "
+            f"of far rows. One charge pays for all; {shared}, exploring rounds have at least "
+            f"{LEAST_SHARE:.0%} each, and the last round all that is left"
+        ]
+        if self.most is None:
+            few = "published in the bounds, with the whole budget"
+            lines.append(
+                f"  With fewer than {setting.rows_needed():,} rows there is one round, {few}"
+            )
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Canonical description; its digest is the request's identity."""
+        return {**super().to_json(), "rounds": "auto" if self.most is None else self.most}
+
+    def plan(self) -> SumPlan:
+        """What the first pass sums."""
+        return SumPlan(self.design, Box(), (SecondMoments(self.design),))
+
+    def longest(self) -> int:
+        """With as many rounds as there may be, and the longest integers that there may be."""
+        numbers, value = self.setting.numbers, -MAX_INTEGER - 1
+        transform = {
+            "matrix": [[-LARGEST_ROW] * numbers] * numbers,
+            "offset": [-LARGEST_OFFSET] * numbers,
+            "shift": [10] * numbers,
+        }
+        noise = {"family": "discrete_gaussian", "scale": value, "off_diagonal_scale": value}
+        entries = len(SecondMoments(self.design).all_entries)
+        common = {"transform": transform, "noise": noise, "sensitivity": value}
+        shape = dict.fromkeys(("constant", "weight", "radius"), 1 << 16)
+        one = {**common, **shape, "values": [[value] * entries] * 2}
+        tail = {**common, "edges": [value] * len(EDGES), "values": [value] * len(EDGES)}
+        rounds = {"explored": [one] * (MOST_ROUNDS - 2), "tail": tail, "last": one}
+        values = (value,) * len(SecondMoments(self.design).entries)
+        plain = self._plain(MAX_ROWS, self.first_mechanism(Fraction(1)), values)
+        events = {"event": 200 * " "}  # another event has other floats, of 24 characters at most
+        return len(dumps({**plain.document, "rounds": rounds, **events}).encode())
+
+    # -----------------------------------------------------------------------------------------
+    # The rounds
+
+    def release(self, n: int, sums: Sums, /) -> Release:
+        """One round with the whole budget, where there are too few rows for more."""
+        mechanism = self.first_mechanism(Fraction(1))
+        return self._plain(n, mechanism, mechanism.add_noise(sums.values[SecondMoments.name]))
+
+    def begin(self, n: int, sums: Sums) -> Release | str:
+        """Draw the first measurement.
+
+        Returns
+        -------
+        Release or str
+            The Release, if a public n is too small for rounds; else the text to keep.
+        """
+        public = self.public_n(n)
+        if public is not None and not self.setting.worthwhile(public):
+            return self.release(n, sums)
+        mechanism = self.first_mechanism(Fraction(self.setting.first_share(public)))
+        mechanism.verify()
+        values = mechanism.add_noise(sums.values[SecondMoments.name])
+        return json.dumps(
+            {"n": public, "second_moments": self._measurement(mechanism, values).to_json()}
+        )
+
+    def next_step(self, kept: Sequence[str]) -> Step:
+        """What comes after the rounds that are kept."""
+        begun = Begun.of(kept)
+        return next_step(
+            self.setting,
+            self._first_of_numbers(begun),
+            begun.n,
+            [one.explored(self.design) for one in begun.explored],
+            None if begun.tail is None else begun.tail.counted,
+        )
+
+    def step_plan(self, step: Step) -> Plan[BallSums | TailCounts]:
+        """What a step sums over the rows."""
+        if isinstance(step, CountTail):
+            return TailPlan(self.design, step.transform)
+        return BallPlan(self.design, step.shape)
+
+    def draw(self, kept: Sequence[str], step: Step, result: BallSums | TailCounts) -> Release | str:
+        """Draw a step's noise.
+
+        Returns
+        -------
+        Release or str
+            The Release after the last round; else the text to keep.
+        """
+        begun = Begun.of(kept)
+        if begun.n is not None and result.n != begun.n:
+            raise DataError(
+                "data: another number of rows than in the first round; restore the data as they "
+                "were, or give the request a new label, which costs anew"
+            )
+        left = self.budget - spent(_drawn(begun))[0]
+        if isinstance(step, CountTail):
+            assert isinstance(result, TailCounts)
+            tail = self._tail(step, result, min(left, Fraction(step.share) * self.budget))
+            return json.dumps({"tail": tail.to_json()})
+        assert isinstance(result, BallSums)
+        if isinstance(step, Explore):
+            pair = (result.inside, result.outside)
+            square = min(left, Fraction(step.share) * self.budget)
+            return json.dumps({"explored": self._round(step.shape, pair, square).to_json()})
+        if isinstance(step, Finish):
+            last = self._round(step.shape, (result.inside + result.outside,), left)
+            return Release(
+                design=self.design,
+                geometry=Box(),
+                measurements=(begun.first,),
+                rounds=Rounds(begun.explored, begun.tail, last),
+                **self._signed(result.n),
+            )
+        assert_never(step)
+
+    def first_mechanism(self, share: Fraction) -> GaussianMechanism:
+        """The noise of the first measurement for a share of the budget."""
+        entries = len(SecondMoments(self.design).entries)
+        return self.noise(self._first_sensitivity, share * self.budget, (False,) * entries)
+
+    def noise(
+        self, sensitivity: int, square: Fraction, off_diagonal: tuple[bool, ...]
+    ) -> GaussianMechanism:
+        """The noise with (sensitivity / scale)² at most `square`."""
+        return GaussianMechanism(sensitivity, self._scale(sensitivity, square), off_diagonal)
+
+    @property
+    def _first_sensitivity(self) -> int:
+        return l2_sensitivity(SecondMoments(self.design), Box(), "upper")
+
+    def _first_of_numbers(self, begun: Begun) -> Observed:
+        """The first measurement of the constant and the numbers."""
+        whole = observed_moments(begun.first, self.design)
+        places = [0, *(1 + np.flatnonzero(is_number(self.design)))]
+        block = np.ix_(places, places)
+        return Observed(whole.map[block], whole.values[block], whole.precision[block])
+
+    def _round(self, shape: Shape, grams: Sequence[Any], square: Fraction) -> Round:
+        groups = len(self.design.category_sizes) if shape.weight else 0
+        longest = longest_square(shape.constant, shape.weight, groups, shape.radius)
+        sensitivity = gram_sensitivity(self.schema, longest)
+        entries = gram_entries(self.design, shape)
+        off_diagonal = tuple(a != b for a, b in entries) * len(grams)
+        mechanism = self.noise(sensitivity, square, off_diagonal)
+        mechanism.verify()
+        noisy = mechanism.add_noise([int(gram[entry]) for gram in grams for entry in entries])
+        size = len(entries)
+        return Round(
+            shape,
+            tuple(noisy[k * size : (k + 1) * size] for k in range(len(grams))),
+            mechanism.scale,
+            mechanism.off_diagonal_scale,
+            sensitivity,
+        )
+
+    def _tail(self, step: CountTail, result: TailCounts, square: Fraction) -> Tail:
+        sensitivity = count_sensitivity(self.schema)
+        mechanism = self.noise(sensitivity, square, (False,) * len(EDGES))
+        mechanism.verify()
+        noisy = mechanism.add_noise([count * COUNT_ONE for count in result.counts])
+        return Tail(step.transform, noisy, mechanism.scale, sensitivity)
+
+    def _scale(self, sensitivity: int, square: Fraction) -> int:
+        """The smallest usable scale with (sensitivity / scale)² at most `square`."""
+        wanted = math.ceil(sensitivity**2 / square)
+        return gaussian_scale(max(math.isqrt(wanted - 1) + 1, SMALLEST_SCALE), 1.0)
+
+    def _measurement(self, mechanism: GaussianMechanism, values: tuple[int, ...]) -> Measurement:
+        return Measurement(
+            statistic=SecondMoments.name,
+            layout="upper",
+            values=values,
+            family=mechanism.family,
+            scale=mechanism.scale,
+            off_diagonal_scale=mechanism.off_diagonal_scale,
+            sensitivity=mechanism.sensitivity,
+        )
+
+    def _plain(self, n: int, mechanism: GaussianMechanism, values: tuple[int, ...]) -> Release:
+        """A Release without rounds. Its own event is covered by the one that was charged."""
+        return Release(
+            design=self.design,
+            geometry=Box(),
+            measurements=(self._measurement(mechanism, values),),
+            **{**self._signed(n), "event": mechanism.event()},
+        )
+
+
+def _drawn(begun: Begun) -> list[tuple[int, int, int, int]]:
+    """Sensitivity, scale, smallest scale and number of entries of everything that is kept."""
+    first = begun.first
+    drawn = [(first.sensitivity, first.scale, first.off_diagonal_scale, len(first.values))]
+    drawn += [one.noise for one in begun.explored]
+    return drawn if begun.tail is None else [*drawn, begun.tail.noise]

@@ -1,0 +1,240 @@
+"""Exact sums of a round: rows in its coordinates, in its ball, and how far out they are.
+
+The value map goes on where `rows.values` ends, on a grid of 24 binary digits, for the numbers t of
+a row and the integers A, b, s of the round's transform, in double precision and in this order:
+
+coordinates
+    z_i = floor((Σ_j A_ij t_j + b_i) · 2**-s_i + 0.5).
+length
+    l = Σ_i z_i², added up from the first coordinate to the last.
+ball
+    If l > R² then f = (R / √l) (1 - 2**-40) and z_i = trunc(z_i f).
+
+**The same integers everywhere.** Every partial sum of A t + b, in whatever order BLAS takes it, is
+an integer of at most 2**52 (`core.rounds.transform`), so it is exact. A power of two changes no
+digit, and adding 1/2 to a number below 2**52 / 2**s, of which s digits are behind the point, is
+exact too (s ≥ 1), as floor is. Lengths of far rows are rounded, always in the same way: the order
+is fixed and every step is one IEEE operation on a whole vector.
+
+**The ball is never left.** *No row is taken for one inside by mistake.* If the computed l is at
+most R² < 2**33, then so is every computed square and partial sum, because all are non-negative.
+They are integers, and a result that was rounded to below 2**53 was an integer below 2**53: nothing
+was rounded, and l is exact. *Shrunk rows end inside.* Let u = 2**-53. With at most 400 coordinates
+the computed l is at least |z|² (1 - u)^401, its root at least |z| (1 - u)^202, and the other three
+operations overstate by at most (1 + u)³. So before it is cut off, the size of a coordinate is at
+most |z_i| (R/|z|) (1 + u)³ (1 - u)^-202 (1 - 2**-40) < |z_i| R/|z|, because 206 u < 2**-45. Cutting
+off only shrinks, and summing the squares gives |z|² < R² in exact integers. ∎
+
+**Gram matrices.** Entries of u are at most √N in size, with N ≤ 2**32 the largest |u|² (`core.
+statistics.ball_moments`). A product is at most 2**32 and a block has at most 2**13 rows, so partial
+sums are at most 2**45 and exact, as in `rows.sums`; with 2**30 rows the total is at most 2**62.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from noisewise.core.design import Design
+from noisewise.core.rounds.tail import grid_edges
+from noisewise.core.rounds.transform import GRID_BITS, Shape, Transform
+from noisewise.core.statistics.ball_moments import LARGEST_SQUARE, PRODUCT_ONE, longest_square
+from noisewise.holder.rows.plan import Codes, Floats, ReadsDesign
+from noisewise.holder.rows.sums import check_row_count
+from noisewise.holder.rows.values import RowGrid, filled
+
+MARGIN = 1 - 2**-40  # pays for the roundings of the shrinking; see the proof above
+
+_TILE = 16  # of Gram matrices, and the work of a product that BLAS does in one thread: `rows.sums`
+_ALONE = 1 << 18
+_MOST_ROWS, _FEWEST_ROWS = 1 << 13, 1 << 5
+
+
+@dataclass(frozen=True)
+class BallSums:
+    """Exact Gram matrices of u, as private as the rows: never log or show them.
+
+    Parameters
+    ----------
+    n : int
+        The number of rows.
+    inside, outside : (p, p) integer arrays
+        Upper triangles: of rows that were in the ball, and of rows that were shrunk onto it.
+    """
+
+    n: int = field(repr=False)
+    inside: npt.NDArray[np.int64] = field(repr=False)
+    outside: npt.NDArray[np.int64] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class TailCounts:
+    """Exact counts of far rows, as private as the rows."""
+
+    n: int = field(repr=False)
+    counts: tuple[int, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class BallPlan(ReadsDesign):
+    """Sum the Gram matrices of one shape."""
+
+    design: Design
+    shape: Shape
+
+    def __post_init__(self) -> None:
+        shape, groups = self.shape, len(self.design.category_sizes)
+        longest = longest_square(shape.constant, shape.weight, groups, shape.radius)
+        if longest > LARGEST_SQUARE * PRODUCT_ONE:
+            raise ValueError("shape: so large a ball could overflow 64-bit sums")
+        _check_transform(self.design, shape.transform)
+
+    def accumulator(self) -> BallAccumulator:
+        """A new, empty one."""
+        return BallAccumulator(self)
+
+
+@dataclass(frozen=True)
+class TailPlan(ReadsDesign):
+    """Count far rows in the coordinates of one transform."""
+
+    design: Design
+    transform: Transform
+
+    def __post_init__(self) -> None:
+        _check_transform(self.design, self.transform)
+
+    def accumulator(self) -> TailAccumulator:
+        """A new, empty one."""
+        return TailAccumulator(self)
+
+
+def _check_transform(design: Design, transform: Transform) -> None:
+    problem = transform.problem(design.number_of_numbers)
+    if problem is not None:
+        raise ValueError(problem)
+
+
+class _Coordinates:
+    """From table columns to blocks of z."""
+
+    def __init__(self, design: Design, transform: Transform) -> None:
+        self.n = 0
+        self._design = design
+        self._columns = RowGrid.with_bits(design, GRID_BITS).columns
+        self._numbers = [i for i, column in enumerate(self._columns) if column.code is None]
+        self._matrix = np.array(transform.matrix, dtype=np.float64)
+        self._offset = np.array(transform.offset, dtype=np.float64)[:, None]
+        self._step = 2.0 ** -np.array(transform.shift, dtype=np.float64)[:, None]
+        self._block = max(_FEWEST_ROWS, min(_MOST_ROWS, _ALONE // len(self._numbers) ** 2))
+
+    def add(self, columns: Sequence[Floats | Codes]) -> None:
+        """Add rows; see `Accumulator.add`."""
+        rows = len(columns[0])
+        check_row_count(self.n + rows)
+        # Values far out of bounds may overflow on their way to a bound.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for start in range(0, rows, self._block):
+                block = [
+                    filled(column[start : start + self._block], self._design.schema, name)
+                    for column, name in zip(columns, self._design.sources, strict=True)
+                ]
+                z = self._in_coordinates(block)
+                lengths = np.zeros(z.shape[1])
+                for row in z:
+                    lengths += row * row
+                self._add_block(z, lengths, block)
+        self.n += rows
+
+    def _in_coordinates(self, block: list[Floats | Codes]) -> Floats:
+        """A new (q, rows) array of integers."""
+        one = float(1 << GRID_BITS)
+        t = np.empty((len(self._numbers), len(block[0])))
+        for row, i in zip(t, self._numbers, strict=True):
+            column = self._columns[i]
+            np.subtract(block[column.source], column.centre, out=row)
+            np.multiply(row, column.scale, out=row)
+            np.add(row, 0.5, out=row)
+            np.floor(row, out=row)
+            np.clip(row, -one, one, out=row)
+        z: Floats = self._matrix @ t
+        z += self._offset
+        z *= self._step
+        z += 0.5
+        return np.floor(z, out=z)
+
+    def _add_block(self, z: Floats, lengths: Floats, block: list[Floats | Codes]) -> None:
+        raise NotImplementedError
+
+
+class BallAccumulator(_Coordinates):
+    """Adds up the Gram matrices of a shape."""
+
+    def __init__(self, plan: BallPlan) -> None:
+        super().__init__(plan.design, plan.shape.transform)
+        self._shape = plan.shape
+        with_indicators = plan.shape.weight > 0
+        self._places = self._numbers if not with_indicators else range(len(self._columns))
+        size = len(self._places) + 1
+        self.inside = np.zeros((size, size), dtype=np.int64)
+        self.outside = np.zeros((size, size), dtype=np.int64)
+
+    def result(self) -> BallSums:
+        """The sums so far."""
+        return BallSums(self.n, np.triu(self.inside), np.triu(self.outside))
+
+    def _add_block(self, z: Floats, lengths: Floats, block: list[Floats | Codes]) -> None:
+        is_far = lengths > float(self._shape.radius**2)
+        far = np.flatnonzero(is_far)
+        if len(far):
+            factor = (self._shape.radius / np.sqrt(lengths[far])) * MARGIN
+            z[:, far] = np.trunc(z[:, far] * factor)
+        u = np.empty((len(self._places) + 1, z.shape[1]))
+        u[0] = self._shape.constant
+        place = dict(zip(self._numbers, z, strict=True))
+        for row, i in zip(u[1:], self._places, strict=True):
+            column = self._columns[i]
+            if column.code is None:
+                row[:] = place[i]
+            else:
+                np.multiply(block[column.source] == column.code, self._shape.weight, out=row)
+        if not len(far):
+            self.inside += _gram(u)
+            return
+        outside = _gram(np.ascontiguousarray(u[:, far]))
+        self.outside += outside
+        self.inside += _gram(u) - outside
+
+
+class TailAccumulator(_Coordinates):
+    """Counts rows by their length, in the bins of `core.rounds.tail.EDGES`."""
+
+    def __init__(self, plan: TailPlan) -> None:
+        super().__init__(plan.design, plan.transform)
+        self._edges = np.array(grid_edges(plan.design.number_of_numbers), dtype=np.float64)
+        self.counts = np.zeros(len(self._edges) + 1, dtype=np.int64)
+
+    def result(self) -> TailCounts:
+        """The counts so far; rows at or below the first edge are in no bin."""
+        return TailCounts(self.n, tuple(self.counts[1:].tolist()))
+
+    def _add_block(self, z: Floats, lengths: Floats, block: list[Floats | Codes]) -> None:
+        self.counts += np.bincount(
+            np.searchsorted(self._edges, lengths, side="left"), minlength=len(self.counts)
+        )
+
+
+def _gram(u: Floats) -> npt.NDArray[np.int64]:
+    """The upper tiles of uu', exact."""
+    size = len(u)
+    gram = np.zeros((size, size))
+    step = u.shape[1] if size <= _TILE else _ALONE // _TILE**2
+    for start in range(0, u.shape[1], step):
+        part = u[:, start : start + step]
+        for i in range(0, size, _TILE):
+            for j in range(i, size, _TILE):
+                gram[i : i + _TILE, j : j + _TILE] += part[i : i + _TILE] @ part[j : j + _TILE].T
+    return gram.astype(np.int64)
