@@ -243,7 +243,14 @@ def log_prior(
     if scalars[SCALE_FREE] > 0.0:
         G[:] = 0.0
         logp, by_rows = scale_free_regression(
-            A[0, 0], work[10], B0[-1], scalars[HALF_T], sigma_nodes, omega_nodes, rows[0], work[12]
+            A[0, 0],
+            work[10],
+            B0[-1],
+            scalars[HALF_T],
+            sigma_nodes,
+            omega_nodes,
+            scratch[0],
+            work[12],
         )
         if private:
             logp += log_scale_free(A[0, 0])
