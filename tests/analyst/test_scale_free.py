@@ -174,7 +174,7 @@ def test_draws_around_other_slopes_than_0():
     A = counted_from(centre, posterior.statistics(x[0])[0])
     other, same, middle = scale_free.draw(
         np.random.default_rng(2),
-        np.broadcast_to(A, (4000, *A.shape)),
+        np.broadcast_to(np.linalg.cholesky(A), (4000, *A.shape)),
         float(posterior.arrays.scalars[HALF_T]),
         posterior._sigma,
         posterior._omega,
