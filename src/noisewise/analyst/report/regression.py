@@ -297,7 +297,7 @@ def _predictive(posterior: Posterior) -> list[Markup]:
     numbers = [
         j for j in range(1, len(posterior.info.n) + 1) if f"expected_{j}" in posterior.observed
     ]
-    if not numbers and posterior.info.method == "exact":
+    if not numbers and "of the rounds" in posterior.info.reason:
         return [
             tag(
                 "p",

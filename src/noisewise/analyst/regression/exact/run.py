@@ -39,6 +39,7 @@ def _run(job: Job, method: str, *, own_laws: bool) -> Draws:
     from noisewise.analyst.regression.exact.independent import IndependentDraws, draw_independent
 
     more_rows_than_columns(job)
+    own_laws = own_laws and len(job.observations) > 1
     seen, place = grouped(job.observations) if own_laws else (job.observations, None)
     given = seen, job.regression_prior, exact_covariates(job, method)
     drawn: IndependentDraws | exact.ExactDraws | None
