@@ -34,7 +34,7 @@ PRIORS = {
 }
 CASES = {
     # rows, k, noise scale, family, priors, known, private
-    "laplace": (3000, 2, 20.0, "laplace", "scale-free", (), False),
+    "laplace": (3000, 2, 4.0, "laplace", "scale-free", (), False),
     "gaussian": (3000, 3, 15.0, "gaussian", "scale-free", (), False),
     "private n": (3000, 2, 20.0, "gaussian", "scale-free", (), True),
     "known product": (3000, 3, 10.0, "laplace", "scale-free", ((2, 1),), False),
@@ -67,8 +67,13 @@ def test_agrees_with_nuts(case):
 
 def test_without_weights_it_disagrees(monkeypatch):
     """Negative control: proposals alone are not draws from the posterior."""
-    given = problem("laplace")
+    rng = np.random.default_rng([7, 3000, 2])
+    given = [observe(rng, 3000, 2, 20.0, "laplace")], *PRIORS["scale-free"](2)
+    assert independent.draw_independent(*given, seed=1) is None  # noise too large to go this way
+    monkeypatch.setattr(independent, "_SMALLEST_EVEN", 0.3)
+    found = independent.draw_independent(*given, seed=1)
     nuts = sampler.sample(*given, seed=2, keep_covariates=False)
+    assert abs(independent.errors_apart(found, nuts.theta, nuts.sigma2)).max() < LIMIT
     monkeypatch.setattr(
         independent, "pareto_smoothed", lambda log_weight: (0.0, np.ones(len(log_weight)))
     )

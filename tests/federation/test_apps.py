@@ -350,9 +350,9 @@ def test_a_fit_that_fails_is_in_the_report(tmp_path, config, monkeypatch):
 
 def test_warnings_name_the_node(tmp_path, config, caplog):
     """The order in which Releases are fitted is that of their digests, which tells nobody."""
-    rows = [(age, severity, emergency, 39) for age, severity, emergency, _ in ROWS * 5]
+    rows = [(age, severity, emergency, 39) for age, severity, emergency, _ in ROWS * 400]
     nodes = {
-        1: make_hospital(tmp_path / "1", name="h1", data=csv_text(ROWS * 5)),
+        1: make_hospital(tmp_path / "1", name="h1", data=csv_text(ROWS * 400)),
         2: make_hospital(tmp_path / "2", name="h2", data=csv_text(rows)),
     }
     with caplog.at_level("WARNING", logger="flwr"):

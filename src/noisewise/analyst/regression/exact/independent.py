@@ -57,9 +57,11 @@ _PILOT = 400  # proposals, to see whether it is worth the while
 # theorem, and the error of what is kept is the one that is reported.
 LARGEST_SHAPE = 0.5
 _SMALLEST_SHARE = 0.9  # of effective draws among those kept
-# At the edge of what is possible the scale-free density has a spike, 1 / sd, which few proposals
-# see: their weights would look more even than they are.
-_MOST_IMPOSSIBLE = 0.01  # of proposals
+# Where an edge of what is possible is near, the scale-free density has a spike there, 1 / sd, which
+# few proposals see: their weights look more even than they are, and intervals come out a few percent
+# too narrow. So proposals must be good, not merely usable: nearly all of them count.
+_SMALLEST_EVEN = 0.8  # of effective proposals
+_MOST_IMPOSSIBLE = 0.001  # of proposals
 
 
 class IndependentDraws(NamedTuple):
@@ -104,6 +106,8 @@ def draw_independent(
         return None
     wanted = chains * draws
     x, log_weight = weighted_proposals(posterior, rng, max(_PROPOSALS * wanted, _PILOT))
+    if not _is_even(log_weight):
+        return None
     shape, weight = pareto_smoothed(log_weight)
     copies = wanted * weight / weight.sum()
     effective = wanted**2 / float((copies * np.maximum(copies, 1.0)).sum())
@@ -149,11 +153,11 @@ def errors_apart(draws: IndependentDraws, theta: FloatArray, sigma2: FloatArray)
 
 
 def _is_even(log_weight: FloatArray) -> bool:
-    """Whether a few proposals have weights of which many are worth drawing."""
+    """Whether noise is small beside the information: the weights of proposals are nearly equal."""
     if np.isinf(log_weight).mean() > _MOST_IMPOSSIBLE:
         return False
     weight = np.exp(log_weight - log_weight.max())
-    return float(weight.sum() ** 2 / (weight**2).sum()) > 0.3 * len(weight)
+    return float(weight.sum() ** 2 / (weight**2).sum()) > _SMALLEST_EVEN * len(weight)
 
 
 def weighted_proposals(
