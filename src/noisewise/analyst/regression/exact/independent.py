@@ -58,8 +58,8 @@ _PILOT = 400  # proposals, to see whether it is worth the while
 LARGEST_SHAPE = 0.5
 _SMALLEST_SHARE = 0.9  # of effective draws among those kept
 # Where an edge of what is possible is near, the scale-free density has a spike there, 1 / sd, which
-# few proposals see: their weights look more even than they are, and intervals come out a few percent
-# too narrow. So proposals must be good, not merely usable: nearly all of them count.
+# few proposals see: their weights look more even than they are, and intervals come out a few
+# percent too narrow. So proposals must be good, not merely usable: nearly all of them count.
 _SMALLEST_EVEN = 0.8  # of effective proposals
 _MOST_IMPOSSIBLE = 0.001  # of proposals
 
