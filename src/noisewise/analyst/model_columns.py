@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.observation import Family, Observation, release_names
-from noisewise.core.design import INTERCEPT, Design, DesignColumn
+from noisewise.core.design import INTERCEPT, Box, Design, DesignColumn
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.regression import Release
 from noisewise.core.noise import DiscreteGaussian
@@ -222,9 +222,12 @@ def _observation(release: Release, columns: ModelColumns, name: str) -> Observat
     pick = [position[name] for name in (*columns.names, columns.target)]
     family: Family = "gaussian" if isinstance(measurement.noise, DiscreteGaussian) else "laplace"
     values, scale = values[np.ix_(pick, pick)], scale[np.ix_(pick, pick)]
+    indicators: tuple[int, ...] = ()
+    if isinstance(release.geometry, Box):  # in a ball, rows are shrunk as a whole
+        indicators = tuple(i for i, c in enumerate(columns.covariates, 1) if c.is_indicator)
     if release.n is None:  # add_remove_one: n is the released entry (0, 0)
-        return Observation.with_private_n(values, scale, family, name)
-    return Observation(release.n, values, scale, family, name)
+        return Observation.with_private_n(values, scale, family, name, indicators)
+    return Observation(release.n, values, scale, family, name, indicators)
 
 
 def observe_fourth(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -36,6 +36,8 @@ class Observation:
         The noise law. Noise is independent from entry to entry of the upper triangle.
     name : str
         What messages call it.
+    indicators : tuple of int
+        Columns of w that are 0 or 1 in every row, so that A_aa = A_0a.
     """
 
     n: int
@@ -43,6 +45,7 @@ class Observation:
     scale: FloatArray
     family: Family
     name: str = ""
+    indicators: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.n, bool) or int(self.n) != self.n or self.n < 1:
@@ -89,7 +92,12 @@ class Observation:
 
     @classmethod
     def with_private_n(
-        cls, values: FloatArray, scale: FloatArray, family: Family, name: str = ""
+        cls,
+        values: FloatArray,
+        scale: FloatArray,
+        family: Family,
+        name: str = "",
+        indicators: tuple[int, ...] = (),
     ) -> Observation:
         """Return the observation of a holder whose n is private, and noisy as ``values[0, 0]``."""
         noisy_n = float(_square("values", values)[0, 0])
@@ -97,7 +105,13 @@ class Observation:
             raise ReleaseError(f"the released number of rows must be finite; got {noisy_n}")
         if not _square("scale", scale)[0, 0] > 0:
             raise ReleaseError("a private number of rows must have noise; got scale 0")
-        return cls(_rough_n(noisy_n), values, scale, family, name)
+        return cls(_rough_n(noisy_n), values, scale, family, name, indicators)
+
+    def in_order(self, columns: Sequence[int]) -> Observation:
+        """The same with the columns of w in another order, in which the constant is first."""
+        pick = np.ix_(columns, columns)
+        moved = tuple(i for i, column in enumerate(columns) if column in self.indicators)
+        return replace(self, values=self.values[pick], scale=self.scale[pick], indicators=moved)
 
     @property
     def n_is_private(self) -> bool:

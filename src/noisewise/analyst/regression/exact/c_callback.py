@@ -77,7 +77,7 @@ def _density_of(stamp: int) -> Any:
             carray(_pointer(table[9]), (J,), dtype=np.bool_),
             carray(_pointer(table[10]), (J, P, P), dtype=np.float64),
             carray(_pointer(table[11]), (J, P, P), dtype=np.float64),
-            carray(_pointer(table[12]), (J, P, P), dtype=np.bool_),
+            carray(_pointer(table[12]), (J, P, P), dtype=np.int64),
             carray(_pointer(table[13]), (J,), dtype=np.int64),
             carray(_pointer(table[14]), (J, P), dtype=np.bool_),
             carray(_pointer(table[15]), (P - 1, P - 1), dtype=np.float64),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from noisewise.analyst.regression.exact import scale_free
 from noisewise.analyst.regression.exact.draws import conjugate_draws
 from noisewise.analyst.regression.exact.factor import (
     BELOW_SMALLEST_N,
+    FREE,
+    KNOWN,
+    TIED,
     statistics,
     total_statistics,
 )
@@ -42,6 +46,7 @@ from noisewise.analyst.regression.exact.prior import (
     B0_SIGMA2,
     CONSTANT,
     HALF_T,
+    INDICATORS,
     KEEPS_SIGMA2,
     LAM,
     NU,
@@ -108,6 +113,14 @@ class CollapsedPosterior:
         partial: bool | None = None,
     ) -> None:
         k = _check(observations, prior, covariates)
+        # Columns of w, the indicators of all holders first (`kernels`).
+        tied = set.intersection(*(set(seen.indicators) for seen in observations))
+        self._columns = [0, *sorted(range(1, k + 1), key=lambda c: c not in tied), k + 1]
+        self._place = np.argsort(self._columns)
+        observations = [
+            replace(seen, indicators=tuple(sorted(tied))).in_order(self._columns)
+            for seen in observations
+        ]
         self.own_laws = own_laws and k > 0 and len(observations) > 1
         rough = rough_coordinates(
             observations,
@@ -123,6 +136,18 @@ class CollapsedPosterior:
         precision = np.zeros_like(scale)
         precision[noisy] = 1.0 / scale[noisy]
         E0, B0, scalars = _prior_arrays(prior, covariates, self.own_laws)
+        design, ordered = self._columns[:-1], np.array(self._columns[1:-1], dtype=int) - 1
+        E0, B0 = E0[np.ix_(design, design)], B0[np.ix_(self._columns, self._columns)]
+        known = np.where(scale == 0, KNOWN, FREE)
+        known[rough.tied[:, :, None] & np.eye(k + 2, dtype=np.bool_)] = TIED
+        if rough.tied.any():
+            scalars[INDICATORS] = tied_count = int(rough.tied.sum())
+            others = k - tied_count
+            scalars[CONSTANT] += log_multigamma(0.5 * (covariates.nu - others), tied_count)
+            if not holders[0].n_is_private:
+                n, nu = holders[0].n, scalars[NU]
+                scalars[CONSTANT] -= log_volume(n, tied_count) + log_mean(n, tied_count, 0.0)
+                scalars[CONSTANT] -= log_covariance(n, tied_count, nu - others)
         scalars[CONSTANT] += sum(
             float(log_volume(holder.n, k + 1)) for holder in holders if not holder.n_is_private
         )
@@ -151,12 +176,12 @@ class CollapsedPosterior:
             laplace=np.array([holder.family == "laplace" for holder in holders]),
             values=np.stack([holder.values for holder in holders]),
             precision=precision,
-            known=scale == 0,
+            known=known,
             relative=rough.relative,
             partial=rough.partial,
             E0=E0,
             B0=B0,
-            psi_rate=np.zeros(0) if isinstance(covariates, NIWPrior) else covariates.rate,
+            psi_rate=np.zeros(0) if isinstance(covariates, NIWPrior) else covariates.rate[ordered],
             scalars=scalars,
             sigma_nodes=np.ascontiguousarray(sigma),
             omega_nodes=omega,
@@ -201,12 +226,14 @@ class CollapsedPosterior:
                 point, a.n, a.values, a.known, a.relative, a.partial, a.scalars[SPIKE], a.centre,
                 a.scale, work, latent,
             )  # fmt: skip
-        return out[:, np.argsort(self.order)].reshape(*np.shape(x)[:-1], *a.values.shape)
+        out = out[:, np.argsort(self.order)][..., self._place, :][..., self._place]
+        return out.reshape(*np.shape(x)[:-1], *a.values.shape)
 
     def pooled_factors(self, x: FloatArray) -> FloatArray:
         """Cholesky factors of the sum of the A_j at each row of x, shape (draws, P, P).
 
-        By way of the holders' factors: the sum itself need not have one in double precision.
+        Columns are in the order of `arrays`. By way of the holders' factors: the sum itself need
+        not have one in double precision.
         """
         a = self.arrays
         J, P, _ = a.values.shape
@@ -224,8 +251,8 @@ class CollapsedPosterior:
         """Number of rows n_j at each x, shape (..., J), holders in the order they were given in."""
         a = self.arrays
         n = np.broadcast_to(a.n, (*np.shape(x)[:-1], a.n.size)).copy()
-        free = np.tril(~a.known).sum(axis=(1, 2))
-        for j in np.flatnonzero(~a.known[:, 0, 0]):
+        free = np.tril(a.known == FREE).sum(axis=(1, 2))
+        for j in np.flatnonzero(a.known[:, 0, 0] == FREE):
             first = free[:j].sum()
             log_excess = a.centre[first] + a.scale[first] * x[..., first]
             n[..., j] = self.k + 2 - BELOW_SMALLEST_N + np.exp(log_excess)
@@ -276,9 +303,19 @@ class CollapsedPosterior:
             theta, sigma2, mean = scale_free.draw(rng, latent, half_t, self._sigma, self._omega)
             theta[:, 1:] += slopes
             mean[:, 1:] += slopes
+        design, inner = self._place[:-1], self._place[1:-1] - 1
+        theta, mean = theta[:, design], mean[:, design]
+        mu, T = mu[:, inner], T[:, inner][..., inner]
         if covariates and self.own_laws:
             mu, T = draw_own_laws(rng, *self._common_law(x), self.statistics(x))
         return theta, sigma2, mean, mu, T
+
+    def own_variances(self, x: FloatArray) -> FloatArray:
+        """The variance of each covariate given the others, of all rows at each x; (draws, k)."""
+        C = self.pooled_factors(x)
+        inverse = np.linalg.inv(C[:, 1:-1, 1:-1])
+        variances = C[:, :1, 0] ** -2.0 / (inverse**2).sum(axis=1)
+        return np.asarray(variances[:, self._place[1:-1] - 1])
 
     def _common_law(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """m, T, lam and nu of `own_laws` at each x."""
@@ -294,8 +331,8 @@ class CollapsedPosterior:
             lam[i], nu[i] = between(math.sinh(own[0]), math.sinh(own[1]), k)
             common_law(own, a.n, lam[i], nu[i], k, work)
             H[i] = np.tril(work[15, : k + 1, : k + 1])
-        U = H[:, 1:, 1:]
-        return H[:, 1:, 0], U @ np.swapaxes(U, 1, 2), lam, nu
+        U = H[:, 1:, 1:][:, self._place[1:-1] - 1]
+        return H[:, self._place[1:-1], 0], U @ np.swapaxes(U, 1, 2), lam, nu
 
 
 def _log_noise_constant(holder: Observation) -> float:

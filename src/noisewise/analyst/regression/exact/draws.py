@@ -28,7 +28,7 @@ def conjugate_draws(
     chi: FloatArray,
     n: FloatArray,
     values: FloatArray,
-    known: BoolArray,
+    known: IntArray,
     relative: IntArray,
     partial: BoolArray,
     E0: FloatArray,

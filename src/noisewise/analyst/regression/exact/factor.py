@@ -22,6 +22,9 @@ BUFFERS_PER_HOLDER = 4  # F, K, the force of the noise, and the pull of the hold
 BELOW_SMALLEST_N = 0.5
 # Of the tail map of partial rows: y = v sqrt(1 + TAIL v²). Exponential tails of y become normal.
 TAIL = 0.25
+# How an entry of a holder's statistics is known: not at all, by its value, or, on the diagonal, as
+# the sum of an indicator, whose square it is.
+FREE, KNOWN, TIED = 0, 1, 2
 # What of a holder is counted from the reference: nothing, or a sum of the regression (y's row), the
 # covariates' covariance and their means; all of these is RELATIVE.
 PLAIN, REGRESSION, SPREADS, MEANS, RELATIVE = 0, 1, 2, 4, 7
@@ -43,7 +46,7 @@ def spike_radius(r: float, k: int, r0: float) -> Any:
 
 
 @compiled
-def partial_row(K: FloatArray, a: int, known: BoolArray, log_length: float, spike: float) -> Any:
+def partial_row(K: FloatArray, a: int, known: IntArray, log_length: float, spike: float) -> Any:
     """Row a of K from its partial correlations, which stand at its free entries K_a1 ... K_a,a-1.
 
     Entries that are known are passed over: the length is that of the others, so that no value of
@@ -84,7 +87,7 @@ def partial_row(K: FloatArray, a: int, known: BoolArray, log_length: float, spik
 
 
 @compiled
-def _free_part(K: FloatArray, a: int, known: BoolArray) -> Any:
+def _free_part(K: FloatArray, a: int, known: IntArray) -> Any:
     """Number and length of the free entries K_a1 ... K_a,a-1."""
     m, total = 0, 0.0
     for b in range(1, a):
@@ -99,7 +102,7 @@ def _partial_row_adjoint(
     K: FloatArray,
     Kbar: FloatArray,
     a: int,
-    known: BoolArray,
+    known: IntArray,
     spike: float,
     z: FloatArray,
     lengths: FloatArray,
@@ -152,6 +155,106 @@ def _partial_row_adjoint(
 
 
 @compiled
+def tied_rows(known: IntArray) -> Any:
+    """Number of tied rows of a holder, which are 1, 2, ..."""
+    count = 0
+    while known[count + 1, count + 1] == TIED:
+        count += 1
+    return count
+
+
+@compiled
+def tied_row(K: FloatArray, F: FloatArray, a: int, known: IntArray) -> Any:
+    """Row a of F, of an indicator, from its coordinates in row a of K; the log volume element.
+
+    An indicator is 0 or 1, so its sum of squares is its sum, n p, and its standard deviation is
+    ℓ = sqrt(p (1 - p)). Products with earlier levels of its category are 0, which is `known`. The
+    coordinates are the log odds of this level against those that are left, and the partial
+    correlations with the indicators of other categories, which are the free entries. Known entries
+    and F_aa follow. For the first category nothing is impossible: F_aa² = p (rest - p) / rest.
+    The volume is that of p and of the free entries of A / n.
+    """
+    rest = 1.0
+    for b in range(1, a):
+        if known[b]:
+            rest -= F[b, 0]
+        else:
+            F[a, b] = K[a, b]
+    share = 1.0 / (1.0 + math.exp(-K[a, 0])) if abs(K[a, 0]) < 500.0 else 0.0
+    p = rest * share
+    if not (p > 0.0 and p < 1.0 and share < 1.0):
+        return -np.inf
+    F[a, 0] = p
+    length = math.sqrt(p * (1.0 - p))
+    logp = math.log(p * (1.0 - share))
+    logp += partial_row(F, a, known, math.log(length), 0.0)
+    if not (logp > -np.inf and F[a, a] > 0.0):
+        return -np.inf
+    # That was the Jacobian for a free length. For a given one it has a sech² more for each entry.
+    logp += 2.0 * math.log(F[a, a] / length)
+    left = F[a, a] * F[a, a]
+    for b in range(1, a):
+        if known[b]:
+            F[a, b] = 0.0
+            F[a, b] = -gram_entry(F, a, b) / F[b, b]
+            left -= F[a, b] * F[a, b]
+        else:
+            logp += math.log(F[b, b])
+    if not left > 0.0:
+        return -np.inf
+    F[a, a] = math.sqrt(left)
+    return logp
+
+
+@compiled
+def _tied_row_adjoint(
+    K: FloatArray,
+    F: FloatArray,
+    Fbar: FloatArray,
+    Kbar: FloatArray,
+    a: int,
+    known: IntArray,
+    row: FloatArray,
+) -> Any:
+    """Reverse of `tied_row`: the derivatives by its coordinates into row a of Kbar."""
+    by_square = Fbar[a, a] / F[a, a]
+    rest, square, m = 1.0, F[a, a] * F[a, a], 0
+    for b in range(1, a):
+        if known[b]:
+            rest -= F[b, 0]
+            square += F[a, b] * F[a, b]
+            Fbar[a, b] -= by_square * F[a, b]
+        else:
+            Fbar[b, b] += 1.0 / F[b, b]
+            row[m] = K[a, b]
+            m += 1
+    for b in range(a - 1, 0, -1):
+        if known[b]:
+            f = Fbar[a, b] / F[b, b]
+            for c in range(b):
+                Fbar[a, c] -= f * F[b, c]
+                Fbar[b, c] -= f * F[a, c]
+            Fbar[b, b] -= f * F[a, b]
+    diagonal = F[a, a]
+    F[a, a] = math.sqrt(square)
+    Fbar[a, a] = by_square * F[a, a] + 2.0 / F[a, a]
+    _partial_row_adjoint(F, Fbar, a, known, 0.0, row, Fbar[0], Kbar[0])
+    F[a, a] = diagonal
+    m = 0
+    for b in range(1, a):
+        if not known[b]:
+            Kbar[a, b] = Kbar[0, m]
+            m += 1
+    p = F[a, 0]
+    share = p / rest
+    by_p = Fbar[a, 0] + (Kbar[0, m] - 2.0) * 0.5 * (1.0 / p - 1.0 / (1.0 - p))
+    Kbar[a, 0] = by_p * p * (1.0 - share) + 1.0 - 2.0 * share
+    for b in range(1, a):
+        if known[b]:
+            Fbar[b, 0] -= by_p * share + 1.0 / rest
+
+
+@compiled
 def is_relative(form: int, a: int, b: int, P: int) -> Any:
     """Whether entry (a, b) of K is counted from the reference."""
     if a == P - 1:
@@ -164,7 +267,7 @@ def factor(
     x: FloatArray,
     start: int,
     n: float,
-    known: BoolArray,
+    known: IntArray,
     values: FloatArray,
     relative: int,
     partial: BoolArray,
@@ -191,7 +294,7 @@ def factor(
         n = P - BELOW_SMALLEST_N + math.exp(log_excess)
         if not n < np.inf:
             return cursor, -np.inf
-        logp += log_excess + log_volume(n, P - 1)
+        logp += log_excess + log_volume(n, P - 1) - log_volume(n, tied_rows(known))
     F[0, 0] = 1.0
     F[0, 1] = n
     K[0, 0] = 1.0
@@ -201,6 +304,11 @@ def factor(
             if not known[a, b]:
                 K[a, b] = centre[cursor] + scale[cursor] * x[cursor]
                 cursor += 1
+        if known[a, a] == TIED:
+            logp += tied_row(K, F, a, known[a])
+            if not (logp > -np.inf and F[a, a] > 0.0):
+                return cursor, -np.inf
+            continue
         if not known[a, a]:
             log_diagonal = centre[cursor] + scale[cursor] * x[cursor]
             cursor += 1
@@ -254,7 +362,7 @@ def factor(
 def factor_adjoint(
     x: FloatArray,
     start: int,
-    known: BoolArray,
+    known: IntArray,
     relative: int,
     partial: BoolArray,
     spike: float,
@@ -289,6 +397,9 @@ def factor_adjoint(
         last = R[a, a] if inner else 1.0
         lastbar = 0.0
         row[a] = 0.0
+        if known[a, a] == TIED:
+            _tied_row_adjoint(K, F, Fbar, Kbar, a, known[a], row)
+            continue
         Fbar[a, a] += (n - a) / F[a, a]
         if known[a, a]:
             k = Kbar[a, a] / last
@@ -397,17 +508,18 @@ def regression_of_adjoint(
 
 
 @compiled
-def private_n_slope(nbar: float, G: FloatArray, force: FloatArray, F: FloatArray) -> Any:
+def private_n_slope(nbar: float, tied: int, G: FloatArray, force: FloatArray, F: FloatArray) -> Any:
     """From dlogp/dn by other ways to dlogp/dln(n - smallest), for a private n.
 
     Adds A = n F F', whose entries have the derivatives 2 G + force (G + force on the diagonal), the
-    volume and its power of the diagonal, and the Jacobian of the coordinate.
+    volume and its power of the diagonal, and the Jacobian of the coordinate. Of `tied` rows no
+    volume depends on n.
     """
     P = F.shape[0]
     n = F[0, 1]
-    nbar += log_volume_slope(n, P - 1)
+    nbar += log_volume_slope(n, P - 1) - log_volume_slope(n, tied)
     for a in range(P):
-        nbar += math.log(F[a, a])
+        nbar += math.log(F[a, a]) if a > tied else 0.0
         for b in range(a + 1):
             weight = 1.0 if a == b else 2.0
             nbar += (weight * G[a, b] + force[a, b]) * gram_entry(F, a, b)
@@ -418,7 +530,7 @@ def private_n_slope(nbar: float, G: FloatArray, force: FloatArray, F: FloatArray
 def total_statistics(
     x: FloatArray,
     n: FloatArray,
-    known: BoolArray,
+    known: IntArray,
     values: FloatArray,
     relative: IntArray,
     partial: BoolArray,
@@ -451,7 +563,7 @@ def statistics(
     x: FloatArray,
     n: FloatArray,
     values: FloatArray,
-    known: BoolArray,
+    known: IntArray,
     relative: IntArray,
     partial: BoolArray,
     spike: float,

@@ -31,7 +31,8 @@ def grouped(observations: Sequence[Observation]) -> tuple[list[Observation], lis
         return list(observations), list(range(len(observations)))
     kinds: dict[bytes, list[int]] = defaultdict(list)  # what is noisy, known and not released
     for j, seen in enumerate(observations):
-        kinds[((seen.scale > 0).astype(int) + np.isinf(seen.scale)).tobytes()].append(j)
+        kind = (seen.scale > 0).astype(int) + np.isinf(seen.scale)
+        kinds[kind.tobytes() + bytes(seen.indicators)].append(j)
     sums: list[Observation] = []
     place = [0] * len(observations)
     for members in kinds.values():
@@ -54,5 +55,8 @@ def _sum(members: Sequence[Observation]) -> Observation:
     values = np.sum([seen.values for seen in members], axis=0)
     scale = np.sqrt(np.sum([seen.sd**2 for seen in members], axis=0))
     if members[0].n_is_private:
-        return Observation.with_private_n(values, scale, "gaussian")
-    return Observation(sum(seen.n for seen in members), values, scale, "gaussian")
+        return Observation.with_private_n(
+            values, scale, "gaussian", indicators=members[0].indicators
+        )
+    n = sum(seen.n for seen in members)
+    return Observation(n, values, scale, "gaussian", indicators=members[0].indicators)

@@ -28,6 +28,7 @@ from noisewise.analyst.regression.exact.own_laws import log_own_laws
 from noisewise.analyst.regression.exact.prior import (
     A0,
     HALF_T,
+    INDICATORS,
     KEEPS_SIGMA2,
     LAM,
     NU,
@@ -175,10 +176,14 @@ def _flat_mean(
     Beyond its first column C is the factor L of the covariates' scatter, and with Q = L⁻¹ and
     I + Q Psi Q' = B B' one has |Psi + L L'| = |L|² |B|². Its derivative is added to S
     (`pooled_adjoint`): no digit is lost where columns are narrow or correlated.
+
+    The law of the first `tied` covariates, indicators, is divided out: nu is smaller by the number
+    of the others in it, and its determinant is that of the leading blocks of L and B.
     """
     Q, B, W, C, S = work[1], work[2], work[3], work[10], work[12]
-    N, k = work[0, 0, 0], psi.size
+    N, k, tied = work[0, 0, 0], psi.size, int(scalars[INDICATORS])
     nu_n = scalars[NU] + N
+    others = k - tied
     invert_triangle(C[1:, 1:], k, Q)
     for a in range(k):
         for b in range(a + 1):
@@ -189,21 +194,30 @@ def _flat_mean(
         B[a, a] += 1.0
     if not cholesky(B, k):
         return -np.inf
-    half_log_det = 0.0
+    half_log_det, tied_log_det = 0.0, 0.0
     for a in range(k):
+        if a == tied:
+            tied_log_det = half_log_det
         half_log_det += math.log(C[a + 1, a + 1] * B[a, a])
+    if tied == k:
+        tied_log_det = half_log_det
     relative_factor(B[:k, :k], Q, W)  # W = B⁻¹ Q, and (Psi + L L')⁻¹ = W' W
     for c in range(k):
         total = 0.0
         for a in range(c, k):
-            total += W[a, c] * W[a, c]
-        psi_bar[c] -= 0.5 * nu_n * psi[c] * total
+            total += (others if a < tied else nu_n) * W[a, c] * W[a, c]
+        psi_bar[c] -= 0.5 * psi[c] * total
     invert_triangle(B, k, W)
     add_gram(W, k, -0.5 * nu_n, S[1:, 1:])
-    logp, by_rows = -nu_n * half_log_det, -half_log_det
+    add_gram(W, tied, 0.5 * (nu_n - others), S[1:, 1:])
+    logp = -nu_n * half_log_det + (nu_n - others) * tied_log_det
+    by_rows = tied_log_det - half_log_det
     if private:
-        logp += log_covariance(N, k, scalars[NU]) + log_mean(N, k, 0.0)
-        by_rows += log_covariance_slope(N, k, scalars[NU]) + log_mean_slope(N, k, 0.0)
+        nu = scalars[NU]
+        logp += log_covariance(N, k, nu) + log_mean(N, others, 0.0)
+        logp -= log_covariance(N, tied, nu - others)
+        by_rows += log_covariance_slope(N, k, nu) + log_mean_slope(N, others, 0.0)
+        by_rows -= log_covariance_slope(N, tied, nu - others)
     for j in range(J):
         work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j + 2, 0, 1] += by_rows
     return logp
@@ -271,8 +285,11 @@ def log_prior(
             extra[first_psi:], extra_bar[first_psi:], rows, psi_rate, E0, scalars, work
         )
     psi, psi_bar = work[5, 0, : psi_rate.size], extra_bar[first_psi:]
-    power = scalars[PSI_POWER]
+    others = psi_rate.size - scalars[INDICATORS]
     for c in range(psi_rate.size):
+        power = scalars[PSI_POWER]
+        if c < scalars[INDICATORS]:
+            power -= 0.5 * (scalars[NU] + 1.0 - others)
         psi[c] = math.exp(extra[first_psi + c])
         logp += power * extra[first_psi + c] - psi_rate[c] * psi[c]
         psi_bar[c] = power - psi_rate[c] * psi[c]

@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import BoolArray, FloatArray
+from noisewise._arrays import FloatArray, IntArray
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
-from noisewise.analyst.regression.exact.factor import BELOW_SMALLEST_N
+from noisewise.analyst.regression.exact.factor import BELOW_SMALLEST_N, TIED
 from noisewise.analyst.regression.exact.kernels import logp_and_gradient
 from noisewise.analyst.regression.exact.prior import (
     A0,
@@ -98,8 +98,8 @@ def draw_independent(
     if not all(np.isfinite(seen.scale).all() for seen in observations):
         return None  # an entry that was not released has no proposal
     posterior = CollapsedPosterior(observations, prior, covariates, relative=False, partial=False)
-    if posterior.ndim == 0:
-        return None
+    if posterior.ndim == 0 or (posterior.arrays.known == TIED).any():
+        return None  # a proposal has two values for the one number of a tied row
     rng, other = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
     _, pilot = weighted_proposals(posterior, rng, _PILOT)
     if not _is_even(pilot):
@@ -261,7 +261,7 @@ def _weigh(
 
 
 @compiled
-def _place(F: FloatArray, n: float, known: BoolArray, x: FloatArray, at: int) -> Any:
+def _place(F: FloatArray, n: float, known: IntArray, x: FloatArray, at: int) -> Any:
     """Write a holder's plain coordinates down; the new cursor and ln|dA / d coordinates|.
 
     Row by row each free A_ab depends on its own coordinate and on those before it:

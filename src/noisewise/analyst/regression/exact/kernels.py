@@ -38,11 +38,23 @@ a lower triangular K_j, row by row:
   (`spike_radius`).
 - An entry of A_j that is known exactly (noise scale 0) is eliminated: the entry of F_j at its
   place is solved for. A partial row passes it over.
+- The row of an indicator may be *tied* (`tied_row`), see below.
 - Priors may add coordinates: ln sigma2, counted from the log residual variance of y in the
   reference (given n rows the two differ by about sqrt(2/n), a narrow ridge otherwise), and
   ln psi_j, counted from minus its log rate given the reference's covariance matrix
   (`log_precisions`), so that for many rows it is log-gamma and independent of all else. Holders
   with laws of their own have no psi, but the coordinates of `own_laws`.
+
+Categories
+----------
+An indicator is 0 or 1, so its sum of squares is its sum, and products of levels of one category are
+0. A normal law of such columns, given these equations, is improper: a level that nobody has fulfils
+them best. So with one holder and a flat mean, indicators come first, with a law of their own, and
+the normal law is that of the numbers given them: p(A) = p(A_11) p(A | A_11) with A_11 the block of
+the indicators, and its first factor is replaced by a flat one. Of one or two categories that is the
+law of counts under a flat Dirichlet prior of their joint table; of more, it is flat on what two at
+a time can be. (This is the general location model of Olkin & Tate 1961.) Since T_11 has an inverse
+Wishart law as well, the factor that goes is known in closed form (`_flat_mean`).
 
 Private n
 ---------
@@ -68,7 +80,9 @@ References
 Bernstein & Sheldon (2019), Differentially private Bayesian linear regression, NeurIPS, for the
 noise-aware idea; Alparslan, Yıldırım & Birbil (2023), Differentially private distributed Bayesian
 linear regression with MCMC, ICML, for the Wishart law of the statistics; Muirhead (1982), Aspects
-of Multivariate Statistical Theory, doi:10.1002/9780470316559, theorem 2.1.14, for the volume.
+of Multivariate Statistical Theory, doi:10.1002/9780470316559, theorem 2.1.14, for the volume; Olkin
+& Tate (1961), Multivariate correlation models with mixed discrete and continuous variables, Annals
+of Mathematical Statistics 32(2), for categories with numbers.
 """
 
 from __future__ import annotations
@@ -87,6 +101,7 @@ from noisewise.analyst.regression.exact.factor import (
     private_n_slope,
     regression_of,
     regression_of_adjoint,
+    tied_rows,
 )
 from noisewise.analyst.regression.exact.holders import log_prior, pooled_adjoint
 from noisewise.analyst.regression.exact.own_laws import own_law_adjoint
@@ -112,7 +127,7 @@ class Arrays(NamedTuple):
     laplace: BoolArray  # (J,)
     values: FloatArray  # (J, P, P)
     precision: FloatArray  # (J, P, P), 1 / scale; 0 if known or not released
-    known: BoolArray  # (J, P, P); known[j, 0, 0] says that n is public
+    known: IntArray  # (J, P, P), FREE, KNOWN or TIED (`factor`); known[j, 0, 0]: n is public
     relative: IntArray  # (J,), a form of `factor`; PLAIN for the reference
     partial: BoolArray  # (J, P), by row
     E0: FloatArray  # (d, d)
@@ -172,7 +187,7 @@ def logp_and_gradient(
     laplace: BoolArray,
     values: FloatArray,
     precision: FloatArray,
-    known: BoolArray,
+    known: IntArray,
     relative: IntArray,
     partial: BoolArray,
     E0: FloatArray,
@@ -285,5 +300,7 @@ def logp_and_gradient(
         )  # fmt: skip
         if not known[j, 0, 0]:
             end -= 1
-            grad[end] = private_n_slope(by_rows + by_known, G, force, F) * scale[end]
+            tied = tied_rows(known[j])
+            slope = private_n_slope(by_rows + by_known, tied, G, force, F)
+            grad[end] = slope * scale[end]
     return logp

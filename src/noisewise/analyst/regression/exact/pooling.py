@@ -28,7 +28,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray, IntArray
 from noisewise._compiled import compiled
-from noisewise.analyst.regression.exact.factor import is_relative, partial_row
+from noisewise.analyst.regression.exact.factor import FREE, is_relative, partial_row
 from noisewise.analyst.regression.exact.kernels import Arrays
 from noisewise.analyst.regression.exact.prior import SPIKE
 
@@ -51,7 +51,7 @@ def pooling(arrays: Arrays) -> Pooling:
     """The map for the given holders. Its scratch space belongs to one thread."""
     J, P, _ = arrays.values.shape
     lower = np.tril(np.ones((P, P), dtype=np.bool_))
-    free = lower & ~arrays.known
+    free = lower & (arrays.known == FREE)
     places = np.full((J, P, P), -1)
     places[free] = np.arange(free.sum())
     n = np.maximum(arrays.n, 1.0)

@@ -36,7 +36,7 @@ from noisewise.analyst.regression.triangular import add_gram, cholesky, invert_t
 # A flat mean has LAM = 0, and NU is then smaller by one where there is one law for all. PSI_POWER
 # is that of psi in its own law and that of T together. SCALE_FREE says that the regression has that
 # prior, HALF_T is 4 times the squared scale of its half-t laws, SPIKE the radius of the map of y's
-# row.
+# row. The first INDICATORS covariates have a law of their own.
 (
     CONSTANT,
     NU,
@@ -50,8 +50,9 @@ from noisewise.analyst.regression.triangular import add_gram, cholesky, invert_t
     SCALE_FREE,
     HALF_T,
     SPIKE,
+    INDICATORS,
     SCALARS,
-) = range(13)
+) = range(14)
 # Of the sums over variances: terms that are left out, as logarithms and as shares.
 _NEGLIGIBLE = 34.0
 _SMALL = 1e-14

@@ -99,7 +99,7 @@ def prior_pull(
     """
     weights = np.concatenate(
         [
-            _own_variances(collapsed.pooled_factors(points[first : first + _AT_ONCE]))
+            collapsed.own_variances(points[first : first + _AT_ONCE])
             for first in range(0, len(points), _AT_ONCE)
         ]
     )
@@ -112,9 +112,3 @@ def prior_pull(
         ]
         pull.append(abs(widths[1] / widths[0] - 1.0) if widths[0] > 0.0 else 0.0)
     return tuple(pull)
-
-
-def _own_variances(C: FloatArray) -> FloatArray:
-    """s_j² at factors of the statistics of all rows (draws, P, P); shape (draws, k)."""
-    inverse = np.linalg.inv(C[:, 1:-1, 1:-1])
-    return np.asarray(C[:, :1, 0] ** -2.0 / (inverse**2).sum(axis=1))

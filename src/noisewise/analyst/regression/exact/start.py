@@ -52,6 +52,7 @@ class Coordinates(NamedTuple):
     centre: FloatArray  # (ndim,)
     scale: FloatArray  # (ndim,)
     rows: tuple[float, ...]  # numbers of rows, rough where they are private
+    tied: BoolArray  # (J, P), rows of indicators
 
 
 class _Holder(NamedTuple):
@@ -61,6 +62,7 @@ class _Holder(NamedTuple):
     mean: FloatArray  # (P, P)
     sd: FloatArray  # (P, P), of the noise; 0 if known, inf if not released
     n_is_private: bool
+    tied: BoolArray  # (P,)
 
 
 class _Moments(NamedTuple):
@@ -107,6 +109,8 @@ def rough_coordinates(
     if force_relative is not None:
         relative[:] = RELATIVE if force_relative is True else int(force_relative)
     relative[0] = PLAIN
+    alone = len(holders) == 1 and isinstance(covariates, ScaleFreeCovariates)
+    tied = np.array([holder.tied & alone for holder in holders])
 
     R = population.F
     scale_free = isinstance(prior, ScaleFreePrior)
@@ -145,6 +149,7 @@ def rough_coordinates(
                 partial[j, -1] &= isinstance(prior, NIGPrior)
             partial[j] &= holder.sd.diagonal() > 0  # the length must be a coordinate
             partial[j, 0] = False
+            partial[j, tied[j]] = False
             partial[j, counted.diagonal()] = False
             if j == 0 and ((relative > PLAIN) & (relative < RELATIVE)).any():
                 partial[0, -1] = False  # others know the regression too, at other lengths of y
@@ -158,9 +163,12 @@ def rough_coordinates(
             if j == 0 and spiked and row == k + 1 and len(free) > 2:
                 inner = free[:-1]
                 spike, centre[row, inner] = _spike(centre[row, inner], unit[row, inner])
+        for row in np.flatnonzero(tied[j]):
+            centre[row], unit[row] = _tied_row(holder, int(row), centre, F)
         if holder.n_is_private:
             centre[0, 0], unit[0, 0] = _private_n(holder, population.G)
         coordinates = np.tril(holder.sd != 0)
+        coordinates[tied[j], tied[j]] = False
         centres.append(centre[coordinates])
         units.append(unit[coordinates])
     if isinstance(prior, NormalInverseGammaIndependent):
@@ -185,6 +193,7 @@ def rough_coordinates(
         np.concatenate(centres),
         np.concatenate(units),
         tuple(holder.n for holder in holders),
+        tied,
     )
 
 
@@ -194,7 +203,9 @@ def _holder(observation: Observation) -> _Holder:
     noisy = (observation.scale > 0) & np.isfinite(observation.scale)
     sd[noisy] = np.clip(sd[noisy], *_SD_LIMITS)
     mean = np.clip(observation.values / n, -_LARGEST_MEAN, _LARGEST_MEAN)
-    return _Holder(n, mean, sd, observation.n_is_private)
+    tied = np.zeros(len(sd), dtype=np.bool_)
+    tied[list(observation.indicators)] = True
+    return _Holder(n, mean, sd, observation.n_is_private, tied)
 
 
 def _rough_n(observation: Observation) -> float:
@@ -249,6 +260,37 @@ def _partial_row(row: FloatArray, information: FloatArray) -> tuple[FloatArray, 
     centre[-1] = math.log(length)
     unit[-1] = 1.0 / math.sqrt(4.0 * length**4 * information[-1] + 2.0)
     return centre, unit
+
+
+def _tied_row(
+    holder: _Holder, row: int, centre: FloatArray, F: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Centre and unit of a tied row: log odds of the level, and correlations.
+
+    Its mean is released twice. `centre` has the log odds of the earlier rows.
+    """
+    own = np.flatnonzero(holder.sd[row, 1:row] == 0) + 1
+    rest = 1.0
+    for b in own:
+        rest *= 1.0 / (1.0 + math.exp(centre[b, 0]))
+    seen = [at for at in ((0, row), (row, row)) if np.isfinite(holder.sd[at])]
+    weight = np.array([1.0 / holder.sd[at] ** 2 for at in seen])
+    p = float(weight @ [holder.mean[at] for at in seen]) / float(weight.sum()) if seen else 0.5
+    noise = 1.0 / math.sqrt(float(weight.sum())) if seen else 0.5
+    # Where noise hides whether anybody has the level at all, as much as noise can hide.
+    least = min(max(0.5 * noise / rest, 0.5 / (holder.n * rest)), 0.3)
+    share = min(max(p / rest, least), 1.0 - least)
+    centres, units = np.zeros(len(F)), np.ones(len(F))
+    centres[0] = math.log(share / (1.0 - share))
+    units[0] = 1.0 / math.sqrt((rest * share * (1.0 - share) / noise) ** 2 + 0.25)
+    free = 1 + np.flatnonzero(holder.sd[row, 1 : row + 1] > 0)
+    if len(free) > 1:
+        length = math.sqrt(rest * share * (1.0 - rest * share))
+        entries = F[row, free] * length / float(np.sqrt((F[row, free] ** 2).sum()))
+        noise_information = _noise_information(holder, F, squares=False)[row, free]
+        inner, unit = _partial_row(entries, noise_information)
+        centres[free[:-1]], units[free[:-1]] = inner[:-1], unit[:-1]
+    return centres, units
 
 
 def _spike(centre: FloatArray, unit: FloatArray) -> tuple[float, FloatArray]:

@@ -1,0 +1,190 @@
+"""Rows of indicators, whose sum of squares is their sum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import multigammaln
+
+from noisewise.analyst.regression.exact.density import CollapsedPosterior
+from noisewise.analyst.regression.exact.factor import TIED
+from noisewise.analyst.regression.exact.independent import _place, draw_independent
+from noisewise.analyst.regression.exact.sampler import sample
+from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.priors import (
+    ScaleFreeCovariates,
+    ScaleFreePrior,
+)
+
+from .test_collapsed import point_off_the_kinks
+
+# Levels of the categories, then how many numbers stand before and after their indicators.
+LAYOUTS = {
+    "yes or no": ((2,), 0, 0),
+    "yes or no among numbers": ((2,), 2, 1),
+    "five levels": ((5,), 1, 0),
+    "two categories": ((3, 3), 1, 1),
+    "three of two levels": ((2, 2, 2), 0, 1),
+}
+
+
+def observe(rng, layout, n=400, scale=20.0, family="laplace", *, private=False, rare=0.1):
+    """A noisy Gram matrix of rows with categories, the last level of each the most frequent."""
+    levels, before, after = LAYOUTS[layout]
+    codes = [
+        rng.choice(count, size=n, p=[rare] * (count - 1) + [1 - rare * (count - 1)])
+        for count in levels
+    ]
+    indicators = [
+        [code == level for level in range(count - 1)]
+        for code, count in zip(codes, levels, strict=True)
+    ]
+    x = rng.normal(0.1, 0.3, (n, before + after))
+    columns = [*x[:, :before].T, *(c for group in indicators for c in group), *x[:, before:].T]
+    y = 0.3 * np.sum(columns, axis=0) + rng.normal(0.0, 0.2, n)
+    w = np.column_stack([np.ones(n), *columns, y])
+    scales = np.full((w.shape[1],) * 2, float(scale))
+    scales[0, 0] = scale if private else 0.0
+    at = before + 1
+    for group in indicators:
+        inner = np.arange(at, at + len(group))
+        scales[np.ix_(inner, inner)] = scale * np.eye(len(group))
+        at += len(group)
+    draw = rng.laplace if family == "laplace" else rng.normal
+    noisy = np.triu(w.T @ w + draw(0.0, scales))
+    noisy += np.triu(noisy, 1).T
+    tied = tuple(range(before + 1, at))
+    if private:
+        return Observation.with_private_n(noisy, scales, family, indicators=tied)
+    return Observation(n, noisy, scales, family, indicators=tied)
+
+
+def scale_free(k):
+    return ScaleFreePrior(k), ScaleFreeCovariates.default(k)
+
+
+def possible_point(rng, posterior):
+    """With two categories of many levels some points are impossible."""
+    while True:
+        x = point_off_the_kinks(rng, posterior, 1e-4)
+        if np.isfinite(posterior.logp_and_gradient(x)[0]):
+            return x
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("private", [False, True])
+def test_gradient_against_finite_differences(layout, private):
+    rng = np.random.default_rng([5, private])
+    seen = observe(rng, layout, private=private)
+    posterior = CollapsedPosterior([seen], *scale_free(seen.k))
+    assert (posterior.arrays.known == TIED).sum() == len(seen.indicators)
+    x = possible_point(rng, posterior)
+    _, gradient = posterior.logp_and_gradient(x)
+    for i in range(posterior.ndim):
+        step = np.zeros(posterior.ndim)
+        step[i] = 1e-5
+        up, down = (posterior.logp_and_gradient(x + s * step)[0] for s in (1, -1))
+        assert gradient[i] == pytest.approx((up - down) / 2e-5, rel=2e-5, abs=2e-4)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_statistics_are_those_of_indicators(layout):
+    """In the order the columns were given in, numbers first."""
+    rng = np.random.default_rng(6)
+    seen = observe(rng, layout)
+    posterior = CollapsedPosterior([seen], *scale_free(seen.k))
+    A = posterior.statistics(possible_point(rng, posterior))[0]
+    tied = list(seen.indicators)
+    np.testing.assert_allclose(A[tied, tied], A[tied, 0], rtol=1e-9)
+    np.testing.assert_allclose(A[seen.scale == 0], seen.values[seen.scale == 0], atol=1e-9)
+    assert (A[tied, 0] > 0).all()
+    np.linalg.cholesky(A)
+
+
+def log_density(posterior, x, entries):
+    """Log density of these entries of A, by a numeric Jacobian."""
+    steps = 1e-5 * np.eye(posterior.ndim)
+
+    def free(point):
+        A = posterior.statistics(point)[0]
+        return np.array([*(A[at] for at in entries), *point[len(entries) :]])
+
+    jacobian = [(free(x + step) - free(x - step)) / 2e-5 for step in steps]
+    return posterior.logp_and_gradient(x)[0] - np.linalg.slogdet(np.array(jacobian))[1]
+
+
+def log_block(n, A, psi, nu):
+    """Log density of the Gram matrix A / n of (1, x), x normal with a flat mean, in its entries.
+
+    T is inverse Wishart with nu degrees of freedom and psi on the diagonal; n A is n times that.
+    """
+    k = len(A) - 1
+    S = n * (A[1:, 1:] - np.outer(A[0, 1:], A[0, 1:]))
+    # The law of S given T is Wishart with n - 1 degrees of freedom, means are flat: d mean.
+    logdet, posterior = np.linalg.slogdet(S)[1], np.linalg.slogdet(np.diag(psi) + S)[1]
+    total = 0.5 * (n - k - 2) * logdet - 0.5 * (nu + n - 1) * posterior
+    total += 0.5 * nu * np.log(psi).sum()
+    total += multigammaln(0.5 * (nu + n - 1), k) - multigammaln(0.5 * nu, k)
+    total -= multigammaln(0.5 * (n - 1), k)
+    total -= 0.5 * k * np.log(np.pi)  # the height of the flat law, as `normalisers` has it
+    return total + 0.5 * k * (k + 1) * np.log(n)  # dS = n^(k (k + 1) / 2) d(S / n)
+
+
+@pytest.mark.parametrize("layout", ["yes or no", "two categories", "three of two levels"])
+@pytest.mark.parametrize("private", [False, True])
+def test_density_is_that_of_any_columns_without_the_law_of_indicators(layout, private):
+    """The same rows' density in other coordinates, at the same A; over that of the first block."""
+    rng = np.random.default_rng([7, private])
+    seen = observe(rng, layout, private=private)
+    # Indicators first, as the tied posterior has them.
+    tied = list(seen.indicators)
+    others = [c for c in range(1, seen.k + 1) if c not in tied]
+    seen = seen.in_order([0, *tied, *others, seen.k + 1])
+    priors = scale_free(seen.k)
+    ours = CollapsedPosterior([seen], *priors)
+    plain = CollapsedPosterior([replace(seen, indicators=())], *priors, partial=False)
+    entries = [(a, b) for a in range(seen.k + 2) for b in range(a + 1) if seen.scale[a, b] > 0]
+    but_squares = [(a, b) for a, b in entries if a != b or a not in seen.indicators]
+    block = [0, *seen.indicators]
+    for _ in range(3):
+        x = possible_point(rng, ours)
+        A = ours.statistics(x)[0]
+        n = A[0, 0]
+        F, at = np.linalg.cholesky(A / n), np.zeros(plain.ndim)
+        _place(F, n, plain.arrays.known[0], at, 0)
+        at = (at - plain.arrays.centre) / plain.arrays.scale
+        at[-seen.k :] = x[-seen.k :]
+        np.testing.assert_allclose(plain.statistics(at)[0], A, rtol=1e-7, atol=1e-7)
+        # psi as `kernels` counts it
+        L = F[1:-1, 1:-1]
+        rate = priors[1].rate + 0.5 * np.diagonal(np.linalg.inv(L @ L.T))
+        end = slice(-seen.k, None)
+        psi = np.exp(plain.arrays.centre[end] + plain.arrays.scale[end] * x[end]) / rate
+        expected = log_density(plain, at, entries)
+        expected -= log_block(
+            n, A[np.ix_(block, block)] / n, psi[: len(tied)], priors[1].nu - len(others)
+        )
+        # From entries of A to those of A / n, in which the law of the indicators is flat.
+        all_of_them = len(tied) * (len(tied) + 3) // 2
+        free = sum(a in block and b in block for a, b in but_squares if a > 0)
+        expected += np.log(n) * (all_of_them - free)
+        found = log_density(ours, x, but_squares)
+        assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_rare_levels_are_sampled():
+    """Without ties half of the draws diverged here, and chains never met."""
+    rng = np.random.default_rng(8)
+    seen = observe(rng, "five levels", n=3000, scale=30.0, rare=0.02)
+    drawn = sample([seen], *scale_free(seen.k), draws=500, seed=1, keep_covariates=False)
+    assert drawn.info.diverging.mean() < 0.005
+    spread = drawn.theta.mean(axis=1).std(axis=0) / drawn.theta.std(axis=(0, 1))
+    assert spread.max() < 0.3
+
+
+def test_independent_draws_are_left_out():
+    rng = np.random.default_rng(9)
+    seen = observe(rng, "yes or no", n=4000, scale=0.5)
+    assert draw_independent([seen], *scale_free(seen.k), seed=1) is None
