@@ -232,7 +232,7 @@ def unique(A):
 def log_density_in_statistics(posterior, target):
     """Log p(A, released) at A = target from the coordinates' density, by a numeric Jacobian."""
     wanted = unique(target)
-    free = ~unique(posterior.arrays.known[np.argsort(posterior.order)])
+    free = unique(posterior.arrays.known[np.argsort(posterior.order)]) == 0
 
     def gap(x):
         return (unique(posterior.statistics(x)) - wanted)[free]

@@ -98,7 +98,7 @@ def expected(posterior, x, law):
     values, A, lam, nu, m, T = parameters(posterior, x)
     k, a = posterior.k, posterior.arrays
     p = k + 1
-    free = [np.tril(~known)[1:] if known[0, 0] else np.tril(~known) for known in a.known]
+    free = [np.tril(known == 0)[1:] if known[0, 0] else np.tril(known == 0) for known in a.known]
 
     def everything(point):
         values, A, *_ = parameters(posterior, point)

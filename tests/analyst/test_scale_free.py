@@ -89,7 +89,7 @@ def free_statistics(posterior, x):
     extra = a.centre[-posterior.k :] + a.scale[-posterior.k :] * x[-posterior.k :]
     log_psi = extra - np.log(a.psi_rate + precision / 2)
     entries = [
-        gram[np.tril(~known)]
+        gram[np.tril(known == 0)]
         for gram, known in ((A[j], a.known[i]) for i, j in enumerate(posterior.order))
     ]
     return np.concatenate([*entries, log_psi]), A, np.exp(log_psi)

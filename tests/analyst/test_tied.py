@@ -184,6 +184,17 @@ def test_rare_levels_are_sampled():
     assert spread.max() < 0.3
 
 
+def test_products_with_a_level_that_may_be_empty_are_left_out_for_several_holders():
+    rng = np.random.default_rng(10)
+    rare, frequent = (observe(rng, "five levels", n=3000, rare=rare) for rare in (0.01, 0.2))
+    posterior = CollapsedPosterior([rare, frequent], *scale_free(rare.k), own_laws=True)
+    known = [int(np.tril(of_one, -1).sum()) for of_one in posterior.arrays.known]
+    assert [known[posterior.order.index(j)] for j in (0, 1)] == [0, 6]
+    drawn = sample([rare, frequent], *scale_free(rare.k), draws=300, seed=1, own_laws=True,
+                   keep_covariates=False)  # fmt: skip
+    assert drawn.info.diverging.mean() < 0.01
+
+
 def test_independent_draws_are_left_out():
     rng = np.random.default_rng(9)
     seen = observe(rng, "yes or no", n=4000, scale=0.5)

@@ -69,6 +69,8 @@ from noisewise.analyst.regression.priors import (
 )
 from noisewise.core.errors import RequestError
 
+_SURE = 6.0  # standard deviations of the noise
+
 
 class CollapsedPosterior:
     """The collapsed posterior of J holders' latent statistics.
@@ -117,9 +119,10 @@ class CollapsedPosterior:
         tied = set.intersection(*(set(seen.indicators) for seen in observations))
         self._columns = [0, *sorted(range(1, k + 1), key=lambda c: c not in tied), k + 1]
         self._place = np.argsort(self._columns)
+        several = len(observations) > 1 or not isinstance(covariates, ScaleFreeCovariates)
         observations = [
-            replace(seen, indicators=tuple(sorted(tied))).in_order(self._columns)
-            for seen in observations
+            (_without_empty_levels(seen) if several else seen).in_order(self._columns)
+            for seen in (replace(seen, indicators=tuple(sorted(tied))) for seen in observations)
         ]
         self.own_laws = own_laws and k > 0 and len(observations) > 1
         rough = rough_coordinates(
@@ -333,6 +336,21 @@ class CollapsedPosterior:
             H[i] = np.tril(work[15, : k + 1, : k + 1])
         U = H[:, 1:, 1:][:, self._place[1:-1] - 1]
         return H[:, self._place[1:-1], 0], U @ np.swapaxes(U, 1, 2), lam, nu
+
+
+def _without_empty_levels(seen: Observation) -> Observation:
+    """The same without the products that are 0 because they are of two levels of one category.
+
+    Where indicators have a normal law, an empty level fulfils these equations best (`kernels`).
+    They are used where noise leaves no doubt that both levels have people.
+    """
+    inner = np.array(seen.indicators, dtype=int)
+    doubtful = np.zeros(len(seen.scale), dtype=np.bool_)
+    doubtful[inner] = seen.values[0, inner] < _SURE * seen.sd[0, inner]
+    both = np.zeros_like(seen.scale, dtype=np.bool_)
+    both[np.ix_(inner, inner)] = ~np.eye(len(inner), dtype=np.bool_)
+    dropped = both & (seen.scale == 0.0) & (doubtful[:, None] | doubtful)
+    return replace(seen, scale=np.where(dropped, np.inf, seen.scale))
 
 
 def _log_noise_constant(holder: Observation) -> float:
