@@ -1,17 +1,14 @@
-"""What every method of `fit` owes its user: a file, true headings, names, a check of holders."""
+"""Methods of `fit`: names in errors, whether holders agree, the command line."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-import noisewise as nw
 from noisewise.analyst.common_cautions import repetition_warnings
 from noisewise.analyst.fit import fit
-from noisewise.analyst.posterior.file import load_posterior
 from noisewise.analyst.regression.agreement import draw_covariates, thinned
 from noisewise.analyst.regression.cautions import contradiction_warnings
 from noisewise.analyst.regression.methods import METHODS
@@ -20,87 +17,15 @@ from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import ReleaseError, RequestError
 
 from ..cli.test_holder_commands import Shell
-from ..releases import COLUMNS, example_request, release_of
+from ..conformance.test_methods import release
+from ..releases import example_request, release_of
 from .gibbs_problems import defaults, problem
 
 FROM_DRAWS = ("exact", "gibbs_update", "gibbs_noisy", "gibbs_noisy_aware", "bs_distributed")
-IN_PART = {"gibbs_noisy", "fixed_s", "fixed_s_aware", "fixed_s_fast", "naive"}
 
 
-def release(n=40, seed=1, dataset="people", epsilon=100, older=0.0, features=("age",), label=""):
-    """A Release with fourth moments and Gaussian noise; ages are `older` on unit scale."""
-    rng = np.random.default_rng([n, seed])
-    schema = nw.Schema(dataset, COLUMNS)
-    request = nw.make_request(
-        schema, target="income", features=features, epsilon=epsilon, delta=1e-6,
-        fourth_moments=0.3, label=label,
-    )  # fmt: skip
-    age, region = rng.normal(older, 0.25, n), rng.integers(0, 3, n)
-    income = 0.2 + 0.4 * age + 0.1 * rng.standard_normal(n)
-    columns = {"age": [age], "region": [region == 1, region == 2]}
-    w = np.column_stack([np.ones(n), *(x for f in features for x in columns[f]), income])
-    blank = release_of(request, n=n)
-    measurements = []
-    for measurement, statistic in zip(blank.measurements, request.statistics, strict=True):
-        sums = [np.prod(w[:, list(entry)], axis=1).sum() for entry in statistic.entries]
-        noisy = sums + measurement.noise.continuous().scale * rng.standard_normal(len(sums))
-        step = measurement.unit_values()[1] - measurement.unit_values()[0]  # values are 0, 1, ...
-        values = tuple(round(value / step) for value in noisy)
-        measurements.append(replace(measurement, values=values))
-    return replace(blank, measurements=tuple(measurements))
-
-
-@pytest.fixture(scope="module")
-def posteriors():
-    """One posterior of every method, made when it is first asked for."""
-    made = {}
-
-    def of(method):
-        if method == "individual":
-            pytest.importorskip("numpyro", reason="the extra numpyro is not installed")
-        if method not in made:
-            made[method] = fit(release(), method=method, seed=1, chains=2, draws=20)
-        return made[method]
-
-    return of
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_every_posterior_can_be_saved_and_loaded(posteriors, method, tmp_path):
-    posterior = posteriors(method)
-    posterior.save(tmp_path / "post.nc")
-    loaded = load_posterior(tmp_path / "post.nc")
-    assert loaded.info == posterior.info
-    assert loaded.theta.shape == (2, 20, 2)
-    np.testing.assert_array_equal(loaded.theta, posterior.theta)
-    np.testing.assert_array_equal(loaded.sigma2, posterior.sigma2)
-    assert set(loaded.sample_stats) == set(posterior.sample_stats)
-    for name, values in posterior.sample_stats.items():
-        assert values.shape == (2, 20)
-        np.testing.assert_array_equal(loaded.sample_stats[name], values)
-    assert set(loaded.observed) == set(posterior.observed)
-    assert not set(posterior.sample_stats) & {"theta", "sigma2"}
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_headings_are_true(posteriors, method):
-    """Only a method that accounts for all of the noise is called noise-aware."""
-    posterior = posteriors(method)
-    assert posterior.info.noise_aware == (method not in IN_PART)
-    assert bool(posterior.info.ignores) == (method in IN_PART)
-    if method == "naive":
-        return
-    text = str(posterior.comparison())
-    assert ("noise-aware 95%" in text) == posterior.info.noise_aware
-    assert (f"{method} ignores {METHODS[method].ignores}." in text) == (method in IN_PART)
-    if posterior.conditional_mean is None:
-        why = "does not account" if method in IN_PART else "keeps no draws"
-        with pytest.raises(RequestError, match=why):
-            posterior.privacy_share()
-
-
-def test_what_is_fixed_is_shown_as_fixed(posteriors):
-    posterior = posteriors("fixed_s_fast")
+def test_what_is_fixed_is_shown_as_fixed():
+    posterior = fit(release(), method="fixed_s_fast", seed=1, chains=2, draws=20)
     row = posterior.summary().rows["sigma2"]
     assert row.is_fixed
     assert row.lower == row.mean == row.upper == posterior.sigma2[0, 0]
@@ -111,7 +36,8 @@ def test_what_is_fixed_is_shown_as_fixed(posteriors):
     assert "0.00" not in compared
     assert "fixed at" in compared
     assert np.isnan(posterior.comparison().rows["sigma2"].width_ratio)
-    assert not posteriors("fixed_s").summary().rows["sigma2"].is_fixed
+    other = fit(release(), method="fixed_s", seed=1, chains=2, draws=20)
+    assert not other.summary().rows["sigma2"].is_fixed
 
 
 def test_fixed_s_aware_is_fixed_s_with_account_for_s():
@@ -126,20 +52,6 @@ def test_fixed_s_aware_is_fixed_s_with_account_for_s():
     aware = fit(noisy, method="fixed_s_aware", **words)
     np.testing.assert_array_equal(aware.theta, columns.theta_to_original(drawn.theta))
     assert not np.array_equal(aware.theta, fit(noisy, method="fixed_s", **words).theta)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_categories_with_three_levels(method):
-    """What docs/methods.md says about them: all methods but normal_x."""
-    if method == "individual":
-        pytest.importorskip("numpyro", reason="the extra numpyro is not installed")
-    given = release(n=40, features=("age", "region"))
-    words = {"method": method, "seed": 1, "chains": 2, "draws": 20}
-    if method == "normal_x":
-        with pytest.raises(RequestError, match=r"always 0.*use exact, or leave out categories"):
-            fit(given, **words)
-    else:
-        assert fit(given, **words).theta.shape == (2, 20, 4)
 
 
 # --- names -------------------------------------------------------------------------------------
@@ -174,19 +86,6 @@ def test_other_errors_about_one_of_several_name_it():
     laplace = release_of(example_request(features=["age"]))
     with pytest.raises(RequestError, match=r"bs_distributed is for Gaussian.*'people'.* Laplace"):
         fit(laplace, method="bs_distributed")
-
-
-@pytest.mark.parametrize("method", sorted(set(METHODS) - {"exact", "exact_own_laws", "naive"}))
-def test_a_private_number_of_rows_is_refused_by_the_name_that_was_asked_for(method):
-    words = {"fourth_moments": 0.3} if method.startswith("gibbs_noisy") else {}
-    private = release_of(
-        example_request(neighbours="add_remove_one", features=["age"], delta=1e-6, **words)
-    )
-    values = tuple([40 * (1 << 32)] + [0] * 20)[: len(private.measurements[0].values)]
-    first = replace(private.measurements[0], values=values)
-    private = replace(private, measurements=(first, *private.measurements[1:]))
-    with pytest.raises(RequestError, match=rf"method: {method} needs .*(private|fourth)"):
-        fit(private, method=method)
 
 
 def test_many_batches_of_one_size_are_one_warning():

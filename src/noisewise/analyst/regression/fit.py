@@ -26,7 +26,7 @@ from noisewise.analyst.regression.cautions import (
     prior_warnings,
 )
 from noisewise.analyst.regression.job import Job
-from noisewise.analyst.regression.methods import METHODS, check_method, check_one_release, choose
+from noisewise.analyst.regression.methods import METHODS, check_method, choose
 from noisewise.analyst.regression.observation import Observation, named
 from noisewise.analyst.regression.original_units import (
     SCALE_FREE_METHODS,
@@ -178,7 +178,8 @@ def check_release(
         observations, fourth, *priors, clip=False, chains=1, draws=1, seed=None, progress=False
     )
     _check_plausible(observations, columns)
-    check_one_release(job if last is None else last.turned(job), choose(method, job)[0])
+    chosen, _ = choose(method, job)
+    METHODS[chosen].check(job if last is None else last.turned(job), chosen)
 
 
 def _observed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from noisewise.analyst.regression.exact.groups import MOST_GROUPS, MOST_HOLDERS
@@ -32,157 +32,14 @@ from noisewise.analyst.regression.papers.run import (
 )
 from noisewise.core.errors import RequestError
 
-
-@dataclass(frozen=True)
-class Method:
-    """A way to the posterior.
-
-    Parameters
-    ----------
-    run : callable
-    describe : str
-        What it is, in a sentence.
-    ignores : str
-        Which part of the privacy noise it doesn't account for, after "ignores"; empty if none.
-    caveat : str
-        What is wrong with it whatever the Releases are; a warning of every posterior.
-    """
-
-    run: Callable[[Job], Draws]
-    describe: str
-    ignores: str = ""
-    caveat: str = ""
-
-    @property
-    def noise_aware(self) -> bool:
-        """Whether all of the privacy noise is accounted for."""
-        return not self.ignores
-
-
-METHODS: dict[str, Method] = {
-    "exact": Method(
-        run_exact, "NUTS on the latent statistics, no approximation but Monte Carlo error"
-    ),
-    "exact_own_laws": Method(
-        run_exact_own_laws,
-        "exact for several holders: each has a law of its covariates of its own, and how far apart "
-        "these are is learnt",
-    ),
-    "individual": Method(
-        run_individual,
-        "NUTS on every latent record (MCMC-Ind); any law of the covariates, for few rows",
-    ),
-    "gibbs_update": Method(
-        run_gibbs_update,
-        "Gibbs sampling with a hierarchical normal prior for the covariates; central limit theorem",
-    ),
-    "gibbs_prior": Method(
-        run_gibbs_prior,
-        "Gibbs sampling with the covariates' moments fixed by their prior; central limit theorem",
-        caveat="gibbs_prior fixes the law of the covariates at its prior and learns nothing about "
-        "it from the Releases: if that prior is off, so are the intervals; use exact.",
-    ),
-    "gibbs_noisy": Method(
-        run_gibbs_noisy,
-        "Gibbs sampling with released fourth moments taken at face value; central limit theorem",
-        ignores="the noise on the released fourth moments",
-        caveat="gibbs_noisy takes the released fourth moments at face value: its intervals are a "
-        "little too narrow; use exact.",
-    ),
-    "gibbs_noisy_aware": Method(
-        run_gibbs_noisy_aware,
-        "Metropolis-within-Gibbs with released fourth moments as noisy observations of x's law",
-        caveat="gibbs_noisy_aware has a flat prior for the covariates' moments: with few rows or "
-        "much noise its intervals for slopes are too narrow; use exact.",
-    ),
-    "bs_distributed": Method(
-        run_bs_distributed, "gibbs_update for holders with Gaussian noise; central limit theorem"
-    ),
-    "normal_x": Method(
-        run_normal_x,
-        "Metropolis on each holder's second moments (Alparslan et al. 2023); y'y normal",
-    ),
-    "fixed_s": Method(
-        run_fixed_s,
-        "the noise on X'y accounted for, that on X'X ignored (Alparslan et al.)",
-        ignores="the noise on X'X",
-        caveat="fixed_s takes the released second moments of the covariates for the true ones: "
-        "its intervals are too narrow; use exact.",
-    ),
-    "fixed_s_aware": Method(
-        run_fixed_s_aware,
-        "fixed_s with what the noise on X'X does to the residuals added to their covariance",
-        ignores="that the released X'X was moved to the nearest possible one",
-        caveat="fixed_s_aware accounts for the noise on the covariates' second moments only in "
-        "part: its intervals are too narrow where there are several holders or much noise; use "
-        "exact.",
-    ),
-    "fixed_s_fast": Method(
-        run_fixed_s_fast,
-        "fixed_s in closed form, with the error variance fixed too",
-        ignores="the noise on X'X",
-        caveat="fixed_s_fast takes the released second moments of the covariates for the true ones "
-        "and one guess for the error variance: its intervals are too narrow; use exact.",
-    ),
-    "naive": Method(
-        run_naive,
-        "the noisy statistics taken at face value",
-        ignores="the privacy noise",
-        caveat="naive ignores the privacy noise: its intervals are too narrow.",
-    ),
-}
-
-
-_FORMER = {"exact_own_means": "exact_own_laws"}  # names of methods that others have replaced
-
-
-def check_method(method: str) -> None:
-    """Refuse a name that no method has."""
-    if method not in ("auto", *_FORMER) and method not in METHODS:
-        known = ", ".join(["auto", *METHODS])
-        raise RequestError(f"method: {method!r} is unknown; there are {known}")
-
-
-def choose(method: str, job: Job) -> tuple[str, str]:
-    """The method's name and why it was taken.
-
-    `auto` takes a method that is calibrated for these Releases, or refuses with the remedy.
-    """
-    check_method(method)
-    method = _FORMER.get(method, method)
-    if method != "auto":
-        return method, METHODS[method].describe
-    if callable(job.covariate_prior):
-        return "individual", "chosen by auto: the one method with such a law of the covariates"
-    if job.clip:
-        return "individual", "chosen by auto: the one method that models clipping"
-    more_rows_than_columns(job)
-    holders = len(job.observations)
-    if holders == 1:
-        return "exact", "chosen by auto: no approximation but Monte Carlo error, given its model"
-    reason = "chosen by auto: right for holders whose people differ, and for those who are alike"
-    if holders > MOST_HOLDERS:
-        reason += f"; {holders} holders in at most {MOST_GROUPS} groups of like noise, added up"
-        if any(seen.family == "laplace" for seen in job.observations):
-            reason += ", and the sum of their Laplace noise taken for normal"
-    return "exact_own_laws", reason
-
-
 # --- what a method refuses of one Release, whatever comes with it ---------------------------------
 # For those who gather Releases and would rather lose one than all. Every method is asked by the
-# checks that it makes itself, so that nothing is refused here that it would take.
+# checks that it makes itself, so that nothing is refused here that it would take. That a method
+# needs fourth moments is no matter of one Release: another may have them.
 
 
-def check_one_release(job: Job, method: str) -> None:
-    """Refuse a job of a single Release that would make the method refuse any job it is part of.
-
-    That a method needs fourth moments is no matter of one Release: another may have them.
-
-    Raises
-    ------
-    RequestError, ReleaseError
-    """
-    _CHECKS[method](job, method)
+def _takes_any(_job: Job, _method: str) -> None:
+    """Refuse nothing."""
 
 
 def _exact(job: Job, method: str) -> None:
@@ -231,22 +88,158 @@ def _fixed_s(job: Job, method: str) -> None:
     prepare_holders(job.observations, method)
 
 
-def _naive(_job: Job, _method: str) -> None:
-    """Takes anything at face value."""
+# --- the registry ---------------------------------------------------------------------------------
 
 
-_CHECKS: Mapping[str, Callable[[Job, str], None]] = {
-    "exact": _exact,
-    "exact_own_laws": _exact,
-    "individual": _individual,
-    "gibbs_update": _gibbs,
-    "gibbs_prior": _gibbs,
-    "gibbs_noisy": _gibbs,
-    "gibbs_noisy_aware": _gibbs_noisy_aware,
-    "bs_distributed": _bs_distributed,
-    "normal_x": _normal_x,
-    "fixed_s": _fixed_s,
-    "fixed_s_aware": _fixed_s,
-    "fixed_s_fast": _fixed_s,
-    "naive": _naive,
+@dataclass(frozen=True)
+class Method:
+    """A way to the posterior.
+
+    Parameters
+    ----------
+    run : callable
+        From a `Job` to `Draws`; refuses first what the method can't do.
+    describe : str
+        What it is, in a sentence.
+    check : callable
+        From (job of one Release, the method's name): raises if the method would refuse any job
+        that this Release is part of.
+    ignores : str
+        Which part of the privacy noise it doesn't account for, after "ignores"; empty if none.
+    caveat : str
+        What is wrong with it whatever the Releases are; a warning of every posterior.
+    """
+
+    run: Callable[[Job], Draws]
+    describe: str
+    check: Callable[[Job, str], None] = _takes_any
+    ignores: str = ""
+    caveat: str = ""
+
+    @property
+    def noise_aware(self) -> bool:
+        """Whether all of the privacy noise is accounted for."""
+        return not self.ignores
+
+
+METHODS: dict[str, Method] = {
+    "exact": Method(
+        run_exact,
+        "NUTS on the latent statistics, no approximation but Monte Carlo error",
+        _exact,
+    ),
+    "exact_own_laws": Method(
+        run_exact_own_laws,
+        "exact for several holders: each has a law of its covariates of its own, and how far apart "
+        "these are is learnt",
+        _exact,
+    ),
+    "individual": Method(
+        run_individual,
+        "NUTS on every latent record (MCMC-Ind); any law of the covariates, for few rows",
+        _individual,
+    ),
+    "gibbs_update": Method(
+        run_gibbs_update,
+        "Gibbs sampling with a hierarchical normal prior for the covariates; central limit theorem",
+        _gibbs,
+    ),
+    "gibbs_prior": Method(
+        run_gibbs_prior,
+        "Gibbs sampling with the covariates' moments fixed by their prior; central limit theorem",
+        _gibbs,
+        caveat="gibbs_prior fixes the law of the covariates at its prior and learns nothing about "
+        "it from the Releases: if that prior is off, so are the intervals; use exact.",
+    ),
+    "gibbs_noisy": Method(
+        run_gibbs_noisy,
+        "Gibbs sampling with released fourth moments taken at face value; central limit theorem",
+        _gibbs,
+        ignores="the noise on the released fourth moments",
+        caveat="gibbs_noisy takes the released fourth moments at face value: its intervals are a "
+        "little too narrow; use exact.",
+    ),
+    "gibbs_noisy_aware": Method(
+        run_gibbs_noisy_aware,
+        "Metropolis-within-Gibbs with released fourth moments as noisy observations of x's law",
+        _gibbs_noisy_aware,
+        caveat="gibbs_noisy_aware has a flat prior for the covariates' moments: with few rows or "
+        "much noise its intervals for slopes are too narrow; use exact.",
+    ),
+    "bs_distributed": Method(
+        run_bs_distributed,
+        "gibbs_update for holders with Gaussian noise; central limit theorem",
+        _bs_distributed,
+    ),
+    "normal_x": Method(
+        run_normal_x,
+        "Metropolis on each holder's second moments (Alparslan et al. 2023); y'y normal",
+        _normal_x,
+    ),
+    "fixed_s": Method(
+        run_fixed_s,
+        "the noise on X'y accounted for, that on X'X ignored (Alparslan et al.)",
+        _fixed_s,
+        ignores="the noise on X'X",
+        caveat="fixed_s takes the released second moments of the covariates for the true ones: "
+        "its intervals are too narrow; use exact.",
+    ),
+    "fixed_s_aware": Method(
+        run_fixed_s_aware,
+        "fixed_s with what the noise on X'X does to the residuals added to their covariance",
+        _fixed_s,
+        ignores="that the released X'X was moved to the nearest possible one",
+        caveat="fixed_s_aware accounts for the noise on the covariates' second moments only in "
+        "part: its intervals are too narrow where there are several holders or much noise; use "
+        "exact.",
+    ),
+    "fixed_s_fast": Method(
+        run_fixed_s_fast,
+        "fixed_s in closed form, with the error variance fixed too",
+        _fixed_s,
+        ignores="the noise on X'X",
+        caveat="fixed_s_fast takes the released second moments of the covariates for the true ones "
+        "and one guess for the error variance: its intervals are too narrow; use exact.",
+    ),
+    "naive": Method(
+        run_naive,
+        "the noisy statistics taken at face value",
+        ignores="the privacy noise",
+        caveat="naive ignores the privacy noise: its intervals are too narrow.",
+    ),
 }
+
+
+_FORMER = {"exact_own_means": "exact_own_laws"}  # names of methods that others have replaced
+
+
+def check_method(method: str) -> None:
+    """Refuse a name that no method has."""
+    if method not in ("auto", *_FORMER) and method not in METHODS:
+        known = ", ".join(["auto", *METHODS])
+        raise RequestError(f"method: {method!r} is unknown; there are {known}")
+
+
+def choose(method: str, job: Job) -> tuple[str, str]:
+    """The method's name and why it was taken.
+
+    `auto` takes a method that is calibrated for these Releases, or refuses with the remedy.
+    """
+    check_method(method)
+    method = _FORMER.get(method, method)
+    if method != "auto":
+        return method, METHODS[method].describe
+    if callable(job.covariate_prior):
+        return "individual", "chosen by auto: the one method with such a law of the covariates"
+    if job.clip:
+        return "individual", "chosen by auto: the one method that models clipping"
+    more_rows_than_columns(job)
+    holders = len(job.observations)
+    if holders == 1:
+        return "exact", "chosen by auto: no approximation but Monte Carlo error, given its model"
+    reason = "chosen by auto: right for holders whose people differ, and for those who are alike"
+    if holders > MOST_HOLDERS:
+        reason += f"; {holders} holders in at most {MOST_GROUPS} groups of like noise, added up"
+        if any(seen.family == "laplace" for seen in job.observations):
+            reason += ", and the sum of their Laplace noise taken for normal"
+    return "exact_own_laws", reason
