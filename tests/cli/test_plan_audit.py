@@ -112,16 +112,16 @@ def test_a_violation_fails_by_exit_code(monkeypatch):
 
     honest = module.plan_gaussian
 
-    def broken(*planned):
+    def broken(request):
         found = []
-        for mechanism in honest(*planned):
+        for mechanism in honest(request):
             drawn = mechanism
             for _ in range(3):
                 drawn = noise_scale_halved(drawn).drawn
             found.append(BrokenMechanism(mechanism, drawn))
         return tuple(found)
 
-    monkeypatch.setattr(module, "plan_gaussian", broken)
+    monkeypatch.setitem(module.MECHANISMS, "gaussian", module.Noise(broken, pure=False))
     words = [*WORDS, "--epsilon", 1, "--delta", "1e-6", "--runs", 200]
     shown = invoke("audit", *words)
     assert shown.exit_code == 8

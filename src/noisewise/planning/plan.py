@@ -24,6 +24,7 @@ from noisewise.core.noise import DISCRETE_FAMILIES
 from noisewise.core.schema import Schema
 from noisewise.core.statistics import SecondMoments
 from noisewise.holder.requests.base import DEFAULT_DELTA
+from noisewise.holder.requests.regression import MECHANISMS as NOISES
 from noisewise.holder.requests.regression import Request, make_request
 from noisewise.planning.result import LARGEST, SMALLEST, Answer, Plan, PlanRow
 from noisewise.planning.truths import covariate_prior, draw_truths
@@ -179,7 +180,7 @@ class Planner:
                 PlanRow(
                     mechanism=mechanism,
                     epsilon=epsilon,
-                    delta=0.0 if mechanism == "laplace" else self.noise.delta,
+                    delta=0.0 if _is_pure(mechanism) else self.noise.delta,
                     name=name,
                     sd=float(middle),
                     half_width=float(self.z * middle),
@@ -247,11 +248,14 @@ def _first(reached: Any, low: float, high: float, precision: float) -> float:
 
 
 MECHANISMS: dict[str, dict[str, Any]] = {
-    "laplace": {"mechanism": "laplace"},
-    "gaussian": {"mechanism": "gaussian"},
+    **{name: {"mechanism": name} for name in NOISES},
     "isometric": {"mechanism": "gaussian", "layout": "isometric"},
     "ball": {"mechanism": "gaussian"},  # with a radius
 }
+
+
+def _is_pure(mechanism: str) -> bool:
+    return NOISES[MECHANISMS[mechanism]["mechanism"]].pure
 
 
 class PlannedNoise:
@@ -293,7 +297,7 @@ class PlannedNoise:
             if self.radius is None:
                 raise RequestError("mechanism: ball needs a radius; give one, on unit scale")
             words["radius"] = self.radius
-        if mechanism != "laplace":
+        if not _is_pure(mechanism):
             words["delta"] = self.delta
         # Laplace noise is proportional to 1 / epsilon; a Gaussian scale has to be solved for.
         asked = 1.0 if mechanism == "laplace" else epsilon

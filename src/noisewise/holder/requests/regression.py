@@ -7,11 +7,11 @@ request fails here, before anything is charged, and a dry run needs nothing else
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from noisewise.core.calibration import gaussian_scale
 from noisewise.core.composition import epsilon_of, satisfies
@@ -58,8 +58,6 @@ from noisewise.holder.rows.exact_eigenvalue import MAX_SIZE
 from noisewise.holder.rows.exact_eigenvalue import value as eigenvalue
 from noisewise.holder.rows.sums import SumPlan, Sums
 
-MechanismName = Literal["laplace", "gaussian"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Request(AboutRegression[Release]):
@@ -69,7 +67,8 @@ class Request(AboutRegression[Release]):
     ----------
     design : Design
     claim : Claim
-    mechanism : {"laplace", "gaussian"}
+    mechanism : str
+        A key of `MECHANISMS`.
     geometry : Box or Ball
     layout : {"upper", "isometric"}
     fourth_share : Fraction or None
@@ -80,7 +79,7 @@ class Request(AboutRegression[Release]):
         See `Publishable`.
     """
 
-    mechanism: MechanismName
+    mechanism: str
     geometry: Geometry = Box()
     layout: Layout = "upper"
     fourth_share: Fraction | None = None
@@ -93,15 +92,16 @@ class Request(AboutRegression[Release]):
     @property
     def statistics(self) -> tuple[Statistic, ...]:
         """What is published, the second moments first."""
-        return tuple(statistic for statistic, _ in self._shared)
+        return tuple(statistic for statistic, _ in self.shared)
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
         """How the budget is divided between the statistics."""
-        return tuple(share for _, share in self._shared)
+        return tuple(share for _, share in self.shared)
 
     @property
-    def _shared(self) -> list[tuple[Statistic, Fraction]]:
+    def shared(self) -> list[tuple[Statistic, Fraction]]:
+        """Statistics, each with its share of the budget."""
         further: list[tuple[Statistic, Fraction]] = []
         if self.fourth_share is not None:
             further.append((FourthMoments(self.design), self.fourth_share))
@@ -157,11 +157,7 @@ class Request(AboutRegression[Release]):
     @cached_property
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """The planned noise of every statistic."""
-        planned: tuple[Mechanism, ...]
-        if self.mechanism == "laplace":
-            planned = plan_laplace(self._shared, self.epsilon)
-        else:
-            planned = plan_gaussian(self._shared, self.claim, self.geometry, self.layout)
+        planned = MECHANISMS[self.mechanism].plan(self)
         check_scale(max(mechanism.scale for mechanism in planned))
         return planned
 
@@ -229,7 +225,7 @@ def make_request(
     epsilon, delta, rho : number or exact text
         The privacy guarantee: epsilon (pure), epsilon and delta, or rho (zCDP).
     mechanism : {"laplace", "gaussian"}, optional
-        Laplace unless delta or rho is given.
+        A key of `MECHANISMS`. Laplace unless delta or rho is given.
     radius : float, optional
         Force the features of every row into a ball of this radius on unit scale. Lowers Gaussian
         noise when there are many features; rows outside are scaled down.
@@ -255,12 +251,16 @@ def make_request(
     if mechanism is None:
         pure = rho is None and (delta is None or as_fraction(delta, "delta") == 0)
         mechanism = "laplace" if pure else "gaussian"
-    if mechanism not in ("laplace", "gaussian"):
-        raise RequestError(f"mechanism: {mechanism!r} is unknown; use laplace or gaussian")
-    if mechanism == "laplace" and rho is not None:
-        raise RequestError("rho: Laplace noise is calibrated by epsilon; use gaussian with rho")
-    # Laplace noise is purely private: a delta would be accepted but is never spent.
-    spent_delta = 0 if mechanism == "laplace" or rho is not None else delta
+    if mechanism not in MECHANISMS:
+        known = " or ".join(MECHANISMS)
+        raise RequestError(f"mechanism: {mechanism!r} is unknown; use {known}")
+    pure = MECHANISMS[mechanism].pure
+    if pure and rho is not None:
+        raise RequestError(
+            f"rho: {mechanism.capitalize()} noise is calibrated by epsilon; use gaussian with rho"
+        )
+    # Noise that is purely private: a delta would be accepted but is never spent.
+    spent_delta = 0 if pure or rho is not None else delta
     if delta is not None:
         as_delta(delta)
     claim = Claim(
@@ -301,7 +301,7 @@ def make_request(
     fourth = _share(fourth_moments, "fourth_moments")
     eigenvalue = _share(smallest_eigenvalue, "smallest_eigenvalue")
     return Request(
-        mechanism="laplace" if mechanism == "laplace" else "gaussian",
+        mechanism=mechanism,
         geometry=geometry,
         layout=chosen,
         fourth_share=fourth,
@@ -339,7 +339,7 @@ def _share(value: Amount | None, name: str) -> Fraction | None:
 def check_request(request: Request) -> None:
     """Refuse what cannot be published, whatever the rows; the error says what to do."""
     check_bounded(request.design)
-    if request.mechanism == "laplace":
+    if MECHANISMS[request.mechanism].pure:
         if isinstance(request.geometry, Ball):
             raise RequestError(
                 "radius: a ball lowers the sensitivity for Gaussian noise only; use the gaussian "
@@ -348,11 +348,12 @@ def check_request(request: Request) -> None:
         if request.layout == "isometric":
             raise RequestError("layout: isometric needs the gaussian mechanism; use upper")
         if not request.claim.is_pure:
-            raise RequestError("mechanism: Laplace noise makes a pure claim (delta = 0)")
+            name = request.mechanism.capitalize()
+            raise RequestError(f"mechanism: {name} noise makes a pure claim (delta = 0)")
     elif request.claim.rho is None and request.claim.delta == 0:
         raise RequestError(
-            "delta: the gaussian mechanism needs a delta above 0, well below 1 / (number of "
-            "people), such as 1e-6; for delta = 0 use the laplace mechanism"
+            f"delta: the {request.mechanism} mechanism needs a delta above 0, well below 1 / "
+            "(number of people), such as 1e-6; for delta = 0 use the laplace mechanism"
         )
     check_delta(request.claim)
     _check_shares(request)
@@ -392,36 +393,34 @@ def _check_shares(request: Request) -> None:
 # ---------------------------------------------------------------------------------------------
 # From a claim to the noise of every statistic
 
-Shared = Sequence[tuple[Statistic, Fraction]]  # statistics, each with its share of the budget
 
-
-def plan_laplace(shared: Shared, epsilon: Fraction) -> tuple[LaplaceMechanism, ...]:
+def plan_laplace(request: Request) -> tuple[Mechanism, ...]:
     """Pure epsilons add, so each statistic gets its share of epsilon."""
     return tuple(
-        LaplaceMechanism(l1_sensitivity(statistic), epsilon * share) for statistic, share in shared
+        LaplaceMechanism(l1_sensitivity(statistic), request.epsilon * share)
+        for statistic, share in request.shared
     )
 
 
-def plan_gaussian(
-    shared: Shared, claim: Claim, geometry: Geometry, layout: Layout
-) -> tuple[GaussianMechanism, ...]:
+def plan_gaussian(request: Request) -> tuple[Mechanism, ...]:
     """Squared noise multipliers add up in the denominator, so each gets multiplier/√share.
 
     The calibration is for continuous noise. The slack of discreteness is tiny, and raising
     the multiplier by one part in 10¹² at a time until the exact events satisfy the claim
     covers it, whatever the number of entries.
     """
-    multiplier = noise_multiplier(claim)
+    multiplier = noise_multiplier(request.claim)
     for _ in range(64):
         planned = tuple(
-            _gaussian(statistic, share, multiplier, geometry, layout) for statistic, share in shared
+            _gaussian(statistic, share, multiplier, request.geometry, request.layout)
+            for statistic, share in request.shared
         )
-        if satisfies([mechanism.event() for mechanism in planned], claim):
+        if satisfies([mechanism.event() for mechanism in planned], request.claim):
             return planned
         multiplier *= 1 + 1e-12
     raise RequestError(
-        f"epsilon: Gaussian noise cannot be certified for {claim}; use the laplace mechanism "
-        "or a larger epsilon"
+        f"epsilon: Gaussian noise cannot be certified for {request.claim}; use the laplace "
+        "mechanism or a larger epsilon"
     )
 
 
@@ -438,3 +437,25 @@ def _gaussian(
         layout == "isometric" and entry[0] != entry[1] for entry in statistic.entries
     )
     return GaussianMechanism(sensitivity, gaussian_scale(sensitivity, multiplier), off_diagonal)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """A mechanism that a request can name.
+
+    Parameters
+    ----------
+    plan : callable
+        From a request to one planned mechanism for each of its statistics.
+    pure : bool
+        Whether its claim is epsilon alone: no delta, no rho, no ball, upper layout.
+    """
+
+    plan: Callable[[Request], tuple[Mechanism, ...]]
+    pure: bool
+
+
+MECHANISMS = {
+    "laplace": Noise(plan_laplace, pure=True),
+    "gaussian": Noise(plan_gaussian, pure=False),
+}
