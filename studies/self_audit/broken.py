@@ -11,7 +11,7 @@ are in the literature: trimming by clamping, and drawing again until nothing is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Protocol
 
 from noisewise.core.errors import RequestError
@@ -166,7 +166,7 @@ class NoiseDrawnOnce:
 
 def _with_scale(mechanism: Sound, numerator: int, denominator: int) -> Sound:
     """The same mechanism with its noise scale multiplied by a ratio, up to rounding."""
-    if isinstance(mechanism, GaussianMechanism):
+    if "scale" in {one.name for one in fields(mechanism)}:
         return replace(mechanism, scale=mechanism.scale * numerator // denominator)
     return replace(mechanism, epsilon=mechanism.epsilon * denominator / numerator)
 

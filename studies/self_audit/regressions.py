@@ -62,14 +62,14 @@ def _of_request(
     return Subject(name, describe, check, runs, sound=False)
 
 
-def _half_laplace() -> Request:
-    request = request_for(epsilon=2)
-    return with_mechanisms(request, noise_scale_halved(request.mechanisms[0]))  # type: ignore[arg-type]
+def _half_noise(name: str, describe: str, runs: int, **words: Any) -> Subject:
+    """A request whose mechanism draws half of the noise that it states."""
 
+    def make() -> Request:
+        request = request_for(**words)
+        return with_mechanisms(request, noise_scale_halved(request.mechanisms[0]))  # type: ignore[arg-type]
 
-def _half_gaussian() -> Request:
-    request = request_for("hours+age", epsilon=2, delta="1e-6")
-    return with_mechanisms(request, noise_scale_halved(request.mechanisms[0]))  # type: ignore[arg-type]
+    return _of_request(name, describe, make, runs)
 
 
 def _add_remove() -> Request:
@@ -170,8 +170,15 @@ SUBJECTS = (
         rho="2",
         rounds=3,
     ),
-    _of_request("half-noise", "half of the Laplace noise", _half_laplace, 6000),
-    _of_request("half-noise-gaussian", "half of the Gaussian noise", _half_gaussian, 2000),
+    _half_noise("half-noise", "half of the Laplace noise", 6000, epsilon=2),
+    _half_noise(
+        "half-noise-gaussian",
+        "half of the Gaussian noise",
+        2000,
+        features="hours+age",
+        epsilon=2,
+        delta="1e-6",
+    ),
     _of_request(
         "half-noise-rounds",
         "half of the Gaussian noise in rounds",

@@ -74,7 +74,7 @@ def column_kinds(path: Path, *, table: str | None = None) -> list[tuple[str, str
 
     repeated = False
     try:
-        if suffix == ".parquet":
+        if suffix in (".parquet", ".pq"):
             import pyarrow.parquet as pq
 
             fields = list(pq.read_schema(path))
