@@ -13,7 +13,7 @@ from noisewise.analyst.report.page import (
     reproduce_section,
     rows_in_words,
 )
-from noisewise.analyst.report.widgets import Content, Markup, facts, figure, section, table, tag
+from noisewise.analyst.report.widgets import Content, Markup, facts, figure, section, table
 from noisewise.analyst.report.words import percent, rounded, short
 
 _ZHANG = (
@@ -72,7 +72,7 @@ def _coefficients(posterior: DrawsPosterior, level: float) -> Markup:
     return section(
         "coefficients",
         "Coefficients",
-        tag("p", "In original units. Every coefficient has its own scale, with a line at zero."),
+        "In original units. Every coefficient has its own scale, with a line at zero.",
         table(f"Coefficients of the regression for {posterior.columns.target}", head, body),
         *figures,
     )
@@ -92,11 +92,8 @@ def _released(posterior: DrawsPosterior) -> Markup:
     return section(
         "released",
         "What was released",
-        tag(
-            "p",
-            "Coefficients drawn at random by the holder, from the posterior with a weakened "
-            "likelihood and within a ball, and nothing else.",
-        ),
+        "Coefficients drawn at random by the holder, from the posterior with a weakened "
+        "likelihood and within a ball, and nothing else.",
         facts("The released file", known),
         *promises([claim]),
     )

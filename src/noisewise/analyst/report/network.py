@@ -76,11 +76,8 @@ def _graph(posterior: NetworkPosterior) -> Markup:
     return section(
         "graph",
         "The network",
-        tag(
-            "p",
-            "Which columns depend on which was declared by whoever asked for the release. It was "
-            "not learned from the rows, and an arrow is no claim of cause and effect.",
-        ),
+        "Which columns depend on which was declared by whoever asked for the release. It was "
+        "not learned from the rows, and an arrow is no claim of cause and effect.",
         picture,
         table("Nodes", ["", "levels", "depends on", "probabilities in its table"], rows),
         tag("p", f"{left:,} more nodes are not listed.") if left else None,
@@ -118,7 +115,7 @@ def _checks(posterior: NetworkPosterior) -> Markup:
     else:
         chains, draws, _ = posterior.theta.shape
         said = " ".join(words.convergence(chains, draws, *_settled(posterior)))
-    return section("checks", "Can the numbers be trusted?", tag("p", said))
+    return section("checks", "Can the numbers be trusted?", said)
 
 
 def _settled(posterior: NetworkPosterior) -> tuple[float, float]:
@@ -191,12 +188,9 @@ def released_section(posterior: NetworkPosterior) -> Markup:
     return section(
         "released",
         "What was released",
-        tag(
-            "p",
-            "For every node, what the rows say about its levels given those of the nodes that it "
-            "depends on, and nothing else. Whatever is random in it was drawn once, by the holder "
-            "of the rows.",
-        ),
+        "For every node, what the rows say about its levels given those of the nodes that it "
+        "depends on, and nothing else. Whatever is random in it was drawn once, by the holder "
+        "of the rows.",
         _files(posterior),
         *promises(info.claims),
     )
@@ -263,10 +257,7 @@ def model_section(posterior: NetworkPosterior) -> Markup:
     return section(
         "model",
         "Model and prior",
-        tag(
-            "p",
-            "A row draws the level of each node from the row of its table that belongs to the "
-            f"levels of the nodes it depends on.{hidden} {prior}",
-        ),
-        tag("p", f"Method {info.method} ({info.algorithm}): {info.reason}."),
+        "A row draws the level of each node from the row of its table that belongs to the "
+        f"levels of the nodes it depends on.{hidden} {prior}",
+        f"Method {info.method} ({info.algorithm}): {info.reason}.",
     )

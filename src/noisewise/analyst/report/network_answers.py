@@ -74,7 +74,7 @@ def tables_section(posterior: NetworkPosterior, level: float) -> Markup:
     return section(
         "tables",
         "The tables",
-        tag("p", told),
+        told,
         key(aware, compares(posterior) or not aware, "plug-in"),
         *(_node(posterior, node, level, unfolded) for node in shown),
         _left_out(left) if left else None,
@@ -317,7 +317,7 @@ def marginals_section(posterior: NetworkPosterior, level: float) -> Markup:
         *sentences(told, "The tables below have {} more dependences."),
     ]
     if not found:
-        return section("findings", "What it says", *first, tag("p", _TOO_LARGE))
+        return section("findings", "What it says", *first, _TOO_LARGE)
     aware, comparing = posterior.info.noise_aware, compares(posterior)
     size = percent(level)
     rows = [row for marginal in found for row in _rows(posterior, marginal)]

@@ -127,12 +127,9 @@ def forest_section(posterior: BasePosterior, names: Iterable[str], level: float)
     return section(
         "forest",
         "How sure, with and without the noise",
-        tag(
-            "p",
-            f"Lines are {percent(level)} intervals, their thick parts hold half of the "
-            "probability, dots are medians, and the dotted line is zero. Every coefficient has its "
-            "own scale.",
-        ),
+        f"Lines are {percent(level)} intervals, their thick parts hold half of the "
+        "probability, dots are medians, and the dotted line is zero. Every coefficient has its "
+        "own scale.",
         key("aware" in styles, "naive" in styles),
         *figures,
     )
@@ -144,7 +141,7 @@ def price_section(told: str, share: Mapping[str, float] | None = None) -> Markup
     listed = ", ".join(f"{name} {shown}" for name, _, shown in rows)
     description = f"Share of the variance due to privacy: {listed}."
     picture = tag("figure", widgets.shares(rows, description)) if rows else None
-    return section("price", "What privacy cost", tag("p", told), picture)
+    return section("price", "What privacy cost", told, picture)
 
 
 # --- where it comes from -----------------------------------------------------------------------
@@ -232,16 +229,13 @@ def reproduce_section(
     return section(
         "reproduce",
         "Reproduce and cite",
-        tag("p", "Anybody who has the released files gets these numbers by:"),
+        "Anybody who has the released files gets these numbers by:",
         *(tag("pre", tag("code", command)) for command in commands),
-        tag("p", note),
-        tag("p", f"This page was made by {made}."),
+        note,
+        f"This page was made by {made}.",
         table(
             "Released files, by the digest of their contents", ["", "SHA-256 digest"], files_table
         ),
-        tag(
-            "p",
-            f"Cite the files by their digests, and noisewise {__version__}. The method rests on:",
-        ),
+        f"Cite the files by their digests, and noisewise {__version__}. The method rests on:",
         tag("ul", tag("li", reference)),
     )

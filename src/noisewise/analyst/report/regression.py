@@ -107,7 +107,7 @@ def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Marku
     return section(
         "coefficients",
         "Coefficients",
-        tag("p", note),
+        note,
         table(f"Coefficients of the regression for {posterior.columns.target}", head, body),
     )
 
@@ -147,14 +147,11 @@ def _model(posterior: Posterior) -> Markup:
     return section(
         "model",
         "Model and prior",
-        tag(
-            "p",
-            f"A linear regression with normal errors: {columns.target} is the intercept, plus a "
-            f"coefficient times each of {words.listed(columns.names[1:])}, plus an error. The true "
-            "sums behind the released ones are unknown quantities too, inferred together with the "
-            "coefficients.",
-        ),
-        tag("p", f"Method {info.method}: {info.reason}."),
+        f"A linear regression with normal errors: {columns.target} is the intercept, plus a "
+        f"coefficient times each of {words.listed(columns.names[1:])}, plus an error. The true "
+        "sums behind the released ones are unknown quantities too, inferred together with the "
+        "coefficients.",
+        f"Method {info.method}: {info.reason}.",
         tag("p", f"Prior: {info.prior_words}") if info.prior_words else None,
         table(
             "Prior of every coefficient, in original units",
@@ -223,12 +220,9 @@ def released_section(posterior: Posterior) -> Markup:
     return section(
         "released",
         "What was released",
-        tag(
-            "p",
-            "Noisy sums of squares and products of the columns below, mapped from their public "
-            "bounds to the range from −1 to 1, and nothing else. The noise was drawn once, "
-            "by the holder of the rows.",
-        ),
+        "Noisy sums of squares and products of the columns below, mapped from their public "
+        "bounds to the range from −1 to 1, and nothing else. The noise was drawn once, "
+        "by the holder of the rows.",
         table(
             "Released files",
             ["", "data set", "rows", "privacy", "noise", "protects"],

@@ -23,7 +23,7 @@ from noisewise.analyst.report.page import (
     reproduce_section,
     rows_in_words,
 )
-from noisewise.analyst.report.widgets import Content, Markup, facts, figure, section, table, tag
+from noisewise.analyst.report.widgets import Content, Markup, facts, figure, section, table
 from noisewise.analyst.report.words import percent, rounded, short
 from noisewise.analyst.summaries import answers
 from noisewise.core.errors import RequestError
@@ -143,13 +143,10 @@ def _median_sections(posterior: SummaryPosterior, level: float) -> Sequence[Mark
         section(
             "answers",
             "Coefficients",
-            tag(
-                "p",
-                "The estimate is the released median, in original units. An interval holds the "
-                f"true value with probability {size}, given what was released and a flat prior. "
-                "The columns that ignore the noise take the released median for the true one. "
-                "They are shown as a warning, not as an alternative.",
-            ),
+            "The estimate is the released median, in original units. An interval holds the "
+            f"true value with probability {size}, given what was released and a flat prior. "
+            "The columns that ignore the noise take the released median for the true one. "
+            "They are shown as a warning, not as an alternative.",
             table(
                 f"Coefficients of the regression for {release.design.target}",
                 [
@@ -220,13 +217,10 @@ def _question_sections(posterior: SummaryPosterior) -> Sequence[Markup]:
         section(
             "answers",
             "How sure, with and without the noise",
-            tag(
-                "p",
-                "Probabilities that a coefficient is below a number, given what was released and "
-                "with a flat prior, in original units. The last column is what one gets by taking "
-                "the noisy number for the true one. It is shown as a warning, not as an "
-                "alternative.",
-            ),
+            "Probabilities that a coefficient is below a number, given what was released and "
+            "with a flat prior, in original units. The last column is what one gets by taking "
+            "the noisy number for the true one. It is shown as a warning, not as an "
+            "alternative.",
             table(
                 "Probability of each statement that was asked",
                 ["", "probability", "ignoring the noise"],
@@ -295,13 +289,10 @@ def _quantile_sections(posterior: SummaryPosterior, mechanism: ClippedMean) -> S
         section(
             "answers",
             "How sure, with and without the noise",
-            tag(
-                "p",
-                "Quantiles of the posterior as they were released, in original units, each with "
-                "the standard deviation of its noise. The intervals between two of them account "
-                "for the noise; the last column takes the released quantiles for the true ones. "
-                "It is shown as a warning, not as an alternative.",
-            ),
+            "Quantiles of the posterior as they were released, in original units, each with "
+            "the standard deviation of its noise. The intervals between two of them account "
+            "for the noise; the last column takes the released quantiles for the true ones. "
+            "It is shown as a warning, not as an alternative.",
             table("Intervals", head, found) if found else None,
             table("Released quantiles", ["", "quantile", "released", "sd of the noise"], released),
             *([key(), *figures[:MOST_FIGURES]] if figures else []),
@@ -363,12 +354,9 @@ def _released(release: SummaryRelease) -> Markup:
     return section(
         "released",
         "What was released",
-        tag(
-            "p",
-            "The rows were put into blocks at random, every block got a regression of its own, and "
-            "one noisy aggregate over all blocks was released for each answer, and nothing else. "
-            "Who was in which block is not in the file.",
-        ),
+        "The rows were put into blocks at random, every block got a regression of its own, and "
+        "one noisy aggregate over all blocks was released for each answer, and nothing else. "
+        "Who was in which block is not in the file.",
         facts("The released file", known),
         *promises([claim]),
         columns_table(schema, release.design.target, release.design.features),
@@ -404,20 +392,14 @@ def _model(release: SummaryRelease) -> Markup:
     return section(
         "model",
         "Model and prior",
-        tag(
-            "p",
-            f"In every block a linear regression of {design.target} on "
-            f"{len(design.features):,} feature{'s' if len(design.features) > 1 else ''}, with "
-            f"{len(release.coefficients):,} coefficients, the intercept among them; "
-            f"{_prior(release)}. Blocks without a regression count with a fixed number, so that "
-            "not even how many there are is told.",
-        ),
-        tag(
-            "p",
-            f"What was released is, up to the noise, {_aggregate(release)} over many blocks, hence "
-            "nearly normal. A probability or an interval follows from the law of a normal variable "
-            "plus the noise that was added, with a flat prior for the coefficient.",
-        ),
+        f"In every block a linear regression of {design.target} on "
+        f"{len(design.features):,} feature{'s' if len(design.features) > 1 else ''}, with "
+        f"{len(release.coefficients):,} coefficients, the intercept among them; "
+        f"{_prior(release)}. Blocks without a regression count with a fixed number, so that "
+        "not even how many there are is told.",
+        f"What was released is, up to the noise, {_aggregate(release)} over many blocks, hence "
+        "nearly normal. A probability or an interval follows from the law of a normal variable "
+        "plus the noise that was added, with a flat prior for the coefficient.",
     )
 
 
@@ -448,10 +430,7 @@ def _checks(release: SummaryRelease) -> Markup:
     return section(
         "checks",
         "Can the numbers be trusted?",
-        tag(
-            "p",
-            "Whether the approximations hold can be judged from public numbers. A warning at the "
-            "top says where one of them is less than what is wanted.",
-        ),
+        "Whether the approximations hold can be judged from public numbers. A warning at the "
+        "top says where one of them is less than what is wanted.",
         table("What the answers rest on", ["", "here", "wanted", "why"], rows),
     )

@@ -88,9 +88,10 @@ def join(*parts: Content) -> Markup:
 
 
 def section(name: str, title: str, *children: Content) -> Markup:
-    """A part of the page with a heading that names it."""
+    """A part of the page with a heading that names it. Plain text becomes a paragraph."""
     heading = tag("h2", title, id=f"{name}-title")
-    return tag("section", heading, *children, id=name, aria_labelledby=f"{name}-title")
+    parts = [tag("p", child) if type(child) is str else child for child in children]
+    return tag("section", heading, *parts, id=name, aria_labelledby=f"{name}-title")
 
 
 def _room(cell: Content) -> str | None:
