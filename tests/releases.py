@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from noisewise.core.kinds.regression import Measurement, Release
+from dataclasses import replace
+
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.requests.regression import make_request
 
@@ -23,31 +24,9 @@ def example_request(neighbours="replace_one", rows=1, **changes):
 
 def release_of(request, n=1000, values=None):
     """A Release whose noisy values are given (or small whole numbers)."""
-    measurements = []
-    for statistic, mechanism in zip(request.statistics, request.mechanisms, strict=True):
-        count = len(statistic.entries)
-        isometric = request.layout == "isometric" and statistic.name == "second_moments"
-        measurements.append(
-            Measurement(
-                statistic=statistic.name,
-                layout="isometric" if isometric else "upper",
-                values=tuple(range(count)) if values is None else tuple(values[:count]),
-                family=mechanism.family,
-                scale=mechanism.scale,
-                off_diagonal_scale=mechanism.off_diagonal_scale,
-                sensitivity=mechanism.sensitivity,
-            )
-        )
-    return Release(
-        design=request.design,
-        geometry=request.geometry,
-        n=n if request.design.schema.neighbours == "replace_one" else None,
-        measurements=tuple(measurements),
-        claim=request.claim,
-        event=request.event,
-        label=request.label,
-        software="noisewise test",
-    )
+    counts = [len(statistic.entries) for statistic in request.statistics]
+    given = [tuple(range(count) if values is None else values[:count]) for count in counts]
+    return replace(request.written(n, given), software="noisewise test")
 
 
 EXAMPLES = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from noisewise.analyst.regression.priors import (
 )
 from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.errors import NoisewiseError
-from noisewise.core.kinds.regression import Measurement, Release
+from noisewise.core.kinds.regression import Release
 from noisewise.core.schema import Number, Schema
 from noisewise.holder.requests.regression import Request, make_request
 from studies.honesty.cells import AnyCell, random_cell
@@ -93,22 +94,8 @@ def simulate_release(cell: AnyCell, rng: np.random.Generator) -> Release:
     sums = np.array([A[entry] for entry in statistic.entries]) * STATISTIC_ONE
     draw = rng.laplace if cell.noise == "laplace" else rng.normal
     noisy = np.rint(sums + draw(0.0, mechanism.scale, len(sums)))
-    measurement = Measurement(
-        statistic=statistic.name,
-        layout="upper",
-        values=tuple(int(value) for value in noisy),
-        family=mechanism.family,
-        scale=mechanism.scale,
-        off_diagonal_scale=mechanism.off_diagonal_scale,
-        sensitivity=mechanism.sensitivity,
-    )
-    return Release(
-        design=request.design,
-        geometry=request.geometry,
-        n=cell.n,
-        measurements=(measurement,),
-        claim=request.claim,
-        event=request.event,
+    return replace(
+        request.written(cell.n, [tuple(int(value) for value in noisy)]),
         label="simulated",
         software=f"noisewise {__version__} studies",
     )

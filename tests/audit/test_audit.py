@@ -13,7 +13,6 @@ from scipy.stats import binom, binomtest, norm
 from noisewise.audit import engine as audit_engine
 from noisewise.audit.engine import (
     audit,
-    detection_probability,
     likelihood_ratio,
     linear_discriminant,
 )
@@ -31,6 +30,8 @@ from studies.self_audit.broken import (
     add_remove_passed_off_as_replace_one,
     noise_scale_halved,
 )
+
+from .power import detection_probability
 
 
 def noisy(rng, sums, scale=1.0, kind="laplace"):

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from noisewise.cli.main import main
-from noisewise.core.kinds.regression import load_release
+from noisewise.core.kinds import load_release
 
 from ..ledgers import ledger_for
 

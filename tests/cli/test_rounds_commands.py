@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from noisewise.cli.main import main
-from noisewise.core.kinds.regression import load_release
+from noisewise.core.kinds import load_release
 from noisewise.core.yaml_files import read_schema
 from noisewise.holder.requests.file import read_request
 from noisewise.holder.requests.regression import make_request

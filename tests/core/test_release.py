@@ -17,7 +17,8 @@ from noisewise.core.calibration import discreteness_slack
 from noisewise.core.composition import within
 from noisewise.core.document import digest_of
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.kinds.regression import Release, load_release
+from noisewise.core.kinds import load_release
+from noisewise.core.kinds.regression import Release
 from noisewise.core.privacy import Claim, as_fraction, fraction_text
 from noisewise.core.schema import Number, Schema
 

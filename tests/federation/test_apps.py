@@ -13,7 +13,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from noisewise.analyst.posterior.file import load_posterior
 from noisewise.core.document import dumps
 from noisewise.core.errors import RequestError
-from noisewise.core.kinds.regression import load_release
+from noisewise.core.kinds import load_release
 from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import write_schema
 from noisewise.federation import apps

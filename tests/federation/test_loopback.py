@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: pip install 'noisewise[federation]'")
 
 from noisewise.analyst.posterior.file import load_posterior
-from noisewise.core.kinds.regression import load_release
+from noisewise.core.kinds import load_release
 from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import write_schema
 from noisewise.holder.ledger import Ledger

@@ -10,7 +10,8 @@ import pytest
 
 from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.errors import DataError, RequestError
-from noisewise.core.kinds.regression import Release, load_release
+from noisewise.core.kinds import load_release
+from noisewise.core.kinds.regression import Release
 from noisewise.core.privacy import Claim, ComposedEvent, PureEvent
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import SmallestEigenvalue

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from noisewise.core.errors import BudgetError, DataError, RequestError
-from noisewise.core.kinds.regression import load_release
+from noisewise.core.kinds import load_release
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
 from noisewise.holder.ledger import Ledger

@@ -19,7 +19,8 @@ from noisewise.core.errors import (
     ReleaseError,
     RequestError,
 )
-from noisewise.core.kinds.regression import Release, load_release
+from noisewise.core.kinds import load_release
+from noisewise.core.kinds.regression import Release
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import SecondMoments
 from noisewise.holder.engines.files import count_rows

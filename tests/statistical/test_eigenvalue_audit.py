@@ -17,13 +17,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from noisewise.audit.engine import audit, detection_probability, likelihood_ratio
+from noisewise.audit.engine import audit, likelihood_ratio
 from noisewise.core.noise import Laplace
 from noisewise.core.schema import Number, Schema
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.regression import make_request
 from studies.self_audit.broken import noise_scale_halved
 
+from ..audit.power import detection_probability
 from ..ledgers import ledger_for
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.audit.engine import audit, detection_probability
+from noisewise.audit.engine import audit
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.parity import walsh_hadamard
 from noisewise.core.kinds.network.release import NetworkRelease
@@ -35,6 +35,8 @@ from studies.self_audit.broken import (
     RetryUntilNonNegative,
     UntemperedRegression,
 )
+
+from ..audit.power import detection_probability
 
 pytestmark = pytest.mark.slow
 

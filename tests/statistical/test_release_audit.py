@@ -36,7 +36,6 @@ import pytest
 from noisewise.audit.engine import (
     audit,
     choose_region,
-    detection_probability,
     likelihood_ratio,
     ratio,
 )
@@ -51,6 +50,7 @@ from noisewise.holder.requests.regression import make_request
 from noisewise.holder.rows.sums import SumPlan
 from studies.self_audit.broken import noise_scale_halved
 
+from ..audit.power import detection_probability
 from ..ledgers import ledger_for
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from noisewise.audit.engine import audit, detection_probability, likelihood_ratio
+from noisewise.audit.engine import audit, likelihood_ratio
 from noisewise.core.design import Design
 from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
@@ -36,6 +36,8 @@ from noisewise.holder.blocks.sums import BlockGrid, BlockPlan
 from noisewise.holder.requests.summary import make_summary_request
 from studies.amitai2018 import not_private as printed
 from studies.self_audit.broken import noise_scale_halved
+
+from ..audit.power import detection_probability
 
 pytestmark = pytest.mark.slow
 

@@ -266,9 +266,3 @@ def observe_fourth(
             )
         )
     return found
-
-
-def original_bounds(columns: ModelColumns) -> dict[str, tuple[float, float]]:
-    """Public bounds of the model's numeric columns, for plots and reports."""
-    declared = columns.schema.columns
-    return {n: (c.lower, c.upper) for n, c in declared.items() if isinstance(c, Number)}

@@ -47,7 +47,6 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
-from scipy.stats import binom
 
 from noisewise._arrays import FloatArray
 from noisewise.core.errors import RequestError
@@ -233,40 +232,6 @@ def _trained(
         score = linear_discriminant(a[:half], b[:half])
         a, b = a[half:], b[half:]
     return score, choose_region(_scores(score, a), _scores(score, b), goal, alpha)
-
-
-def detection_probability(
-    likelier: float,
-    rarer: float,
-    *,
-    held_out: int,
-    epsilon: float,
-    delta: float = 0.0,
-    confidence: float = 0.99,
-) -> float:
-    """The probability that an audit which chose a certain region calls the claim violated.
-
-    For planning the number of trials. It is exact: a sum over both binomial counts.
-
-    Parameters
-    ----------
-    likelier, rarer : float
-        Probabilities of the region under the two data sets.
-    held_out : int
-        Held-out runs on each.
-    epsilon, delta, confidence : float
-        As for `audit`.
-
-    Returns
-    -------
-    float
-    """
-    alpha = (1 - confidence) / 2
-    counts = np.arange(held_out + 1)
-    at_least, at_most = lower(counts, held_out, alpha), upper(counts, held_out, alpha)
-    # The smallest count in the likelier data set that convicts, for every count in the other.
-    needed = np.searchsorted(at_least, math.exp(epsilon) * at_most + delta, side="right")
-    return float(binom.pmf(counts, held_out, rarer) @ binom.sf(needed - 1, held_out, likelier))
 
 
 def _check(

@@ -28,7 +28,7 @@ from noisewise.core.noise import DISCRETE_FAMILIES, Gaussian, Laplace
 from noisewise.core.schema import Category, Number
 from noisewise.core.statistics import SecondMoments, SmallestEigenvalue
 from noisewise.holder.engines import open_source
-from noisewise.holder.requests.regression import Request
+from noisewise.holder.requests.regression import MECHANISMS, Request
 from noisewise.holder.rows.exact_eigenvalue import value as eigenvalue
 from noisewise.holder.rows.sums import Sums
 
@@ -159,7 +159,7 @@ class _Rows:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.kinds = [request.schema.columns[name] for name in request.sources]
-        self.norm = 1 if request.mechanism == "laplace" else 2
+        self.norm = 1 if MECHANISMS[request.mechanism].pure else 2
         self.summed = [
             (statistic, mechanism)
             for statistic, mechanism in zip(request.statistics, request.mechanisms, strict=True)

@@ -33,9 +33,9 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.core.design import STATISTIC_ONE, Box, geometry_to_dict
-from noisewise.core.document import read_text
+from noisewise.core.document import load, read_text
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.kinds.regression import load_release
+from noisewise.core.kinds.regression import Release
 from noisewise.core.schema import Category
 from noisewise.core.statistics import SecondMoments
 from noisewise.holder.blocks.sums import BlockPlan, BlockSums, exact_sum
@@ -115,7 +115,7 @@ def made(folder: Path) -> Iterator[None]:
 def _check_alike(path: Path, request: Request) -> None:
     """Refuse a folder with a Release of another regression, or with anything else."""
     try:
-        earlier = load_release(path).design
+        earlier = load(path, Release.from_text).design
     except ReleaseError as error:
         raise RequestError(
             f"append: {error}; a series folder holds the Releases of its batches and no other "

@@ -21,8 +21,13 @@ from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema, level_text
 from noisewise.holder.requests.network import make_network_request
-from noisewise.sklearn.estimator import TARGET, ReleaseEstimator, target_name, without_cells
-from noisewise.sklearn.publishing import released
+from noisewise.sklearn.estimator import (
+    TARGET,
+    ReleaseEstimator,
+    released,
+    target_name,
+    without_cells,
+)
 
 
 class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -16,9 +17,7 @@ from noisewise.analyst.regression.fit import check_fit
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Column, Number, Schema
 from noisewise.holder.requests.regression import make_request
-from noisewise.sklearn.bounds import column_of, declared_columns
-from noisewise.sklearn.estimator import ReleaseEstimator, target_name, without_cells
-from noisewise.sklearn.publishing import released
+from noisewise.sklearn.estimator import ReleaseEstimator, released, target_name, without_cells
 
 
 class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
@@ -201,13 +200,13 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
     def _table(self, X: Any, y: Any) -> tuple[dict[str, Any], dict[str, Column]]:
         """The rows by name, and what is public about them, the target last."""
         table = self._features(X, y, reset=True)
-        columns = declared_columns(self.bounds, list(table))
+        columns = _declared(self.bounds, list(table))
         if self.y_bounds is None:
             raise RequestError(
                 "y_bounds: none given; say between which limits the target is publicly known to "
                 "be, such as y_bounds=(0, 200_000). They are never taken from the data"
             )
-        declared = column_of(self.y_bounds, "y_bounds")
+        declared = _column_of(self.y_bounds, "y_bounds")
         if not isinstance(declared, Number):
             raise RequestError("y_bounds: the target must be a number; give a pair (lower, upper)")
         target = target_name(table)
@@ -240,3 +239,65 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.string = tags.input_tags.categorical = self._has_categories()
         return tags
+
+
+# --- from the bounds that the estimator is given to a public schema -------------------------------
+
+
+def _declared(bounds: Any, names: Sequence[str]) -> dict[str, Column]:
+    """What is public about every feature.
+
+    Parameters
+    ----------
+    bounds : pair, sequence of pairs, or mapping of name to pair, Number or Category
+        One pair (lower, upper) holds for all features.
+    names : sequence of str
+        Names of the features, in order.
+    """
+    if bounds is None:
+        raise RequestError(
+            "bounds: none given; say what is publicly known, such as bounds={'age': (18, 90)} or "
+            "[(18, 90), ...]. They are never taken from the data: a maximum is somebody's value"
+        )
+    if isinstance(bounds, Mapping):
+        missing = [name for name in names if name not in bounds]
+        if missing:
+            raise RequestError(
+                f"bounds: there are none for {missing[0]!r}; the features are {', '.join(names)}"
+            )
+        unknown = [name for name in bounds if name not in names]
+        if unknown:
+            raise RequestError(
+                f"bounds: {unknown[0]!r} is not a feature; the features are {', '.join(names)}"
+            )
+        return {name: _column_of(bounds[name], f"bounds of {name!r}") for name in names}
+    if _is_pair(bounds):
+        return dict.fromkeys(names, _column_of(bounds, "bounds"))
+    if isinstance(bounds, str) or not isinstance(bounds, Sequence | np.ndarray):
+        raise RequestError(f"bounds: expected pairs (lower, upper) or a mapping, got {bounds!r}")
+    if len(bounds) != len(names):
+        raise RequestError(
+            f"bounds: {len(bounds)} given for {len(names)} features; give a pair for each"
+        )
+    return {
+        name: _column_of(given, f"bounds of {name!r}")
+        for name, given in zip(names, bounds, strict=True)
+    }
+
+
+def _column_of(given: Any, where: str) -> Column:
+    """One column's declaration, from a pair or as it is."""
+    if isinstance(given, Number | Category):
+        return given
+    if not _is_pair(given):
+        raise RequestError(f"{where}: expected a pair (lower, upper), got {given!r}")
+    return Number(float(given[0]), float(given[1]))
+
+
+def _is_pair(given: Any) -> bool:
+    if isinstance(given, str | Mapping) or not isinstance(given, Sequence | np.ndarray):
+        return False
+    numbers = (int, float, np.integer, np.floating)
+    return len(given) == 2 and all(
+        isinstance(end, numbers) and not isinstance(end, bool) for end in given
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -34,7 +33,6 @@ from noisewise.core.document import (
     fail,
     geometry_from_json,
     integer,
-    load,
     take,
     text,
     texts,
@@ -224,17 +222,6 @@ def observed_moments(measurement: Measurement, design: Design) -> Observed:
     precision = np.zeros_like(values)
     precision[a, b] = precision[b, a] = scale**-2.0
     return Observed(np.eye(len(values)), values, precision)
-
-
-def load_release(path: str | Path) -> Release:
-    """Read a Release from a file and check it.
-
-    Raises
-    ------
-    ReleaseError
-        With the path and one reason, for any kind of damage.
-    """
-    return load(path, Release.from_text)
 
 
 # ---------------------------------------------------------------------------------------------

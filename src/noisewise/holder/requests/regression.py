@@ -123,14 +123,15 @@ class Request(AboutRegression[Release]):
     def release(self, n: int, sums: Sums, /) -> Release:
         """Draw the noise."""
         pairs = zip(self.statistics, self.mechanisms, strict=True)
-        return self._written(n, [m.add_noise(_exact_values(s, sums)) for s, m in pairs])
+        return self.written(n, [m.add_noise(_exact_values(s, sums)) for s, m in pairs])
 
     def longest(self) -> int:
         """With the longest of 64-bit integers for every noisy sum."""
         values = [(-MAX_INTEGER - 1,) * len(statistic.entries) for statistic in self.statistics]
-        return self._bytes(self._written(MAX_ROWS, values))
+        return self._bytes(self.written(MAX_ROWS, values))
 
-    def _written(self, n: int, values: Sequence[tuple[int, ...]]) -> Release:
+    def written(self, n: int, values: Sequence[tuple[int, ...]]) -> Release:
+        """A Release of these values, one tuple a statistic: noisy ones, or invented for a test."""
         measurements = []
         for statistic, mechanism, noisy in zip(
             self.statistics, self.mechanisms, values, strict=True

@@ -85,6 +85,7 @@ from noisewise.analyst.regression.observation import Observation, named
 from noisewise.analyst.regression.papers.shared import (
     Covariates,
     Regression,
+    accepts,
     bartlett,
     draw_covariates,
     factor,
@@ -365,9 +366,7 @@ def move_theta(
         for at, sign in ((new, 1.0), (theta, -1.0)):
             e = r[j] - H[j] @ at
             ratio += sign * (log_density(holders, j, S[j], at, sigma2) + 0.5 * (e @ e))
-    if math.log(1.0 - rng.random()) < ratio:
-        return new, 1
-    return theta, 0
+    return (new, 1) if accepts(rng, ratio) else (theta, 0)
 
 
 @compiled
@@ -387,9 +386,7 @@ def move_sigma2(
     for j in range(S.shape[0]):
         ratio += log_density(holders, j, S[j], theta, new)
         ratio -= log_density(holders, j, S[j], theta, sigma2)
-    if math.log(1.0 - rng.random()) < ratio:
-        return new, 1
-    return sigma2, 0
+    return (new, 1) if accepts(rng, ratio) else (sigma2, 0)
 
 
 # --- compiled: the statistics of normal covariates ------------------------------------------------
@@ -409,9 +406,10 @@ def statistics(n: float, mean: FloatArray, L: FloatArray) -> FloatArray:
 
 @compiled
 def _log_released(
-    holders: Holders, j: int, S: FloatArray, theta: FloatArray, sigma2: float
+    holders: Holders, j: int, mean: FloatArray, L: FloatArray, theta: FloatArray, sigma2: float
 ) -> float:
     """ln p(Ŝ_j, ẑ_j, û_j | S, theta, sigma2), each entry of a triangle of Ŝ once."""
+    S = statistics(holders.n[j], mean, L)
     value = log_density(holders, j, S, theta, sigma2)
     for a in range(S.shape[0]):
         for b in range(a + 1):
@@ -439,11 +437,9 @@ def move_scatter(
     ratio = (0.5 * (n - k - 2.0) - (alpha - 0.5 * (k + 1))) * log_det
     ratio += 0.5 * alpha * (np.sum(B**2) - np.sum(inverse_lower(B) ** 2))
     ratio -= 0.5 * (np.sum(new * (T_inverse @ new)) - np.sum(L * (T_inverse @ L)))
-    ratio += _log_released(holders, j, statistics(n, mean, new), theta, sigma2)
-    ratio -= _log_released(holders, j, statistics(n, mean, L), theta, sigma2)
-    if math.log(1.0 - rng.random()) < ratio:
-        return new, 1
-    return L, 0
+    ratio += _log_released(holders, j, mean, new, theta, sigma2)
+    ratio -= _log_released(holders, j, mean, L, theta, sigma2)
+    return (new, 1) if accepts(rng, ratio) else (L, 0)
 
 
 @compiled
@@ -467,11 +463,9 @@ def move_mean(
     new = mean + width * solve_upper(Q, rng.standard_normal(mean.size))
     ratio = 0.5 * n * ((mean - mu) @ (T_inverse @ (mean - mu)))
     ratio -= 0.5 * n * ((new - mu) @ (T_inverse @ (new - mu)))
-    ratio += _log_released(holders, j, statistics(n, new, L), theta, sigma2)
-    ratio -= _log_released(holders, j, statistics(n, mean, L), theta, sigma2)
-    if math.log(1.0 - rng.random()) < ratio:
-        return new, 1
-    return mean, 0
+    ratio += _log_released(holders, j, new, L, theta, sigma2)
+    ratio -= _log_released(holders, j, mean, L, theta, sigma2)
+    return (new, 1) if accepts(rng, ratio) else (mean, 0)
 
 
 # --- compiled: an iteration -----------------------------------------------------------------------

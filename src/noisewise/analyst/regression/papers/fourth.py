@@ -52,7 +52,7 @@ from noisewise.analyst.regression.papers.moments import (
     monomial_positions,
     unique_entries,
 )
-from noisewise.analyst.regression.papers.shared import factor, solve_lower, solve_upper
+from noisewise.analyst.regression.papers.shared import accepts, factor, solve_lower, solve_upper
 from noisewise.core.errors import RequestError
 
 PERSISTENCE = (0.0, 0.8, 0.98)
@@ -188,7 +188,7 @@ def draw_y(
     drawn += across @ solve_upper(C, solve_lower(C, away))
     c, q = drawn[:d].copy(), drawn[d]
     ratio = _q_weight(n, q, c, sigma2, L) - _q_weight(n, old_q, old_c, sigma2, L)
-    if not math.log(1.0 - rng.random()) < ratio:
+    if not accepts(rng, ratio):
         return A, 0
     return _assemble(S, theta, c, q), 1
 
@@ -253,7 +253,7 @@ def draw_s(
             new_S[fourth.columns[e], fourth.rows[e]] = proposed[e]
         L, possible = factor(new_S)
         new = _s_weight(n, q, c, L) if possible else -np.inf
-        if math.log(1.0 - rng.random()) < new - old:
+        if accepts(rng, new - old):
             accepted += 1
             old, now, S = new, proposed, new_S
     return _assemble(S, theta, c, q), accepted

@@ -175,6 +175,12 @@ def starting_statistics(
 
 
 @compiled
+def accepts(rng: np.random.Generator, log_ratio: float) -> bool:
+    """Whether a proposal is accepted, by Metropolis and Hastings."""
+    return math.log(1.0 - rng.random()) < log_ratio
+
+
+@compiled
 def factor(A: FloatArray) -> tuple[FloatArray, bool]:
     """Lower triangular L with LL' = A, and whether there is one."""
     L = np.zeros(A.shape)
