@@ -174,16 +174,10 @@ def _with_scale(mechanism: Sound, numerator: int, denominator: int) -> Sound:
 # --- networks -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ClampingSampler:
-    """Draws from the whole posterior, and clamps what is outside [ω, 1-ω] to its ends.
+class _AsClaimed:
+    """A mechanism for networks that is what it claims to be in everything but what it draws."""
 
-    The probability of an end point is then a tail of the posterior, and a record changes a tail
-    by far more than its own likelihood ratio: with three records of one kind and ω = 0.4, a draw at
-    the far end is seven times as likely if one of them changes, where the claim allows 2.25.
-    """
-
-    claimed: PosteriorSample
+    claimed: Any
 
     def event(self) -> PureEvent:
         """As claimed."""
@@ -196,6 +190,18 @@ class ClampingSampler:
     def describe(self) -> dict[str, Any]:
         """As claimed."""
         return self.claimed.describe()
+
+
+@dataclass(frozen=True)
+class ClampingSampler(_AsClaimed):
+    """Draws from the whole posterior, and clamps what is outside [ω, 1-ω] to its ends.
+
+    The probability of an end point is then a tail of the posterior, and a record changes a tail
+    by far more than its own likelihood ratio: with three records of one kind and ω = 0.4, a draw at
+    the far end is seven times as likely if one of them changes, where the claim allows 2.25.
+    """
+
+    claimed: PosteriorSample
 
     def draw(self, counts: FamilyCounts) -> TableDraws:
         """Clamped draws."""
@@ -212,7 +218,7 @@ class ClampingSampler:
 
 
 @dataclass(frozen=True)
-class RetryUntilNonNegative:
+class RetryUntilNonNegative(_AsClaimed):
     """Draws noise again until no cell is negative, at the price of one draw.
 
     What is kept has the law of the noise given that it was kept, and the probability of being
@@ -220,18 +226,6 @@ class RetryUntilNonNegative:
     """
 
     claimed: FourierParities
-
-    def event(self) -> PureEvent:
-        """As claimed."""
-        return self.claimed.event()
-
-    def verify(self) -> None:
-        """Verify the claim, which is not what is drawn."""
-        self.claimed.verify()
-
-    def describe(self) -> dict[str, Any]:
-        """As claimed."""
-        return self.claimed.describe()
 
     def draw(self, counts: FamilyCounts) -> NoisyParities:
         """The first draw without a negative cell."""

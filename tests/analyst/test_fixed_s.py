@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import arviz as az
 import numpy as np
 import pytest
@@ -16,6 +18,8 @@ from noisewise.analyst.regression.papers.shared import project_gram
 from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, NormalInverseGammaIndependent
 from noisewise.core.errors import RequestError
 
+from . import gibbs_problems
+
 THETA, SIGMA2 = np.array([0.2, 0.5, -0.1, -0.4]), 0.09
 
 
@@ -23,16 +27,11 @@ def release(rng, k, n, noise, isometric=False, with_u=True, theta=THETA, sigma2=
     x = 0.1 + rng.normal(0, 0.35, (n, k)) @ (0.9 * np.eye(k) + 0.1)
     y = theta[0] + x @ theta[1 : k + 1] + np.sqrt(sigma2) * rng.normal(size=n)
     w = np.column_stack([np.ones(n), x, y])
-    scale = np.full((k + 2, k + 2), float(noise))
-    if isometric:
-        scale[~np.eye(k + 2, dtype=bool)] /= np.sqrt(2)
-    scale[0, 0] = 0.0
-    noisy = np.triu(w.T @ w + scale * rng.normal(size=scale.shape))
-    noisy += np.triu(noisy, 1).T
-    noisy[0, 0] = n
+    seen = gibbs_problems.release(w, noise, "gaussian", rng, isometric)
+    scale = seen.scale.copy()
     if not with_u:
         scale[-1, -1] = np.inf
-    return Observation(n, noisy, scale, "gaussian")
+    return replace(seen, scale=scale)
 
 
 def prior_for(k):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import arviz as az
 import numpy as np
 import pytest
@@ -20,6 +22,8 @@ from noisewise.analyst.regression.priors import (
 )
 from noisewise.core.errors import RequestError
 
+from . import gibbs_problems
+
 
 def problem(k, n, noise, seed, isometric=False, with_u=True, family="gaussian"):
     """One holder's release of n rows with k covariates."""
@@ -27,16 +31,11 @@ def problem(k, n, noise, seed, isometric=False, with_u=True, family="gaussian"):
     x = 0.1 + rng.normal(0, 0.4, (n, k)) @ (0.8 * np.eye(k) + 0.2)
     y = 0.2 + x @ np.linspace(0.5, -0.4, k) + rng.normal(0, 0.3, n)
     w = np.column_stack([np.ones(n), x, y])
-    scale = np.full((k + 2, k + 2), float(noise))
-    if isometric:
-        scale[~np.eye(k + 2, dtype=bool)] /= np.sqrt(2)
-    scale[0, 0] = 0.0
-    noisy = np.triu(w.T @ w + scale * rng.normal(size=scale.shape))
-    noisy += np.triu(noisy, 1).T
-    noisy[0, 0] = n
+    seen = gibbs_problems.release(w, noise, "gaussian", rng, isometric)
+    scale = seen.scale.copy()
     if not with_u:
         scale[-1, -1] = np.inf
-    return Observation(n, noisy, scale, family)
+    return replace(seen, scale=scale, family=family)
 
 
 def priors(k):
