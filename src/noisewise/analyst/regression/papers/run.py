@@ -32,20 +32,16 @@ ENOUGH_ROWS = 3000  # of each of several holders, for means to be off by nothing
 # --- Bernstein & Sheldon (2019) -------------------------------------------------------------------
 
 
-def run_gibbs_update(job: Job) -> Draws:
+def run_gibbs_update(job: Job, method: str = "gibbs_update") -> Draws:
     """The covariates are normal with unknown mean and covariance."""
-    return _update(job, "gibbs_update")
+    public_n(job, method)
+    return _gibbs(job, normal_covariates(job, method))
 
 
 def run_bs_distributed(job: Job) -> Draws:
     """`gibbs_update` under the name it has for several holders, who add Gaussian noise."""
     gaussian_noise(job, "bs_distributed")
-    return _update(job, "bs_distributed")
-
-
-def _update(job: Job, method: str) -> Draws:
-    public_n(job, method)
-    return _gibbs(job, normal_covariates(job, method))
+    return run_gibbs_update(job, "bs_distributed")
 
 
 def run_gibbs_prior(job: Job) -> Draws:
@@ -141,17 +137,13 @@ def run_normal_x(job: Job) -> Draws:
     return Draws(drawn.theta, drawn.sigma2, sample_stats=stats, **agrees)
 
 
-def run_fixed_s(job: Job) -> Draws:
-    """Second moments of the covariates fixed at the possible ones nearest to the released."""
-    return _fixed_s(job, "fixed_s")
-
-
 def run_fixed_s_aware(job: Job) -> Draws:
-    """The same, with what noise on those moments does to the residuals. Not in the paper."""
-    return _fixed_s(job, "fixed_s_aware")
+    """`fixed_s`, with what noise on those moments does to the residuals. Not in the paper."""
+    return run_fixed_s(job, "fixed_s_aware")
 
 
-def _fixed_s(job: Job, method: str) -> Draws:
+def run_fixed_s(job: Job, method: str = "fixed_s") -> Draws:
+    """Second moments of the covariates fixed at the possible ones nearest to the released."""
     from noisewise.analyst.regression.papers import alparslan
 
     public_n(job, method)

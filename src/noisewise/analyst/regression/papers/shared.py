@@ -25,7 +25,7 @@ from noisewise.analyst.regression.priors import (
     NormalInverseGammaIndependent,
     RegressionPrior,
 )
-from noisewise.analyst.regression.triangular import cholesky
+from noisewise.analyst.regression.triangular import cholesky, invert_triangle
 from noisewise.core.errors import ReleaseError, RequestError
 
 StateT = TypeVar("StateT", bound=tuple[Any, ...])
@@ -175,12 +175,6 @@ def starting_statistics(
 
 
 @compiled
-def accepts(rng: np.random.Generator, log_ratio: float) -> bool:
-    """Whether a proposal is accepted, by Metropolis and Hastings."""
-    return math.log(1.0 - rng.random()) < log_ratio
-
-
-@compiled
 def factor(A: FloatArray) -> tuple[FloatArray, bool]:
     """Lower triangular L with LL' = A, and whether there is one."""
     L = np.zeros(A.shape)
@@ -218,13 +212,7 @@ def solve_upper(L: FloatArray, b: FloatArray) -> FloatArray:
 def inverse_lower(L: FloatArray) -> FloatArray:
     """The inverse of a lower triangular matrix."""
     W = np.zeros(L.shape)
-    for i in range(L.shape[0]):
-        for c in range(i):
-            for b in range(c + 1):
-                W[i, b] -= L[i, c] * W[c, b]
-        for b in range(i):
-            W[i, b] /= L[i, i]
-        W[i, i] = 1.0 / L[i, i]
+    invert_triangle(L, L.shape[0], W)
     return W
 
 
@@ -237,6 +225,12 @@ def bartlett(rng: np.random.Generator, degrees: float, step: float, k: int) -> F
             R[a, b] = rng.standard_normal()
         R[a, a] = math.sqrt(rng.chisquare(degrees + a * step))
     return R
+
+
+@compiled
+def accepts(rng: np.random.Generator, log_ratio: float) -> bool:
+    """Whether a proposal is accepted, by Metropolis and Hastings."""
+    return math.log(1.0 - rng.random()) < log_ratio
 
 
 # --- the regression given the statistics ----------------------------------------------------------
