@@ -157,7 +157,7 @@ def test_a_prior_that_is_given_is_taken_as_it_is():
 
 def test_intervals_of_slopes_in_a_small_ball_hold_the_truth():
     """A prior that expects more than the ball can hold is the negative control."""
-    k, fits = 10, 30
+    k, fits = 10, 20
     request, rng = request_for(k, 0.5), np.random.default_rng(20261116)
     held = {"default": [], "box": []}
     box = {

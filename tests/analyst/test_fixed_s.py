@@ -144,7 +144,7 @@ def test_the_posterior_by_quadrature(account, conjugate):
     drawn = alparslan.sample([seen], prior, account_for_s=account, draws=10_000, tune=1000, seed=1)
     sample = np.column_stack([drawn.theta.reshape(-1, 2), np.log(drawn.sigma2.ravel())])
     centre, sd = sample.mean(axis=0), sample.std(axis=0)
-    axes = [np.linspace(c - 6 * s, c + 6 * s, 40) for c, s in zip(centre, sd, strict=True)]
+    axes = [np.linspace(c - 6 * s, c + 6 * s, 24) for c, s in zip(centre, sd, strict=True)]
     points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
     logs = np.empty(len(points))
     V0 = prior.V0 if isinstance(prior, NormalInverseGammaIndependent) else np.linalg.inv(prior.Lam0)
