@@ -343,8 +343,8 @@ def _corners() -> list[Problem]:
     eleven = (1.0, -0.5, 0.5, 0.0, 0.25, -0.25, 0.0, 0.5, 0.0, 0.1, -0.1)
     return [
         _simulated("normal", 20_000),
-        _simulated("n = 1,000", 1_000),
-        replace(_simulated("n = 1,000,000", 1_000_000), delta="1e-7"),
+        _simulated("n = 1e3", 1_000),
+        replace(_simulated("n = 1e6", 1_000_000), delta="1e-7"),
         *wide,
         _simulated("12 columns", 100_000, slopes=eleven),
         _simulated("condition 1e4", 20_000, slopes=(*SLOPES, 0.25), covariates=_conditioned),
