@@ -17,7 +17,7 @@ from noisewise.analyst.regression.fit import check_release
 from noisewise.analyst.regression.job import Draws
 from noisewise.analyst.regression.original_units import CoefficientPrior
 from noisewise.analyst.regression.priors import NIWPrior
-from noisewise.analyst.regression.rounds import LastRound, lower_triangular
+from noisewise.analyst.regression.rounds import InRounds, lower_triangular
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.rounds import gram_entries
 from noisewise.core.schema import Category, Number, Schema
@@ -129,8 +129,8 @@ def symmetric_noise(rng, sd):
 
 
 def turned(release, target=None, features=None):
-    columns, (name,) = choose_columns([release], target, features)
-    return columns, LastRound.of(release, columns, name)
+    columns, names = choose_columns([release], target, features)
+    return columns, InRounds.of([release], columns, names)
 
 
 # --- algebra --------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_sums_without_noise_give_the_least_squares_of_the_rows(release, target, 
     table = make_table(seed=2)
     same = with_sums(release, exact_sums(release, table))
     columns, last = turned(same, target, features)
-    A = last.observation.values
+    A = last.observations[0].values
     theta = np.linalg.solve(A[:-1, :-1], A[:-1, -1])
     sigma2 = (A[-1, -1] - theta @ A[:-1, -1]) / ROWS
     drawn = last.to_unit(Draws(theta[None, None], np.array([[sigma2]])))
@@ -167,7 +167,7 @@ def test_a_model_sees_its_own_columns_alone(release, target, features):
     rng = np.random.default_rng(3)
     other = {k: v if k in (target, *features) else rng.permutation(v) for k, v in table.items()}
     seen = [
-        turned(with_sums(release, exact_sums(release, rows)), target, features)[1].observation
+        turned(with_sums(release, exact_sums(release, rows)), target, features)[1].observations[0]
         for rows in (table, other)
     ]
     np.testing.assert_allclose(seen[0].values, seen[1].values, atol=1e-4)
@@ -182,13 +182,13 @@ def standardised(release, spread, target, features, draws=600):
     rng = np.random.default_rng(4)
     base = exact_sums(release, make_table(seed=2))
     _, still = turned(with_sums(release, base), target, features)
-    middle, scale = still.observation.values, still.observation.scale
+    middle, scale = still.observations[0].values, still.observations[0].scale
     noisy = np.nonzero(np.triu(scale > 0))
     found = []
     for _ in range(draws):
         sums = base + symmetric_noise(rng, spread)
         _, one = turned(with_sums(release, sums), target, features)
-        found.append(((one.observation.values - middle)[noisy]) / scale[noisy])
+        found.append(((one.observations[0].values - middle)[noisy]) / scale[noisy])
     return np.array(found)
 
 
@@ -295,14 +295,14 @@ def test_far_rows_are_warned_of(release):
     # What clipping may have done is carried, at most twice the noise.
     noise = release.rounds.last.off_diagonal_scale / PRODUCT_ONE
     assert spreads(with_counts(3000 * 1.1**-places))[0, 1] == pytest.approx(np.sqrt(5) * noise)
-    noisy = far.observation.scale > 0
-    ratio = far.observation.scale[noisy] / near.observation.scale[noisy]
+    noisy = far.observations[0].scale > 0
+    ratio = far.observations[0].scale[noisy] / near.observations[0].scale[noisy]
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)
     assert 2 < ratio[0] <= np.sqrt(5)
 
 
 def test_what_cannot_be_done_with_rounds_is_refused_with_the_remedy(release, folder):
-    for method in ("gibbs_update", "naive", "normal_x", "exact_own_means", "individual"):
+    for method in ("gibbs_update", "naive", "normal_x", "fixed_s", "individual"):
         with pytest.raises(RequestError, match=f"method: {method} cannot read .*Use exact"):
             fit(release, method=method)
         with pytest.raises(RequestError, match="made in rounds"):
@@ -311,8 +311,6 @@ def test_what_cannot_be_done_with_rounds_is_refused_with_the_remedy(release, fol
         fit(release, covariate_prior=NIWPrior.weakly_informative(4))
     with pytest.raises(RequestError, match="clip"):
         fit(release, clip=True)
-    with pytest.raises(RequestError, match="fit each of them alone"):
-        fit([release, replace(release, label="other")])
     with pytest.raises(RequestError, match="only method exact"):
         observe([release])
     check_release(release, target="dose", features=["score"], method="auto")

@@ -151,7 +151,7 @@ def observe(
     """
     columns, called = choose_columns(releases, target, features, names)
     return columns, [
-        _observation(release, columns, name) for release, name in zip(releases, called, strict=True)
+        observe_one(release, columns, name) for release, name in zip(releases, called, strict=True)
     ]
 
 
@@ -200,7 +200,8 @@ def _told(column: object) -> str:
     return "not declared"
 
 
-def _observation(release: Release, columns: ModelColumns, name: str) -> Observation:
+def observe_one(release: Release, columns: ModelColumns, name: str) -> Observation:
+    """Pick the model's columns out of one Release."""
     if release.rounds is not None:
         raise RequestError(
             f"{name} was made in rounds, in coordinates of its own, which only method exact can "

@@ -77,6 +77,8 @@ def released_law(
     """
     n = max(observation.n, observation.k + 2)
     G = second_moments(theta, sigma2, mu, T)
+    if observation.map is not None:
+        G = observation.map @ G @ observation.map.T  # rows that are normal stay so
     diagonal, squares = np.einsum("maa->ma", G), G[:, 0] ** 2
     variance = diagonal[:, :, None] * diagonal[:, None, :] + G**2
     variance = n * np.maximum(variance - 2.0 * squares[:, :, None] * squares[:, None, :], 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from noisewise.analyst.model_columns import (
     observe_fourth,
 )
 from noisewise.analyst.posterior.regression import FitInfo, Naive, Posterior
-from noisewise.analyst.regression import rounds
 from noisewise.analyst.regression.cautions import (
     bounds_warnings,
     contradiction_warnings,
@@ -45,7 +44,7 @@ from noisewise.analyst.regression.priors import (
     NormalInverseGammaIndependent,
     ScaleFreePrior,
 )
-from noisewise.analyst.regression.rounds import LastRound
+from noisewise.analyst.regression.rounds import InRounds, check_method_with_rounds
 from noisewise.core.design import Design
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.regression import Release
@@ -117,7 +116,7 @@ def fit_regression(
     given = as_releases(releases)
     columns, observations, last = _observed(given, target, features, names)
     if last is not None:
-        rounds.check_options(last.observation.name, method, covariate_prior, clip=clip)
+        last.check_options(method, covariate_prior, clip=clip)
     with_defaults_of = "individual" if clip or callable(covariate_prior) else method
     regression, covariates = _priors(
         prior, covariate_prior, prior_units, columns, given, with_defaults_of
@@ -144,12 +143,15 @@ def check_fit(
     method: str,
     chains: int,
     draws: int,
+    rounds: bool = False,
 ) -> None:
-    """Refuse what `fit_regression` would refuse of any Release of this design.
+    """Refuse what `fit_regression` would refuse of any Release of this design, in rounds or not.
 
     For those who publish and fit in one step: a word that is wrong must not cost anything.
     """
     check_method(method)
+    if rounds:
+        check_method_with_rounds(method, "the Release")
     chains_and_draws(chains, draws, MAX_DRAWS)
     columns = ModelColumns(design.schema, design.features, design.target)
     _priors(prior, None, "unit", columns)
@@ -171,7 +173,7 @@ def check_release(
     """
     columns, observations, last = _observed([release], target, features)
     if last is not None:
-        rounds.check_options(last.observation.name, method, None, clip=False)
+        last.check_options(method, None, clip=False)
     fourth = observe_fourth([release], columns)
     priors = _priors(None, None, "unit", columns, [release], method)
     job = Job(
@@ -187,12 +189,12 @@ def _observed(
     target: str | None,
     features: Sequence[str] | None,
     names: Sequence[str] | None = None,
-) -> tuple[ModelColumns, list[Observation], LastRound | None]:
-    """The model and what is known of it; with rounds, in the coordinates of the last one."""
+) -> tuple[ModelColumns, list[Observation], InRounds | None]:
+    """The model and what is known of it; with rounds, in the coordinates of the last ones."""
     columns, called = choose_columns(releases, target, features, names)
-    last = rounds.the_one(releases, columns, called)
+    last = InRounds.of(releases, columns, called)
     if last is not None:
-        return columns, [last.observation], last
+        return columns, list(last.observations), last
     return *observe(releases, target, features, names), None
 
 
@@ -277,12 +279,12 @@ def _posterior(
     releases: Sequence[Release],
     columns: ModelColumns,
     job: Job,
-    last: LastRound | None,
+    last: InRounds | None,
     method: str,
     reason: str,
     names: Sequence[str] | None,
 ) -> Posterior:
-    """Run a job that is stated on unit scale; with rounds, in the coordinates of the last one."""
+    """Run a job that is stated on unit scale; with rounds, in the coordinates of the last ones."""
     running = job if last is None else last.turned(job)
     drawn = METHODS[method].run(running)
     if last is not None:
@@ -349,12 +351,14 @@ def _posterior(
     return replace(posterior, info=replace(info, warnings=found))
 
 
-def _naive(job: Job, columns: ModelColumns, last: LastRound | None) -> Naive:
+def _naive(job: Job, columns: ModelColumns, last: InRounds | None) -> Naive:
     """The naive posterior of the same Releases: independent draws, so a few thousand do."""
     prior = job.regression_prior
     if isinstance(prior, ScaleFreePrior):
         prior = NormalInverseGammaIndependent.weakly_informative(prior.k)
-    drawn = METHODS["naive"].run(replace(job, regression_prior=prior, chains=1, draws=NAIVE_DRAWS))
+    seen = [observation.without_map() for observation in job.observations]
+    changes: dict[str, Any] = {"observations": seen, "regression_prior": prior}
+    drawn = METHODS["naive"].run(replace(job, **changes, chains=1, draws=NAIVE_DRAWS))
     if last is not None:
         drawn = last.to_unit(drawn)
     return Naive(

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from noisewise._arrays import FloatArray
+from noisewise._arrays import BoolArray, FloatArray
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.regression import Release
 
@@ -38,6 +38,10 @@ class Observation:
         What messages call it.
     indicators : tuple of int
         Columns of w that are 0 or 1 in every row, so that A_aa = A_0a.
+    map : array, shape (P, P), optional
+        K, lower triangular: `values` and `scale` are of K A K', because the holder has summed
+        w' = K w (`rounds`). The constant, indicators, and all columns with a product that is known
+        exactly are the same in w' as in w. Default: the identity.
     """
 
     n: int
@@ -46,6 +50,7 @@ class Observation:
     family: Family
     name: str = ""
     indicators: tuple[int, ...] = ()
+    map: FloatArray | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.n, bool) or int(self.n) != self.n or self.n < 1:
@@ -84,6 +89,10 @@ class Observation:
             )
         if ((scale.diagonal() == 0) & (values.diagonal() < 0)).any():
             raise ReleaseError("a sum of squares that is known exactly cannot be negative")
+        if self.map is not None:
+            same = (scale == 0).any(axis=0)
+            same[[0, *self.indicators]] = True
+            object.__setattr__(self, "map", _checked_map(self.map, scale, same))
         values.setflags(write=False)
         scale.setflags(write=False)
         object.__setattr__(self, "n", int(self.n))
@@ -111,7 +120,29 @@ class Observation:
         """The same with the columns of w in another order, in which the constant is first."""
         pick = np.ix_(columns, columns)
         moved = tuple(i for i, column in enumerate(columns) if column in self.indicators)
-        return replace(self, values=self.values[pick], scale=self.scale[pick], indicators=moved)
+        return replace(
+            self,
+            values=self.values[pick],
+            scale=self.scale[pick],
+            indicators=moved,
+            map=None if self.map is None else self.map[pick],
+        )
+
+    def without_map(self) -> Observation:
+        """The same statistics as an observation of A itself, for rough guesses.
+
+        Values and standard deviations are right; the noise of its entries is correlated, and of a
+        family of its own if it isn't normal, which an Observation cannot say.
+        """
+        if self.map is None:
+            return self
+        M: FloatArray = np.asarray(np.linalg.inv(self.map), dtype=np.float64)
+        values = M @ self.values @ M.T
+        public = (self.scale == 0) | np.isinf(self.scale)  # of columns that M leaves alone
+        total = mapped_variance(M, np.where(public, 0.0, self.sd) ** 2)
+        values[public], total[public] = self.values[public], self.scale[public]
+        values, scale = (values + values.T) / 2, np.sqrt((total + total.T) / 2)
+        return Observation(self.n, values, scale, "gaussian", self.name, self.indicators)
 
     @property
     def n_is_private(self) -> bool:
@@ -130,6 +161,16 @@ class Observation:
         return self.scale * factor
 
 
+def mapped_variance(M: FloatArray, variance: FloatArray) -> FloatArray:
+    """Variances of the entries of M E M', those of a symmetric E being independent.
+
+    (M E M')_ab = Σ_c M_ac M_bc E_cc + Σ_{c<d} (M_ac M_bd + M_ad M_bc) E_cd.
+    """
+    squares, rows = M**2, M[:, None, :] * M
+    total = squares @ variance @ squares.T + ((rows @ variance) * rows).sum(axis=2)
+    return np.asarray(total - rows**2 @ variance.diagonal())
+
+
 def named(observations: Sequence[Observation]) -> list[tuple[str, Observation]]:
     """Every observation with what messages call it."""
     return [(seen.name or f"holder {number}", seen) for number, seen in enumerate(observations, 1)]
@@ -146,6 +187,26 @@ def common_k(observations: Sequence[Observation]) -> int:
             f"{[observation.k for observation in observations]} covariates"
         )
     return k
+
+
+def _checked_map(given: object, scale: FloatArray, same: BoolArray) -> FloatArray:
+    K = _square("map", given)
+    diagonal = K.diagonal()
+    if not (
+        K.shape == scale.shape
+        and np.isfinite(K).all()
+        and np.array_equal(K, np.tril(K))
+        and (diagonal > 0).all()
+        and np.array_equal(K[same], np.eye(len(K))[same])
+        and np.isfinite(scale[~np.outer(same, same)]).all()
+    ):
+        raise ReleaseError(
+            "a map of coordinates must be lower triangular with a positive diagonal, must leave "
+            "the constant, indicators and what is known exactly as they are, and needs every other "
+            "entry released"
+        )
+    K.setflags(write=False)
+    return K
 
 
 def _rough_n(noisy_n: float) -> int:

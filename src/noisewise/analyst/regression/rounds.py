@@ -1,4 +1,4 @@
-"""A Release that was made in rounds, as an ordinary observation in coordinates of its own.
+"""Releases that were made in rounds, as observations in coordinates of their own.
 
 **Which rounds.** The last round U is used alone. Given all earlier ones it is
 
@@ -32,6 +32,14 @@ coordinates. Rows in a ball of radius 1 have a mean square of at most 1 in all n
 the upper guides of sds are those of rows in such a ball (`priors.ball_share`): 0.9 to 1.4 sds of a
 number at the smallest radius that rounds take, √(3q) sds, and more at larger ones. Since the last
 round is judged given the earlier ones, a prior that depends on them uses nothing twice.
+
+**Several holders.** Each with rounds has coordinates K_j w, others have w itself. Where statistics
+of holders meet, in the regression and in the law of the covariates, they must be of one vector:
+that of the holder with rounds who has most rows, K w. Both priors are stated there. Of another
+holder the entries of C_j A C_j', C_j = K_j K⁻¹ (K⁻¹ for one without rounds), have independent
+noise, and the sampler takes it there (`Observation.map`, `exact.kernels`): nothing is approximate.
+Like populations have been whitened alike, so C_j is near the identity, and the sampler's units fit
+all of them. Indicators are the same in all coordinates.
 """
 
 from __future__ import annotations
@@ -43,7 +51,7 @@ from typing import Any
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.model_columns import ModelColumns, observe_one
 from noisewise.analyst.regression.job import Draws, Job
 from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.original_units import moved
@@ -57,7 +65,12 @@ from noisewise.core.kinds.rounds import is_number
 from noisewise.core.statistics.ball_moments import ROW_BITS
 
 HOW = "of the rounds the last one is used, the earlier ones have only found its coordinates"
-METHODS_WITH_ROUNDS = ("auto", "exact")
+HOW_OF_SEVERAL = "of the rounds of each holder the last one is used, in its own coordinates"
+METHODS_WITH_ROUNDS = ("auto", "exact", "exact_own_laws", "exact_own_means")  # a former name
+_REMEDY = (
+    "{} was made in rounds. Use exact (or exact_own_laws for several holders), as auto does, with "
+    "its own prior of the covariates"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,13 +85,11 @@ class LastRound:
         Takes w = (1, x, y) on unit scale to w'.
     covariates : ScaleFreeCovariates
         The prior of x'.
-    warnings : tuple of str
     """
 
     observation: Observation
     K: FloatArray
     covariates: ScaleFreeCovariates
-    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, release: Release, columns: ModelColumns, name: str) -> LastRound:
@@ -121,8 +132,72 @@ class LastRound:
             seen,
             (K * unit[:, None])[np.ix_(pick, kept)],
             ScaleFreeCovariates(np.array(guides), len(guides) + 1.0),
-            far_rows_warnings(release),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class InRounds:
+    """What all Releases say, at least one of them made in rounds.
+
+    Parameters
+    ----------
+    observations : tuple of Observation
+        By Release, as it was published; the map of each is from the common coordinates.
+    K : array, shape (P, P)
+        Takes w = (1, x, y) on unit scale to the common coordinates w'.
+    covariates : ScaleFreeCovariates
+        The prior of x'.
+    name : str
+        What messages call the Release whose coordinates these are.
+    warnings : tuple of str
+    """
+
+    observations: tuple[Observation, ...]
+    K: FloatArray
+    covariates: ScaleFreeCovariates
+    name: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, releases: Sequence[Release], columns: ModelColumns, names: Sequence[str]
+    ) -> InRounds | None:
+        """Bring all Releases to common coordinates; None if no one was made in rounds."""
+        named = list(zip(releases, names, strict=True))
+        turned = [None if r.rounds is None else LastRound.of(r, columns, n) for r, n in named]
+        several = len(releases) > 1
+        rows, common = 0.0, None
+        for release, last in zip(releases, turned, strict=True):
+            if last is not None and (common is None or release.noisy_n > rows):
+                rows, common = release.noisy_n, last
+        if common is None:
+            return None
+        # The last round moves numbers alone, so indicators are still 0 or 1.
+        levels = tuple(i for i, c in enumerate(columns.covariates, 1) if c.is_indicator)
+        seen: list[Observation] = []
+        warnings: list[str] = []
+        for (release, name), last in zip(named, turned, strict=True):
+            own = observe_one(release, columns, name) if last is None else last.observation
+            if last is not None and several:
+                own = replace(own, indicators=levels)
+            if last is not common:
+                K = np.eye(len(common.K)) if last is None else last.K
+                own = replace(own, map=_between(K, common.K, columns))
+            seen.append(own)
+            warnings += far_rows_warnings(release, name if several else "")
+        called = common.observation.name
+        return cls(tuple(seen), common.K, common.covariates, called, tuple(warnings))
+
+    def check_options(self, method: str, covariate_prior: Any, *, clip: bool) -> None:
+        """Refuse what can't be done with a Release that was made in rounds."""
+        check_method_with_rounds(method, self.name)
+        what = ""
+        if clip:
+            what = "clip: it needs method individual, which cannot read it"
+        elif covariate_prior is not None:
+            what = "covariate_prior: none can be given, because its coordinates mix the covariates"
+        if what:
+            raise RequestError(f"{what}: {_REMEDY.format(self.name)}")
 
     @property
     def _affine(self) -> tuple[FloatArray, FloatArray, float]:
@@ -137,11 +212,12 @@ class LastRound:
         return replace(job, regression_prior=prior, covariate_prior=self.covariates)
 
     def to_unit(self, drawn: Draws) -> Draws:
-        """Draws on unit scale. How single sums agree with the model is of no use there.
+        """Draws on unit scale. What single sums would be under the model is of no use there.
 
         A slope is made of several in these coordinates, and gets the largest pull of theirs.
         """
         M, t, v = self._affine
+        several = len(self.observations) > 1
         mean, pull = drawn.conditional_mean, drawn.prior_pull
         if pull:
             pull = tuple(np.where(M[1:, 1:] != 0.0, np.array(pull), 0.0).max(axis=1).tolist())
@@ -150,52 +226,38 @@ class LastRound:
             theta=drawn.theta @ M.T + t,
             sigma2=drawn.sigma2 * v,
             conditional_mean=None if mean is None else mean @ M.T + t,
-            discrepancies=(),
+            discrepancies=drawn.discrepancies if several else (),
             replications=(),
             prior_pull=pull,
             warnings=(*drawn.warnings, *self.warnings),
-            how="; ".join(filter(None, (drawn.how, HOW))),
+            how="; ".join(filter(None, (drawn.how, HOW_OF_SEVERAL if several else HOW))),
         )
 
 
-def the_one(
-    releases: Sequence[Release], columns: ModelColumns, names: Sequence[str]
-) -> LastRound | None:
-    """The last round of a single Release; None if no Release has rounds."""
-    for release, name in zip(releases, names, strict=True):
-        if release.rounds is not None and len(releases) > 1:
-            raise RequestError(
-                f"{name} was made in rounds, in coordinates of its own, and cannot be fitted "
-                "together with other Releases; fit each of them alone and compare"
-            )
-    first = releases[0]
-    return None if first.rounds is None else LastRound.of(first, columns, names[0])
-
-
-def check_options(name: str, method: str, covariate_prior: Any, *, clip: bool) -> None:
-    """Refuse what can't be done with a Release that was made in rounds."""
-    what = ""
+def check_method_with_rounds(method: str, name: str) -> None:
+    """Refuse a method that cannot read a Release in rounds, which messages call `name`."""
     if method not in METHODS_WITH_ROUNDS:
-        what = f"method: {method} cannot read it"
-    elif clip:
-        what = "clip: it needs method individual, which cannot read it"
-    elif covariate_prior is not None:
-        what = "covariate_prior: none can be given, because its coordinates mix the covariates"
-    if what:
-        raise RequestError(
-            f"{what}: {name} was made in rounds. Use exact, which auto takes, with its own prior "
-            "of the covariates"
-        )
+        raise RequestError(f"method: {method} cannot read it: {_REMEDY.format(name)}")
 
 
-def far_rows_warnings(release: Release) -> tuple[str, ...]:
+def _between(K: FloatArray, common: FloatArray, columns: ModelColumns) -> FloatArray:
+    """K common⁻¹, lower triangular as both are. The constant and indicators are left alone."""
+    found = np.tril(np.linalg.solve(common.T, K.T).T)
+    same = [0, *(i for i, c in enumerate(columns.covariates, 1) if c.is_indicator)]
+    found[same] = np.eye(len(K))[same]
+    return found
+
+
+def far_rows_warnings(release: Release, name: str = "") -> tuple[str, ...]:
     """Whether clipping may have moved the slopes by more than intervals account for."""
     rounds, design, n = release.rounds, release.design, release.noisy_n
     if rounds is None or not rounds.warns(design, n):
         return ()
+    where = f"in {name} " if name else ""
     return (
-        f"far rows may decide this regression: about {rounds.shrunk_rows(design, n):,.0f} rows "
-        "were so far from the rest that they were moved towards it before they were summed. The "
+        f"far rows may decide this regression: {where}about "
+        f"{rounds.shrunk_rows(design, n):,.0f} rows were so far from the rest that they were "
+        "moved towards it before they were summed. The "
         "slopes describe the others, and intervals may miss the regression on all rows. Where "
         "amounts or counts have long tails, ask for a Release of their logarithms.",
     )

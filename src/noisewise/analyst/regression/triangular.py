@@ -49,6 +49,29 @@ def invert_triangle(R: FloatArray, size: int, W: FloatArray) -> Any:
 
 
 @compiled
+def relative_factor(R: FloatArray, F: FloatArray, K: FloatArray) -> Any:
+    """K = R⁻¹ F for lower triangular R and F."""
+    P = R.shape[0]
+    for a in range(P):
+        for b in range(a + 1):
+            total = F[a, b]
+            for c in range(b, a):
+                total -= R[a, c] * K[c, b]
+            K[a, b] = total / R[a, a]
+
+
+@compiled
+def triangle_product(R: FloatArray, K: FloatArray, F: FloatArray) -> Any:
+    """F = R K for lower triangular R and K."""
+    for a in range(R.shape[0]):
+        for b in range(a + 1):
+            total = 0.0
+            for c in range(b, a + 1):
+                total += R[a, c] * K[c, b]
+            F[a, b] = total
+
+
+@compiled
 def add_gram(W: FloatArray, size: int, factor: float, out: FloatArray) -> Any:
     """out += factor W'W for lower triangular W (lower triangle of out)."""
     for i in range(size):

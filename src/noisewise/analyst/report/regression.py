@@ -295,8 +295,13 @@ def _predictive(posterior: Posterior) -> list[Markup]:
         return [
             tag(
                 "p",
-                "The Release was made in rounds. Its sums are of mixtures of the columns, so they "
-                "are not shown one by one beside what the fitted model would have released.",
+                "Sums of rounds are of mixtures of the columns, so they are not shown one by one "
+                "beside what the fitted model would have released."
+                + (
+                    " Files that contradict the others are named among the warnings."
+                    if len(posterior.info.n) > 1
+                    else ""
+                ),
             )
         ]
     if not numbers:

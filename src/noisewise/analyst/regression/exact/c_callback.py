@@ -26,7 +26,7 @@ from noisewise.analyst.regression.exact.pooling import Pooling, from_pooled, gra
 from noisewise.analyst.regression.exact.prior import SCALARS
 
 _types: Any = types  # Numba's type constructors are not annotated
-_TABLE = 33
+_TABLE = 35
 
 
 def _pointer_typed(typingctx: Any, address: Any) -> Any:
@@ -51,13 +51,13 @@ def from_table(y: FloatArray, x: FloatArray, table: IntArray) -> Any:
     from_pooled(
         y,
         x,
-        carray(_pointer(table[24]), (size,), dtype=np.int64),
-        carray(_pointer(table[25]), (size,), dtype=np.int64),
         carray(_pointer(table[26]), (size,), dtype=np.int64),
-        carray(_pointer(table[27]), (size,), dtype=np.float64),
-        carray(_pointer(table[28]), (size,), dtype=np.float64),
+        carray(_pointer(table[27]), (size,), dtype=np.int64),
+        carray(_pointer(table[28]), (size,), dtype=np.int64),
         carray(_pointer(table[29]), (size,), dtype=np.float64),
-        carray(_pointer(table[30]), (table[5],), dtype=np.float64),
+        carray(_pointer(table[30]), (size,), dtype=np.float64),
+        carray(_pointer(table[31]), (size,), dtype=np.float64),
+        carray(_pointer(table[32]), (table[5],), dtype=np.float64),
     )
 
 
@@ -68,39 +68,40 @@ def _density_of(stamp: int) -> Any:
             return -1
         J, P, psi = table[1], table[2], table[3]
         buffers = SHARED_BUFFERS + BUFFERS_PER_HOLDER * J
-        x, grad = carray(_pointer(table[31]), (dim,), dtype=np.float64), carray(grad_, (dim,))
+        x, grad = carray(_pointer(table[33]), (dim,), dtype=np.float64), carray(grad_, (dim,))
         from_table(carray(x_, (dim,)), x, table)
         logp = logp_and_gradient(
             x,
             grad,
-            carray(_pointer(table[8]), (J,), dtype=np.float64),
-            carray(_pointer(table[9]), (J,), dtype=np.bool_),
-            carray(_pointer(table[10]), (J, P, P), dtype=np.float64),
+            carray(_pointer(table[9]), (J,), dtype=np.float64),
+            carray(_pointer(table[10]), (J,), dtype=np.bool_),
             carray(_pointer(table[11]), (J, P, P), dtype=np.float64),
-            carray(_pointer(table[12]), (J, P, P), dtype=np.int64),
-            carray(_pointer(table[13]), (J,), dtype=np.int64),
-            carray(_pointer(table[14]), (J, P), dtype=np.bool_),
-            carray(_pointer(table[15]), (P - 1, P - 1), dtype=np.float64),
-            carray(_pointer(table[16]), (P, P), dtype=np.float64),
-            carray(_pointer(table[17]), (psi,), dtype=np.float64),
-            carray(_pointer(table[18]), (SCALARS,), dtype=np.float64),
-            carray(_pointer(table[19]), (2, table[6]), dtype=np.float64),
-            carray(_pointer(table[20]), (3, table[7]), dtype=np.float64),
-            carray(_pointer(table[21]), (dim,), dtype=np.float64),
+            carray(_pointer(table[12]), (J, P, P), dtype=np.float64),
+            carray(_pointer(table[13]), (J, P, P), dtype=np.int64),
+            carray(_pointer(table[14]), (J,), dtype=np.int64),
+            carray(_pointer(table[15]), (J, P), dtype=np.bool_),
+            carray(_pointer(table[16]), (P - 1, P - 1), dtype=np.float64),
+            carray(_pointer(table[17]), (P, P), dtype=np.float64),
+            carray(_pointer(table[18]), (psi,), dtype=np.float64),
+            carray(_pointer(table[19]), (SCALARS,), dtype=np.float64),
+            carray(_pointer(table[20]), (2, table[6]), dtype=np.float64),
+            carray(_pointer(table[21]), (3, table[7]), dtype=np.float64),
             carray(_pointer(table[22]), (dim,), dtype=np.float64),
-            carray(_pointer(table[23]), (buffers, P, P), dtype=np.float64),
+            carray(_pointer(table[23]), (dim,), dtype=np.float64),
+            carray(_pointer(table[24]), (table[8], P, P), dtype=np.float64),
+            carray(_pointer(table[25]), (buffers, P, P), dtype=np.float64),
         )
         size = table[4]
         if size > 0:
             gradient_to_pooled(
                 grad,
-                carray(_pointer(table[24]), (size,), dtype=np.int64),
-                carray(_pointer(table[25]), (size,), dtype=np.int64),
                 carray(_pointer(table[26]), (size,), dtype=np.int64),
-                carray(_pointer(table[27]), (size,), dtype=np.float64),
-                carray(_pointer(table[28]), (size,), dtype=np.float64),
+                carray(_pointer(table[27]), (size,), dtype=np.int64),
+                carray(_pointer(table[28]), (size,), dtype=np.int64),
                 carray(_pointer(table[29]), (size,), dtype=np.float64),
-                carray(_pointer(table[30]), (table[5],), dtype=np.float64),
+                carray(_pointer(table[30]), (size,), dtype=np.float64),
+                carray(_pointer(table[31]), (size,), dtype=np.float64),
+                carray(_pointer(table[32]), (table[5],), dtype=np.float64),
             )
         carray(logp_, (1,))[0] = logp
         return 0 if logp > -np.inf else 1
@@ -153,5 +154,6 @@ def c_table(arrays: Arrays, work: FloatArray, pooled: Pooling, x: FloatArray) ->
             raise ValueError("the compiled density needs contiguous arrays")
     J, P, _ = arrays.values.shape
     nodes = arrays.sigma_nodes.shape[1], arrays.omega_nodes.shape[1]
-    sizes = J, P, arrays.psi_rate.size, pooled.place.size, pooled.sums.size, *nodes
+    maps = len(arrays.maps)
+    sizes = J, P, arrays.psi_rate.size, pooled.place.size, pooled.sums.size, *nodes, maps
     return np.array([STAMP, *sizes, *(array.ctypes.data for array in given), 0], dtype=np.int64)

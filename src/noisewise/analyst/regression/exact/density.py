@@ -190,6 +190,7 @@ class CollapsedPosterior:
             omega_nodes=omega,
             centre=rough.centre,
             scale=rough.scale,
+            maps=_maps(holders),
         )
         self.order = rough.order
         self.k = k
@@ -227,7 +228,7 @@ class CollapsedPosterior:
         for point, latent in zip(points, out, strict=True):
             statistics(
                 point, a.n, a.values, a.known, a.relative, a.partial, a.scalars[SPIKE], a.centre,
-                a.scale, work, latent,
+                a.scale, a.maps, work, latent,
             )  # fmt: skip
         out = out[:, np.argsort(self.order)][..., self._place, :][..., self._place]
         return out.reshape(*np.shape(x)[:-1], *a.values.shape)
@@ -244,7 +245,7 @@ class CollapsedPosterior:
         for point, C in zip(np.ascontiguousarray(x), out, strict=True):
             total_statistics(
                 point, a.n, a.known, a.values, a.relative, a.partial, a.scalars[SPIKE], a.centre,
-                a.scale, work,
+                a.scale, a.maps, work,
             )  # fmt: skip
             pooled_factor(J, work)
             C[:] = np.tril(work[10])
@@ -296,7 +297,7 @@ class CollapsedPosterior:
         conjugate_draws(
             np.ascontiguousarray(x), normal, gamma, normal_mu, normal_T, chi, a.n, a.values,
             a.known, a.relative, a.partial, a.E0, a.B0, a.psi_rate, a.scalars, a.centre, a.scale,
-            self.workspace(), theta, sigma2, mean, mu, T,
+            a.maps, self.workspace(), theta, sigma2, mean, mu, T,
         )  # fmt: skip
         if a.scalars[SCALE_FREE] > 0.0:
             latent = self.pooled_factors(x)
@@ -329,7 +330,7 @@ class CollapsedPosterior:
         for i, (point, own) in enumerate(zip(x, y, strict=True)):
             total_statistics(
                 point, a.n, a.known, a.values, a.relative, a.partial, a.scalars[SPIKE], a.centre,
-                a.scale, work,
+                a.scale, a.maps, work,
             )  # fmt: skip
             lam[i], nu[i] = between(math.sinh(own[0]), math.sinh(own[1]), k)
             common_law(own, a.n, lam[i], nu[i], k, work)
@@ -351,6 +352,14 @@ def _without_empty_levels(seen: Observation) -> Observation:
     both[np.ix_(inner, inner)] = ~np.eye(len(inner), dtype=np.bool_)
     dropped = both & (seen.scale == 0.0) & (doubtful[:, None] | doubtful)
     return replace(seen, scale=np.where(dropped, np.inf, seen.scale))
+
+
+def _maps(holders: Sequence[Observation]) -> FloatArray:
+    """The maps of all holders; none of them if there is none but the identity."""
+    P = holders[0].k + 2
+    if all(holder.map is None for holder in holders):
+        return np.zeros((0, P, P))
+    return np.stack([np.eye(P) if holder.map is None else holder.map for holder in holders])
 
 
 def _log_noise_constant(holder: Observation) -> float:

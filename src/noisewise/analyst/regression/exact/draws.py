@@ -37,6 +37,7 @@ def conjugate_draws(
     scalars: FloatArray,
     centre: FloatArray,
     scale: FloatArray,
+    maps: FloatArray,
     work: FloatArray,
     theta: FloatArray,
     sigma2: FloatArray,
@@ -59,7 +60,7 @@ def conjugate_draws(
     psi, k = work[5, 0, : psi_rate.size], P - 2
     for i in range(x.shape[0]):
         end = total_statistics(
-            x[i], n, known, values, relative, partial, scalars[SPIKE], centre, scale, work
+            x[i], n, known, values, relative, partial, scalars[SPIKE], centre, scale, maps, work
         )
         t = 1.0
         if keeps_sigma2:

@@ -2,6 +2,10 @@
 
 A_j = n_j F_j F_j'. The coordinates, and why there are several forms of them, are described in
 `kernels`. F's upper triangle is not used, but for F[0, 1], which keeps n_j.
+
+A holder with a map K_j (`Observation`) has the coordinates of F'_j = K_j F_j instead, known entries
+and noise included, and the reference is to it K_j F_0. With rows w' = K_j w for w the density of
+the rows is that of w by |K_j| to the power of n_j.
 """
 
 from __future__ import annotations
@@ -14,10 +18,15 @@ import numpy as np
 from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.normalisers import log_volume, log_volume_slope
-from noisewise.analyst.regression.triangular import gram_entry
+from noisewise.analyst.regression.triangular import (
+    gram_entry,
+    relative_factor,
+    triangle_product,
+)
 
 SHARED_BUFFERS = 21  # from 10 on: C, M and S of `holders`, those of `own_laws`, extra coordinates
-BUFFERS_PER_HOLDER = 4  # F, K, the force of the noise, and the pull of the holder's own law
+# F, K, the force of the noise, the pull of the holder's own law, and F' where there are maps
+BUFFERS_PER_HOLDER = 5
 # A private n is at least P = k + 2, a whole number. Reals from P - 1/2 on stand for those.
 BELOW_SMALLEST_N = 0.5
 # Of the tail map of partial rows: y = v sqrt(1 + TAIL v²). Exponential tails of y become normal.
@@ -527,6 +536,40 @@ def private_n_slope(nbar: float, tied: int, G: FloatArray, force: FloatArray, F:
 
 
 @compiled
+def mapped_factor(
+    j: int,
+    x: FloatArray,
+    start: int,
+    n: float,
+    known: IntArray,
+    values: FloatArray,
+    relative: int,
+    partial: BoolArray,
+    spike: float,
+    centre: FloatArray,
+    scale: FloatArray,
+    map_: FloatArray,
+    work: FloatArray,
+) -> Any:
+    """`factor` of holder j with a map, into its buffers; F' is the fifth of them."""
+    base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
+    F, K, own = work[base], work[base + 1], work[base + 4]
+    R, beta = work[1], work[8, 1]
+    if relative != PLAIN:
+        triangle_product(map_, work[SHARED_BUFFERS], R)
+        regression_of(R, beta)
+    end, logp = factor(
+        x, start, n, known, values, relative, partial, spike, centre, scale, R, beta, K, own
+    )
+    if logp > -np.inf:
+        relative_factor(map_, own, F)
+        F[0, 1] = own[0, 1]
+        for a in range(1, F.shape[0]):
+            logp -= own[0, 1] * math.log(map_[a, a])
+    return end, logp
+
+
+@compiled
 def total_statistics(
     x: FloatArray,
     n: FloatArray,
@@ -537,6 +580,7 @@ def total_statistics(
     spike: float,
     centre: FloatArray,
     scale: FloatArray,
+    maps: FloatArray,
     work: FloatArray,
 ) -> Any:
     """Sum of the latent A_j at x into work[0] (lower triangle); index of the first extra."""
@@ -546,12 +590,18 @@ def total_statistics(
     for j in range(n.size):
         base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
         F, K = work[base], work[base + 1]
-        end, _ = factor(
-            x, end, n[j], known[j], values[j], relative[j], partial[j], spike, centre, scale,
-            work[SHARED_BUFFERS], beta, K, F,
-        )  # fmt: skip
-        if j == 0:
-            regression_of(F, beta)
+        if maps.shape[0] > 0:
+            end, _ = mapped_factor(
+                j, x, end, n[j], known[j], values[j], relative[j], partial[j], spike, centre,
+                scale, maps[j], work,
+            )  # fmt: skip
+        else:
+            end, _ = factor(
+                x, end, n[j], known[j], values[j], relative[j], partial[j], spike, centre, scale,
+                work[SHARED_BUFFERS], beta, K, F,
+            )  # fmt: skip
+            if j == 0:
+                regression_of(F, beta)
         for a in range(F.shape[0]):
             for b in range(a + 1):
                 A[a, b] += F[0, 1] * gram_entry(F, a, b)
@@ -569,11 +619,12 @@ def statistics(
     spike: float,
     centre: FloatArray,
     scale: FloatArray,
+    maps: FloatArray,
     work: FloatArray,
     out: FloatArray,
 ) -> Any:
     """The latent A_j at x into `out`, shape (J, P, P), both triangles."""
-    total_statistics(x, n, known, values, relative, partial, spike, centre, scale, work)
+    total_statistics(x, n, known, values, relative, partial, spike, centre, scale, maps, work)
     P = values.shape[1]
     for j in range(n.size):
         F = work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j]

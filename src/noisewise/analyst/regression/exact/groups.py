@@ -9,12 +9,16 @@ their noise per row, and neighbours go together.
 
 The sum of m Laplace variables isn't one. It is taken for normal with the same variance (its excess
 kurtosis is 3 / m), which is an approximation whose effect on coverage was not measured.
+
+Sums are of holders who have published in the same coordinates. Those who have published in rounds
+have coordinates of their own, in which the noise of their entries is independent: they stay single.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,10 +33,12 @@ def grouped(observations: Sequence[Observation]) -> tuple[list[Observation], lis
     """Sums of the observations, and in which of them each is; those of few holders as they are."""
     if len(observations) <= MOST_HOLDERS:
         return list(observations), list(range(len(observations)))
-    kinds: dict[bytes, list[int]] = defaultdict(list)  # what is noisy, known and not released
+    # What is noisy, known and not released, and in which coordinates.
+    kinds: dict[bytes, list[int]] = defaultdict(list)
     for j, seen in enumerate(observations):
         kind = (seen.scale > 0).astype(int) + np.isinf(seen.scale)
-        kinds[kind.tobytes() + bytes(seen.indicators)].append(j)
+        where = b"" if seen.map is None else seen.map.tobytes()
+        kinds[kind.tobytes() + bytes(seen.indicators) + where].append(j)
     sums: list[Observation] = []
     place = [0] * len(observations)
     for members in kinds.values():
@@ -55,8 +61,7 @@ def _sum(members: Sequence[Observation]) -> Observation:
     values = np.sum([seen.values for seen in members], axis=0)
     scale = np.sqrt(np.sum([seen.sd**2 for seen in members], axis=0))
     if members[0].n_is_private:
-        return Observation.with_private_n(
-            values, scale, "gaussian", indicators=members[0].indicators
-        )
-    n = sum(seen.n for seen in members)
-    return Observation(n, values, scale, "gaussian", indicators=members[0].indicators)
+        found = Observation.with_private_n(values, scale, "gaussian")
+    else:
+        found = Observation(sum(seen.n for seen in members), values, scale, "gaussian")
+    return replace(found, indicators=members[0].indicators, map=members[0].map)

@@ -44,6 +44,7 @@ from noisewise.analyst.regression.triangular import (
     cholesky,
     gram_entry,
     invert_triangle,
+    relative_factor,
 )
 
 
@@ -75,18 +76,6 @@ def _shared_mean(
     for j in range(J):
         work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j + 2, 0, 1] += by_rows
     return logp
-
-
-@compiled
-def relative_factor(R: FloatArray, F: FloatArray, K: FloatArray) -> Any:
-    """K = R⁻¹ F for lower triangular R and F."""
-    P = R.shape[0]
-    for a in range(P):
-        for b in range(a + 1):
-            total = F[a, b]
-            for c in range(b, a):
-                total -= R[a, c] * K[c, b]
-            K[a, b] = total / R[a, a]
 
 
 @compiled

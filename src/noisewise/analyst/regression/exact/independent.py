@@ -48,7 +48,12 @@ from noisewise.analyst.regression.priors import (
     ScaleFreeCovariates,
     ScaleFreePrior,
 )
-from noisewise.analyst.regression.triangular import cholesky, invert_triangle
+from noisewise.analyst.regression.triangular import (
+    cholesky,
+    gram_entry,
+    invert_triangle,
+    relative_factor,
+)
 
 _density: Any = logp_and_gradient  # its arguments come as a tuple
 _PROPOSALS = 4  # for each draw
@@ -206,13 +211,17 @@ def _weigh(
     x: FloatArray,
     log_weight: FloatArray,
 ) -> Any:
-    """Coordinates of the proposed statistics A (., J, P, P), and log density by log proposal."""
-    known, psi_rate, scalars, centre, scale = (
-        arrays[4], arrays[9], arrays[10], arrays[13], arrays[14]
+    """Coordinates of the proposed statistics A (., J, P, P), and log density by log proposal.
+
+    Holders with a map have proposals of K A K', and coordinates of those.
+    """
+    known, psi_rate, scalars, centre, scale, maps = (
+        arrays[4], arrays[9], arrays[10], arrays[13], arrays[14], arrays[15]
     )  # fmt: skip
     J, P = A.shape[1], A.shape[2]
     k = P - 2
     F, C, Q = np.zeros((P, P)), np.zeros((P, P)), np.zeros((P, P))
+    mapped, common = maps.shape[0] > 0, np.zeros((P, P))
     first, rate, grad = np.zeros((P, P)), np.zeros(P), np.zeros(x.shape[1])
     for i in range(A.shape[0]):
         log_weight[i] = -np.inf
@@ -226,15 +235,21 @@ def _weigh(
                 break
             for a in range(P):
                 for b in range(a + 1):
-                    C[a, b] += A[i, j, a, b]
                     F[a, b] = A[i, j, a, b] / n
+                    if not mapped:
+                        C[a, b] += A[i, j, a, b]
             if not cholesky(F, P):
                 possible = False
                 break
             at, volume = _place(F, n, known[j], x[i], at)
             log_proposal += volume
+            if mapped:  # F is that of the holder's own statistics K A K'
+                relative_factor(maps[j], F, common)
+                for a in range(P):
+                    for b in range(a + 1):
+                        C[a, b] += n * gram_entry(common, a, b)
             if j == 0:
-                first[:] = F
+                first[:] = common if mapped else F
         if not possible or not cholesky(C, P):
             continue
         N = C[0, 0] * C[0, 0]

@@ -8,7 +8,7 @@ columns of w that are not constant::
     x | mu, T       ~ N(mu, T)
     y | x           ~ N((1, x)' theta, sigma2)
     A_j              = sum of w w' over the n_j rows of holder j
-    released A_j     = A_j + independent noise on each entry
+    released A_j     = A_j + independent noise on each entry, or K_j A_j K_j' + such noise
 
 Everything depends on the rows through the A_j alone, and mu, T, theta, sigma2 have closed-form
 marginals given the sum of the A_j. Integrating them out leaves the posterior of the latent A_j.
@@ -56,6 +56,15 @@ law of counts under a flat Dirichlet prior of their joint table; of more, it is 
 a time can be. (This is the general location model of Olkin & Tate 1961.) Since T_11 has an inverse
 Wishart law as well, the factor that goes is known in closed form (`_flat_mean`).
 
+Maps
+----
+A holder who published in rounds has summed w' = K_j w (`rounds`): its noise is on the entries of
+K_j A_j K_j', with K_j public and lower triangular. Its coordinates above are then those of the
+factor F'_j = K_j F_j of these statistics, where the noise is independent from entry to entry and w'
+is near its own mean, however far apart the holders' people are. F_j = K_j⁻¹ F'_j is lower
+triangular again. It serves where holders meet: in the sums and in the laws. Known entries are of
+columns that K_j leaves alone.
+
 Private n
 ---------
 Under `add_remove_one` n_j itself is released with noise and is latent. Whole numbers are relaxed to
@@ -95,9 +104,11 @@ from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.factor import (
     BUFFERS_PER_HOLDER,
+    PLAIN,
     SHARED_BUFFERS,
     factor,
     factor_adjoint,
+    mapped_factor,
     private_n_slope,
     regression_of,
     regression_of_adjoint,
@@ -117,7 +128,7 @@ from noisewise.analyst.regression.exact.prior import (
     log_precisions_adjoint,
     log_residual_variance,
 )
-from noisewise.analyst.regression.triangular import gram_entry
+from noisewise.analyst.regression.triangular import gram_entry, triangle_product
 
 
 class Arrays(NamedTuple):
@@ -138,6 +149,7 @@ class Arrays(NamedTuple):
     omega_nodes: FloatArray  # (3, .)
     centre: FloatArray  # (ndim,)
     scale: FloatArray  # (ndim,)
+    maps: FloatArray  # (J, P, P), of `Observation`; (0, P, P) if all are the identity
 
 
 def workspace(J: int, P: int) -> FloatArray:
@@ -180,6 +192,94 @@ def _statistics_and_noise(
 
 
 @compiled
+def _add_product(S: FloatArray, half: float, F: FloatArray, times: float, out: FloatArray) -> Any:
+    """Add `times` S F to `out`, lower triangle from row 1 on; S counts `half` off its diagonal."""
+    P = F.shape[0]
+    for a in range(1, P):
+        for b in range(P):
+            s = S[a, a] if a == b else half * (S[a, b] if b < a else S[b, a])
+            s *= times
+            for c in range(min(a, b) + 1):
+                out[a, c] += s * F[b, c]
+
+
+@compiled
+def _to_own(map_: FloatArray, Fbar: FloatArray) -> Any:
+    """From derivatives by F to those by F' = K F, in place: K⁻ᵀ Fbar, from row 1 on."""
+    P = Fbar.shape[0]
+    for c in range(P):
+        for a in range(P - 1, max(c, 1) - 1, -1):
+            total = Fbar[a, c]
+            for i in range(a + 1, P):
+                total -= map_[i, a] * Fbar[i, c]
+            Fbar[a, c] = total / map_[a, a]
+
+
+@compiled
+def _mapped_adjoint(
+    j: int,
+    J: int,
+    x: FloatArray,
+    end: int,
+    n: FloatArray,
+    known: IntArray,
+    relative: int,
+    partial: BoolArray,
+    scalars: FloatArray,
+    centre: FloatArray,
+    scale: FloatArray,
+    map_: FloatArray,
+    work: FloatArray,
+    grad: FloatArray,
+) -> Any:
+    """The gradient by the coordinates of holder j, which has a map; adds to Rbar of the reference.
+
+    What is due to the priors comes by F, what is due to the noise by F'. Returns where the holder's
+    coordinates start.
+    """
+    base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
+    F, K, force, own = work[base], work[base + 1], work[base + 2], work[base + 4]
+    W, G, Fbar, Kbar, Rbar, rows = work[3], work[4], work[5], work[6], work[7], work[8]
+    R, own_Rbar, beta, betabar = work[1], work[2], rows[1], rows[2]
+    P, n_j = F.shape[0], F[0, 1]
+    own_laws = scalars[OWN_LAWS] > 0.0
+    for a in range(1, P):
+        for c in range(a + 1):
+            Fbar[a, c] = Rbar[a, c] if j == 0 else 0.0
+    _add_product(G, 1.0, F, 2.0 * n_j, Fbar)
+    by_rows = force[0, 1]
+    if scalars[SCALE_FREE] > 0.0 or (scalars[LAM] == 0.0 and not own_laws):
+        by_rows += pooled_adjoint(j, J, work[12], Kbar, W, Fbar, work)
+    if own_laws:
+        own_law_adjoint(j, n, Fbar, work)
+    _to_own(map_, Fbar)
+    _add_product(force, 0.5, own, 2.0 * n_j, Fbar)
+    if relative != PLAIN:
+        triangle_product(map_, work[SHARED_BUFFERS], R)
+        regression_of(R, beta)
+    own_Rbar[:] = 0.0
+    betabar[:] = 0.0
+    by_rows += factor_adjoint(
+        x, end, known, relative, partial, scalars[SPIKE], centre, scale, R, beta, K, own, Fbar,
+        Kbar, own_Rbar, betabar, rows[0], grad,
+    )  # fmt: skip
+    if relative != PLAIN:
+        regression_of_adjoint(R, beta, betabar, own_Rbar)
+        for a in range(1, P):
+            for i in range(a, P):
+                for c in range(a + 1):
+                    Rbar[a, c] += map_[i, a] * own_Rbar[i, c]
+    if not known[0, 0]:
+        end -= 1
+        for a in range(P):
+            for b in range(a + 1):
+                by_rows += force[a, b] * gram_entry(own, a, b)
+        W[:] = 0.0  # the force is counted already
+        grad[end] = private_n_slope(by_rows, tied_rows(known), G, W, F) * scale[end]
+    return end
+
+
+@compiled
 def logp_and_gradient(
     x: FloatArray,
     grad: FloatArray,
@@ -198,6 +298,7 @@ def logp_and_gradient(
     omega_nodes: FloatArray,
     centre: FloatArray,
     scale: FloatArray,
+    maps: FloatArray,
     work: FloatArray,
 ) -> Any:
     """Log density at x, and its gradient into `grad`. -inf and a zero gradient off the support.
@@ -213,25 +314,37 @@ def logp_and_gradient(
     rows, Q = work[8], work[9]
     R, beta, betabar = work[SHARED_BUFFERS], rows[1], rows[2]
     logp = scalars[CONSTANT]
-    private = False
+    private, mapped = False, maps.shape[0] > 0
     A[:] = 0.0
     grad[:] = 0.0
     end = 0
     for j in range(J):
         base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
         F, K, force = work[base], work[base + 1], work[base + 2]
-        end, volume = factor(
-            x, end, n[j], known[j], values[j], relative[j], partial[j], scalars[SPIKE],
-            centre, scale, R, beta, K, F,
-        )  # fmt: skip
+        if mapped:
+            end, volume = mapped_factor(
+                j, x, end, n[j], known[j], values[j], relative[j], partial[j], scalars[SPIKE],
+                centre, scale, maps[j], work,
+            )  # fmt: skip
+        else:
+            end, volume = factor(
+                x, end, n[j], known[j], values[j], relative[j], partial[j], scalars[SPIKE],
+                centre, scale, R, beta, K, F,
+            )  # fmt: skip
         logp += volume
         if not logp > -np.inf:
             return -np.inf
-        if j == 0:
+        if mapped:  # the noise is on the statistics of w'
+            for a in range(P):
+                for b in range(a + 1):
+                    A[a, b] += F[0, 1] * gram_entry(F, a, b)
+            F = work[base + 4]
+        elif j == 0:
             regression_of(R, beta)
         logp += _statistics_and_noise(
-            laplace[j], scalars[SMOOTHING], values[j], precision[j], F, A, force
-        )
+            laplace[j], scalars[SMOOTHING], values[j], precision[j], F, work[2] if mapped else A,
+            force,
+        )  # fmt: skip
         private = private or not known[j, 0, 0]
     own_laws = scalars[OWN_LAWS] > 0.0
     extra = work[20].reshape(P * P)
@@ -268,14 +381,20 @@ def logp_and_gradient(
     # Backwards, the reference (j = 0) last: the others add to its adjoint Rbar.
     betabar[:] = 0.0
     for j in range(J - 1, -1, -1):
-        if j == 0:
-            regression_of_adjoint(R, beta, betabar, Rbar)
         base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
         F, K, force = work[base], work[base + 1], work[base + 2]
         n_j = F[0, 1]
         for a in range(1, P):
             for b in range(a + 1):
                 end -= not known[j, a, b]
+        if mapped:
+            end = _mapped_adjoint(
+                j, J, x, end, n, known[j], relative[j], partial[j], scalars, centre, scale,
+                maps[j], work, grad,
+            )  # fmt: skip
+            continue
+        if j == 0:
+            regression_of_adjoint(R, beta, betabar, Rbar)
         for a in range(1, P):
             for c in range(a + 1):
                 Fbar[a, c] = Rbar[a, c] if j == 0 else 0.0

@@ -31,6 +31,7 @@ from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.factor import FREE, is_relative, partial_row
 from noisewise.analyst.regression.exact.kernels import Arrays
 from noisewise.analyst.regression.exact.prior import SPIKE
+from noisewise.analyst.regression.exact.start import information_of_entries
 
 _VAGUE = 4.0  # information of the prior on an entry of F, as in `rough`
 
@@ -120,9 +121,13 @@ def _noise_information(arrays: Arrays, n: FloatArray, places: IntArray) -> Float
     # The map only has to be roughly right: a bound keeps squares of absurd precisions finite.
     precision = np.minimum(arrays.precision * n[:, None, None], 1e60)
     weight = precision**2 / np.where(arrays.laplace, 2.0, 1.0)[:, None, None]
-    squares = _factor_of_reference(arrays, places) ** 2
-    diagonal = np.diagonal(weight, axis1=1, axis2=2)
-    information = weight @ squares + 3.0 * diagonal[:, :, None] * squares
+    F = _factor_of_reference(arrays, places)
+    maps = [None] * len(n)
+    if len(arrays.maps):  # F is in the reference's own coordinates
+        maps = [K @ np.linalg.inv(arrays.maps[0]) for K in arrays.maps]
+    information = np.stack(
+        [information_of_entries(own, F, K) for own, K in zip(weight, maps, strict=True)]
+    )
     P = len(places)
     for j in range(1, len(n)):
         for a in range(P):

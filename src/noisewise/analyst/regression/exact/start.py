@@ -24,7 +24,7 @@ from noisewise.analyst.regression.exact.factor import (
     is_relative,
     spike_radius,
 )
-from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.observation import Observation, mapped_variance
 from noisewise.analyst.regression.priors import (
     CovariatePrior,
     NIGPrior,
@@ -56,13 +56,14 @@ class Coordinates(NamedTuple):
 
 
 class _Holder(NamedTuple):
-    """A holder's statistics per row, A / n."""
+    """A holder's statistics per row, A / n; with a map K, K A K' / n."""
 
     n: float  # rough, if private
     mean: FloatArray  # (P, P)
     sd: FloatArray  # (P, P), of the noise; 0 if known, inf if not released
     n_is_private: bool
     tied: BoolArray  # (P,)
+    map: FloatArray | None
 
 
 class _Moments(NamedTuple):
@@ -87,7 +88,7 @@ def rough_coordinates(
     between holders by sampling, and of a vague prior.
     """
     k = covariates.k
-    given = [_holder(observation) for observation in observations]
+    given = [_holder(observation.without_map()) for observation in observations]
     population = _rough_population(given, covariates)
     sampling = _sampling_variance(population.G)
     apart = np.zeros_like(sampling)  # variance of holders' own moments about the population's
@@ -97,9 +98,12 @@ def rough_coordinates(
     # The reference is the holder that knows most about the population.
     uncertainty = [float(np.median(h.sd**2 + sampling / h.n)) for h in given]
     order = tuple(int(j) for j in np.argsort(uncertainty, kind="stable"))
-    holders = [given[j] for j in order]
+    holders = [_holder(observations[j]) for j in order]
+    views = [_view(holder.map, population, sampling, apart) for holder in holders]
 
-    noisy = np.array([_noise_to_sampling(h, sampling) > 1.0 for h in holders])
+    noisy = np.array(
+        [_noise_to_sampling(h, own.sampling) > 1.0 for h, own in zip(holders, views, strict=True)]
+    )
     relative = np.where(noisy, RELATIVE, PLAIN)
     differ: list[_Differences] = []
     if own_laws:
@@ -112,7 +116,6 @@ def rough_coordinates(
     alone = len(holders) == 1 and isinstance(covariates, ScaleFreeCovariates)
     tied = np.array([holder.tied & alone for holder in holders])
 
-    R = population.F
     scale_free = isinstance(prior, ScaleFreePrior)
     spiked = isinstance(prior, ScaleFreePrior) and prior.centre is None  # where y's row is 0
     spike = 0.0
@@ -122,24 +125,26 @@ def rough_coordinates(
         counted = np.array(
             [[is_relative(relative[j], a, b, k + 2) for b in range(k + 2)] for a in range(k + 2)]
         )
+        view, R = views[j], views[j].population.F
         F: FloatArray = np.eye(k + 2)
         information = (1.0 + F) / (1.0 / holder.n + 1.0 / holders[0].n)
         information += (R**2).T @ _noise_information(holder, R)
         if relative[j] != RELATIVE:
             of_reference = F, information
-            own = sampling / holder.n + apart
-            F = R if j == 0 and not apart.any() else _pool([holder], population.G, own).F
+            own = view.sampling / holder.n + view.apart
+            F = R if j == 0 and not apart.any() else _pool([holder], view.population.G, own).F
             information = 4.0 + _noise_information(holder, F)
             if j == 0:
                 for other, form in zip(holders, relative, strict=True):
-                    told = _noise_information(other, F)
+                    told = _noise_information(other, F, _between(other.map, holder.map))
                     for a in range(1, k + 2):
                         for b in range(a + 1):
                             if is_relative(form, a, b, k + 2):
                                 information[a, b] += told[a, b]
             else:
                 # n times the sampling variance of F is that of its row from the column on.
-                rows = np.tril(np.cumsum(R[:, ::-1] ** 2, axis=1)[:, ::-1])
+                typical = R if holder.map is None else F
+                rows = np.tril(np.cumsum(typical[:, ::-1] ** 2, axis=1)[:, ::-1])
                 information += holder.n / np.maximum(rows, 1e-12)
             if force_partial is not None or scale_free:
                 partial[j] = force_partial is not False
@@ -166,7 +171,7 @@ def rough_coordinates(
         for row in np.flatnonzero(tied[j]):
             centre[row], unit[row] = _tied_row(holder, int(row), centre, F)
         if holder.n_is_private:
-            centre[0, 0], unit[0, 0] = _private_n(holder, population.G)
+            centre[0, 0], unit[0, 0] = _private_n(holder, view.population.G)
         coordinates = np.tril(holder.sd != 0)
         coordinates[tied[j], tied[j]] = False
         centres.append(centre[coordinates])
@@ -205,7 +210,32 @@ def _holder(observation: Observation) -> _Holder:
     mean = np.clip(observation.values / n, -_LARGEST_MEAN, _LARGEST_MEAN)
     tied = np.zeros(len(sd), dtype=np.bool_)
     tied[list(observation.indicators)] = True
-    return _Holder(n, mean, sd, observation.n_is_private, tied)
+    return _Holder(n, mean, sd, observation.n_is_private, tied, observation.map)
+
+
+class _View(NamedTuple):
+    """What is common to all holders, in the coordinates of one."""
+
+    population: _Moments
+    sampling: FloatArray  # (P, P)
+    apart: FloatArray  # (P, P)
+
+
+def _view(
+    K: FloatArray | None, population: _Moments, sampling: FloatArray, apart: FloatArray
+) -> _View:
+    if K is None:
+        return _View(population, sampling, apart)
+    G = K @ population.G @ K.T
+    return _View(_Moments(G, K @ population.F), _sampling_variance(G), mapped_variance(K, apart))
+
+
+def _between(to: FloatArray | None, origin: FloatArray | None) -> FloatArray | None:
+    """The map from the coordinates of one holder to those of another."""
+    if origin is None or to is origin:
+        return None if to is origin else to
+    back: FloatArray = np.asarray(np.linalg.inv(origin), dtype=np.float64)
+    return back if to is None else to @ back
 
 
 def _rough_n(observation: Observation) -> float:
@@ -379,14 +409,8 @@ class _Differences(NamedTuple):
 def _differences(holders: Sequence[_Holder]) -> list[_Differences]:
     """Those of the means and of the log spreads."""
     J, k = len(holders), len(holders[0].mean) - 2
-    inner = range(1, k + 1)
     n = np.array([holder.n for holder in holders])[:, None]
-    means = np.array([h.mean[0, inner] for h in holders])
-    noise = np.array([np.minimum(h.sd[0, inner], 10.0) for h in holders])
-    squares = np.array([h.mean[inner, inner] for h in holders])
-    square_noise = np.array([np.minimum(h.sd[inner, inner], 10.0) for h in holders])
-    variances = squares - means**2 + noise**2
-    blur = square_noise**2 + 4.0 * means**2 * noise**2  # variance of these variances by noise
+    means, noise, variances, blur = np.stack([_within(h) for h in holders], axis=1)
     weight = n / (1.0 + n * blur)
     within = np.maximum((weight * variances).sum(axis=0) / weight.sum(axis=0), 1e-12)
     found = []
@@ -406,6 +430,34 @@ def _differences(holders: Sequence[_Holder]) -> list[_Differences]:
             _Differences(size, min(unit, 1.0), noise_sd, np.broadcast_to(sampling, (J, 1))[:, 0])
         )
     return found
+
+
+def _within(holder: _Holder) -> FloatArray:
+    """Means of the covariates, the noise's sd in them, variances, the noise's variance in those.
+
+    Shape (4, k). With a map they are found in the holder's own coordinates, near its own mean.
+    """
+    k, K = len(holder.mean) - 2, holder.map
+    inner = range(1, k + 1)
+    means, noise = holder.mean[0, inner], np.minimum(holder.sd[0, inner], 10.0)
+    if K is None:
+        square_noise = np.minimum(holder.sd[inner, inner], 10.0)
+        variances = holder.mean[inner, inner] - means**2 + noise**2
+        return np.array([means, noise, variances, square_noise**2 + 4.0 * means**2 * noise**2])
+    back: FloatArray = np.asarray(np.linalg.inv(K), dtype=np.float64)
+    M = back[1:-1, 1:-1]
+    covariance = holder.mean[1:-1, 1:-1] - np.outer(means, means) + np.diag(noise**2)
+    product = np.outer(means**2, noise**2)
+    blur = np.minimum(holder.sd[1:-1, 1:-1], 10.0) ** 2 + product + product.T
+    blur[np.diag_indices(k)] += 2.0 * means**2 * noise**2
+    return np.array(
+        [
+            back[1:-1, 0] + M @ means,
+            np.sqrt(M**2 @ noise**2),
+            (M @ covariance @ M.T).diagonal(),
+            mapped_variance(M, blur).diagonal(),
+        ]
+    )
 
 
 def _repair(G: FloatArray, floor: float) -> _Moments:
@@ -437,18 +489,35 @@ def _noise_to_sampling(holder: _Holder, sampling: FloatArray) -> float:
     return float(np.median(ratio[np.triu_indices_from(ratio)][1:]))
 
 
-def _noise_information(holder: _Holder, F: FloatArray, *, squares: bool = True) -> FloatArray:
+def _noise_information(
+    holder: _Holder, F: FloatArray, K: FloatArray | None = None, *, squares: bool = True
+) -> FloatArray:
     """Gauss-Newton information of each entry of F in the noise, the others held fixed.
 
-    Without `squares`, what a column's sum of squares tells is left out, and the diagonal has the
-    precision of that sum.
+    F is of the holder's own statistics; or K F is. Without `squares`, what a column's sum of
+    squares tells is left out, and the diagonal has the precision of that sum.
     """
     weight = np.zeros_like(holder.sd)
     noisy = (holder.sd > 0) & np.isfinite(holder.sd)
     weight[noisy] = 1.0 / holder.sd[noisy] ** 2
-    entries = F**2
     if squares:
-        return weight @ entries + 3.0 * weight.diagonal()[:, None] * entries
-    information = np.tril(weight, -1) @ entries
+        return information_of_entries(weight, F, K)
+    information = np.tril(weight, -1) @ F**2
     np.fill_diagonal(information, weight.diagonal())
     return information
+
+
+def information_of_entries(weight: FloatArray, F: FloatArray, K: FloatArray | None) -> FloatArray:
+    """Gauss-Newton information of each entry of F, the others held fixed, shape (P, P).
+
+    `weight` are precisions of the entries of K F F' K'. The derivative by F_ab of that matrix is
+    u v' + v u' with u = K[:, a] and v = (K F)[:, b].
+    """
+    if K is None:
+        entries = F**2
+        return np.asarray(weight @ entries + 3.0 * weight.diagonal()[:, None] * entries)
+    u, v = K, K @ F
+    both = u[:, :, None] * v[:, None, :]  # (c, a, b)
+    diagonal = weight.diagonal()
+    total = (u**2).T @ weight @ v**2 + np.einsum("cab,cd,dab->ab", both, weight, both)
+    return np.asarray(total + 2.0 * np.einsum("c,cab->ab", diagonal, both**2))

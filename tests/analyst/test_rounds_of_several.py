@@ -1,0 +1,498 @@
+"""Several holders, each with rounds of its own or none: the density with maps, and whole fits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import arviz as az
+import numpy as np
+import pytest
+from scipy import stats
+
+from noisewise.analyst.fit import fit
+from noisewise.analyst.model_columns import choose_columns
+from noisewise.analyst.regression.exact.density import CollapsedPosterior
+from noisewise.analyst.regression.exact.factor import (
+    BELOW_SMALLEST_N,
+    PLAIN,
+    REGRESSION,
+    RELATIVE,
+    SPREADS,
+)
+from noisewise.analyst.regression.exact.groups import MOST_HOLDERS, grouped
+from noisewise.analyst.regression.exact.independent import draw_independent
+from noisewise.analyst.regression.exact.kernels import logp_and_gradient
+from noisewise.analyst.regression.exact.sampler import sample
+from noisewise.analyst.regression.job import Draws
+from noisewise.analyst.regression.observation import Observation, mapped_variance
+from noisewise.analyst.regression.priors import (
+    NIGPrior,
+    NIWPrior,
+    NormalInverseGammaIndependent,
+    ScaleFreeCovariates,
+    ScaleFreePrior,
+)
+from noisewise.analyst.regression.rounds import InRounds, LastRound
+from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.holder.publish import publish
+from studies.uniformity import spread_rank, thin
+
+from ..ledgers import ledger_for
+from .test_rounds import (
+    ERROR_SD,
+    FEATURES,
+    MODELS,
+    TRUTH,
+    asked,
+    exact_sums,
+    least_squares,
+    make_schema,
+    spreads,
+    symmetric_noise,
+    with_sums,
+)
+
+# By holder: shift and spread of the dose, and how weight goes with it.
+PEOPLE = ((0.0, 1.5, 1.6), (5.0, 3.0, 0.5), (-6.0, 1.0, -1.0))
+
+
+def table_of(holder, n, seed):
+    shift, spread, slope = PEOPLE[holder]
+    rng = np.random.default_rng([seed, holder])
+    dose = rng.normal(70 + shift, spread, n)
+    weight = 40 + slope * (dose - 70) + rng.normal(0, 1.5, n)
+    region = rng.choice(["n", "s", "w"], p=[0.6, 0.3, 0.1], size=n)
+    known = np.column_stack([np.ones(n), dose, weight, region == "s", region == "w"])
+    score = known @ TRUTH + rng.normal(0, ERROR_SD, n)
+    return {"dose": dose, "weight": weight, "region": region, "score": score}
+
+
+def together(tables):
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("several")
+
+
+def published(folder, name, table, *, schema=None, **words):
+    request = asked(schema or make_schema(), **words)
+    ledger = ledger_for(folder / f"{name}.db")
+    return publish(request, table, ledger=ledger, out=folder / f"{name}.json").release
+
+
+@pytest.fixture(scope="module")
+def releases(folder):
+    """Two with rounds, the larger second, and one without."""
+    words = ({"rounds": "auto"}, {"rounds": "auto"}, {})
+    sizes = (8_000, 20_000, 12_000)
+    return [
+        published(folder, f"holder{j}", table_of(j, n, seed=1), **own)
+        for j, (n, own) in enumerate(zip(sizes, words, strict=True))
+    ]
+
+
+# --- the density with maps ------------------------------------------------------------------------
+
+
+def random_map(rng, P):
+    K = np.tril(rng.normal(0, 0.4, (P, P)), -1) + np.diag(rng.uniform(0.5, 2.0, P))
+    K[0] = np.eye(P)[0]
+    return K
+
+
+def observed(rng, n, k, noise, *, family="gaussian", private=False, K=None, shift=0.2):
+    x = rng.normal(shift, 0.3, (n, k))
+    w = np.column_stack([np.ones(n), x, 0.4 * x.sum(axis=1) + rng.normal(0, 0.2, n)])
+    w = w if K is None else w @ K.T
+    scale = np.full((k + 2, k + 2), noise)
+    error = symmetric_noise(rng, scale)
+    values = w.T @ w + error
+    values = (values + values.T) / 2
+    if private:
+        return replace(Observation.with_private_n(values, scale, family), map=K)
+    values[0, 0], scale[0, 0] = n, 0.0
+    return Observation(n, values, scale, family, map=K)
+
+
+@pytest.mark.parametrize("own_laws", [False, True])
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("form", [None, PLAIN, REGRESSION | SPREADS, RELATIVE])
+@pytest.mark.parametrize("scale_free", [False, True])
+def test_the_gradient_is_that_of_the_density(own_laws, private, form, scale_free):
+    rng = np.random.default_rng(1)
+    k = 2
+    seen = [
+        observed(rng, 60 + 10 * j, k, 4.0, private=private and j < 2, K=random_map(rng, k + 2))
+        for j in range(2)
+    ]
+    seen.append(observed(rng, 50, k, 4.0, family="laplace"))
+    priors = (
+        (ScaleFreePrior(k, centre=np.full(k, 0.3)), ScaleFreeCovariates(np.full(k, 0.5), k + 1.0))
+        if scale_free
+        else (NormalInverseGammaIndependent.weakly_informative(k), NIWPrior.weakly_informative(k))
+    )
+    posterior = CollapsedPosterior(seen, *priors, own_laws=own_laws, relative=form)
+    for _ in range(100):
+        x = 0.5 * rng.standard_normal(posterior.ndim)
+        logp, gradient = posterior.logp_and_gradient(x)
+        if np.isfinite(logp):
+            break
+    for i, step in enumerate(np.eye(posterior.ndim)):
+        # Richardson: the error of central differences is of the fourth power of the step.
+        wide, narrow = (
+            (
+                posterior.logp_and_gradient(x + h * step)[0]
+                - posterior.logp_and_gradient(x - h * step)[0]
+            )
+            / (2 * h)
+            for h in (2e-4, 1e-4)
+        )
+        assert gradient[i] == pytest.approx((4 * narrow - wide) / 3, rel=1e-5, abs=1e-5)
+    # The noise is that of K A K'.
+    arrays = posterior.arrays
+    still = arrays._replace(precision=np.zeros_like(arrays.precision))
+    silent = logp_and_gradient(x, gradient, *still, posterior.workspace())
+    noise = 0.0
+    for A, one in zip(posterior.statistics(x), seen, strict=True):
+        K = np.eye(k + 2) if one.map is None else one.map
+        noisy = np.triu(one.scale > 0)
+        away = ((one.values - K @ A @ K.T)[noisy]) / one.scale[noisy]
+        noise -= np.abs(away).sum() if one.family == "laplace" else 0.5 * (away**2).sum()
+    assert logp - silent == pytest.approx(noise, rel=1e-9)
+
+
+def log_density_of_statistics(posterior, x):
+    """Log density of the free entries of A, noise left out, up to a constant."""
+    arrays = posterior.arrays
+    still = arrays._replace(precision=np.zeros_like(arrays.precision))
+    logp = logp_and_gradient(x, np.empty_like(x), *still, posterior.workspace())
+    lower = np.tril_indices(posterior.k + 2)
+    step = 1e-5
+    slopes = [
+        (posterior.statistics(x + e)[0][lower] - posterior.statistics(x - e)[0][lower]) / (2 * step)
+        for e in step * np.eye(len(x))
+    ]
+    return logp - np.linalg.slogdet(np.array(slopes))[1]
+
+
+def test_a_private_number_of_rows_has_the_same_law_in_any_coordinates():
+    """The density of A without noise does not know the map, at any n."""
+    rng = np.random.default_rng(8)
+    k, K = 2, random_map(rng, 4)
+    seen = observed(rng, 80, k, 5.0, private=True, K=K)
+    prior = NIGPrior(np.zeros(k + 1), np.eye(k + 1), 2.0, 0.5)
+    mapped, plain = (
+        CollapsedPosterior([one], prior, NIWPrior.weakly_informative(k), partial=False)
+        for one in (seen, replace(seen, map=None))
+    )
+    apart = []
+    for _ in range(5):
+        x = rng.standard_normal(mapped.ndim)
+        (A,) = mapped.statistics(x)
+        n = A[0, 0]
+        F = np.linalg.cholesky(A / n)
+        np.fill_diagonal(F, np.log(np.diag(F)))
+        F[0, 0] = np.log(n - (k + 2) + BELOW_SMALLEST_N)
+        same = (F[np.tril_indices(k + 2)] - plain.arrays.centre) / plain.arrays.scale
+        np.testing.assert_allclose(plain.statistics(same)[0], A, rtol=1e-8)
+        found = [log_density_of_statistics(*pair) for pair in ((mapped, x), (plain, same))]
+        apart.append(found[0] - found[1])
+    np.testing.assert_allclose(apart, apart[0], atol=1e-4)
+
+
+def ranks(trials, *, forget=False):
+    """Ranks of slope and error variance; truths from the prior, three holders with maps."""
+    rng = np.random.default_rng(9)
+    prior = NIGPrior(np.array([0.1, 0.2]), np.diag([4.0, 4.0]), 4.0, 0.3)
+    covariates = NIWPrior(np.zeros(1), 2.0, np.array([[0.4]]), 5.0)
+    maps = [random_map(rng, 3), None, random_map(rng, 3)]
+    found = np.empty((trials, 2))
+    for trial in range(trials):
+        sigma2 = prior.b0 / rng.standard_gamma(prior.a0)
+        theta = prior.mu0 + np.sqrt(sigma2 / np.diag(prior.Lam0)) * rng.standard_normal(2)
+        T = covariates.Psi[0, 0] / rng.chisquare(covariates.nu)
+        mu = np.sqrt(T / covariates.lam) * rng.standard_normal()
+        seen = []
+        for n, K in zip((15, 40, 25), maps, strict=True):
+            x = rng.normal(mu, np.sqrt(T), n)
+            y = theta[0] + theta[1] * x + rng.normal(0, np.sqrt(sigma2), n)
+            w = np.column_stack([np.ones(n), x, y]) @ (np.eye(3) if K is None else K.T)
+            scale = np.full((3, 3), 3.0)
+            scale[0, 0] = 0.0
+            A = w.T @ w + symmetric_noise(rng, scale)
+            seen.append(Observation(n, (A + A.T) / 2, scale, "gaussian", map=K))
+        if forget:
+            seen = [replace(one, map=None) for one in seen]
+        drawn = sample(seen, prior, covariates, chains=2, draws=300, tune=300, seed=trial)
+        for i, (draws, truth) in enumerate(
+            ((drawn.theta[..., 1], theta[1]), (drawn.sigma2, sigma2))
+        ):
+            found[trial, i] = spread_rank(truth, thin(draws, 60), rng)
+    return found
+
+
+@pytest.mark.slow
+def test_ranks_of_truths_from_the_prior_are_uniform():
+    """Simulation-based calibration with maps; forgetting them is the control."""
+    good, wrong = ranks(200), ranks(60, forget=True)
+    for column in good.T:
+        assert stats.kstest(column, "uniform").pvalue > 0.005
+    assert min(stats.kstest(column, "uniform").pvalue for column in wrong.T) < 1e-4
+
+
+def brute_force(rng, seen, prior, covariates, proposals=200_000):
+    """Posterior mean and sd of theta, and effective proposals, by importance sampling.
+
+    Released minus noise, weighted by the density of the statistics: |S_j|^((n_j - p - 2) / 2) for
+    the scatter S_j of p columns, and what is left of the rows' density given all of them.
+    """
+    total, log_weight, N = 0.0, np.zeros(proposals), sum(one.n for one in seen)
+    for one in seen:
+        P = one.k + 2
+        lower = np.tril(rng.standard_normal((proposals, P, P)))
+        noise = one.scale * (lower + np.swapaxes(np.tril(lower, -1), 1, 2))
+        M = np.eye(P) if one.map is None else np.linalg.inv(one.map)
+        A = M @ (one.values - noise) @ M.T
+        S = A[:, 1:, 1:] - A[:, 1:, :1] * A[:, :1, 1:] / one.n
+        possible = np.linalg.eigvalsh(S)[:, 0] > 0
+        log_det = np.linalg.slogdet(np.where(possible[:, None, None], S, np.eye(P - 1)))[1]
+        log_weight += np.where(possible, 0.5 * (one.n - P - 1) * log_det, -np.inf)
+        total = total + A
+    xx, xy, yy = total[:, :-1, :-1], total[:, :-1, -1], total[:, -1, -1]
+    Lam = prior.Lam0 + xx
+    mu = np.linalg.solve(Lam, (prior.Lam0 @ prior.mu0 + xy)[..., None])[..., 0]
+    b = prior.b0 + 0.5 * (yy + prior.mu0 @ prior.Lam0 @ prior.mu0)
+    b -= 0.5 * np.einsum("ma,mab,mb->m", mu, Lam, mu)
+    a = prior.a0 + 0.5 * N
+    mean = (covariates.lam * covariates.m + total[:, 0, 1:-1]) / (covariates.lam + N)
+    Psi = covariates.Psi + covariates.lam * np.outer(covariates.m, covariates.m)
+    Psi = Psi + xx[:, 1:, 1:] - (covariates.lam + N) * mean[:, :, None] * mean[:, None, :]
+    good = np.isfinite(log_weight) & (b > 0)
+    log_weight[good] -= 0.5 * np.linalg.slogdet(Lam[good])[1] + a * np.log(b[good])
+    log_weight[good] -= 0.5 * (covariates.nu + N) * np.linalg.slogdet(Psi[good])[1]
+    weight = np.where(good, np.exp(log_weight - log_weight[good].max()), 0.0)
+    weight /= weight.sum()
+    centre = weight @ mu
+    own = np.einsum("m,mab->ab", weight * b / (a - 1), np.linalg.inv(Lam)).diagonal()
+    return centre, np.sqrt(weight @ (mu - centre) ** 2 + own), 1 / (weight**2).sum()
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_draws_agree_with_brute_force(mixed):
+    """One covariate and two holders; forgetting the maps is the control."""
+    rng = np.random.default_rng(2)
+    K = [random_map(rng, 3), None if mixed else random_map(rng, 3)]
+    noises = (0.8, 0.6)
+    seen = [observed(rng, n, 1, s, K=m) for n, s, m in zip((60, 40), noises, K, strict=True)]
+    prior = NIGPrior(np.array([0.1, 0.2]), np.diag([1.0, 2.0]), 3.0, 0.2)
+    covariates = NIWPrior(np.zeros(1), 1.0, np.array([[0.2]]), 4.0)
+    centre, sd, effective = brute_force(rng, seen, prior, covariates)
+    assert effective > 2000
+
+    def errors_away(holders):
+        """How far means of draws are from brute force, in Monte Carlo standard errors."""
+        theta = sample(holders, prior, covariates, chains=4, draws=2000, seed=3).theta
+        many = np.array([1 / effective + 1 / float(az.ess(theta[..., i])) for i in range(2)])
+        return np.abs(theta.mean((0, 1)) - centre) / (sd * np.sqrt(many)), theta.std((0, 1)) / sd
+
+    away, widths = errors_away(seen)
+    assert np.all(away < 4)
+    np.testing.assert_allclose(widths, 1.0, atol=0.08)
+    away, _ = errors_away([replace(one, map=None) for one in seen])
+    assert np.max(away) > 8
+
+
+def test_independent_draws_agree_with_chains():
+    rng = np.random.default_rng(4)
+    k = 2
+    seen = [
+        observed(rng, 3000, k, 0.5, K=random_map(rng, k + 2), private=True),
+        observed(rng, 2000, k, 0.5, K=random_map(rng, k + 2)),
+    ]
+    priors = ScaleFreePrior(k, centre=np.full(k, 0.3)), ScaleFreeCovariates(np.full(k, 0.5), 3.0)
+    fast = draw_independent(seen, *priors, seed=1)
+    assert fast is not None
+    slow = sample(seen, *priors, seed=1)
+    for i in range(k + 1):
+        mine, others = fast.theta[..., i], slow.theta[..., i]
+        error = others.std() * np.sqrt(1 / fast.effective + 1 / float(az.ess(others)))
+        assert abs(mine.mean() - others.mean()) < 4 * error
+        assert mine.std() == pytest.approx(others.std(), rel=0.08)
+
+
+def test_a_map_must_be_lower_triangular_and_leave_what_is_known_alone():
+    rng = np.random.default_rng(5)
+    seen = observed(rng, 50, 2, 1.0)
+    for K in (
+        np.eye(3),
+        np.ones((4, 4)),
+        -np.eye(4),
+        np.diag([2.0, 1.0, 1.0, 1.0]),
+        np.diag([1.0, np.inf, 1.0, 1.0]),
+    ):
+        with pytest.raises(ReleaseError, match="a map of coordinates"):
+            replace(seen, map=K)
+    scale = seen.scale.copy()
+    scale[1, 2] = scale[2, 1] = 0.0  # a product that is known
+    known = replace(seen, scale=scale, map=np.diag([1.0, 1.0, 1.0, 3.0]))
+    assert known.without_map().scale[1, 2] == 0.0
+    with pytest.raises(ReleaseError, match="a map of coordinates"):
+        replace(known, map=np.diag([1.0, 3.0, 1.0, 1.0]))
+
+
+def test_variances_of_mapped_noise():
+    rng = np.random.default_rng(6)
+    M, sd = rng.standard_normal((3, 3)), rng.uniform(0.5, 2.0, (3, 3))
+    sd = (sd + sd.T) / 2
+    moved = np.array([M @ symmetric_noise(rng, sd) @ M.T for _ in range(20_000)])
+    # A variance of normal values is known to sqrt(2 / draws).
+    np.testing.assert_allclose(mapped_variance(M, sd**2), moved.var(axis=0), rtol=5 * 0.01)
+
+
+def test_holders_with_a_map_of_their_own_stay_single():
+    rng = np.random.default_rng(7)
+    shared = random_map(rng, 3)
+    count = MOST_HOLDERS + 10
+    seen = [observed(rng, 50, 1, 1.0, K=shared) for _ in range(count)]
+    seen += [observed(rng, 50, 1, 1.0, K=random_map(rng, 3)) for _ in range(2)]
+    sums, place = grouped(seen)
+    assert len(sums) < 10
+    for j in (count, count + 1):
+        alone = sums[place[j]]
+        assert place.count(place[j]) == 1
+        np.testing.assert_array_equal(alone.map, seen[j].map)
+        np.testing.assert_array_equal(alone.values, seen[j].values)
+    assert sum(one.n for one in sums) == 50 * len(seen)
+    assert all(one.map is not None for one in sums)
+
+
+# --- from Releases to common coordinates ----------------------------------------------------------
+
+
+def in_rounds(releases, target=None, features=None):
+    columns, names = choose_columns(releases, target, features)
+    found = InRounds.of(releases, columns, names)
+    assert found is not None
+    return columns, found
+
+
+def test_one_release_is_taken_as_it_is(releases):
+    columns, found = in_rounds(releases[:1])
+    alone = LastRound.of(releases[0], columns, "it")
+    (seen,) = found.observations
+    assert seen.map is None
+    np.testing.assert_array_equal(seen.values, alone.observation.values)
+    np.testing.assert_array_equal(found.K, alone.K)
+    one, other = (
+        fit(releases[0], method=method, seed=1, chains=1, draws=50)
+        for method in ("exact", "exact_own_laws")
+    )
+    np.testing.assert_array_equal(one.theta, other.theta)
+
+
+def test_the_coordinates_are_those_of_the_largest_holder_with_rounds(releases):
+    _, found = in_rounds(releases)
+    assert [seen.map is None for seen in found.observations] == [False, True, False]
+    np.testing.assert_allclose(found.observations[2].map @ found.K, np.eye(len(found.K)), atol=1e-9)
+    _, other = in_rounds([releases[0], releases[2]])
+    assert [seen.map is None for seen in other.observations] == [True, False]
+    columns, names = choose_columns(releases[2:], None, None)
+    assert InRounds.of(releases[2:], columns, names) is None
+
+
+@pytest.mark.parametrize(("target", "features"), MODELS)
+def test_sums_without_noise_give_the_least_squares_of_all_rows(releases, target, features):
+    """Of two holders with rounds, any target and any features."""
+    tables = [table_of(j, release.n, seed=2) for j, release in enumerate(releases[:2])]
+    same = [with_sums(r, exact_sums(r, t)) for r, t in zip(releases, tables, strict=False)]
+    columns, found = in_rounds(same, target, features)
+    A = sum(seen.without_map().values for seen in found.observations)
+    theta = np.linalg.solve(A[:-1, :-1], A[:-1, -1])
+    sigma2 = (A[-1, -1] - theta @ A[:-1, -1]) / A[0, 0]
+    drawn = found.to_unit(Draws(theta[None, None], np.array([[sigma2]])))
+    wanted, left = least_squares(together(tables), target, features)
+    moved = columns.theta_to_original(drawn.theta)[0, 0]
+    np.testing.assert_allclose(moved, wanted, rtol=1e-5, atol=1e-5)
+    assert columns.sigma2_to_original(drawn.sigma2)[0, 0] == pytest.approx(left, rel=1e-5)
+
+
+# --- whole fits -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove_one"])
+@pytest.mark.parametrize("method", ["auto", "exact"])
+def test_intervals_hold_the_regression_of_all_rows(folder, releases, neighbours, method):
+    people = (0, 1, 2) if method == "auto" else (0, 0, 0)
+    sizes, words = (8_000, 20_000, 12_000), ({"rounds": "auto"}, {"rounds": "auto"}, {})
+    tables = [
+        table_of(p, n, seed=3 + j) for j, (p, n) in enumerate(zip(people, sizes, strict=True))
+    ]
+    schema = make_schema(neighbours=neighbours)
+    given = [
+        published(folder, f"{neighbours}{method}{j}", table, schema=schema, **own)
+        for j, (table, own) in enumerate(zip(tables, words, strict=True))
+    ]
+    posterior = fit(given, method=method, seed=1, chains=2, draws=500)
+    rows = posterior.summary().rows
+    wanted, left = least_squares(together(tables), "score", FEATURES)
+    for name, value in zip((*posterior.columns.names, "sigma2"), (*wanted, left), strict=True):
+        assert abs(rows[name].median - value) < 6 * rows[name].spread
+    alone = fit(given[1], seed=1, chains=2, draws=500).summary().rows
+    for name in ("dose", "weight"):
+        assert rows[name].spread < alone[name].spread
+    assert posterior.info.method == ("exact_own_laws" if method == "auto" else "exact")
+    assert "of the rounds of each holder the last one is used" in posterior.info.reason
+    assert not any("contradict" in text for text in posterior.warnings)
+
+
+def covered(releases, factor, times=40):
+    """How many 50% and 90% intervals of the slopes hold the truth; noise `factor` times as much."""
+    rng = np.random.default_rng(6)
+    n, found = (3000, 4000), np.zeros(2, dtype=int)
+    smaller = [
+        with_sums(release, exact_sums(release, table_of(j, n[j], seed=1)), n[j])
+        for j, release in enumerate(releases[:2])
+    ]
+    noise = [spreads(release) for release in smaller]
+    for seed in range(times):
+        given = []
+        for j, release in enumerate(smaller):
+            sums = exact_sums(release, table_of(j, n[j], seed=1000 + seed))
+            given.append(with_sums(release, sums + factor * symmetric_noise(rng, noise[j])))
+        posterior = fit(given, seed=seed, chains=2, draws=300)
+        for name, value in zip(posterior.columns.names[1:], TRUTH[1:], strict=True):
+            for i, level in enumerate((0.5, 0.9)):
+                low, high = posterior.interval(name, level)
+                found[i] += low <= value <= high
+    return found
+
+
+@pytest.mark.slow
+def test_intervals_hold_the_truth_as_often_as_they_say(releases):
+    """Noise that is three times what the Releases say is the control."""
+    slopes = 4 * 40
+    expected = slopes * np.array([0.5, 0.9])
+    # Slopes of one fit are not quite independent: twice the binomial variance, and three sds.
+    allowed = 3 * np.sqrt(2 * slopes * np.array([0.25, 0.09]))
+    assert np.all(np.abs(covered(releases, 1.0) - expected) < allowed)
+    assert np.all(covered(releases, 3.0) < expected - allowed)
+
+
+def test_a_holder_that_contradicts_the_others_is_named(releases):
+    tables = [table_of(j, release.n, seed=2) for j, release in enumerate(releases[:2])]
+    tables[0]["score"] = tables[0]["score"] + 3.0 * (tables[0]["dose"] - 70)
+    given = [with_sums(r, exact_sums(r, t)) for r, t in zip(releases, tables, strict=False)]
+    for method, named in (("auto", "fit the holders apart"), ("exact", "exact_own_laws")):
+        posterior = fit(given, method=method, seed=1, chains=2, draws=300)
+        (text,) = (text for text in posterior.warnings if "contradict" in text)
+        assert named in text
+
+
+def test_what_cannot_be_done_is_refused_with_the_remedy(releases):
+    for method in ("gibbs_update", "bs_distributed", "normal_x", "naive"):
+        with pytest.raises(RequestError, match=f"method: {method} cannot read .*Use exact"):
+            fit(releases, method=method)
+    with pytest.raises(RequestError, match="covariate_prior"):
+        fit(releases, covariate_prior=NIWPrior.weakly_informative(4))
