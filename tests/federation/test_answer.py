@@ -5,11 +5,15 @@ from fractions import Fraction
 import pytest
 
 import noisewise.federation.policy as module
+from noisewise.analyst.fit import fit
+from noisewise.analyst.regression.fit import check_release
+from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release
 from noisewise.federation.policy import answer, read_policy
 from noisewise.holder.ledger import Ledger
 from tests.federation.hospital import (
     COLUMNS,
+    FEATURES,
     ROWS,
     account,
     assert_only_a_release_or_a_refusal,
@@ -44,6 +48,28 @@ def test_an_allowed_proposal_gets_a_release(tmp_path):
     assert release.n == len(ROWS)
     assert charges(tmp_path) == ["published"]
     assert account(tmp_path).spent_epsilon == 1
+
+
+def test_a_rule_may_name_rounds(tmp_path):
+    rule = '- {target: stay, features: [age, severity, emergency], epsilon: 1, delta: "1e-6", '
+    rule += "rounds: 3}"
+    releases = []
+    for name in ("north", "south"):
+        path = make_hospital(tmp_path / name, name=name, rules=rule)
+        with Ledger(tmp_path / name / "budget.db") as ledger:
+            ledger.set_cap(name, 1, "1e-6")
+        fields = answer(ASKED, path)
+        assert_only_a_release_or_a_refusal(fields)
+        releases.append(Release.from_text(fields["release"]))
+        assert answer(ASKED, path) == fields
+        assert charges(tmp_path / name) == ["published"]
+    assert all(release.rounds is not None for release in releases)
+    for release in releases:
+        check_release(release, target="stay", features=FEATURES, method="auto")
+        with pytest.raises(RequestError, match="made in rounds"):
+            check_release(release, target="stay", features=FEATURES, method="gibbs_update")
+    posterior = fit(releases, chains=1, draws=50, seed=1)
+    assert posterior.info.method == "exact_own_laws"
 
 
 def test_asking_again_returns_the_same_release_at_no_cost(tmp_path):

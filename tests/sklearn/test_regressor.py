@@ -173,6 +173,18 @@ def test_mistakes_are_named(changes, error, message):
         model(**changes).fit(X, y)
 
 
+def test_rounds_find_narrow_data():
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame({"age": rng.normal(70, 1, 20_000), "bmi": rng.normal(30, 1, 20_000)})
+    y = 20_000 + 500 * table["age"] + 300 * table["bmi"] + 1_000 * rng.standard_normal(20_000)
+    words = {"epsilon": 1, "delta": "1e-6"}
+    one, several = (model(**words, rounds=rounds).fit(table, y) for rounds in (None, "auto"))
+    assert one.release_.rounds is None
+    assert several.release_.rounds is not None
+    assert np.all(several.coef_std_ < 0.2 * one.coef_std_)
+    assert np.all(np.abs(several.coef_ - [500, 300]) < 6 * several.coef_std_)
+
+
 def test_feature_names_must_match():
     X, y = people(300)
     fitted = model().fit(X, y)
@@ -223,7 +235,14 @@ def test_a_ledger_needs_a_cap_which_may_be_an_argument(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"method": "magic"}, {"chains": 0}, {"draws": 1.5}, {"prior": "flat"}]
+    "wrong",
+    [
+        {"method": "magic"},
+        {"method": "gibbs_update", "rounds": "auto", "delta": "1e-6"},
+        {"chains": 0},
+        {"draws": 1.5},
+        {"prior": "flat"},
+    ],
 )
 def test_a_wrong_word_costs_nothing(wrong, tmp_path):
     X, y = people(300)

@@ -26,6 +26,7 @@ from noisewise.core.errors import NoisewiseError
 from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import PlainYamlError, read_schema, read_yaml
 from noisewise.federation.protocol import (
+    MAX_RELEASE,
     Fields,
     Proposal,
     ProposalError,
@@ -37,6 +38,7 @@ from noisewise.holder.ledger import Charge, Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.file import read_asked
 from noisewise.holder.requests.regression import Request, make_request
+from noisewise.holder.requests.rounds import RoundsRequest
 
 LOG = logging.getLogger("noisewise.federation")
 MAX_WAIT = 3600.0
@@ -76,7 +78,7 @@ class Policy:
     data, ledger : Path
         The ledger must exist and hold a cap for the schema's data set.
     schema : Schema
-    requests : tuple of Request
+    requests : tuple of Request or RoundsRequest
         One a rule, in the order of the file.
     engine : str
     table, query : str or None
@@ -89,13 +91,13 @@ class Policy:
     data: Path
     ledger: Path
     schema: Schema
-    requests: tuple[Request, ...]
+    requests: tuple[Request | RoundsRequest, ...]
     engine: str = "auto"
     table: str | None = None
     query: str | None = None
     reply_every_seconds: float = DEFAULT_REPLY_EVERY
 
-    def request_for(self, proposal: Proposal) -> Request:
+    def request_for(self, proposal: Proposal) -> Request | RoundsRequest:
         """The first rule that covers the proposal.
 
         A Release of more columns than are asked for covers it too: every regression among its
@@ -118,7 +120,7 @@ class Policy:
                 return request
         raise NotAllowedError(Refusal.NOT_ALLOWED)
 
-    def charge(self, request: Request) -> Charge:
+    def charge(self, request: Request | RoundsRequest) -> Charge:
         """What the ledger is asked for by a rule."""
         return request.charge(table=self.table, query=self.query)
 
@@ -169,7 +171,7 @@ def _parse(document: Any, folder: Path) -> Policy:
     )
 
 
-def _request(schema: Schema, rule: Any, number: int, folder: Path) -> Request:
+def _request(schema: Schema, rule: Any, number: int, folder: Path) -> Request | RoundsRequest:
     where = f"rule {number}"
     if isinstance(rule, dict) and "request" in rule:
         rule = _from_file(rule, where, folder)
@@ -189,11 +191,13 @@ def _request(schema: Schema, rule: Any, number: int, folder: Path) -> Request:
     words = {**given, "label": _text(given, "label") if "label" in given else ""}
     try:
         request = make_request(schema, **words)
-        if not isinstance(request, Request):
+        if isinstance(request, Request):
+            _ = request.mechanisms  # a price that cannot be calibrated is noticed here
+        elif request.longest() > MAX_RELEASE:
             raise PolicyError(
-                f"{where}: rounds cannot be published by policies yet; leave them out"
+                f"{where}: a Release of so many columns in rounds may be too long to be sent; "
+                "leave rounds or columns out"
             )
-        _ = request.mechanisms  # a price that cannot be calibrated is noticed here
     except PolicyError:
         raise
     except NoisewiseError as error:

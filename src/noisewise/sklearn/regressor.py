@@ -17,6 +17,7 @@ from noisewise.analyst.regression.fit import check_fit
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Column, Number, Schema
 from noisewise.holder.requests.regression import make_request
+from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.sklearn.estimator import ReleaseEstimator, released, target_name, without_cells
 
 
@@ -36,8 +37,8 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
         a data frame.
     y_bounds : pair
         Public bounds of the target.
-    mechanism, radius
-        See `make_request`.
+    mechanism, radius, rounds
+        See `make_request`. ``rounds="auto"`` finds the data's own scale; it needs delta or rho.
     neighbours, max_rows_per_unit
         Who is protected; see `Schema`.
     ledger : path, optional
@@ -104,6 +105,7 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
         y_bounds: Any = None,
         mechanism: str | None = None,
         radius: float | None = None,
+        rounds: int | str | None = None,
         neighbours: str = "replace_one",
         max_rows_per_unit: int = 1,
         ledger: str | os.PathLike[str] | None = None,
@@ -123,6 +125,7 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
         self.y_bounds = y_bounds
         self.mechanism = mechanism
         self.radius = radius
+        self.rounds = rounds
         self.neighbours = neighbours
         self.max_rows_per_unit = max_rows_per_unit
         self.ledger = ledger
@@ -154,11 +157,13 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
             rho=self.rho,
             mechanism=self.mechanism,
             radius=self.radius,
+            rounds=self.rounds,
             label=self.label,
         )
         seed = self._seed()
         # All words are checked before anything is published: afterwards the budget is spent.
-        check_fit(request.design, prior=self.prior, **self._inference())
+        in_rounds = isinstance(request, RoundsRequest)
+        check_fit(request.design, prior=self.prior, rounds=in_rounds, **self._inference())
         self.release_ = released(request, table, self.ledger, self.cap)
         self.posterior_ = fit_releases(
             self.release_, prior=self.prior, seed=seed, **self._inference()
