@@ -69,7 +69,7 @@ GRID = (
 )
 QUICK_GRID = GRID[3:4]
 TRIALS, QUICK_TRIALS = 40, 3
-COMPARED = 4  # of the trials of a cell are published without rounds, too
+COMPARED = 2  # of the trials of a cell are published without rounds, too
 
 
 def table(people: tuple[float, float, float], n: int, rng: np.random.Generator) -> dict[str, Any]:

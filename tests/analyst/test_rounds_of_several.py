@@ -496,3 +496,15 @@ def test_what_cannot_be_done_is_refused_with_the_remedy(releases):
             fit(releases, method=method)
     with pytest.raises(RequestError, match="covariate_prior"):
         fit(releases, covariate_prior=NIWPrior.weakly_informative(4))
+
+
+def test_a_level_that_may_be_empty_does_no_harm(folder):
+    """Products of levels are left out where noise hides whether a level has people (`density`)."""
+    tables = [table_of(j, 8_000, seed=9) for j in range(2)]
+    tables[0]["region"] = np.where(tables[0]["region"] == "w", "n", tables[0]["region"])
+    given = [published(folder, f"empty{j}", table, rounds="auto") for j, table in enumerate(tables)]
+    _, found = in_rounds(given)
+    assert all(seen.indicators == (3, 4) for seen in found.observations)
+    posterior = fit(given, seed=1, chains=2, draws=500)
+    assert posterior.sample_stats["diverging"].mean() < 0.01
+    assert max(row.rhat for row in posterior.summary().rows.values()) < 1.05
