@@ -68,7 +68,7 @@ GRID = (
     Setting("far", (True, True, True), "auto"),
 )
 QUICK_GRID = GRID[3:4]
-TRIALS, QUICK_TRIALS = 40, 3
+TRIALS, QUICK_TRIALS = 20, 3
 COMPARED = 2  # of the trials of a cell are published without rounds, too
 
 
