@@ -17,7 +17,12 @@ from noisewise.analyst.regression.fit import check_release
 from noisewise.analyst.regression.job import Draws
 from noisewise.analyst.regression.original_units import CoefficientPrior
 from noisewise.analyst.regression.priors import NIWPrior
-from noisewise.analyst.regression.rounds import InRounds, lower_triangular
+from noisewise.analyst.regression.rounds import (
+    InRounds,
+    LastRound,
+    lower_triangular,
+    skewness_warnings,
+)
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.rounds import gram_entries
 from noisewise.core.schema import Category, Number, Schema
@@ -277,6 +282,25 @@ def test_a_prior_of_coefficients_is_the_same_in_any_coordinates(release):
     row = posterior.summary().rows["dose"]
     assert row.median == pytest.approx(1.0, abs=1e-3)
     assert posterior.info.prior["dose"] == pytest.approx((1.0, 1e-4))
+
+
+def test_a_column_that_must_be_skewed_is_warned_of(release):
+    """By mean and spread alone: an amount that is mostly small."""
+    columns, _ = choose_columns([release])
+
+    def warned(**changes):
+        sums = exact_sums(release, make_table() | changes)
+        last = LastRound.of(with_sums(release, sums), columns, "it")
+        return skewness_warnings(last, columns)
+
+    rng = np.random.default_rng(4)
+    assert warned() == ()
+    assert warned(dose=rng.exponential(2.0, ROWS)) == ()  # skewness 2, but it need not be above 0
+    assert warned(dose=rng.gamma(2.0, 1.0, ROWS)) == ()
+    for dose in (amounts := rng.gamma(0.2, 10.0, ROWS), 100.0 - amounts):
+        (text,) = warned(dose=dose)
+        assert text.startswith("long tails of dose:")
+    assert warned(dose=100.0 * (rng.uniform(size=ROWS) < 0.1)) == ()  # 0 or 1: no tail
 
 
 def test_far_rows_are_warned_of(release):

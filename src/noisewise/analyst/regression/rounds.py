@@ -44,6 +44,7 @@ all of them. Indicators are the same in all coordinates.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -71,6 +72,9 @@ _REMEDY = (
     "{} was made in rounds. Use exact (or exact_own_laws for several holders), as auto does, with "
     "its own prior of the covariates"
 )
+
+_SKEWED = 1.0  # a skewness, from which a column is called long-tailed
+_FAR_BOUND = 6.0  # standard deviations
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,15 +182,19 @@ class InRounds:
         warnings: list[str] = []
         for (release, name), last in zip(named, turned, strict=True):
             own = observe_one(release, columns, name) if last is None else last.observation
-            if last is not None and several:
+            if last is not None:
                 own = replace(own, indicators=levels)
             if last is not common:
                 K = np.eye(len(common.K)) if last is None else last.K
                 own = replace(own, map=_between(K, common.K, columns))
             seen.append(own)
-            warnings += far_rows_warnings(release, name if several else "")
-        called = common.observation.name
-        return cls(tuple(seen), common.K, common.covariates, called, tuple(warnings))
+            called = name if several else ""
+            found = far_rows_warnings(release, called)
+            if last is not None and not found:
+                found = skewness_warnings(last, columns, called)
+            warnings += found
+        of = common.observation.name
+        return cls(tuple(seen), common.K, common.covariates, of, tuple(warnings))
 
     def check_options(self, method: str, covariate_prior: Any, *, clip: bool) -> None:
         """Refuse what can't be done with a Release that was made in rounds."""
@@ -260,6 +268,36 @@ def far_rows_warnings(release: Release, name: str = "") -> tuple[str, ...]:
         "moved towards it before they were summed. The "
         "slopes describe the others, and intervals may miss the regression on all rows. Where "
         "amounts or counts have long tails, ask for a Release of their logarithms.",
+    )
+
+
+def skewness_warnings(last: LastRound, columns: ModelColumns, name: str = "") -> tuple[str, ...]:
+    """Columns whose tails the histogram of far rows may have missed, by mean and spread alone.
+
+    Values of mean m and standard deviation s above a bound at distance m have E[v³] ≥ E[v²]² / m,
+    so their skewness is at least c - 1/c with c = s / m. An amount that is mostly small has a
+    large c. Only columns whose other bound is far away can have a tail worth a warning.
+    """
+    inverse = np.linalg.inv(last.K)
+    seen = last.observation
+    moments = inverse @ (seen.values / seen.n) @ inverse.T
+    skewed = []
+    for i, column in enumerate((*columns.covariates, columns.design.columns[-1]), 1):
+        mean, variance = float(moments[0, i]), float(moments[i, i] - moments[0, i] ** 2)
+        if column.is_indicator or not (variance > 0.0 and abs(mean) < 1.0):
+            continue
+        s = math.sqrt(variance)
+        near, far = 1.0 - abs(mean), 1.0 + abs(mean)
+        if s / near - near / s >= _SKEWED and far > _FAR_BOUND * s:
+            skewed.append(column.name)
+    if not skewed:
+        return ()
+    where = f" in {name}" if name else ""
+    return (
+        f"long tails of {', '.join(skewed)}{where}: mean and spread say that most values are small "
+        "and a few are large, and the largest were moved towards the rest before they were summed. "
+        "Intervals may miss the regression on all rows. Ask for a Release of logarithms, or one "
+        "without rounds.",
     )
 
 
