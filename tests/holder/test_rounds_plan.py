@@ -86,7 +86,8 @@ class Trial:
                 relation = math.sqrt(2) if self.replaces else 1.0
                 sd = setting.rows_per_unit * relation / (setting.mu * math.sqrt(step.share))
                 counts = self.summed(TailPlan(self.design, step.transform)).counts
-                counted = np.array(counts) + sd * rng.normal(size=len(counts)), sd
+                noisy = np.array(counts) + sd * rng.normal(size=len(counts))
+                counted = step.transform, noisy, sd
                 continue
             shape, result = step.shape, self.summed(BallPlan(self.design, step.shape))
             square = longest_square(shape.constant, shape.weight, groups, shape.radius)
@@ -108,7 +109,9 @@ class Trial:
             base[0] /= base[0, 0]
             told = {"explored": len(explored), "left": left, "radius": shape.radius / 1024}
             if counted is not None:
-                fit = tail.TailFit.of(*counted, self.rows, setting.rows_per_unit, setting.numbers)
+                fit = tail.TailFit.of(
+                    *counted[1:], self.rows, setting.rows_per_unit, setting.numbers
+                )
                 edges = tail.grid_edges(setting.numbers)
                 index = int(np.argmin(np.abs(np.array(edges) - shape.radius**2)))
                 told |= {"carried": fit.carried(index, sd) / sd, "warns": fit.warns(index, sd)}

@@ -191,7 +191,7 @@ def next_step(
     first: Observed,
     n: int | None,
     explored: Sequence[Explored] = (),
-    counted: tuple[Sequence[float], float] | None = None,
+    counted: tuple[Transform, Sequence[float], float] | None = None,
 ) -> Explore | CountTail | Finish:
     """Decide on what comes next.
 
@@ -204,22 +204,24 @@ def next_step(
         The number of rows where it is public.
     explored : sequence of Explored
         The exploring rounds so far.
-    counted : (noisy counts, sd of their noise), optional
-        The histogram, once it is published.
+    counted : (coordinates, noisy counts, sd of their noise), optional
+        The histogram, once it is published. The last round is in its coordinates. They are taken
+        as they are and not worked out again: another machine may differ in the last digit.
     """
     rows = float(n) if n is not None else max(float(first.values[0, 0]), 1.0)
     if not setting.worthwhile(rows):  # only where n is private: otherwise nothing asks
         return Finish(_last_shape(setting, Transform.box(setting.numbers), None))
-    transform, done = _looked_at(setting, first, n, rows, explored)
     share = setting.exploring_share(rows)
-    if not done:
+    if counted is None:
+        transform, done = _looked_at(setting, first, n, rows, explored)
+        if done:
+            return CountTail(transform, setting.tail_share(rows))
         radius = math.isqrt(_EXPLORING * setting.numbers * PRODUCT_ONE)
         return Explore(Shape(transform, CONSTANT, 0, radius), share)
-    if counted is None:
-        return CountTail(transform, setting.tail_share(rows))
+    transform, *histogram = counted
     left = 1 - setting.first_share(None if n is None else rows) - len(explored) * share
     left -= setting.tail_share(rows)
-    fit = tail.TailFit.of(*counted, rows, setting.rows_per_unit, setting.numbers)
+    fit = tail.TailFit.of(*histogram, rows, setting.rows_per_unit, setting.numbers)
     return Finish(_last_shape(setting, transform, _radius(setting, fit, rows, left)))
 
 

@@ -139,6 +139,13 @@ class RoundsRequest(AboutRegression[Release]):
                 "out"
             )
         check_delta(self.claim)
+        if self.series is not None:
+            # Whether rows were in another batch shows when they are summed. By then rounds have
+            # been drawn from them, which the same batch would publish with other rows.
+            raise RequestError(
+                "rounds: batches of a series can't be made in rounds; leave out the series "
+                "(--disjoint), so that the costs of batches are added up, or the rounds"
+            )
         if self.most is not None and not 2 <= self.most <= MOST_ROUNDS:
             raise RequestError(
                 f"rounds: expected 'auto' or a number from 2 to {MOST_ROUNDS}, got {self.most}"
@@ -292,7 +299,7 @@ class RoundsRequest(AboutRegression[Release]):
             self._first_of_numbers(begun),
             begun.n,
             [one.explored(self.design) for one in begun.explored],
-            None if begun.tail is None else begun.tail.counted,
+            None if begun.tail is None else (begun.tail.transform, *begun.tail.counted),
         )
 
     def step_plan(self, step: Step) -> Plan[BallSums | TailCounts]:
