@@ -144,7 +144,7 @@ def _fulfil(
     in_rounds = isinstance(request, RoundsRequest)
     kept = ledger.kept(reservation) if in_rounds else ()
     content = None
-    if not kept or reservation.charge.series is not None:
+    if not kept:
         with still_pending(reservation.charge.epsilon):
             result = source.sums(request.plan(), with_total(source, progress))
         with still_pending(reservation.charge.epsilon, _OTHER_ROWS):
