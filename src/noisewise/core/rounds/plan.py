@@ -218,10 +218,10 @@ def next_step(
             return CountTail(transform, setting.tail_share(rows))
         radius = math.isqrt(_EXPLORING * setting.numbers * PRODUCT_ONE)
         return Explore(Shape(transform, CONSTANT, 0, radius), share)
-    transform, *histogram = counted
+    transform, counts, sd = counted
     left = 1 - setting.first_share(None if n is None else rows) - len(explored) * share
     left -= setting.tail_share(rows)
-    fit = tail.TailFit.of(*histogram, rows, setting.rows_per_unit, setting.numbers)
+    fit = tail.TailFit.of(counts, sd, rows, setting.rows_per_unit, setting.numbers)
     return Finish(_last_shape(setting, transform, _radius(setting, fit, rows, left)))
 
 
