@@ -255,22 +255,33 @@ def covered(release, factor, times=40):
         sums = exact_sums(release, make_table(n, seed=1000 + seed))
         sums += factor * symmetric_noise(rng, spread)
         posterior = fit(with_sums(release, sums, n), seed=seed, chains=2, draws=300)
-        for name, value in zip(posterior.columns.names[1:], TRUTH[1:], strict=True):
-            for i, level in enumerate((0.5, 0.9)):
-                low, high = posterior.interval(name, level)
-                found[i] += low <= value <= high
+        found += slopes_held(posterior)
     return found
+
+
+def slopes_held(posterior):
+    """How many slopes are in their 50% and 90% intervals."""
+    held = np.zeros(2, dtype=int)
+    for name, value in zip(posterior.columns.names[1:], TRUTH[1:], strict=True):
+        for i, level in enumerate((0.5, 0.9)):
+            low, high = posterior.interval(name, level)
+            held[i] += low <= value <= high
+    return held
+
+
+def check_as_often_as_they_say(count, times=40):
+    """`count` takes a factor of the noise; three times what was stated is the control."""
+    slopes = 4 * times
+    expected = slopes * np.array([0.5, 0.9])
+    # Slopes of one fit are not quite independent: twice the binomial variance, and three sds.
+    allowed = 3 * np.sqrt(2 * slopes * np.array([0.25, 0.09]))
+    assert np.all(np.abs(count(1.0) - expected) < allowed)
+    assert np.all(count(3.0) < expected - allowed)
 
 
 @pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say(release):
-    """Noise that is three times what the Release says is the control."""
-    slopes = 4 * 40
-    expected = slopes * np.array([0.5, 0.9])
-    # Slopes of one fit are not quite independent: twice the binomial variance, and three sds.
-    allowed = 3 * np.sqrt(2 * slopes * np.array([0.25, 0.09]))
-    assert np.all(np.abs(covered(release, 1.0) - expected) < allowed)
-    assert np.all(covered(release, 3.0) < expected - allowed)
+    check_as_often_as_they_say(lambda factor: covered(release, factor))
 
 
 # --- what is said and refused ---------------------------------------------------------------------

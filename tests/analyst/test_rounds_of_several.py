@@ -44,9 +44,11 @@ from .test_rounds import (
     MODELS,
     TRUTH,
     asked,
+    check_as_often_as_they_say,
     exact_sums,
     least_squares,
     make_schema,
+    slopes_held,
     spreads,
     symmetric_noise,
     with_sums,
@@ -463,22 +465,13 @@ def covered(releases, factor, times=40):
             sums = exact_sums(release, table_of(j, n[j], seed=1000 + seed))
             given.append(with_sums(release, sums + factor * symmetric_noise(rng, noise[j])))
         posterior = fit(given, seed=seed, chains=2, draws=300)
-        for name, value in zip(posterior.columns.names[1:], TRUTH[1:], strict=True):
-            for i, level in enumerate((0.5, 0.9)):
-                low, high = posterior.interval(name, level)
-                found[i] += low <= value <= high
+        found += slopes_held(posterior)
     return found
 
 
 @pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say(releases):
-    """Noise that is three times what the Releases say is the control."""
-    slopes = 4 * 40
-    expected = slopes * np.array([0.5, 0.9])
-    # Slopes of one fit are not quite independent: twice the binomial variance, and three sds.
-    allowed = 3 * np.sqrt(2 * slopes * np.array([0.25, 0.09]))
-    assert np.all(np.abs(covered(releases, 1.0) - expected) < allowed)
-    assert np.all(covered(releases, 3.0) < expected - allowed)
+    check_as_often_as_they_say(lambda factor: covered(releases, factor))
 
 
 def test_a_holder_that_contradicts_the_others_is_named(releases):

@@ -32,6 +32,7 @@ sums are at most 2**45 and exact, as in `rows.sums`; with 2**30 rows the total i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -118,7 +119,7 @@ def _check_transform(design: Design, transform: Transform) -> None:
         raise ValueError(problem)
 
 
-class _Coordinates:
+class _Coordinates(ABC):
     """From table columns to blocks of z."""
 
     def __init__(self, design: Design, transform: Transform) -> None:
@@ -166,8 +167,9 @@ class _Coordinates:
         z += 0.5
         return np.floor(z, out=z)
 
+    @abstractmethod
     def _add_block(self, z: Floats, lengths: Floats, block: list[Floats | Codes]) -> None:
-        raise NotImplementedError
+        """Add a block of rows: their z, |z|² and table columns."""
 
 
 class BallAccumulator(_Coordinates):
