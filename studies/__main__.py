@@ -62,6 +62,7 @@ def experiments() -> dict[str, Experiment | Report]:
         honesty.EXPERIMENT,
         plan_check.EXPERIMENT,
         plan_check.BEYOND,
+        plan_check.ROUNDS,
         alparslan2023_tables.EXPERIMENT,
         alparslan2023_figs.EXPERIMENT,
         alparslan2023_calibration.EXPERIMENT,

@@ -387,7 +387,7 @@ def _requests() -> Iterator[Request]:
             schema = Schema("people", COLUMNS, relation, unit)
             for words in (
                 {"epsilon": 1},
-                {"epsilon": 1, "delta": "1e-6"},
+                {"epsilon": 1, "delta": "1e-6", "rounds": 1},
                 {"epsilon": 1, "delta": "1e-6", "radius": 0.8},
                 {"rho": "0.5", "fourth_moments": "0.2", "smallest_eigenvalue": "0.1"},
                 {"epsilon": 2, "fourth_moments": "0.3", "smallest_eigenvalue": "0.2"},

@@ -6,16 +6,19 @@ is added as a Release would have it, and `exact` draws from the posterior. The p
 that. Compared are the geometric means over truths of posterior standard deviations.
 
 A second grid has rows in balls and many covariates. Rows in a ball aren't normal, whatever the
-plan and the analyst's model take them for: there the rows themselves are drawn and forced.
+plan and the analyst's model take them for: there the rows themselves are drawn and forced. A third
+has Releases in rounds, which are published and fitted as users would, by defaults alone. The plan
+is told means and spreads, and the rows have them.
 """
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,6 +84,13 @@ QUICK_BEYOND_GRID = (
     Setting(3, 3000, "ball", 1.0, 1.0),
     Setting(10, 30_000, "ball", 1.0, 1.0),
 )
+ROUNDS_GRID = tuple(
+    Setting(k, n, "rounds", epsilon)
+    for k in (1, 3, 6)
+    for n, epsilon in ((3000, 1.0), (10_000, 0.3), (30_000, 1.0), (30_000, 3.0))
+)
+QUICK_ROUNDS_GRID = (Setting(1, 3000, "rounds", 1.0), Setting(3, 30_000, "rounds", 1.0))
+EXPECTED = (0.2, 0.15)  # mean and sd of every column with rounds, within bounds from -1 to 1
 TRUTHS = {1: 40, 3: 20}  # by number of covariates: each coefficient counts
 LEAST_TRUTHS = 10
 QUICK_TRUTHS = 12
@@ -97,8 +107,9 @@ def planner_for(setting: Setting, truths: int) -> Planner:
     """A plan on a schema whose original units are the unit scale."""
     features = tuple(f"x{j}" for j in range(1, setting.k + 1))
     schema = Schema("planned", {name: Number(-1, 1) for name in (*features, "y")})
-    radius = setting.radius
-    return Planner(schema, "y", features, setting.n, truths=truths, seed=SEED, radius=radius)
+    expect = dict.fromkeys(schema.columns, EXPECTED) if setting.mechanism == "rounds" else None
+    words: dict[str, Any] = {"seed": SEED, "radius": setting.radius, "expect": expect}
+    return Planner(schema, "y", features, setting.n, truths=truths, **words)
 
 
 def check(setting: Setting, *, truths: int | None = None, draws: int = 300) -> Found:
@@ -110,7 +121,8 @@ def check(setting: Setting, *, truths: int | None = None, draws: int = 300) -> F
     place = (setting.k, setting.n, list(MECHANISMS).index(setting.mechanism))
     ball = [] if setting.radius is None else [round(1000 * setting.radius)]
     rng = np.random.default_rng([SEED, *place, round(1000 * setting.epsilon), *ball])
-    realised = [realise(setting, planner, i, rng, draws=draws) for i in range(truths)]
+    way = realise_in_rounds if setting.mechanism == "rounds" else realise
+    realised = [way(setting, planner, i, rng, draws=draws) for i in range(truths)]
     return Found(predicted, np.array(realised))
 
 
@@ -143,6 +155,26 @@ def realise(
             keep_covariates=False,
         )
     return np.asarray(drawn.theta.reshape(-1, setting.k + 1).std(axis=0, ddof=1))
+
+
+def realise_in_rounds(
+    setting: Setting, planner: Planner, i: int, rng: np.random.Generator, *, draws: int
+) -> FloatArray:
+    """The same by `publish` and `fit` with their defaults."""
+    import noisewise as nw
+
+    truth, columns = planner.truths, planner.columns
+    x = rng.multivariate_normal(truth.mu[i], truth.T[i], setting.n)
+    error = np.sqrt(truth.sigma2[i]) * rng.standard_normal(setting.n)
+    rows = {name: x[:, j] for j, name in enumerate(columns.features)}
+    rows["y"] = truth.theta[i, 0] + x @ truth.theta[i, 1:] + error
+    words = {"target": "y", "features": columns.features, "epsilon": setting.epsilon}
+    request = nw.make_request(columns.schema, **words, delta=planner.noise.delta)
+    with tempfile.TemporaryDirectory() as folder, nw.Ledger(f"{folder}/ledger.db") as ledger:
+        ledger.set_cap("planned", setting.epsilon, planner.noise.delta)
+        release = nw.publish(request, rows, ledger=ledger).release
+    posterior = nw.fit(release, seed=int(rng.integers(2**31)), chains=2, draws=draws)
+    return np.asarray(posterior.theta.reshape(-1, setting.k + 1).std(axis=0, ddof=1))
 
 
 def _sums(planner: Planner, i: int, rng: np.random.Generator) -> FloatArray:
@@ -190,6 +222,12 @@ def write_beyond(out: Path, options: Options) -> list[Path]:
     """The same for balls and many covariates."""
     grid = QUICK_BEYOND_GRID if options.quick else BEYOND_GRID
     return _write(out, options, "plan-check-beyond", grid)
+
+
+def write_rounds(out: Path, options: Options) -> list[Path]:
+    """The same for Releases in rounds."""
+    grid = QUICK_ROUNDS_GRID if options.quick else ROUNDS_GRID
+    return _write(out, options, "plan-check-rounds", grid)
 
 
 def _write(out: Path, options: Options, name: str, grid: Sequence[Setting]) -> list[Path]:
@@ -247,4 +285,9 @@ BEYOND = Report(
     "plan-check-beyond",
     "The same for rows in balls and for many coefficients",
     write_beyond,
+)
+ROUNDS = Report(
+    "plan-check-rounds",
+    "The same for Releases in rounds, published and fitted by defaults",
+    write_rounds,
 )

@@ -16,7 +16,13 @@ COLUMNS = {
 
 def example_request(neighbours="replace_one", rows=1, **changes):
     schema = Schema("people", COLUMNS, neighbours, rows)
-    words = {"target": "income", "features": ["age", "region"], "epsilon": 1, **changes}
+    words = {
+        "target": "income",
+        "features": ["age", "region"],
+        "epsilon": 1,
+        "rounds": 1,
+        **changes,
+    }
     if "rho" in changes:
         words.pop("epsilon")
     return make_request(schema, **words)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import os
 import pkgutil
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 
@@ -54,12 +54,16 @@ def test_importing_the_package_is_light():
 
 
 def test_import_and_help_are_fast():
+    def spent():
+        of_children = os.times()  # processor time: other work on the machine isn't our import time
+        return of_children.children_user + of_children.children_system
+
     def seconds(*arguments):
         best = float("inf")
-        for _ in range(3):  # the best of three: other work on the machine isn't our import time
-            start = time.perf_counter()
+        for _ in range(3):
+            start = spent()
             subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
-            best = min(best, time.perf_counter() - start)
+            best = min(best, spent() - start)
         return best
 
     start_up = seconds("-c", "pass")

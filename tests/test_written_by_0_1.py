@@ -16,6 +16,7 @@ import pytest
 import noisewise as nw
 from noisewise.core.kinds.summary.mechanisms import Conjugate, Flat, GPrior
 from noisewise.holder.requests.draws import make_regression_sample_request
+from noisewise.holder.requests.rounds import RoundsRequest
 
 OLD = Path(__file__).parent / "data" / "written_by_0_1"
 REQUESTS = json.loads((OLD / "requests.json").read_text("ascii"))
@@ -76,7 +77,10 @@ def request_of(name):
 @pytest.mark.parametrize("name", REQUESTS)
 def test_the_same_request_is_the_same_request(name):
     """Another key, and everybody's ledger would charge for the same Release again."""
-    assert request_of(name).key == REQUESTS[name]["key"]
+    request = request_of(name)
+    if isinstance(request, RoundsRequest):  # those words had one round then
+        request = request.former
+    assert request.key == REQUESTS[name]["key"]
 
 
 @pytest.fixture

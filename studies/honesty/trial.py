@@ -83,7 +83,8 @@ def request_of(k: int, epsilon: float, noise: Family) -> Request:
     """What a holder of k covariates and a target in [-1, 1] would ask for."""
     features = [f"x{j}" for j in range(1, k + 1)]
     schema = Schema("simulated", {name: Number(-1.0, 1.0) for name in (*features, "y")})
-    return make_request(schema, target="y", features=features, epsilon=epsilon, mechanism=noise)
+    words = {"epsilon": epsilon, "mechanism": noise, "rounds": 1}
+    return make_request(schema, target="y", features=features, **words)
 
 
 def simulate_release(cell: AnyCell, rng: np.random.Generator) -> Release:

@@ -121,7 +121,7 @@ def test_every_kind_of_source(shell, data):
 
 
 def test_a_dry_run_reads_spends_and_writes_nothing(shell):
-    out = shell.release("--epsilon", "0.5", "--delta", "1e-6", "--dry-run")
+    out = shell.release("--epsilon", "0.5", "--delta", "1e-6", "--rounds", "1", "--dry-run")
     assert "sensitivity 4.12311" in out  # √((1 + 2 + 1)² + 1): two numbers, one category
     assert "gaussian" in out
     assert spent(shell) == 0

@@ -28,19 +28,21 @@ WRONGLY = 1e-6
 
 
 def p_value(values, weights):
-    """Chi-square p-value of draws against weights {value: weight}; rare values are pooled."""
-    total = sum(weights.values())
+    """Of draws against weights {value: weight}: chi-square, and exact for all rare values together.
+
+    A cell that expects less than a draw has no chi-square law: one draw in it would decide.
+    """
+    shares = np.array(list(weights.values())) / sum(weights.values())
     counts = Counter(values)
     assert set(counts) <= set(weights)
-    expected = np.array([w / total * len(values) for w in weights.values()])
     observed = np.array([counts[value] for value in weights])
-    often = expected >= 8
-    if not often.all():
-        expected = np.append(expected[often], expected[~often].sum())
-        observed = np.append(observed[often], observed[~often].sum())
-    if expected[-1] == 0:
-        expected, observed = expected[:-1], observed[:-1]
-    return stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue
+    often = shares * len(values) >= 8
+    rare = min(1.0, shares[~often].sum())
+    found = [stats.binomtest(int(observed[~often].sum()), len(values), rare).pvalue]
+    if often.sum() > 1:
+        expected = shares[often] / shares[often].sum() * observed[often].sum()
+        found.append(stats.chisquare(observed[often], expected).pvalue)
+    return min(1.0, len(found) * min(found))
 
 
 def test_bernoulli_exp():

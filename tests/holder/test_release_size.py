@@ -35,7 +35,7 @@ REGRESSION = {"target": "y", "features": ["ä", "x", "b"]}
 
 REQUESTS = {
     "laplace": make_request(SCHEMA, **REGRESSION, epsilon="1e-5"),
-    "gaussian": make_request(PUBLIC, **REGRESSION, epsilon=1, delta="1e-6", label="ß"),
+    "gaussian": make_request(PUBLIC, **REGRESSION, epsilon=1, delta="1e-6", rounds=1, label="ß"),
     "further statistics": make_request(
         PUBLIC, **REGRESSION, epsilon=1, fourth_moments="0.2", smallest_eigenvalue="0.2"
     ),

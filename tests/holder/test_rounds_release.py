@@ -205,7 +205,7 @@ def test_few_rows_make_an_ordinary_release(tmp_path):
     assert few.rounds is None
     assert Release.from_text(few.to_text()) == few
     # Its noise is that of a request without rounds, but for the slack of the rounds.
-    (plain,) = asked(rounds=None).mechanisms
+    (plain,) = asked(rounds=1).mechanisms
     assert plain.scale <= few.second_moments.scale <= plain.scale * (1 + 1e-6)
     enough = publish(request, table(needed), ledger=ledger_for(tmp_path / "enough.db")).release
     assert enough.rounds is not None
@@ -222,11 +222,40 @@ def test_few_rows_whose_number_is_private(tmp_path):
 
 
 def test_one_round_is_the_plain_request():
-    assert asked(rounds=1) == asked(rounds="1") == asked(rounds=None)
+    assert asked(rounds=1) == asked(rounds="1")
     assert asked(rounds="3") == asked(rounds=3)
     assert isinstance(asked(rounds=1), Request)
-    assert asked(rounds=None).key == asked(rounds=1).key
-    assert len({asked(rounds=r).key for r in (None, "auto", 2, 3)}) == 4
+    assert len({asked(rounds=r).key for r in (1, "auto", 2, 3)}) == 4
+
+
+def test_gaussian_noise_has_rounds_by_default():
+    assert asked(rounds=None) == asked(rounds="auto")
+    assert asked(rounds=None).key == asked(rounds="auto").key
+    for words in (
+        {"epsilon": 1, "delta": None},
+        {"radius": 1.0},
+        {"layout": "isometric"},
+        {"fourth_moments": "0.2"},
+        {"smallest_eigenvalue": "0.2"},
+        {"batch": "2026-01", "series": "monthly"},
+    ):
+        assert isinstance(asked(rounds=None, **words), Request)
+
+
+def test_words_that_were_charged_for_one_round_are_not_charged_again(tmp_path):
+    """Before rounds were the default the same words asked for one."""
+    ledger, rows = ledger_for(tmp_path / "budget.db"), table(5000)
+    with Ledger(ledger) as budget:
+        before = publish(asked(rounds=1), rows, ledger=budget).release
+        spent = budget.accounts()
+        again = publish(asked(rounds=None), rows, ledger=budget)
+        assert again.release == before
+        assert again.repeated
+        assert budget.accounts() == spent
+        new = publish(asked(rounds="auto"), rows, ledger=budget)
+        assert new.release.rounds is not None
+    other = publish(asked(rounds=None), rows, ledger=ledger_for(tmp_path / "other.db"))
+    assert other.release.rounds is not None
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,12 @@ REGRESSION = (
     expert("layout", str, "upper or isometric (Gaussian)."),
     expert("fourth_moments", str, "Share of the budget for fourth moments."),
     expert("smallest_eigenvalue", str, "Share of the budget for the eigenvalue of adaSSP."),
-    expert("rounds", str, "Find the data's own scale (Gaussian): auto, or at most so many."),
+    expert(
+        "rounds",
+        str,
+        "Find the data's own scale: at most so many rounds; 1: none of that. With Gaussian noise:",
+        shown="auto",
+    ),
     _LABEL,
 )
 SUMMARY = (

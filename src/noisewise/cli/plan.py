@@ -39,7 +39,8 @@ _BUDGETS = "0.1,0.3,1,3,10"
     option(
         "mechanism",
         str,
-        "Of laplace, gaussian, isometric and ball; laplace and gaussian by default, and ball with "
+        "Of laplace, rounds (Gaussian noise in the data's own scale), gaussian (one round), "
+        "isometric and ball; laplace and rounds by default, laplace, gaussian and ball with "
         "--radius.",
     ),
     option("radius", float, "Of a ball that rows are forced into, on unit scale.", panel=EXPERTS),
@@ -52,6 +53,13 @@ def plan(
     want: Annotated[
         list[str] | None,
         typer.Option("--want", help="Half-width wanted, such as 'age: 0.1'; may be repeated."),
+    ] = None,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--expect",
+            help="Mean and sd that a column may have, such as 'age: 45, 15'; may be repeated.",
+        ),
     ] = None,
     prior: Annotated[
         Path | None, typer.Option("--prior", help="Prior file, as for `noisewise fit`.")
@@ -96,6 +104,7 @@ def plan(
         radius=words.words.get("radius"),
         prior=None if prior is None else read_prior(prior),
         want=wanted,
+        expect=dict(_expected(text) for text in expect or []),
         level=level,
         seed=seed,
     )
@@ -120,6 +129,19 @@ def _wanted(text: str) -> tuple[str, float]:
             f"want: expected a coefficient and a half-width, such as 'age: 0.1', got {text!r}"
         )
     return name.strip(), number(width, "want")
+
+
+def _expected(text: str) -> tuple[str, tuple[float, float]]:
+    from noisewise.core.errors import RequestError
+
+    name, colon, given = text.rpartition(":")
+    values = given.split(",")
+    if not colon or len(values) != 2:
+        raise RequestError(
+            f"expect: expected a column, a mean and a standard deviation, such as 'age: 45, 15', "
+            f"got {text!r}"
+        )
+    return name.strip(), (number(values[0], "expect"), number(values[1], "expect"))
 
 
 def _budgets(text: str | None, words: Asked) -> list[float]:
@@ -148,6 +170,8 @@ def _mechanisms(text: str | None, words: Asked) -> list[str] | None:
         return ["ball"]
     if named == "gaussian" and words.words.get("layout") == "isometric":
         return ["isometric"]
+    if named == "gaussian" and words.words.get("rounds", "auto") != 1:
+        return ["rounds"]
     return None if named is None else [named]
 
 

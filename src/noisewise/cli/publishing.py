@@ -227,14 +227,15 @@ def dry_run(
         The plan as JSON.
     """
     from noisewise.holder.ledger import Ledger
-    from noisewise.holder.publish import check_columns, check_writable
+    from noisewise.holder.publish import as_charged, check_columns, check_writable
 
     request.check_size()
     if publication.out is not None:
         check_writable(publication.out)
     check_columns(request, publication.data, **publication.source)
+    read = {"table": publication.table, "query": publication.query}
     with Ledger(publication.ledger) as budget:
-        charge = request.charge(table=publication.table, query=publication.query)
+        charge = as_charged(request, budget, **read).charge(**read)
         _say_rehearsal(budget, charge, publication, request)
         quote = budget.preview(charge)
     if publication.as_json:

@@ -81,6 +81,8 @@ def release(
             "take it out of the file, or give --label"
         )
     in_series = {"batch": batch if disjoint else None, "series": series}
+    if partition is not None and "rounds" not in words.words:
+        words = words.changed({"rounds": 1})
     request: Any = words.make(**({} if label is None else {"label": label}), **in_series)
     if partition is not None:
         if stated is not None:

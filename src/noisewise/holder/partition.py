@@ -81,7 +81,7 @@ class Partition:
 
     def __post_init__(self) -> None:
         if not isinstance(self.request, Request):
-            raise RequestError("partition: it does not go with rounds; leave one of them out")
+            raise RequestError("partition: it does not go with rounds; ask for rounds=1")
         schema, column = self.declared, self.declared.columns.get(self.column)
         if not isinstance(column, Category):
             raise RequestError(

@@ -114,8 +114,9 @@ def publish(
     if out is not None:
         check_writable(Path(out))
     source = check_columns(request, data, engine=engine, table=table, query=query)
-    charge = request.charge(table=table, query=query)
     with _opened(ledger) as budget:
+        request = as_charged(request, budget, table=table, query=query)
+        charge = request.charge(table=table, query=query)
         if query is None and request.schema.n_is_public and not budget.is_published(charge):
             # A public n may decide for free; how many rows a query returns is not the public n.
             n = _public_rows(data, source)
@@ -131,6 +132,18 @@ def publish(
     if out is not None:
         _write_atomically(Path(out), text)
     return Published(release, repeated)
+
+
+def as_charged(
+    request: Publishable[Kind], ledger: Ledger, *, table: str | None, query: str | None
+) -> Publishable[Kind]:
+    """The request, or what its words meant before, if the ledger has a charge for that."""
+    former = request.former if isinstance(request, RoundsRequest) else None
+    if former is None or not ledger.is_charged(former.charge(table=table, query=query)):
+        return request
+    former.verify()
+    former.check_size()
+    return cast("Publishable[Kind]", former)
 
 
 def _fulfil(

@@ -21,13 +21,16 @@ from noisewise.analyst.regression.priors import NormalInverseGammaIndependent
 from noisewise.core.design import MAX_ROWS, Ball, Design
 from noisewise.core.errors import RequestError
 from noisewise.core.noise import DISCRETE_FAMILIES
-from noisewise.core.schema import Schema
+from noisewise.core.rounds.plan import Setting
+from noisewise.core.schema import Number, Schema
 from noisewise.core.statistics import SecondMoments
 from noisewise.holder.requests.base import DEFAULT_DELTA
 from noisewise.holder.requests.regression import MECHANISMS as NOISES
 from noisewise.holder.requests.regression import Request, make_request
+from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.planning.result import LARGEST, SMALLEST, Answer, Plan, PlanRow
-from noisewise.planning.truths import covariate_prior, draw_truths
+from noisewise.planning.rounds import rounds_width
+from noisewise.planning.truths import covariate_prior, draw_truths, moved, with_levels
 from noisewise.planning.width import entry_noise, largest_array, non_private_width, posterior_width
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -48,6 +51,7 @@ def plan(
     radius: float | None = None,
     prior: CoefficientPrior | None = None,
     want: Mapping[str, float] | None = None,
+    expect: Mapping[str, tuple[float, float]] | None = None,
     level: float = 0.95,
     truths: int | None = None,
     seed: int = 0,
@@ -61,9 +65,10 @@ def plan(
     n : int
         Number of rows that there will be.
     epsilon : float or sequence of float
-    mechanism : {"laplace", "gaussian", "isometric", "ball"} or sequence of them, optional
-        Laplace and Gaussian by default, and with a radius the ball too: Gaussian noise for rows
-        that are forced into it.
+    mechanism : {"laplace", "rounds", "gaussian", "isometric", "ball"} or several, optional
+        Laplace noise, and Gaussian noise in rounds, by default: what `make_request` does without
+        and with a delta. "gaussian" is one round. With a radius there is the ball instead of
+        rounds: Gaussian noise for rows that are forced into it.
     delta : float, optional
         Of Gaussian noise; 1e-6 by default.
     radius : float, optional
@@ -74,6 +79,10 @@ def plan(
         what goes into it.
     want : mapping of str to float, optional
         Coefficient to the half-width that its interval shall have, in original units.
+    expect : mapping of str to (mean, sd), optional
+        What columns are expected to be like, in original units: from a codebook, an earlier
+        Release, or public data. Widths depend on it; numbers without it are as wide as their
+        bounds allow.
     level : float
         Of intervals.
     truths : int, optional
@@ -85,7 +94,9 @@ def plan(
     Plan
     """
     mechanisms = _mechanisms(mechanism, radius)
-    planner = Planner(schema, target, tuple(features), n, delta, prior, level, truths, seed, radius)
+    planner = Planner(
+        schema, target, tuple(features), n, delta, prior, level, truths, seed, radius, expect
+    )
     epsilons = [float(e) for e in ([epsilon] if isinstance(epsilon, int | float) else epsilon)]
     for value in epsilons:
         if not 0 < value <= LARGEST:
@@ -101,7 +112,7 @@ def plan(
 
 def _mechanisms(mechanism: str | Sequence[str] | None, radius: float | None) -> list[str]:
     if mechanism is None:
-        return ["laplace", "gaussian", *([] if radius is None else ["ball"])]
+        return ["laplace", "rounds"] if radius is None else ["laplace", "gaussian", "ball"]
     chosen = [mechanism] if isinstance(mechanism, str) else list(mechanism)
     if radius is not None and "ball" not in chosen:
         raise RequestError(
@@ -126,6 +137,7 @@ class Planner:
         truths: int | None = None,
         seed: int = 0,
         radius: float | None = None,
+        expect: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
         if isinstance(n, bool) or int(n) != n or not 1 <= n <= MAX_ROWS:
             raise RequestError(f"n: expected a number of rows up to {MAX_ROWS:,}, got {n!r}")
@@ -151,9 +163,17 @@ class Planner:
             else prior.on_unit_scale(self.columns)
         )
         self.covariates = covariate_prior(k, self.noise.radius)
+        rng = np.random.default_rng(seed)
         self.truths, self.laws = draw_truths(
-            self.prior, self.covariates, truths, np.random.default_rng(seed), self.noise.radius
+            self.prior, self.covariates, truths, rng, self.noise.radius
         )
+        groups = _levels_of(self.columns)
+        if radius is None and groups:
+            self.truths = with_levels(self.truths, groups, rng)
+        if expect:
+            if radius is not None:
+                raise RequestError("expect: it does not go with a radius; leave one of them out")
+            self.truths = moved(self.truths, *_expected(self.columns, expect))
         d = len(self.columns.names)
         shift = self.columns.theta_to_original(np.zeros(d))
         self._map = (self.columns.theta_to_original(np.eye(d)) - shift).T
@@ -162,8 +182,13 @@ class Planner:
 
     def _sds(self, mechanism: str, epsilon: float) -> tuple[FloatArray, FloatArray]:
         """Posterior sds at every truth in original units, (m, d) each: with and without noise."""
-        sd = self.noise.sd(mechanism, epsilon)
-        width = posterior_width(self.truths, self.n, self.prior, self.covariates, sd)
+        setting = self.noise.rounds(epsilon) if mechanism == "rounds" else None
+        if setting is not None and setting.worthwhile(self.n):
+            indicators = np.array([c.is_indicator for c in self.columns.covariates])
+            width = rounds_width(self.truths, self.n, self.prior, indicators, setting)
+        else:
+            sd = self.noise.sd("gaussian" if mechanism == "rounds" else mechanism, epsilon)
+            width = posterior_width(self.truths, self.n, self.prior, self.covariates, sd)
         return self._original(width.private), self._original(width.non_private)
 
     def _original(self, covariance: FloatArray) -> FloatArray:
@@ -229,6 +254,44 @@ class Planner:
         return round(float(np.exp(_first(reached, low, high, 0.01)))) if reached(high) else None
 
 
+def _levels_of(columns: ModelColumns) -> list[list[int]]:
+    """The places of each category's indicators among the covariates."""
+    groups: dict[str, list[int]] = {}
+    for place, column in enumerate(columns.covariates):
+        if column.is_indicator:
+            groups.setdefault(column.source, []).append(place)
+    return list(groups.values())
+
+
+def _expected(
+    columns: ModelColumns, expect: Mapping[str, tuple[float, float]]
+) -> tuple[FloatArray, FloatArray, tuple[float, float] | None]:
+    """Means and spreads on unit scale, (k,) each and NaN where unknown, and those of the target."""
+    numbers = {c.name: i for i, c in enumerate(columns.covariates) if not c.is_indicator}
+    mean, sd = np.full((2, len(columns.covariates)), np.nan)
+    target = None
+    for name, given in expect.items():
+        if name not in numbers and name != columns.target:
+            known = ", ".join((*numbers, columns.target))
+            raise RequestError(f"expect: {name!r} is not a number of this plan; there are {known}")
+        column = columns.design.schema.columns[name]
+        assert isinstance(column, Number)
+        half = (column.upper - column.lower) / 2
+        centre = (column.upper + column.lower) / 2
+        middle, spread = (float(value) for value in given)
+        if not column.lower < middle < column.upper or not 0 < spread <= 2 * half:
+            raise RequestError(
+                f"expect: expected a mean and a standard deviation within the bounds of {name}, "
+                f"{column.lower:g} to {column.upper:g}, got {middle:g} and {spread:g}"
+            )
+        stated = ((middle - centre) / half, spread / half)
+        if name == columns.target:
+            target = stated
+        else:
+            mean[numbers[name]], sd[numbers[name]] = stated
+    return mean, sd, target
+
+
 def _tidy(log_epsilon: float) -> float:
     """Three digits are more than a plan is worth."""
     return float(f"{min(max(np.exp(log_epsilon), SMALLEST), LARGEST):.3g}")
@@ -251,6 +314,7 @@ MECHANISMS: dict[str, dict[str, Any]] = {
     **{name: {"mechanism": name} for name in NOISES},
     "isometric": {"mechanism": "gaussian", "layout": "isometric"},
     "ball": {"mechanism": "gaussian"},  # with a radius
+    "rounds": {"mechanism": "gaussian"},  # in the data's own scale
 }
 
 
@@ -287,6 +351,13 @@ class PlannedNoise:
         self.design = Design(schema.restricted_to((*features, target)), features, target)
         self.sd = lru_cache(maxsize=None)(self._sd)
 
+    def rounds(self, epsilon: float) -> Setting:
+        """The public numbers that rounds depend on."""
+        words = {**self._words, "epsilon": epsilon, "delta": self.delta, "rounds": "auto"}
+        request = make_request(self._schema, **words)
+        assert isinstance(request, RoundsRequest)
+        return request.setting
+
     def _sd(self, mechanism: str, epsilon: float) -> FloatArray:
         """Of every entry of A, shape (P, P)."""
         if mechanism not in MECHANISMS:
@@ -301,8 +372,8 @@ class PlannedNoise:
             words["delta"] = self.delta
         # Laplace noise is proportional to 1 / epsilon; a Gaussian scale has to be solved for.
         asked = 1.0 if mechanism == "laplace" else epsilon
-        request = make_request(self._schema, epsilon=asked, **words)
-        assert isinstance(request, Request)  # no rounds are asked for
+        request = make_request(self._schema, epsilon=asked, rounds=1, **words)
+        assert isinstance(request, Request)  # as there is one round
         planned = request.mechanisms[0]
         family = DISCRETE_FAMILIES[planned.family]
         size = len(self.design.names)

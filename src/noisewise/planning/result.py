@@ -145,7 +145,13 @@ class Plan:
 # --- the picture ----------------------------------------------------------------------------------
 
 
-COLOURS = {"laplace": "#0072B2", "gaussian": "#D55E00", "isometric": "#009E73", "ball": "#CC79A7"}
+COLOURS = {
+    "laplace": "#0072B2",
+    "rounds": "#E69F00",
+    "gaussian": "#D55E00",
+    "isometric": "#009E73",
+    "ball": "#CC79A7",
+}
 FORMATS = (".png", ".svg", ".pdf")
 MOST_PANELS = 12
 

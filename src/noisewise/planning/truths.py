@@ -18,6 +18,7 @@ rows are simulated and forced, and mu and T are theirs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +49,52 @@ class Truths(NamedTuple):
 def covariate_prior(k: int, radius: float | None) -> NIWPrior:
     """The prior that `fit` has by default for a Release of k covariates, in a ball or not."""
     return NIWPrior.weakly_informative(k) if radius is None else NIWPrior.in_ball(k, radius)
+
+
+def with_levels(
+    truths: Truths, groups: Sequence[Sequence[int]], rng: np.random.Generator
+) -> Truths:
+    """The truths with indicators that are those of categories, each given by its columns of x.
+
+    Shares of levels are Dirichlet(2), and levels have nothing to do with other columns.
+    """
+    mu, T = truths.mu.copy(), truths.T.copy()
+    for group in groups:
+        shares = rng.dirichlet(np.full(len(group) + 1, 2.0), len(mu))[:, 1:]
+        T[:, group, :] = T[:, :, group] = 0.0
+        for i, share in enumerate(shares):
+            mu[i, group] = share
+            T[i][np.ix_(group, group)] = np.diag(share) - np.outer(share, share)
+    return truths._replace(mu=mu, T=T)
+
+
+def moved(
+    truths: Truths, mean: FloatArray, sd: FloatArray, target: tuple[float, float] | None
+) -> Truths:
+    """The truths with known means and spreads; correlations and what is explained stay as drawn.
+
+    Parameters
+    ----------
+    truths : Truths
+    mean, sd : arrays, shape (k,)
+        Of the covariates on unit scale; NaN leaves a column as drawn.
+    target : (mean, sd), optional
+        Of y.
+    """
+    theta, sigma2, mu, T = truths
+    drawn = np.sqrt(np.einsum("mii->mi", T))
+    ratio = np.where(np.isnan(sd), 1.0, sd / drawn)
+    slopes = theta[:, 1:] / ratio
+    middle = theta[:, 0] + np.einsum("mi,mi->m", theta[:, 1:], mu)
+    T = T * ratio[:, :, None] * ratio[:, None, :]
+    mu = np.where(np.isnan(mean), mu, mean)
+    if target is not None:
+        spread = np.sqrt(np.einsum("mi,mij,mj->m", slopes, T, slopes) + sigma2)
+        factor = target[1] / spread
+        slopes, sigma2 = slopes * factor[:, None], sigma2 * factor**2
+        middle = np.full_like(middle, target[0])
+    intercept = middle - np.einsum("mi,mi->m", slopes, mu)
+    return Truths(np.column_stack([intercept, slopes]), sigma2, mu, T)
 
 
 class RowLaw(NamedTuple):

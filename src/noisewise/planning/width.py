@@ -121,7 +121,7 @@ def _private(
     J[:, d, :d] = 2 * S_theta
     J[:, d, d] = n * sigma2
     information = np.swapaxes(J, 1, 2) @ np.linalg.solve(V, J)
-    information[:, :d, :d] += _regression_precision(truths, prior)
+    information[:, :d, :d] += regression_precision(truths, prior)
     information[:, d, d] += prior.a0
     return np.asarray(np.linalg.inv(information)[:, :d, :d])
 
@@ -129,11 +129,12 @@ def _private(
 def non_private_width(truths: Truths, n: int, prior: RegressionPrior) -> FloatArray:
     """Covariance of theta given the exact sums, at each truth, shape (m, d, d)."""
     S = second_moments(*truths)[:, :-1, :-1]
-    information = n * S / truths.sigma2[:, None, None] + _regression_precision(truths, prior)
+    information = n * S / truths.sigma2[:, None, None] + regression_precision(truths, prior)
     return np.asarray(np.linalg.inv(information))
 
 
-def _regression_precision(truths: Truths, prior: RegressionPrior) -> FloatArray:
+def regression_precision(truths: Truths, prior: RegressionPrior) -> FloatArray:
+    """Of the prior of theta at each truth, shape (m, d, d)."""
     if isinstance(prior, NIGPrior):
         return np.asarray(prior.Lam0 / truths.sigma2[:, None, None])
     return np.broadcast_to(np.linalg.inv(prior.V0), (len(truths.sigma2), *prior.V0.shape))

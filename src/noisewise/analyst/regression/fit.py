@@ -286,6 +286,8 @@ def _posterior(
 ) -> Posterior:
     """Run a job that is stated on unit scale; with rounds, in the coordinates of the last ones."""
     running = job if last is None else last.turned(job)
+    if method == "naive":
+        running = replace(running, observations=[o.without_map() for o in running.observations])
     drawn = METHODS[method].run(running)
     if last is not None:
         drawn = last.to_unit(drawn)

@@ -67,10 +67,11 @@ from noisewise.core.statistics.ball_moments import ROW_BITS
 
 HOW = "of the rounds the last one is used, the earlier ones have only found its coordinates"
 HOW_OF_SEVERAL = "of the rounds of each holder the last one is used, in its own coordinates"
-METHODS_WITH_ROUNDS = ("auto", "exact", "exact_own_laws", "exact_own_means")  # a former name
+# exact_own_means is a former name of exact_own_laws
+METHODS_WITH_ROUNDS = ("auto", "exact", "exact_own_laws", "exact_own_means", "naive")
 _REMEDY = (
     "{} was made in rounds. Use exact (or exact_own_laws for several holders), as auto does, with "
-    "its own prior of the covariates"
+    "its own prior of the covariates, or ask the holder for a Release with rounds=1"
 )
 
 _SKEWED = 1.0  # a skewness, from which a column is called long-tailed

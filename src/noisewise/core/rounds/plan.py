@@ -225,6 +225,37 @@ def next_step(
     return Finish(_last_shape(setting, transform, _radius(setting, fit, rows, left)))
 
 
+@dataclass(frozen=True)
+class LastNoise:
+    """What the last round would have, in units of 1: sd off the diagonal, c, and w."""
+
+    sd: float
+    constant: float
+    weight: float
+
+
+def last_noise(setting: Setting, rows: float, counts: Sequence[float], explored: int) -> LastNoise:
+    """The noise of the last round for this histogram, if `explored` rounds find the data.
+
+    What clipping may have done is in it, as it is in the likelihood.
+    """
+    n = rows if setting.replaces else None
+    spent = setting.first_share(n) + setting.tail_share(rows)
+    most = MOST_ROUNDS if setting.most is None else setting.most
+    share = setting.exploring_share(rows)
+    explored = min(explored, most - 2, int((_LARGEST_TOTAL - setting.first_share(n)) / share))
+    left = 1 - spent - explored * share
+    noise = setting.rows_per_unit * math.sqrt(2 if setting.replaces else 1) / setting.mu
+    noise /= math.sqrt(setting.tail_share(rows))
+    fit = tail.TailFit.of(counts, noise, rows, setting.rows_per_unit, setting.numbers)
+    index = _radius(setting, fit, rows, left)
+    sd = setting.noise(setting._square(tail.EDGES[index] * setting.numbers), left)
+    shape = _last_shape(setting, Transform.box(setting.numbers), index)
+    unit = 1 << ROW_BITS
+    carried = math.hypot(sd, fit.carried(index, sd))
+    return LastNoise(carried, shape.constant / unit, shape.weight / unit)
+
+
 def _looked_at(
     setting: Setting,
     first: Observed,

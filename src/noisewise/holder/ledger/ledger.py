@@ -183,6 +183,11 @@ class Ledger:
             _check_together([one.published is not None for one in reserved])
             return reserved
 
+    def is_charged(self, charge: Charge) -> bool:
+        """Whether the request was charged before, and so costs nothing now."""
+        with self._file.transaction(write=False) as book:
+            return book.account(charge.dataset).find(charge.request_key) is not None
+
     def is_published(self, charge: Charge) -> bool:
         """Whether the request has its Release, which `reserve` would return at no cost."""
         with self._file.transaction(write=False) as book:

@@ -239,7 +239,8 @@ def make_request(
     rounds : "auto" or int, optional
         Find the data's own scale in rounds, which needs far less noise where the data fill a small
         part of their bounds (`core.rounds`). ``auto`` has rounds if there are enough rows, a number
-        has at most so many. Without it, and with 1, there is one round in the public bounds.
+        has at most so many, and 1 is one round in the public bounds. Gaussian noise has ``auto``
+        by default, unless something else is asked for that doesn't go with rounds.
     label : str
     batch, series : str, optional
         Names of the batch of a stream that the rows belong to, and of its series, if you declare
@@ -277,21 +278,25 @@ def make_request(
         "batch": batch,
         "series": series,
     }
-    most = _most_rounds(rounds)
+    against_rounds = [
+        name
+        for name, value in (
+            ("radius", radius),
+            ("layout", layout),
+            ("fourth_moments", fourth_moments),
+            ("smallest_eigenvalue", smallest_eigenvalue),
+        )
+        if value is not None
+    ]
+    most = 1 if rounds is None else _most_rounds(rounds)
     if most != 1:
         if mechanism != "gaussian":
             raise RequestError(
                 "rounds: they need the gaussian mechanism; give a delta, such as 1e-6, or rho, or "
                 "leave rounds out"
             )
-        for name, value in (
-            ("radius", radius),
-            ("layout", layout),
-            ("fourth_moments", fourth_moments),
-            ("smallest_eigenvalue", smallest_eigenvalue),
-        ):
-            if value is not None:
-                raise RequestError(f"{name}: it does not go with rounds; leave one of them out")
+        for name in against_rounds:
+            raise RequestError(f"{name}: it does not go with rounds; leave one of them out")
         return RoundsRequest(most=most, **common)
     geometry: Geometry = Box() if radius is None else Ball(radius)
     chosen: Layout = "isometric" if isinstance(geometry, Ball) else "upper"
@@ -301,7 +306,7 @@ def make_request(
         chosen = "isometric" if layout == "isometric" else "upper"
     fourth = _share(fourth_moments, "fourth_moments")
     eigenvalue = _share(smallest_eigenvalue, "smallest_eigenvalue")
-    return Request(
+    request = Request(
         mechanism=mechanism,
         geometry=geometry,
         layout=chosen,
@@ -309,12 +314,13 @@ def make_request(
         eigenvalue_share=eigenvalue,
         **common,
     )
+    if rounds is None and mechanism == "gaussian" and series is None and not against_rounds:
+        return RoundsRequest(former=request, **common)
+    return request
 
 
-def _most_rounds(rounds: int | str | None) -> int | None:
+def _most_rounds(rounds: int | str) -> int | None:
     """How many rounds there may be at most, None for "auto"; `RoundsRequest` checks the range."""
-    if rounds is None:
-        return 1
     if rounds == "auto":
         return None
     if isinstance(rounds, bool) or not str(rounds).isdecimal():

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, assert_never
@@ -69,6 +69,7 @@ from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.requests.base import (
     DEFAULT_DELTA,
     AboutRegression,
+    Publishable,
     check_bounded,
     check_delta,
     check_scale,
@@ -125,9 +126,13 @@ class RoundsRequest(AboutRegression[Release]):
     most : int or None
         At most so many rounds, the first measurement and the last round among them. None decides
         by the number of rows whether there are rounds, and stops when all directions are found.
+    former : Publishable, optional
+        What the same words asked for before rounds were the default. Where a ledger has a charge
+        for it, that is what they still mean, and nothing is charged for them again.
     """
 
     most: int | None = None
+    former: Publishable[Release] | None = field(default=None, compare=False, repr=False)
     mechanism: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
