@@ -342,7 +342,7 @@ def test_the_grid_is_the_announced_one():
 def test_a_plan_is_in_original_units_and_falls_with_epsilon():
     made = nw.plan(SCHEMA, **WORDS, epsilon=(0.1, 1, 10), truths=40)
     assert {row.name for row in made.rows} == {"intercept", "age", "region[south]", "region[east]"}
-    for mechanism in ("laplace", "gaussian"):
+    for mechanism in ("laplace", "rounds"):
         rows = [r for r in made.rows if r.name == "age" and r.mechanism == mechanism]
         widths = [row.half_width for row in rows]
         assert widths == sorted(widths, reverse=True)
@@ -514,3 +514,78 @@ def test_a_ball_is_planned():
 def test_balls_and_radii_go_together(changes, word):
     with pytest.raises(RequestError, match=word):
         plan(SCHEMA, **{**WORDS, "epsilon": 1.0, "truths": 10, **changes})
+
+
+# ---------------------------------------------------------------------------------------------
+# Rounds, and what columns are expected to be like
+
+NARROW = {"age": (45.0, 12.0), "income": (40_000.0, 15_000.0)}
+
+
+def half_widths(name="age", **words):
+    made = plan(SCHEMA, **(WORDS | {"truths": 40, "epsilon": 1.0} | words))
+    return {row.mechanism: row.half_width for row in made.rows if row.name == name}
+
+
+def test_rounds_come_true():
+    """Releases in rounds, by `publish` and `fit` with their defaults, at eight truths."""
+    setting = Setting(2, 5000, "rounds", 1.0)
+    row = row_of(setting, check(setting, truths=12))
+    assert abs(np.log(row["slopes_ratio"])) < 0.2
+    assert abs(np.log(row["intercept_ratio"])) < 0.2
+
+
+def test_rounds_need_rows():
+    """With too few there is one round, whose noise is Gaussian in the bounds."""
+    few = half_widths(n=200, mechanism=["gaussian", "rounds"])
+    assert few["rounds"] == few["gaussian"]
+    many = half_widths(n=50_000, mechanism=["gaussian", "rounds"], expect=NARROW)
+    assert many["rounds"] < many["gaussian"] / 2
+
+
+def test_expected_spreads_decide_the_width():
+    """Exact sums: the width is sd of the error over that of x, by the root of n."""
+    made = plan(SCHEMA, **(WORDS | {"epsilon": 1.0, "expect": NARROW}))
+    row = next(row for row in made.rows if row.name == "age")
+    # The share of income that is explained, and correlations, are as drawn.
+    assert row.half_width_non_private < 1.96 * 15_000 / 12 / np.sqrt(made.n) * 1.3
+    narrower = half_widths(expect={**NARROW, "age": (45.0, 6.0)})
+    for mechanism, width in half_widths(expect=NARROW).items():
+        assert narrower[mechanism] > 1.7 * width
+
+
+@pytest.mark.parametrize(
+    ("expect", "message"),
+    [
+        ({"shoes": (1, 1)}, "there are age, income"),
+        ({"region": (1, 1)}, "there are age, income"),
+        ({"age": (17, 1)}, "within the bounds of age"),
+        ({"age": (40, 0)}, "within the bounds of age"),
+        ({"age": (40, np.nan)}, "within the bounds of age"),
+    ],
+)
+def test_expectations_that_make_no_sense(expect, message):
+    with pytest.raises(RequestError, match=message):
+        plan(SCHEMA, **WORDS, expect=expect)
+    with pytest.raises(RequestError, match="radius"):
+        plan(SCHEMA, **WORDS, expect=NARROW, radius=1.0)
+
+
+def test_the_verdict():
+    made = plan(SCHEMA, **(WORDS | {"n": 20_000}), truths=40, expect=NARROW)
+    verdict = made.verdict
+    assert (verdict.mechanism, verdict.epsilon) == ("rounds", 1.0)
+    assert verdict.chances["age"] > 0.9
+    assert str(verdict) in str(made)
+    again = plan(
+        SCHEMA, **(WORDS | {"n": verdict.half_width_rows}), truths=40, epsilon=1.0, expect=NARROW,
+        mechanism="rounds",
+    )  # fmt: skip
+
+    def width(one):
+        rows = [row for row in one.rows if (row.mechanism, row.epsilon) == ("rounds", 1.0)]
+        return np.median([row.half_width for row in rows if row.name != "intercept"])
+
+    assert width(again) == pytest.approx(width(made) / 2, rel=0.15)
+    hopeless = plan(SCHEMA, **(WORDS | {"n": 3}), epsilon=0.01, mechanism="laplace", truths=40)
+    assert max(hopeless.verdict.chances.values()) < 0.05

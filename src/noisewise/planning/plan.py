@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.model_columns import ModelColumns
@@ -28,13 +28,20 @@ from noisewise.holder.requests.base import DEFAULT_DELTA
 from noisewise.holder.requests.regression import MECHANISMS as NOISES
 from noisewise.holder.requests.regression import Request, make_request
 from noisewise.holder.requests.rounds import RoundsRequest
-from noisewise.planning.result import LARGEST, SMALLEST, Answer, Plan, PlanRow
+from noisewise.planning.result import LARGEST, SMALLEST, Answer, Plan, PlanRow, Verdict
 from noisewise.planning.rounds import rounds_width
 from noisewise.planning.truths import covariate_prior, draw_truths, moved, with_levels
-from noisewise.planning.width import entry_noise, largest_array, non_private_width, posterior_width
+from noisewise.planning.width import (
+    entry_noise,
+    largest_array,
+    non_private_width,
+    posterior_width,
+    regression_precision,
+)
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 TRUTHS = 200
+EFFECT = 0.3  # of the verdict, in standard deviations
 MANY_COLUMNS, FEWER_TRUTHS = 60, 50  # truths are more alike the more coefficients there are
 MOST_NUMBERS = 25_000_000  # in an array: 200 numeric columns
 
@@ -107,7 +114,8 @@ def plan(
     answers = tuple(
         planner.answer(name, half_width, mechanisms) for name, half_width in (want or {}).items()
     )
-    return Plan(n, level, len(planner.laws), rows, answers, planner.noise.radius)
+    verdict = planner.verdict(mechanisms, epsilons)
+    return Plan(n, level, len(planner.laws), rows, answers, planner.noise.radius, verdict)
 
 
 def _mechanisms(mechanism: str | Sequence[str] | None, radius: float | None) -> list[str]:
@@ -180,15 +188,18 @@ class Planner:
         self.z = float(ndtri(0.5 + level / 2))
         self.sds = lru_cache(maxsize=None)(self._sds)
 
-    def _sds(self, mechanism: str, epsilon: float) -> tuple[FloatArray, FloatArray]:
+    def _sds(
+        self, mechanism: str, epsilon: float, n: int | None = None
+    ) -> tuple[FloatArray, FloatArray]:
         """Posterior sds at every truth in original units, (m, d) each: with and without noise."""
+        n = self.n if n is None else n
         setting = self.noise.rounds(epsilon) if mechanism == "rounds" else None
-        if setting is not None and setting.worthwhile(self.n):
+        if setting is not None and setting.worthwhile(n):
             indicators = np.array([c.is_indicator for c in self.columns.covariates])
-            width = rounds_width(self.truths, self.n, self.prior, indicators, setting)
+            width = rounds_width(self.truths, n, self.prior, indicators, setting)
         else:
             sd = self.noise.sd("gaussian" if mechanism == "rounds" else mechanism, epsilon)
-            width = posterior_width(self.truths, self.n, self.prior, self.covariates, sd)
+            width = posterior_width(self.truths, n, self.prior, self.covariates, sd)
         return self._original(width.private), self._original(width.non_private)
 
     def _original(self, covariance: FloatArray) -> FloatArray:
@@ -235,6 +246,53 @@ class Planner:
             without,
             self.n if reachable else self._rows_needed(j, half_width),
         )
+
+    def verdict(self, mechanisms: Sequence[str], epsilons: Sequence[float]) -> Verdict:
+        """What the best mechanism will show at the epsilon that is nearest to 1."""
+        epsilon = min(epsilons, key=lambda value: abs(np.log(value)))
+        widths = {m: float(np.median(self.sds(m, epsilon)[0][:, 1:])) for m in mechanisms}
+        best = min(mechanisms, key=lambda mechanism: widths[mechanism])
+        chances = np.median(self._chances(self.sds(best, epsilon)[0][:, 1:]), axis=0)
+        found = dict(zip(self.columns.names[1:], chances.tolist(), strict=True))
+        wanted = widths[best] / 2
+
+        def by_budget(log_epsilon: float) -> bool:
+            return bool(np.median(self.sds(best, _tidy(log_epsilon))[0][:, 1:]) <= wanted)
+
+        def by_rows(log_n: float) -> bool:
+            rows = max(self.n, round(np.exp(log_n)))
+            return bool(np.median(self.sds(best, epsilon, rows)[0][:, 1:]) <= wanted)
+
+        top, most = np.log(LARGEST), np.log(min(1000 * self.n, MAX_ROWS))
+        start, at_least = np.log(epsilon), np.log(self.n)
+        budget = _tidy(_first(by_budget, start, top, 0.05)) if by_budget(top) else None
+        rows = None
+        if by_rows(most):
+            rows = round(float(f"{np.exp(_first(by_rows, at_least, most, 0.03)):.2g}"))
+        return Verdict(best, epsilon, EFFECT, found, budget, rows)
+
+    def _chances(self, sd: FloatArray) -> FloatArray:
+        """How likely an interval of a posterior with this sd shows the sign of `EFFECT`, (m, k).
+
+        The posterior's mean is w times an estimate with error s, where 1/sd² = 1/s² + 1/prior²
+        and w = sd²/s². It is z sd from 0 if the estimate is z sd / w.
+        """
+        covariance = np.asarray(np.linalg.inv(regression_precision(self.truths, self.prior)))
+        prior = self._original(covariance.astype(np.float64))[:, 1:]
+        precision = np.maximum(sd**-2 - prior**-2, 1e-12 * sd**-2)
+        weight, error = sd**2 * precision, precision**-0.5
+        return np.asarray(ndtr((EFFECT * self._one_sd() - self.z * sd / weight) / error))
+
+    def _one_sd(self) -> FloatArray:
+        """A coefficient, shape (m, k), of one sd of y by one of a number, or by a level."""
+        _, sigma2, _, T = self.truths
+        beta = self.truths.theta[:, 1:]
+        y = np.sqrt(sigma2 + np.einsum("mi,mij,mj->m", beta, T, beta))
+        levels = np.array([column.is_indicator for column in self.columns.covariates])
+        x = np.where(levels, 1.0, np.sqrt(np.einsum("mii->mi", T)))
+        width = np.array([column.half_width for column in self.columns.covariates])
+        target = self.columns.design.columns[-1].half_width
+        return np.asarray(target * y[:, None] / (x * np.where(levels, 1.0, width)))
 
     def _epsilon(self, mechanism: str, j: int, half_width: float) -> float | None:
         def reached(log_epsilon: float) -> bool:
@@ -345,7 +403,7 @@ class PlannedNoise:
         radius: float | None = None,
     ) -> None:
         self.radius = None if radius is None else Ball(radius).radius
-        self._words = {"target": target, "features": list(features)}
+        self._words: dict[str, Any] = {"target": target, "features": list(features)}
         self._schema = schema
         self.delta = float(DEFAULT_DELTA) if delta is None else float(delta)
         self.design = Design(schema.restricted_to((*features, target)), features, target)
@@ -353,8 +411,8 @@ class PlannedNoise:
 
     def rounds(self, epsilon: float) -> Setting:
         """The public numbers that rounds depend on."""
-        words = {**self._words, "epsilon": epsilon, "delta": self.delta, "rounds": "auto"}
-        request = make_request(self._schema, **words)
+        budget: dict[str, Any] = {"epsilon": epsilon, "delta": self.delta, "rounds": "auto"}
+        request = make_request(self._schema, **self._words, **budget)
         assert isinstance(request, RoundsRequest)
         return request.setting
 

@@ -95,6 +95,58 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """What to expect in a sentence.
+
+    Parameters
+    ----------
+    mechanism, epsilon : str and float
+        The best of those planned.
+    effect : float
+        In standard deviations of the target, by one of a number or by a level.
+    chances : mapping of str to float
+        By coefficient: the probability that an interval shows the sign of such an effect, the
+        median over possible truths.
+    half_width_epsilon : float or None
+        What half the width would need; None if no epsilon up to 100 is enough.
+    half_width_rows : int or None
+        Or so many rows; None if a thousand times as many aren't enough.
+    """
+
+    mechanism: str
+    epsilon: float
+    effect: float
+    chances: Mapping[str, float]
+    half_width_epsilon: float | None
+    half_width_rows: int | None
+
+    def __str__(self) -> str:
+        least = sorted(self.chances.items(), key=lambda each: each[1])
+        shown = ", ".join(f"{_chance(chance)} for {name}" for name, chance in least[:MOST_NAMED])
+        more = f", and higher for {len(least) - MOST_NAMED} more" if len(least) > MOST_NAMED else ""
+        ways = []
+        if self.half_width_epsilon is not None:
+            ways.append(f"epsilon about {self.half_width_epsilon:.2g}")
+        if self.half_width_rows is not None:
+            ways.append(f"about {self.half_width_rows:,} rows")
+        half = " or ".join(ways) if ways else "more than any budget or number of rows can do"
+        return (
+            f"Verdict for epsilon = {self.epsilon:g} with {self.mechanism}: the sign of an effect "
+            f"of {self.effect:g} standard deviations will show with probability {shown}{more}. "
+            f"Half the width needs {half}."
+        )
+
+
+def _chance(value: float) -> str:
+    return (
+        f"{value:.2f}" if 0.01 <= value <= 0.99 else ("above 0.99" if value > 0.5 else "below 0.01")
+    )
+
+
+MOST_NAMED = 6
+
+
+@dataclass(frozen=True)
 class Plan:
     """What Releases of several budgets would be worth."""
 
@@ -104,6 +156,7 @@ class Plan:
     rows: tuple[PlanRow, ...]
     answers: tuple[Answer, ...] = ()
     radius: float | None = None
+    verdict: Verdict | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON and data frames."""
@@ -114,6 +167,7 @@ class Plan:
             "radius": self.radius,
             "rows": [asdict(row) for row in self.rows],
             "answers": [{**asdict(a), "epsilon": dict(a.epsilon)} for a in self.answers],
+            "verdict": None if self.verdict is None else asdict(self.verdict),
         }
 
     def __str__(self) -> str:
@@ -139,7 +193,10 @@ class Plan:
                 "mechanism ball scales longer rows down, and coefficients are then those of the "
                 "rows as scaled."
             )
-        return "\n".join([*lines, *(str(answer) for answer in self.answers)])
+        lines += [str(answer) for answer in self.answers]
+        if self.verdict is not None:
+            lines.append(str(self.verdict))
+        return "\n".join(lines)
 
 
 # --- the picture ----------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ tail has a larger radius, and up to `core.rounds.plan` 1.5 standard errors of no
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from noisewise._arrays import FloatArray
@@ -35,7 +36,7 @@ _EXPLORING_ROUNDS = 3  # what most data need
 
 
 def rounds_width(
-    truths: Truths, n: int, prior: RegressionPrior, indicators: FloatArray, setting: Setting
+    truths: Truths, n: int, prior: RegressionPrior, indicators: NDArray[np.bool_], setting: Setting
 ) -> Width:
     """Approximate covariance of theta given a Release in rounds of n rows, at each truth.
 
@@ -60,26 +61,28 @@ def rounds_width(
     # y' is y given the numbers, in units of its own sd.
     beta, T = theta[:, 1:], truths.T
     a, b = numbers - 1, levels - 1
-    left_open = T[np.ix_(range(m), b, b)]
+    left_open = _block(T, b, b)
     if len(a):
-        across = T[np.ix_(range(m), a, b)]
-        left_open = left_open - np.swapaxes(across, 1, 2) @ np.linalg.solve(
-            T[np.ix_(range(m), a, a)], across
-        )
+        across = _block(T, a, b)
+        left_open = left_open - np.swapaxes(across, 1, 2) @ np.linalg.solve(_block(T, a, a), across)
     tau2 = sigma2 + np.einsum("mi,mij,mj->m", beta[:, b], left_open, beta[:, b])
     through = np.zeros((m, d))
     through[:, levels] = beta[:, b] ** 2 / tau2[:, None] / noise.weight**2 if len(b) else 0.0
     D = (noise.sd / size) ** 2 * (1 + through.sum(axis=1, keepdims=True) + through)
     M = np.broadcast_to(np.eye(d), (m, d, d)).copy()
     if len(a):
-        inverse = np.linalg.inv(np.linalg.cholesky(T[np.ix_(range(m), a, a)]))
-        M[np.ix_(range(m), numbers, numbers)] = inverse
+        inverse = np.linalg.inv(np.linalg.cholesky(_block(T, a, a)))
+        M[:, numbers[:, None], numbers] = inverse
         M[:, numbers, 0] = -np.einsum("mij,mj->mi", inverse, truths.mu[:, a])
     half = np.linalg.inv(M @ S)
     covariance = sigma2[:, None, None] * np.linalg.inv(S)
     covariance = covariance + tau2[:, None, None] * (half * D[:, None]) @ np.swapaxes(half, 1, 2)
     information = np.linalg.inv(covariance) + regression_precision(truths, prior)
     return Width(np.asarray(np.linalg.inv(information)), non_private_width(truths, n, prior))
+
+
+def _block(T: FloatArray, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> FloatArray:
+    return np.asarray(T[:, rows[:, None], columns], dtype=np.float64)
 
 
 def normal_tail(numbers: int, n: int) -> FloatArray:
