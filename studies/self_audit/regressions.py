@@ -40,6 +40,7 @@ def request_for(
 ) -> Request | RoundsRequest:
     """A request on an invented schema."""
     schema = Schema("audited", _COLUMNS, neighbours=neighbours, max_rows_per_unit=rows)  # type: ignore[arg-type]
+    words = {"rounds": 1, **words}
     return make_request(schema, target="income", features=features.split("+"), **words)
 
 

@@ -385,7 +385,7 @@ def test_worst_pairs_where_none_is_known() -> None:
     "words",
     [
         {"epsilon": 1},
-        {"epsilon": 1, "delta": "1e-6"},
+        {"epsilon": 1, "delta": "1e-6", "rounds": 1},
         {"epsilon": 1, "delta": "1e-6", "layout": "isometric"},
         {"rho": "0.1", "radius": 1.2},
     ],

@@ -122,7 +122,7 @@ def test_a_violation_fails_by_exit_code(monkeypatch):
         return tuple(found)
 
     monkeypatch.setitem(module.MECHANISMS, "gaussian", module.Noise(broken, pure=False))
-    words = [*WORDS, "--epsilon", 1, "--delta", "1e-6", "--runs", 200]
+    words = [*WORDS, "--epsilon", 1, "--delta", "1e-6", "--rounds", 1, "--runs", 200]
     shown = invoke("audit", *words)
     assert shown.exit_code == 8
     assert "VIOLATED" in shown.stdout

@@ -111,7 +111,7 @@ def test_every_other_partition_is_another_series():
         {"label": "2026-Q4"},
         {"epsilon": 2},
         {"features": ["x"]},
-        {"mechanism": "gaussian", "delta": "1e-9"},
+        {"mechanism": "gaussian", "delta": "1e-9", "rounds": 1},
     ]
     asked = [partition(**change) for change in changes]
     asked.append(partition(schema(fill={})))

@@ -178,7 +178,7 @@ def test_rounds_find_narrow_data():
     table = pd.DataFrame({"age": rng.normal(70, 1, 20_000), "bmi": rng.normal(30, 1, 20_000)})
     y = 20_000 + 500 * table["age"] + 300 * table["bmi"] + 1_000 * rng.standard_normal(20_000)
     words = {"epsilon": 1, "delta": "1e-6"}
-    one, several = (model(**words, rounds=rounds).fit(table, y) for rounds in (None, "auto"))
+    one, several = (model(**words, rounds=rounds).fit(table, y) for rounds in (1, None))
     assert one.release_.rounds is None
     assert several.release_.rounds is not None
     assert np.all(several.coef_std_ < 0.2 * one.coef_std_)

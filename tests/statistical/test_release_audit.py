@@ -161,7 +161,7 @@ def probability_of_an_accusation(draw_scores, trials, delta=0.0):
 # delta is large for the sake of power. At (1, 1e-5) the halved noise separates the pair by 0.54
 # standard deviations only, and 60,000 runs would be needed to see it; at (1, 0.1) it's 1.84.
 GAUSSIAN = make_request(
-    SCHEMA, target="income", features=["hours", "age"], epsilon=1, delta="0.1", mechanism="gaussian"
+    SCHEMA, target="income", features=["hours", "age"], epsilon=1, delta="0.1", rounds=1
 )
 GAUSSIAN_TRIALS = 800
 

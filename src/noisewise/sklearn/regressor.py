@@ -38,7 +38,7 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
     y_bounds : pair
         Public bounds of the target.
     mechanism, radius, rounds
-        See `make_request`. ``rounds="auto"`` finds the data's own scale; it needs delta or rho.
+        See `make_request`. With delta or rho, rounds find the data's own scale.
     neighbours, max_rows_per_unit
         Who is protected; see `Schema`.
     ledger : path, optional
