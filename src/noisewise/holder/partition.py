@@ -92,6 +92,11 @@ class Partition:
                 f"partition: {self.column!r} is in the regression too, and is the same in all rows "
                 "of a part; leave it out of the features"
             )
+        if schema.unit_column is not None:
+            raise RequestError(
+                "partition: one person's rows may have several levels, so that the person is in "
+                "several parts; publish one release with the column as a feature"
+            )
         if schema.neighbours != "add_remove_one" or schema.max_rows_per_unit != 1:
             raise RequestError(
                 "partition: parts are disjoint for a unit of one row that is added or removed; a "

@@ -1,0 +1,257 @@
+"""One row for every unit: the mean of its rows, whoever has however many.
+
+The schema's unit column says whose row it is. Every row is put on a grid of 24 binary digits, by
+the value map of `rows.values` (missing values filled, numbers clipped, levels as 0/1 indicators).
+For the m rows of a unit and the exact sum T of a design column over them, the unit's value is
+
+    number     floor((2 T + m) / (2 m)), the mean rounded to nearest, halves up;
+    level      floor(T / m), the share of the unit's rows that have this level, rounded down.
+
+All that follows (coarser grids, balls, the coordinates of rounds) takes these means for rows, and
+the number of units for n.
+
+**Claim.** The table of means has one row for each unit, inside the set that the sensitivities of
+`core.statistics` are proved for: numbers in [-1, 1], and in each category shares s ≥ 0 with
+Σ s ≤ 1. So whatever is private when a row of such a table is replaced (added, removed) is private
+when a unit with all its rows is replaced (added, removed).
+
+**Proof.** A row's numbers are integers t with |t| ≤ ONE, so |T| ≤ m ONE and -ONE ≤ T/m ≤ ONE. The
+ends are integers, and rounding to nearest doesn't pass one. Shares: of a category's indicators at
+most one is ONE in a row, so Σ_a T_a ≤ m ONE, and floor(T_a / m) ≤ T_a / m is never negative: the
+shares add up to ONE at most. Coarser grids keep both: ONE becomes the coarser ONE, rounding a
+number to nearest stays in the box, and shares are rounded down again. A unit's mean is a function
+of its own rows alone, and rows with different ids are in different units. So two tables that differ
+in the rows of one unit have tables of means that differ in one row: in its values, or in whether it
+is there. ∎
+
+What it needs is that a unit's rows have one id, and that nobody else's have it. A person with two
+ids is two units, and protected as such: epsilon then doubles.
+
+**The same integers everywhere.** T is an integer of at most 2**24 times m in size. It is added up
+in doubles, and exactly, because nobody may own more than 2**29 rows. The rest is integer arithmetic.
+Which rows a unit has doesn't depend on their order, so neither do the means.
+
+**Memory.** Rows of one unit may be anywhere in a table. They are put on one of 256 shelves by a
+hash of the id, and each shelf is averaged by itself. Shelves are kept in memory up to 64 MB, and
+from then on in a temporary file. The file has no name from the moment it is made (or is deleted by
+the system, where files must have names), so that nothing is left of it if the process is killed.
+Ids are in it as they are. They are nowhere else: nothing that comes out of here has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from tempfile import TemporaryFile
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from noisewise.core.design import Design
+from noisewise.core.errors import DataError
+from noisewise.core.schema import Category
+from noisewise.holder.rows.plan import Accumulator, Floats, check_row_count
+from noisewise.holder.rows.values import MEAN_BITS, RowGrid, filled
+
+Result = TypeVar("Result")
+Grid = npt.NDArray[np.int32]
+
+MOST_ROWS = 1 << (53 - MEAN_BITS)  # of one unit: their sum is then exact in doubles
+_SHELVES = 256
+_CHUNK_BYTES = 16 << 20  # rows are sorted by shelf so many at a time
+_FEWEST_ROWS = 1 << 10
+_MEMORY = 64 << 20  # of shelves; beyond that they go to the file
+
+
+def averaged(design: Design, accumulator: Accumulator[Result]) -> Accumulator[Result]:
+    """The accumulator itself, or one that takes rows and hands it the means of units."""
+    if design.schema.unit_column is None:
+        return accumulator
+    return ByUnit(design, accumulator)
+
+
+class ByUnit(Generic[Result]):
+    """Takes rows with their ids as the last column; hands on one row of means for each id."""
+
+    def __init__(self, design: Design, means: Accumulator[Result]) -> None:
+        self._design = design
+        self._means = means
+        self._columns = RowGrid.with_bits(design, MEAN_BITS).columns
+        self._shelves = _Shelves(len(self._columns))
+        self._rows = 0
+
+    @property
+    def n(self) -> int:
+        """Units so far; all of them once there is a result."""
+        return self._means.n
+
+    def add(self, columns: Sequence[Any]) -> None:
+        """Add rows; see `Accumulator.add`."""
+        *columns, ids = columns
+        self._rows += len(ids)
+        check_row_count(self._rows)
+        self._shelves.add(ids, self._on_grid(columns))
+
+    def result(self) -> Result:
+        """What all means add up to. Ends the accumulator."""
+        for ids, grid in self._shelves.taken():
+            self._means.add(self._averages(ids, grid))
+        return self._means.result()
+
+    def _on_grid(self, columns: Sequence[Any]) -> Grid:
+        """All design columns as integers; shape (p, rows)."""
+        one, schema = 1 << MEAN_BITS, self._design.schema
+        complete = [
+            filled(values, schema, name)
+            for values, name in zip(columns, self._design.sources, strict=True)
+        ]
+        grid = np.empty((len(self._columns), len(columns[0])), dtype=np.int32)
+        # Values far out of bounds may overflow on their way to a bound.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for row, column in zip(grid, self._columns, strict=True):
+                values = complete[column.source]
+                if column.code is not None:
+                    np.multiply(values == column.code, np.int32(one), out=row)
+                    continue
+                t = values - column.centre
+                t *= column.scale
+                t += 0.5
+                np.floor(t, out=t)
+                row[:] = np.clip(t, -one, one, out=t)
+        return grid
+
+    def _averages(self, ids: Any, grid: Grid) -> list[Floats]:
+        """The columns of means, for the units of one shelf."""
+        codes = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        rows = np.bincount(codes)
+        if len(rows) and rows.max() > MOST_ROWS:
+            raise DataError(f"data: somebody has more than {MOST_ROWS:,} rows; check the ids")
+        means = []
+        for column, values in zip(self._columns, grid, strict=True):
+            total = np.bincount(codes, weights=values).astype(np.int64)
+            mean = total // rows if column.code is not None else (2 * total + rows) // (2 * rows)
+            means.append(mean.astype(np.float64))
+        return means
+
+
+class _Shelves:
+    """Rows by a hash of their ids, in memory or in a file without a name."""
+
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
+        self._chunk_rows = max(_FEWEST_ROWS, _CHUNK_BYTES // (4 * columns + 8))
+        self._open: list[tuple[Any, Grid]] = []  # not yet sorted by shelf
+        self._open_rows = 0
+        self._sorted: list[tuple[Any, Grid, npt.NDArray[np.intp]]] = []
+        self._file: Any = None
+        self._pieces: list[list[tuple[int, int, int]]] = [[] for _ in range(_SHELVES)]
+
+    def add(self, ids: Any, grid: Grid) -> None:
+        """Put rows away."""
+        self._open.append((ids, grid))
+        self._open_rows += len(ids)
+        if self._open_rows >= self._chunk_rows:
+            self._sort()
+            if sum(ids.nbytes + grid.nbytes for ids, grid, _ in self._sorted) > _MEMORY:
+                self._write()
+
+    def taken(self) -> Iterator[tuple[Any, Grid]]:
+        """All rows, shelf by shelf; those of one id are on one shelf."""
+        if not self._sorted and self._file is None:  # so few that they need no shelves
+            if self._open:
+                yield _joined(self._open)
+            return
+        self._sort()
+        for shelf in range(_SHELVES):
+            pieces = [*self._read(shelf), *self._in_memory(shelf)]
+            if pieces:
+                yield _joined(pieces)
+        if self._file is not None:
+            self._file.close()
+
+    def _sort(self) -> None:
+        if not self._open:
+            return
+        ids, grid = _joined(self._open)
+        self._open, self._open_rows = [], 0
+        shelves = _shelf(ids)
+        order = np.argsort(shelves, kind="stable")
+        ends = np.concatenate([[0], np.cumsum(np.bincount(shelves, minlength=_SHELVES))])
+        self._sorted.append((ids.take(order), grid[:, order], ends))
+
+    def _in_memory(self, shelf: int) -> Iterator[tuple[Any, Grid]]:
+        for ids, grid, ends in self._sorted:
+            start, stop = int(ends[shelf]), int(ends[shelf + 1])
+            if stop > start:
+                yield ids.slice(start, stop - start), grid[:, start:stop]
+
+    def _write(self) -> None:
+        """Append what is in memory to the file."""
+        import pyarrow as pa
+
+        try:
+            if self._file is None:
+                self._file = TemporaryFile(prefix="noisewise-")
+            for shelf in range(_SHELVES):
+                pieces = list(self._in_memory(shelf))
+                if not pieces:
+                    continue
+                ids, grid = _joined(pieces)
+                batch = pa.record_batch([ids], ["id"]).serialize()
+                self._pieces[shelf].append((self._file.tell(), batch.size, len(ids)))
+                self._file.write(batch)
+                self._file.write(np.ascontiguousarray(grid))
+            self._type = ids.type
+        except OSError as error:
+            problem = error.strerror or "it failed"
+        else:
+            self._sorted = []
+            return
+        raise DataError(
+            f"data: cannot write a temporary file ({problem}); grouping the rows of so large a "
+            "table needs room on disk: make some, or set TMPDIR to another folder"
+        )
+
+    def _read(self, shelf: int) -> Iterator[tuple[Any, Grid]]:
+        import pyarrow as pa
+
+        for place, size, rows in self._pieces[shelf]:
+            self._file.seek(place)
+            schema = pa.schema([("id", self._type)])
+            batch = pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), schema)
+            values = np.frombuffer(self._file.read(4 * self._columns * rows), dtype=np.int32)
+            yield batch.column(0), values.reshape(self._columns, rows)
+
+
+def _joined(pieces: Sequence[tuple[Any, Grid]]) -> tuple[Any, Grid]:
+    import pyarrow as pa
+
+    if len(pieces) == 1:
+        return pieces[0]
+    grid: Grid = np.concatenate([grid for _, grid in pieces], axis=1)
+    return pa.concat_arrays([ids for ids, _ in pieces]), grid
+
+
+def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Spread 64-bit numbers: equal ones stay equal, and near ones get far apart."""
+    values = values * np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    return values ^ (values >> np.uint64(32))
+
+
+def _shelf(ids: Any) -> npt.NDArray[np.uint8]:
+    """Where each id's rows go: a function of the id, so that all of them meet."""
+    import pyarrow as pa
+
+    if pa.types.is_int64(ids.type):
+        numbers = ids.to_numpy(zero_copy_only=False).view(np.uint64)
+    else:
+        # The sum of its bytes, each of them spread. Ids with the same bytes in another order meet
+        # as well, which does no harm: a shelf tells ids apart.
+        _, offsets, data = ids.buffers()
+        ends = np.frombuffer(offsets, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
+        octets = np.frombuffer(data or b"", dtype=np.uint8)[ends[0] : ends[-1]]
+        sums = np.cumsum(_mixed(np.arange(1, 257, dtype=np.uint64))[octets], dtype=np.uint64)
+        sums = np.concatenate([np.zeros(1, dtype=np.uint64), sums])[ends - ends[0]]
+        numbers = np.diff(sums)
+    return (_mixed(numbers) >> np.uint64(56)).astype(np.uint8)
