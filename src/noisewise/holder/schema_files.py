@@ -41,10 +41,20 @@ _CELL = re.compile(
 )
 
 
-def schema_template(path: Path, dataset: str, *, table: str | None = None) -> str:
-    """YAML text with one line a column; bounds and levels are left empty."""
+def schema_template(
+    path: Path, dataset: str, *, table: str | None = None, unit: str | None = None
+) -> str:
+    """YAML text with one line a column; bounds and levels are left empty.
+
+    `unit` names the column with people's ids, if there is one.
+    """
     lines = [_HEAD, f"dataset: {_quoted(dataset)}", "columns:"]
-    for name, kind in column_kinds(path, table=table):
+    kinds = column_kinds(path, table=table)
+    if unit is not None and unit not in [name for name, _ in kinds]:
+        raise DataError(f"unit: there is no column {unit!r}; name the column with people's ids")
+    for name, kind in kinds:
+        if name == unit:
+            continue
         key = _quoted(name)
         if kind == "number":
             lines.append(f"  {key}: {{type: number, lower: , upper: }}")
@@ -54,7 +64,9 @@ def schema_template(path: Path, dataset: str, *, table: str | None = None) -> st
             lines.append(f"  # {key}: dates and other types are not supported; derive a number")
     lines += [
         "neighbours: replace_one        # or add_remove_one: then the number of rows is private",
-        "max_rows_per_unit: 1           # how many rows one person may own",
+        "max_rows_per_unit: 1           # how many rows one person may own"
+        if unit is None
+        else f"unit: {{column: {_quoted(unit)}}}  # whose row it is; a person's rows are averaged",
         "missing: error                 # or public fill values, such as {age: 40}",
         "# A number without known bounds, for block summaries: {type: number, unbounded: true}",
     ]
@@ -184,7 +196,8 @@ class _ReadAll:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        return tuple(self.schema.columns)
+        ids = self.schema.unit_column
+        return (*self.schema.columns, *(() if ids is None else (ids,)))
 
     def accumulator(self) -> _Reader:
         return _Reader(self)
@@ -196,7 +209,7 @@ class _Reader:
         self._plan = plan
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
-        for name, values in zip(self._plan.sources, columns, strict=True):
+        for name, values in zip(self._plan.schema.columns, columns, strict=False):
             filled(values, self._plan.schema, name)
         self.n += len(columns[0])
 
@@ -229,7 +242,7 @@ def check_data(
     """
     source = open_source(data, engine=engine, table=table, query=query)
     names = source.column_names()
-    for name in schema.columns:
+    for name in _ReadAll(schema).sources:
         if name not in names:
             raise DataError(
                 f"data: there is no column {name!r}; delete it from the schema, or rename it"

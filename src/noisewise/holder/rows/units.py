@@ -27,12 +27,14 @@ is there. ∎
 What it needs is that a unit's rows have one id, and that nobody else's have it. A person with two
 ids is two units, and protected as such: epsilon then doubles.
 
-**The same integers everywhere.** T is an integer of at most 2**24 times m in size. It is added up
-in doubles, and exactly, because nobody may own more than 2**29 rows. The rest is integer arithmetic.
-Which rows a unit has doesn't depend on their order, so neither do the means.
+**The same integers everywhere.** Nobody may own more than 2**27 rows. So T, at most 2**24 m in size,
+is added up exactly in doubles, in any order, and 2 T + m is exact. A quotient x of these that is
+below an integer k is below it by 1/2m ≥ 2**-28 at least, while doubles of its size are at most 2**-29
+apart just below k: the rounded quotient is still below k, and rounding down gives what it gives for
+x itself. Which rows a unit has doesn't depend on their order, so neither do the means.
 
 **Memory.** Rows of one unit may be anywhere in a table. They are put on one of 256 shelves by a
-hash of the id, and each shelf is averaged by itself. Shelves are kept in memory up to 64 MB, and
+hash of the id, and each shelf is averaged by itself. Shelves are kept in memory up to 128 MB, and
 from then on in a temporary file. The file has no name from the moment it is made (or is deleted by
 the system, where files must have names), so that nothing is left of it if the process is killed.
 Ids are in it as they are. They are nowhere else: nothing that comes out of here has any.
@@ -56,11 +58,12 @@ from noisewise.holder.rows.values import MEAN_BITS, RowGrid, filled
 Result = TypeVar("Result")
 Grid = npt.NDArray[np.int32]
 
-MOST_ROWS = 1 << (53 - MEAN_BITS)  # of one unit: their sum is then exact in doubles
+MOST_ROWS = 1 << 27  # of one unit; see "The same integers everywhere"
 _SHELVES = 256
-_CHUNK_BYTES = 16 << 20  # rows are sorted by shelf so many at a time
+_BLOCK_ROWS = 1 << 13  # stay in a core's own cache through all passes over them
+_CHUNK_BYTES = 4 << 20  # rows are sorted by shelf so many at a time
 _FEWEST_ROWS = 1 << 10
-_MEMORY = 64 << 20  # of shelves; beyond that they go to the file
+_MEMORY = 128 << 20  # of shelves; beyond that they go to the file
 
 
 def averaged(design: Design, accumulator: Accumulator[Result]) -> Accumulator[Result]:
@@ -99,38 +102,46 @@ class ByUnit(Generic[Result]):
         return self._means.result()
 
     def _on_grid(self, columns: Sequence[Any]) -> Grid:
-        """All design columns as integers; shape (p, rows)."""
+        """All design columns as integers; shape (rows, p), so that a row stays together."""
         one, schema = 1 << MEAN_BITS, self._design.schema
         complete = [
             filled(values, schema, name)
             for values, name in zip(columns, self._design.sources, strict=True)
         ]
-        grid = np.empty((len(self._columns), len(columns[0])), dtype=np.int32)
+        grid = np.empty((len(columns[0]), len(self._columns)), dtype=np.int32)
         # Values far out of bounds may overflow on their way to a bound.
         with np.errstate(over="ignore", invalid="ignore"):
-            for row, column in zip(grid, self._columns, strict=True):
-                values = complete[column.source]
-                if column.code is not None:
-                    np.multiply(values == column.code, np.int32(one), out=row)
-                    continue
-                t = values - column.centre
-                t *= column.scale
-                t += 0.5
-                np.floor(t, out=t)
-                row[:] = np.clip(t, -one, one, out=t)
+            for start in range(0, len(grid), _BLOCK_ROWS):
+                block = slice(start, start + _BLOCK_ROWS)
+                for out, column in zip(grid[block].T, self._columns, strict=True):
+                    values = complete[column.source][block]
+                    if column.code is not None:
+                        np.multiply(values == column.code, np.int32(one), out=out)
+                        continue
+                    t = values - column.centre
+                    t *= column.scale
+                    t += 0.5
+                    np.floor(t, out=t)
+                    np.maximum(t, -one, out=t)
+                    np.minimum(t, one, out=out, casting="unsafe")
         return grid
 
     def _averages(self, ids: Any, grid: Grid) -> list[Floats]:
         """The columns of means, for the units of one shelf."""
-        codes = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        codes = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.intp)
         rows = np.bincount(codes)
         if len(rows) and rows.max() > MOST_ROWS:
             raise DataError(f"data: somebody has more than {MOST_ROWS:,} rows; check the ids")
         means = []
-        for column, values in zip(self._columns, grid, strict=True):
-            total = np.bincount(codes, weights=values).astype(np.int64)
-            mean = total // rows if column.code is not None else (2 * total + rows) // (2 * rows)
-            means.append(mean.astype(np.float64))
+        for column, values in zip(self._columns, grid.T, strict=True):
+            total = np.bincount(codes, weights=values)
+            if column.code is None:
+                total *= 2
+                total += rows
+                total /= 2 * rows
+            else:
+                total /= rows
+            means.append(np.floor(total, out=total))
         return means
 
 
@@ -177,13 +188,13 @@ class _Shelves:
         shelves = _shelf(ids)
         order = np.argsort(shelves, kind="stable")
         ends = np.concatenate([[0], np.cumsum(np.bincount(shelves, minlength=_SHELVES))])
-        self._sorted.append((ids.take(order), grid[:, order], ends))
+        self._sorted.append((ids.take(order), grid.take(order, axis=0), ends))
 
     def _in_memory(self, shelf: int) -> Iterator[tuple[Any, Grid]]:
         for ids, grid, ends in self._sorted:
             start, stop = int(ends[shelf]), int(ends[shelf + 1])
             if stop > start:
-                yield ids.slice(start, stop - start), grid[:, start:stop]
+                yield ids.slice(start, stop - start), grid[start:stop]
 
     def _write(self) -> None:
         """Append what is in memory to the file."""
@@ -200,7 +211,7 @@ class _Shelves:
                 batch = pa.record_batch([ids], ["id"]).serialize()
                 self._pieces[shelf].append((self._file.tell(), batch.size, len(ids)))
                 self._file.write(batch)
-                self._file.write(np.ascontiguousarray(grid))
+                self._file.write(grid)
             self._type = ids.type
         except OSError as error:
             problem = error.strerror or "it failed"
@@ -220,7 +231,7 @@ class _Shelves:
             schema = pa.schema([("id", self._type)])
             batch = pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), schema)
             values = np.frombuffer(self._file.read(4 * self._columns * rows), dtype=np.int32)
-            yield batch.column(0), values.reshape(self._columns, rows)
+            yield batch.column(0), values.reshape(rows, self._columns)
 
 
 def _joined(pieces: Sequence[tuple[Any, Grid]]) -> tuple[Any, Grid]:
@@ -228,7 +239,7 @@ def _joined(pieces: Sequence[tuple[Any, Grid]]) -> tuple[Any, Grid]:
 
     if len(pieces) == 1:
         return pieces[0]
-    grid: Grid = np.concatenate([grid for _, grid in pieces], axis=1)
+    grid: Grid = np.concatenate([grid for _, grid in pieces])
     return pa.concat_arrays([ids for ids, _ in pieces]), grid
 
 
