@@ -146,7 +146,7 @@ def test_the_posterior_is_of_people(ledger):
     w = means_of(data)
     slope, *_ = np.linalg.lstsq(w[:, :-1], w[:, -1], rcond=None)
     error = w[:, -1] - w[:, :-1] @ slope
-    x, sigma2 = posterior["x"], posterior["sigma2"]
+    x, sigma2 = posterior.draws("x"), posterior.draws("sigma2")
     assert abs(np.median(x) - slope[1] * 4 / 3) < 3 * np.std(x)
     assert abs(np.median(sigma2) - 16 * np.mean(error**2)) < 3 * np.std(sigma2)
     assert np.std(x) < 0.3
@@ -166,7 +166,7 @@ def test_people_and_rows_are_not_fitted_together(tmp_path):
 
 def test_draws_are_of_means_too(ledger):
     asked = make_regression_sample_request(
-        schema(), target="y", features=["x", "g"], epsilon=1, draws=1
+        schema(), target="y", features=["x", "g"], epsilon=1, noise_sd="0.5"
     )
     assert publish(asked, people(), ledger=ledger).release.n == 301
 
