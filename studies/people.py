@@ -66,8 +66,8 @@ GRID = (
     Setting("rounds", "replace_one", 10_000, 2.0),
     Setting("rounds", "add_remove_one", 40_000, 4.0),
 )
-TRIALS, QUICK_TRIALS = 60, 2
-COMPARED = 10  # trials of a cell are published without ids, too
+TRIALS, QUICK_TRIALS = 120, 2
+COMPARED = 30  # trials of a cell are published without ids, too
 
 
 def table(people: int, rng: np.random.Generator) -> dict[str, Any]:
@@ -138,8 +138,8 @@ def row_of(setting: Setting, records: Sequence[Record]) -> Row:
 def markdown(rows: Sequence[Row]) -> str:
     """A line a cell."""
     lines = [
-        "| noise | neighbours | people | epsilon | Releases with ids | truth held at 95% | share of "
-        "the variance from noise | without ids: held, of how many | width without ids over with |",
+        "| noise | neighbours | people | epsilon | Releases with ids | truth held at 95% | share "
+        "of the variance from noise | without ids: held, of how many | width without ids over with |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -169,10 +169,11 @@ def rand_rows() -> dict[str, Any]:
     import pandas as pd
     from statsmodels.datasets import randhie
 
-    found = pd.read_csv(Path(randhie.__file__).parent / "src" / "randhie.csv")
-    names = {"logc": "coinsurance", "physlm": "limitation", "disea": "diseases", "mdvis": "visits"}
-    rows: dict[str, Any] = {name: found[column].to_numpy() for column, name in names.items()}
-    return {**rows, "who": found["zper"].to_numpy()}
+    found = randhie.load_pandas().data
+    source = pd.read_csv(Path(randhie.__file__).parent / "src" / "randhie.csv")
+    columns = ("lncoins", "physlm", "disea", "mdvis")
+    rows: dict[str, Any] = {n: found[c].to_numpy() for n, c in zip(RAND, columns, strict=True)}
+    return {**rows, "who": source["zper"].to_numpy()}
 
 
 def rand_trial(way: str, number: int) -> Record:
@@ -187,7 +188,8 @@ def rand_trial(way: str, number: int) -> Record:
         ends = np.array([posterior.interval(name) for name in list(RAND)[:-1]])
         record[what] = {
             "n": release.n,
-            "noise": release.second_moments.scale / STATISTIC_ONE,
+            # The first of several rounds says little about the noise of all.
+            "noise": None if release.rounds else release.second_moments.scale / STATISTIC_ONE,
             "width": (ends[:, 1] - ends[:, 0]).tolist(),
         }
     return record
@@ -196,7 +198,9 @@ def rand_trial(way: str, number: int) -> Record:
 def rand_row(way: str, records: Sequence[Record]) -> Row:
     """One line of the second table."""
     ids, rows = ([record[what] for record in records] for what in ("ids", "rows"))
-    noise = [float(np.median([one["noise"] / one["n"] for one in of])) for of in (ids, rows)]
+    noise = None
+    if ids[0]["noise"] is not None:
+        noise = round(rows[0]["noise"] / rows[0]["n"] * ids[0]["n"] / ids[0]["noise"], 3)
 
     def widths(of: Sequence[Any]) -> FloatArray:
         found: FloatArray = np.median([one["width"] for one in of], axis=0)
@@ -207,7 +211,7 @@ def rand_row(way: str, records: Sequence[Record]) -> Row:
         "releases": len(records),
         "people": ids[0]["n"],
         "rows": rows[0]["n"],
-        "noise_ratio": round(noise[1] / noise[0], 3),
+        "noise_ratio": noise,
         "width_ratio": round(float(np.median(widths(rows) / widths(ids))), 2),
         **{
             f"width_{name}": float(f"{value:.3g}")
@@ -219,15 +223,15 @@ def rand_row(way: str, records: Sequence[Record]) -> Row:
 def rand_markdown(rows: Sequence[Row]) -> str:
     """A line a kind of noise."""
     lines = [
-        "| noise | Releases each | people, rows | noise on a mean: five rows over ids | width of 95% "
-        "intervals: five rows over ids | widths with ids: " + ", ".join(list(RAND)[:-1]) + " |",
+        "| noise | Releases each | people, rows | noise on a mean: five rows over ids | width of "
+        "95% intervals: five rows over ids | widths with ids: " + ", ".join(list(RAND)[:-1]) + " |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
         widths = ", ".join(f"{row[f'width_{name}']:g}" for name in list(RAND)[:-1])
         lines.append(
             f"| {row['way']} | {row['releases']} | {row['people']:,}, {row['rows']:,} "
-            f"| {row['noise_ratio']:g} | {row['width_ratio']:g} | {widths} |"
+            f"| {row['noise_ratio'] or ''} | {row['width_ratio']:g} | {widths} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -252,7 +256,7 @@ def write(out: Path, options: Options) -> list[Path]:
             f"{NAME}-rand-{way}",
             partial(rand_trial, way),
             RAND_QUICK_TRIALS if options.quick else RAND_TRIALS,
-            {"way": way},
+            {"way": way, "columns": list(RAND)},
             out,
             options,
         )

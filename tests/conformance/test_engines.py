@@ -553,7 +553,7 @@ def test_a_row_without_an_id_is_an_error(reader, kind, tmp_path):
     if reader == "dict" and kind == "integer":
         given = np.array([7351.0625, math.nan, *range(78)])  # a dict of arrays has no other way
     table = case.table.append_column("id", pa.array(given))
-    with pytest.raises(DataError, match="missing ids|floating-point") as caught:
+    with pytest.raises(DataError, match=r"missing ids|floating-point") as caught:
         READERS[reader](table, tmp_path).sums(case.plan(ids="id"))
     assert_silent(caught.value, "7351")
 

@@ -18,10 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import noisewise as nw
 from noisewise.analyst.report.words import unit_in_words
 from noisewise.audit.request import audit_release
+from noisewise.cli.main import main
 from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.document import digest_of
 from noisewise.core.errors import DataError, NoisewiseError, ReleaseError, RequestError, SchemaError
@@ -37,6 +39,8 @@ from noisewise.holder.requests.network import make_network_request
 from noisewise.holder.requests.regression import make_request
 from noisewise.holder.requests.summary import make_summary_request
 from noisewise.holder.rows.sums import Sums
+from noisewise.holder.schema_files import check_data
+from noisewise.sklearn import PrivateBayesianRegressor
 
 COLUMNS = {
     "x": Number(-3, 3),
@@ -250,9 +254,7 @@ def test_the_number_of_rows_decides_nothing_for_free(ledger):
 
 
 def everything_under(folder):
-    return {
-        path: path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()
-    }
+    return {path: path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
 def forms_of(number):
@@ -307,7 +309,7 @@ def test_no_id_is_left_by_a_killed_process(tmp_path):
         from noisewise.holder.rows.sums import SumPlan
 
         units._MEMORY, units._CHUNK_BYTES, units._FEWEST_ROWS = 0, 0, 2000
-        write = units._Shelves._write
+        write = units.Shelves._write
 
         def pausing(self):
             write(self)
@@ -315,7 +317,7 @@ def test_no_id_is_left_by_a_killed_process(tmp_path):
             Path({str(tmp_path / "spilled")!r}).touch()
             time.sleep(60)
 
-        units._Shelves._write = pausing
+        units.Shelves._write = pausing
         design = Design(Schema("d", {{"x": Number(0, 1), "y": Number(0, 1)}}, unit_column="who"),
                         ("x",), "y")
         open_source({str(data)!r}).sums(SumPlan(design, Box(), (SecondMoments(design),)))
@@ -375,3 +377,67 @@ def test_sums_are_not_shown():
     sums = nw.holder.engines.open_source(people()).sums(request().plan())
     assert isinstance(sums, Sums)
     assert repr(sums) == "Sums()"
+
+
+# ---------------------------------------------------------------------------------------------
+# The command line, the estimator
+
+
+def test_the_command_line_speaks_of_people(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(words):
+        monkeypatch.setattr(sys, "argv", ["noisewise", *words])
+        try:
+            main()
+        except SystemExit as stop:
+            return stop.code or 0
+        return 0
+
+    pq.write_table(pa.table(people()), "rows.parquet")
+    assert run(["schema", "new", "rows.parquet", "--dataset", "people", "--unit", "who"]) == 0
+    made = Path("schema.yaml").read_text()
+    assert "unit: {column: who}" in made
+    assert "who:" not in made
+    assert run(["schema", "new", "rows.parquet", "--out", "x.yaml", "--unit", "nobody"]) != 0
+    declared = schema().to_dict()
+    Path("schema.yaml").write_text(yaml.safe_dump(declared))
+    capsys.readouterr()
+    assert run(["schema", "check", "schema.yaml", "--data", "rows.parquet"]) == 0
+    said = capsys.readouterr().out
+    assert "all rows with one 'who' averaged into one" in said
+    assert "It has 301 people" in said
+    with Ledger("budget.db") as opened:
+        opened.set_cap("people", Fraction(1))
+    release = "release --data rows.parquet --schema schema.yaml --target y --features x,g"
+    words = [*release.split(), "--epsilon", "1", "--ledger", "budget.db", "--out", "r.json"]
+    assert run([*words, "--dry-run"]) == 0
+    assert "one person, averaged over all their rows" in capsys.readouterr().out
+    assert run(words) == 0
+    fit = ["fit", "r.json", "--chains", "1", "--draws", "50", "--seed", "1", "--out", "p.nc"]
+    assert run(fit) == 0
+    assert "Release of 301 people" in capsys.readouterr().out
+    assert run(["report", "p.nc", "--out", "report.html"]) == 0
+    assert "any number of rows, averaged into one" in Path("report.html").read_text()
+
+
+def test_people_are_counted_on_shelves_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("noisewise.holder.rows.units._MEMORY", 0)
+    monkeypatch.setattr("noisewise.holder.rows.units._CHUNK_BYTES", 0)
+    monkeypatch.setattr("noisewise.holder.rows.units._FEWEST_ROWS", 100)
+    monkeypatch.setattr("noisewise.holder.engines.batches._MAX_BATCH_ROWS", 50)
+    monkeypatch.setattr("noisewise.holder.engines.batches._MIN_BATCH_ROWS", 50)
+    pq.write_table(pa.table(people()), tmp_path / "rows.parquet")
+    assert check_data(schema(), tmp_path / "rows.parquet") == 301
+
+
+def test_an_estimator_takes_ids():
+    data = people()
+    X = np.column_stack([data["x"], data["g"] == "b"])
+    model = PrivateBayesianRegressor(
+        epsilon=1, bounds=[(-3, 3), (0, 1)], y_bounds=(-4, 4), chains=1, draws=50, random_state=1
+    )
+    model.fit(X, data["y"], units=data["who"])
+    assert model.release_.n == 301
+    assert model.release_.schema.unit == "replace_one/all"
+    assert model.fit(X, data["y"]).release_.n == len(data["who"])

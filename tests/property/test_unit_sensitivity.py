@@ -222,7 +222,9 @@ def test_no_person_moves_the_sums_further(neighbours, sizes):
         moved = np.array(found[0].values["second_moments"], dtype=object) - np.array(
             found[1].values["second_moments"], dtype=object
         )
-        assert sum(moved**2 * np.where(off, 2, 1)) <= l2_sensitivity(second, Box(), "isometric") ** 2
+        assert (
+            sum(moved**2 * np.where(off, 2, 1)) <= l2_sensitivity(second, Box(), "isometric") ** 2
+        )
 
 
 def test_rows_that_are_not_averaged_would_move_the_sums_further():
@@ -304,7 +306,9 @@ def test_no_person_moves_a_round_further():
         for who in (8, 9):
             people = {**others, who: some_rows(rng, design, rng.integers(1, 9))}
             sums = open_source(table_of(people, design.sources, rng)).sums(BallPlan(design, shape))
-            grams.append([np.array([int(g[e]) for e in entries]) for g in (sums.inside, sums.outside)])
+            grams.append(
+                [np.array([int(g[e]) for e in entries]) for g in (sums.inside, sums.outside)]
+            )
         moved = math.hypot(*(np.linalg.norm(root * (a - b)) for a, b in zip(*grams, strict=True)))
         most = max(most, moved)
     assert most <= allowed

@@ -159,8 +159,8 @@ def neighbours(request: Request) -> Neighbours:
     a = [*rest, *[first] * copies]
     b = [*rest, *([second] * copies if replace else [])]
     attained = counted * rows.distance(first, second, replace) / rows.allowed()
-    tables = (with_ids(request.schema, rows.table(one), len(rest)) for one in (a, b))
-    return Neighbours(*tables, float(attained))
+    table_a, table_b = (with_ids(request.schema, rows.table(one), len(rest)) for one in (a, b))
+    return Neighbours(table_a, table_b, float(attained))
 
 
 class _Rows:

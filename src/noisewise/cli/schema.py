@@ -29,7 +29,9 @@ def schema_new(
     ] = "",
     unit: Annotated[
         str | None,
-        typer.Option("--unit", help="The column that says whose row it is, if people have several."),
+        typer.Option(
+            "--unit", help="The column that says whose row it is, if people have several."
+        ),
     ] = None,
     table: TableOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
@@ -99,8 +101,9 @@ def schema_check(
                 declared, data, engine=engine, table=table, query=query, progress=progress
             )
         typer.echo(f"{data} fits the schema.")
-        if declared.n_is_public and declared.unit_column is None:
+        if declared.n_is_public:
+            counted = declared.counted
             typer.echo(
-                f"It has {n:,} rows: for Gaussian noise give a delta below {1 / (10 * n):.0e}, and "
-                "never one above 1 / (number of rows)."
+                f"It has {n:,} {counted}: for Gaussian noise give a delta below "
+                f"{1 / (10 * n):.0e}, and never one above 1 / (number of {counted})."
             )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from noisewise.core.errors import DataError, RequestError
@@ -21,7 +22,7 @@ from noisewise.core.yaml_files import parse_yaml
 from noisewise.holder.engines import open_source
 from noisewise.holder.engines.base import Kind
 from noisewise.holder.publish import with_total
-from noisewise.holder.rows.plan import Codes, Floats
+from noisewise.holder.rows.units import Shelves
 from noisewise.holder.rows.values import filled
 
 _HEAD = """\
@@ -207,14 +208,19 @@ class _Reader:
     def __init__(self, plan: _ReadAll) -> None:
         self.n = 0
         self._plan = plan
+        self._people = None if plan.schema.unit_column is None else Shelves(0)
 
-    def add(self, columns: Sequence[Floats | Codes]) -> None:
+    def add(self, columns: Sequence[Any]) -> None:
         for name, values in zip(self._plan.schema.columns, columns, strict=False):
             filled(values, self._plan.schema, name)
+        if self._people is not None:
+            self._people.add(columns[-1], np.empty((len(columns[-1]), 0), dtype=np.int32))
         self.n += len(columns[0])
 
     def result(self) -> int:
-        return self.n
+        if self._people is None:
+            return self.n
+        return sum(len(ids.unique()) for ids, _ in self._people.taken())
 
 
 def check_data(
@@ -231,7 +237,7 @@ def check_data(
     Returns
     -------
     int
-        The number of rows, which is for the holder only.
+        The number of rows, or of people where the schema names a unit column. For the holder only.
 
     Raises
     ------

@@ -1,10 +1,10 @@
 """Whether released statistics are possible at all, given the noise they are said to have.
 
-Rows on unit scale lie in the box [-1, 1]^p, indicators in {0, 1} (in means in [0, 1]). So every sum of products is at
-most n in size, sums of squares are not negative, and A = Σ ww' is positive semidefinite. Noise may
-carry the released numbers beyond those limits, but only so far: each limit is widened until noise
-crosses any of them in fewer than one of 10⁹ sound Releases. What lies farther out was damaged,
-forged or miscomputed.
+Rows on unit scale lie in the box [-1, 1]^p, indicators in {0, 1} (in means in [0, 1]). So every sum
+of products is at most n in size, sums of squares are not negative, and A = Σ ww' is positive
+semidefinite. Noise may carry the released numbers beyond those limits, but only so far: each limit
+is widened until noise crosses any of them in fewer than one of 10⁹ sound Releases. What lies
+farther out was damaged, forged or miscomputed.
 
 The eigenvalue limit is the matrix Laplace transform bound. The noise is E = Σ_{a≤b} ξ_ab M_ab with
 M_ab = e_a e_b' + e_b e_a' (e_a e_a' on the diagonal) and M_ab² the projection on coordinates a and

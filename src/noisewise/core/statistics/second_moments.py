@@ -31,18 +31,18 @@ needs |w|² ≥ 1 + t_j² only. What is left to maximise is
 more: p, p' ≤ 1, c ≥ 0 and h ≤ Σ s⁴ + Σ s'⁴ ≤ 2, and two different levels attain all of these at
 once, whatever the other categories do: β. A category with one indicator: Φ is convex in s, because
 its second derivative is at least 4A₀ + 24 s² - 8 s'² ≥ 0, where A₀ ≥ 1 + q ≥ 2 is A without it
-(max(0, ·)² has a continuous slope, so its kink is no matter); and in s' likewise. So s, s' ∈ {0, 1}.
-Hence every category is in one of the states, which `l2_squared` compares. Adding or removing:
-|w|² and Σ w_a⁴ are convex, so the vertices decide. ∎
+(max(0, ·)² has a continuous slope, so its kink is no matter); and in s' likewise. So s and s' are
+0 or 1. Hence every category is in one of the states, which `l2_squared` compares. Adding or
+removing: |w|² and Σ w_a⁴ are convex, so the vertices decide. ∎
 
 *L1, adding or removing.* Σ_{a≤b} |w_a w_b| = ((Σ|w_a|)² + Σ w_a²)/2 is convex: the vertices decide.
 
 *L1, replacing.* A category with two indicators or more is at its worst with different levels,
-whatever the rest of the rows: by |s_a r - s'_a r'| ≤ s_a |r| + s'_a |r'| and Σ s, Σ s' ≤ 1 no sum of
-its entries exceeds what β has. The single indicators s ∈ [0, 1] are numbers like t, but for the
+whatever the rest of the rows: by |s_a r - s'_a r'| ≤ s_a |r| + s'_a |r'| and Σ s, Σ s' ≤ 1 no sum
+of its entries exceeds what β has. The single indicators s ∈ [0, 1] are numbers like t, but for the
 sign. The corner argument replaces (u_j, v_j) by the larger and the smaller of them in size, the
-smaller with the sign of u_j v_j: shares stay shares. So all u_j = 1, and with m numbers and single
-shares together what remains is
+smaller with the sign of u_j v_j: shares stay shares. So all u_j = 1, and what remains of numbers
+and single shares is
 
     Σ_{j≤k} (1 - v_j v_k) + Σ (1 - v_j) + β Σ (1 + |v_j|) + 4β + 2·C(β,2),
 

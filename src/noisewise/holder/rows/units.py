@@ -27,11 +27,12 @@ is there. ∎
 What it needs is that a unit's rows have one id, and that nobody else's have it. A person with two
 ids is two units, and protected as such: epsilon then doubles.
 
-**The same integers everywhere.** Nobody may own more than 2**27 rows. So T, at most 2**24 m in size,
-is added up exactly in doubles, in any order, and 2 T + m is exact. A quotient x of these that is
-below an integer k is below it by 1/2m ≥ 2**-28 at least, while doubles of its size are at most 2**-29
-apart just below k: the rounded quotient is still below k, and rounding down gives what it gives for
-x itself. Which rows a unit has doesn't depend on their order, so neither do the means.
+**The same integers everywhere.** Nobody may own more than 2**27 rows. So T, at most 2**24 m in
+size, is added up exactly in doubles, in any order, and 2 T + m is exact. A quotient x of these that
+is below an integer k is below it by 1/2m ≥ 2**-28 at least, and doubles just below k are at most
+2**-29 apart, because |k| ≤ 2**24: the rounded quotient is still below k, and rounding down gives
+what it gives for x itself. Which rows a unit has doesn't depend on their order, so neither do the
+means.
 
 **Memory.** Rows of one unit may be anywhere in a table. They are put on one of 256 shelves by a
 hash of the id, and each shelf is averaged by itself. Shelves are kept in memory up to 128 MB, and
@@ -51,7 +52,6 @@ import numpy.typing as npt
 
 from noisewise.core.design import Design
 from noisewise.core.errors import DataError
-from noisewise.core.schema import Category
 from noisewise.holder.rows.plan import Accumulator, Floats, check_row_count
 from noisewise.holder.rows.values import MEAN_BITS, RowGrid, filled
 
@@ -80,13 +80,9 @@ class ByUnit(Generic[Result]):
         self._design = design
         self._means = means
         self._columns = RowGrid.with_bits(design, MEAN_BITS).columns
-        self._shelves = _Shelves(len(self._columns))
+        self._shelves = Shelves(len(self._columns))
         self._rows = 0
-
-    @property
-    def n(self) -> int:
-        """Units so far; all of them once there is a result."""
-        return self._means.n
+        self.n = 0  # units; none is complete before there is a result
 
     def add(self, columns: Sequence[Any]) -> None:
         """Add rows; see `Accumulator.add`."""
@@ -99,6 +95,7 @@ class ByUnit(Generic[Result]):
         """What all means add up to. Ends the accumulator."""
         for ids, grid in self._shelves.taken():
             self._means.add(self._averages(ids, grid))
+        self.n = self._means.n
         return self._means.result()
 
     def _on_grid(self, columns: Sequence[Any]) -> Grid:
@@ -128,24 +125,26 @@ class ByUnit(Generic[Result]):
 
     def _averages(self, ids: Any, grid: Grid) -> list[Floats]:
         """The columns of means, for the units of one shelf."""
-        codes = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.intp)
+        from scipy.sparse import csc_array
+
+        codes = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
         rows = np.bincount(codes)
         if len(rows) and rows.max() > MOST_ROWS:
             raise DataError(f"data: somebody has more than {MOST_ROWS:,} rows; check the ids")
-        means = []
-        for column, values in zip(self._columns, grid.T, strict=True):
-            total = np.bincount(codes, weights=values)
-            if column.code is None:
-                total *= 2
-                total += rows
-                total /= 2 * rows
-            else:
-                total /= rows
-            means.append(np.floor(total, out=total))
-        return means
+        # A matrix with a single 1 in each column, at the unit that owns this row, adds up.
+        whose = (np.ones(len(codes)), codes, np.arange(len(codes) + 1))
+        owners = csc_array(whose, shape=(len(rows), len(codes)))
+        totals: Floats = np.ascontiguousarray((owners @ grid.astype(np.float64)).T)
+        numbers = [column.code is None for column in self._columns]
+        for j, is_number in enumerate(numbers):
+            if is_number:
+                totals[j] *= 2
+                totals[j] += rows
+            totals[j] /= (1 + is_number) * rows
+        return list(np.floor(totals, out=totals))
 
 
-class _Shelves:
+class Shelves:
     """Rows by a hash of their ids, in memory or in a file without a name."""
 
     def __init__(self, columns: int) -> None:
@@ -202,7 +201,7 @@ class _Shelves:
 
         try:
             if self._file is None:
-                self._file = TemporaryFile(prefix="noisewise-")
+                self._file = TemporaryFile(prefix="noisewise-")  # noqa: SIM115 - closed by `taken`
             for shelf in range(_SHELVES):
                 pieces = list(self._in_memory(shelf))
                 if not pieces:
