@@ -139,7 +139,8 @@ def markdown(rows: Sequence[Row]) -> str:
     """A line a cell."""
     lines = [
         "| noise | neighbours | people | epsilon | Releases with ids | truth held at 95% | share "
-        "of the variance from noise | without ids: held, of how many | width without ids over with |",
+        "of the variance from noise | without ids: held, of how many | width without ids over with "
+        "|",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

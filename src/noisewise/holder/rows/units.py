@@ -79,8 +79,8 @@ class ByUnit(Generic[Result]):
     def __init__(self, design: Design, means: Accumulator[Result]) -> None:
         self._design = design
         self._means = means
-        self._columns = RowGrid.with_bits(design, MEAN_BITS).columns
-        self._shelves = Shelves(len(self._columns))
+        self._grid = RowGrid.with_bits(design, MEAN_BITS)
+        self._shelves = Shelves(len(self._grid.columns))
         self._rows = 0
         self.n = 0  # units; none is complete before there is a result
 
@@ -100,27 +100,26 @@ class ByUnit(Generic[Result]):
 
     def _on_grid(self, columns: Sequence[Any]) -> Grid:
         """All design columns as integers; shape (rows, p), so that a row stays together."""
-        one, schema = 1 << MEAN_BITS, self._design.schema
         complete = [
-            filled(values, schema, name)
+            filled(values, self._design.schema, name)
             for values, name in zip(columns, self._design.sources, strict=True)
         ]
-        grid = np.empty((len(columns[0]), len(self._columns)), dtype=np.int32)
+        places = self._grid.columns
+        grid = np.empty((len(columns[0]), len(places)), dtype=np.int32)
+        block = np.empty((len(places), _BLOCK_ROWS))
         # Values far out of bounds may overflow on their way to a bound.
         with np.errstate(over="ignore", invalid="ignore"):
             for start in range(0, len(grid), _BLOCK_ROWS):
-                block = slice(start, start + _BLOCK_ROWS)
-                for out, column in zip(grid[block].T, self._columns, strict=True):
-                    values = complete[column.source][block]
-                    if column.code is not None:
-                        np.multiply(values == column.code, np.int32(one), out=out)
-                        continue
-                    t = values - column.centre
-                    t *= column.scale
-                    t += 0.5
-                    np.floor(t, out=t)
-                    np.maximum(t, -one, out=t)
-                    np.minimum(t, one, out=out, casting="unsafe")
+                part = grid[start : start + _BLOCK_ROWS]
+                t = block[:, : len(part)]
+                for row, column in zip(t, places, strict=True):
+                    values = complete[column.source][start : start + _BLOCK_ROWS]
+                    if column.code is None:
+                        np.subtract(values, column.centre, out=row)
+                    else:
+                        np.equal(values, column.code, out=row)
+                self._grid.round_block(t, out=t)
+                part[:] = t.T
         return grid
 
     def _averages(self, ids: Any, grid: Grid) -> list[Floats]:
@@ -135,12 +134,13 @@ class ByUnit(Generic[Result]):
         whose = (np.ones(len(codes)), codes, np.arange(len(codes) + 1))
         owners = csc_array(whose, shape=(len(rows), len(codes)))
         totals: Floats = np.ascontiguousarray((owners @ grid.astype(np.float64)).T)
-        numbers = [column.code is None for column in self._columns]
-        for j, is_number in enumerate(numbers):
-            if is_number:
+        for j, column in enumerate(self._design.columns):
+            if column.is_indicator:
+                totals[j] /= rows
+            else:
                 totals[j] *= 2
                 totals[j] += rows
-            totals[j] /= (1 + is_number) * rows
+                totals[j] /= 2 * rows
         return list(np.floor(totals, out=totals))
 
 
