@@ -46,7 +46,7 @@ COLUMNS: dict[str, Column] = {
 }
 WAYS: dict[str, dict[str, Any]] = {
     "Laplace": {},
-    "Gaussian": {"delta": "1e-6"},
+    "Gaussian": {"delta": "1e-6", "rounds": 1},
     "rounds": {"delta": "1e-6", "rounds": "auto"},
 }
 
