@@ -108,7 +108,9 @@ def test_the_sums_are_those_of_people(neighbours):
     assert found == pytest.approx(np.array(expected), abs=301 * 4e-5)
 
 
-@pytest.mark.parametrize("words", [{}, {"delta": "1e-6", "rounds": 1}, {"delta": "1e-6", "rounds": 3}])
+@pytest.mark.parametrize(
+    "words", [{}, {"delta": "1e-6", "rounds": 1}, {"delta": "1e-6", "rounds": 3}]
+)
 def test_a_release_says_that_its_rows_are_people(words, ledger, tmp_path):
     release = publish(request(**words), people(), ledger=ledger, out=tmp_path / "r.json").release
     assert release.n == 301

@@ -35,7 +35,7 @@ what it gives for x itself. Which rows a unit has doesn't depend on their order,
 means.
 
 **Memory.** Rows of one unit may be anywhere in a table. They are put on one of 256 shelves by a
-hash of the id, and each shelf is averaged by itself. Shelves are kept in memory up to 128 MB, and
+hash of the id, and each shelf is averaged by itself. Shelves are kept in memory up to 256 MB, and
 from then on in a temporary file. The file has no name from the moment it is made (or is deleted by
 the system, where files must have names), so that nothing is left of it if the process is killed.
 Ids are in it as they are. They are nowhere else: nothing that comes out of here has any.
@@ -44,6 +44,7 @@ Ids are in it as they are. They are nowhere else: nothing that comes out of here
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from tempfile import TemporaryFile
 from typing import Any, Generic, TypeVar
 
@@ -61,9 +62,10 @@ Grid = npt.NDArray[np.int32]
 MOST_ROWS = 1 << 27  # of one unit; see "The same integers everywhere"
 _SHELVES = 256
 _BLOCK_ROWS = 1 << 13  # stay in a core's own cache through all passes over them
+_PART_ROWS = 1 << 16  # about so many are averaged at a time
 _CHUNK_BYTES = 4 << 20  # rows are sorted by shelf so many at a time
 _FEWEST_ROWS = 1 << 10
-_MEMORY = 128 << 20  # of shelves; beyond that they go to the file
+_MEMORY = 256 << 20  # of shelves; beyond that they go to the file
 
 
 def averaged(design: Design, accumulator: Accumulator[Result]) -> Accumulator[Result]:
@@ -93,8 +95,13 @@ class ByUnit(Generic[Result]):
 
     def result(self) -> Result:
         """What all means add up to. Ends the accumulator."""
-        for ids, grid in self._shelves.taken():
-            self._means.add(self._averages(ids, grid))
+        averages = (self._averages(ids, grid) for ids, grid in self._shelves.taken())
+        with ThreadPoolExecutor(1, thread_name_prefix="noisewise-means") as pool:
+            # One thread averages the next shelf while this one sums the last.
+            ahead = pool.submit(next, averages, None)
+            while (means := ahead.result()) is not None:
+                ahead = pool.submit(next, averages, None)
+                self._means.add(means)
         self.n = self._means.n
         return self._means.result()
 
@@ -152,6 +159,7 @@ class Shelves:
         self._chunk_rows = max(_FEWEST_ROWS, _CHUNK_BYTES // (4 * columns + 8))
         self._open: list[tuple[Any, Grid]] = []  # not yet sorted by shelf
         self._open_rows = 0
+        self._rows = 0
         self._sorted: list[tuple[Any, Grid, npt.NDArray[np.intp]]] = []
         self._file: Any = None
         self._pieces: list[list[tuple[int, int, int]]] = [[] for _ in range(_SHELVES)]
@@ -160,20 +168,24 @@ class Shelves:
         """Put rows away."""
         self._open.append((ids, grid))
         self._open_rows += len(ids)
+        self._rows += len(ids)
         if self._open_rows >= self._chunk_rows:
             self._sort()
             if sum(ids.nbytes + grid.nbytes for ids, grid, _ in self._sorted) > _MEMORY:
                 self._write()
 
     def taken(self) -> Iterator[tuple[Any, Grid]]:
-        """All rows, shelf by shelf; those of one id are on one shelf."""
+        """All rows, a few shelves at a time; those of one id are on one shelf."""
         if not self._sorted and self._file is None:  # so few that they need no shelves
             if self._open:
                 yield _joined(self._open)
             return
         self._sort()
-        for shelf in range(_SHELVES):
-            pieces = [*self._read(shelf), *self._in_memory(shelf)]
+        together = max(1, min(_SHELVES, _SHELVES * _PART_ROWS // self._rows))
+        for start in range(0, _SHELVES, together):
+            shelves = range(start, min(start + together, _SHELVES))
+            read = (piece for shelf in shelves for piece in self._read(shelf))
+            pieces = [*read, *self._in_memory(shelves)]
             if pieces:
                 yield _joined(pieces)
         if self._file is not None:
@@ -189,9 +201,9 @@ class Shelves:
         ends = np.concatenate([[0], np.cumsum(np.bincount(shelves, minlength=_SHELVES))])
         self._sorted.append((ids.take(order), grid.take(order, axis=0), ends))
 
-    def _in_memory(self, shelf: int) -> Iterator[tuple[Any, Grid]]:
+    def _in_memory(self, shelves: range) -> Iterator[tuple[Any, Grid]]:
         for ids, grid, ends in self._sorted:
-            start, stop = int(ends[shelf]), int(ends[shelf + 1])
+            start, stop = int(ends[shelves.start]), int(ends[shelves.stop])
             if stop > start:
                 yield ids.slice(start, stop - start), grid[start:stop]
 
@@ -203,7 +215,7 @@ class Shelves:
             if self._file is None:
                 self._file = TemporaryFile(prefix="noisewise-")  # noqa: SIM115 - closed by `taken`
             for shelf in range(_SHELVES):
-                pieces = list(self._in_memory(shelf))
+                pieces = list(self._in_memory(range(shelf, shelf + 1)))
                 if not pieces:
                     continue
                 ids, grid = _joined(pieces)
