@@ -1,8 +1,9 @@
 """Publish a private regression from the RAND Health Insurance Experiment, end to end.
 
 The data ship with statsmodels: 20,190 person-years of outpatient care. One person stays in the
-experiment for up to five years, so what is protected is five rows, not one. Every bound below
-comes from the experiment's code book or from common sense, none from the data.
+experiment for up to five years, and what is protected is the person: the schema names the column
+that says whose year it is, and everybody's years are averaged. Every bound below comes from the
+experiment's code book or from common sense, none from the data.
 
 Run it with ``make demo``. It needs no network.
 """
@@ -28,7 +29,7 @@ columns:
   plan: {type: category, levels: [family, individual], reference: family}
   health: {type: category, levels: [excellent, good, fair, poor], reference: excellent}
 neighbours: replace_one
-max_rows_per_unit: 5          # a person is in the data for up to five years
+unit: {column: person}        # a person is in the data for up to five years
 missing: error
 """
 
@@ -36,11 +37,15 @@ missing: error
 def write_data(path: Path) -> None:
     """The data set as a holder would have it: a Parquet file with readable columns."""
     import numpy as np
+    import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq
     from statsmodels.datasets import randhie
 
     table = randhie.load_pandas().data
+    # The file that this is taken from, row by row, has the person's number, too.
+    source = pd.read_csv(Path(randhie.__file__).parent / "src" / "randhie.csv")
+    assert (source["mdvis"].to_numpy() == table["mdvis"].to_numpy()).all()
     health = np.select(
         [table[f"hlth{letter}"] == 1 for letter in "gfp"],
         ["good", "fair", "poor"],
@@ -53,6 +58,7 @@ def write_data(path: Path) -> None:
         "chronic_diseases": table["disea"],
         "plan": np.where(table["idp"] == 1, "individual", "family"),
         "health": health,
+        "person": source["zper"],
     }
     pq.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), path)
 
@@ -93,7 +99,7 @@ def main() -> None:
     run("fit", "release.json", "--seed", "1", "--out", "noise_aware.nc")
     run("fit", "release.json", "--seed", "1", "--method", "naive", "--out", "naive.nc")
     draw_picture()
-    print(f"\n{folder / 'intervals.png'} compares both with the regression on all the rows, which")
+    print(f"\n{folder / 'intervals.png'} compares both with the regression of all people, which")
     print("only this demo can see. The naive intervals are far too narrow.", flush=True)
     title = "Doctor visits a year in the RAND Health Insurance Experiment"
     run("report", "noise_aware.nc", "--title", title, "--out", "report.html")
@@ -101,17 +107,18 @@ def main() -> None:
 
 
 def draw_picture() -> None:
-    """Naive against noise-aware intervals, and what least squares finds on the real rows."""
+    """Naive against noise-aware intervals, and what least squares finds on the people's means."""
     import numpy as np
     import pyarrow.parquet as pq
 
     import noisewise as nw
     from noisewise.analyst.posterior.plots import plot
 
-    table = pq.read_table("rand_health.parquet")
-    rows = np.column_stack([np.ones(len(table)), *(table[name].to_numpy() for name in FEATURES)])
-    visits = np.clip(table["visits"].to_numpy(), 0, 30)
-    truth, *_ = np.linalg.lstsq(rows, visits, rcond=None)
+    table = pq.read_table("rand_health.parquet").to_pandas()
+    table["visits"] = table["visits"].clip(0, 30)
+    means = table.groupby("person")[["visits", *FEATURES]].mean()
+    rows = np.column_stack([np.ones(len(means)), means[FEATURES]])
+    truth, *_ = np.linalg.lstsq(rows, means["visits"], rcond=None)
     plot(
         {
             "naive": nw.load_posterior("naive.nc"),

@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import duckdb
@@ -34,7 +35,9 @@ from noisewise.holder.engines import duckdb as duckdb_module
 from noisewise.holder.engines import open_source
 from noisewise.holder.engines.files import CsvSource, ParquetSource
 from noisewise.holder.engines.frame import FrameSource
+from noisewise.holder.rows import plan as plan_module
 from noisewise.holder.rows import sums as sums_module
+from noisewise.holder.rows import units as units_module
 from noisewise.holder.rows.sums import SumAccumulator, SumPlan
 
 CANARY = "7351.0625"  # a value that no message may show
@@ -49,17 +52,11 @@ def reference(rows, design, geometry, statistic):
     """The sums of one statistic, from Python values, one row at a time."""
     one = 2 ** {2: 16, 4: 8}[statistic.degree]
     totals = dict.fromkeys(statistic.entries, 0)
-    for row in rows:
-        w = [one]
-        for name in design.sources:
-            column, fill = design.schema.columns[name], design.schema.fill.get(name)
-            if isinstance(column, Number):
-                w.append(reference_number(row[name], column, fill, one))
-            else:
-                level = reference_level(row[name], column, fill)
-                w += [
-                    one * (level == other) for other in column.levels if other != column.reference
-                ]
+    if design.schema.unit_column is None:
+        grid = [[one, *reference_row(row, design, one)] for row in rows]
+    else:
+        grid = [[one, *mean] for mean in reference_means(rows, design, one)]
+    for w in grid:
         if isinstance(geometry, Ball):
             radius = math.floor(geometry.radius * one)
             square = sum(x * x for x in w[1:-1])
@@ -70,6 +67,32 @@ def reference(rows, design, geometry, statistic):
         for entry in totals:
             totals[entry] += math.prod(w[index] for index in entry)
     return tuple(totals.values())
+
+
+def reference_row(row, design, one):
+    w = []
+    for name in design.sources:
+        column, fill = design.schema.columns[name], design.schema.fill.get(name)
+        if isinstance(column, Number):
+            w.append(reference_number(row[name], column, fill, one))
+        else:
+            level = reference_level(row[name], column, fill)
+            w += [one * (level == other) for other in column.levels if other != column.reference]
+    return w
+
+
+def reference_means(rows, design, one):
+    """One row of means for every id, in fractions: numbers to nearest, shares rounded down."""
+    owned = {}
+    for row in rows:
+        owned.setdefault(row[design.schema.unit_column], []).append(row)
+    for own in owned.values():
+        columns = zip(*(reference_row(row, design, 2**24) for row in own), strict=True)
+        halves = [Fraction(0 if column.is_indicator else 1, 2) for column in design.columns]
+        yield [
+            math.floor(math.floor(Fraction(sum(c), len(own)) + half) * Fraction(one, 2**24) + half)
+            for c, half in zip(columns, halves, strict=True)
+        ]
 
 
 def reference_number(value, column, fill, one):
@@ -195,7 +218,8 @@ def plan_of(schema, features, target, geometry=None, *, fourth=False):
 
 def assert_exact(source, plan, rows):
     found = source.sums(plan)
-    assert found.n == len(rows)
+    ids = plan.schema.unit_column
+    assert found.n == (len(rows) if ids is None else len({row[ids] for row in rows}))
     for statistic in plan.statistics:
         expected = reference(rows, plan.design, plan.geometry, statistic)
         assert found.values[statistic.name] == expected
@@ -214,8 +238,8 @@ class Case:
     geometry: Box | Ball = Box()
     skip: tuple = ()
 
-    def plan(self, neighbours="replace_one", *, fourth=False):
-        schema = Schema("d", self.columns, neighbours, fill=self.fill)
+    def plan(self, neighbours="replace_one", *, fourth=False, ids=None):
+        schema = Schema("d", self.columns, neighbours, fill=self.fill, unit_column=ids)
         *features, target = self.columns
         return plan_of(schema, features, target, self.geometry, fourth=fourth)
 
@@ -443,6 +467,114 @@ def test_both_statistics_come_from_one_pass(reader, neighbours, tmp_path):
         assert source.sums(plan).values["second_moments"][0] == 80 * 2**32
 
 
+# ---------------------------------------------------------------------------------------------
+# Ids: the rows of one person are averaged
+
+IDS = {
+    "integers": lambda k: pa.array(k - 3),
+    "unsigned": lambda k: pa.array(np.uint64(2**64 - 1) - k.astype(np.uint64)),
+    "text": lambda k: pa.array([("ab", "ba", " ab", "é", "e\u0301", "1", "01")[i] for i in k]),
+    "words": lambda k: pa.array([f"p{i}" for i in k]).dictionary_encode(),
+    "digits": lambda k: pa.array([Decimal(10**30 + int(i)) for i in k], type=pa.decimal128(38, 0)),
+}
+
+
+def with_ids(case, kind, people=7):
+    """The table several times over, with ids at random."""
+    table = pa.concat_tables([case.table] * 3).combine_chunks()
+    codes = np.random.default_rng(8).integers(0, people, table.num_rows)
+    return table.append_column("who is it", IDS[kind](codes))
+
+
+def small_shelves(monkeypatch):
+    """So that even a small table fills all shelves, and goes through the file."""
+    monkeypatch.setattr(units_module, "_MEMORY", 100)
+    monkeypatch.setattr(units_module, "_CHUNK_BYTES", 0)
+    monkeypatch.setattr(units_module, "_FEWEST_ROWS", 5)
+
+
+@reader
+@pytest.mark.parametrize("shelves", ["few", "file"])
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [
+        ("edges", "integers"),
+        ("levels", "text"),
+        ("levels in a ball", "words"),
+        ("missing", "unsigned"),
+        ("ball 0.9", "digits"),
+        ("one row", "integers"),
+        ("no rows", "text"),
+    ],
+)
+def test_the_rows_of_one_person_are_averaged(reader, case, kind, shelves, tmp_path, monkeypatch):
+    case = CASES[case]()
+    if reader in case.skip or (kind in ("unsigned", "digits") and reader == "pandas-numpy"):
+        pytest.skip("the table cannot be written that way")
+    if shelves == "file":
+        small_shelves(monkeypatch)
+        monkeypatch.setattr(batches_module, "_MAX_BATCH_ROWS", 11)
+        monkeypatch.setattr(batches_module, "_MIN_BATCH_ROWS", 11)
+    table = with_ids(case, kind)
+    plan = case.plan("add_remove_one", fourth=table.num_rows < 200, ids="who is it")
+    source = READERS[reader](table, tmp_path)
+    source.check_ids("who is it")
+    assert_exact(source, plan, table.to_pylist())
+
+
+@reader
+def test_means_do_not_depend_on_the_order_of_rows(reader, tmp_path, monkeypatch):
+    small_shelves(monkeypatch)
+    case = ball_case(1.1)
+    table = with_ids(case, "text")
+    plan = case.plan(ids="who is it")
+    expected = READERS[reader](table, tmp_path).sums(plan)
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(table.num_rows)
+        for leftover in tmp_path.iterdir():
+            leftover.unlink()
+        assert READERS[reader](table.take(order), tmp_path).sums(plan) == expected
+
+
+@reader
+def test_an_id_of_every_row_is_no_averaging(reader, tmp_path):
+    """One row a person: the sums of rows as they are, up to the digits of means."""
+    case = with_target({"x": numbers(np.linspace(-1, 1, 33))}, {"x": Number(-1, 1)})
+    table = case.table.append_column("id", pa.array(range(33)))
+    source = READERS[reader](table, tmp_path)
+    assert source.sums(case.plan(ids="id")) == source.sums(case.plan())
+
+
+@reader
+@pytest.mark.parametrize("kind", ["integer", "text"])
+def test_a_row_without_an_id_is_an_error(reader, kind, tmp_path):
+    case = ball_case(1)
+    given = [7351, None, *range(78)] if kind == "integer" else ["p7351", "", *"x" * 78]
+    if reader == "dict" and kind == "integer":
+        given = np.array([7351.0625, math.nan, *range(78)])  # a dict of arrays has no other way
+    table = case.table.append_column("id", pa.array(given))
+    with pytest.raises(DataError, match=r"missing ids|floating-point") as caught:
+        READERS[reader](table, tmp_path).sums(case.plan(ids="id"))
+    assert_silent(caught.value, "7351")
+
+
+@reader
+@pytest.mark.parametrize("column", [[0.5] * 80, [True] * 80, [date(2020, 1, 1)] * 80])
+def test_what_cannot_be_an_id_is_refused(reader, column, tmp_path):
+    if reader in NOT_CSV:
+        pytest.skip("the table cannot be written that way")
+    case = ball_case(1)
+    table = case.table.append_column("id", pa.array(column))
+    source = READERS[reader](table, tmp_path)
+    with pytest.raises(DataError, match="'id' holds"):
+        source.sums(case.plan(ids="id"))
+    # Where the type is stored, that is known before anything is charged or read.
+    stored = "parquet" in reader or reader.startswith(("duckdb-", "connection", "relation"))
+    if stored and reader != "duckdb-arrow":
+        with pytest.raises(DataError, match="'id' holds"):
+            source.check_ids("id")
+
+
 @pytest.mark.parametrize("case", ["edges", "levels in a ball", "missing", "decimals"])
 @pytest.mark.parametrize("limit", [0, 10**6])
 @pytest.mark.parametrize("reader", [r for r in READERS if r.startswith("duckdb")])
@@ -600,7 +732,7 @@ def test_sums_are_exact_up_to_the_last_row_and_refuse_one_more():
 
 
 def test_a_file_with_too_many_rows_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(sums_module, "MAX_ROWS", 79)
+    monkeypatch.setattr(plan_module, "MAX_ROWS", 79)
     case = ball_case(1)
     for read in READERS.values():
         with pytest.raises(DataError, match="more than") as caught:

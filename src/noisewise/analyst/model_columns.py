@@ -173,6 +173,13 @@ def choose_columns(
     called = release_names(releases, names)
     for holder, release in zip(called, releases, strict=True):
         released = release.design.schema.columns
+        averaged, alike = release.schema.unit_column is not None, first.schema.unit_column
+        if averaged != (alike is not None):
+            told = ("averages", "doesn't") if averaged else ("doesn't average", "does")
+            raise ReleaseError(
+                f"{holder} {told[0]} the rows of one person and {called[0]} {told[1]}, so that "
+                "their errors have different variances: fit them apart"
+            )
         for name in (*features, chosen_target):
             if name not in released:
                 raise RequestError(f"{holder} has no column {name!r}; it has {', '.join(released)}")
@@ -224,7 +231,8 @@ def observe_one(release: Release, columns: ModelColumns, name: str) -> Observati
     family: Family = "gaussian" if isinstance(measurement.noise, DiscreteGaussian) else "laplace"
     values, scale = values[np.ix_(pick, pick)], scale[np.ix_(pick, pick)]
     indicators: tuple[int, ...] = ()
-    if isinstance(release.geometry, Box):  # in a ball, rows are shrunk as a whole
+    # In a ball rows are shrunk as a whole, and means have shares in place of 0 and 1.
+    if isinstance(release.geometry, Box) and release.schema.unit_column is None:
         indicators = tuple(i for i, c in enumerate(columns.covariates, 1) if c.is_indicator)
     if release.n is None:  # add_remove_one: n is the released entry (0, 0)
         return Observation.with_private_n(values, scale, family, name, indicators)

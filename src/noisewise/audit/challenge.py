@@ -17,6 +17,7 @@ from noisewise.audit.engine import Score
 from noisewise.audit.noise import DrawCheck, NoiseCheck
 from noisewise.core.kinds import release_from_text
 from noisewise.core.noise import Gaussian, Laplace
+from noisewise.core.schema import Schema
 from noisewise.holder.requests.base import Publishable
 
 Run = Callable[[], list[float]]
@@ -40,6 +41,27 @@ class Neighbours:
     a: Table
     b: Table
     attained: float
+
+
+_OWNED = 3  # rows of the person in whom data sets with ids differ
+
+
+def rows_of_one(schema: Schema) -> tuple[int, int]:
+    """How many rows of a unit count, and how many it has; equal ones are their own mean."""
+    if schema.unit_column is not None:
+        return 1, _OWNED
+    return schema.max_rows_per_unit, schema.max_rows_per_unit
+
+
+def with_ids(schema: Schema, table: Table, shared: int) -> Table:
+    """The same table with a column of ids, if the schema names one.
+
+    The first `shared` rows are of as many people, and all others of one more.
+    """
+    if schema.unit_column is None:
+        return table
+    rows = len(next(iter(table.values())))
+    return {**table, schema.unit_column: [min(row, shared) for row in range(rows)]}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,15 @@ from typing import Any
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.audit.challenge import Batch, Challenge, Neighbours, Run, through_text
+from noisewise.audit.challenge import (
+    Batch,
+    Challenge,
+    Neighbours,
+    Run,
+    rows_of_one,
+    through_text,
+    with_ids,
+)
 from noisewise.audit.noise import DrawCheck, Steps, check_draws
 from noisewise.core.design import STATISTIC_ONE, Ball
 from noisewise.core.kinds.draws import COEFFICIENT_BITS
@@ -85,7 +93,8 @@ def _points(release: Any) -> list[float]:
 
 def _pair(request: RegressionSampleRequest) -> Neighbours:
     schema, law = request.schema, request.planned.law
-    kinds = [schema.columns[name] for name in request.sources]
+    names = request.design.sources
+    kinds = [schema.columns[name] for name in names]
     far: list[Any] = [
         kind.indicated[0] if isinstance(kind, Category) else kind.centre + kind.half_width
         for kind in kinds
@@ -96,7 +105,7 @@ def _pair(request: RegressionSampleRequest) -> Neighbours:
         kind.reference if isinstance(kind, Category) else kind.centre for kind in kinds
     ]
     low = [*far[:-1], target.centre - target.half_width]
-    replace, copies = schema.neighbours == "replace_one", schema.max_rows_per_unit
+    replace, (counted, copies) = schema.neighbours == "replace_one", rows_of_one(schema)
     others = [] if replace else [neutral]
     tables = [[*others, *[far] * copies], [*others, *([low] * copies if replace else [])]]
     squared = 1.0 + len(kinds) - 1  # every feature is at 1, or has one indicator that is
@@ -104,9 +113,9 @@ def _pair(request: RegressionSampleRequest) -> Neighbours:
         squared = min(squared, 1 + law.geometry.radius**2)
     reach = float(law.radius) * squared**0.5
     changed = 4 * reach if replace else ((1 + reach) ** 2 - max(1 - reach, 0.0) ** 2) / 2
-    spent = float(law.temper / law.variance) * changed * copies * request.planned.draws
+    spent = float(law.temper / law.variance) * changed * counted * request.planned.draws
     a, b = (
-        {name: [row[j] for row in rows] for j, name in enumerate(request.sources)}
+        with_ids(schema, {n: [row[j] for row in rows] for j, n in enumerate(names)}, len(others))
         for rows in tables
     )
     return Neighbours(a, b, spent / float(request.planned.epsilon))

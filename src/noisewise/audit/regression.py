@@ -19,7 +19,16 @@ from typing import Any, Literal
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.audit.challenge import Challenge, Neighbours, Run, Table, simulated, through_text
+from noisewise.audit.challenge import (
+    Challenge,
+    Neighbours,
+    Run,
+    Table,
+    rows_of_one,
+    simulated,
+    through_text,
+    with_ids,
+)
 from noisewise.audit.engine import likelihood_ratio
 from noisewise.audit.noise import NoiseCheck, check_noise
 from noisewise.core.design import STATISTIC_ONE, Ball, Design
@@ -145,12 +154,13 @@ def neighbours(request: Request) -> Neighbours:
         (rows.climb(u, v, replace) for u, v in rows.starts()),
         key=lambda pair: rows.distance(pair[0], pair[1], replace),
     )
-    copies = request.schema.max_rows_per_unit
+    counted, copies = rows_of_one(request.schema)
     rest = rows.rest()
     a = [*rest, *[first] * copies]
     b = [*rest, *([second] * copies if replace else [])]
-    attained = copies * rows.distance(first, second, replace) / rows.allowed()
-    return Neighbours(rows.table(a), rows.table(b), float(attained))
+    attained = counted * rows.distance(first, second, replace) / rows.allowed()
+    table_a, table_b = (with_ids(request.schema, rows.table(one), len(rest)) for one in (a, b))
+    return Neighbours(table_a, table_b, float(attained))
 
 
 class _Rows:
@@ -158,7 +168,7 @@ class _Rows:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.kinds = [request.schema.columns[name] for name in request.sources]
+        self.kinds = [request.schema.columns[name] for name in request.design.sources]
         self.norm = 1 if MECHANISMS[request.mechanism].pure else 2
         self.summed = [
             (statistic, mechanism)
@@ -277,7 +287,7 @@ class _Rows:
     def table(self, rows: list[FloatArray]) -> Table:
         """Columns in original units."""
         found: Table = {}
-        for j, (name, kind) in enumerate(zip(self.request.sources, self.kinds, strict=True)):
+        for j, (name, kind) in enumerate(zip(self.request.design.sources, self.kinds, strict=True)):
             values = [row[j] for row in rows]
             if isinstance(kind, Category):
                 found[name] = [kind.levels[int(value)] for value in values]

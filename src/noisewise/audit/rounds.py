@@ -19,9 +19,18 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from noisewise._arrays import FloatArray
-from noisewise.audit.challenge import Batch, Challenge, Neighbours, Run, Table
+from noisewise.audit.challenge import (
+    Batch,
+    Challenge,
+    Neighbours,
+    Run,
+    Table,
+    rows_of_one,
+    with_ids,
+)
 from noisewise.audit.noise import NoiseCheck, check_noise
 from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.kinds.regression import Release
@@ -87,6 +96,9 @@ class _Rows:
     def __init__(self, request: RoundsRequest, table: Table) -> None:
         self._columns: list[Any] = []
         for name in request.sources:
+            if name == request.schema.unit_column:
+                self._columns.append(pa.array(table[name], type=pa.int64()))
+                continue
             column = request.schema.columns[name]
             if isinstance(column, Category):
                 codes = [column.levels.index(level) for level in table[name]]
@@ -159,11 +171,11 @@ def _tables(request: RoundsRequest) -> tuple[Table, Table]:
     schema, setting = request.schema, request.setting
     # With room for a noisy number of rows.
     n = max(_FEWEST, setting.rows_needed() * (1 if setting.replaces else 2))
-    rng, copies = np.random.default_rng(0), schema.max_rows_per_unit
+    rng, (_, copies) = np.random.default_rng(0), rows_of_one(schema)
     a: Table = {}
     b: Table = {}
     numbers = 0
-    for name in request.sources:
+    for name in request.design.sources:
         column = schema.columns[name]
         if isinstance(column, Category):
             shared = [column.levels[k % len(column.levels)] for k in range(n)]
@@ -181,4 +193,4 @@ def _tables(request: RoundsRequest) -> tuple[Table, Table]:
             )
         a[name] = [*shared, *[ends[0]] * copies]
         b[name] = [*shared, *([ends[1]] * copies if setting.replaces else [])]
-    return a, b
+    return with_ids(schema, a, n), with_ids(schema, b, n)

@@ -215,7 +215,7 @@ def _document_of(found: ReleaseAudit, caught: dict[float, float]) -> dict[str, A
 def _words_of(found: ReleaseAudit, caught: dict[float, float]) -> list[str]:
     """Everything in words, a line each."""
     schema, result = found.request.schema, found.result
-    unit = "one row" if schema.max_rows_per_unit == 1 else "one person's rows"
+    unit = "one row" if schema.unit.endswith("/1") else "one person's rows"
     change = "replaced" if schema.neighbours == "replace_one" else "added or removed"
     lines = [
         f"Tested: {2 * result.held_out:,} Releases of two synthetic data sets, made from the "

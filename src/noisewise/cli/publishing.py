@@ -242,7 +242,9 @@ def dry_run(
         typer.echo(json.dumps({**document, "budget": quote_json(quote)}))
     else:
         typer.echo(f"Dry run: nothing is read, spent or written. Asked for: {request.claim}.")
-        typer.echo(f"Privacy unit: {quote.unit}.")
+        averaged = request.schema.unit_column is not None
+        words = " (one person, averaged over all their rows)" if averaged else ""
+        typer.echo(f"Privacy unit: {quote.unit}{words}.")
         for line in lines:
             typer.echo(line)
         say_quote(quote)

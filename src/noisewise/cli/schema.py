@@ -27,6 +27,12 @@ def schema_new(
     dataset: Annotated[
         str, typer.Option("--dataset", help="Name of the data set's budget. Default: file name.")
     ] = "",
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            "--unit", help="The column that says whose row it is, if people have several."
+        ),
+    ] = None,
     table: TableOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
@@ -42,7 +48,7 @@ def schema_new(
 
     if out.exists() and not force:
         raise RequestError(f"out: {out} exists; choose another name, or --force to overwrite it")
-    text = schema_template(data, dataset or data.stem, table=table)
+    text = schema_template(data, dataset or data.stem, table=table, unit=unit)
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -79,10 +85,13 @@ def schema_check(
 
     declared = read_schema(schema)
     numbers = sum(not isinstance(c, Category) for c in declared.columns.values())
+    owned = f"up to {declared.max_rows_per_unit} row(s) per unit"
+    if declared.unit_column is not None:
+        owned = f"all rows with one '{declared.unit_column}' averaged into one"
     typer.echo(
         f"{schema}: {numbers} numeric and {len(declared.columns) - numbers} categorical columns, "
         f"data set '{declared.dataset}', neighbours {declared.neighbours}, "
-        f"up to {declared.max_rows_per_unit} row(s) per unit."
+        f"{owned}."
     )
     if data is not None:
         from noisewise.holder.schema_files import check_data
@@ -93,7 +102,8 @@ def schema_check(
             )
         typer.echo(f"{data} fits the schema.")
         if declared.n_is_public:
+            counted = declared.counted
             typer.echo(
-                f"It has {n:,} rows: for Gaussian noise give a delta below {1 / (10 * n):.0e}, and "
-                "never one above 1 / (number of rows)."
+                f"It has {n:,} {counted}: for Gaussian noise give a delta below "
+                f"{1 / (10 * n):.0e}, and never one above 1 / (number of {counted})."
             )

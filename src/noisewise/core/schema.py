@@ -21,6 +21,7 @@ MAX_COLUMNS = 2_000
 MAX_LEVELS = 1_000
 MAX_NAME = 200
 MAX_ROWS_PER_UNIT = 1_000_000
+ALL_ROWS = "all"  # of one id, in `Schema.unit`
 # Half-widths of bounds. A float64 holds the square of any ratio of two of them, which variances of
 # coefficients need, with room for what is computed on the way.
 _NARROWEST, _WIDEST = 1e-60, 1e60
@@ -116,6 +117,10 @@ class Schema:
     fill : mapping of str to float or str
         Public constants that stand in for missing values. A missing value in a column without one
         is an error; rows are never dropped, because who is dropped depends on the data.
+    unit_column : str or None
+        The column that says whose row it is. The rows of one unit are then averaged into one
+        (`holder.rows.units`), whoever has however many: a unit is all rows with one id, and every
+        "row" of a Release, the n among them, is a unit. The ids themselves are never published.
     """
 
     dataset: str
@@ -123,6 +128,7 @@ class Schema:
     neighbours: Neighbours = "replace_one"
     max_rows_per_unit: int = 1
     fill: Mapping[str, float | str] = field(default_factory=dict)
+    unit_column: str | None = None
 
     def __post_init__(self) -> None:
         """Re-validate through the one parser, so that Python and YAML obey the same rules."""
@@ -159,6 +165,8 @@ class Schema:
             "neighbours": self.neighbours,
             "max_rows_per_unit": self.max_rows_per_unit,
             "missing": dict(self.fill) if self.fill else "error",
+            # Only where given, so that requests from before it existed keep their identity.
+            **({} if self.unit_column is None else {"unit": {"column": self.unit_column}}),
         }
 
     def restricted_to(self, names: tuple[str, ...]) -> Schema:
@@ -169,6 +177,7 @@ class Schema:
             neighbours=self.neighbours,
             max_rows_per_unit=self.max_rows_per_unit,
             fill={name: self.fill[name] for name in names if name in self.fill},
+            unit_column=self.unit_column,
         )
 
     @property
@@ -188,7 +197,13 @@ class Schema:
     @property
     def unit(self) -> str:
         """Who is protected, as one word: budgets under different units do not add up."""
-        return f"{self.neighbours}/{self.max_rows_per_unit}"
+        rows = self.max_rows_per_unit if self.unit_column is None else ALL_ROWS
+        return f"{self.neighbours}/{rows}"
+
+    @property
+    def counted(self) -> str:
+        """What n counts, in a word."""
+        return "rows" if self.unit_column is None else "people"
 
 
 # ---------------------------------------------------------------------------------------------
@@ -201,7 +216,7 @@ def parse_schema(document: Any) -> dict[str, Any]:
         raise SchemaError(
             f"schema: expected a mapping with 'dataset' and 'columns', got {_shown(document)}"
         )
-    known = {"dataset", "columns", "neighbours", "max_rows_per_unit", "missing"}
+    known = {"dataset", "columns", "neighbours", "max_rows_per_unit", "missing", "unit"}
     for key in document:
         if key not in known:
             raise SchemaError(
@@ -219,12 +234,14 @@ def parse_schema(document: Any) -> dict[str, Any]:
             f"neighbours: {_shown(neighbours)} is not a neighbour relation; "
             f"use {' or '.join(NEIGHBOUR_RELATIONS)}"
         )
+    rows = _parse_rows_per_unit(document.get("max_rows_per_unit", 1))
     return {
         "dataset": dataset,
         "columns": columns,
         "neighbours": neighbours,
-        "max_rows_per_unit": _parse_rows_per_unit(document.get("max_rows_per_unit", 1)),
+        "max_rows_per_unit": rows,
         "fill": _parse_missing(document.get("missing", "error"), columns),
+        "unit_column": _parse_unit(document["unit"], columns, rows) if "unit" in document else None,
     }
 
 
@@ -246,6 +263,26 @@ def _parse_rows_per_unit(value: Any) -> int:
             f"got {_shown(value)}"
         )
     return value
+
+
+def _parse_unit(value: Any, columns: Mapping[str, Column], rows: int) -> str:
+    if not isinstance(value, Mapping) or set(value) != {"column"}:
+        raise SchemaError(
+            "unit: expected the column that says whose row it is, such as "
+            f"'unit: {{column: person_id}}', got {_shown(value)}"
+        )
+    name = _name(value["column"], "unit: column")
+    if name in columns:
+        raise SchemaError(
+            f"unit: {_shown(name)} is a declared column too; ids are never published, so take it "
+            "out of the columns"
+        )
+    if rows != 1:
+        raise SchemaError(
+            "unit: the rows of one person are averaged, however many there are; leave "
+            "max_rows_per_unit out (it is for data without ids)"
+        )
+    return name
 
 
 def _parse_columns(value: Any) -> dict[str, Column]:

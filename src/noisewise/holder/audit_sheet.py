@@ -18,6 +18,7 @@ from typing import Any
 from noisewise._version import __version__
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds import release_from_text
+from noisewise.core.schema import ALL_ROWS
 from noisewise.holder.ledger import Account, ChargeRecord, Ledger
 
 FORMAT = "noisewise-audit-sheet"
@@ -34,7 +35,8 @@ _COMPOSITION = (
     "a series that is declared disjoint the costliest counts; different series are added."
 )
 _ASSUMPTIONS = (
-    "Nobody owns more rows than the privacy unit says; noisewise cannot see who owns a row.",
+    "Nobody owns more rows than the privacy unit says, or, where rows are averaged by ids, has two "
+    "ids; noisewise cannot see who owns a row.",
     "Bounds, levels and fill values were chosen without looking at the data.",
     "Each row of a query's result comes from the rows of one unit.",
     "The sizes of charges were not chosen in the light of earlier Releases; what is asked may be.",
@@ -96,6 +98,8 @@ def _unit(unit: str | None) -> dict[str, Any] | None:
         return None
     neighbours, _, rows = unit.partition("/")
     meaning = _NEIGHBOURS.get(neighbours, "")
+    if rows == ALL_ROWS:
+        meaning = meaning.replace("how many rows", "how many people")
     return {"neighbours": neighbours, "meaning": meaning, "max_rows_per_unit": rows}
 
 
@@ -155,8 +159,11 @@ def _dataset_lines(one: dict[str, Any]) -> list[str]:
     if unit is None:
         lines += ["- Privacy unit: nothing was charged yet"]
     else:
+        rows = f"the rows of one person, at most {unit['max_rows_per_unit']}"
+        if unit["max_rows_per_unit"] == ALL_ROWS:
+            rows = "one person, averaged over all their rows, which have one id"
         lines += [
-            f"- Privacy unit: the rows of one person, at most {unit['max_rows_per_unit']}",
+            f"- Privacy unit: {rows}",
             f"- Neighbours: {_escaped(unit['neighbours'])} ({unit['meaning']})",
         ]
     if total["cap_epsilon"] is None:

@@ -51,8 +51,8 @@ from noisewise.holder.publish import (
 )
 from noisewise.holder.requests.base import key_of
 from noisewise.holder.requests.regression import Request
-from noisewise.holder.rows.plan import Codes, Floats
-from noisewise.holder.rows.sums import SumAccumulator, SumPlan, Sums
+from noisewise.holder.rows.plan import Accumulator, Codes, Floats
+from noisewise.holder.rows.sums import SumPlan, Sums
 from noisewise.holder.rows.values import filled
 from noisewise.holder.series import made
 
@@ -91,6 +91,11 @@ class Partition:
             raise RequestError(
                 f"partition: {self.column!r} is in the regression too, and is the same in all rows "
                 "of a part; leave it out of the features"
+            )
+        if schema.unit_column is not None:
+            raise RequestError(
+                "partition: one person's rows may have several levels, so that the person is in "
+                "several parts; publish one release with the column as a feature"
             )
         if schema.neighbours != "add_remove_one" or schema.max_rows_per_unit != 1:
             raise RequestError(
@@ -181,7 +186,7 @@ class PartitionAccumulator:
         self._plan = plan
         column = plan.schema.columns[plan.column]
         assert isinstance(column, Category)
-        self._parts: list[SumAccumulator] = [plan.each.accumulator() for _ in column.levels]
+        self._parts: list[Accumulator[Sums]] = [plan.each.accumulator() for _ in column.levels]
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
         """Add rows; see `Accumulator.add`."""

@@ -117,8 +117,11 @@ def publish(
     with _opened(ledger) as budget:
         request = as_charged(request, budget, table=table, query=query)
         charge = request.charge(table=table, query=query)
-        if query is None and request.schema.n_is_public and not budget.is_published(charge):
-            # A public n may decide for free; how many rows a query returns is not the public n.
+        schema = request.schema
+        counts_rows = schema.n_is_public and schema.unit_column is None
+        if query is None and counts_rows and not budget.is_published(charge):
+            # A public n may decide for free; how many rows a query returns is not the public n,
+            # and neither is the number of rows where n counts the people who own them.
             n = _public_rows(data, source)
             if n is not None:
                 request.check_rows(n)
@@ -236,6 +239,9 @@ def check_columns(
     """Open the data and see that the request's columns are there. Reads no row."""
     source = open_source(data, engine=engine, table=table, query=query)
     positions(source.column_names(), request.sources)
+    ids = request.schema.unit_column
+    if ids is not None:
+        source.check_ids(ids)
     return source
 
 

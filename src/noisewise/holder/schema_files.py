@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from noisewise.core.errors import DataError, RequestError
@@ -21,7 +22,7 @@ from noisewise.core.yaml_files import parse_yaml
 from noisewise.holder.engines import open_source
 from noisewise.holder.engines.base import Kind
 from noisewise.holder.publish import with_total
-from noisewise.holder.rows.plan import Codes, Floats
+from noisewise.holder.rows.units import Shelves
 from noisewise.holder.rows.values import filled
 
 _HEAD = """\
@@ -41,10 +42,20 @@ _CELL = re.compile(
 )
 
 
-def schema_template(path: Path, dataset: str, *, table: str | None = None) -> str:
-    """YAML text with one line a column; bounds and levels are left empty."""
+def schema_template(
+    path: Path, dataset: str, *, table: str | None = None, unit: str | None = None
+) -> str:
+    """YAML text with one line a column; bounds and levels are left empty.
+
+    `unit` names the column with people's ids, if there is one.
+    """
     lines = [_HEAD, f"dataset: {_quoted(dataset)}", "columns:"]
-    for name, kind in column_kinds(path, table=table):
+    kinds = column_kinds(path, table=table)
+    if unit is not None and unit not in [name for name, _ in kinds]:
+        raise DataError(f"unit: there is no column {unit!r}; name the column with people's ids")
+    for name, kind in kinds:
+        if name == unit:
+            continue
         key = _quoted(name)
         if kind == "number":
             lines.append(f"  {key}: {{type: number, lower: , upper: }}")
@@ -54,7 +65,9 @@ def schema_template(path: Path, dataset: str, *, table: str | None = None) -> st
             lines.append(f"  # {key}: dates and other types are not supported; derive a number")
     lines += [
         "neighbours: replace_one        # or add_remove_one: then the number of rows is private",
-        "max_rows_per_unit: 1           # how many rows one person may own",
+        "max_rows_per_unit: 1           # how many rows one person may own"
+        if unit is None
+        else f"unit: {{column: {_quoted(unit)}}}  # whose row it is; a person's rows are averaged",
         "missing: error                 # or public fill values, such as {age: 40}",
         "# A number without known bounds, for block summaries: {type: number, unbounded: true}",
     ]
@@ -184,7 +197,8 @@ class _ReadAll:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        return tuple(self.schema.columns)
+        ids = self.schema.unit_column
+        return (*self.schema.columns, *(() if ids is None else (ids,)))
 
     def accumulator(self) -> _Reader:
         return _Reader(self)
@@ -194,14 +208,19 @@ class _Reader:
     def __init__(self, plan: _ReadAll) -> None:
         self.n = 0
         self._plan = plan
+        self._people = None if plan.schema.unit_column is None else Shelves(0)
 
-    def add(self, columns: Sequence[Floats | Codes]) -> None:
-        for name, values in zip(self._plan.sources, columns, strict=True):
+    def add(self, columns: Sequence[Any]) -> None:
+        for name, values in zip(self._plan.schema.columns, columns, strict=False):
             filled(values, self._plan.schema, name)
+        if self._people is not None:
+            self._people.add(columns[-1], np.empty((len(columns[-1]), 0), dtype=np.int32))
         self.n += len(columns[0])
 
     def result(self) -> int:
-        return self.n
+        if self._people is None:
+            return self.n
+        return sum(len(ids.unique()) for ids, _ in self._people.taken())
 
 
 def check_data(
@@ -218,7 +237,7 @@ def check_data(
     Returns
     -------
     int
-        The number of rows, which is for the holder only.
+        The number of rows, or of people where the schema names a unit column. For the holder only.
 
     Raises
     ------
@@ -229,7 +248,7 @@ def check_data(
     """
     source = open_source(data, engine=engine, table=table, query=query)
     names = source.column_names()
-    for name in schema.columns:
+    for name in _ReadAll(schema).sources:
         if name not in names:
             raise DataError(
                 f"data: there is no column {name!r}; delete it from the schema, or rename it"

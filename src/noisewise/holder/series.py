@@ -224,7 +224,9 @@ def _columns(plan: Any, result: Any) -> Iterator[tuple[str, str, Sequence[int]]]
     for name in design.sources if alone else (design.target,):
         declared = plan.schema.columns[name]
         own = {c.level: sums[k] for k, c in enumerate(design.columns) if c.source == name}
-        if isinstance(declared, Category):
+        if plan.schema.unit_column is not None:
+            yield name, "means", [total for pair in own.values() for total in pair]
+        elif isinstance(declared, Category):
             one = 1 if blocks else STATISTIC_ONE
             counts = {level: total // one for level, (total, *_) in own.items()}
             rest = result.n - sum(counts.values())

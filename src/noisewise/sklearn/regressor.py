@@ -20,6 +20,8 @@ from noisewise.holder.requests.regression import make_request
 from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.sklearn.estimator import ReleaseEstimator, released, target_name, without_cells
 
+UNITS = "person id"  # what a Release calls the column of ids
+
 
 class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
     """Bayesian linear regression under differential privacy, noise included in the uncertainty.
@@ -138,18 +140,25 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
         self.draws = draws
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, units: Any = None) -> Self:
         """Publish a Release of the rows, and learn from it.
 
         Parameters
         ----------
         X : array or data frame, shape (n_samples, n_features)
         y : array, shape (n_samples,)
+        units : array, shape (n_samples,), optional
+            Whose row each is, as whole numbers or text. The rows of one person are then averaged
+            (`Schema.unit_column`); ids are never published.
         """
         self._require_target(y)
         table, columns = without_cells(lambda: self._table(X, y))
+        ids = None
+        if units is not None:
+            ids = UNITS
+            table |= {ids: units}
         request = make_request(
-            Schema(self.dataset, columns, self.neighbours, self.max_rows_per_unit),
+            Schema(self.dataset, columns, self.neighbours, self.max_rows_per_unit, unit_column=ids),
             target=list(columns)[-1],
             features=list(columns)[:-1],
             epsilon=self.epsilon,

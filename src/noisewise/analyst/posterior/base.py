@@ -63,9 +63,9 @@ class Fit:
         return f", published at {claims.pop()}" if len(claims) == 1 else ""
 
 
-def rows_in_words(n: int | None) -> str:
-    """How many rows are behind a Release."""
-    return f"{'a private number of' if n is None else format(n, ',')} rows"
+def rows_in_words(n: int | None, counted: str = "rows") -> str:
+    """How many rows (or people, `Schema.counted`) are behind a Release."""
+    return f"{'a private number of' if n is None else format(n, ',')} {counted}"
 
 
 class BasePosterior(ABC):

@@ -291,7 +291,8 @@ class Posterior(BasePosterior):
         lines = [f"{self.columns.target} ~ {' + '.join(self.columns.features)}"]
         lines.append(f"Method {info.method}: {info.reason}")
         for n, claim in zip(info.n, info.claims, strict=True):
-            lines.append(f"Release of {rows_in_words(n)} at {claim}.")
+            counted = rows_in_words(n, self.columns.schema.counted)
+            lines.append(f"Release of {counted} at {claim}.")
         if info.prior_words:
             lines.append(f"Prior: {info.prior_words}")
         else:

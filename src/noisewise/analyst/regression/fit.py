@@ -267,7 +267,8 @@ def _check_plausible(observations: Sequence[Observation], columns: ModelColumns)
     entries = (*columns.names, columns.target)
     indicators = [i for i, c in enumerate(columns.covariates, 1) if c.is_indicator]
     for name, observation in named(observations):
-        found = impossible_statistics(observation, entries, indicators)
+        shares = columns.schema.unit_column is not None
+        found = impossible_statistics(observation, entries, indicators, shares=shares)
         if found:
             raise ReleaseError(
                 f"{name} cannot come from rows within its bounds and the noise that it "

@@ -1,10 +1,10 @@
 """Whether released statistics are possible at all, given the noise they are said to have.
 
-Rows on unit scale lie in the box [-1, 1]^p, indicators in {0, 1}. So every sum of products is at
-most n in size, sums of squares are not negative, and A = Σ ww' is positive semidefinite. Noise may
-carry the released numbers beyond those limits, but only so far: each limit is widened until noise
-crosses any of them in fewer than one of 10⁹ sound Releases. What lies farther out was damaged,
-forged or miscomputed.
+Rows on unit scale lie in the box [-1, 1]^p, indicators in {0, 1} (in means in [0, 1]). So every sum
+of products is at most n in size, sums of squares are not negative, and A = Σ ww' is positive
+semidefinite. Noise may carry the released numbers beyond those limits, but only so far: each limit
+is widened until noise crosses any of them in fewer than one of 10⁹ sound Releases. What lies
+farther out was damaged, forged or miscomputed.
 
 The eigenvalue limit is the matrix Laplace transform bound. The noise is E = Σ_{a≤b} ξ_ab M_ab with
 M_ab = e_a e_b' + e_b e_a' (e_a e_a' on the diagonal) and M_ab² the projection on coordinates a and
@@ -40,6 +40,8 @@ def impossible_statistics(
     observation: Observation,
     names: Sequence[str] | None = None,
     indicators: Collection[int] = (),
+    *,
+    shares: bool = False,
 ) -> tuple[str, ...]:
     """Say in plain words what rows in the unit box and the stated noise cannot explain.
 
@@ -51,6 +53,8 @@ def impossible_statistics(
         Names of w = (1, x, y), the constant first; for the messages.
     indicators : collection of int, optional
         Positions in w of columns that are 0 or 1.
+    shares : bool
+        They are shares from 0 to 1, because rows are means.
 
     Returns
     -------
@@ -61,7 +65,7 @@ def impossible_statistics(
     names = ["1", *(f"x{i}" for i in range(1, P - 1)), "y"] if names is None else list(names)
     chance = FALSE_ALARMS / (P * (P + 1) + 2)  # two sides of each entry, and two other checks
     reach = _reach(observation, chance)
-    found = _entries(observation, reach, names, sorted(indicators))
+    found = _entries(observation, reach, names, sorted(indicators), shares)
     if len(found) > _SHOWN:
         found = [*found[:_SHOWN], f"{len(found) - _SHOWN} more sums are impossible like these"]
     return (
@@ -88,7 +92,11 @@ def _number_of_rows(observation: Observation, reach: float) -> list[str]:
 
 
 def _entries(
-    observation: Observation, reach: FloatArray, names: Sequence[str], indicators: Sequence[int]
+    observation: Observation,
+    reach: FloatArray,
+    names: Sequence[str],
+    indicators: Sequence[int],
+    shares: bool,
 ) -> list[str]:
     """Sums beyond the box, the farthest in units of the noise first."""
     P = observation.k + 2
@@ -112,7 +120,7 @@ def _entries(
                 f"{low:,.6g} to {n:,.6g}, and noise explains at most {room[a, b]:.3g} more",
             )
         )
-    for a in indicators:
+    for a in () if shares else indicators:
         gap = abs(float(values[0, a] - values[a, a]))
         allowed = float(reach[0, a] + reach[a, a]) + _ROUNDING * n
         if gap > allowed:

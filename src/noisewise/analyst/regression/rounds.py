@@ -177,8 +177,9 @@ class InRounds:
                 rows, common = release.noisy_n, last
         if common is None:
             return None
-        # The last round moves numbers alone, so indicators are still 0 or 1.
-        levels = tuple(i for i, c in enumerate(columns.covariates, 1) if c.is_indicator)
+        # The last round moves numbers alone, so indicators are still 0 or 1 (but not in means).
+        covariates = columns.covariates if columns.schema.unit_column is None else ()
+        levels = tuple(i for i, c in enumerate(covariates, 1) if c.is_indicator)
         seen: list[Observation] = []
         warnings: list[str] = []
         for (release, name), last in zip(named, turned, strict=True):

@@ -27,7 +27,13 @@ class Contents(NamedTuple):
     sections: Sequence[Markup]
 
 
-def lead(what: str, rows: Sequence[int | None], claims: Sequence[str], noise: str) -> str:
+def lead(
+    what: str,
+    rows: Sequence[int | None],
+    claims: Sequence[str],
+    noise: str,
+    counted: str = "rows",
+) -> str:
     """The paragraph below the heading: what was fitted to how much, at what privacy.
 
     Parameters
@@ -39,10 +45,12 @@ def lead(what: str, rows: Sequence[int | None], claims: Sequence[str], noise: st
     claims : sequence of str
     noise : str
         What carries noise and what the analysis does about it, as a sentence.
+    counted : str
+        "people" where each person's rows were averaged into one.
     """
     count = len(rows)
     public = [n for n in rows if n is not None]
-    people = f" of {sum(public):,} rows" if public and len(public) == count else ""
+    people = f" of {sum(public):,} {counted}" if public and len(public) == count else ""
     at = f", published at {claims[0]}" if len(set(claims)) == 1 else ""
     files = "one released file" if count == 1 else f"{count} released files"
     return f"{what} from {files}{people}{at}. Nobody who made this page saw a single row. {noise}"

@@ -50,6 +50,7 @@ def contents(posterior: Posterior, level: float) -> Contents:
             info.n,
             info.claims,
             f"What was released carries noise that protects people; this analysis {aware}.",
+            columns.schema.counted,
         ),
         (
             _findings(posterior, level),

@@ -7,6 +7,9 @@ left). At most one indicator of a category is 1, so every row has
 
     |u|² ≤ N = c² + G w² + R².                                                                 (1)
 
+Shares of levels, in averaged rows, have Σ s² ≤ (Σ s)² ≤ 1, and `holder.rows.rounds` shows that w·s
+in whole numbers still has Σ (w·s)² ≤ w²: (1) holds for them too.
+
 **One Gram matrix.** A row adds uu'. Off-diagonal entries count √2-fold (isometric layout), so the
 norm of a change is a Frobenius norm; entries that are public are left out, which only lowers it.
 

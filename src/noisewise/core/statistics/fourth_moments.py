@@ -10,7 +10,7 @@ generating function Π 1/(1 - c_i s) shows E X⁴ = 24 h(z). With s = Σ c_i, th
 s, Σc², 2Σc³, 6Σc⁴, E X⁴ = s⁴ + Σ c_i² (6s² + 8 s c_i + 6 c_i²) + 3|c|⁴, and the bracket is
 positive because its discriminant 64 - 144 is negative. So E X⁴ ≥ 3|c|⁴. ∎
 
-All columns lie in [-1, 1] (indicators in {0, 1} ⊂ [-1, 1], and a ball only shrinks rows), so the
+All columns lie in [-1, 1] (indicators and shares in [0, 1], and a ball only shrinks rows), so the
 bounds hold for every design. They ignore that powers of an indicator are equal: with categories
 they are valid but not tight.
 """

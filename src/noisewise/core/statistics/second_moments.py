@@ -15,15 +15,49 @@ written α, β, γ too, α + β + γ = G.
 The box without categories is the symmetric case of the general corner theorem: with u = P + Q/2
 and v = P - Q/2 every difference of monomials u^a - v^a is a polynomial in (P, Q) with non-negative
 coefficients, so taking absolute values of P and Q makes no entry smaller, and stays in the box.
+
+**Averaged rows.** Where a unit's rows are averaged (`Schema.unit_column`), indicators become shares
+of levels: a category has s ≥ 0 with Σ s ≤ 1, what is missing being the share of the reference. So
+products of two levels are no longer 0 and are released as well, and a share's square isn't the
+share. Averages of t stay in the box. (`holder.rows.units` shows that rounding leaves neither set.)
+
+*L2, both layouts: the bounds of 0/1 indicators hold as they are.* Write a category's p = |s|²,
+c = s·s' and h = Σ (s_a² - s'_a²)². `l2_squared` bounds the numbers as for given levels: its proof
+needs |w|² ≥ 1 + t_j² only. What is left to maximise is
+
+    Φ = A² + B² - 2 max(0, 1 - q + Σ c)² + Σ h,   A = 1 + q + Σ p,   B = 1 + q + Σ p',
+
+(without Σ h in the isometric layout), the full matrix included. A category with two indicators or
+more: p, p' ≤ 1, c ≥ 0 and h ≤ Σ s⁴ + Σ s'⁴ ≤ 2, and two different levels attain all of these at
+once, whatever the other categories do: β. A category with one indicator: Φ is convex in s, because
+its second derivative is at least 4A₀ + 24 s² - 8 s'² ≥ 0, where A₀ ≥ 1 + q ≥ 2 is A without it
+(max(0, ·)² has a continuous slope, so its kink is no matter); and in s' likewise. So s and s' are
+0 or 1. Hence every category is in one of the states, which `l2_squared` compares. Adding or
+removing: |w|² and Σ w_a⁴ are convex, so the vertices decide. ∎
+
+*L1, adding or removing.* Σ_{a≤b} |w_a w_b| = ((Σ|w_a|)² + Σ w_a²)/2 is convex: the vertices decide.
+
+*L1, replacing.* A category with two indicators or more is at its worst with different levels,
+whatever the rest of the rows: by |s_a r - s'_a r'| ≤ s_a |r| + s'_a |r'| and Σ s, Σ s' ≤ 1 no sum
+of its entries exceeds what β has. The single indicators s ∈ [0, 1] are numbers like t, but for the
+sign. The corner argument replaces (u_j, v_j) by the larger and the smaller of them in size, the
+smaller with the sign of u_j v_j: shares stay shares. So all u_j = 1, and what remains of numbers
+and single shares is
+
+    Σ_{j≤k} (1 - v_j v_k) + Σ (1 - v_j) + β Σ (1 + |v_j|) + 4β + 2·C(β,2),
+
+to be maximised over v_j ∈ [-1, 1] for numbers and [0, 1] for shares: `_of_shares`. Here the bound
+of 0/1 indicators does *not* hold: with a number, a yes/no column and a category of three levels, a
+share of 1/2 moves 1/4 more than 0 or 1. ∎
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from math import comb
 
 from noisewise.core.design import Ball, Design, Geometry, Monomial, row_bits
@@ -34,7 +68,8 @@ class SecondMoments:
     """The Gram matrix A = Σ ww' of w = (1, x, y), upper triangle, row by row.
 
     Public entries: A₀₀ = n when neighbours replace a row, and products of two indicators of the
-    same category, which are zero in every row. An indicator's square equals the indicator, but it
+    same category, which are zero in every row (shares in averaged rows have no such zeros). An
+    indicator's square equals the indicator, but it
     is released with noise of its own: analysts can then treat all noise as independent.
     """
 
@@ -57,6 +92,8 @@ class SecondMoments:
         public = set()
         if self.design.schema.neighbours == "replace_one":
             public.add((0, 0))
+        if self.design.schema.unit_column is not None:
+            return frozenset(public)
         columns = self.design.columns
         for a, b in self.all_entries:
             if a == 0 or a == b:
@@ -97,6 +134,8 @@ def l1(statistic: SecondMoments) -> Fraction:
     triangle = q * (q + 1) // 2
     if statistic.design.schema.neighbours == "add_remove_one":
         return Fraction(triangle + q + 1 + 2 * groups + q * groups + comb(groups, 2))
+    if statistic.design.schema.unit_column is not None:
+        return _of_shares(q, statistic.design.category_sizes)
     convex = [_smallest_form(q, 1 + same, 0) for same in range(groups + 1)]
     candidates = []
     for same, changed, dropped in _states(statistic):
@@ -175,40 +214,51 @@ def _states(statistic: SecondMoments) -> Iterator[tuple[int, int, int]]:
             yield len(sizes) - changed - dropped, changed, dropped
 
 
-def _smallest_form(q: int, slope: int, kink: int) -> Fraction:
-    """Smallest value over v ∈ [-1,1]^q of Σ_{j≤k} v_j v_k + slope Σ v_j - kink Σ |v_j|.
+def _of_shares(q: int, sizes: Sequence[int]) -> Fraction:
+    """The largest L1 change where a row of shares is replaced; see "Averaged rows" above."""
+    single = sum(size == 1 for size in sizes)
+    changed, free = len(sizes) - single, q + single
+    fixed = free * (free + 1) // 2 + free * (1 + changed) + 4 * changed + 2 * comb(changed, 2)
+    return fixed - _smallest_form(q, 1, changed, single)
+
+
+def _smallest_form(q: int, slope: int, kink: int, shares: int = 0) -> Fraction:
+    """Smallest value over v of Σ_{j≤k} v_j v_k + slope Σ v_j - kink Σ |v_j|.
+
+    q of the v_j are in [-1, 1], and `shares` of them in [0, 1].
 
     -kink|v| is the smaller of ±kink·v, so this is the smallest of convex quadratic programs, one
     for each choice of signs; by symmetry only the number m of plus signs matters, and the minimum
-    of a symmetric convex program has one value for the m and one for the others.
+    of a symmetric convex program has one value for the m, one for the others and one for shares.
     """
+    of_shares = (shares, slope - kink, 0)
     if kink == 0:
-        return _two_values(q, 0, slope, slope)
-    return min(_two_values(m, q - m, slope + kink, slope - kink) for m in range(q + 1))
+        return _smallest_convex((q, slope, -1), of_shares)
+    return min(
+        _smallest_convex((m, slope + kink, -1), (q - m, slope - kink, -1), of_shares)
+        for m in range(q + 1)
+    )
 
 
-def _two_values(m: int, rest: int, slope_m: int, slope_rest: int) -> Fraction:
-    """min over (a, b) ∈ [-1,1]² of ½((ma + rb)² + ma² + rb²) + m·slope_m·a + r·slope_rest·b.
+def _smallest_convex(*groups: tuple[int, int, int]) -> Fraction:
+    """min of ½(V² + Σ m v²) + Σ m·slope·v, V = Σ m v, over low ≤ v ≤ 1 for (m, slope, low).
 
-    A convex quadratic's minimum over a square is its stationary point inside, or a stationary
-    point of an edge, or a corner; all are rational, so the minimum is exact.
+    The minimum of a convex quadratic over a box is where every v is at a bound, or has derivative
+    zero: v = -slope - V. All such points are rational, and the smallest of those in the box is it.
     """
-
-    def value(a: Fraction, b: Fraction) -> Fraction:
-        total = m * a + rest * b
-        quadratic = (total * total + m * a * a + rest * b * b) / 2
-        return quadratic + m * slope_m * a + rest * slope_rest * b
-
-    def clipped(x: Fraction) -> Fraction:
-        return max(Fraction(-1), min(Fraction(1), x))
-
-    # Stationarity: total + a + slope_m = 0 and total + b + slope_rest = 0.
-    candidates = []
-    total = Fraction(-(m * slope_m + rest * slope_rest), 1 + m + rest)
-    inside = (-slope_m - total, -slope_rest - total)
-    if all(abs(x) <= 1 for x in inside):
-        return value(*inside)
-    for edge in (Fraction(-1), Fraction(1)):
-        candidates.append(value(edge, clipped(Fraction(-(slope_rest + m * edge)) / (rest + 1))))
-        candidates.append(value(clipped(Fraction(-(slope_m + rest * edge)) / (m + 1)), edge))
-    return min(candidates)
+    groups = tuple(group for group in groups if group[0])
+    found = []
+    for ends in product((None, 0, 1), repeat=len(groups)):
+        states = [(m, slope, low, end) for (m, slope, low), end in zip(groups, ends, strict=True)]
+        held = sum(m * (1 if end else low) for m, _, low, end in states if end is not None)
+        pull = sum(m * slope for m, slope, _, end in states if end is None)
+        total = Fraction(held - pull, 1 + sum(m for m, _, _, end in states if end is None))
+        values = [
+            -slope - total if end is None else Fraction(1 if end else low)
+            for _, slope, low, end in states
+        ]
+        if all(low <= v <= 1 for v, (_, _, low) in zip(values, groups, strict=True)):
+            linear = sum(m * slope * v for v, (m, slope, _) in zip(values, groups, strict=True))
+            squares = sum(m * v * v for v, (m, _, _) in zip(values, groups, strict=True))
+            found.append((total * total + squares) / 2 + linear)
+    return min(found)

@@ -72,7 +72,8 @@ class SmallestEigenvalue:
     def largest_square(self, geometry: Geometry) -> Fraction:
         """The largest possible |v|²: 1, one for every numeric feature, and one for every category.
 
-        At most one indicator of a category is 1. In a ball it is at most 1 + R².
+        At most one indicator of a category is 1, and shares of its levels add up to at most 1, so
+        that their squares do. In a ball it is at most 1 + R².
         """
         design = self.design
         box = Fraction(design.number_of_numbers + len(design.category_sizes))

@@ -29,8 +29,7 @@ import numpy.typing as npt
 from noisewise.core.design import Design
 from noisewise.core.schema import Category, Unbounded
 from noisewise.holder.mechanisms import randomness
-from noisewise.holder.rows.plan import Codes, Floats, ReadsDesign
-from noisewise.holder.rows.sums import check_row_count
+from noisewise.holder.rows.plan import Codes, Floats, ReadsDesign, check_row_count
 from noisewise.holder.rows.values import filled
 
 BOUNDED_BITS = 50

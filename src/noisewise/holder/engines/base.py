@@ -32,6 +32,9 @@ class Source(Protocol):
     def row_count(self) -> int | None:
         """The number of rows if it is known without reading them, for a progress bar."""
 
+    def check_ids(self, name: str) -> None:
+        """Refuse a column that can't hold ids, if its stored type says so. Reads no rows."""
+
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Read the rows once and accumulate them; `progress` is told how many are done."""
 
@@ -121,6 +124,24 @@ def check_kind(name: str, column: Column, kind: Kind) -> None:
         wanted, remedy = "one of the declared levels", "declare the levels 'true' and 'false'"
     if remedy:
         raise DataError(f"column {name!r} holds {kind.value}, not {wanted}; {remedy}")
+
+
+def check_id_kind(name: str, kind: Kind, *, floating: bool = False) -> None:
+    """Raise a `DataError` if a column of this kind can't say whose row it is."""
+    if floating or kind in (Kind.TRUTH, Kind.TIME, Kind.OTHER):
+        held = "floating-point numbers" if floating else kind.value
+        raise DataError(
+            f"column {name!r} holds {held}, which can't tell people apart; ids are whole numbers "
+            "or text (pandas turns whole numbers into fractions where some are missing)"
+        )
+
+
+def missing_id_error(name: str) -> DataError:
+    """The error for a row without an id; says nothing about how many, or where."""
+    return DataError(
+        f"column {name!r} has missing ids; every row needs the id of its person (rows are never "
+        "dropped)"
+    )
 
 
 def level_numbers(column: Category) -> list[float]:

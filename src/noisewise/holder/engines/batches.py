@@ -17,9 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from noisewise.core.schema import Category, Column
-from noisewise.holder.engines.base import Kind, Result, check_kind, level_numbers
-from noisewise.holder.rows.plan import Codes, Floats, Plan, Progress
-from noisewise.holder.rows.sums import check_row_count
+from noisewise.holder.engines.base import (
+    Kind,
+    Result,
+    check_id_kind,
+    check_kind,
+    level_numbers,
+    missing_id_error,
+)
+from noisewise.holder.rows.plan import Codes, Floats, Plan, Progress, check_row_count
 
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH_ROWS = 1 << 16
@@ -76,8 +82,8 @@ def sum_batches(
 # ---------------------------------------------------------------------------------------------
 # From Arrow columns to the arrays that accumulators take
 
-# Takes a pyarrow.Array; pyarrow has no type stubs.
-Reader = Callable[[Any], "Floats | Codes"]
+# Takes a pyarrow.Array; pyarrow has no type stubs. Ids stay an Arrow array.
+Reader = Callable[[Any], Any]
 
 
 def column_readers(plan: Plan[Any], types: Sequence[Any]) -> list[Reader]:
@@ -85,9 +91,11 @@ def column_readers(plan: Plan[Any], types: Sequence[Any]) -> list[Reader]:
 
     Raises a `DataError` for a type that does not fit the declaration.
     """
-    declared = plan.schema.columns
-    names = plan.sources
-    return [_reader(name, declared[name], kind) for name, kind in zip(names, types, strict=True)]
+    declared, ids = plan.schema.columns, plan.schema.unit_column
+    return [
+        _id_reader(name, kind) if name == ids else _reader(name, declared[name], kind)
+        for name, kind in zip(plan.sources, types, strict=True)
+    ]
 
 
 def kind_of(kind: Any) -> Kind:
@@ -118,6 +126,35 @@ def _reader(name: str, column: Column, arrow_type: Any) -> Reader:
     if kind is Kind.TRUTH:
         return _codes_of_truth(column)
     return _codes_of_numbers(column)
+
+
+def is_floating(kind: Any) -> bool:
+    """Whether an Arrow type is one of floating-point numbers."""
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return is_floating(kind.value_type)
+    return bool(pa.types.is_floating(kind))
+
+
+def _id_reader(name: str, arrow_type: Any) -> Reader:
+    check_id_kind(name, kind_of(arrow_type), floating=is_floating(arrow_type))
+
+    def read(array: Any) -> Any:
+        """64-bit integers or bytes: equal exactly where the ids are."""
+        array = _plain(array)
+        if pa.types.is_integer(array.type):
+            # The largest unsigned ones become negative, each another.
+            kind = pa.uint64() if pa.types.is_unsigned_integer(array.type) else pa.int64()
+            array = array.cast(kind).view(pa.int64())
+        else:
+            array = array.cast(pa.large_string())
+            if pc.any(pc.equal(array, "")).as_py():
+                raise missing_id_error(name)
+            array = array.cast(pa.large_binary())
+        if array.null_count:
+            raise missing_id_error(name)
+        return array
+
+    return read
 
 
 def _plain(array: Any) -> Any:

@@ -12,7 +12,8 @@ false. The optimiser's use of statistics is therefore turned off, and that setti
 whole instance: it is not ours to change in somebody else's. Raw columns are not affected.
 
 Very wide designs are streamed as well (thousands of sums a row are work for BLAS, not for SQL), and
-so is everything that is not a sum of products: block summaries, counts.
+so is everything that is not a sum of products: block summaries, counts, and means over the rows of
+a unit, which `holder.rows.units` takes for every engine.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from noisewise.core.errors import DataError, RequestError
-from noisewise.holder.engines.base import Kind, Result, check_kind, positions, sealed
+from noisewise.holder.engines.base import (
+    Kind,
+    Result,
+    check_id_kind,
+    check_kind,
+    positions,
+    sealed,
+)
 from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
 from noisewise.holder.engines.files import ParquetSource
 from noisewise.holder.engines.pushdown import SumQuery, identifier, number_of_sums, raw_double, text
@@ -84,6 +92,17 @@ class _DuckDBSource(ABC):
     def row_count(self) -> int | None:
         """Not asked for: counting the rows of a view may take as long as summing them."""
         return None
+
+    def check_ids(self, name: str) -> None:
+        """By the table's own types."""
+        import duckdb
+
+        def read() -> None:
+            with self._open(None) as rows:
+                (index,) = positions(rows.names, (name,))
+                _check_id_type(name, str(rows.relation.types[index].id))
+
+        return sealed(read, self._failure, duckdb.Error)
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum in one query, or batch by batch."""
@@ -210,6 +229,7 @@ class _ArrowSource(Protocol):
     def description(self) -> str: ...
     def column_names(self) -> list[str]: ...
     def row_count(self) -> int | None: ...
+    def check_ids(self, name: str) -> None: ...
     def arrow(self, plan: Plan[Any]) -> AbstractContextManager[Any]: ...
     def explain(self, plan: Plan[Any], error: Exception) -> str: ...
 
@@ -228,6 +248,10 @@ class ArrowInDuckDB(_DuckDBSource):
     def row_count(self) -> int | None:
         """If it is known."""
         return self._source.row_count()
+
+    def check_ids(self, name: str) -> None:
+        """As the source does."""
+        self._source.check_ids(name)
 
     @contextmanager
     def _open(self, plan: Plan[Any] | None) -> Iterator[_Rows]:
@@ -282,9 +306,14 @@ def _sum_rows(rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Res
     indices = positions(rows.names, plan.sources)
     types = rows.relation.types
     kinds = [kind_of_type(str(types[index].id)) for index in indices]
-    for name, kind in zip(plan.sources, kinds, strict=True):
-        check_kind(name, plan.schema.columns[name], kind)
-    pushed_down = isinstance(plan, SumPlan) and number_of_sums(plan) <= PUSHDOWN_LIMIT
+    ids = plan.schema.unit_column
+    for name, index, kind in zip(plan.sources, indices, kinds, strict=True):
+        if name == ids:
+            _check_id_type(name, str(types[index].id))
+        else:
+            check_kind(name, plan.schema.columns[name], kind)
+    few = isinstance(plan, SumPlan) and number_of_sums(plan) <= PUSHDOWN_LIMIT
+    pushed_down = few and ids is None
     if rows.table is None or not pushed_down:
         return _streamed(rows, plan, indices, kinds, progress)
     # Columns are addressed by position, so that no name from a file gets into the query.
@@ -312,11 +341,14 @@ def _streamed(
             "data: two columns have names that differ in upper and lower case only, which DuckDB "
             "cannot tell apart; rename one of them"
         )
-    selected = [
-        f"{raw_double(identifier(name), kind) if kind is Kind.DECIMAL else identifier(name)} "
-        f"AS c{index}"
-        for index, (name, kind) in enumerate(zip(own_names, kinds, strict=True))
-    ]
+    selected = []
+    for index, (name, kind) in enumerate(zip(own_names, kinds, strict=True)):
+        value = identifier(name)
+        if plan.sources[index] == plan.schema.unit_column and kind is not Kind.NUMBER:
+            value = f"CAST({value} AS VARCHAR)"
+        elif kind is Kind.DECIMAL:
+            value = raw_double(value, kind)
+        selected.append(f"{value} AS c{index}")
     relation = rows.relation.project(", ".join(selected))
     # The name before DuckDB 1.5 was fetch_record_batch.
     stream = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
@@ -329,6 +361,11 @@ def kind_of_type(duckdb_type: str) -> Kind:
     if duckdb_type.startswith(("date", "time", "interval")):
         return Kind.TIME
     return _KINDS.get(duckdb_type, Kind.OTHER)
+
+
+def _check_id_type(name: str, duckdb_type: str) -> None:
+    floating = duckdb_type in ("float", "double")
+    check_id_kind(name, kind_of_type(duckdb_type), floating=floating)
 
 
 def _single_select(connection: Any, query: str) -> str:

@@ -16,10 +16,15 @@ import numpy as np
 
 from noisewise.core.errors import DataError
 from noisewise.core.schema import Category
-from noisewise.holder.engines.base import Result, positions, sealed
-from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
-from noisewise.holder.rows.plan import Plan, Progress
-from noisewise.holder.rows.sums import check_row_count
+from noisewise.holder.engines.base import Result, check_id_kind, positions, sealed
+from noisewise.holder.engines.batches import (
+    batch_rows,
+    column_readers,
+    is_floating,
+    kind_of,
+    sum_batches,
+)
+from noisewise.holder.rows.plan import Plan, Progress, check_row_count
 
 # What stands for a missing number in a CSV file. In a category only the empty text does (and
 # anything that was not declared): "NA" and "None" may well be levels.
@@ -50,6 +55,14 @@ class ParquetSource(_FileSource):
         """From the file's footer."""
         with self.open() as file:
             return int(file.metadata.num_rows)
+
+    def check_ids(self, name: str) -> None:
+        """By the file's schema."""
+        with self.open() as file:
+            schema = file.schema_arrow
+        (index,) = positions(schema.names, (name,))
+        kind = schema.field(index).type
+        check_id_kind(name, kind_of(kind), floating=is_floating(kind))
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum batch by batch."""
@@ -98,6 +111,9 @@ class CsvSource(_FileSource):
     def row_count(self) -> int | None:
         """Not known before the file has been read."""
         return None
+
+    def check_ids(self, name: str) -> None:
+        """Any text can be an id."""
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum block by block."""
@@ -166,8 +182,8 @@ def _csv_types(plan: Plan[Any]) -> dict[str, Any]:
 
     declared = plan.schema.columns
     return {
-        name: pa.string() if isinstance(declared[name], Category) else pa.float64()
-        for name in plan.sources
+        name: pa.string() if isinstance(declared.get(name), Category | None) else pa.float64()
+        for name in plan.sources  # ids, which are not declared, are text
     }
 
 

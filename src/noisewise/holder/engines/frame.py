@@ -34,6 +34,9 @@ class FrameSource:
         """The table's length, unless it is lazy."""
         return self._table.length()
 
+    def check_ids(self, name: str) -> None:
+        """Nothing: the type of a column in memory may depend on its values."""
+
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum slice by slice."""
         import pyarrow as pa

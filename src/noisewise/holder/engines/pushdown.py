@@ -18,7 +18,8 @@ from math import isnan
 from noisewise.core.schema import Category, Column
 from noisewise.core.statistics import Monomial, Summed
 from noisewise.holder.engines.base import Kind, level_numbers
-from noisewise.holder.rows.sums import SumPlan, Sums, check_row_count
+from noisewise.holder.rows.plan import check_row_count
+from noisewise.holder.rows.sums import SumPlan, Sums
 from noisewise.holder.rows.values import (
     BALL_MARGIN,
     GridColumn,

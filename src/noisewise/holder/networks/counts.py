@@ -16,8 +16,7 @@ from noisewise.core.kinds.network.content import TABLE_BITS, Content
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.privacy import PureEvent
 from noisewise.core.schema import Schema
-from noisewise.holder.rows.plan import Codes, Floats
-from noisewise.holder.rows.sums import check_row_count
+from noisewise.holder.rows.plan import Codes, Floats, check_row_count
 from noisewise.holder.rows.values import filled
 
 Table = npt.NDArray[np.int64]

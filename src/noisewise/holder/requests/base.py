@@ -90,7 +90,10 @@ class Publishable(ABC, Generic[Kind_co]):
 
     @abstractmethod
     def plan(self) -> Plan[Any]:
-        """What is accumulated over the rows. Its result has the number of rows as `n`."""
+        """What is accumulated over the rows. Its result has the number of them as `n`.
+
+        Where the schema names a unit column, a "row" here and below is the mean of a unit's rows.
+        """
 
     @abstractmethod
     def release(self, n: int, result: Any, /) -> Kind_co:
@@ -139,15 +142,15 @@ class Publishable(ABC, Generic[Kind_co]):
             return  # nothing may depend on it
         if n == 0:
             raise DataError("data: there are no rows")
-        delta = self.claim.delta
+        delta, many = self.claim.delta, f"{n:,} {self.schema.counted}"
         if delta * n >= 1:
             raise DataError(
-                f"delta: {float(delta):g} is not below 1 / n for {n:,} rows, which would allow "
+                f"delta: {float(delta):g} is not below 1 / n for {many}, which would allow "
                 f"publishing somebody's record as it is; give a much smaller one, such as 1e-6"
             )
         if delta > 0 and not self.delta_was_given and delta * 10 * n > 1:
             raise DataError(
-                f"delta: the default of {float(delta):g} is too weak for {n:,} rows, because it "
+                f"delta: the default of {float(delta):g} is too weak for {many}, because it "
                 f"should be below 1 / (10 n); give one, such as {1 / (10 * n):.0e}"
             )
 

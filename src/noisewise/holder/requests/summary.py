@@ -351,6 +351,12 @@ def _whole(name: str, value: Any, low: int, high: int) -> int:
 
 def check_summary_request(request: SummaryRequest) -> None:
     """Refuse what cannot be published, whatever the rows; the error says what to do."""
+    if request.schema.unit_column is not None:
+        raise RequestError(
+            "unit: block summaries put rows into blocks, and can't average those of one person "
+            "yet; declare 'max_rows_per_unit' in place of 'unit' (for a data set without charges "
+            "under another unit)"
+        )
     if not request.claim.is_pure:
         raise RequestError("delta: block summaries are purely private; leave delta and rho out")
     names = request.design.names[:-1]

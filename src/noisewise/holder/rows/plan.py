@@ -13,7 +13,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from noisewise.core.design import Design
+from noisewise.core.design import MAX_ROWS, Design
+from noisewise.core.errors import DataError
 from noisewise.core.schema import Schema
 
 Floats = npt.NDArray[np.float64]
@@ -21,6 +22,15 @@ Codes = npt.NDArray[np.int32]
 Progress = Callable[[int], None]
 
 Result_co = TypeVar("Result_co", covariant=True)
+
+
+def check_row_count(n: int) -> None:
+    """Refuse more rows than the integers can hold."""
+    if n > MAX_ROWS:
+        raise DataError(
+            f"data: more than {MAX_ROWS:,} rows; the sums could overflow, so publish parts of the "
+            "table separately"
+        )
 
 
 class Accumulator(Protocol[Result_co]):
@@ -35,7 +45,8 @@ class Accumulator(Protocol[Result_co]):
         ----------
         columns : sequence of (rows,) arrays
             One for every source of the plan, in order. Numbers are doubles with NaN where missing;
-            categories are positions among the declared levels, negative where missing.
+            categories are positions among the declared levels, negative where missing. Ids are an
+            Arrow array of integers or bytes, without nulls.
         """
 
     def result(self) -> Result_co:
@@ -66,7 +77,7 @@ class HasDesign(Protocol):
 
 
 class ReadsDesign:
-    """A plan or a request that reads the columns of its design, and no others."""
+    """A plan or a request that reads the columns of its design, and whose row it is."""
 
     @property
     def schema(self: HasDesign) -> Schema:
@@ -75,5 +86,6 @@ class ReadsDesign:
 
     @property
     def sources(self: HasDesign) -> tuple[str, ...]:
-        """The table columns to read, in order: the features, then the target."""
-        return self.design.sources
+        """The table columns to read: the features, the target, and the ids if there are any."""
+        ids = self.design.schema.unit_column
+        return self.design.sources if ids is None else (*self.design.sources, ids)

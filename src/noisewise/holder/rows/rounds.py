@@ -9,6 +9,9 @@ length
     l = Σ_i z_i², added up from the first coordinate to the last.
 ball
     If l > R² then f = (R / √l) (1 - 2**-40) and z_i = trunc(z_i f).
+indicators
+    ceil(w s · 2**-24 - 0.5) for the weight w and an indicator s of 0 or 2**24: 0 or w. In averaged
+    rows (`rows.units`), where t are means, s is a level's share; halves are rounded down.
 
 **The same integers everywhere.** Every partial sum of A t + b, in whatever order BLAS takes it, is
 an integer of at most 2**52 (`core.rounds.transform`), so it is exact. A power of two changes no
@@ -24,6 +27,14 @@ the computed l is at least |z|² (1 - u)^401, its root at least |z| (1 - u)^202,
 operations overstate by at most (1 + u)³. So before it is cut off, the size of a coordinate is at
 most |z_i| (R/|z|) (1 + u)³ (1 - u)^-202 (1 - 2**-40) < |z_i| R/|z|, because 206 u < 2**-45. Cutting
 off only shrinks, and summing the squares gives |z|² < R² in exact integers. ∎
+
+**Shares keep within their weight.** Let s_1, s_2, … be shares of one category, Σ s ≤ 1, and n_a the
+rounded w s_a. *Claim.* Σ n_a² ≤ w². *Proof.* Let m of the n_a be above 0. If m ≤ 1 it is n_a ≤ w.
+If not, n_a < w s_a + 1/2, so S = Σ n_a < w + m/2; and w s_a > 1/2 for all m, so w > m/2. The sum of
+m squares of positive integers with sum S is largest with all but one at 1: (S - m + 1)² + m - 1.
+For m = 2, S ≤ w and that is (w - 1)² + 1 ≤ w². For m = 3, S ≤ w + 1 and it is (w - 1)² + 2 ≤ w²,
+because w ≥ 2. For m ≥ 4 let d = m/2 - 1 ≥ 1. It is less than (w - d)² + 2d + 1, which is
+w² - 2wd + (d + 1)² ≤ w², because w > d + 1 and 2d ≥ d + 1. ∎ (w s is at most 2**40: all is exact.)
 
 **Gram matrices.** Entries of u are at most √N in size, with N ≤ 2**32 the largest |u|² (`core.
 statistics.ball_moments`). A product is at most 2**32 and a block has at most 2**13 rows, so partial
@@ -43,9 +54,15 @@ from noisewise.core.design import Design
 from noisewise.core.rounds.tail import grid_edges
 from noisewise.core.rounds.transform import GRID_BITS, Shape, Transform
 from noisewise.core.statistics.ball_moments import LARGEST_SQUARE, PRODUCT_ONE, longest_square
-from noisewise.holder.rows.plan import Codes, Floats, ReadsDesign
-from noisewise.holder.rows.sums import check_row_count
-from noisewise.holder.rows.values import RowGrid, filled
+from noisewise.holder.rows.plan import (
+    Accumulator,
+    Codes,
+    Floats,
+    ReadsDesign,
+    check_row_count,
+)
+from noisewise.holder.rows.units import averaged
+from noisewise.holder.rows.values import MEAN_BITS, RowGrid, filled
 
 MARGIN = 1 - 2**-40  # pays for the roundings of the shrinking; see the proof above
 
@@ -93,9 +110,9 @@ class BallPlan(ReadsDesign):
             raise ValueError("shape: so large a ball could overflow 64-bit sums")
         _check_transform(self.design, shape.transform)
 
-    def accumulator(self) -> BallAccumulator:
+    def accumulator(self) -> Accumulator[BallSums]:
         """A new, empty one."""
-        return BallAccumulator(self)
+        return averaged(self.design, BallAccumulator(self))
 
 
 @dataclass(frozen=True)
@@ -108,9 +125,9 @@ class TailPlan(ReadsDesign):
     def __post_init__(self) -> None:
         _check_transform(self.design, self.transform)
 
-    def accumulator(self) -> TailAccumulator:
+    def accumulator(self) -> Accumulator[TailCounts]:
         """A new, empty one."""
-        return TailAccumulator(self)
+        return averaged(self.design, TailAccumulator(self))
 
 
 def _check_transform(design: Design, transform: Transform) -> None:
@@ -125,6 +142,7 @@ class _Coordinates(ABC):
     def __init__(self, design: Design, transform: Transform) -> None:
         self.n = 0
         self._design = design
+        self._of_means = design.schema.unit_column is not None
         self._columns = RowGrid.with_bits(design, GRID_BITS).columns
         self._numbers = [i for i, column in enumerate(self._columns) if column.code is None]
         self._matrix = np.array(transform.matrix, dtype=np.float64)
@@ -139,10 +157,12 @@ class _Coordinates(ABC):
         # Values far out of bounds may overflow on their way to a bound.
         with np.errstate(over="ignore", invalid="ignore"):
             for start in range(0, rows, self._block):
-                block = [
-                    filled(column[start : start + self._block], self._design.schema, name)
-                    for column, name in zip(columns, self._design.sources, strict=True)
-                ]
+                block = [column[start : start + self._block] for column in columns]
+                if not self._of_means:
+                    block = [
+                        filled(values, self._design.schema, name)
+                        for values, name in zip(block, self._design.sources, strict=True)
+                    ]
                 z = self._in_coordinates(block)
                 lengths = np.zeros(z.shape[1])
                 for row in z:
@@ -155,6 +175,9 @@ class _Coordinates(ABC):
         one = float(1 << GRID_BITS)
         t = np.empty((len(self._numbers), len(block[0])))
         for row, i in zip(t, self._numbers, strict=True):
+            if self._of_means:
+                row[:] = block[i]
+                continue
             column = self._columns[i]
             np.subtract(block[column.source], column.centre, out=row)
             np.multiply(row, column.scale, out=row)
@@ -169,7 +192,7 @@ class _Coordinates(ABC):
 
     @abstractmethod
     def _add_block(self, z: Floats, lengths: Floats, block: list[Floats | Codes]) -> None:
-        """Add a block of rows: their z, |z|² and table columns."""
+        """Add a block of rows: their z, |z|² and table columns (or means)."""
 
 
 class BallAccumulator(_Coordinates):
@@ -201,6 +224,9 @@ class BallAccumulator(_Coordinates):
             column = self._columns[i]
             if column.code is None:
                 row[:] = place[i]
+            elif self._of_means:
+                np.multiply(block[i], self._shape.weight * 2.0**-MEAN_BITS, out=row)
+                np.ceil(np.subtract(row, 0.5, out=row), out=row)
             else:
                 np.multiply(block[column.source] == column.code, self._shape.weight, out=row)
         if not len(far):

@@ -18,11 +18,17 @@ from itertools import combinations_with_replacement
 import numpy as np
 import numpy.typing as npt
 
-from noisewise.core.design import MAX_ROWS, Design, Geometry
-from noisewise.core.errors import DataError
+from noisewise.core.design import Design, Geometry
 from noisewise.core.schema import Category
 from noisewise.core.statistics import FourthMoments, Summed
-from noisewise.holder.rows.plan import Codes, Floats, ReadsDesign
+from noisewise.holder.rows.plan import (
+    Accumulator,
+    Codes,
+    Floats,
+    ReadsDesign,
+    check_row_count,
+)
+from noisewise.holder.rows.units import averaged
 from noisewise.holder.rows.values import RowGrid, filled, missing_value_error
 
 # BLAS libraries start threads of their own for products above some size, and on a busy machine
@@ -56,9 +62,9 @@ class SumPlan(ReadsDesign):
         if any(statistic.design != self.design for statistic in self.statistics):
             raise ValueError("statistics: all of them must be of the plan's design")
 
-    def accumulator(self) -> SumAccumulator:
+    def accumulator(self) -> Accumulator[Sums]:
         """A new, empty one."""
-        return SumAccumulator(self)
+        return averaged(self.design, SumAccumulator(self))
 
 
 @dataclass(frozen=True)
@@ -77,23 +83,20 @@ class Sums:
     values: Mapping[str, tuple[int, ...]] = field(repr=False)
 
 
-def check_row_count(n: int) -> None:
-    """Refuse more rows than the integers can hold."""
-    if n > MAX_ROWS:
-        raise DataError(
-            f"data: more than {MAX_ROWS:,} rows; the sums could overflow, so publish parts of the "
-            "table separately"
-        )
-
-
 class SumAccumulator:
-    """Adds up blocks of rows for all statistics of a plan, in one pass."""
+    """Adds up blocks of rows for all statistics of a plan, in one pass.
+
+    Where rows are averaged first it takes means, one column for every column of the design.
+    """
 
     def __init__(self, plan: SumPlan) -> None:
         self.n = 0
         self._plan = plan
-        self._is_category = tuple(
-            isinstance(plan.design.schema.columns[name], Category) for name in plan.design.sources
+        schema = plan.design.schema
+        self._categories = tuple(
+            (source, name)
+            for source, name in enumerate(plan.design.sources)
+            if isinstance(schema.columns[name], Category) and schema.unit_column is None
         )
         self._parts = tuple(_part(plan, statistic) for statistic in plan.statistics)
         self._block = _block_rows(max(part.width for part in self._parts))
@@ -119,10 +122,8 @@ class SumAccumulator:
 
     def _add_block(self, columns: list[Floats | Codes]) -> None:
         centred = self._centred[:, : len(columns[0])]
-        for source, is_category in enumerate(self._is_category):
-            if is_category:
-                name = self._plan.sources[source]
-                columns[source] = filled(columns[source], self._plan.schema, name)
+        for source, name in self._categories:
+            columns[source] = filled(columns[source], self._plan.schema, name)
         for row, column in zip(centred, self._parts[0].grid.columns, strict=True):
             if column.code is None:
                 np.subtract(columns[column.source], column.centre, out=row)

@@ -25,6 +25,10 @@ ball
 
 constant
     w_0 = ONE.
+average
+    Only where the schema names a unit column. Rows go onto a grid of 24 digits first and are
+    averaged there (`holder.rows.units`); a mean t then takes the place of the value. Numbers become
+    floor(t * 2**(bits - 24) + 0.5), shares of levels floor(t * 2**(bits - 24)).
 
 **All engines agree bit for bit.** Every step is one IEEE 754 operation (-, *, +, /, sqrt are
 correctly rounded; floor, trunc and the clipping are exact), and NumPy and DuckDB evaluate each of
@@ -56,6 +60,8 @@ from noisewise.holder.rows.plan import Codes, Floats
 # Pays for the four roundings of the ball's scaling; see the proof above.
 BALL_MARGIN = 1 - 2**-50
 
+MEAN_BITS = 24  # of means over the rows of a unit
+
 
 @dataclass(frozen=True)
 class GridColumn:
@@ -71,6 +77,8 @@ class GridColumn:
         The c and s of the value map; an indicator's raw value is 0 or 1, with c = 0 and s = ONE.
     fill : int or None
         The grid value that stands in for a missing number.
+    half : float
+        What is added before rounding down: 0 for shares, so that they never add up to more than 1.
     """
 
     source: int
@@ -78,6 +86,7 @@ class GridColumn:
     centre: float
     scale: float
     fill: int | None
+    half: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,19 @@ class RowGrid:
         """The map that `design` and `geometry` ask for, on the grid for this degree."""
         bits = row_bits(degree)
         radius = geometry.grid_radius(bits) if isinstance(geometry, Ball) else None
+        if design.schema.unit_column is not None:
+            return cls.of_means(design, bits, radius)
         return cls.with_bits(design, bits, radius)
+
+    @classmethod
+    def of_means(cls, design: Design, bits: int, radius: int | None = None) -> RowGrid:
+        """From means on the grid of `MEAN_BITS`, one for every design column, to `bits`."""
+        scale = 2.0 ** (bits - MEAN_BITS)
+        columns = (
+            GridColumn(i, None, 0.0, scale, None, 0.0 if column.is_indicator else 0.5)
+            for i, column in enumerate(design.columns)
+        )
+        return cls(bits, tuple(columns), radius)
 
     @classmethod
     def with_bits(cls, design: Design, bits: int, radius: int | None = None) -> RowGrid:
@@ -132,7 +153,7 @@ class RowGrid:
         # Column by column, so that a column stays in the innermost cache through all steps.
         for values, column, row in zip(centred, self.columns, out, strict=True):
             np.multiply(values, column.scale, out=row)
-            np.add(row, 0.5, out=row)
+            np.add(row, column.half, out=row)
             np.floor(row, out=row)
             np.maximum(row, -one, out=row)  # NumPy's maximum and minimum keep NaN as it is
             np.minimum(row, one, out=row)

@@ -40,6 +40,12 @@ class Network:
     parents: Mapping[str, tuple[str, ...]]
 
     def __post_init__(self) -> None:
+        if self.schema.unit_column is not None:
+            raise RequestError(
+                "unit: a network counts rows, and the mean of one person's rows has no level to "
+                "count; declare 'max_rows_per_unit' in place of 'unit' (for a data set without "
+                "charges under another unit)"
+            )
         parents = _checked_parents(self.schema, self.parents)
         nodes = tuple(name for name in self.schema.columns if name in parents)
         object.__setattr__(self, "schema", self.schema.restricted_to(nodes))

@@ -290,6 +290,8 @@ def _check(release: SummaryRelease) -> None:
     for name in coefficients_of(release.mechanism):
         if name not in release.coefficients:
             fail(f"{name[:40]!r} is not a coefficient of the regression")
+    if release.schema.unit_column is not None:
+        fail("block summaries are not made of averaged rows")
     release.posterior.check(len(release.coefficients), release.schema.n_is_public)
     per_entry = 2 if isinstance(release.mechanism, LocationScale) else 1
     expected = per_entry * len(entries_of(release.mechanism))

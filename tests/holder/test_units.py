@@ -1,0 +1,445 @@
+"""A Release of people: what it says, what is refused and when, and that no id gets out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from fractions import Fraction
+from importlib import resources
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import noisewise as nw
+from noisewise.analyst.report.words import unit_in_words
+from noisewise.audit.request import audit_release
+from noisewise.cli.main import main
+from noisewise.core.design import STATISTIC_ONE
+from noisewise.core.document import digest_of
+from noisewise.core.errors import DataError, NoisewiseError, ReleaseError, RequestError, SchemaError
+from noisewise.core.kinds.regression import Release
+from noisewise.core.schema import Category, Number, Schema
+from noisewise.core.statistics import SecondMoments
+from noisewise.holder.audit_sheet import audit_sheet
+from noisewise.holder.ledger import Ledger
+from noisewise.holder.partition import Partition
+from noisewise.holder.publish import publish
+from noisewise.holder.requests.draws import make_regression_sample_request
+from noisewise.holder.requests.network import make_network_request
+from noisewise.holder.requests.regression import make_request
+from noisewise.holder.requests.summary import make_summary_request
+from noisewise.holder.rows.sums import Sums
+from noisewise.holder.schema_files import check_data
+from noisewise.sklearn import PrivateBayesianRegressor
+
+COLUMNS = {
+    "x": Number(-3, 3),
+    "g": Category(("a", "b", "c"), "a"),
+    "y": Number(-4, 4),
+}
+RELEASE_SCHEMA = json.loads(
+    resources.files("noisewise.core.kinds").joinpath("release.schema.json").read_text("utf-8")
+)
+PLANTED = 918273645546372819  # somebody's id
+
+
+def schema(neighbours="replace_one", **changes):
+    return Schema("people", COLUMNS, neighbours, **{"unit_column": "who", **changes})
+
+
+def request(made_of=None, **words):
+    words = {"target": "y", "features": ["x", "g"], "epsilon": 1, **words}
+    return make_request(made_of or schema(), **words)
+
+
+def people(count=300, seed=5):
+    """People with 1 to 10 rows, in no order."""
+    rng = np.random.default_rng(seed)
+    who = np.repeat(rng.permutation(10**6)[:count], rng.integers(1, 11, count))
+    who = np.append(who, [PLANTED] * 3)
+    rng.shuffle(who)
+    n = len(who)
+    g = rng.choice(["a", "b", "c"], n)
+    x = rng.normal(size=n)
+    return {"x": x, "g": g, "y": 0.5 * x + (g == "b") + rng.normal(size=n), "who": who}
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with Ledger(tmp_path / "budget.db") as opened:
+        opened.set_cap("people", Fraction(50), Fraction("1e-5"))
+        yield opened
+
+
+def spent(ledger):
+    return sum(account.spent_epsilon for account in ledger.accounts())
+
+
+# ---------------------------------------------------------------------------------------------
+# What is published
+
+
+def means_of(data):
+    """By ordinary floating point and another way round than the holder's."""
+    x, y = np.clip(data["x"], -3, 3) / 3, np.clip(data["y"], -4, 4) / 4
+    rows = np.column_stack([x, data["g"] == "b", data["g"] == "c", y])
+    return np.array([[1, *rows[data["who"] == one].mean(axis=0)] for one in set(data["who"])])
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove_one"])
+def test_the_sums_are_those_of_people(neighbours):
+    data = people()
+    asked = request(schema(neighbours))
+    sums = nw.holder.engines.open_source(data).sums(asked.plan())
+    w = means_of(data)
+    assert sums.n == len(w) == 301
+    expected = [(w[:, a] * w[:, b]).sum() for a, b in SecondMoments(asked.design).entries]
+    found = np.array(sums.values["second_moments"]) / STATISTIC_ONE
+    assert found == pytest.approx(np.array(expected), abs=301 * 4e-5)
+
+
+@pytest.mark.parametrize(
+    "words", [{}, {"delta": "1e-6", "rounds": 1}, {"delta": "1e-6", "rounds": 3}]
+)
+def test_a_release_says_that_its_rows_are_people(words, ledger, tmp_path):
+    release = publish(request(**words), people(), ledger=ledger, out=tmp_path / "r.json").release
+    assert release.n == 301
+    assert release.schema.unit == "replace_one/all"
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert document["schema"]["unit"] == {"column": "who"}
+    jsonschema.validate(document, RELEASE_SCHEMA)
+    assert Release.from_text((tmp_path / "r.json").read_text()) == release
+    assert ledger.accounts()[0].unit == "replace_one/all"
+    sheet = audit_sheet(ledger)["datasets"][0]
+    assert sheet["privacy_unit"]["max_rows_per_unit"] == "all"
+    assert "people" in sheet["privacy_unit"]["meaning"]
+
+
+def test_requests_of_rows_keep_their_identity():
+    """A schema without ids is written as it was before there were any."""
+    assert "unit" not in schema(unit_column=None).to_dict()
+    keys = {request().key, request(schema(unit_column=None)).key}
+    assert len(keys | {request(schema(unit_column="other")).key}) == 3
+
+
+def test_a_release_of_rows_may_not_be_passed_off_as_one_of_people(ledger):
+    """The entries differ: shares of one category have products, indicators have none."""
+    data = people()
+    asked = request(schema(unit_column=None))
+    document = publish(asked, data, ledger=ledger).release.document
+    document["schema"]["unit"] = {"column": "who"}
+    document = json.loads(json.dumps(document))
+    text = json.dumps({**document, "digest": digest_of(document)})
+    with pytest.raises(ReleaseError, match="values, expected"):
+        Release.from_text(text)
+
+
+def test_the_posterior_is_of_people(ledger):
+    """With hardly any noise: least squares of the means, and the variance of their errors."""
+    data = people()
+    release = publish(request(epsilon=40, delta="1e-6", rounds=1), data, ledger=ledger).release
+    posterior = nw.fit(release, chains=2, draws=500, seed=1)
+    w = means_of(data)
+    slope, *_ = np.linalg.lstsq(w[:, :-1], w[:, -1], rcond=None)
+    error = w[:, -1] - w[:, :-1] @ slope
+    x, sigma2 = posterior.draws("x"), posterior.draws("sigma2")
+    assert abs(np.median(x) - slope[1] * 4 / 3) < 3 * np.std(x)
+    assert abs(np.median(sigma2) - 16 * np.mean(error**2)) < 3 * np.std(sigma2)
+    assert np.std(x) < 0.3
+    assert "any number of rows" in unit_in_words(release.schema.unit)
+
+
+def test_people_and_rows_are_not_fitted_together(tmp_path):
+    releases = []
+    for name, column in (("one", "who"), ("two", None)):
+        made = Schema(name, COLUMNS, unit_column=column)
+        with Ledger(tmp_path / f"{name}.db") as own:
+            own.set_cap(name, Fraction(1))
+            releases.append(publish(request(made), people(), ledger=own).release)
+    with pytest.raises(ReleaseError, match="fit them apart"):
+        nw.fit(releases, draws=50, chains=1)
+
+
+def test_draws_are_of_means_too(ledger):
+    asked = make_regression_sample_request(
+        schema(), target="y", features=["x", "g"], epsilon=1, noise_sd="0.5"
+    )
+    assert publish(asked, people(), ledger=ledger).release.n == 301
+
+
+# ---------------------------------------------------------------------------------------------
+# What is refused, and that nothing is charged for it where that can be known
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"unit_column": "x"}, "declared column too"),
+        ({"max_rows_per_unit": 5}, "leave max_rows_per_unit out"),
+        ({"unit_column": " "}, "a name must be text"),
+    ],
+)
+def test_schemas_that_make_no_sense(changes, words):
+    with pytest.raises(SchemaError, match=words):
+        schema(**changes)
+
+
+@pytest.mark.parametrize("unit", ["who", {"columns": "who"}, {"column": "who", "rows": 1}, None])
+def test_how_a_unit_is_declared(unit):
+    document = {**schema(unit_column=None).to_dict(), "unit": unit}
+    with pytest.raises(SchemaError, match="unit"):
+        Schema.from_dict(document)
+    assert Schema.from_dict({**document, "unit": {"column": "who"}}) == schema()
+
+
+def test_other_kinds_say_what_to_do():
+    with pytest.raises(RequestError, match="max_rows_per_unit"):
+        make_network_request(schema(), network={"g": []}, epsilon=1)
+    with pytest.raises(RequestError, match="max_rows_per_unit"):
+        make_summary_request(
+            schema(), target="y", features=["x"], epsilon=1, questions=["x > 0"], blocks=10
+        )
+    declared = schema("add_remove_one")
+    with pytest.raises(RequestError, match="several parts"):
+        Partition(request(declared, features=["x"]), "g", declared)
+
+
+@pytest.mark.parametrize("column", ["absent", "fractions"])
+def test_ids_that_cannot_be_are_known_before_the_charge(column, ledger, tmp_path):
+    data = people()
+    if column == "absent":
+        del data["who"]
+    else:
+        data["who"] = data["who"] / 2
+    pq.write_table(pa.table(data), tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match="'who'"):
+        publish(request(), tmp_path / "rows.parquet", ledger=ledger)
+    assert spent(ledger) == 0
+
+
+def test_missing_ids_leave_the_charge_pending(ledger):
+    data = people()
+    data["who"] = pa.array([None, *data["who"][1:].tolist()])
+    with pytest.raises(DataError, match="missing ids") as caught:
+        publish(request(), data, ledger=ledger)
+    assert "stays pending" in str(caught.value)
+    assert spent(ledger) == 1
+    assert not any(str(one) in str(caught.value) for one in people()["who"])
+
+
+def test_the_number_of_rows_decides_nothing_for_free(ledger):
+    """More rows than 1/delta, and far fewer people: how many rows there are is private."""
+    data = {name: np.tile(values, 3) for name, values in people().items()}
+    rows = len(data["who"])
+    delta = Fraction(1, 2 * 301)
+    assert delta * rows > 1
+    asked = request(delta=delta)
+    ledger.set_cap("people", Fraction(50), Fraction(1, 10))
+    assert publish(asked, data, ledger=ledger).release.n == 301
+    few = {name: values[:1] for name, values in people().items()}
+    with pytest.raises(NoisewiseError):  # one person is too few for nothing but the default delta
+        publish(request(delta="1"), few, ledger=ledger)
+
+
+# ---------------------------------------------------------------------------------------------
+# No id gets out
+
+
+def everything_under(folder):
+    return {path: path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def forms_of(number):
+    """The ways in which an id could be written down."""
+    return [str(number).encode(), int(number).to_bytes(8, "little"), int(number).to_bytes(8, "big")]
+
+
+def assert_nowhere(contents, number=PLANTED):
+    for path, octets in contents.items():
+        for form in forms_of(number):
+            assert form not in octets, f"an id is in {path.name}"
+
+
+def test_no_id_is_written(ledger, tmp_path, caplog, capfd, monkeypatch):
+    written = tmp_path / "temporary"
+    written.mkdir()
+    monkeypatch.setenv("TMPDIR", str(written))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("noisewise.holder.rows.units._MEMORY", 0)
+    monkeypatch.setattr("noisewise.holder.rows.units._CHUNK_BYTES", 0)
+    monkeypatch.setattr("noisewise.holder.rows.units._FEWEST_ROWS", 50)
+    release = publish(request(), people(), ledger=ledger, out=tmp_path / "r.json").release
+    posterior = nw.fit(release, chains=2, draws=100, seed=1)
+    posterior.save(tmp_path / "p.nc")
+    contents = everything_under(tmp_path)
+    assert len(contents) >= 3
+    assert_nowhere(contents)
+    said = capfd.readouterr()
+    assert str(PLANTED) not in said.out + said.err + caplog.text + repr(release)
+
+
+def test_the_hunt_would_find_one(tmp_path):
+    (tmp_path / "leak.bin").write_bytes(b"..." + int(PLANTED).to_bytes(8, "little"))
+    with pytest.raises(AssertionError, match=r"leak\.bin"):
+        assert_nowhere(everything_under(tmp_path))
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL here")
+def test_no_id_is_left_by_a_killed_process(tmp_path):
+    """The file of shelves is in use when the process dies; nothing of it is left by name."""
+    data, written = tmp_path / "rows.parquet", tmp_path / "temporary"
+    written.mkdir()
+    pq.write_table(pa.table(people(3000)), data)
+    code = textwrap.dedent(f"""
+        import time
+        from pathlib import Path
+        from noisewise.core.design import Box, Design
+        from noisewise.core.schema import Number, Schema
+        from noisewise.core.statistics import SecondMoments
+        from noisewise.holder.engines import open_source
+        from noisewise.holder.rows import units
+        from noisewise.holder.rows.sums import SumPlan
+
+        units._MEMORY, units._CHUNK_BYTES, units._FEWEST_ROWS = 0, 0, 2000
+        write = units.Shelves._write
+
+        def pausing(self):
+            write(self)
+            self._file.flush()
+            Path({str(tmp_path / "spilled")!r}).touch()
+            time.sleep(60)
+
+        units.Shelves._write = pausing
+        design = Design(Schema("d", {{"x": Number(0, 1), "y": Number(0, 1)}}, unit_column="who"),
+                        ("x",), "y")
+        open_source({str(data)!r}).sums(SumPlan(design, Box(), (SecondMoments(design),)))
+    """)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(written)}
+    )
+    try:
+        end = time.monotonic() + 60
+        while not (tmp_path / "spilled").exists() and time.monotonic() < end:
+            assert process.poll() is None
+            time.sleep(0.05)
+        assert (tmp_path / "spilled").exists()
+    finally:
+        process.kill()
+        process.wait()
+    assert_nowhere(everything_under(written))
+    assert everything_under(written) == {}
+
+
+# ---------------------------------------------------------------------------------------------
+# The audit
+
+
+def broken(monkeypatch):
+    """Rows that are added up where they should be averaged."""
+    from noisewise.holder.rows import units
+
+    averages = units.ByUnit._averages
+
+    def summed(self, ids, grid):
+        rows = np.bincount(ids.dictionary_encode().indices.to_numpy(zero_copy_only=False))
+        return [np.clip(column * rows, -(2**26), 2**26) for column in averages(self, ids, grid)]
+
+    monkeypatch.setattr(units.ByUnit, "_averages", summed)
+    monkeypatch.setattr(
+        "noisewise.holder.rows.values.RowGrid.round_block",
+        lambda self, centred, out: np.floor(centred * self.columns[0].scale, out=out),
+    )
+
+
+@pytest.mark.parametrize("words", [{}, {"delta": "1e-3", "rounds": 1}])
+def test_the_audit_passes_means(words):
+    found = audit_release(request(epsilon=2, **words), runs=1000, confidence=0.9999)
+    assert found.passed
+    assert found.pair.attained > 0.9
+    assert len(found.pair.a["who"]) > len(set(found.pair.a["who"]))
+
+
+def test_the_audit_catches_rows_that_are_added_up(monkeypatch):
+    broken(monkeypatch)
+    found = audit_release(request(epsilon=2), runs=1000, confidence=0.9999)
+    assert not found.passed
+
+
+def test_sums_are_not_shown():
+    sums = nw.holder.engines.open_source(people()).sums(request().plan())
+    assert isinstance(sums, Sums)
+    assert repr(sums) == "Sums()"
+
+
+# ---------------------------------------------------------------------------------------------
+# The command line, the estimator
+
+
+def test_the_command_line_speaks_of_people(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(words):
+        monkeypatch.setattr(sys, "argv", ["noisewise", *words])
+        try:
+            main()
+        except SystemExit as stop:
+            return stop.code or 0
+        return 0
+
+    pq.write_table(pa.table(people()), "rows.parquet")
+    assert run(["schema", "new", "rows.parquet", "--dataset", "people", "--unit", "who"]) == 0
+    made = Path("schema.yaml").read_text()
+    assert "unit: {column: who}" in made
+    assert "who:" not in made
+    assert run(["schema", "new", "rows.parquet", "--out", "x.yaml", "--unit", "nobody"]) != 0
+    declared = schema().to_dict()
+    Path("schema.yaml").write_text(yaml.safe_dump(declared))
+    capsys.readouterr()
+    assert run(["schema", "check", "schema.yaml", "--data", "rows.parquet"]) == 0
+    said = capsys.readouterr().out
+    assert "all rows with one 'who' averaged into one" in said
+    assert "It has 301 people" in said
+    with Ledger("budget.db") as opened:
+        opened.set_cap("people", Fraction(1))
+    release = "release --data rows.parquet --schema schema.yaml --target y --features x,g"
+    words = [*release.split(), "--epsilon", "1", "--ledger", "budget.db", "--out", "r.json"]
+    assert run([*words, "--dry-run"]) == 0
+    assert "one person, averaged over all their rows" in capsys.readouterr().out
+    assert run(words) == 0
+    fit = ["fit", "r.json", "--chains", "1", "--draws", "50", "--seed", "1", "--out", "p.nc"]
+    assert run(fit) == 0
+    assert "Release of 301 people" in capsys.readouterr().out
+    assert run(["report", "p.nc", "--out", "report.html"]) == 0
+    assert "any number of rows, averaged into one" in Path("report.html").read_text()
+
+
+def test_people_are_counted_on_shelves_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("noisewise.holder.rows.units._MEMORY", 0)
+    monkeypatch.setattr("noisewise.holder.rows.units._CHUNK_BYTES", 0)
+    monkeypatch.setattr("noisewise.holder.rows.units._FEWEST_ROWS", 100)
+    monkeypatch.setattr("noisewise.holder.engines.batches._MAX_BATCH_ROWS", 50)
+    monkeypatch.setattr("noisewise.holder.engines.batches._MIN_BATCH_ROWS", 50)
+    pq.write_table(pa.table(people()), tmp_path / "rows.parquet")
+    assert check_data(schema(), tmp_path / "rows.parquet") == 301
+
+
+def test_an_estimator_takes_ids():
+    data = people()
+    X = np.column_stack([data["x"], data["g"] == "b"])
+    model = PrivateBayesianRegressor(
+        epsilon=1, bounds=[(-3, 3), (0, 1)], y_bounds=(-4, 4), chains=1, draws=50, random_state=1
+    )
+    model.fit(X, data["y"], units=data["who"])
+    assert model.release_.n == 301
+    assert model.release_.schema.unit == "replace_one/all"
+    assert model.fit(X, data["y"]).release_.n == len(data["who"])
