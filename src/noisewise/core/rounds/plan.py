@@ -52,6 +52,7 @@ _FIRST_SHARE = 0.05  # where the number of rows is private, and has to be found 
 LEAST_FIRST_SHARE = 0.001  # keeps the noise within 64-bit integers for any number of rows
 _INFLATION = 0.7  # of the noise that is added to a spread
 _FOUND, _FOUND_AT_ONCE = 3.0, 8.0  # a spread stands out, in units of the noise
+_LOOKS = 3  # exploring rounds after which a direction with far rows is left as it is
 _NOISE_CAP = 1.5  # of the last round, in standard errors, beyond which no radius goes
 _FREELY = 6.0  # squared radius over q that is always allowed
 
@@ -289,6 +290,8 @@ def _looked_at(
     spent = setting.first_share(None if n is None else rows) + len(explored) * share
     most = MOST_ROUNDS if setting.most is None else setting.most
     found = bool(np.all((sizes >= _FOUND * noise) | frozen)) and bool(explored)
+    # A direction with far rows may yet be found by one more look, from nearer.
+    found = found and (len(explored) >= _LOOKS or not frozen.any())
     done = (
         found
         or bool(sizes.min() >= _FOUND_AT_ONCE * noise)
