@@ -80,7 +80,7 @@ def plan(
 
     Uses the schema, the number of rows and a prior: public quantities. Reads no rows, opens no
     ledger, spends nothing. Widths are in original units, medians over truths that the prior and
-    the bounds allow; say what you know with --prior to make them sharper.
+    the bounds allow; say what you know with --expect and --prior to make them sharper.
 
     Example: noisewise plan --schema schema.yaml --target income --features age,region --n 5000
     --want 'age: 100' --out plan.png
