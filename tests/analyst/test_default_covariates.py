@@ -26,7 +26,8 @@ from ..releases import example_request, release_of
 def request_for(k, radius, **changes):
     features = [f"x{j}" for j in range(1, k + 1)]
     schema = Schema("people", {name: Number(-1, 1) for name in (*features, "y")})
-    words = {"target": "y", "features": features, "epsilon": 1, "delta": "1e-6", **changes}
+    words = {"target": "y", "features": features, "epsilon": 1, "delta": "1e-6", "rounds": 1}
+    words |= changes
     return make_request(schema, radius=radius, **words)
 
 

@@ -333,8 +333,9 @@ def gaussian(folder):
         ledger.set_cap("people", 200, "1e-5")
         for number in range(2):
             request = nw.make_request(
-                schema, target="income", features=["age"], epsilon=30, delta=1e-6, label=f"{number}"
-            )
+                schema, target="income", features=["age"], epsilon=30, delta=1e-6, rounds=1,
+                label=f"{number}",
+            )  # fmt: skip
             releases.append(nw.publish(request, table(seed=number), ledger=ledger).release)
     return releases
 

@@ -302,7 +302,8 @@ def test_the_rest_is_fitted(tmp_path, config):
 
 def test_noise_that_the_method_does_not_take_is_the_holders_own_matter(tmp_path, config):
     """Two holders with Gaussian noise, one with Laplace noise, and a method for Gaussian noise."""
-    rule = "- {target: stay, features: [age, severity, emergency], epsilon: 1, delta: 1e-6}"
+    rule = "- {target: stay, features: [age, severity, emergency], epsilon: 1, delta: 1e-6, "
+    rule += "rounds: 1}"
     nodes = {}
     for n in (1, 2):
         nodes[n] = make_hospital(tmp_path / str(n), name=f"h{n}", rules=rule)
