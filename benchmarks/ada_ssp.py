@@ -31,7 +31,7 @@ PLANS = {
     "laplace, second moments only": {},
     "laplace, a twentieth": {"smallest_eigenvalue": "0.05"},
     "laplace, a fifth": {"smallest_eigenvalue": "0.2"},
-    "gaussian, second moments only": {"delta": "1e-6"},
+    "gaussian, second moments only": {"delta": "1e-6", "rounds": 1},
     "gaussian, a fifth": {"delta": "1e-6", "smallest_eigenvalue": "0.2"},
     "gaussian, a third, the papers' formula": {"delta": "1e-6", "smallest_eigenvalue": "1/3"},
 }
