@@ -64,11 +64,12 @@ def call_with(function: Callable[..., Any], parts: Any, examples: Any, *argument
     import numba
 
     types: Any = numba.types
-    given = tuple(numba.typeof(value) for value in arguments)
+    typeof: Any = numba.typeof
+    given = tuple(typeof(value) for value in arguments)
     if (function, parts, given) not in _entries:
         signatures = []
         for part, example in zip(parts, examples, strict=True):
-            own = tuple(numba.typeof(value) for value in example)
+            own = tuple(typeof(value) for value in example)
             part.compile(own)
             signatures.append(types.FunctionType(part.overloads[own].signature))
         dispatcher: Any = function

@@ -208,6 +208,7 @@ class Draws(NamedTuple):
     conditional_mean: FloatArray  # (chains, draws, d), E[theta | statistics]; no draws if not kept
     mu: FloatArray  # (chains, draws, k); no draws if not kept or not in the model
     T: FloatArray  # (chains, draws, k, k); likewise
+    total: FloatArray  # (chains, draws, P, P), the sum of the latent A_j; as conditional_mean
     statistics: FloatArray  # (chains, kept, J, P, P), the latent A_j of evenly spaced draws
     info: Info
 
@@ -891,6 +892,7 @@ def sample(
         conditional_mean(model.regression, trace.total, trace.sigma2[:, :with_mean]),
         trace.mu,
         trace.L @ np.swapaxes(trace.L, -1, -2),
+        trace.total,
         trace.A,
         Info(*np.moveaxis(trace.counts, -1, 0)),
     )
