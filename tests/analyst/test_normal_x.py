@@ -198,11 +198,11 @@ def joint_test(model, state, prior, covariates, iterations, spoil=lambda holders
     for own in generators(4, 40):
         now = prior_state(rng, state, truth.n, prior, covariates)
         total = np.zeros(direct.shape[1])
-        for t in range(iterations):
+        for t in range(0, iterations, 4):  # data are redrawn after every fourth step
             spoilt = model._replace(holders=spoil(regenerate(rng, truth, now)))
-            now, _ = alparslan.run(own, spoilt, now, t, 1)
+            now, _ = alparslan.run(own, spoilt, now, t, 4)
             total += summary(now)
-        means.append(total / iterations)
+        means.append(4 * total / iterations)
     error = np.sqrt(np.var(means, axis=0, ddof=1) / 40 + direct.var(axis=0, ddof=1) / len(direct))
     return np.abs((np.mean(means, axis=0) - direct.mean(axis=0)) / error).max()
 
