@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
 
 import noisewise
 from noisewise import _compiled
@@ -63,3 +66,42 @@ def test_nothing_else_is_compiled_in_the_wings():
     for room in ("analyst", "holder", "core"):
         for path in (Path(noisewise.__file__).parent / room).rglob("*.py"):
             assert "njit" not in path.read_text("utf-8"), path
+
+
+class Two(NamedTuple):
+    double: Any
+    add: Any
+
+
+@_compiled.compiled
+def double(x: float) -> float:
+    return 2.0 * x
+
+
+@_compiled.compiled
+def triple(x: float) -> float:
+    return 3.0 * x
+
+
+@_compiled.compiled
+def add(x: float, y: float) -> float:
+    if y < 0.0:
+        raise ValueError("negative")
+    return x + y
+
+
+@_compiled.compiled
+def both(parts: Two, x: float, y: float) -> float:
+    return parts.add(parts.double(x), y)
+
+
+def test_parts_are_called_by_address_with_their_errors():
+    """The same function with other parts is not compiled again, and errors come through."""
+    examples = Two((1.0,), (1.0, 1.0))
+    call = _compiled.call_with
+    assert call(both, Two(double, add), examples, 3.0, 1.0) == 7.0
+    assert call(both, Two(triple, add), examples, 3.0, 1.0) == 10.0
+    assert call(both, Two(double, add), examples, 3.0, 1.0) == 7.0
+    assert len(both.signatures) == 1
+    with pytest.raises(ValueError, match="negative"):
+        call(both, Two(double, add), examples, 3.0, -1.0)

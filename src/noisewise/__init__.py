@@ -13,6 +13,7 @@ from noisewise._version import __version__
 
 if TYPE_CHECKING:
     from noisewise.analyst.fit import fit
+    from noisewise.analyst.posterior.compare import compare
     from noisewise.analyst.posterior.draws import DrawsPosterior
     from noisewise.analyst.posterior.file import load_posterior
     from noisewise.analyst.posterior.network import NetworkPosterior
@@ -45,6 +46,7 @@ _HOMES = {
     "NoisewiseError": "core.errors",
     "Posterior": "analyst.posterior.regression",
     "ada_ssp": "analyst.regression.papers.ada_ssp",
+    "compare": "analyst.posterior.compare",
     "fit": "analyst.fit",
     "make_network_request": "holder.requests.network",
     "load_posterior": "analyst.posterior.file",
@@ -88,6 +90,7 @@ __all__ = [
     "Unbounded",
     "__version__",
     "ada_ssp",
+    "compare",
     "fit",
     "load_posterior",
     "load_release",

@@ -23,6 +23,7 @@ FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})
 _PACKAGE = Path(__file__).parent
 _IMPORTS = re.compile(r"^\s*from noisewise([.\w]*) import (\([^)]*\)|.*)$", re.MULTILINE)
 _MARK = re.compile(r"^@compiled", re.MULTILINE)
+_entries: dict[Any, Callable[..., Any]] = {}  # of `call_with`
 
 
 def compiled(function: Function) -> Function:
@@ -41,6 +42,40 @@ def compiled_in_order(function: Callable[..., Any]) -> Any:
 def compiled_inline(function: Callable[..., Any]) -> Any:
     """`compiled_in_order`, into its callers: passing many arrays can cost more than the work."""
     return _compile(function, inline="always")
+
+
+def call_with(function: Callable[..., Any], parts: Any, examples: Any, *arguments: Any) -> Any:
+    """``function(parts, *arguments)``, all compiled, with `parts` called by their addresses.
+
+    The machine code of a compiled function otherwise contains that of all functions it calls, which
+    LLVM optimises again for each caller. Large parts of a sampler are better compiled once each,
+    and only those that a model needs.
+
+    Parameters
+    ----------
+    function : compiled function
+        Its first argument are the parts.
+    parts : NamedTuple of compiled functions
+    examples : NamedTuple of tuples
+        The same names: arguments of the types that each part will get; `arguments` settle them.
+    *arguments
+        The other arguments of `function`.
+    """
+    import numba
+
+    types: Any = numba.types
+    typeof: Any = numba.typeof
+    given = tuple(typeof(value) for value in arguments)
+    if (function, parts, given) not in _entries:
+        signatures = []
+        for part, example in zip(parts, examples, strict=True):
+            own = tuple(typeof(value) for value in example)
+            part.compile(own)
+            signatures.append(types.FunctionType(part.overloads[own].signature))
+        dispatcher: Any = function
+        entry = dispatcher.compile((types.NamedTuple(signatures, type(parts)), *given))
+        _entries[function, parts, given] = entry
+    return _entries[function, parts, given](parts, *arguments)
 
 
 def _compile(function: Function, **options: Any) -> Function:

@@ -286,14 +286,14 @@ def test_steps_are_pure_and_make_up_the_chain():
     (rng,) = generators(9, 1)
     state = alparslan.init(rng, seen, prior_for(2))
     before = [np.array(field) for field in state]
-    first, _ = alparslan.step(np.random.default_rng(1), model, state, 0)
-    again, accepted = alparslan.step(np.random.default_rng(1), model, state, 0)
+    first, _ = alparslan.run(np.random.default_rng(1), model, state, 0, 1)
+    again, trace = alparslan.run(np.random.default_rng(1), model, state, 0, 1)
     for left, right, kept, now in zip(first, again, before, state, strict=True):
         np.testing.assert_array_equal(left, right)
         np.testing.assert_array_equal(kept, now)
-    assert accepted[2] == 1
+    assert trace.accepted[0, 2] == 1
     for t in range(40):
-        state, _ = alparslan.step(rng, model, state, t)
+        state, _ = alparslan.run(rng, model, state, t, 1)
     drawn = alparslan.sample(seen, prior_for(2), chains=1, draws=20, tune=20, seed=9)
     np.testing.assert_array_equal(drawn.theta[0, -1], state.theta)
 

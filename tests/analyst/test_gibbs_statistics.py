@@ -65,7 +65,7 @@ def draw_many(o, omega2, *, fixed=None, size=6000, tries=50, start=None, seed=5)
     A = o.n * G if start is None else start
     out, counts = [], []
     for _ in range(size):
-        A, *numbers = draw_statistics(rng, model, 0, row, THETA, SIGMA2, A, omega2)
+        A, *numbers = draw_statistics(rng, model, 0, row, THETA, SIGMA2, A, omega2, np.zeros(0))
         out.append(A)
         counts.append(numbers)
     return np.array(out), np.array(counts)

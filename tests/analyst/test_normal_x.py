@@ -198,11 +198,11 @@ def joint_test(model, state, prior, covariates, iterations, spoil=lambda holders
     for own in generators(4, 40):
         now = prior_state(rng, state, truth.n, prior, covariates)
         total = np.zeros(direct.shape[1])
-        for t in range(iterations):
+        for t in range(0, iterations, 4):  # data are redrawn after every fourth step
             spoilt = model._replace(holders=spoil(regenerate(rng, truth, now)))
-            now, _ = alparslan.step(own, spoilt, now, t)
+            now, _ = alparslan.run(own, spoilt, now, t, 4)
             total += summary(now)
-        means.append(total / iterations)
+        means.append(4 * total / iterations)
     error = np.sqrt(np.var(means, axis=0, ddof=1) / 40 + direct.var(axis=0, ddof=1) / len(direct))
     return np.abs((np.mean(means, axis=0) - direct.mean(axis=0)) / error).max()
 
@@ -340,14 +340,14 @@ def test_steps_are_pure_and_make_up_the_chain():
     (rng,) = generators(9, 1)
     state = alparslan.init(rng, seen, *priors(2))
     before = [np.array(field) for field in state]
-    first, accepted = alparslan.step(np.random.default_rng(1), model, state, 0)
-    again, _ = alparslan.step(np.random.default_rng(1), model, state, 0)
+    first, trace = alparslan.run(np.random.default_rng(1), model, state, 0, 1)
+    again, _ = alparslan.run(np.random.default_rng(1), model, state, 0, 1)
     for left, right, kept, now in zip(first, again, before, state, strict=True):
         np.testing.assert_array_equal(left, right)
         np.testing.assert_array_equal(kept, now)
-    assert 0 <= accepted[2] <= 1
+    assert 0 <= trace.accepted[0, 2] <= 1
     for t in range(40):
-        state, _ = alparslan.step(rng, model, state, t)
+        state, _ = alparslan.run(rng, model, state, t, 1)
         if t == 19:
             tuned = state
     np.testing.assert_array_equal(tuned.log_steps, state.log_steps)  # frozen after warm-up

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from noisewise.analyst.posterior.plots import AWARE, NAIVE, PLOTS, _styles, plot
+from noisewise.analyst.posterior.plots import AWARE, NAIVE, PLOTS, _density, _styles, plot
 from noisewise.core.errors import RequestError
 
 from .test_posterior import columns, made
@@ -21,13 +22,61 @@ def test_one_posterior_is_drawn_beside_the_naive_one(kind, columns, tmp_path):
     assert "DejaVu" in text or "<path" in text
 
 
+NAMES = {"intervals": ["sigma2"], "marginals": ["sigma2"], "pairs": ["age", "sigma"]}
+
+
 @pytest.mark.parametrize("kind", PLOTS)
 @pytest.mark.parametrize("suffix", ["png", "pdf"])
 def test_several_posteriors(kind, suffix, columns, tmp_path):
     path = tmp_path / f"picture.{suffix}"
     both = {"a": made(columns, 1), "b": made(columns, 2)}
-    plot(both, path, kind=kind, names=["sigma2"], level=0.5)
+    plot(both, path, kind=kind, names=NAMES.get(kind), level=0.5)
     assert path.stat().st_size > 2_000
+
+
+def test_a_notebook_gets_the_figure(columns):
+    figure = made(columns).plot(kind="effect", names=["age"])
+    [axis] = figure.axes
+    [line] = [line for line in axis.lines if len(line.get_xdata()) > 2]
+    declared = columns.schema.columns["age"]
+    assert (line.get_xdata()[0], line.get_xdata()[-1]) == (declared.lower, declared.upper)
+    slope = np.median(made(columns).draws("age"))
+    assert line.get_ydata()[-1] == pytest.approx(slope * (declared.upper - declared.lower))
+    assert line.get_ydata()[0] == 0
+
+
+def test_effects_of_categories_are_those_of_their_levels(columns):
+    posterior = made(columns)
+    [feature] = [name for name in columns.features if name != "age"][:1]
+    effect = posterior.effect(feature)
+    assert effect.at[0] == columns.schema.columns[feature].reference
+    assert (effect.draws[:, 0] == 0).all()
+    for place, level in list(enumerate(effect.at))[1:]:
+        own = posterior.draws(f"{feature}[{level}]").reshape(-1)
+        np.testing.assert_allclose(effect.draws[:, place], own)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"kind": "pairs", "names": ["age"]}, "pairs need 2 to 6 parameters, here are 1"),
+        ({"kind": "effect", "names": ["sigma2"]}, "'sigma2' is not a feature; there are"),
+    ],
+)
+def test_pictures_that_make_no_sense(words, message, columns):
+    with pytest.raises(RequestError, match=message):
+        made(columns).plot(**words)
+
+
+def test_densities_end_where_what_is_possible_ends():
+    draws = np.random.default_rng(1).beta(1, 1, 20_000)
+    grid, height = _density(draws, "R2")
+    assert (grid[0], grid[-1]) == (0, 1)
+    assert height.min() > 0.9  # uniform, right up to both ends
+    other, _ = _density(draws - 0.5, "R2")  # a column of that name
+    assert other[0] < -0.4
+    grid, height = _density(draws, "age")
+    assert height[0] < 0.2
 
 
 def test_nothing_to_draw(tmp_path):

@@ -84,7 +84,7 @@ def test_summary_interval_and_probabilities(columns):
 @pytest.mark.parametrize(
     ("call", "word"),
     [
-        (lambda p: p.prob("age"), "form"),
+        (lambda p: p.prob("age"), "true or false is wanted: compare it, as in 'age > 0'"),
         (lambda p: p.prob("wage > 0"), "wage"),
         (lambda p: p.interval("wage"), "wage"),
         (lambda p: p.interval("age", 95), "0.95"),
@@ -130,7 +130,7 @@ def test_comparison_with_the_naive_posterior(columns):
     assert np.isnan(comparison.rows["sigma2"].privacy_share)
     assert "36%" in str(comparison)
     assert posterior.naive_summary(0.9)["age"]["lower"] == row.naive_lower
-    assert set(comparison.to_dict()) == set(posterior.names)
+    assert set(comparison.to_dict()) == {*posterior.names, "sigma"}
 
 
 def test_nothing_to_compare_with(columns):

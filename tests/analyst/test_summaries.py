@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.posterior.numbers import split_statement
+from noisewise.analyst.posterior.statements import bounds_on_one, read_statement
 from noisewise.analyst.posterior.summary import SummaryPosterior
 from noisewise.core.design import Design
 from noisewise.core.errors import RequestError
@@ -180,15 +180,16 @@ def test_an_interval_allows_for_the_noisier_of_its_ends():
 
 
 def test_statements_about_levels_with_signs_in_their_names():
-    assert split_statement("age[<30] >= -2", ["age[<30]"]) == ("age[<30]", ">=", "-2")
-    assert split_statement("0 < age[<30]", ["age[<30]"]) == ("0", "<", "age[<30]")
+    for text, bound in (("age[<30] >= -2", (">=", -2.0)), ("-2 < age[<30]", (">", -2.0))):
+        assert bounds_on_one(read_statement(text, ["age[<30]"])) == ("age[<30]", [bound])
 
 
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda p: p.prob("x9 < 0"), "'x9' is not one of the regression's: intercept, x1, x2"),
-        (lambda p: p.prob("x1"), "not of the form"),
+        (lambda p: p.prob("x9 < 0"), r"'x9' is neither a parameter \(intercept, x1, x2\)"),
+        (lambda p: p.prob("x9", "<", 0), "'x9' is not one of the regression's: intercept, x1, x2"),
+        (lambda p: p.prob("x1"), "true or false is wanted"),
         (lambda p: p.prob("x1", "==", 0), "operator"),
         (lambda p: p.prob("x1", "<", "a"), "threshold"),
         (lambda p: p.prob("x1", "<", math.nan), "threshold"),

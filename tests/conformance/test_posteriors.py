@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from html import escape
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +160,116 @@ def test_a_notebook_shows_the_summary(posterior):
     assert len(repr(posterior)) < 4000
 
 
+class _Page(HTMLParser):
+    """Tags of a page, to see that names don't add any."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags = set()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+
+
+def test_notebooks_show_a_short_table(posterior, files):
+    shown = posterior._repr_html_()
+    for one in (shown, nw.load_release(files[posterior.kind])._repr_html_()):
+        page = _Page()
+        page.feed(one)
+        assert page.tags <= {"table", "thead", "tbody", "tr", "th", "td", "p", "caption"}
+        assert len(one) < 6000
+    assert NAMED[posterior.kind] in shown
+    assert all(escape(text) in shown for text in posterior.warnings)
+
+
+def test_summaries_as_data_frames(posterior):
+    found = posterior.summary(0.9)
+    frame = found.to_frame()
+    assert list(frame.index) == list(found.rows)
+    for name, row in found.to_dict().items():
+        np.testing.assert_equal(frame.loc[name].to_dict(), row)
+
+
+def test_draws_as_data_frames_and_csv(posterior, tmp_path):
+    path, out = tmp_path / "post.nc", tmp_path / "draws.csv"
+    posterior.save(path)
+    if posterior.kind == "summary":
+        with pytest.raises(RequestError, match="a block summary has none; `summary` has all"):
+            posterior.to_frame()
+        with pytest.raises(RequestError, match="has none"):
+            run("show", path, "--draws", out)
+        return
+    frame = posterior.to_frame()
+    name = next(name for name in posterior.summary().rows if NAMED[posterior.kind] in name)
+    assert list(frame.columns[:2]) == ["chain", "draw"]
+    assert frame[name].median() == pytest.approx(posterior.summary().rows[name].median)
+    assert not frame.duplicated(["chain", "draw"]).any()
+    assert f"Wrote {out}." in run("show", path, "--draws", out)
+    with out.open(newline="") as file:
+        head, *lines = csv.reader(file)
+    assert head == list(frame.columns)
+    np.testing.assert_array_equal(np.array(lines, float), frame.to_numpy(float))
+
+
+def test_joint_statements(posterior):
+    kind = posterior.kind
+    if kind == "summary":
+        between = posterior.prob("0.02 < age < 0.04")
+        assert between == pytest.approx(posterior.prob("age < 0.04") - posterior.prob("age < 0.02"))
+        with pytest.raises(RequestError, match="one coefficient is compared with numbers"):
+            posterior.prob("age > 0 and group[b] > 0")
+        return
+    first, second = "age", "group[b]"
+    if kind == "network":
+        first, second = "`cough=yes | smoker=yes`", "`cough=yes | smoker=no`"
+    draws = posterior.parameter_draws()
+    a, b = (draws[name.strip("`")] for name in (first, second))
+    for statement, holds in (
+        (f"0.01 < {first} < 0.5", (a > 0.01) & (a < 0.5)),
+        (f"{first} > 0.03 and {second} > 0.3", (a > 0.03) & (b > 0.3)),
+        (f"abs({first} - 0.03) > 0.001 or not 30 * {first} > {second}",
+         (np.abs(a - 0.03) > 0.001) | ~(30 * a > b)),
+    ):  # fmt: skip
+        assert posterior.prob(statement) == pytest.approx(np.mean(holds), abs=1e-12)
+
+
+def test_two_posteriors_beside_each_other(posterior):
+    if posterior.kind == "summary":
+        with pytest.raises(RequestError, match="a block summary has none"):
+            nw.compare(posterior, posterior)
+        return
+    alike = nw.compare(posterior, posterior, 0.9)
+    assert set(alike.rows) == set(posterior.parameter_draws())
+    for row in alike.rows.values():
+        assert row["first"] == row["second"]
+        assert row["times_as_wide"] == 1
+        assert "difference" not in row  # the same people: draws are not independent
+    for row in nw.compare(posterior, posterior, independent=True).rows.values():
+        assert row["difference_95%_low"] < 0 < row["difference_95%_high"]
+        assert 0.3 < row["prob_above_zero"] < 0.7
+        width = row["first_95%_high"] - row["first_95%_low"]
+        apart = row["difference_95%_high"] - row["difference_95%_low"]
+        assert 1.1 * width < apart < 1.8 * width  # sqrt 2 times as wide
+    assert list(alike.to_frame().index) == list(alike.rows)
+
+
+def test_only_like_is_compared_with_like(posteriors):
+    with pytest.raises(RequestError, match="are of different kinds"):
+        nw.compare(posteriors["regression"], posteriors["draws"])
+    with pytest.raises(RequestError, match="second: expected a posterior, got int"):
+        nw.compare(posteriors["regression"], 3)
+
+
+def test_other_programs_may_have_the_parameters_alone(posterior):
+    whole, alone = posterior.to_arviz(), posterior.to_arviz(auxiliary=False)
+    if posterior.kind in ("regression", "network"):
+        assert set(alone.groups()) < set(whole.groups())
+        assert not {"naive", "plugin", "given_counts"} & set(alone.groups())
+    if posterior.kind != "summary":
+        kept = set(whole.posterior.data_vars) - {"theta_given_statistics"}
+        assert set(alone.posterior.data_vars) == kept
+
+
 # --- files ---------------------------------------------------------------------------------------
 
 
@@ -227,6 +339,8 @@ def test_files_of_the_first_version_are_read(kind, name, expected, tmp_path):
     path.write_bytes(gzip.decompress((FILES / f"posterior_v1_{kind}.nc.gz").read_bytes()))
     loaded = nw.load_posterior(path)
     assert loaded.kind == kind
+    assert "R2" not in loaded.summary().rows  # not in such files; sigma follows from sigma2
+    assert ("sigma" in loaded.summary().rows) == (kind == "regression")
     row = loaded.summary(0.95).rows[name]
     assert (row.mean, row.lower, row.upper) == pytest.approx(expected, rel=1e-12)
     loaded.save(path)
@@ -259,7 +373,17 @@ def test_densities_need_draws(posterior, tmp_path):
         with pytest.raises(RequestError, match="no draws to make a density of; use intervals"):
             posterior.plot(tmp_path / "a.png", kind="marginals")
     else:
-        posterior.plot(tmp_path / "a.png", kind="marginals")
+        for drawn in ("marginals", "pairs"):
+            posterior.plot(tmp_path / f"{drawn}.png", kind=drawn)
+            assert (tmp_path / f"{drawn}.png").stat().st_size > 2000
+
+
+def test_effects_need_a_regression(posterior, tmp_path):
+    if posterior.kind in ("summary", "network"):
+        with pytest.raises(RequestError, match="has no effects of features; use intervals"):
+            posterior.plot(tmp_path / "a.png", kind="effect")
+    else:
+        posterior.plot(tmp_path / "a.png", kind="effect", names=["group", "age"])
         assert (tmp_path / "a.png").stat().st_size > 2000
 
 

@@ -192,17 +192,29 @@ def show(
         list[str] | None,
         typer.Option(
             "--ask",
-            help="Probability of a statement such as 'age > 0', of a network 'cough=yes | "
-            "smoker=no'; repeatable.",
+            help="Probability of a statement such as 'age > 0', '-0.1 < age < 0.1' or 'a > 0 and "
+            "2 * b > a', of a network 'cough=yes | smoker=no'; repeatable.",
         ),
+    ] = None,
+    draws: Annotated[
+        Path | None,
+        typer.Option("--draws", help="Also write all draws to this CSV file, one row a draw."),
     ] = None,
     as_json: PrintJsonOption = False,
 ) -> None:
     """Show the numbers with their uncertainty, in original units, and where they come from.
 
-    Example: noisewise show post.nc --ask "age > 0"
+    Example: noisewise show post.nc --ask "age > 0" --draws draws.csv
     """
+    from noisewise.analyst.posterior.file import check_folder
+
     loaded = read_posterior(posterior)
+    if draws is not None:
+        check_folder(draws)
+        columns = loaded.draws_columns()
+        rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+        with draws.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([list(columns), *rows])
     answers = {statement: loaded.prob(statement) for statement in ask or []}
     if as_json:
         probabilities = {statement: float(answer) for statement, answer in answers.items()}
@@ -213,6 +225,8 @@ def show(
     for statement, answer in answers.items():
         shown = f"{answer:.4f}" if isinstance(answer, float) else str(answer)
         typer.echo(f"P({statement}) = {shown}")
+    if draws is not None:
+        typer.echo(f"Wrote {draws}.")
 
 
 def predict(
@@ -270,17 +284,24 @@ def plot(
         "posterior.png"
     ),
     kind: Annotated[
-        str, typer.Option("--kind", help="intervals, or marginals (densities of the draws).")
+        str,
+        typer.Option(
+            "--kind",
+            help="intervals, marginals (densities of the draws), pairs (each parameter against "
+            "each other), or effect (of features over their range).",
+        ),
     ] = "intervals",
     names: Annotated[
         str | None,
         typer.Option(
-            "--names", help="Coefficients or nodes to draw. Default: all slopes, or all that fit."
+            "--names",
+            help="Coefficients, nodes, or features of effects. Default: all slopes, or all that "
+            "fit.",
         ),
     ] = None,
     level: Annotated[float, typer.Option("--level", help="Level of intervals.")] = 0.95,
 ) -> None:
-    """Draw credible intervals or densities, in original units.
+    """Draw credible intervals, densities, pairs of parameters or effects, in original units.
 
     With one file, what ignoring the noise would have given is drawn beside it. With several, they
     are compared with each other.

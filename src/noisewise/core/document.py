@@ -25,6 +25,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+from noisewise import _html
 from noisewise.core.design import MAX_ROWS, Ball, Box, Design, Geometry
 from noisewise.core.errors import NoisewiseError, ReleaseError
 from noisewise.core.privacy import Claim, Event, PureEvent, event_from_json, event_to_json
@@ -333,6 +334,22 @@ class BaseRelease(ABC):
     def digest(self) -> str:
         """SHA-256 of the document in canonical form."""
         return digest_of(self.document)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what was published, about whom, at what privacy."""
+        schema, design = self.schema, getattr(self, "design", None)
+        lines = {
+            "kind": self.FORMAT,
+            "data set": schema.dataset,
+            "rows": "a private number" if self.n is None else f"{self.n:,}",
+            "privacy": str(self.claim),
+            "protects": schema.unit,
+            "label": self.label,
+            "target": "" if design is None else design.target,
+            "columns": ", ".join(schema.columns),
+            "digest": self.digest,
+        }
+        return _html.table(("", ""), [(name, text) for name, text in lines.items() if text])
 
     def to_text(self) -> str:
         """The JSON text of the file."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from noisewise import _html
 from noisewise.core.errors import RequestError
 
 SMALLEST, LARGEST = 1e-3, 100.0  # epsilons that are searched
@@ -169,6 +170,21 @@ class Plan:
             "answers": [{**asdict(a), "epsilon": dict(a.epsilon)} for a in self.answers],
             "verdict": None if self.verdict is None else asdict(self.verdict),
         }
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        head = ("coefficient", "mechanism", "epsilon", "half-width", "8 of 10 within")
+        body = [
+            (
+                row.name, row.mechanism, f"{row.epsilon:g}", f"{row.half_width:.4g}",
+                f"{row.half_width_low:.3g} to {row.half_width_high:.3g}",
+                f"{row.half_width_non_private:.4g}", f"{100 * row.privacy_share:.0f}%",
+            )
+            for row in self.rows
+        ]  # fmt: skip
+        said = f"{100 * self.level:g}% intervals to expect from {self.n:,} rows, in original units"
+        table = _html.table((*head, "exact sums", "due to privacy"), body, said)
+        return table + _html.paragraphs(str(answer) for answer in self.answers)
 
     def __str__(self) -> str:
         names = list(dict.fromkeys(row.name for row in self.rows))

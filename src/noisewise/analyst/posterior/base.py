@@ -8,21 +8,29 @@ with what to do instead.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
+from noisewise import _html
 from noisewise._arrays import FloatArray
 from noisewise.analyst.posterior import file, plots
-from noisewise.analyst.posterior.numbers import Summary, SummaryTable, central_interval
+from noisewise.analyst.posterior.numbers import (
+    Summary,
+    SummaryTable,
+    central_interval,
+    draws_frame,
+)
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
     import arviz as az
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,35 +117,74 @@ class BasePosterior(ABC):
     def __str__(self) -> str:
         return "\n".join([self.describe(), *(f"Warning: {text}" for text in self.warnings)])
 
-    __repr__ = __str__  # what a notebook shows
+    __repr__ = __str__  # what a terminal shows
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        warned = _html.paragraphs(f"Warning: {text}" for text in self.warnings)
+        return _html.paragraphs([self.heading]) + self._short_summary()._repr_html_() + warned
+
+    def _short_summary(self) -> Summary | SummaryTable:
+        """As much of the summary as fits on a screen."""
+        return self.summary()
 
     @property
     @abstractmethod
     def _what(self) -> str:
         """What this is, to start a sentence with."""
 
+    # --- draws as tables -------------------------------------------------------------------------
+
+    def parameter_draws(self) -> dict[str, FloatArray]:
+        """Draws of everything by name, each of shape (chains, draws)."""
+        raise RequestError(f"draws: {self._what} has none; `summary` has all answers")
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The data sets behind it."""
+        return ()
+
+    def draws_columns(self) -> dict[str, NDArray[Any]]:
+        """The draws as columns of a table: chain, draw, and one column for each parameter.
+
+        A parameter that is called chain or draw keeps its name, and that column gets a longer one.
+        """
+        found = self.parameter_draws()
+        shape = next(iter(found.values())).shape
+        places = dict(zip(("chain", "draw"), np.indices(shape).reshape(2, -1), strict=True))
+        columns = {_free(name, found): values for name, values in places.items()}
+        return columns | {name: values.reshape(-1) for name, values in found.items()}
+
+    def to_frame(self) -> Any:
+        """The draws as a pandas data frame, one row a draw; see `draws_columns`."""
+        return draws_frame(self.draws_columns())
+
     # --- pictures and pages ----------------------------------------------------------------------
 
     def plot(
         self,
-        path: str | Path,
+        path: str | Path | None = None,
         *,
         kind: str = "intervals",
         names: Sequence[str] | None = None,
         level: float = 0.95,
-    ) -> None:
-        """Draw it into a file (.png, .svg or .pdf); `posterior.plots` compares several.
+    ) -> Figure:
+        """Draw it, into a file (.png, .svg or .pdf) or for a notebook.
+
+        `posterior.plots` draws several posteriors beside each other.
 
         Parameters
         ----------
-        path : path
-        kind : {"intervals", "marginals"}
-            Credible intervals, or densities of the draws.
+        path : path, optional
+        kind : {"intervals", "marginals", "pairs", "effect"}
+            Credible intervals; densities of the draws; each parameter against each other; or, of a
+            regression, how the expected target changes with a feature over its range.
         names : sequence of str, optional
-            What to draw: coefficients, or nodes of a network. Default: all that fit.
+            What to draw: coefficients, or nodes of a network; of effects, features. Default: all
+            that fit.
         level : float
         """
-        plots.plot({self.kind: self}, path, kind=kind, names=names, level=level)
+        return plots.plot({self.kind: self}, path, kind=kind, names=names, level=level)
 
     def report(self, path: str | Path, *, level: float = 0.95, title: str | None = None) -> None:
         """Write one self-contained HTML page; see `noisewise.analyst.report`."""
@@ -170,11 +217,28 @@ class BasePosterior(ABC):
         """Draws by label, in the same order."""
         raise RequestError(f"kind: {self._what} has no draws to make a density of; use intervals")
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What may have an effect."""
+        return self._no_effects()
+
+    def effect(self, feature: str) -> plots.Effect:
+        """How the expected target changes with a feature, the others as they are."""
+        return self._no_effects()
+
+    def _no_effects(self) -> NoReturn:
+        raise RequestError(
+            f"kind: {self._what} has no effects of features; use intervals, or a regression"
+        )
+
     # --- files -----------------------------------------------------------------------------------
 
     @abstractmethod
-    def to_arviz(self) -> az.InferenceData:
-        """The draws, or what was released, as an ArviZ container."""
+    def to_arviz(self, *, auxiliary: bool = True) -> az.InferenceData:
+        """The draws, or what was released, as an ArviZ container.
+
+        Without `auxiliary`, the parameters alone: no draws that only serve comparisons.
+        """
 
     @abstractmethod
     def document(self) -> dict[str, Any]:
@@ -189,3 +253,10 @@ class BasePosterior(ABC):
         """Write a netCDF file that `load_posterior` and ArviZ read."""
         file.check_folder(path)
         file.write(path, self.kind, self.document(), self.to_arviz())
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """The name, or a longer one if it is taken."""
+    while name in taken:
+        name += "_"
+    return name

@@ -28,10 +28,10 @@ from noisewise.analyst.posterior.numbers import (
     Summary,
     central_interval,
     median_and_spread,
-    statement_probability,
 )
-from noisewise.analyst.posterior.plots import Interval
-from noisewise.analyst.posterior.regression import Prediction, check_target
+from noisewise.analyst.posterior.plots import Effect, Interval
+from noisewise.analyst.posterior.regression import Prediction, check_target, effect_of
+from noisewise.analyst.posterior.statements import statement_probability
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.draws import RegressionSampleRelease
 
@@ -106,6 +106,15 @@ class DrawsPosterior(BasePosterior):
             )
         return tuple(found)
 
+    def parameter_draws(self) -> dict[str, FloatArray]:
+        """Draws of all coefficients by name, as one chain: shape (1, draws)."""
+        return {name: self.draws(name)[None] for name in self.names}
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The data set behind it."""
+        return (self.release.schema.dataset,)
+
     # --- questions -------------------------------------------------------------------------------
 
     def summary(self, level: float = 0.95) -> Summary:
@@ -128,7 +137,7 @@ class DrawsPosterior(BasePosterior):
         return Summary(rows, level)
 
     def prob(self, statement: str) -> float:
-        """Share of the draws for which a statement such as ``"bmi > 0"`` holds."""
+        """Share of the draws for which a statement such as ``"bmi > 0 and age > 0"`` holds."""
         found = statement_probability(statement, self.names, self.draws)
         self._check_enough("prob")
         return found
@@ -151,6 +160,16 @@ class DrawsPosterior(BasePosterior):
         probability("level", level)
         check_target(target, self.columns.target)
         return Prediction(self.columns.design_matrix(new) @ self.theta.mean(axis=0))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What may have an effect."""
+        return self.columns.features
+
+    def effect(self, feature: str) -> Effect:
+        """How the expected target changes with a feature, the others as they are."""
+        self._check_enough("kind")
+        return effect_of(self.columns, self.theta, feature)
 
     # --- for people ------------------------------------------------------------------------------
 
@@ -212,7 +231,7 @@ class DrawsPosterior(BasePosterior):
 
     # --- files -----------------------------------------------------------------------------------
 
-    def to_arviz(self) -> az.InferenceData:
+    def to_arviz(self, *, auxiliary: bool = True) -> az.InferenceData:
         """The draws as one chain of an ArviZ container."""
         import arviz as az
 

@@ -16,8 +16,9 @@ from noisewise.analyst.arguments import probability, seed_or_none, whole_number
 from noisewise.analyst.network.layout import Floats, Layout, row_sums
 from noisewise.analyst.posterior.base import BasePosterior, Fit, rows_in_words
 from noisewise.analyst.posterior.file import tuples
-from noisewise.analyst.posterior.numbers import Summary, row_of, statement_probability
+from noisewise.analyst.posterior.numbers import Summary, row_of
 from noisewise.analyst.posterior.plots import AWARE, Interval
+from noisewise.analyst.posterior.statements import statement_probability
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Schema
@@ -189,6 +190,19 @@ class NetworkPosterior(BasePosterior):
         rows = {self.cell_name(cell): row_of(self.theta[:, :, cell], level) for cell in cells}
         return Summary(rows, level)
 
+    def parameter_draws(self) -> dict[str, Floats]:
+        """Draws of all table entries by name, each of shape (chains, draws)."""
+        return {name: self.theta[:, :, cell] for name, cell in self._cell.items()}
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The data sets behind it."""
+        return self.info.datasets
+
+    def _short_summary(self) -> Summary:
+        """As many tables as fit on a screen."""
+        return self.summary(nodes=self._first_nodes(MOST_ROWS) or [self.nodes[0]])
+
     # --- questions -------------------------------------------------------------------------------
 
     def marginal(
@@ -239,7 +253,8 @@ class NetworkPosterior(BasePosterior):
             ``"cough=yes | smoker=no"``, or ``{"cough": "yes"}`` with `given` apart: the answer has
             `mean`, `sd`, `lower` and `upper`, since the probability itself is uncertain.
             ``"cough=yes | smoker=no > 0.5"``: how sure it is that this probability is above a half,
-            a number.
+            a number. With events between backticks, a statement about several probabilities:
+            ``"`cough=yes | smoker=yes` > 2 * `cough=yes | smoker=no`"``.
         given : mapping of str to level, optional
         level : float
         seed : int, optional
@@ -249,6 +264,10 @@ class NetworkPosterior(BasePosterior):
             return self._event(statement, given, level, seed)
         if given is not None:
             raise RequestError("given: the statement says itself what is given, after a |")
+        if "`" in statement:
+            return statement_probability(
+                statement, (), lambda text: self._event(*_parsed(text), level, seed).draws, bool
+            )
         event, condition = _parsed(statement)
         if self._knows(event) and self._knows(condition):
             return self._event(event, condition, level, seed)
@@ -453,8 +472,11 @@ class NetworkPosterior(BasePosterior):
         model.check_model()
         return model
 
-    def to_arviz(self) -> az.InferenceData:
-        """The draws as an ArviZ container: one variable a node, with levels as coordinates."""
+    def to_arviz(self, *, auxiliary: bool = True) -> az.InferenceData:
+        """The draws as an ArviZ container: one variable a node, with levels as coordinates.
+
+        Without `auxiliary` there is nothing besides: no E[theta | counts] and no plug-in posterior.
+        """
         import arviz as az
 
         network = self.network
@@ -473,7 +495,7 @@ class NetworkPosterior(BasePosterior):
         groups = {
             name: az.dict_to_dataset({name: values})
             for name, values in extra.items()
-            if values is not None
+            if auxiliary and values is not None
         }
         if groups:
             data.add_groups(groups, warn_on_custom_groups=False)

@@ -1,20 +1,23 @@
-"""Numbers that describe posteriors: lines of a summary, and probabilities of statements."""
+"""Numbers that describe posteriors: lines of a summary."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from noisewise import _html
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
 from noisewise.core.errors import RequestError
 
 SIGMA2 = "sigma2"  # the error variance, in summaries, pictures and files
+SIGMA, R2 = "sigma", "R2"  # the error's standard deviation; the share of variance explained
 _NEGLIGIBLE = 1e-4
 
 
@@ -63,6 +66,21 @@ class Summary:
         """Plain numbers, for JSON and data frames."""
         return {name: vars(row).copy() for name, row in self.rows.items()}
 
+    def to_frame(self) -> Any:
+        """A pandas data frame, one row a parameter."""
+        return data_frame(self.to_dict())
+
+    def _repr_html_(self) -> str:
+        head = ["", "median", "spread", f"{100 * self.level:g}% interval", "rhat", "ess"]
+        body = []
+        for name, row in self.rows.items():
+            low, high = (_or_dash(x, 0, ".5g") for x in (row.lower, row.upper))
+            ends = "fixed" if row.is_fixed else f"{low} to {high}"
+            others = ((row.spread, ".5g"), (row.rhat, ".3f"), (row.ess, ".0f"))
+            spread, rhat, ess = (_or_dash(value, 0, form) for value, form in others)
+            body.append([name, f"{row.median:.5g}", spread, ends, rhat, ess])
+        return _html.table(head, body)
+
     def __str__(self) -> str:
         percent = f"{100 * self.level:g}%"
         width = max(9, *(len(name) for name in self.rows))
@@ -102,11 +120,24 @@ class SummaryTable:
         """Plain numbers, for JSON and data frames."""
         return {name: dict(row) for name, row in self.rows.items()}
 
-    def __str__(self) -> str:
+    def to_frame(self) -> Any:
+        """A pandas data frame, one row an answer."""
+        return data_frame(self.to_dict())
+
+    def _lines(self) -> list[list[str]]:
+        """A head, and the cells of every line."""
         rows = list(self.rows.values())
         columns = list(rows[0])
         shown = [[_shown(name, row[name]) for name in columns] for row in rows]
-        lines = [[name.replace("_", " ") for name in columns], *shown]
+        return [[name.replace("_", " ") for name in columns], *shown]
+
+    def _repr_html_(self) -> str:
+        head, *body = self._lines()
+        return _html.table(head, body)
+
+    def __str__(self) -> str:
+        lines = self._lines()
+        columns = lines[0]
         widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
         return "\n".join(
             "  ".join(
@@ -203,6 +234,26 @@ class Comparison:
         return "\n".join(lines)
 
 
+def data_frame(rows: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Rows by name as a pandas data frame."""
+    return _pandas().DataFrame.from_dict(dict(rows), orient="index")
+
+
+def draws_frame(columns: Mapping[str, NDArray[Any]]) -> Any:
+    """Columns by name as a pandas data frame."""
+    return _pandas().DataFrame(dict(columns))
+
+
+def _pandas() -> Any:
+    try:
+        return import_module("pandas")
+    except ImportError:
+        raise RequestError(
+            "to_frame: pandas is not installed; install it with 'pip install pandas', or use "
+            "to_dict, or `noisewise show --draws draws.csv`"
+        ) from None
+
+
 def row_of(draws: FloatArray, level: float) -> Row:
     """Describe draws of shape (chains, draws); diagnostics are NaN where they mean nothing."""
     import arviz as az
@@ -265,49 +316,3 @@ def central_interval(draws: FloatArray, level: float) -> tuple[float, float]:
     level = probability("level", level)
     lower, upper = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return float(lower), float(upper)
-
-
-# --- statements ------------------------------------------------------------------------------
-
-
-def split_statement(statement: Any, names: Collection[str]) -> tuple[str, str, str]:
-    """Both sides of a statement such as ``"age > 0"``, and the sign between them.
-
-    A name may hold a sign itself, as in ``"group[<30] > 0"``: the last sign with a known name on
-    either side counts.
-    """
-    text = str(statement)
-    found = [
-        (text[: m.start()].strip(), m.group(), text[m.end() :].strip())
-        for m in reversed(list(re.finditer(r"<=|>=|<|>", text)))
-    ]
-    sided = [parts for parts in found if parts[0] and parts[2]]
-    if not sided or not isinstance(statement, str):
-        raise RequestError(f"prob: {statement!r} is not of the form 'name > 0'")
-    known = [parts for parts in sided if parts[0] in names or parts[2] in names]
-    return (known or sided)[0]
-
-
-def statement_probability(
-    statement: Any, names: Collection[str], draws: Callable[[str], FloatArray]
-) -> float:
-    """Share of the draws for which a statement holds, such as ``"bmi > 0"`` or ``"age < bmi"``."""
-    left, sign, right = split_statement(statement, names)
-    sides = [
-        draws(text) if text in names else np.array(_number(text, names)) for text in (left, right)
-    ]
-    holds = sides[0] < sides[1] if "<" in sign else sides[0] > sides[1]
-    return float(np.mean(holds))
-
-
-def _number(text: str, names: Collection[str]) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if math.isnan(number):
-        raise RequestError(
-            f"prob: {text!r} is neither a parameter ({', '.join(names)}) nor a number; "
-            "compare two of them, as in 'age > 0'"
-        )
-    return number

@@ -1,21 +1,27 @@
-"""Pictures of posteriors of any kind: intervals, and densities of draws."""
+"""Pictures of posteriors: intervals, densities, pairs of parameters, effects of a feature."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior.file import check_folder
-from noisewise.analyst.posterior.numbers import SIGMA2, central_interval
+from noisewise.analyst.posterior.numbers import R2, SIGMA, SIGMA2, central_interval
 from noisewise.core.errors import RequestError
 
-PLOTS = ("intervals", "marginals")
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PLOTS = ("intervals", "marginals", "pairs", "effect")
+MOST_PAIRED = 6  # parameters in one picture of pairs
+_DOTS = 1500  # draws that a panel of pairs shows
+_ENDS = {SIGMA2: (0.0, np.inf), SIGMA: (0.0, np.inf), R2: (0.0, 1.0)}  # what is possible
 AWARE, NAIVE = "noise-aware", "naive (ignores the noise)"
 # Colours that stay apart for colour-blind readers and in grey print (Okabe & Ito). What accounts
 # for the noise is blue and what doesn't is orange, as in reports.
@@ -31,6 +37,24 @@ class Interval(NamedTuple):
     high: float
 
 
+class Effect(NamedTuple):
+    """How much more of the target is expected where a feature differs from where it begins.
+
+    Parameters
+    ----------
+    feature, target : str
+    at : list
+        Values of the feature: numbers, or levels of a category.
+    draws : array, shape (draws, len(at))
+        Of the difference from the first value.
+    """
+
+    feature: str
+    target: str
+    at: list[Any]
+    draws: FloatArray
+
+
 class Drawable(Protocol):
     """What a picture needs of a posterior; see `base.BasePosterior`."""
 
@@ -42,30 +66,36 @@ class Drawable(Protocol):
     def shown(self, names: Sequence[str] | None = None) -> list[str]: ...
     def bars(self, name: str, level: float) -> dict[str, Interval]: ...
     def curves(self, name: str) -> dict[str, FloatArray]: ...
+    def effect(self, feature: str) -> Effect: ...
+    @property
+    def features(self) -> tuple[str, ...]: ...
 
 
 def plot(
     posteriors: Mapping[str, Drawable],
-    path: str | Path,
+    path: str | Path | None,
     *,
     kind: str = "intervals",
     names: Sequence[str] | None = None,
     level: float = 0.95,
     reference: Mapping[str, float] | None = None,
     title: str | None = None,
-) -> None:
+) -> Figure:
     """Draw one posterior, or several of the same model side by side.
 
     Parameters
     ----------
     posteriors : mapping of label to posterior
         A single one is drawn beside what ignoring the noise would have given.
-    path : path
-        Where to write the picture (.png, .svg or .pdf).
-    kind : {"intervals", "marginals"}
-        Credible intervals, or densities of the draws with the intervals' ends marked.
+    path : path, optional
+        Where to write the picture (.png, .svg or .pdf). Without it, a notebook shows what comes
+        back.
+    kind : {"intervals", "marginals", "pairs", "effect"}
+        Credible intervals; densities of the draws with the intervals' ends marked; each parameter
+        against each other; or how the expected target changes with a feature over its range.
     names : sequence of str, optional
-        Parameters to show, or nodes of a network; by default all slopes, or all nodes that fit.
+        Parameters to show, or nodes of a network; by default all slopes, or all nodes that fit. Of
+        effects, the features.
     level : float
     reference : mapping of str to float, optional
         Values to mark with a line, such as the truth in a simulation.
@@ -76,17 +106,35 @@ def plot(
         raise RequestError("posteriors: none given")
     if kind not in PLOTS:
         raise RequestError(f"kind: {kind!r} is unknown; there are {', '.join(PLOTS)}")
-    if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise RequestError(f"out: {path} must end in .png, .svg or .pdf")
-    check_folder(path)
+    if path is not None:
+        if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
+            raise RequestError(f"out: {path} must end in .png, .svg or .pdf")
+        check_folder(path)
+    figure = _figure(posteriors, kind, names, level, reference or {}, title)
+    if path is not None:
+        figure.savefig(str(path), dpi=150)
+    return figure
+
+
+def _figure(
+    posteriors: Mapping[str, Drawable],
+    kind: str,
+    names: Sequence[str] | None,
+    level: float,
+    marks: Mapping[str, float],
+    title: str | None,
+) -> Figure:
     first = next(iter(posteriors.values()))
+    if kind == "effect":
+        return _effects(posteriors, names, level, title)
     shown = first.shown(names)
     if any(other.shown(names) != shown for other in posteriors.values()):
         raise RequestError(
             "posteriors: these files are of different models; compare like with like"
         )
-    marks = reference or {}
     size = f"{100 * level:g}%"
+    if kind == "pairs":
+        return _pairs(posteriors, shown, marks, title)
     found: dict[str, dict[str, Any]]  # what each panel shows, by the label of a line
     fill: Callable[[Any, str, Mapping[str, Any]], tuple[float, float]]
     if kind == "marginals":
@@ -99,9 +147,8 @@ def plot(
         fill, height = _draw_bars, 0.28
     heading = title or f"{what}\n{first.heading}"
     if kind == "intervals" and first.is_probability:
-        _lines(found, path, marks, heading)
-    else:
-        _panels(found, path, marks, heading, height * max(len(posteriors), 2), fill)
+        return _lines(found, marks, heading)
+    return _panels(found, marks, heading, height * max(len(posteriors), 2), fill)
 
 
 def _draw_bars(axis: Any, name: str, bars: Mapping[str, Interval]) -> tuple[float, float]:
@@ -123,7 +170,7 @@ def _draw_curves(
     styles = _styles(curves)
     for label, draws in curves.items():
         style = styles[label]
-        grid, height = _density(draws.reshape(-1), positive=name == SIGMA2)
+        grid, height = _density(draws.reshape(-1), name)
         axis.plot(grid, height, label=label, linewidth=1.8, **style)
         if len(curves) <= 2:
             axis.fill_between(grid, height, color=style["color"], alpha=0.15)
@@ -132,6 +179,118 @@ def _draw_curves(
     axis.set_ylim(0, 1.1)
     ends = [np.quantile(draws, [0.01, 0.99]) for draws in curves.values()]
     return float(min(end[0] for end in ends)), float(max(end[1] for end in ends))
+
+
+def _pairs(
+    posteriors: Mapping[str, Drawable],
+    shown: Sequence[str],
+    reference: Mapping[str, float],
+    title: str | None,
+) -> Figure:
+    """Draws of each parameter against each other below the diagonal, densities on it."""
+    from matplotlib.figure import Figure
+
+    if not 2 <= len(shown) <= MOST_PAIRED:
+        raise RequestError(
+            f"names: pairs need 2 to {MOST_PAIRED} parameters, here are {len(shown)}; name them, "
+            f"of {', '.join(shown[:20])}"
+        )
+    heading = next(iter(posteriors.values())).heading
+    found = {n: _labelled({k: p.curves(n) for k, p in posteriors.items()}) for n in shown}
+    if len(posteriors) == 1:  # draws of the naive posterior are not pairs of these
+        found = {n: dict([next(iter(curves.items()))]) for n, curves in found.items()}
+    size = len(shown)
+    figure = Figure(figsize=(1.2 + 1.9 * size, 1.4 + 1.9 * size), layout="constrained")
+    axes = figure.subplots(size, size, squeeze=False)
+    styles = _styles(found[shown[0]])
+    for i, j in np.ndindex(size, size):
+        axis: Any = axes[i, j]
+        if j > i:
+            axis.set_axis_off()
+            continue
+        for label, style in styles.items():
+            x, y = (found[shown[a]][label].reshape(-1) for a in (j, i))
+            if i == j:
+                grid, height = _density(x, shown[i])
+                axis.plot(grid, height, label=label, linewidth=1.6, **style)
+            else:
+                some = np.linspace(0, len(x) - 1, min(len(x), _DOTS)).astype(int)
+                dots = {"s": 5, "alpha": 0.25, "linewidths": 0, "color": style["color"]}
+                axis.scatter(x[some], y[some], label=label, rasterized=True, **dots)
+        axis.set_xlim(*_reach(found[shown[j]].values()))
+        if shown[j] in reference:
+            axis.axvline(reference[shown[j]], color="black", linewidth=1.2, label="all the rows")
+        if i == j:
+            axis.set_ylim(0, 1.1)
+        else:
+            axis.set_ylim(*_reach(found[shown[i]].values()))
+            if shown[i] in reference:
+                axis.axhline(reference[shown[i]], color="black", linewidth=1.2)
+        axis.tick_params(labelsize="small", labelleft=j == 0 and i > 0, labelbottom=i == size - 1)
+        axis.locator_params(axis="x", nbins=4)
+        if j == 0:
+            axis.set_ylabel(shown[i])
+        if i == j:
+            axis.set_yticks([])
+        if i == size - 1:
+            axis.set_xlabel(shown[j])
+    return _finish(figure, axes[0, 0], title or f"Draws, two parameters at a time\n{heading}")
+
+
+def _reach(curves: Iterable[FloatArray]) -> tuple[float, float]:
+    """All but the far ends of the draws: a slope may have very long tails."""
+    ends = np.array([np.quantile(draws, [0.005, 0.995]) for draws in curves])
+    low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
+    room = 0.05 * (high - low) or 0.05 * abs(low) or 1.0
+    return low - room, high + room
+
+
+def _effects(
+    posteriors: Mapping[str, Drawable],
+    names: Sequence[str] | None,
+    level: float,
+    title: str | None,
+) -> Figure:
+    """One panel a feature: a line with its band over a range, or an interval for each level."""
+    from matplotlib.figure import Figure
+
+    first = next(iter(posteriors.values()))
+    features = list(first.features if names is None else names)
+    found = {f: {label: p.effect(f) for label, p in posteriors.items()} for f in features}
+    across = min(3, len(features))
+    down = -(-len(features) // across)
+    figure = Figure(figsize=(0.8 + 3.2 * across, 1.3 + 2.6 * down), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False).ravel()
+    for axis in axes[len(features) :]:
+        axis.set_axis_off()
+    styles = _styles(posteriors)
+    for axis, (feature, effects) in zip(axes, found.items(), strict=False):
+        one = next(iter(effects.values()))
+        is_number = isinstance(one.at[0], float)
+        for number, (label, effect) in enumerate(effects.items()):
+            middle = np.median(effect.draws, axis=0)
+            low, high = np.quantile(effect.draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+            colour, called = styles[label]["color"], label if len(effects) > 1 else None
+            if is_number:
+                axis.plot(effect.at, middle, linewidth=1.8, label=called, **styles[label])
+                axis.fill_between(effect.at, low, high, color=colour, alpha=0.2, linewidth=0)
+            else:
+                place = np.arange(len(effect.at)) + 0.16 * (number - (len(effects) - 1) / 2)
+                axis.vlines(place, low, high, colour, lw=2.5, label=called)
+                axis.plot(place, middle, "_", color=colour, markersize=9)
+        if is_number:
+            axis.locator_params(axis="x", nbins=5)
+        else:
+            axis.set_xticks(range(len(one.at)), [str(value) for value in one.at])
+            axis.set_xlim(-0.5, len(one.at) - 0.5)
+            if sum(len(str(value)) for value in one.at) > 24:
+                axis.tick_params(axis="x", labelrotation=30)
+        axis.axhline(0.0, color="grey", linewidth=0.8, linestyle=":")
+        axis.set_xlabel(feature)
+        begin = f"{one.at[0]:g}" if is_number else str(one.at[0])
+        axis.set_ylabel(f"{one.target}, difference from\n{feature} = {begin}", fontsize="small")
+    what = f"Expected {one.target} as one feature changes and the others stay; {100 * level:g}%"
+    return _finish(figure, axes[0], title or f"{what} intervals\n{first.heading}")
 
 
 def _labelled(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -160,23 +319,30 @@ def _styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     return styles
 
 
-def _density(draws: FloatArray, *, positive: bool) -> tuple[FloatArray, FloatArray]:
+def _density(draws: FloatArray, name: str) -> tuple[FloatArray, FloatArray]:
     """A grid over the draws and their density on it, its peak at 1.
 
-    Every curve has its own grid: a naive posterior may be a thousandth as wide as the other. A
-    variance is smoothed on log scale, so that no density is drawn below zero.
+    Every curve has its own grid: a naive posterior may be a thousandth as wide as the other. At the
+    ends of what is possible, the density beyond is folded back. Long tails don't make the middle
+    smoother: the bandwidth goes by the quartiles where these are nearer than the sd.
     """
     from scipy.stats import gaussian_kde
 
-    values = np.log(draws) if positive else draws
-    low, high = np.quantile(values, [0.001, 0.999])
+    low, high = np.quantile(draws, [0.001, 0.999])
     if not low < high:  # a constant
         return np.array([draws[0], draws[0]]), np.array([0.0, 1.0])
-    grid = np.linspace(low - 0.1 * (high - low), high + 0.1 * (high - low), 400)
-    height = gaussian_kde(values)(grid)
-    if positive:
-        grid = np.exp(grid)
-        height = height / grid
+    first, last = _ENDS.get(name, (-np.inf, np.inf))
+    if draws.min() < first or draws.max() > last:  # a column of that name
+        first, last = -np.inf, np.inf
+    room = 0.1 * (high - low)
+    grid = np.linspace(max(low - room, first), min(high + room, last), 400)
+    quartiles = float(np.diff(np.quantile(draws, [0.25, 0.75]))[0]) / 1.349
+    ratio = quartiles / float(draws.std()) if quartiles > 0 else 1.0
+    law = gaussian_kde(draws, min(1.0, ratio) * len(draws) ** -0.2)
+    height = law(grid)
+    for end in (first, last):
+        if np.isfinite(end):
+            height = height + law(2 * end - grid)
     return grid, np.asarray(height / height.max())
 
 
@@ -185,12 +351,11 @@ def _density(draws: FloatArray, *, positive: bool) -> tuple[FloatArray, FloatArr
 
 def _panels(
     found: Mapping[str, Mapping[str, Any]],
-    path: str | Path,
     reference: Mapping[str, float],
     title: str,
     height: float,
     draw: Callable[[Any, str, Mapping[str, Any]], tuple[float, float]],
-) -> None:
+) -> Figure:
     """One panel a parameter, because units differ; `draw` fills it and says how far it reaches."""
     from matplotlib.figure import Figure
 
@@ -206,15 +371,12 @@ def _panels(
             axis.axvline(0.0, color="grey", linewidth=0.8, linestyle=":")
         axis.set_yticks([])
         axis.set_ylabel(name, rotation=0, ha="right", va="center")
-    _finish(figure, axes[0, 0], title, path)
+    return _finish(figure, axes[0, 0], title)
 
 
 def _lines(
-    bars: Mapping[str, Mapping[str, Interval]],
-    path: str | Path,
-    reference: Mapping[str, float],
-    title: str,
-) -> None:
+    bars: Mapping[str, Mapping[str, Interval]], reference: Mapping[str, float], title: str
+) -> Figure:
     """Probabilities: one line each, on one axis from 0 to 1."""
     from matplotlib.figure import Figure
 
@@ -231,12 +393,14 @@ def _lines(
     axis.set_yticks(-np.arange(len(bars)), list(bars), fontsize=8)
     axis.set_xlim(0, 1)
     axis.set_xlabel("probability")
-    _finish(figure, axis, title, path)
+    return _finish(figure, axis, title)
 
 
-def _finish(figure: Any, axis: Any, title: str, path: str | Path) -> None:
+def _finish(figure: Figure, axis: Any, title: str) -> Figure:
     handles, labels = axis.get_legend_handles_labels()
     once = dict(zip(labels, handles, strict=True))
-    figure.legend(once.values(), once, loc="outside lower center", ncols=len(once), frameon=False)
+    if once:
+        drawn, size = list(once.values()), len(once)
+        figure.legend(drawn, once, loc="outside lower center", ncols=size, frameon=False)
     figure.suptitle(title, fontsize="medium")
-    figure.savefig(str(path), dpi=150)
+    return figure

@@ -16,6 +16,8 @@ from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.base import BasePosterior, Fit, rows_in_words
 from noisewise.analyst.posterior.file import arrays, tuples
 from noisewise.analyst.posterior.numbers import (
+    R2,
+    SIGMA,
     SIGMA2,
     Comparison,
     Row,
@@ -24,16 +26,17 @@ from noisewise.analyst.posterior.numbers import (
     comparison_row,
     median_and_spread,
     row_of,
-    statement_probability,
 )
-from noisewise.analyst.posterior.plots import AWARE, NAIVE
+from noisewise.analyst.posterior.plots import AWARE, NAIVE, Effect
+from noisewise.analyst.posterior.statements import statement_probability
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.schema import Schema
+from noisewise.core.schema import Category, Schema
 
 if TYPE_CHECKING:
     import arviz as az
 
 _CONDITIONAL = "theta_given_statistics"
+_GRID = 61  # values of a feature in a picture of its effect
 _BATCH = 256  # rows that are predicted at a time, which bounds memory
 
 
@@ -107,6 +110,31 @@ def check_target(given: str | None, target: str) -> None:
         )
 
 
+def effect_of(columns: ModelColumns, theta: FloatArray, feature: str) -> Effect:
+    """How the expected target changes with a feature; theta is of shape (draws, d).
+
+    Rows that differ in the feature alone are compared with the first of them, so that where the
+    others stand doesn't matter.
+    """
+    if feature not in columns.features:
+        raise RequestError(
+            f"names: {feature!r} is not a feature; there are {', '.join(columns.features)}"
+        )
+    declared = columns.schema.columns
+    first = {name: _values_of(declared[name])[0] for name in columns.features}
+    at = _values_of(declared[feature])
+    rows = {name: [value] * len(at) for name, value in first.items()} | {feature: at}
+    matrix = columns.design_matrix(rows)
+    return Effect(feature, columns.target, at, theta @ (matrix - matrix[0]).T)
+
+
+def _values_of(column: Any) -> list[Any]:
+    """Values over the range of a column, or its levels, the reference first."""
+    if isinstance(column, Category):
+        return [column.reference, *(one for one in column.levels if one != column.reference)]
+    return [float(value) for value in np.linspace(column.lower, column.upper, _GRID)]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior(BasePosterior):
     """Draws of the coefficients and the error variance, in original units.
@@ -128,6 +156,11 @@ class Posterior(BasePosterior):
         have released (`expected_j` and the like, see `models.replication`).
     naive : Naive, optional
         What ignoring the noise would have given, for comparison.
+    r2 : array, shape (chains, draws), optional
+        At each draw, the variance of the linear predictor over that plus sigma2. The predictor
+        varies as the covariates do among the rows behind all Releases together, by the latent
+        statistics of the draw. None where a method draws none of these (naive, normal_x and the
+        fixed_s methods), and for files from before there was R2.
     """
 
     kind = "regression"
@@ -140,6 +173,7 @@ class Posterior(BasePosterior):
     sample_stats: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     observed: Mapping[str, FloatArray] = field(default_factory=dict)
     naive: Naive | None = None
+    r2: FloatArray | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -151,8 +185,24 @@ class Posterior(BasePosterior):
         """Parameter names: intercept, covariates, sigma2."""
         return (*self.columns.names, SIGMA2)
 
+    @property
+    def derived(self) -> tuple[str, ...]:
+        """What follows from the parameters: sigma, and R2 where it is known.
+
+        A column of that name goes before.
+        """
+        known = (SIGMA,) if self.r2 is None else (SIGMA, R2)
+        return tuple(name for name in known if name not in self.columns.names)
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """`names` and `derived`: all that there are draws of."""
+        return (*self.names, *self.derived)
+
     def draws(self, name: str) -> FloatArray:
-        """Draws of one parameter, shape (chains, draws)."""
+        """Draws of one parameter, or of sigma or R2, shape (chains, draws)."""
+        if name == R2 and name in self.derived and self.r2 is not None:
+            return self.r2
         return self._pick(name, self.theta, self.sigma2)
 
     def naive_draws(self, name: str) -> FloatArray:
@@ -166,23 +216,40 @@ class Posterior(BasePosterior):
     def _pick(self, name: str, theta: FloatArray, sigma2: FloatArray) -> FloatArray:
         if name == SIGMA2:
             return sigma2
+        if name == SIGMA and name in self.derived:
+            return np.sqrt(sigma2)
         if name not in self.columns.names:
-            raise RequestError(f"{name!r} is not a parameter; there are {', '.join(self.names)}")
+            there = ", ".join(self.all_names)
+            raise RequestError(f"{name!r} is not a parameter; there are {there}")
         return theta[..., self.columns.names.index(name)]
+
+    def parameter_draws(self) -> dict[str, FloatArray]:
+        """Draws of all parameters, sigma and R2 by name, each of shape (chains, draws)."""
+        return {name: self.draws(name) for name in self.all_names}
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The data sets behind it."""
+        return self.info.datasets
 
     # --- questions about parameters --------------------------------------------------------------
 
     def summary(self, level: float = 0.95) -> Summary:
         """Median, spread, central credible interval, R-hat and effective draws."""
-        return Summary({name: row_of(self.draws(name), level) for name in self.names}, level)
+        return Summary({name: row_of(self.draws(name), level) for name in self.all_names}, level)
 
     def interval(self, name: str, level: float = 0.95) -> tuple[float, float]:
         """Central credible interval of one parameter."""
         return central_interval(self.draws(name), level)
 
     def prob(self, statement: str) -> float:
-        """Posterior probability of a statement such as ``"bmi > 0"`` or ``"age < bmi"``."""
-        return statement_probability(statement, self.names, self.draws)
+        """Posterior probability of a statement about parameters.
+
+        Such as ``"bmi > 0"``, ``"age < bmi"``, ``"-0.1 < age < 0.1"``, ``"a > 0 and b > 0"``,
+        ``"2 * a - b > 0"`` or ``"abs(age) < 0.1"``. Names with signs or spaces that could be read
+        in two ways stand between backticks; see `statements`.
+        """
+        return statement_probability(statement, self.all_names, self.draws)
 
     def contrast(self, weights: Mapping[str, float], level: float = 0.95) -> Row:
         """Summary of a weighted sum of parameters, such as ``{"fair": 1, "good": -1}``."""
@@ -236,6 +303,18 @@ class Posterior(BasePosterior):
         error = np.random.default_rng(seed_or_none(seed)).standard_normal(centre.shape)
         return np.asarray(centre + np.sqrt(self.sigma2)[..., None] * error)
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What may have an effect."""
+        return self.columns.features
+
+    def effect(self, feature: str) -> Effect:
+        """How the expected target changes with a feature, the others as they are.
+
+        Compared with the lower bound of a number, and with the reference of a category.
+        """
+        return effect_of(self.columns, self.theta.reshape(-1, self.theta.shape[-1]), feature)
+
     # --- the price of privacy --------------------------------------------------------------------
 
     def privacy_share(self) -> dict[str, float]:
@@ -257,10 +336,15 @@ class Posterior(BasePosterior):
         share = np.minimum(hidden / total, 1.0)
         return dict(zip(self.columns.names, share.tolist(), strict=True))
 
+    @property
+    def _with_naive(self) -> tuple[str, ...]:
+        """What the naive posterior has draws of."""
+        return tuple(name for name in self.all_names if name != R2 or name in self.names)
+
     def naive_summary(self, level: float = 0.95) -> dict[str, dict[str, float]]:
         """Median, spread and interval of every parameter in the naive posterior."""
         rows = {}
-        for name in self.names:
+        for name in self._with_naive:
             draws = self.naive_draws(name)
             median, spread = median_and_spread(draws)
             low, high = central_interval(draws, level)
@@ -276,7 +360,7 @@ class Posterior(BasePosterior):
                 name: comparison_row(
                     self.naive_draws(name), self.draws(name), share.get(name, np.nan), level
                 )
-                for name in self.names
+                for name in self._with_naive
             },
             level,
             self.info.method,
@@ -353,19 +437,26 @@ class Posterior(BasePosterior):
         if info.method == "naive":
             return {NAIVE: self.draws(name)}
         own = {AWARE if info.noise_aware else f"{info.method} (not noise-aware)": self.draws(name)}
-        return own if self.naive is None else {NAIVE: self.naive_draws(name), **own}
+        if self.naive is None or name not in self._with_naive:
+            return own
+        return {NAIVE: self.naive_draws(name), **own}
 
     # --- files -----------------------------------------------------------------------------------
 
-    def to_arviz(self, new: Any = None, seed: int | None = None) -> az.InferenceData:
+    def to_arviz(
+        self, new: Any = None, seed: int | None = None, *, auxiliary: bool = True
+    ) -> az.InferenceData:
         """The draws as an ArviZ container: posterior, sample_stats, observed_data, naive.
 
-        With `new` rows there is a group posterior_predictive too.
+        With `new` rows there is a group posterior_predictive too. Without `auxiliary` there are
+        the parameters and R2 only, and no naive draws and no E[theta | statistics] besides.
         """
         import arviz as az
 
         drawn: dict[str, Any] = {"theta": self.theta, SIGMA2: self.sigma2}
-        if self.conditional_mean is not None:
+        if self.r2 is not None:
+            drawn[R2] = self.r2
+        if auxiliary and self.conditional_mean is not None:
             drawn[_CONDITIONAL] = self.conditional_mean
         coords = {"coefficient": list(self.columns.names)}
         predicted = None
@@ -377,9 +468,9 @@ class Posterior(BasePosterior):
             posterior_predictive=predicted,
             observed_data={k: np.asarray(v) for k, v in self.observed.items()} or None,
             coords=coords,
-            dims={name: ["coefficient"] for name in drawn if name != SIGMA2},
+            dims={name: ["coefficient"] for name in drawn if name not in (SIGMA2, R2)},
         )
-        if self.naive is not None:
+        if auxiliary and self.naive is not None:
             naive = {name: draws[None] for name, draws in self.naive._asdict().items()}
             dims = {"theta": ["coefficient"]}
             group = az.dict_to_dataset(naive, coords=coords, dims=dims)
@@ -418,4 +509,5 @@ class Posterior(BasePosterior):
             arrays(data.sample_stats) if "sample_stats" in groups else {},
             arrays(data.observed_data) if "observed_data" in groups else {},
             naive,
+            drawn.get(R2),
         )

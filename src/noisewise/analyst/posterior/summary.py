@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior.base import BasePosterior, rows_in_words
-from noisewise.analyst.posterior.numbers import SummaryTable, split_statement
+from noisewise.analyst.posterior.numbers import SummaryTable
 from noisewise.analyst.posterior.plots import AWARE, NAIVE, Interval
+from noisewise.analyst.posterior.statements import bounds_on_one, read_statement
 from noisewise.analyst.summaries import answers, laws
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, entries_of
@@ -64,7 +65,9 @@ class SummaryPosterior(BasePosterior):
         *,
         noise_aware: bool = True,
     ) -> float:
-        """Probability of a statement: ``prob("x1", "<", 0)`` or ``prob("x1 < 0")``.
+        """Probability of a statement: ``prob("x1", "<", 0)``, ``prob("x1 < 0")``.
+
+        Also ``prob("-1 < x1 < 1")`` where the whole law of a coefficient was released.
 
         Parameters
         ----------
@@ -76,12 +79,7 @@ class SummaryPosterior(BasePosterior):
             False takes the released numbers for exact, which is overconfident; for comparison.
         """
         if operator is None and threshold is None:
-            names = self.release.coefficients
-            coefficient, operator, right = split_statement(coefficient, names)
-            if right in names:  # 0 < x1
-                coefficient, right = right, coefficient
-                operator = operator.translate(str.maketrans("<>", "><"))
-            threshold = _number("threshold", right)
+            return self._statement(coefficient, noise_aware)
         if operator not in _OPERATORS:
             raise RequestError(f"operator: {operator!r} is none of {', '.join(_OPERATORS)}")
         b = _number("threshold", threshold)
@@ -101,6 +99,22 @@ class SummaryPosterior(BasePosterior):
                 self._refuse(f"P({coefficient} {operator} {b:g})", f"these questions only: {asked}")
             value = answers.below(release, index, noise_aware)
         return 1 - value if operator.startswith(">") else value
+
+    def _statement(self, text: Any, noise_aware: bool) -> float:
+        found = bounds_on_one(read_statement(text, self.release.coefficients))
+        if found is None:
+            raise RequestError(
+                f"prob: {text!r}: a block summary has no draws, so one coefficient is compared "
+                "with numbers, as in 'age > 0' or '-0.1 < age < 0.1'; for joint statements ask for "
+                "a Release of statistics (`noisewise release`)"
+            )
+        name, bounds = found
+        if len(bounds) == 1:
+            return self.prob(name, *bounds[0], noise_aware=noise_aware)
+        if not isinstance(self.release.mechanism, LocationScale):
+            self._refuse(f"P({text})", "no probability of lying between two numbers")
+        both = [self.prob(name, sign, b, noise_aware=noise_aware) for sign, b in bounds]
+        return max(0.0, sum(both) - 1.0)  # all but what is beyond either bound
 
     def quantile(self, coefficient: str, p: float) -> float:
         """The number below which the coefficient lies with probability p.
@@ -253,7 +267,7 @@ class SummaryPosterior(BasePosterior):
         found = {NAIVE: answers.below(release, index, False), AWARE: answers.below(release, index)}
         return {label: Interval(p, p, p) for label, p in found.items()}
 
-    def to_arviz(self) -> az.InferenceData:
+    def to_arviz(self, *, auxiliary: bool = True) -> az.InferenceData:
         """The released numbers as an ArviZ container; there are no draws."""
         import arviz as az
         import numpy as np

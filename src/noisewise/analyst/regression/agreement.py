@@ -14,7 +14,7 @@ excuse either of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -231,6 +231,18 @@ def given_law(
         "discrepancies": [discrepancy(seen, *law) for seen, law in pairs],
         "replications": [replicate(seen, *law) for seen, law in pairs],
     }
+
+
+def predictor_variance(statistics: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    """`Draws.predictor_variance` from the statistics (chains, draws, P, P) of all rows."""
+    n, total = statistics[..., 0, 0], statistics[..., 0, 1:-1]
+
+    def of(slopes: FloatArray) -> FloatArray:
+        squares = np.einsum("...a,...ab,...b->...", slopes, statistics[..., 1:-1, 1:-1], slopes)
+        mean = (total * slopes).sum(axis=-1) / n
+        return np.asarray(np.maximum(squares / n - mean**2, 0.0))
+
+    return of
 
 
 def given_statistics(

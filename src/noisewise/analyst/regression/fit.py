@@ -326,7 +326,8 @@ def _posterior(
     observed |= {f"discrepancy_{j}": away for j, away in enumerate(drawn.discrepancies, 1)}
     for j, replication in enumerate(drawn.replications, 1):
         observed |= {f"{what}_{j}": value for what, value in replication._asdict().items()}
-    mean = drawn.conditional_mean
+    mean, spread = drawn.conditional_mean, drawn.predictor_variance
+    explained = None if spread is None else spread(drawn.theta[..., 1:])
     posterior = Posterior(
         columns,
         columns.theta_to_original(drawn.theta),
@@ -336,6 +337,7 @@ def _posterior(
         drawn.sample_stats,
         observed,
         _naive(running, columns, last) if method != "naive" else None,
+        None if explained is None else explained / (explained + drawn.sigma2),
     )
     found = (
         *([chosen.caveat] if chosen.caveat else []),

@@ -283,6 +283,7 @@ def run_individual(job: Job) -> Draws:
         drawn.info._asdict(),
         **agrees,
         warnings=caveats(job.observations),
+        predictor_variance=agreement.predictor_variance(drawn.statistics),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -102,6 +102,9 @@ class Draws:
         By slope, how much its interval changes under a second prior (`exact.run`).
     warnings : tuple of str
         What these Releases make of the method; what is always wrong with it is in the registry.
+    predictor_variance : callable, optional
+        The variance of x'b over the rows behind all Releases at each draw, shape (chains, draws),
+        given slopes b of shape (chains, draws, k); for methods that draw the rows' statistics.
     """
 
     theta: FloatArray
@@ -113,6 +116,7 @@ class Draws:
     how: str = ""
     prior_pull: Sequence[float] = ()
     warnings: tuple[str, ...] = ()
+    predictor_variance: Callable[[FloatArray], FloatArray] | None = None
 
 
 # --- what a method can't do, refused with the remedy before it runs -------------------------------

@@ -229,6 +229,8 @@ class InRounds:
         M, t, v = self._affine
         several = len(self.observations) > 1
         mean, pull = drawn.conditional_mean, drawn.prior_pull
+        # x' = K x + constants for the covariates alone, so that x'b is K⁻ᵀ b times theirs.
+        inner, back = drawn.predictor_variance, np.linalg.inv(self.K[1:-1, 1:-1])
         if pull:
             pull = tuple(np.where(M[1:, 1:] != 0.0, np.array(pull), 0.0).max(axis=1).tolist())
         return replace(
@@ -241,6 +243,7 @@ class InRounds:
             prior_pull=pull,
             warnings=(*drawn.warnings, *self.warnings),
             how="; ".join(filter(None, (drawn.how, HOW_OF_SEVERAL if several else HOW))),
+            predictor_variance=None if inner is None else lambda b: inner(b @ back),
         )
 
 

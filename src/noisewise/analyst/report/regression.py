@@ -7,7 +7,7 @@ from shlex import quote
 
 import numpy as np
 
-from noisewise.analyst.posterior.numbers import SIGMA2, Summary, median_and_spread
+from noisewise.analyst.posterior.numbers import R2, SIGMA, SIGMA2, Summary, median_and_spread
 from noisewise.analyst.posterior.regression import Posterior
 from noisewise.analyst.regression.cautions import CONTRADICTION
 from noisewise.analyst.report import widgets, words
@@ -82,14 +82,18 @@ def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Marku
     if compared is not None:
         head += [f"naive {size} interval", "times as wide"]
     body: list[list[Content]] = []
+    others = {SIGMA2: "error variance", SIGMA: "error sd", R2: "explained share of variance (R²)"}
+    labels = {name: others[name] for name in (SIGMA2, *posterior.derived)}
     for name, row in summary.rows.items():
         shown: list[Content] = [
-            "error variance" if name == SIGMA2 else name,
+            labels.get(name, name),
             rounded(row.median, row.spread),
             "taken for known" if row.is_fixed else words.between(row.lower, row.upper, row.spread),
-            "" if name == SIGMA2 else percent(words.chance_above_zero(posterior.draws(name))),
+            "" if name in labels else percent(words.chance_above_zero(posterior.draws(name))),
         ]
-        if compared is not None:
+        if compared is not None and name not in compared.rows:
+            shown += ["", ""]
+        elif compared is not None:
             naive = compared.rows[name]
             shown += [
                 words.between(naive.naive_lower, naive.naive_upper, naive.naive_spread),
@@ -100,6 +104,11 @@ def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Marku
         "The estimate is the posterior median, in original units. An interval holds the true value "
         f"with probability {size}, given model, prior and what was released. "
     )
+    if R2 in posterior.derived:
+        note += (
+            f"R² is the share of the variance of {posterior.columns.target} that the regression "
+            "explains among the people whose rows were summed. "
+        )
     if compared is not None:
         note += (
             "The naive interval is what one gets by taking the noisy sums for the true ones. It is "

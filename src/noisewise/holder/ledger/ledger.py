@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
+from noisewise import _html
 from noisewise.core.errors import BudgetError, LedgerError, RequestError
 from noisewise.core.privacy import Amount, as_delta, as_loss
 from noisewise.holder.ledger.accounts import Account, Quote, fits, total_epsilon
@@ -266,6 +267,21 @@ class Ledger:
             texts = [self._commit(book, *one) for one in drawn]
             _check_together([text == own for text, (_, own, _) in zip(texts, drawn, strict=True)])
             return texts
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the budget of every data set."""
+        head = ("data set", "cap", "at delta", "spent", "remaining", "charges")
+        body = []
+        for account in self.accounts():
+            said = account.to_json()
+            cap, delta, left = said["cap_epsilon"], said["cap_delta"], said["remaining_epsilon"]
+            body.append(
+                (
+                    account.dataset, "not set" if cap is None else cap, delta or "0",
+                    said["spent_epsilon"], left or "", str(len(account.charges)),
+                )
+            )  # fmt: skip
+        return _html.table(head, body, "Budgets, in epsilon")
 
     def accounts(self) -> list[Account]:
         """Return every data set with a cap or a charge, by name."""

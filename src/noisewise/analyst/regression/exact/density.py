@@ -321,6 +321,12 @@ class CollapsedPosterior:
         variances = C[:, :1, 0] ** -2.0 / (inverse**2).sum(axis=1)
         return np.asarray(variances[:, self._place[1:-1] - 1])
 
+    def predictor_variance(self, x: FloatArray, slopes: FloatArray) -> FloatArray:
+        """The variance of x'b over all rows at each x, (draws,), given slopes b, (draws, k)."""
+        C = self.pooled_factors(x)
+        roots = C[:, self._place[1:-1], 1:-1] / C[:, :1, :1]
+        return np.asarray((np.einsum("ma,mab->mb", slopes, roots) ** 2).sum(axis=1))
+
     def _common_law(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """m, T, lam and nu of `own_laws` at each x."""
         a, k = self.arrays, self.k

@@ -72,7 +72,18 @@ def _run(job: Job, method: str, *, own_laws: bool) -> Draws:
         prior_pull=pull,
         how=how,
         **agreed,
+        predictor_variance=lambda slopes: _predictor_variance(collapsed, points, slopes),
     )
+
+
+def _predictor_variance(
+    collapsed: CollapsedPosterior, points: FloatArray, slopes: FloatArray
+) -> FloatArray:
+    """`Draws.predictor_variance`, some draws at a time."""
+    rows = slopes.reshape(len(points), -1)
+    parts = [slice(first, first + _AT_ONCE) for first in range(0, len(points), _AT_ONCE)]
+    found = [collapsed.predictor_variance(points[part], rows[part]) for part in parts]
+    return np.concatenate(found).reshape(slopes.shape[:-1])
 
 
 def prior_pull(

@@ -74,12 +74,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from noisewise._arrays import BoolArray, FloatArray
-from noisewise._compiled import compiled
+from noisewise._compiled import call_with, compiled
 from noisewise.analyst.chains import Progress, check_counts, generators
 from noisewise.analyst.regression.observation import Observation, named
 from noisewise.analyst.regression.papers.shared import (
@@ -171,6 +171,16 @@ class Draws(NamedTuple):
     info: Info
     mu: FloatArray  # (chains, kept, k), of evenly spaced draws; none if not asked for
     T: FloatArray  # (chains, kept, k, k); likewise
+
+
+class Parts(NamedTuple):
+    """The steps of an iteration, compiled apart."""
+
+    covariates: Any
+    scatter: Any
+    mean: Any
+    theta: Any
+    sigma2: Any
 
 
 class Trace(NamedTuple):
@@ -277,22 +287,28 @@ def log_density(holders: Holders, j: int, S: FloatArray, theta: FloatArray, sigm
     ẑ is in units of its noise's sd. What was not released has variance 1 and residual 0.
     """
     d, w, n = theta.size, holders.w[j], holders.n[j]
-    image = S @ theta
+    image, K = S @ theta, np.zeros((d, d))
     quadratic = theta @ image
-    K = noise_of_image(holders.S_precision[j], theta) if holders.aware else np.zeros((d, d))
+    if holders.aware:
+        K = noise_of_image(holders.S_precision[j], theta)
+    with_K = K @ theta
     C, e = np.eye(d + 1), np.zeros(d + 1)
-    C[:d, :d] += np.outer(w, w) * (sigma2 * S + K)
-    e[:d] = holders.z[j] - w * image
+    for a in range(d):
+        for b in range(d):
+            C[a, b] += w[a] * w[b] * (sigma2 * S[a, b] + K[a, b])
+        e[a] = holders.z[j, a] - w[a] * image[a]
+        if holders.has_u[j]:
+            C[d, a] = w[a] * (2.0 * sigma2 * image[a] + with_K[a])
     if holders.has_u[j]:
-        C[d, :d] = w * (2.0 * sigma2 * image + K @ theta)
         C[d, d] = holders.u_variance[j] + sigma2 * (4.0 * quadratic + 2.0 * n * sigma2)
-        C[d, d] += theta @ (K @ theta)
+        C[d, d] += theta @ with_K
         e[d] = holders.u[j] - quadratic - n * sigma2
     L, proper = factor(C)
     if not proper:
         return -np.inf
-    e = solve_lower(L, e)
-    value: float = -0.5 * (e @ e) - np.sum(np.log(np.diag(L)))
+    e, value = solve_lower(L, e), 0.0
+    for a in range(d + 1):
+        value -= 0.5 * e[a] * e[a] + math.log(L[a, a])
     return value
 
 
@@ -313,14 +329,23 @@ def equation_12(
 ) -> tuple[FloatArray, FloatArray, bool]:
     """H and r of a holder, and whether it has them."""
     d, w = S.shape[0], holders.w[j]
-    B, proper = np.diag(w), True
-    z = holders.z[j].copy()
+    B, z, proper = np.eye(d), holders.z[j].copy(), True
     if holders.aware:
-        root, proper = factor(np.eye(d) + holders.K[j] * np.outer(w, w))
-        inverse = inverse_lower(root)
-        B, z = inverse * w, inverse @ z
+        for a in range(d):
+            for b in range(d):
+                B[a, b] += holders.K[j, a, b] * w[a] * w[b]
+        B, proper = factor(B)
+        B = inverse_lower(B)
+        z = B @ z
+    for a in range(d):
+        for b in range(d):
+            B[a, b] *= w[b]
     BS = B @ S
-    L, possible = factor(sigma2 * (BS @ np.ascontiguousarray(B.T)) + np.eye(d))
+    M = BS @ np.ascontiguousarray(B.T)
+    for a in range(d):
+        for b in range(d):
+            M[a, b] = sigma2 * M[a, b] + (1.0 if a == b else 0.0)
+    L, possible = factor(M)
     W = inverse_lower(L)
     return W @ BS, W @ z, proper and possible
 
@@ -398,9 +423,13 @@ def statistics(n: float, mean: FloatArray, L: FloatArray) -> FloatArray:
     k = mean.size
     S = np.zeros((k + 1, k + 1))
     S[0, 0] = n
-    S[0, 1:] = n * mean
-    S[1:, 0] = n * mean
-    S[1:, 1:] = L @ np.ascontiguousarray(L.T) + n * np.outer(mean, mean)
+    for a in range(k):
+        S[0, a + 1] = n * mean[a]
+        S[a + 1, 0] = n * mean[a]
+        for b in range(k):
+            S[a + 1, b + 1] = n * mean[a] * mean[b]
+            for c in range(min(a, b) + 1):
+                S[a + 1, b + 1] += L[a, c] * L[b, c]
     return S
 
 
@@ -432,11 +461,13 @@ def move_scatter(
     """The factor of holder j's scatter matrix, and 1 if it was proposed here."""
     k, n = mean.size, holders.n[j]
     B = bartlett(rng, alpha, -1.0, k) / math.sqrt(alpha)
-    new = L @ B
-    log_det = 2.0 * np.sum(np.log(np.diag(B)))
-    ratio = (0.5 * (n - k - 2.0) - (alpha - 0.5 * (k + 1))) * log_det
-    ratio += 0.5 * alpha * (np.sum(B**2) - np.sum(inverse_lower(B) ** 2))
-    ratio -= 0.5 * (np.sum(new * (T_inverse @ new)) - np.sum(L * (T_inverse @ L)))
+    W, new, ratio = inverse_lower(B), L @ B, 0.0
+    image, old_image = T_inverse @ new, T_inverse @ L
+    for a in range(k):
+        ratio += (n - k - 2.0 - (2.0 * alpha - (k + 1))) * math.log(B[a, a])
+        for b in range(k):
+            ratio += 0.5 * alpha * (B[a, b] ** 2 - W[a, b] ** 2)
+            ratio -= 0.5 * (new[a, b] * image[a, b] - L[a, b] * old_image[a, b])
     ratio += _log_released(holders, j, mean, new, theta, sigma2)
     ratio -= _log_released(holders, j, mean, L, theta, sigma2)
     return (new, 1) if accepts(rng, ratio) else (L, 0)
@@ -457,7 +488,10 @@ def move_mean(
 ) -> tuple[FloatArray, int]:
     """Holder j's mean of the covariates, and 1 if it was proposed here."""
     n = holders.n[j]
-    Q, proper = factor(n * T_inverse + n * n * np.diag(holders.S_precision[j, 0, 1:]))
+    Q = n * T_inverse
+    for a in range(mean.size):
+        Q[a, a] += n * n * holders.S_precision[j, 0, a + 1]
+    Q, proper = factor(Q)
     if not proper:
         return mean, 0
     new = mean + width * solve_upper(Q, rng.standard_normal(mean.size))
@@ -472,62 +506,77 @@ def move_mean(
 
 
 @compiled
-def step(rng: np.random.Generator, model: Model, state: State, t: int) -> tuple[State, FloatArray]:
-    """Iteration number t; the next state, and the shares of Info."""
-    holders, prior = model.holders, model.regression
-    theta, sigma2, mu, L_T, Psi = state.theta, state.sigma2, state.mu, state.L_T, state.Psi
-    mean, L, S, widths = state.mean.copy(), state.L.copy(), model.S.copy(), np.exp(state.log_steps)
-    J, k = mean.shape
-    accepted = np.ones(widths.size)
-    if model.moving:
-        for j in range(J):
-            S[j] = statistics(holders.n[j], mean[j], L[j])
-    if model.moving and k > 0:
-        mu, L_T, Psi = draw_covariates(rng, model.covariates, np.sum(S, axis=0), mu, L_T, Psi)
-        K = inverse_lower(L_T)
-        T_inverse = np.ascontiguousarray(K.T) @ K
-        for j in range(J):
-            scatter, walk = 2 + j, 2 + J + j
-            alpha = k - 1.0 + 1.0 / widths[scatter]
-            L[j], accepted[scatter] = move_scatter(
-                rng, holders, j, mean[j], L[j].copy(), theta, sigma2, T_inverse, alpha
-            )
-            mean[j], accepted[walk] = move_mean(
-                rng, holders, j, mean[j].copy(), L[j], theta, sigma2, mu, T_inverse, widths[walk]
-            )
-            S[j] = statistics(holders.n[j], mean[j], L[j])
-    theta, accepted[0] = move_theta(rng, holders, prior, S, theta, sigma2, widths[0])
-    sigma2, accepted[1] = move_sigma2(rng, holders, prior, S, theta, sigma2, widths[1])
-    log_steps = state.log_steps
-    if t < model.tune:  # Robbins-Monro
-        log_steps = log_steps + 2.0 * (accepted - TARGET) / (t + 1.0) ** 0.6
-        log_steps[0] = min(log_steps[0], 0.0)
-        # Bounds that keep α a number worth computing with.
-        log_steps[2 : 2 + J] = np.minimum(np.maximum(log_steps[2 : 2 + J], -30.0), 0.0)
-    shares = np.array(
-        [accepted[0], accepted[1], np.mean(accepted[2 : 2 + J]), np.mean(accepted[2 + J :])]
-    )
-    return State(theta, sigma2, mu, L_T, Psi, mean, L, log_steps), shares
-
-
-@compiled
-def run(
-    rng: np.random.Generator, model: Model, state: State, first: int, count: int
+def _run(
+    parts: Parts, rng: np.random.Generator, model: Model, state: State, first: int, count: int
 ) -> tuple[State, Trace]:
-    """Iterations first, ..., first + count - 1."""
-    k = state.mu.size
+    holders, prior, k = model.holders, model.regression, state.mu.size
     trace = Trace(
         np.zeros((count, k + 1)), np.zeros(count), np.zeros((count, 4)), np.zeros((count, k)),
         np.zeros((count, k, k)),
     )  # fmt: skip
+    theta, sigma2, mu, L_T, Psi = state.theta, state.sigma2, state.mu, state.L_T, state.Psi
+    mean, L, S, log_steps = state.mean.copy(), state.L.copy(), model.S.copy(), state.log_steps
+    J = mean.shape[0]
     for t in range(count):
-        state, accepted = step(rng, model, state, first + t)
-        trace.theta[t] = state.theta
-        trace.sigma2[t] = state.sigma2
-        trace.accepted[t] = accepted
-        trace.mu[t] = state.mu
-        trace.L[t] = state.L_T
-    return state, trace
+        widths, accepted = np.exp(log_steps), np.ones(log_steps.size)
+        if model.moving:
+            total = np.zeros((k + 1, k + 1))
+            for j in range(J):
+                S[j] = statistics(holders.n[j], mean[j], L[j])
+                total += S[j]
+        if model.moving and k > 0:
+            mu, L_T, Psi = parts.covariates(rng, model.covariates, total, mu, L_T, Psi)
+            K = inverse_lower(L_T)
+            T_inverse = np.ascontiguousarray(K.T) @ K
+            for j in range(J):
+                scatter, walk = 2 + j, 2 + J + j
+                alpha = k - 1.0 + 1.0 / widths[scatter]
+                L[j], accepted[scatter] = parts.scatter(
+                    rng, holders, j, mean[j], L[j].copy(), theta, sigma2, T_inverse, alpha
+                )
+                mean[j], accepted[walk] = parts.mean(
+                    rng, holders, j, mean[j].copy(), L[j], theta, sigma2, mu, T_inverse,
+                    widths[walk],
+                )  # fmt: skip
+                S[j] = statistics(holders.n[j], mean[j], L[j])
+        theta, accepted[0] = parts.theta(rng, holders, prior, S, theta, sigma2, widths[0])
+        sigma2, accepted[1] = parts.sigma2(rng, holders, prior, S, theta, sigma2, widths[1])
+        if first + t < model.tune:  # Robbins-Monro
+            log_steps = log_steps.copy()
+            for a in range(log_steps.size):
+                log_steps[a] += 2.0 * (accepted[a] - TARGET) / (first + t + 1.0) ** 0.6
+                if a == 0 or 2 <= a < 2 + J:
+                    log_steps[a] = min(log_steps[a], 0.0)
+                if 2 <= a < 2 + J:  # a bound that keeps α a number worth computing with
+                    log_steps[a] = max(log_steps[a], -30.0)
+        trace.theta[t] = theta
+        trace.sigma2[t] = sigma2
+        trace.mu[t] = mu
+        trace.L[t] = L_T
+        trace.accepted[t, 0] = accepted[0]
+        trace.accepted[t, 1] = accepted[1]
+        for j in range(J):
+            trace.accepted[t, 2] += accepted[2 + j] / J
+            trace.accepted[t, 3] += accepted[2 + J + j] / J
+    return State(theta, sigma2, mu, L_T, Psi, mean, L, log_steps), trace
+
+
+def run(
+    rng: np.random.Generator, model: Model, state: State, first: int, count: int
+) -> tuple[State, Trace]:
+    """Iterations first, ..., first + count - 1."""
+    theta, sigma2, mu, L_T, Psi, mean, L, _ = state
+    holders, prior, none = model.holders, model.regression, np.zeros((0, 0))
+    parts = Parts(draw_covariates, move_scatter, move_mean, move_theta, move_sigma2)
+    examples = Parts(
+        (rng, model.covariates, none, mu, L_T, Psi),
+        (rng, holders, 0, mean[0], L[0], theta, sigma2, none, 0.0),
+        (rng, holders, 0, mean[0], L[0], theta, sigma2, mu, none, 0.0),
+        (rng, holders, prior, model.S, theta, sigma2, 0.0),
+        (rng, holders, prior, model.S, theta, sigma2, 0.0),
+    )
+    result: tuple[State, Trace] = call_with(_run, parts, examples, rng, model, state, first, count)
+    return result
 
 
 # --- the closed form ------------------------------------------------------------------------------

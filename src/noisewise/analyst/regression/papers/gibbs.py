@@ -75,12 +75,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from noisewise._arrays import BoolArray, FloatArray, IntArray
-from noisewise._compiled import compiled
+from noisewise._compiled import call_with, compiled
 from noisewise.analyst.chains import Progress, check_counts
 from noisewise.analyst.regression.observation import Observation, common_k, named
 from noisewise.analyst.regression.papers.fourth import (
@@ -170,6 +170,15 @@ class Moments(NamedTuple):
     C: FloatArray  # (q, q), covariance of the unique entries; known moments only
 
 
+class Solver(NamedTuple):
+    """What the draw of one holder's statistics needs to solve its system of equations."""
+
+    proper: bool  # whether it can be solved
+    root: FloatArray  # (q, q) factor of the covariance; normal covariates: (P, P) eigenvectors
+    inverse: FloatArray  # (P, P), preconditioner; normal covariates only
+    noise: FloatArray  # (P, P), noise of the functionals <Y, ww'>; normal covariates only
+
+
 class State(NamedTuple):
     """What the next iteration needs. `A` is positive definite for every holder."""
 
@@ -199,8 +208,21 @@ class Draws(NamedTuple):
     conditional_mean: FloatArray  # (chains, draws, d), E[theta | statistics]; no draws if not kept
     mu: FloatArray  # (chains, draws, k); no draws if not kept or not in the model
     T: FloatArray  # (chains, draws, k, k); likewise
+    total: FloatArray  # (chains, draws, P, P), the sum of the latent A_j; as conditional_mean
     statistics: FloatArray  # (chains, kept, J, P, P), the latent A_j of evenly spaced draws
     info: Info
+
+
+class Parts(NamedTuple):
+    """The steps of an iteration, compiled apart."""
+
+    noise_variances: Any
+    moments: Any  # of one row
+    statistics: Any
+    regression: Any
+    covariates: Any
+    orbit_start: Any
+    sweep: Any
 
 
 class Trace(NamedTuple):
@@ -283,11 +305,15 @@ def laplace_variance(rng: np.random.Generator, q: float) -> float:
 
 @compiled
 def draw_noise_variances(
-    rng: np.random.Generator, model: Model, state: State
+    rng: np.random.Generator,
+    model: Model,
+    A: FloatArray,
+    omega2: FloatArray,
+    omega2_fourth: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
     """omega2 of second and of fourth moments | A, for the holders with Laplace noise."""
-    holders, fourth, A = model.holders, model.fourth, state.A
-    omega2, omega2_fourth = state.omega2.copy(), state.omega2_fourth.copy()
+    holders, fourth = model.holders, model.fourth
+    omega2, omega2_fourth = omega2.copy(), omega2_fourth.copy()
     for j in range(A.shape[0]):
         for a in range(A.shape[1]):
             for b in range(a, A.shape[1]):
@@ -323,51 +349,186 @@ def draw_normal_sums(
 def apply_covariance(n: float, row: Moments, Y: FloatArray) -> FloatArray:
     """2n (GYG - (m'Ym) mm'): nCov applied to <Y, ww'>, normal x."""
     G, m = row.G, row.F[:, 0].copy()
-    return 2.0 * n * (G @ Y @ G - (m @ (Y @ m)) * np.outer(m, m))
+    image, square = G @ Y @ G, m @ (Y @ m)
+    for a in range(m.size):
+        for b in range(m.size):
+            image[a, b] = 2.0 * n * (image[a, b] - square * m[a] * m[b])
+    return image
+
+
+@compiled
+def solver_for_normal(model: Model, j: int, row: Moments, omega2: FloatArray) -> Solver:
+    """Noise and preconditioner of `_conjugate_gradients`.
+
+    Where noise dominates (`noisy`) the diagonal; otherwise nCov plus noise of one size, without the
+    rank-one term, which is diagonal in G's eigenbasis (exact but for that term if the noise is
+    Gaussian in the isometric layout).
+    """
+    G, n, P, seen = row.G, model.holders.n[j], omega2.shape[0], model.holders.seen[j]
+    noise, scale, V, m = np.zeros((P, P)), np.zeros((P, P)), np.eye(P), row.F[:, 0].copy()
+    logs, count = 0.0, 0
+    for a in range(P):
+        for b in range(P):
+            if seen[a, b]:
+                noise[a, b] = omega2[a, b] * (1.0 if a == b else 2.0)
+            if noise[a, b] > 0.0:
+                logs += math.log(noise[a, b])
+                count += 1
+    values = np.ones(P)
+    if not model.holders.noisy[j]:
+        values, vectors = np.linalg.eigh(G)
+        V = np.ascontiguousarray(vectors)  # LAPACK counts by columns
+    for a in range(P):
+        for b in range(P):
+            if model.holders.noisy[j]:
+                sampling = G[a, a] * G[b, b] + G[a, b] ** 2 - 2.0 * (m[a] * m[b]) ** 2
+                scale[a, b] = n * (1.0 if a == b else 2.0) * sampling + noise[a, b]
+            else:
+                scale[a, b] = 2.0 * n * values[a] * values[b] + math.exp(logs / max(count, 1))
+            scale[a, b] = 1.0 / max(scale[a, b], 1e-300)
+    return Solver(True, V, scale, noise)
 
 
 @compiled
 def _conjugate_gradients(
-    n: float, row: Moments, noise: FloatArray, seen: FloatArray, noisy: bool, R: FloatArray
+    n: float, row: Moments, solver: Solver, seen: BoolArray, noisy: bool, R: FloatArray
 ) -> tuple[FloatArray, int]:
     """Y with (nCov + noise) Y = R on the released entries, and the number of iterations.
 
     Y stands for the functional <Y, ww'>. Half of an off-diagonal coefficient sits in each triangle,
-    so that its noise term is 2 omega2. `seen` is 1 for released entries. Preconditioners: where
-    noise dominates (`noisy`) the diagonal; otherwise nCov plus noise of one size, without the
-    rank-one term, which is diagonal in G's eigenbasis (exact but for that term if the noise is
-    Gaussian in the isometric layout).
+    so that its noise term is 2 omega2.
     """
-    G, m, V = row.G, row.F[:, 0].copy(), np.eye(R.shape[0])
-    if noisy:
-        variances = np.diag(G)
-        sampling = np.outer(variances, variances) + G**2 - 2.0 * np.outer(m * m, m * m)
-        scale = n * (2.0 - np.eye(R.shape[0])) * sampling + noise
-    else:
-        values, vectors = np.linalg.eigh(G)
-        V = np.ascontiguousarray(vectors)  # LAPACK counts by columns
-        logs = np.sum(np.log(np.where(noise > 0.0, noise, 1.0)))
-        scale = 2.0 * n * np.outer(values, values)
-        scale += math.exp(logs / max(np.sum(noise > 0.0), 1))
-    inverse, transposed = 1.0 / np.maximum(scale, 1e-300), np.ascontiguousarray(V.T)
-    Y, r, p = np.zeros(R.shape), R * seen, np.zeros(R.shape)
+    P, V = R.shape[0], solver.root
+    transposed = np.ascontiguousarray(V.T)
+    Y, r, p, z = np.zeros((P, P)), R.copy(), np.zeros((P, P)), np.zeros((P, P))
     size, goal, iterations = 1.0, 0.0, 0
     while iterations < _MAX_GRADIENTS:
-        z = inverse * r if noisy else V @ (inverse * (transposed @ r @ V)) @ transposed
-        z *= seen
-        new = np.sum(r * z)
+        z = r.copy() if noisy else transposed @ r @ V
+        for a in range(P):
+            for b in range(P):
+                z[a, b] *= solver.inverse[a, b]
+        if not noisy:
+            z = V @ z @ transposed
+        new = 0.0
+        for a in range(P):
+            for b in range(P):
+                z[a, b] = z[a, b] if seen[a, b] else 0.0
+                new += r[a, b] * z[a, b]
         if iterations == 0:
             goal = _TOLERANCE**2 * new
         if not new > goal:
             break
-        p = z + (new / size) * p
+        for a in range(P):
+            for b in range(P):
+                p[a, b] = z[a, b] + (new / size) * p[a, b]
         size = new
-        image = (apply_covariance(n, row, p) + noise * p) * seen
-        step = size / np.sum(p * image)
-        Y += step * p
-        r -= step * image
+        image, curvature = apply_covariance(n, row, p), 0.0
+        for a in range(P):
+            for b in range(P):
+                image[a, b] += solver.noise[a, b] * p[a, b]
+                image[a, b] = image[a, b] if seen[a, b] else 0.0
+                curvature += p[a, b] * image[a, b]
+        for a in range(P):
+            for b in range(P):
+                Y[a, b] += size / curvature * p[a, b]
+                r[a, b] -= size / curvature * image[a, b]
         iterations += 1
     return Y, iterations
+
+
+@compiled
+def residuals(
+    rng: np.random.Generator,
+    released: FloatArray,
+    seen: BoolArray,
+    S: FloatArray,
+    omega2: FloatArray,
+    perturb: bool,
+) -> FloatArray:
+    """released - S - noise on the released entries, (P, P), symmetric."""
+    P = S.shape[0]
+    R = np.zeros((P, P))
+    for a in range(1, P):
+        for b in range(a + 1):
+            noise = math.sqrt(omega2[a, b]) * rng.standard_normal() if perturb else 0.0
+            if seen[a, b]:
+                R[a, b] = released[a, b] - S[a, b] - noise
+                R[b, a] = R[a, b]
+    return R
+
+
+@compiled
+def propose_normal(
+    rng: np.random.Generator,
+    model: Model,
+    j: int,
+    row: Moments,
+    solver: Solver,
+    omega2: FloatArray,
+    perturb: bool,
+) -> tuple[FloatArray, int]:
+    """A draw of A_j in which impossible ones are possible, or its mean; normal covariates."""
+    holders, n = model.holders, model.holders.n[j]
+    S = draw_normal_sums(rng, n, row.F, row.G) if perturb else n * row.G
+    R = residuals(rng, holders.values[j], holders.seen[j], S, omega2, perturb)
+    Y, iterations = _conjugate_gradients(
+        n, row, solver, holders.seen[j], holders.noisy[j], R
+    )  # fmt: skip
+    shift = apply_covariance(n, row, Y)
+    for a in range(S.shape[0]):
+        for b in range(a + 1):  # both are symmetric but for rounding
+            S[a, b] = 0.5 * (S[a, b] + shift[a, b] + S[b, a] + shift[b, a])
+            S[b, a] = S[a, b]
+    return S, iterations
+
+
+@compiled
+def solver_for_known(model: Model, j: int, row: Moments, omega2: FloatArray) -> Solver:
+    """The factor of the covariance of the released entries, and whether it has one."""
+    law, n = model.law, model.holders.n[j]
+    K = np.zeros(row.C.shape)
+    for e in range(law.rows.size):
+        a, b = law.rows[e], law.columns[e]
+        if not model.holders.seen[j, a, b]:
+            K[e, e] = 1.0  # so that it says nothing
+            continue
+        for f in range(law.rows.size):
+            if model.holders.seen[j, law.rows[f], law.columns[f]]:
+                K[e, f] = n * row.C[e, f]
+        K[e, e] += omega2[a, b]
+    K, proper = factor(K)
+    none = np.zeros((0, 0))
+    return Solver(proper, K, none, none)
+
+
+@compiled
+def propose_known(
+    rng: np.random.Generator,
+    model: Model,
+    j: int,
+    row: Moments,
+    solver: Solver,
+    theta: FloatArray,
+    sigma2: float,
+    omega2: FloatArray,
+    perturb: bool,
+) -> FloatArray:
+    """The same for covariates with known moments."""
+    holders, law, n = model.holders, model.law, model.holders.n[j]
+    S = draw_known_sums(rng, law, n, theta, sigma2) if perturb else n * row.G
+    R = residuals(rng, holders.values[j], holders.seen[j], S, omega2, perturb)
+    x = np.zeros(law.rows.size)
+    for e in range(x.size):
+        x[e] = R[law.rows[e], law.columns[e]]
+    x = solve_upper(solver.root, solve_lower(solver.root, x))
+    for e in range(x.size):
+        if not holders.seen[j, law.rows[e], law.columns[e]]:
+            x[e] = 0.0
+    shift = row.C @ x
+    for e in range(x.size):
+        S[law.rows[e], law.columns[e]] += n * shift[e]
+        S[law.columns[e], law.rows[e]] = S[law.rows[e], law.columns[e]]
+    return S
 
 
 @compiled
@@ -380,59 +541,37 @@ def draw_statistics(
     sigma2: float,
     A: FloatArray,
     omega2: FloatArray,
+    omega2_fourth: FloatArray,
 ) -> tuple[FloatArray, int, int, int]:
     """A_j | everything else by the central limit theorem; with the numbers of Info.
 
     Attempts 0, ..., tries - 1 are draws that may be accepted. If none is valid, the next gives the
     normal variables of an elliptical slice step, and the last one the mean of the normal law.
     """
-    P, n, law = A.shape[0], model.holders.n[j], model.law
-    released, known = model.holders.values[j], model.holders.scale[j] == 0.0
-    mask = np.where(model.holders.seen[j], 1.0, 0.0)
-    noise = mask * omega2 * (2.0 - np.eye(P))
-    entries = np.array([mask[law.rows[e], law.columns[e]] > 0.0 for e in range(law.rows.size)])
-    which = np.flatnonzero(entries)  # released entries among the unique ones
-    K = np.zeros((0, 0))
-    if model.kind == MOMENTS:
-        K = n * row.C[which][:, which]
-        for i in range(which.size):
-            K[i, i] += omega2[law.rows[which[i]], law.columns[which[i]]]
-        K, proper = factor(K)
-        if not proper:
-            return A, 0, 1, 0  # keeps A_j: right, because this did not depend on A_j
-    candidate, iterations = A, 0
+    P, holders, iterations = A.shape[0], model.holders, 0
+    normal = model.kind == NORMAL
+    if normal:
+        solver = solver_for_normal(model, j, row, omega2)
+    else:
+        solver = solver_for_known(model, j, row, omega2)
+    if not solver.proper:
+        return A, 0, 1, 0  # keeps A_j: right, because this did not depend on A_j
+    candidate, mean = A, A
     for attempt in range(model.tries + 2):
         perturb = attempt <= model.tries
-        if not perturb:
-            S = n * row.G
-        elif model.kind == MOMENTS:
-            S = draw_known_sums(rng, law, n, theta, sigma2)
-        else:
-            S = draw_normal_sums(rng, n, row.F, row.G)
-        R = (released - S) * mask
-        if perturb:
-            for a in range(1, P):
-                for b in range(a + 1):
-                    R[a, b] -= mask[a, b] * math.sqrt(omega2[a, b]) * rng.standard_normal()
-                    R[b, a] = R[a, b]
-        if model.kind == MOMENTS:
-            x = np.array([R[law.rows[e], law.columns[e]] for e in which])
-            shift = n * (row.C[:, which] @ solve_upper(K, solve_lower(K, x)))
-            for e in range(law.rows.size):
-                S[law.rows[e], law.columns[e]] += shift[e]
-                S[law.columns[e], law.rows[e]] = S[law.rows[e], law.columns[e]]
-        else:
-            Y, more = _conjugate_gradients(n, row, noise, mask, model.holders.noisy[j], R)
-            S = S + apply_covariance(n, row, Y)
-            S = 0.5 * (S + S.T)  # equal but for rounding
+        if normal:
+            S, more = propose_normal(rng, model, j, row, solver, omega2, perturb)
             iterations += more
-        S = np.where(known, released, S)
+        else:
+            S = propose_known(rng, model, j, row, solver, theta, sigma2, omega2, perturb)
+        for a in range(P):
+            for b in range(P):
+                if holders.scale[j, a, b] == 0.0:
+                    S[a, b] = holders.values[j, a, b]
         if attempt < model.tries and factor(S)[1]:
             return S, attempt, 0, iterations
-        if perturb:
-            candidate = S
+        candidate, mean = mean, S
     # Elliptical slice sampling: A' = mean + (A - mean) cos + (draw - mean) sin.
-    mean = S
     angle = 2.0 * math.pi * rng.random()
     low, high = angle - 2.0 * math.pi, angle
     for _ in range(_MAX_SHRINK):
@@ -451,80 +590,146 @@ def draw_statistics(
 
 
 @compiled
-def step(
-    rng: np.random.Generator, model: Model, state: State, number: int
-) -> tuple[State, tuple[int, int, int]]:
-    """Iteration `number`; the next state, and the numbers of Info."""
-    theta, sigma2, mu, L, Psi = state.theta, state.sigma2, state.mu, state.L, state.Psi
-    holders, kind, A, d = model.holders, model.kind, state.A.copy(), theta.size
-    omega2, omega2_fourth = draw_noise_variances(rng, model, state)
-    F, C = np.zeros((d + 1, d + 1)), np.zeros((0, 0))
-    G = F
-    if kind == NORMAL:
-        F, G = normal_factor(theta, sigma2, mu, L)
-    elif kind == MOMENTS:
-        G, C = known_moments(model.law, theta, sigma2)
-    row = Moments(F, G, C)
-    rejected, exhausted, iterations = 0, 0, 0
-    for j in range(A.shape[0]):
-        i = 0
-        if kind == RELEASED:
-            A[j], r, e = draw_given_fourth(
-                rng, holders.n[j], holders.values[j], holders.scale[j], omega2[j], model.fourth, j,
-                omega2_fourth[j], theta, sigma2, state.A[j],
-            )  # fmt: skip
-        else:
-            A[j], r, e, i = draw_statistics(
-                rng, model, j, row, theta, sigma2, state.A[j], omega2[j]
-            )
-        rejected, exhausted, iterations = rejected + r, exhausted + e, iterations + i
-    total = np.sum(A, axis=0)
-    theta, sigma2 = draw_regression(rng, model.regression, total, theta, sigma2)
-    if kind == NORMAL:
-        mu, L, Psi = draw_covariates(rng, model.covariates, total, mu, L, Psi)
-    if model.interweave:
-        moves, proper = model.movable.copy(), True
-        if kind == NORMAL:
-            moves[1:d] &= np.arange(1, d) % model.apart == number % model.apart
-        else:  # columns are standardised by the latent statistics, and only that of y moves
-            moves[:d] = False
-            root, proper = factor(total[:d, :d])
-            mu, L = root[1:, 0] / root[0, 0], root[1:, 1:] / root[0, 0]
-        if proper:
-            F, _ = normal_factor(theta, sigma2, mu, L)
-            F, A = sweep(
-                rng, model.regression, model.covariates, Psi, moves, holders.values,
-                holders.scale, omega2, F, A,
-            )  # fmt: skip
-            theta, sigma2 = regression_of(F)
-            mu, L = F[1:d, 0].copy(), F[1:d, 1:d].copy()
-    return State(theta, sigma2, mu, L, Psi, A, omega2, omega2_fourth), (
-        rejected, exhausted, iterations,
-    )  # fmt: skip
+def normal_moments(
+    model: Model, theta: FloatArray, sigma2: float, mu: FloatArray, L: FloatArray
+) -> Moments:
+    """Moments of one row: normal covariates."""
+    F, G = normal_factor(theta, sigma2, mu, L)
+    return Moments(F, G, np.zeros((0, 0)))
 
 
 @compiled
+def given_moments(
+    model: Model, theta: FloatArray, sigma2: float, mu: FloatArray, L: FloatArray
+) -> Moments:
+    """Moments of one row: known moments of the covariates."""
+    G, C = known_moments(model.law, theta, sigma2)
+    return Moments(np.zeros((0, 0)), G, C)
+
+
+@compiled
+def no_moments(
+    model: Model, theta: FloatArray, sigma2: float, mu: FloatArray, L: FloatArray
+) -> Moments:
+    """Released fourth moments need none."""
+    none = np.zeros((0, 0))
+    return Moments(none, none, none)
+
+
+@compiled
+def draw_released(
+    rng: np.random.Generator,
+    model: Model,
+    j: int,
+    row: Moments,
+    theta: FloatArray,
+    sigma2: float,
+    A: FloatArray,
+    omega2: FloatArray,
+    omega2_fourth: FloatArray,
+) -> tuple[FloatArray, int, int, int]:
+    """`draw_statistics` where fourth moments are released."""
+    holders = model.holders
+    A, rejected, exhausted = draw_given_fourth(
+        rng, holders.n[j], holders.values[j], holders.scale[j], omega2, model.fourth, j,
+        omega2_fourth, theta, sigma2, A,
+    )  # fmt: skip
+    return A, rejected, exhausted, 0
+
+
+@compiled
+def orbit_start(
+    model: Model, total: FloatArray, theta: FloatArray, sigma2: float, mu: FloatArray, L: FloatArray
+) -> tuple[FloatArray, bool]:
+    """The factor F that moves along orbits, and whether there is one.
+
+    Covariates that aren't normal are standardised by the latent statistics.
+    """
+    d, proper = theta.size, True
+    if model.kind != NORMAL:
+        root, proper = factor(total[:d, :d])
+        mu, L = root[1:, 0] / root[0, 0], root[1:, 1:] / root[0, 0]
+    return normal_factor(theta, sigma2, mu, L)[0], proper
+
+
+@compiled
+def _run(
+    parts: Parts, rng: np.random.Generator, model: Model, state: State, first: int, count: int
+) -> tuple[State, Trace]:
+    J, P = state.A.shape[:2]
+    d, k, holders = P - 1, P - 2, model.holders
+    trace = Trace(
+        np.zeros((count, d)), np.zeros(count), np.zeros((count, P, P)), np.zeros((count, k)),
+        np.zeros((count, k, k)), np.zeros((count, J, P, P)), np.zeros((count, 3), dtype=np.int64),
+    )  # fmt: skip
+    theta, sigma2, mu, L, Psi = state.theta, state.sigma2, state.mu, state.L, state.Psi
+    A, omega2, omega2_fourth = state.A, state.omega2, state.omega2_fourth
+    for t in range(count):
+        omega2, omega2_fourth = parts.noise_variances(rng, model, A, omega2, omega2_fourth)
+        row = parts.moments(model, theta, sigma2, mu, L)
+        old, A, total = A, A.copy(), np.zeros((P, P))
+        for j in range(J):
+            A[j], rejected, exhausted, iterations = parts.statistics(
+                rng, model, j, row, theta, sigma2, old[j], omega2[j], omega2_fourth[j]
+            )
+            total += A[j]
+            trace.counts[t, 0] += rejected
+            trace.counts[t, 1] += exhausted
+            trace.counts[t, 2] += iterations
+        theta, sigma2 = parts.regression(rng, model.regression, total, theta, sigma2)
+        if model.kind == NORMAL:
+            mu, L, Psi = parts.covariates(rng, model.covariates, total, mu, L, Psi)
+        if model.interweave:
+            moves = model.movable.copy()
+            for a in range(1, d):  # of covariates with known moments none moves
+                turn = a % model.apart == (first + t) % model.apart
+                moves[a] = moves[a] and turn and model.kind == NORMAL
+            F, proper = parts.orbit_start(model, total, theta, sigma2, mu, L)
+            if proper:
+                F, A = parts.sweep(
+                    rng, model.regression, model.covariates, Psi, moves, holders.values,
+                    holders.scale, omega2, F, A,
+                )  # fmt: skip
+                theta, sigma2 = regression_of(F)
+                mu, L = F[1:d, 0].copy(), F[1:d, 1:d].copy()
+            total = np.sum(A, axis=0)
+        trace.theta[t] = theta
+        trace.sigma2[t] = sigma2
+        trace.total[t] = total
+        trace.mu[t] = mu
+        trace.L[t] = L
+        trace.A[t] = A
+    return State(theta, sigma2, mu, L, Psi, A, omega2, omega2_fourth), trace
+
+
 def run(
     rng: np.random.Generator, model: Model, state: State, first: int, count: int
 ) -> tuple[State, Trace]:
     """Iterations first, ..., first + count - 1."""
-    J, P = state.A.shape[:2]
-    k = P - 2
-    trace = Trace(
-        np.zeros((count, k + 1)), np.zeros(count), np.zeros((count, P, P)), np.zeros((count, k)),
-        np.zeros((count, k, k)), np.zeros((count, J, P, P)), np.zeros((count, 3), dtype=np.int64),
+    theta, sigma2, mu, L, Psi, A, omega2, omega2_fourth = state
+    holders, none = model.holders, np.zeros((0, 0))
+    moments, statistics = {
+        NORMAL: (normal_moments, draw_statistics),
+        MOMENTS: (given_moments, draw_statistics),
+        RELEASED: (no_moments, draw_released),
+    }[model.kind]
+    parts = Parts(
+        draw_noise_variances, moments, statistics, draw_regression, draw_covariates, orbit_start,
+        sweep,
     )  # fmt: skip
-    for t in range(count):
-        state, counts = step(rng, model, state, first + t)
-        trace.theta[t] = state.theta
-        trace.sigma2[t] = state.sigma2
-        trace.total[t] = np.sum(state.A, axis=0)
-        trace.mu[t] = state.mu
-        trace.L[t] = state.L
-        trace.A[t] = state.A
-        for i in range(3):
-            trace.counts[t, i] = counts[i]
-    return state, trace
+    examples = Parts(
+        (rng, model, A, omega2, omega2_fourth),
+        (model, theta, sigma2, mu, L),
+        (rng, model, 0, Moments(none, none, none), theta, sigma2, A[0], omega2[0],
+         omega2_fourth[0]),
+        (rng, model.regression, none, theta, sigma2),
+        (rng, model.covariates, none, mu, L, Psi),
+        (model, none, theta, sigma2, mu, L),
+        (rng, model.regression, model.covariates, Psi, model.movable, holders.values,
+         holders.scale, omega2, none, A),
+    )  # fmt: skip
+    result: tuple[State, Trace] = call_with(_run, parts, examples, rng, model, state, first, count)
+    return result
 
 
 # --- init, model, top-level call ------------------------------------------------------------------
@@ -687,6 +892,7 @@ def sample(
         conditional_mean(model.regression, trace.total, trace.sigma2[:, :with_mean]),
         trace.mu,
         trace.L @ np.swapaxes(trace.L, -1, -2),
+        trace.total,
         trace.A,
         Info(*np.moveaxis(trace.counts, -1, 0)),
     )

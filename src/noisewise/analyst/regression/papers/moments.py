@@ -232,11 +232,13 @@ def normal_factor(
     k = mu.size
     F = np.zeros((k + 2, k + 2))
     F[0, 0] = 1.0
-    F[1 : k + 1, 0] = mu
-    F[1 : k + 1, 1 : k + 1] = L
     F[k + 1, 0] = theta[0]
     for a in range(k):
-        F[k + 1, : k + 1] += theta[a + 1] * F[a + 1, : k + 1]
+        F[a + 1, 0] = mu[a]
+        F[k + 1, 0] += theta[a + 1] * mu[a]
+        for b in range(a + 1):
+            F[a + 1, b + 1] = L[a, b]
+            F[k + 1, b + 1] += theta[a + 1] * L[a, b]
     F[k + 1, k + 1] = math.sqrt(sigma2)
     return F, F @ np.ascontiguousarray(F.T)
 

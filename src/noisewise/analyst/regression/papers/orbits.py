@@ -208,8 +208,10 @@ def sweep(
     f = inverse_lower(F)
     for j in range(J):
         B[j] = f @ A[j] @ np.ascontiguousarray(f.T)
-        noisy = (scale[j] > 0.0) & (scale[j] < np.inf)
-        weight[j] = np.where(noisy, 1.0 / np.where(noisy, omega2[j], 1.0), 0.0)
+        for a in range(P):
+            for b in range(P):
+                if 0.0 < scale[j, a, b] < np.inf:
+                    weight[j, a, b] = 1.0 / omega2[j, a, b]
     law = np.zeros((P, P))  # lam (1, m)(1, m)' and Psi
     law[: P - 1, : P - 1] = covariates.bordered
     law[1 : P - 1, 1 : P - 1] += Psi
@@ -226,8 +228,11 @@ def sweep(
                 rng, line(prior, law, covariates.nu, B, values, weight, F, f, i, v, scaled)
             )
             r, c = (math.expm1(x), -math.expm1(-x)) if scaled > 0 else (x, x)
-            f -= c * np.outer(f[:, i], v @ f)
-            F[i] += r * v
+            p, q = f[:, i].copy(), v @ f
+            for a in range(P):
+                F[i, a] += r * v[a]
+                for e in range(P):
+                    f[a, e] -= c * p[a] * q[e]
     for i in range(1, P):
         if moves[i]:  # all other entries stay as they are, to the last digit
             for j in range(J):

@@ -95,6 +95,7 @@ def _gibbs(job: Job, covariates: gibbs.Knowledge) -> Draws:
         drawn.info._asdict(),
         **agreement.given_statistics(job, theta, sigma2, pooled),
         warnings=few_rows(job) + gibbs.trouble(drawn.info),
+        predictor_variance=agreement.predictor_variance(drawn.total),
     )
 
 
