@@ -443,3 +443,22 @@ def test_an_estimator_takes_ids():
     assert model.release_.n == 301
     assert model.release_.schema.unit == "replace_one/all"
     assert model.fit(X, data["y"]).release_.n == len(data["who"])
+
+
+def test_the_same_people_as_two_batches_are_recognised(ledger):
+    """The fingerprint of a batch is of means, whatever the order of the rows."""
+    data = people()
+    publish(request(batch="one", series="visits"), data, ledger=ledger)
+    order = np.random.default_rng(1).permutation(len(data["who"]))
+    again = {name: values[order] for name, values in data.items()}
+    with pytest.raises(NoisewiseError, match="batch"):
+        publish(request(batch="two", series="visits"), again, ledger=ledger)
+    publish(request(batch="three", series="visits"), people(seed=6), ledger=ledger)
+    assert spent(ledger) == 1  # nobody is in two batches
+
+
+def test_the_rehearsal_counts_people(tmp_path):
+    """What a release would ask of n, it asks of people."""
+    pq.write_table(pa.table(people()), tmp_path / "rows.parquet")
+    declared = schema()
+    assert check_data(declared.restricted_to(("x", "y")), tmp_path / "rows.parquet") == 301
