@@ -22,7 +22,7 @@ import yaml
 
 import noisewise as nw
 from noisewise.analyst.report.words import unit_in_words
-from noisewise.audit.request import audit_release
+from noisewise.audit.request import audit_release, challenge_of
 from noisewise.cli.main import main
 from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.document import digest_of
@@ -367,6 +367,21 @@ def test_the_audit_passes_means(words):
     assert found.passed
     assert found.pair.attained > 0.9
     assert len(found.pair.a["who"]) > len(set(found.pair.a["who"]))
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove_one"])
+def test_the_pairs_of_audits_are_people(neighbours):
+    """Two data sets differ in one person with several rows, by nearly all that is allowed."""
+    declared = schema(neighbours)
+    draws = {"target": "y", "features": ["x", "g"], "epsilon": 1, "noise_sd": "0.5"}
+    for asked in (
+        request(declared, epsilon=2, delta="1e-3", rounds=3),
+        request(declared, epsilon=2, smallest_eigenvalue="0.2"),
+        make_regression_sample_request(declared, **draws),
+    ):
+        pair = challenge_of(asked).pair
+        assert 0.9 < pair.attained < 1 + 1e-9
+        assert len(pair.a["who"]) == len(set(pair.a["who"])) + 2
 
 
 def test_the_audit_catches_rows_that_are_added_up(monkeypatch):

@@ -278,6 +278,27 @@ def test_rounded_means_stay_in_their_sets():
     assert (means[places[0]].sum(axis=0) % 2**24 != 0).any()  # thirds were rounded
 
 
+def test_batches_without_rows_and_spilled_ones(monkeypatch):
+    """Pieces of any size, some of them empty, through memory and file alike."""
+    monkeypatch.setattr(units, "_MEMORY", 0)
+    monkeypatch.setattr(units, "_CHUNK_BYTES", 0)
+    monkeypatch.setattr(units, "_FEWEST_ROWS", 3)
+    rng = np.random.default_rng(7)
+    for kind in ("numbers", "text"):
+        shelves, given = units.Shelves(2), []
+        for size in (0, 4, 1, 0, 7, 0):
+            codes = rng.integers(0, 5, size)
+            ids = pa.array(codes if kind == "numbers" else [b"p%d" % c for c in codes])
+            ids = ids.cast(pa.int64() if kind == "numbers" else pa.large_binary())
+            grid = np.column_stack([codes, np.arange(size)]).astype(np.int32)
+            shelves.add(ids, grid)
+            given += grid.tolist()
+        taken = [(list(ids.to_pylist()), grid) for ids, grid in shelves.taken()]
+        assert sorted(row for _, grid in taken for row in grid.tolist()) == sorted(given)
+        whose = [set(ids) for ids, _ in taken]
+        assert sum(map(len, whose)) == len(set.union(*whose))  # nobody is in two parts
+
+
 @pytest.mark.parametrize("weight", range(1, 14))
 def test_weighted_shares_stay_in_their_ball(weight):
     """Every way to share out up to 12 parts of the weight among up to five levels."""

@@ -166,6 +166,8 @@ class Shelves:
 
     def add(self, ids: Any, grid: Grid) -> None:
         """Put rows away."""
+        if not len(ids):
+            return
         self._open.append((ids, grid))
         self._open_rows += len(ids)
         self._rows += len(ids)
