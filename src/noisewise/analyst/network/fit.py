@@ -93,6 +93,7 @@ def fit_network(
         digests=tuple(release.digest for release in given),
         datasets=tuple(release.schema.dataset for release in given),
         units=tuple(release.schema.unit for release in given),
+        seed=seed_or_none(seed),
         noise_scales=tuple(release.noise.scale for release in given) if from_counts else (),
         concentration=(float(alpha.min()), float(alpha.max())) if from_counts else (),
     )

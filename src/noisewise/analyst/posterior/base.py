@@ -52,6 +52,8 @@ class Fit:
         What a reader must know before trusting the numbers, in plain words.
     datasets, units : tuple of str
         Of each Release: the data set, and who is protected, such as ``"replace_one/1"``.
+    seed : int, optional
+        Of the simulation, so that a report can say how to repeat it.
     """
 
     method: str
@@ -63,6 +65,7 @@ class Fit:
     warnings: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
+    seed: int | None = None
 
     @property
     def published_at(self) -> str:

@@ -312,6 +312,7 @@ def _posterior(
         digests=tuple(release.digest for release in releases),
         datasets=tuple(release.design.schema.dataset for release in releases),
         units=tuple(release.design.schema.unit for release in releases),
+        seed=job.seed,
         noise=tuple(observation.family for observation in job.observations),
         prior=stated,
         prior_words=prior_in_words(prior, columns),

@@ -163,6 +163,7 @@ def _reproduce(posterior: NetworkPosterior, level: float) -> Markup:
         "inference, arXiv:1512.06992.",
         f"--method {posterior.info.method}{sizes}",
         random=not drawn,
+        seed=posterior.info.seed,
     )
 
 

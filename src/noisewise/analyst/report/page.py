@@ -198,7 +198,12 @@ def limits_section(items: Sequence[tuple[str, str]]) -> Markup:
 
 
 def reproduce_section(
-    digests: Sequence[str], level: float, reference: str, fit: str = "", random: bool = False
+    digests: Sequence[str],
+    level: float,
+    reference: str,
+    fit: str = "",
+    random: bool = False,
+    seed: int | None = None,
 ) -> Markup:
     """How to get these numbers again, and what to cite.
 
@@ -213,20 +218,25 @@ def reproduce_section(
         What `noisewise fit` was told, for a shell; empty where a Release is read as it is.
     random : bool
         Whether the fit was a simulation.
+    seed : int, optional
+        Of the simulation.
     """
     commands = [f"noisewise {verb} release.json --level {level:g}" for verb in ("show", "report")]
     if fit:
         files = "release.json" if len(digests) == 1 else "FOLDER_OF_RELEASES"
+        fit += "" if seed is None or not random else f" --seed {seed}"
         commands = [
             f"noisewise fit {files} {fit} --out post.nc",
             f"noisewise report post.nc --level {level:g}",
         ]
-    note = (
-        "The simulation is random: without the --seed that was given when it was fitted, numbers "
-        "agree up to its error. A prior other than the default has to be given again with --prior."
-        if random
-        else "Nothing is random in it: the same file always gives the same numbers."
-    )
+    note = "Nothing is random in it: the same file always gives the same numbers."
+    if random:
+        note = (
+            "The simulation was fitted without a --seed: numbers agree up to its error."
+            if seed is None
+            else "With its --seed and the same versions, the simulation gives the same numbers; "
+            "otherwise they agree up to its error."
+        ) + " A prior other than the default has to be given again with --prior."
     made = ", ".join(
         [f"noisewise {__version__}", f"Python {platform.python_version()}"]
         + [f"{name} {version(name)}" for name in ("numpy", "scipy")]

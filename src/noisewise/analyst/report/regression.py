@@ -215,6 +215,7 @@ def _reproduce(posterior: Posterior, level: float) -> Markup:
         f"--method {info.method} --target {quote(columns.target)} --features "
         f"{quote(','.join(columns.features))} --chains {chains} --draws {draws}",
         random=True,
+        seed=info.seed,
     )
 
 
