@@ -37,7 +37,7 @@ app = typer.Typer(
 
 def experiments() -> dict[str, Experiment | Report]:
     """All of them, by name."""
-    from studies import differing_holders, holders_in_rounds, people, plan_check
+    from studies import differing_holders, holders_in_rounds, people, plan_check, terms
     from studies.alparslan2023 import calibration as alparslan2023_calibration
     from studies.alparslan2023 import figures as alparslan2023_figs
     from studies.alparslan2023 import tables as alparslan2023_tables
@@ -69,6 +69,7 @@ def experiments() -> dict[str, Experiment | Report]:
         differing_holders.EXPERIMENT,
         holders_in_rounds.EXPERIMENT,
         people.EXPERIMENT,
+        terms.EXPERIMENT,
         amitai2018.EXPERIMENT,
         amitai2018_calibration.EXPERIMENT,
         zhang2016_fig1.EXPERIMENT,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import duckdb
@@ -25,11 +26,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy.interpolate import BSpline, CubicSpline
 
 from noisewise.core.design import MAX_ROWS, Ball, Box, Design
 from noisewise.core.errors import DataError, RequestError
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import FourthMoments, SecondMoments
+from noisewise.core.terms.formula import read_formula
 from noisewise.holder.engines import batches as batches_module
 from noisewise.holder.engines import duckdb as duckdb_module
 from noisewise.holder.engines import open_source
@@ -1220,3 +1223,95 @@ def test_importing_the_engines_loads_none_of_them():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# ---------------------------------------------------------------------------------------------
+# Terms of formulas
+
+TERMS_FORMULA = (
+    "y ~ x*g + log1p(amount) + bs(x, knots=(0.25, 0.5)) + I(x**2) + ns(amount, knots=(100, 400))"
+    " + cut(x, breaks=(0.5,))*g + sqrt(amount):x"
+)
+
+
+def terms_case(n=257, seed=11):
+    rng = np.random.default_rng(seed)
+    x, amount = rng.uniform(-0.2, 1.2, n), rng.uniform(-50, 1100, n)
+    x[:8] = [0, 1, 0.25, 0.5, 0.75, math.nan, math.inf, -math.inf]
+    amount[3], amount[9] = math.nan, 0.1
+    words = [*rng.choice(["a", "b", "c"], n - 2), None, "none of them"]
+    table = pa.table({"x": x, "amount": amount, "g": words, "y": rng.uniform(-1.1, 1.1, n)})
+    columns = {
+        "x": Number(0, 1),
+        "amount": Number(0, 1000),
+        "g": Category(("a", "b", "c"), "b"),
+        "y": Number(-1, 1),
+    }
+    schema = Schema("d", columns, fill={"x": 0.75, "amount": 10, "g": "a"})
+    return table, schema
+
+
+@cache
+def curves():
+    """Natural splines that are 1 at one knot each, with their smallest and largest values."""
+    points, fine = np.array([0.0, 100, 400, 1000]), np.linspace(0, 1000, 100_001)
+    found = [CubicSpline(points, np.eye(4)[k], bc_type="natural") for k in (1, 2, 3)]
+    return [(curve, curve(fine).min(), curve(fine).max()) for curve in found]
+
+
+def terms_reference(row):
+    """The design row on unit scale, from SciPy and `math`, in the order of the formula's terms."""
+    missing = row["x"] is None or math.isnan(row["x"])
+    x = min(max(0.75 if missing else row["x"], 0.0), 1.0)
+    missing = row["amount"] is None or math.isnan(row["amount"])
+    amount = min(max(10.0 if missing else row["amount"], 0.0), 1000.0)
+    g = row["g"] if row["g"] in ("a", "b", "c") else "a"
+    knots = np.r_[[0.0] * 4, 0.25, 0.5, [1.0] * 4]
+    spline = BSpline.design_matrix([x], knots, 3).toarray()[0, 1:]
+    cardinal = [(2 * curve(amount) - low - high) / (high - low) for curve, low, high in curves()]
+    top = math.log1p(1000)
+    levels = [float(g == "a"), float(g == "c")]
+    late = float(x >= 0.5)
+    w = [1.0, 2 * x - 1, *levels, 2 * math.log1p(amount) / top - 1, *spline, 2 * x * x - 1]
+    w += [*cardinal, late]
+    w += [x * level for level in levels]
+    w += [late * level for level in levels]
+    w.append(2 * math.sqrt(amount) * x / math.sqrt(1000) - 1)
+    return [*w, min(max(row["y"], -1.0), 1.0)]
+
+
+@reader
+def test_terms_have_the_same_integers_in_every_engine(reader, tmp_path):
+    table, schema = terms_case()
+    target, features = read_formula(TERMS_FORMULA, schema)
+    plan = plan_of(schema, features, target)
+    assert len(plan.design.terms) == 8
+    found = READERS[reader](table, tmp_path).sums(plan)
+    first = open_source(table).sums(plan)
+    assert found.n == first.n == table.num_rows
+    assert found.values == first.values
+    # And what they say is right: each value is on the grid within a step or so.
+    w = np.array([terms_reference(row) for row in table.to_pylist()])
+    names = plan.design.names
+    a, b = np.array(plan.statistics[0].entries).T
+    sums = np.array(found.values["second_moments"]) / 2**32
+    np.testing.assert_allclose(sums, (w.T @ w)[a, b], atol=table.num_rows * 4e-5, err_msg=names)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64, 200])
+def test_terms_do_not_depend_on_how_rows_are_cut(rows, monkeypatch):
+    table, schema = terms_case(n=400)
+    plan = plan_of(schema, *reversed(read_formula(TERMS_FORMULA, schema)))
+    whole = open_source(table).sums(plan)
+    monkeypatch.setattr(batches_module, "_MAX_BATCH_ROWS", rows)
+    monkeypatch.setattr(batches_module, "_MIN_BATCH_ROWS", rows)
+    assert open_source(table).sums(plan).values == whole.values
+
+
+@reader
+def test_a_missing_value_in_a_term_without_a_fill_is_an_error(reader, tmp_path):
+    table, schema = terms_case()
+    schema = Schema("d", schema.columns, fill={"x": 0.75, "g": "a"})
+    plan = plan_of(schema, ["log1p(amount)", "x"], "y")
+    with pytest.raises(DataError, match="'amount' has missing values"):
+        READERS[reader](table, tmp_path).sums(plan)

@@ -40,6 +40,7 @@ _ALONE: dict[type[Any], str] = {
 @overload
 def fit(
     releases: Release | Sequence[Release],
+    formula: str | None = None,
     *,
     target: str | None = None,
     features: Sequence[str] | None = None,
@@ -70,11 +71,16 @@ def fit(releases: SummaryRelease) -> SummaryPosterior: ...
 @overload
 def fit(releases: RegressionSampleRelease) -> DrawsPosterior: ...
 @overload
-def fit(releases: Any, **options: Any) -> Any: ...
+def fit(releases: Any, formula: str | None = None, **options: Any) -> Any: ...
 
 
 def fit(
-    releases: Any, *, progress: bool = False, names: Sequence[str] | None = None, **options: Any
+    releases: Any,
+    formula: str | None = None,
+    *,
+    progress: bool = False,
+    names: Sequence[str] | None = None,
+    **options: Any,
 ) -> Any:
     """What one or several Releases say, with the privacy noise accounted for.
 
@@ -87,6 +93,8 @@ def fit(
         - networks (`NetworkRelease`), from one holder or many: `fit_network`;
         - a block summary (`SummaryRelease`), by itself: its answers, without options;
         - draws of a regression (`RegressionSampleRelease`), by itself: the draws in original units.
+    formula : str, optional
+        A regression among what was released, such as ``"visits ~ age + I(age**2)"``.
     progress : bool
         Show progress on the terminal, where there is anything to wait for.
     names : sequence of str, optional
@@ -108,6 +116,7 @@ def fit(
     given: list[Any] = [load_release(x) if isinstance(x, str | Path) else x for x in listed]
     if names is None and given and all(isinstance(x, str | Path) for x in listed):
         names = file_names([Path(x) for x in listed])
+    options = {"formula": formula, **options}
     options = {name: value for name, value in options.items() if value is not None}
     kinds = {type(item): None for item in given if type(item) in _KINDS}
     if len(kinds) > 1:

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.observation import Family, Observation, release_names
-from noisewise.core.design import INTERCEPT, Box, Design, DesignColumn
+from noisewise.core.design import INTERCEPT, Box, Design, DesignColumn, columns_of
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.regression import Release
 from noisewise.core.noise import DiscreteGaussian
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import FourthMoments, SecondMoments
+from noisewise.core.terms.term import Arithmetic, BSpline, Levels, NaturalSpline
 
 if TYPE_CHECKING:
     from noisewise.analyst.regression.papers.moments import FourthMomentObservation
@@ -41,6 +42,15 @@ class ModelColumns:
     def design(self) -> Design:
         """The design that a Release of just these columns would have."""
         return Design(self.schema, self.features, self.target)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The table columns that the features are made of."""
+        return tuple(
+            dict.fromkeys(
+                source for name in self.features for source in columns_of(name, self.schema)
+            )
+        )
 
     @property
     def covariates(self) -> tuple[DesignColumn, ...]:
@@ -76,26 +86,48 @@ class ModelColumns:
     def design_matrix(self, table: Any) -> FloatArray:
         """Rows (n, d) in original units, with the intercept and indicators, from named columns.
 
-        Values are not clipped: a prediction is for the person as they are.
+        Values are not clipped: a prediction is for the person as they are. Splines are the same
+        beyond the bounds as at them.
         """
-        columns = []
-        for name in self.features:
+        raw: dict[str, NDArray[Any]] = {}
+        for name in self.sources:
             declared = self.schema.columns[name]
             try:
                 values = np.asarray(table[name])
             except (KeyError, IndexError, TypeError, ValueError):
                 raise RequestError(f"predict: the new data have no column {name!r}") from None
             if isinstance(declared, Category):
-                columns += _indicators(name, declared, values)
+                raw[name] = _codes(name, declared, values)
             else:
-                columns.append(_numbers(name, values))
-        lengths = {len(column) for column in columns}
+                raw[name] = _numbers(name, values)
+        lengths = {len(column) for column in raw.values()}
         if len(lengths) != 1:
             raise RequestError("predict: the columns of the new data differ in length")
-        return np.column_stack([np.ones(lengths.pop()), *columns])
+        rows = np.ones((lengths.pop(), len(self.names)))
+        columns = [part for name in self.features for part in self._expanded(name, raw)]
+        for j, column in enumerate(columns, 1):
+            rows[:, j] = column
+        return rows
+
+    def _expanded(self, name: str, raw: dict[str, NDArray[Any]]) -> list[FloatArray]:
+        """The columns of a feature."""
+        declared = self.schema.columns.get(name)
+        if isinstance(declared, Category):
+            return Levels(name).values(self.schema, raw)
+        if declared is not None:
+            return [raw[name]]
+        with np.errstate(all="ignore"):
+            values = self.design.terms[name].values(self.schema, raw)
+        if not all(np.isfinite(part).all() for part in values):
+            raise RequestError(
+                f"predict: {name} is not a number for some of the new rows; their values are "
+                "outside the public bounds"
+            )
+        return values
 
 
-def _indicators(name: str, declared: Category, values: NDArray[Any]) -> list[FloatArray]:
+def _codes(name: str, declared: Category, values: NDArray[Any]) -> NDArray[Any]:
+    """Positions among the declared levels."""
     from noisewise.core.schema import level_text
 
     texts = np.array([level_text(v.item() if hasattr(v, "item") else v) for v in values], object)
@@ -105,7 +137,7 @@ def _indicators(name: str, declared: Category, values: NDArray[Any]) -> list[Flo
                 f"predict: row {row} of column {name!r} has a value that was not declared; its "
                 f"levels are {', '.join(declared.levels)}"
             )
-    return [(texts == level).astype(np.float64) for level in declared.indicated]
+    return np.array([declared.levels.index(text) for text in texts], dtype=np.int64)
 
 
 def _numbers(name: str, values: NDArray[Any]) -> FloatArray:
@@ -167,12 +199,14 @@ def choose_columns(
     first = releases[0].design
     chosen_target = first.target if target is None else target
     if features is None:
-        features = [name for name in first.sources if name != chosen_target]
+        taken = _made_of(chosen_target, first) if chosen_target in first.regressed else ()
+        features = [name for name in first.regressed if not set(taken) & set(_made_of(name, first))]
     if isinstance(features, str):
         raise RequestError(f"features: expected a list of names, got the text {features!r}")
     called = release_names(releases, names)
+    chosen = (*features, chosen_target)
     for holder, release in zip(called, releases, strict=True):
-        released = release.design.schema.columns
+        released = release.design.regressed
         averaged, alike = release.schema.unit_column is not None, first.schema.unit_column
         if averaged != (alike is not None):
             told = ("averages", "doesn't") if averaged else ("doesn't average", "does")
@@ -180,21 +214,53 @@ def choose_columns(
                 f"{holder} {told[0]} the rows of one person and {called[0]} {told[1]}, so that "
                 "their errors have different variances: fit them apart"
             )
-        for name in (*features, chosen_target):
+        for name in chosen:
             if name not in released:
-                raise RequestError(f"{holder} has no column {name!r}; it has {', '.join(released)}")
-            if released[name] != first.schema.columns.get(name):
+                what = "column or term" if release.design.terms else "column"
+                raise RequestError(f"{holder} has no {what} {name!r}; it has {', '.join(released)}")
+        ours, theirs = first.schema.columns, release.schema.columns
+        for name in dict.fromkeys(source for each in chosen for source in _made_of(each, first)):
+            if theirs.get(name) != ours[name]:
                 raise ReleaseError(
                     f"{holder} declares column {name!r} differently from {called[0]} "
-                    f"({_told(released[name])} against {_told(first.schema.columns.get(name))}); "
+                    f"({_told(theirs.get(name))} against {_told(ours[name])}); "
                     "bounds and levels must agree, so that all are on one scale: fit it alone, or "
                     "ask for a Release with the same declaration"
                 )
+    needed = dict.fromkeys(source for name in chosen for source in _made_of(name, first))
     columns = ModelColumns(
-        first.schema.restricted_to((*features, chosen_target)), tuple(features), chosen_target
+        first.schema.restricted_to(tuple(needed)), tuple(features), chosen_target
     )
-    _ = columns.design  # validates the choice: a numeric target, no feature twice
+    _check_splines(columns.design)  # the design validates the choice: one target, nothing twice
     return columns, called
+
+
+def _made_of(name: str, design: Design) -> tuple[str, ...]:
+    return columns_of(name, design.schema)
+
+
+def _check_splines(design: Design) -> None:
+    """Refuse a spline of a column together with what it contains: no data tell them apart.
+
+    B-splines contain all polynomials up to their degree, natural ones straight lines.
+    """
+    single = {
+        name: term.factors[0] for name, term in design.terms.items() if len(term.factors) == 1
+    }
+    for name, spline in single.items():
+        if not isinstance(spline, BSpline | NaturalSpline):
+            continue
+        contained = spline.degree if isinstance(spline, BSpline) else 1
+        for other in design.features:
+            factor = single.get(other)
+            same = factor is not None and factor.columns == spline.columns and other != name
+            curve = isinstance(factor, Arithmetic) and factor.expression.degree <= contained
+            another = isinstance(factor, BSpline | NaturalSpline)
+            if other == spline.name or (same and (curve or another)):
+                raise RequestError(
+                    f"features: {name} contains {other}, or a part of it, so their coefficients "
+                    "cannot be told apart; fit without one of them (features=, or a formula)"
+                )
 
 
 def _told(column: object) -> str:

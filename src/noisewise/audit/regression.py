@@ -31,7 +31,7 @@ from noisewise.audit.challenge import (
 )
 from noisewise.audit.engine import likelihood_ratio
 from noisewise.audit.noise import NoiseCheck, check_noise
-from noisewise.core.design import STATISTIC_ONE, Ball, Design
+from noisewise.core.design import STATISTIC_ONE, Ball, Design, row_bits
 from noisewise.core.errors import RequestError
 from noisewise.core.noise import DISCRETE_FAMILIES, Gaussian, Laplace
 from noisewise.core.schema import Category, Number
@@ -40,6 +40,7 @@ from noisewise.holder.engines import open_source
 from noisewise.holder.requests.regression import MECHANISMS, Request
 from noisewise.holder.rows.exact_eigenvalue import value as eigenvalue
 from noisewise.holder.rows.sums import Sums
+from noisewise.holder.rows.values import DesignRows, RowGrid
 
 
 def regression_challenge(request: Request) -> Challenge:
@@ -129,7 +130,7 @@ def worst_pair(
     """
     if design.schema.neighbours != "replace_one":
         raise RequestError("design: a worst pair is known for neighbours 'replace_one' only")
-    if design.category_sizes:
+    if design.category_sizes or design.terms:
         raise RequestError("design: a worst pair is known for numeric columns only")
     if norm not in ("l1", "l2"):
         raise RequestError(f"norm: {norm!r} is unknown; use l1 or l2")
@@ -169,6 +170,8 @@ class _Rows:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.kinds = [request.schema.columns[name] for name in request.design.sources]
+        grid = RowGrid.with_bits(request.design, row_bits(2))
+        self.rows = DesignRows(request.design, grid.columns)
         self.norm = 1 if MECHANISMS[request.mechanism].pure else 2
         self.summed = [
             (statistic, mechanism)
@@ -180,18 +183,23 @@ class _Rows:
 
     def expand(self, rows: FloatArray) -> FloatArray:
         """w = (1, x, y) of every row, shape (m, P), forced into the ball where there is one."""
-        columns = [np.ones(len(rows))]
-        for values, kind in zip(rows.T, self.kinds, strict=True):
-            if isinstance(kind, Category):
-                columns += [values == kind.levels.index(level) for level in kind.indicated]
-            else:
-                columns.append(values)
-        w = np.column_stack(columns).astype(np.float64)
+        w = np.ones((len(rows), len(self.request.design.names)))
+        block: list[Any] = [self._raw(j, rows[:, j]) for j in range(len(self.kinds))]
+        self.rows.fill(block, w.T[1:])
+        for j, column in enumerate(self.request.design.columns, 1):
+            w[:, j] /= column.half_width
         geometry = self.request.geometry
         if isinstance(geometry, Ball):
             length = np.linalg.norm(w[:, 1:-1], axis=1)
             w[:, 1:-1] *= np.minimum(1.0, geometry.radius / np.maximum(length, 1e-300))[:, None]
         return w
+
+    def _raw(self, j: int, values: FloatArray) -> FloatArray:
+        """A source's values in its own units; codes of levels as they are."""
+        kind = self.kinds[j]
+        if isinstance(kind, Category):
+            return values
+        return np.clip(kind.centre + kind.half_width * values, _low(kind), _high(kind))
 
     def sums(self, rows: FloatArray) -> FloatArray:
         """What each row adds to the statistics, in units of the noise, shape (m, entries)."""
@@ -288,14 +296,11 @@ class _Rows:
         """Columns in original units."""
         found: Table = {}
         for j, (name, kind) in enumerate(zip(self.request.design.sources, self.kinds, strict=True)):
-            values = [row[j] for row in rows]
+            values = self._raw(j, np.array([row[j] for row in rows]))
             if isinstance(kind, Category):
                 found[name] = [kind.levels[int(value)] for value in values]
             else:
-                found[name] = [
-                    min(max(kind.centre + kind.half_width * value, _low(kind)), _high(kind))
-                    for value in values
-                ]
+                found[name] = values.tolist()
         return found
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ReleasesArgument = Annotated[list[Path], typer.Argument(help="Release files, or folders of them.")]
 TARGET = option("target", str, "Released column to explain.")
 FEATURES = option("features", str, "Released columns, separated by commas.")
+FORMULA = option("formula", str, "Both at once, of released columns and terms: 'y ~ x + z'.")
 PosteriorArgument = Annotated[
     Path,
     typer.Argument(
@@ -48,7 +49,7 @@ def add_to(app: typer.Typer) -> None:
         "few rows. `noisewise methods --all` lists all.",
         shown="auto",
     ),
-    *(TARGET, FEATURES),
+    *(TARGET, FEATURES, FORMULA),
     option("prior", Path, "YAML file with priors of named coefficients, in original units."),
     expert("chains", int, "Independent chains.", shown="4"),
     expert("draws", int, "Draws a chain after warm-up.", shown="1000"),

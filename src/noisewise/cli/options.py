@@ -101,6 +101,7 @@ _RADIUS = expert("radius", float, "Force rows into a ball, on unit scale.")
 REGRESSION = (
     _TARGET,
     _FEATURES,
+    option("formula", str, "Both at once: 'visits ~ age*health + log1p(income)'."),
     _EPSILON,
     option("delta", str, "For Gaussian noise; well below 1 / (number of people)."),
     option("mechanism", str, "laplace, or gaussian (default when delta is given)."),

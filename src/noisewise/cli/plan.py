@@ -28,7 +28,7 @@ _BUDGETS = "0.1,0.3,1,3,10"
 
 @with_options(
     *ASKED[:2],
-    *REGRESSION[:2],
+    *REGRESSION[:3],
     option(
         "epsilon",
         str,
@@ -95,8 +95,9 @@ def plan(
     words = asked("regression", **given)
     made = make_plan(
         words.read_schema(),
-        target=words.needed("target"),
-        features=words.needed("features"),
+        target=words.words.get("target"),
+        features=words.words.get("features"),
+        formula=words.words.get("formula"),
         n=n,
         epsilon=_budgets(epsilon, words),
         mechanism=_mechanisms(mechanism, words),

@@ -130,11 +130,24 @@ def _plan(request: Request) -> list[dict[str, Any]]:
     return planned
 
 
+def _terms(request: Request | RoundsRequest) -> list[str]:
+    """Every column of a term with the bounds that follow from the schema."""
+    lines = []
+    for column in request.design.columns:
+        if column.source in request.design.terms:
+            free = column.group is None or column.signed
+            low = column.centre - column.half_width if free else 0.0
+            high = column.centre + column.half_width
+            bounds = "0 or 1" if column.is_indicator else f"{low:.6g} to {high:.6g}"
+            lines.append(f"  {column.name}: {bounds}")
+    return lines
+
+
 def _plan_in_words(request: Request | RoundsRequest) -> tuple[list[str], dict[str, Any]]:
     """The plan as lines and as a document."""
     from noisewise.holder.requests.rounds import RoundsRequest
 
-    lines = [f"Design columns: {', '.join(request.design.names)}"]
+    lines = [f"Design columns: {', '.join(request.design.names)}", *_terms(request)]
     if isinstance(request, RoundsRequest):
         needed = {"most": request.most, "rows_needed": request.setting.rows_needed()}
         return lines + request.in_words(), {"rounds": needed}

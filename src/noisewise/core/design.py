@@ -2,7 +2,8 @@
 
 A numeric column becomes one design column on [-1, 1] (centred maps need up to 3.8 times less noise
 on second moments than [0, 1] does). A category becomes one 0/1 indicator for every level but the
-reference. At most one indicator of a category is 1 in any row; the sensitivities use that.
+reference. At most one indicator of a category is 1 in any row; the sensitivities use that. A term
+of a formula (`core.terms`) becomes one design column or several, computed from the row's columns.
 
 Rows and statistics are integers on a grid. A statistic of degree m is a sum of products of m row
 values. Rows are rounded to ``32 / m`` binary digits after the point, so every product is an integer
@@ -25,6 +26,9 @@ from typing import Any
 
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Number, Schema, Unbounded
+from noisewise.core.terms.term import DesignColumn, Term, read_term
+
+__all__ = ["DesignColumn"]
 
 # A product of entries of a row w = (1, x, y): sorted indices into w.
 Monomial = tuple[int, ...]
@@ -35,26 +39,11 @@ MAX_DESIGN_COLUMNS = 400
 
 
 @dataclass(frozen=True)
-class DesignColumn:
-    """One column of the design: `unit = (original - centre) / half_width`."""
-
-    name: str
-    source: str
-    level: str | None
-    centre: float
-    half_width: float
-
-    @property
-    def is_indicator(self) -> bool:
-        """Whether this is the 0/1 indicator of a level."""
-        return self.level is not None
-
-
-@dataclass(frozen=True)
 class Design:
     """The regression whose statistics are released: features in order, then the target.
 
-    The columns of a row are w = (1, x_1, ..., x_k, y); index 0 is the constant.
+    The columns of a row are w = (1, x_1, ..., x_k, y); index 0 is the constant. A feature is a
+    declared column or else the canonical text of a term, and so is the target.
     """
 
     schema: Schema
@@ -80,12 +69,30 @@ class Design:
     @cached_property
     def columns(self) -> tuple[DesignColumn, ...]:
         """The p non-constant design columns; the target is the last one."""
-        return tuple(c for name in self.sources for c in _expand(name, self.schema))
+        return tuple(c for name in self.regressed for c in _expand(name, self.schema))
 
     @property
-    def sources(self) -> tuple[str, ...]:
-        """The table columns that are read, in order."""
+    def regressed(self) -> tuple[str, ...]:
+        """Features and target, in order: declared columns and terms."""
         return (*self.features, self.target)
+
+    @cached_property
+    def terms(self) -> dict[str, Term]:
+        """Those that are not declared columns."""
+        return {
+            name: read_term(name, self.schema)
+            for name in self.regressed
+            if name not in self.schema.columns
+        }
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """The table columns that are read, each once, in the order in which they are needed."""
+        return tuple(
+            dict.fromkeys(
+                source for name in self.regressed for source in columns_of(name, self.schema)
+            )
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,16 +105,47 @@ class Design:
         kinds = self.schema.columns
         return tuple(name for name in self.sources if isinstance(kinds[name], Unbounded))
 
+    # Two views of the same columns. Where all that is known of a row is used (the box), columns
+    # are in groups or single. In rounds, what is not an indicator is a number like others.
+
     @property
     def number_of_numbers(self) -> int:
-        """How many design columns range over [-1, 1] (the target is one of them)."""
+        """How many design columns are not indicators (the target is one of them)."""
         return sum(not column.is_indicator for column in self.columns)
 
     @property
     def category_sizes(self) -> tuple[int, ...]:
-        """For every categorical feature, its number of indicators."""
-        kinds = (self.schema.columns[name] for name in self.features)
-        return tuple(len(kind.indicated) for kind in kinds if isinstance(kind, Category))
+        """For every group of indicators, how many they are."""
+        return tuple(
+            len(group) for group in self._groups.values() if self.columns[group[0]].is_indicator
+        )
+
+    @cached_property
+    def _groups(self) -> dict[tuple[str, ...], list[int]]:
+        """Positions of the columns of every group."""
+        found: dict[tuple[str, ...], list[int]] = {}
+        for position, column in enumerate(self.columns):
+            if column.group is not None:
+                found.setdefault(column.group, []).append(position)
+        return found
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """Sizes of the groups, whose columns on unit scale have sizes that add up to at most 1.
+
+        Those of one column are indicators; any other single column is a number (`core.terms`).
+        """
+        return tuple(map(len, self._groups.values()))
+
+    @property
+    def signed_groups(self) -> int:
+        """How many groups have columns that can be below 0."""
+        return sum(self.columns[group[0]].signed for group in self._groups.values())
+
+    @property
+    def single_columns(self) -> int:
+        """How many design columns are in no group; each ranges over [-1, 1]."""
+        return len(self.columns) - sum(self.group_sizes)
 
 
 def names_of(features: Sequence[str]) -> tuple[str, ...]:
@@ -117,33 +155,68 @@ def names_of(features: Sequence[str]) -> tuple[str, ...]:
     return tuple(features)
 
 
+def columns_of(name: str, schema: Schema) -> tuple[str, ...]:
+    """The table columns that a feature is made of."""
+    return (name,) if name in schema.columns else read_term(name, schema).columns
+
+
 def _expand(name: str, schema: Schema) -> list[DesignColumn]:
-    column = schema.columns[name]
+    column = schema.columns.get(name)
+    if column is None:
+        return read_term(name, schema).design_columns(schema)
     if isinstance(column, Number | Unbounded):
         return [DesignColumn(name, name, None, column.centre, column.half_width)]
-    return [DesignColumn(f"{name}[{level}]", name, level, 0.0, 1.0) for level in column.indicated]
+    return [
+        DesignColumn(
+            f"{name}[{level}]",
+            name,
+            level,
+            0.0,
+            1.0,
+            group=("column", name),
+            cell=((("column", name), level),),
+            is_indicator=True,
+        )
+        for level in column.indicated
+    ]
 
 
 def _check(schema: Schema, features: Sequence[str], target: str) -> None:
-    declared = ", ".join(list(schema.columns)[:20])
     if not features:
         raise RequestError("features: none given; name at least one declared column")
     for name in (*features, target):
-        if name not in schema.columns:
-            raise RequestError(
-                f"{'target' if name == target else 'features'}: {name!r} is not declared in the "
-                f"schema; declared are: {declared}"
-            )
+        _check_known(schema, name, "target" if name == target else "features")
     for name in features:
         if features.count(name) > 1:
             raise RequestError(f"features: {name!r} is given twice; give it once")
     if target in features:
         raise RequestError(f"features: {target!r} is the target too; take it out of the features")
-    if not isinstance(schema.columns[target], Number | Unbounded):
+    explained = columns_of(target, schema)
+    for name in features:
+        if set(explained) & set(columns_of(name, schema)):
+            raise RequestError(
+                f"features: {name!r} is made of {explained[0]!r}, as the target is; take it out"
+            )
+    if isinstance(schema.columns.get(target), Category):
         raise RequestError(
             f"target: {target!r} is a category; a linear regression needs a numeric target "
             "(declare a 0/1 column as a number with lower 0 and upper 1)"
         )
+    column, *more = _expand(target, schema)
+    if more or column.group is not None:
+        raise RequestError(f"target: {target!r} is not one number; choose a column or a number")
+
+
+def _check_known(schema: Schema, name: str, where: str) -> None:
+    """A declared column, or a term of such."""
+    if name in schema.columns:
+        return
+    if not isinstance(name, str) or not set(name) & set("(:`"):
+        declared = ", ".join(list(schema.columns)[:20])
+        raise RequestError(
+            f"{where}: {name!r} is not declared in the schema; declared are: {declared}"
+        )
+    read_term(name, schema)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -30,11 +30,13 @@ from noisewise.core.design import MAX_ROWS, Ball, Box, Design, Geometry
 from noisewise.core.errors import NoisewiseError, ReleaseError
 from noisewise.core.privacy import Claim, Event, PureEvent, event_from_json, event_to_json
 from noisewise.core.schema import MAX_NAME, Schema
+from noisewise.core.terms.term import MAX_FACTORS, MAX_TERM
 
 MAX_BYTES = 64_000_000
 MAX_INTEGER = 2**63 - 1
 MAX_SCALE = 2**56  # of noise: 128 standard deviations below the largest integer
-MAX_DESIGN_NAME = 2 * MAX_NAME + 2  # of a design column: "column[level]"
+# Of a design column: a factor of a term, and a level, for each factor.
+MAX_DESIGN_NAME = MAX_TERM + MAX_FACTORS * (MAX_NAME + 2)
 MAX_RATIO = 2_600  # characters of an exact fraction, as `as_fraction` takes them
 
 _PREFIX = ".noisewise-"
@@ -393,8 +395,8 @@ class Received:
     @property
     def design(self) -> Design:
         """Of the kinds that are about a regression."""
-        schema, features = self.schema, texts(self["features"], "features")
-        return Design(schema, features, text(self["target"], "target"))
+        features = texts(self["features"], "features", MAX_TERM)
+        return Design(self.schema, features, text(self["target"], "target", MAX_TERM))
 
     @property
     def common(self) -> dict[str, Any]:

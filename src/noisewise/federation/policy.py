@@ -46,13 +46,8 @@ DEFAULT_REPLY_EVERY = 5.0
 
 _REQUIRED = ("data", "schema", "ledger", "rules")
 _OPTIONAL = ("engine", "table", "query", "reply_every_seconds")
-_RULE_REQUIRED = ("target", "features")
-# The price and the noise of a rule, in the words of `make_request`.
-_RULE_OPTIONAL = tuple(
-    name
-    for name in inspect.signature(make_request).parameters
-    if name not in ("schema", *_RULE_REQUIRED)
-)
+# The regression, the price and the noise of a rule, in the words of `make_request`.
+_RULE = tuple(name for name in inspect.signature(make_request).parameters if name != "schema")
 
 
 class PolicyError(NoisewiseError):
@@ -109,10 +104,10 @@ class Policy:
         NotAllowedError
             With a refusal that depends on the proposal, the policy and the schema only.
         """
-        covering = [r for r in self.requests if set(proposal.names) <= set(r.design.sources)]
+        covering = [r for r in self.requests if set(proposal.names) <= set(r.design.regressed)]
         if not covering:
             raise NotAllowedError(Refusal.NOT_ALLOWED)
-        if any(self.schema.columns[n] != column for n, column in proposal.columns.items()):
+        if any(self.schema.columns.get(n) != column for n, column in proposal.columns.items()):
             raise NotAllowedError(Refusal.SCHEMA_DIFFERS)
         cap = proposal.max_epsilon
         for request in covering:
@@ -175,13 +170,14 @@ def _request(schema: Schema, rule: Any, number: int, folder: Path) -> Request | 
     where = f"rule {number}"
     if isinstance(rule, dict) and "request" in rule:
         rule = _from_file(rule, where, folder)
-    given = _keys(rule, where, _RULE_REQUIRED, _RULE_OPTIONAL)
-    features = given["features"]
-    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
-        raise PolicyError(f"{where}: features must be a list of column names")
-    for name in (*features, _text(given, "target")):
-        if name not in schema.columns:
-            raise PolicyError(f"{where}: the schema does not declare the column {name!r}")
+    needed = (
+        ("formula",) if isinstance(rule, dict) and "formula" in rule else ("target", "features")
+    )
+    given = _keys(rule, where, needed, tuple(name for name in _RULE if name not in needed))
+    if "formula" in needed:
+        _text(given, "formula")
+    else:
+        _check_columns(schema, given, where)
     if "series" in given:
         raise PolicyError(
             f"{where}: series: all rules of a policy read the same rows, so none of them is a "
@@ -203,6 +199,17 @@ def _request(schema: Schema, rule: Any, number: int, folder: Path) -> Request | 
     except NoisewiseError as error:
         raise PolicyError(f"{where}: {error}") from None
     return request
+
+
+def _check_columns(schema: Schema, given: Mapping[str, Any], where: str) -> None:
+    features = given["features"]
+    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
+        raise PolicyError(f"{where}: features must be a list of column names")
+    for name in (*features, _text(given, "target")):
+        if name not in schema.columns:
+            raise PolicyError(
+                f"{where}: the schema does not declare the column {name!r}; terms go into a formula"
+            )
 
 
 def _from_file(rule: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:

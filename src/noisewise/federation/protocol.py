@@ -85,21 +85,22 @@ class Proposal:
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
         for name in self.names:
-            if name not in self.schema.columns:
+            if name not in self.schema.columns and not set(name) & set("(:`"):
                 raise ProposalError(f"proposal: the schema does not declare the column {name!r}")
-        _ = Design(self.schema, self.features, self.target)  # a numeric target, no feature twice
+        _ = self.columns  # a numeric target, no feature twice, known terms
         if self.max_epsilon is not None:
             object.__setattr__(self, "max_epsilon", as_loss(self.max_epsilon, "max_epsilon"))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns of the model, the target last."""
+        """The columns and terms of the model, the target last."""
         return (*self.features, self.target)
 
     @property
     def columns(self) -> dict[str, Column]:
         """The model's columns as they are to be declared."""
-        return {name: self.schema.columns[name] for name in self.names}
+        sources = Design(self.schema, self.features, self.target).sources
+        return {name: self.schema.columns[name] for name in sources}
 
     def to_text(self) -> str:
         """JSON text; nothing of the schema but the model's columns."""
@@ -108,7 +109,7 @@ class Proposal:
             "version": VERSION,
             "target": self.target,
             "features": list(self.features),
-            "columns": self.schema.restricted_to(self.names).to_dict()["columns"],
+            "columns": self.schema.restricted_to(tuple(self.columns)).to_dict()["columns"],
             "max_epsilon": None if self.max_epsilon is None else fraction_text(self.max_epsilon),
         }
         return json.dumps(document, ensure_ascii=False, allow_nan=False)

@@ -21,6 +21,7 @@ from typing import Any
 from noisewise.core.document import write_text
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import as_loss
+from noisewise.core.terms.formula import read_formula
 from noisewise.core.yaml_files import read_schema
 from noisewise.federation.gather import Outcome
 from noisewise.federation.protocol import Proposal
@@ -29,6 +30,7 @@ _DEFAULTS: dict[str, str | int | float] = {
     "schema": "",
     "target": "",
     "features": "",
+    "formula": "",
     "max-epsilon": "",
     "holders": 1,
     "minimum-holders": 1,
@@ -89,13 +91,22 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         if key not in _DEFAULTS:
             raise RequestError(f"{key}: unknown setting; there are {', '.join(_DEFAULTS)}")
     words = {**_DEFAULTS, **config}
-    for key in ("schema", "target", "features", "out"):
+    regression = ("formula",) if words["formula"] else ("target", "features")
+    for key in ("schema", *regression, "out"):
         if not isinstance(words[key], str) or not words[key]:
             raise RequestError(f"{key}: not given; set it in the app's run configuration")
+    schema = read_schema(words["schema"])
+    if words["formula"]:
+        if words["target"] or words["features"]:
+            raise RequestError("formula: it names target and features; leave those out")
+        target, features = read_formula(words["formula"], schema)
+    else:
+        target = words["target"]
+        features = [name.strip() for name in words["features"].split(",")]
     proposal = Proposal(
-        read_schema(words["schema"]),
-        words["target"],
-        tuple(name.strip() for name in words["features"].split(",")),
+        schema,
+        target,
+        tuple(features),
         None if words["max-epsilon"] == "" else as_loss(words["max-epsilon"], "max-epsilon"),
     )
     holders, minimum = _whole(words, "holders"), _whole(words, "minimum-holders")

@@ -188,7 +188,8 @@ def content_of(plan: Any, result: Sums | FamilyCounts | BlockSums) -> dict[str, 
         declared = plan.schema.restricted_to((name,)).to_dict()
         texts[_key(kind, declared)] = json.dumps([result.n, *values])
     if isinstance(plan, SumPlan) and isinstance(result, Sums):
-        asked = [plan.design.schema.to_dict(), plan.design.sources, geometry_to_dict(plan.geometry)]
+        design = plan.design
+        asked = [design.schema.to_dict(), design.regressed, geometry_to_dict(plan.geometry)]
         sums = result.values[SecondMoments.name]
         texts[_key("second moments", asked)] = json.dumps([result.n, *sums])
     if isinstance(plan, CountPlan) and isinstance(result, FamilyCounts):
@@ -221,7 +222,9 @@ def _columns(plan: Any, result: Any) -> Iterator[tuple[str, str, Sequence[int]]]
         sums = [(entry[0, k], entry[k, k]) for k in places]
     # In a ball, the sums of a feature depend on the other features; those of the target don't.
     alone = blocks or isinstance(plan.geometry, Box)
-    for name in design.sources if alone else (design.target,):
+    # Of columns as they are. Terms are in the second moments, which are told apart below by them.
+    plain = [name for name in design.regressed if name not in design.terms]
+    for name in plain if alone else {design.target} & {*plain}:
         declared = plan.schema.columns[name]
         own = {c.level: sums[k] for k, c in enumerate(design.columns) if c.source == name}
         if plan.schema.unit_column is not None:

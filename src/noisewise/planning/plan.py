@@ -18,13 +18,13 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.regression.original_units import CoefficientPrior
 from noisewise.analyst.regression.priors import NormalInverseGammaIndependent
-from noisewise.core.design import MAX_ROWS, Ball, Design
+from noisewise.core.design import MAX_ROWS, Ball
 from noisewise.core.errors import RequestError
 from noisewise.core.noise import DISCRETE_FAMILIES
 from noisewise.core.rounds.plan import Setting
-from noisewise.core.schema import Number, Schema
+from noisewise.core.schema import Schema
 from noisewise.core.statistics import SecondMoments
-from noisewise.holder.requests.base import DEFAULT_DELTA
+from noisewise.holder.requests.base import DEFAULT_DELTA, named_design, restricted_design
 from noisewise.holder.requests.regression import MECHANISMS as NOISES
 from noisewise.holder.requests.regression import Request, make_request
 from noisewise.holder.requests.rounds import RoundsRequest
@@ -49,8 +49,9 @@ MOST_NUMBERS = 25_000_000  # in an array: 200 numeric columns
 def plan(
     schema: Schema,
     *,
-    target: str,
-    features: Sequence[str],
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    formula: str | None = None,
     n: int,
     epsilon: float | Sequence[float] = EPSILONS,
     mechanism: str | Sequence[str] | None = None,
@@ -69,6 +70,8 @@ def plan(
     ----------
     schema : Schema
     target, features : str and sequence of str
+    formula : str
+        In place of both, as of `make_request`.
     n : int
         Number of rows that there will be.
     epsilon : float or sequence of float
@@ -101,8 +104,10 @@ def plan(
     Plan
     """
     mechanisms = _mechanisms(mechanism, radius)
+    design = named_design(schema, target, features, formula)
+    target, features = design.target, design.features
     planner = Planner(
-        schema, target, tuple(features), n, delta, prior, level, truths, seed, radius, expect
+        schema, target, features, n, delta, prior, level, truths, seed, radius, expect
     )
     epsilons = [float(e) for e in ([epsilon] if isinstance(epsilon, int | float) else epsilon)]
     for value in epsilons:
@@ -155,7 +160,7 @@ class Planner:
             raise RequestError(f"truths: expected at least 10, got {truths!r}")
         self.n, self.level = int(n), level
         self.noise = PlannedNoise(schema, target, features, delta, radius)
-        self.columns = ModelColumns(schema.restricted_to((*features, target)), features, target)
+        self.columns = ModelColumns(self.noise.design.schema, features, target)
         k = len(self.columns.covariates)
         of_features = entry_noise(self.noise.sd("laplace", 1.0)[1:-1, 1:-1] ** 2)
         if largest_array(of_features) > MOST_NUMBERS:
@@ -326,21 +331,20 @@ def _expected(
 ) -> tuple[FloatArray, FloatArray, tuple[float, float] | None]:
     """Means and spreads on unit scale, (k,) each and NaN where unknown, and those of the target."""
     numbers = {c.name: i for i, c in enumerate(columns.covariates) if not c.is_indicator}
+    known = {column.name: column for column in columns.design.columns}
     mean, sd = np.full((2, len(columns.covariates)), np.nan)
     target = None
     for name, given in expect.items():
         if name not in numbers and name != columns.target:
-            known = ", ".join((*numbers, columns.target))
-            raise RequestError(f"expect: {name!r} is not a number of this plan; there are {known}")
-        column = columns.design.schema.columns[name]
-        assert isinstance(column, Number)
-        half = (column.upper - column.lower) / 2
-        centre = (column.upper + column.lower) / 2
+            told = ", ".join((*numbers, columns.target))
+            raise RequestError(f"expect: {name!r} is not a number of this plan; there are {told}")
+        centre, half = known[name].centre, known[name].half_width
+        low, high = centre - half, centre + half
         middle, spread = (float(value) for value in given)
-        if not column.lower < middle < column.upper or not 0 < spread <= 2 * half:
+        if not low < middle < high or not 0 < spread <= 2 * half:
             raise RequestError(
                 f"expect: expected a mean and a standard deviation within the bounds of {name}, "
-                f"{column.lower:g} to {column.upper:g}, got {middle:g} and {spread:g}"
+                f"{low:g} to {high:g}, got {middle:g} and {spread:g}"
             )
         stated = ((middle - centre) / half, spread / half)
         if name == columns.target:
@@ -406,7 +410,7 @@ class PlannedNoise:
         self._words: dict[str, Any] = {"target": target, "features": list(features)}
         self._schema = schema
         self.delta = float(DEFAULT_DELTA) if delta is None else float(delta)
-        self.design = Design(schema.restricted_to((*features, target)), features, target)
+        self.design = restricted_design(schema, features, target)
         self.sd = lru_cache(maxsize=None)(self._sd)
 
     def rounds(self, epsilon: float) -> Setting:

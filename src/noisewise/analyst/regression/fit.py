@@ -48,6 +48,7 @@ from noisewise.analyst.regression.rounds import InRounds, check_method_with_roun
 from noisewise.core.design import Design
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.regression import Release
+from noisewise.core.terms.formula import read_formula
 
 if TYPE_CHECKING:
     from noisewise.analyst.regression.papers.moments import CovariateMoments
@@ -59,6 +60,7 @@ NAIVE_DRAWS = 4000
 
 def fit_regression(
     releases: Release | Sequence[Release],
+    formula: str | None = None,
     *,
     target: str | None = None,
     features: Sequence[str] | None = None,
@@ -79,8 +81,11 @@ def fit_regression(
     ----------
     releases : Release or sequence of Release
         From one holder or many; n, epsilon and mechanism may differ.
+    formula : str, optional
+        The regression in place of target and features, such as ``"visits ~ age + I(age**2)"``, of
+        released columns and terms.
     target, features : str and sequence of str, optional
-        Any released columns; the Release's own by default.
+        Any released columns and terms; the Release's own by default.
     prior : CoefficientPrior, ScaleFreePrior, NIGPrior or NormalInverseGammaIndependent, optional
         A CoefficientPrior names coefficients in original units. The others are joint priors in
         `prior_units`. Default: `ScaleFreePrior`, and for methods other than ``exact``, which do
@@ -114,6 +119,12 @@ def fit_regression(
         In original units.
     """
     given = as_releases(releases)
+    if formula is not None:
+        if target is not None or features is not None:
+            raise RequestError("formula: it names target and features; leave those out")
+        if not given:
+            raise RequestError("releases: none given")
+        target, features = read_formula(formula, given[0].schema)
     columns, observations, last = _observed(given, target, features, names)
     if last is not None:
         last.check_options(method, covariate_prior, clip=clip)

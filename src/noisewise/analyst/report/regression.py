@@ -7,6 +7,7 @@ from shlex import quote
 
 import numpy as np
 
+from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.numbers import R2, SIGMA, SIGMA2, Summary, median_and_spread
 from noisewise.analyst.posterior.regression import Posterior
 from noisewise.analyst.regression.cautions import CONTRADICTION
@@ -26,7 +27,7 @@ from noisewise.analyst.report.page import (
 from noisewise.analyst.report.widgets import Content, Markup, figure, section, table, tag
 from noisewise.analyst.report.words import percent, rounded, short
 from noisewise.core.design import INTERCEPT
-from noisewise.core.schema import Number
+from noisewise.core.terms.expressions import name_text
 
 _BERNSTEIN = (
     "Bernstein & Sheldon (2019), Differentially private Bayesian linear regression, "
@@ -205,6 +206,16 @@ def _limits(posterior: Posterior) -> list[tuple[str, str]]:
     ]
 
 
+def _chosen(columns: ModelColumns) -> str:
+    """The model as `noisewise fit` takes it."""
+    if not columns.design.terms:
+        return f"--target {quote(columns.target)} --features {quote(','.join(columns.features))}"
+    known = columns.schema.columns
+    words = [name_text(name) if name in known else name for name in columns.design.regressed]
+    formula = f"{words[-1]} ~ {' + '.join(words[:-1])}"
+    return f"--formula {quote(formula)}"
+
+
 def _reproduce(posterior: Posterior, level: float) -> Markup:
     info, columns = posterior.info, posterior.columns
     chains, draws = posterior.sigma2.shape
@@ -212,8 +223,7 @@ def _reproduce(posterior: Posterior, level: float) -> Markup:
         info.digests,
         level,
         _ALPARSLAN if info.method == "normal_x" else _BERNSTEIN,
-        f"--method {info.method} --target {quote(columns.target)} --features "
-        f"{quote(','.join(columns.features))} --chains {chains} --draws {draws}",
+        f"--method {info.method} {_chosen(columns)} --chains {chains} --draws {draws}",
         random=True,
         seed=info.seed,
     )
@@ -402,11 +412,10 @@ def _bounds(posterior: Posterior, number: int) -> list[Markup]:
     names = (*posterior.columns.names, posterior.columns.target)
     outside = dict(zip(names, posterior.observed[f"outside_{number}"], strict=True))
     target = posterior.columns.target
-    declared = posterior.columns.schema.columns[target]
+    column = posterior.columns.design.columns[-1]
     share = float(outside[target])
-    if not isinstance(declared, Number):
-        return []
-    bounds = f"{short(declared.lower, 7)} to {short(declared.upper, 7)}"
+    ends = (column.centre - column.half_width, column.centre + column.half_width)
+    bounds = " to ".join(short(end, 7) for end in ends)
     verdict = (
         "Predictions for single people are therefore rough: expect ranges that reach beyond what "
         "is possible. Averages and coefficients suffer far less."

@@ -14,6 +14,7 @@ from noisewise.analyst.common_cautions import BAD_RHAT, ENOUGH_DRAWS, GOOD_RHAT
 from noisewise.analyst.posterior.numbers import central_interval, median_and_spread
 from noisewise.core.design import DesignColumn
 from noisewise.core.schema import ALL_ROWS, Category, Number, Schema, Unbounded
+from noisewise.core.terms.term import read_term
 
 SURE, LIKELY = 0.975, 0.9
 _LISTED = 6
@@ -85,9 +86,8 @@ def _finding(
 ) -> str:
     """What one slope says about the target, with its interval and how sure its sign is."""
     more, sure = ("higher", found.above) if found.centre >= 0 else ("lower", 1 - found.above)
-    if column.is_indicator:
-        declared = schema.columns[column.source]
-        assert isinstance(declared, Category)
+    declared = schema.columns.get(column.source)
+    if isinstance(declared, Category):
         start = f"{column.source}: {column.level} rather than {declared.reference} goes"
     else:
         start = f"{column.name}: one unit more goes"
@@ -161,7 +161,9 @@ def unit_in_words(unit: str) -> str:
 
 def declared_in_words(schema: Schema, name: str) -> str:
     """A column's public bounds or levels."""
-    declared = schema.columns[name]
+    declared = schema.columns.get(name)
+    if declared is None:
+        return term_in_words(schema, name)
     if isinstance(declared, Category):
         return ", ".join(
             f"{level} (reference)" if level == declared.reference else level
@@ -171,6 +173,23 @@ def declared_in_words(schema: Schema, name: str) -> str:
         return f"{short(declared.lower, 7)} to {short(declared.upper, 7)}"
     assert isinstance(declared, Unbounded)
     return f"no bounds; measured in units of about {short(declared.unit)}"
+
+
+def term_in_words(schema: Schema, name: str) -> str:
+    """A term's bounds, which follow from those of the columns."""
+    columns = read_term(name, schema).design_columns(schema)
+    told = {
+        "0 or 1"
+        if column.is_indicator
+        else f"{short(column.centre - column.half_width, 7)} to "
+        f"{short(column.centre + column.half_width, 7)}"
+        if column.signed or column.group is None
+        else f"0 to {short(column.half_width, 7)}"
+        for column in columns
+    }
+    if len(columns) == 1:
+        return f"{told.pop()} (follows)"
+    return f"{len(columns)} columns, {', '.join(sorted(told))} (follows)"
 
 
 def convergence(

@@ -65,6 +65,8 @@ class RegressionLaw:
     temper: Fraction
 
     def __post_init__(self) -> None:
+        if self.design.terms:
+            fail("a Release of draws has columns only, no terms")
         if self.design.unbounded:
             fail("a column without bounds has no place in a regression on unit scale")
         for name in ("radius", "variance"):
@@ -78,8 +80,8 @@ class RegressionLaw:
     @cached_property
     def longest_row(self) -> Fraction:
         """Square of the largest norm of (1, x)."""
-        numbers = self.design.number_of_numbers - 1  # the target is one of them
-        box = Fraction(1 + numbers + len(self.design.category_sizes))
+        numbers = self.design.single_columns - 1  # the target is one of them
+        box = Fraction(1 + numbers + len(self.design.group_sizes))
         if not isinstance(self.geometry, Ball):
             return box
         bits = row_bits(2)

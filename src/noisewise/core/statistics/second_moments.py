@@ -1,8 +1,8 @@
 """The second moments A = Σ ww' of w = (1, x, y), and their sensitivity.
 
-Notation. On unit scale a row has q numbers t ∈ [-1,1]^q (the target among them) and G categories,
-each of which is either at its reference (all its indicators 0) or has exactly one indicator 1.
-Two rows (t, e) and (t', e') are compared. A category is in state
+Notation. On unit scale a row has q numbers t ∈ [-1,1]^q (the target among them) and G groups of
+columns. Most groups are categories, each of which is either at its reference (all its indicators 0)
+or has exactly one indicator 1. Two rows (t, e) and (t', e') are compared. A category is in state
 
     α  same level in both rows, not the reference,
     β  different levels, neither of them the reference (needs two indicators),
@@ -12,6 +12,24 @@ Two rows (t, e) and (t', e') are compared. A category is in state
 every γ category at the reference in the same row moves most, see below.) Counts of the states are
 written α, β, γ too, α + β + γ = G.
 
+**Groups of terms.** A term with categories or B-splines (`core.terms`) makes a group of columns g
+with Σ|g_i| ≤ 1: several may differ from 0, and below 0 where the group is signed. *Such a group of
+two columns or more moves no more than a category in state β*, whatever it is:
+
+- in L1, an entry moves by at most |w_a w_b| + |v_a v_b|. In state β a category's entries attain
+  this for e = e' = 1, because the two rows have them in different places. For a group the sums of
+  it are no larger: Σ|g_i| ≤ 1 with the constant, |t_j| Σ|g_i| with a number, Σ|g_i| Σ|h_k| with
+  another group, and within the group Σ_{i≤k} |g_i g_k| = ½((Σ|g_i|)² + Σ g_i²) ≤ 1. All that is
+  said below about numbers and categories uses of the others only these sums;
+- in L2, the squares a_i = g_i² satisfy Σ a_i ≤ 1, so (a_i) is in the convex hull of 0 and the unit
+  vectors. Both layouts are convex in all squares together, but for the term in w·v; their largest
+  values are at vertices, where the group is a category. Into w·v an unsigned group brings at least
+  0, as a category in state β, and a signed one at least -1, as a number.
+
+A single column that is no indicator is a number. That the columns of several terms are tied to each
+other (I(age**2) to age, age:region to both) is not used: it lowers what is attained
+(`tests/property/test_terms_sensitivity.py` states by how much), not the bound.
+
 The box without categories is the symmetric case of the general corner theorem: with u = P + Q/2
 and v = P - Q/2 every difference of monomials u^a - v^a is a polynomial in (P, Q) with non-negative
 coefficients, so taking absolute values of P and Q makes no entry smaller, and stays in the box.
@@ -19,7 +37,8 @@ coefficients, so taking absolute values of P and Q makes no entry smaller, and s
 **Averaged rows.** Where a unit's rows are averaged (`Schema.unit_column`), indicators become shares
 of levels: a category has s ≥ 0 with Σ s ≤ 1, what is missing being the share of the reference. So
 products of two levels are no longer 0 and are released as well, and a share's square isn't the
-share. Averages of t stay in the box. (`holder.rows.units` shows that rounding leaves neither set.)
+share. Averages of t stay in the box, and groups of terms stay groups: what is said of both above
+holds as it is. (`holder.rows.units` shows that rounding leaves none of these sets.)
 
 *L2, both layouts: the bounds of 0/1 indicators hold as they are.* Write a category's p = |s|²,
 c = s·s' and h = Σ (s_a² - s'_a²)². `l2_squared` bounds the numbers as for given levels: its proof
@@ -67,10 +86,10 @@ from noisewise.core.design import Ball, Design, Geometry, Monomial, row_bits
 class SecondMoments:
     """The Gram matrix A = Σ ww' of w = (1, x, y), upper triangle, row by row.
 
-    Public entries: A₀₀ = n when neighbours replace a row, and products of two indicators of the
-    same category, which are zero in every row (shares in averaged rows have no such zeros). An
-    indicator's square equals the indicator, but it
-    is released with noise of its own: analysts can then treat all noise as independent.
+    Public entries: A₀₀ = n when neighbours replace a row, and products of two indicators that
+    belong to different levels of one category, which are zero in every row (shares in averaged rows
+    have no such zeros). An indicator's square equals the indicator, but it is released with noise
+    of its own: analysts can then treat all noise as independent.
     """
 
     design: Design
@@ -98,8 +117,7 @@ class SecondMoments:
         for a, b in self.all_entries:
             if a == 0 or a == b:
                 continue
-            left, right = columns[a - 1], columns[b - 1]
-            if left.is_indicator and left.source == right.source:
+            if columns[a - 1].excludes(columns[b - 1]):
                 public.add((a, b))
         return frozenset(public)
 
@@ -130,12 +148,12 @@ def l1(statistic: SecondMoments) -> Fraction:
     to be maximised over t' ∈ [-1,1]^q: `_smallest_form`. A γ category at the reference in the
     first row would contribute Σ|t'_j| ≤ q and products with other γ categories that do not move.
     """
-    q, groups = statistic.design.number_of_numbers, len(statistic.design.category_sizes)
+    q, groups = statistic.design.single_columns, len(statistic.design.group_sizes)
     triangle = q * (q + 1) // 2
     if statistic.design.schema.neighbours == "add_remove_one":
         return Fraction(triangle + q + 1 + 2 * groups + q * groups + comb(groups, 2))
     if statistic.design.schema.unit_column is not None:
-        return _of_shares(q, statistic.design.category_sizes)
+        return _of_shares(q, statistic.design.group_sizes)
     convex = [_smallest_form(q, 1 + same, 0) for same in range(groups + 1)]
     candidates = []
     for same, changed, dropped in _states(statistic):
@@ -178,12 +196,12 @@ def l2_squared(statistic: SecondMoments, geometry: Geometry, layout: str) -> Fra
     In the upper layout the ball's bound is not smaller in general, so the smaller of the two
     sets' bounds is taken.
     """
-    q, groups = statistic.design.number_of_numbers, len(statistic.design.category_sizes)
+    q, groups = statistic.design.single_columns, len(statistic.design.group_sizes)
     length = Fraction(1 + q + groups)
     replace = statistic.design.schema.neighbours == "replace_one"
     if replace:
         box = max(
-            _replaced(length, q, layout, same, changed, dropped)
+            _replaced(length, q + statistic.design.signed_groups, layout, same, changed, dropped)
             for same, changed, dropped in _states(statistic)
         )
     else:
@@ -196,9 +214,9 @@ def l2_squared(statistic: SecondMoments, geometry: Geometry, layout: str) -> Fra
 
 
 def _replaced(
-    length: Fraction, q: int, layout: str, same: int, changed: int, dropped: int
+    length: Fraction, signed: int, layout: str, same: int, changed: int, dropped: int
 ) -> Fraction:
-    inner = max(0, 1 + same - q)
+    inner = max(0, 1 + same - signed)
     frobenius = length**2 + (length - dropped) ** 2 - 2 * inner**2
     if layout == "isometric":
         return frobenius
@@ -207,7 +225,7 @@ def _replaced(
 
 def _states(statistic: SecondMoments) -> Iterator[tuple[int, int, int]]:
     """All counts (α, β, γ) of category states; β only where there are two indicators."""
-    sizes = statistic.design.category_sizes
+    sizes = statistic.design.group_sizes
     changeable = sum(size >= 2 for size in sizes)
     for changed in range(changeable + 1):
         for dropped in range(len(sizes) - changed + 1):

@@ -70,13 +70,14 @@ class SmallestEigenvalue:
         return len(self.design.columns)  # the constant takes the target's place
 
     def largest_square(self, geometry: Geometry) -> Fraction:
-        """The largest possible |v|²: 1, one for every numeric feature, and one for every category.
+        """The largest possible |v|²: 1, one for every numeric feature, and one for every group.
 
-        At most one indicator of a category is 1, and shares of its levels add up to at most 1, so
-        that their squares do. In a ball it is at most 1 + R².
+        At most one indicator of a category is 1, and the sizes of the columns of any group (shares
+        of levels, B-splines) add up to at most 1, so that their squares do. In a ball it is at
+        most 1 + R².
         """
         design = self.design
-        box = Fraction(design.number_of_numbers + len(design.category_sizes))
+        box = Fraction(design.single_columns + len(design.group_sizes))
         radius = self.radius(geometry)
         return box if radius is None else min(box, 1 + radius**2)
 

@@ -12,8 +12,8 @@ false. The optimiser's use of statistics is therefore turned off, and that setti
 whole instance: it is not ours to change in somebody else's. Raw columns are not affected.
 
 Very wide designs are streamed as well (thousands of sums a row are work for BLAS, not for SQL), and
-so is everything that is not a sum of products: block summaries, counts, and means over the rows of
-a unit, which `holder.rows.units` takes for every engine.
+so is everything that is not a sum of products of columns: terms of formulas, block summaries,
+counts, and means over the rows of a unit, which `holder.rows.units` takes for every engine.
 """
 
 from __future__ import annotations
@@ -312,9 +312,7 @@ def _sum_rows(rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Res
             _check_id_type(name, str(types[index].id))
         else:
             check_kind(name, plan.schema.columns[name], kind)
-    few = isinstance(plan, SumPlan) and number_of_sums(plan) <= PUSHDOWN_LIMIT
-    pushed_down = few and ids is None
-    if rows.table is None or not pushed_down:
+    if rows.table is None or not _pushed_down(plan):
         return _streamed(rows, plan, indices, kinds, progress)
     # Columns are addressed by position, so that no name from a file gets into the query.
     aliases = ", ".join(f"c{index}" for index in range(len(rows.names)))
@@ -325,6 +323,12 @@ def _sum_rows(rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Res
     if progress is not None:
         progress(sums.n)
     return sums
+
+
+def _pushed_down(plan: Plan[Any]) -> bool:
+    if not isinstance(plan, SumPlan) or plan.design.terms or plan.schema.unit_column is not None:
+        return False
+    return number_of_sums(plan) <= PUSHDOWN_LIMIT
 
 
 def _streamed(

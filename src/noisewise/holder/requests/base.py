@@ -19,6 +19,7 @@ from noisewise.core.errors import DataError, RequestError
 from noisewise.core.kinds import AnyRelease
 from noisewise.core.privacy import Amount, Claim, Event, as_fraction
 from noisewise.core.schema import MAX_NAME, Schema
+from noisewise.core.terms.formula import read_formula
 from noisewise.holder.ledger import Charge
 from noisewise.holder.rows.plan import Plan, ReadsDesign
 
@@ -251,6 +252,31 @@ def restricted_design(schema: Schema, features: Sequence[str], target: str) -> D
     """The design, with a schema of no other columns than it reads."""
     checked = Design(schema, names_of(features), target)
     return replace(checked, schema=schema.restricted_to(checked.sources))
+
+
+def named_design(
+    schema: Schema, target: str | None, features: Sequence[str] | None, formula: str | None
+) -> Design:
+    """The design of a target and features, or of a formula, whichever is given."""
+    if formula is not None:
+        if target is not None or features is not None:
+            raise RequestError("formula: it names target and features; leave those out")
+        target, features = read_formula(formula, schema)
+    for name, given in (("target", target), ("features", features)):
+        if given is None:
+            raise RequestError(f"{name}: not given; a regression request needs it, or a formula")
+    assert target is not None
+    assert features is not None
+    return restricted_design(schema, features, target)
+
+
+def check_no_terms(design: Design, what: str) -> None:
+    """Refuse terms where only columns are summed."""
+    for name in design.terms:
+        raise RequestError(
+            f"features: {name!r} is a term of a formula, and {what} takes columns only; compute it "
+            "before publishing, as a column"
+        )
 
 
 def check_bounded(design: Design) -> None:

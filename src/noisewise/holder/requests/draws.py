@@ -24,6 +24,7 @@ from noisewise.holder.requests.base import (
     AboutRegression,
     check_bounded,
     check_draws,
+    check_no_terms,
     restricted_design,
 )
 from noisewise.holder.rows.sums import SumPlan, Sums
@@ -122,6 +123,7 @@ def make_regression_sample_request(
         that nobody is in two batches of it. Only then batches don't add up (`Charge.series`).
     """
     design = restricted_design(schema, features, target)
+    check_no_terms(design, "a Release of posterior draws")
     check_bounded(design)
     column = schema.columns[target]
     assert isinstance(column, Number)  # a Design has no other target

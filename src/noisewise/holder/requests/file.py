@@ -35,7 +35,7 @@ from noisewise.holder.requests.summary import make_summary_request
 
 KEYS: dict[str, tuple[str, ...]] = {
     "regression": (
-        "target", "features", "epsilon", "delta", "rho", "mechanism", "radius", "layout",
+        "target", "features", "formula", "epsilon", "delta", "rho", "mechanism", "radius", "layout",
         "fourth_moments", "smallest_eigenvalue", "rounds", "label",
     ),
     "summary": (
@@ -54,13 +54,16 @@ KEYS: dict[str, tuple[str, ...]] = {
 """What each kind of request may say."""
 
 _NEEDED = {
-    "regression": ("target", "features"),
+    "regression": (),  # target and features, or a formula
     "summary": ("target", "features"),
     "network": (),
     "draws": ("target", "features", "noise_sd"),
 }
 # What is left out of a file if an option says the other.
 _INSTEAD = {
+    "formula": ("target", "features"),
+    "target": ("formula",),
+    "features": ("formula",),
     "epsilon": ("rho",),
     "delta": ("rho",),
     "rho": ("epsilon", "delta"),
@@ -282,7 +285,8 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     **dict.fromkeys(("rows", "blocks", "partitions", "draws", "points"), _whole),
     **dict.fromkeys(("bounds", "base"), _pairs),
     **dict.fromkeys(
-        ("target", "mechanism", "layout", "label", "posterior", "naive_bayes", "kind"), _text
+        ("target", "formula", "mechanism", "layout", "label", "posterior", "naive_bayes", "kind"),
+        _text,
     ),
     "ask": _questions,
     "quantiles": _numbers,

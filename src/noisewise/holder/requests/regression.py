@@ -50,8 +50,8 @@ from noisewise.holder.requests.base import (
     check_delta,
     check_scale,
     given_epsilon,
+    named_design,
     noise_multiplier,
-    restricted_design,
 )
 from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.holder.rows.exact_eigenvalue import MAX_SIZE
@@ -201,8 +201,9 @@ class Request(AboutRegression[Release]):
 def make_request(
     schema: Schema,
     *,
-    target: str,
-    features: Sequence[str],
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    formula: str | None = None,
     epsilon: Amount | None = None,
     delta: Amount | None = None,
     rho: Amount | None = None,
@@ -223,6 +224,8 @@ def make_request(
     schema : Schema
     target : str
     features : sequence of str
+    formula : str
+        In place of both, such as ``"visits ~ age*health + log1p(income)"`` (`core.terms`).
     epsilon, delta, rho : number or exact text
         The privacy guarantee: epsilon (pure), epsilon and delta, or rho (zCDP).
     mechanism : {"laplace", "gaussian"}, optional
@@ -271,7 +274,7 @@ def make_request(
         None if rho is None else as_fraction(rho, "rho"),
     )
     common: dict[str, Any] = {
-        "design": restricted_design(schema, features, target),
+        "design": named_design(schema, target, features, formula),
         "claim": claim,
         "label": label,
         "delta_was_given": delta is not None,

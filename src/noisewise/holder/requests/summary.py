@@ -46,6 +46,7 @@ from noisewise.holder.blocks.sums import BlockGrid, BlockPlan, BlockSums
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.requests.base import (
     AboutRegression,
+    check_no_terms,
     check_scale,
     given_epsilon,
     restricted_design,
@@ -282,6 +283,7 @@ def make_summary_request(
     spent = given_epsilon(epsilon)
     claim = Claim(spent)
     design = restricted_design(schema, features, target)
+    check_no_terms(design, "a block summary")
     name = _name(mechanism, bool(questions), bool(coefficients), bool(quantiles))
     given = {
         "questions": questions or None,

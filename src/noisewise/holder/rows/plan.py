@@ -86,6 +86,6 @@ class ReadsDesign:
 
     @property
     def sources(self: HasDesign) -> tuple[str, ...]:
-        """The table columns to read: the features, the target, and the ids if there are any."""
+        """The table columns to read: those of the features, of the target, and ids if any."""
         ids = self.design.schema.unit_column
         return self.design.sources if ids is None else (*self.design.sources, ids)

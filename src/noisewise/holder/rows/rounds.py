@@ -1,7 +1,8 @@
 """Exact sums of a round: rows in its coordinates, in its ball, and how far out they are.
 
 The value map goes on where `rows.values` ends, on a grid of 24 binary digits, for the numbers t of
-a row and the integers A, b, s of the round's transform, in double precision and in this order:
+a row (all columns that are no indicators, terms among them) and the integers A, b, s of the round's
+transform, in double precision and in this order:
 
 coordinates
     z_i = floor((Σ_j A_ij t_j + b_i) · 2**-s_i + 0.5).
@@ -62,7 +63,7 @@ from noisewise.holder.rows.plan import (
     check_row_count,
 )
 from noisewise.holder.rows.units import averaged
-from noisewise.holder.rows.values import MEAN_BITS, RowGrid, filled
+from noisewise.holder.rows.values import MEAN_BITS, DesignRows, RowGrid, filled
 
 MARGIN = 1 - 2**-40  # pays for the roundings of the shrinking; see the proof above
 
@@ -143,8 +144,9 @@ class _Coordinates(ABC):
         self.n = 0
         self._design = design
         self._of_means = design.schema.unit_column is not None
-        self._columns = RowGrid.with_bits(design, GRID_BITS).columns
-        self._numbers = [i for i, column in enumerate(self._columns) if column.code is None]
+        self._grid = RowGrid.with_bits(design, GRID_BITS)
+        self._rows = DesignRows(design, self._grid.columns)
+        self._numbers = [i for i, c in enumerate(design.columns) if not c.is_indicator]
         self._matrix = np.array(transform.matrix, dtype=np.float64)
         self._offset = np.array(transform.offset, dtype=np.float64)[:, None]
         self._step = 2.0 ** -np.array(transform.shift, dtype=np.float64)[:, None]
@@ -158,41 +160,40 @@ class _Coordinates(ABC):
         with np.errstate(over="ignore", invalid="ignore"):
             for start in range(0, rows, self._block):
                 block = [column[start : start + self._block] for column in columns]
-                if not self._of_means:
+                centred = np.empty((len(self._grid.columns), len(block[0])))
+                if self._of_means:
+                    centred[:] = block
+                else:
                     block = [
                         filled(values, self._design.schema, name)
                         for values, name in zip(block, self._design.sources, strict=True)
                     ]
-                z = self._in_coordinates(block)
+                    self._rows.fill(block, centred)
+                z = self._in_coordinates(centred)
                 lengths = np.zeros(z.shape[1])
                 for row in z:
                     lengths += row * row
-                self._add_block(z, lengths, block)
+                self._add_block(z, lengths, centred)
         self.n += rows
 
-    def _in_coordinates(self, block: list[Floats | Codes]) -> Floats:
+    def _in_coordinates(self, centred: Floats) -> Floats:
         """A new (q, rows) array of integers."""
-        one = float(1 << GRID_BITS)
-        t = np.empty((len(self._numbers), len(block[0])))
-        for row, i in zip(t, self._numbers, strict=True):
-            if self._of_means:
-                row[:] = block[i]
-                continue
-            column = self._columns[i]
-            np.subtract(block[column.source], column.centre, out=row)
-            np.multiply(row, column.scale, out=row)
-            np.add(row, 0.5, out=row)
-            np.floor(row, out=row)
-            np.clip(row, -one, one, out=row)
-        z: Floats = self._matrix @ t
+        t = centred
+        if not self._of_means:
+            t = np.empty_like(centred)
+            self._grid.round_block(centred, out=t)
+        z: Floats = self._matrix @ t[self._numbers]
         z += self._offset
         z *= self._step
         z += 0.5
         return np.floor(z, out=z)
 
     @abstractmethod
-    def _add_block(self, z: Floats, lengths: Floats, block: list[Floats | Codes]) -> None:
-        """Add a block of rows: their z, |z|² and table columns (or means)."""
+    def _add_block(self, z: Floats, lengths: Floats, centred: Floats) -> None:
+        """Add a block of rows: their z, |z|² and design columns.
+
+        Indicators are 0 or 1 there; all columns are means on the grid where rows are averaged.
+        """
 
 
 class BallAccumulator(_Coordinates):
@@ -202,7 +203,7 @@ class BallAccumulator(_Coordinates):
         super().__init__(plan.design, plan.shape.transform)
         self._shape = plan.shape
         with_indicators = plan.shape.weight > 0
-        self._places = self._numbers if not with_indicators else range(len(self._columns))
+        self._places = self._numbers if not with_indicators else range(len(self._grid.columns))
         size = len(self._places) + 1
         self.inside = np.zeros((size, size), dtype=np.int64)
         self.outside = np.zeros((size, size), dtype=np.int64)
@@ -211,7 +212,7 @@ class BallAccumulator(_Coordinates):
         """The sums so far."""
         return BallSums(self.n, np.triu(self.inside), np.triu(self.outside))
 
-    def _add_block(self, z: Floats, lengths: Floats, block: list[Floats | Codes]) -> None:
+    def _add_block(self, z: Floats, lengths: Floats, centred: Floats) -> None:
         is_far = lengths > float(self._shape.radius**2)
         far = np.flatnonzero(is_far)
         if len(far):
@@ -221,14 +222,13 @@ class BallAccumulator(_Coordinates):
         u[0] = self._shape.constant
         place = dict(zip(self._numbers, z, strict=True))
         for row, i in zip(u[1:], self._places, strict=True):
-            column = self._columns[i]
-            if column.code is None:
+            if i in place:
                 row[:] = place[i]
             elif self._of_means:
-                np.multiply(block[i], self._shape.weight * 2.0**-MEAN_BITS, out=row)
+                np.multiply(centred[i], self._shape.weight * 2.0**-MEAN_BITS, out=row)
                 np.ceil(np.subtract(row, 0.5, out=row), out=row)
             else:
-                np.multiply(block[column.source] == column.code, self._shape.weight, out=row)
+                np.multiply(centred[i], self._shape.weight, out=row)
         if not len(far):
             self.inside += _gram(u)
             return
@@ -249,7 +249,7 @@ class TailAccumulator(_Coordinates):
         """The counts so far; rows at or below the first edge are in no bin."""
         return TailCounts(self.n, tuple(self.counts[1:].tolist()))
 
-    def _add_block(self, z: Floats, lengths: Floats, block: list[Floats | Codes]) -> None:
+    def _add_block(self, z: Floats, lengths: Floats, centred: Floats) -> None:
         self.counts += np.bincount(
             np.searchsorted(self._edges, lengths, side="left"), minlength=len(self.counts)
         )

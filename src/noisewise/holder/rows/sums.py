@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from noisewise.core.design import Design, Geometry
-from noisewise.core.schema import Category
 from noisewise.core.statistics import FourthMoments, Summed
 from noisewise.holder.rows.plan import (
     Accumulator,
@@ -29,7 +28,7 @@ from noisewise.holder.rows.plan import (
     check_row_count,
 )
 from noisewise.holder.rows.units import averaged
-from noisewise.holder.rows.values import RowGrid, filled, missing_value_error
+from noisewise.holder.rows.values import DesignRows, RowGrid, missing_value_error
 
 # BLAS libraries start threads of their own for products above some size, and on a busy machine
 # these threads wait for each other: a block took a hundred times as long. As measured, OpenBLAS
@@ -92,13 +91,9 @@ class SumAccumulator:
     def __init__(self, plan: SumPlan) -> None:
         self.n = 0
         self._plan = plan
-        schema = plan.design.schema
-        self._categories = tuple(
-            (source, name)
-            for source, name in enumerate(plan.design.sources)
-            if isinstance(schema.columns[name], Category) and schema.unit_column is None
-        )
+        self._of_means = plan.design.schema.unit_column is not None
         self._parts = tuple(_part(plan, statistic) for statistic in plan.statistics)
+        self._rows = DesignRows(plan.design, self._parts[0].grid.columns)
         self._block = _block_rows(max(part.width for part in self._parts))
         for part in self._parts:
             part.allocate(self._block)
@@ -122,13 +117,11 @@ class SumAccumulator:
 
     def _add_block(self, columns: list[Floats | Codes]) -> None:
         centred = self._centred[:, : len(columns[0])]
-        for source, name in self._categories:
-            columns[source] = filled(columns[source], self._plan.schema, name)
-        for row, column in zip(centred, self._parts[0].grid.columns, strict=True):
-            if column.code is None:
-                np.subtract(columns[column.source], column.centre, out=row)
-            else:
-                np.equal(columns[column.source], column.code, out=row)
+        if self._of_means:
+            for row, means in zip(centred, columns, strict=True):
+                row[:] = means
+        else:
+            self._rows.fill(columns, centred)
         for part in self._parts:
             part.add(centred, self._plan.design)
 

@@ -5,20 +5,22 @@ the value map of `rows.values` (missing values filled, numbers clipped, levels a
 For the m rows of a unit and the exact sum T of a design column over them, the unit's value is
 
     number     floor((2 T + m) / (2 m)), the mean rounded to nearest, halves up;
-    level      floor(T / m), the share of the unit's rows that have this level, rounded down.
+    level      floor(T / m), the share of the unit's rows that have this level, rounded down;
+    group      trunc(T / m), of any other column of a group (`core.terms.term`), cut off towards 0.
 
 All that follows (coarser grids, balls, the coordinates of rounds) takes these means for rows, and
 the number of units for n.
 
 **Claim.** The table of means has one row for each unit, inside the set that the sensitivities of
-`core.statistics` are proved for: numbers in [-1, 1], and in each category shares s ≥ 0 with
-Σ s ≤ 1. So whatever is private when a row of such a table is replaced (added, removed) is private
-when a unit with all its rows is replaced (added, removed).
+`core.statistics` are proved for: numbers in [-1, 1], in each category shares s ≥ 0 with Σ s ≤ 1,
+and in each other group columns g with Σ |g| ≤ 1. So whatever is private when a row of such a table
+is replaced (added, removed) is private when a unit with all its rows is replaced (added, removed).
 
 **Proof.** A row's numbers are integers t with |t| ≤ ONE, so |T| ≤ m ONE and -ONE ≤ T/m ≤ ONE. The
 ends are integers, and rounding to nearest doesn't pass one. Shares: of a category's indicators at
 most one is ONE in a row, so Σ_a T_a ≤ m ONE, and floor(T_a / m) ≤ T_a / m is never negative: the
-shares add up to ONE at most. Coarser grids keep both: ONE becomes the coarser ONE, rounding a
+shares add up to ONE at most. Of any group Σ_a |t_a| ≤ ONE in a row, so Σ_a |T_a| ≤ m ONE, and
+cutting off makes no size larger. Coarser grids keep both: ONE becomes the coarser ONE, rounding a
 number to nearest stays in the box, and shares are rounded down again. A unit's mean is a function
 of its own rows alone, and rows with different ids are in different units. So two tables that differ
 in the rows of one unit have tables of means that differ in one row: in its values, or in whether it
@@ -54,7 +56,7 @@ import numpy.typing as npt
 from noisewise.core.design import Design
 from noisewise.core.errors import DataError
 from noisewise.holder.rows.plan import Accumulator, Floats, check_row_count
-from noisewise.holder.rows.values import MEAN_BITS, RowGrid, filled
+from noisewise.holder.rows.values import MEAN_BITS, DesignRows, RowGrid, filled
 
 Result = TypeVar("Result")
 Grid = npt.NDArray[np.int32]
@@ -82,6 +84,7 @@ class ByUnit(Generic[Result]):
         self._design = design
         self._means = means
         self._grid = RowGrid.with_bits(design, MEAN_BITS)
+        self._rows_of = DesignRows(design, self._grid.columns)
         self._shelves = Shelves(len(self._grid.columns))
         self._rows = 0
         self.n = 0  # units; none is complete before there is a result
@@ -107,10 +110,6 @@ class ByUnit(Generic[Result]):
 
     def _on_grid(self, columns: Sequence[Any]) -> Grid:
         """All design columns as integers; shape (rows, p), so that a row stays together."""
-        complete = [
-            filled(values, self._design.schema, name)
-            for values, name in zip(columns, self._design.sources, strict=True)
-        ]
         places = self._grid.columns
         grid = np.empty((len(columns[0]), len(places)), dtype=np.int32)
         block = np.empty((len(places), _BLOCK_ROWS))
@@ -118,13 +117,12 @@ class ByUnit(Generic[Result]):
         with np.errstate(over="ignore", invalid="ignore"):
             for start in range(0, len(grid), _BLOCK_ROWS):
                 part = grid[start : start + _BLOCK_ROWS]
+                complete = [
+                    filled(values[start : start + _BLOCK_ROWS], self._design.schema, name)
+                    for values, name in zip(columns, self._design.sources, strict=True)
+                ]
                 t = block[:, : len(part)]
-                for row, column in zip(t, places, strict=True):
-                    values = complete[column.source][start : start + _BLOCK_ROWS]
-                    if column.code is None:
-                        np.subtract(values, column.centre, out=row)
-                    else:
-                        np.equal(values, column.code, out=row)
+                self._rows_of.fill(complete, t)
                 self._grid.round_block(t, out=t)
                 part[:] = t.T
         return grid
@@ -142,13 +140,15 @@ class ByUnit(Generic[Result]):
         owners = csc_array(whose, shape=(len(rows), len(codes)))
         totals: Floats = np.ascontiguousarray((owners @ grid.astype(np.float64)).T)
         for j, column in enumerate(self._design.columns):
-            if column.is_indicator:
+            if column.group is not None:
                 totals[j] /= rows
+                np.trunc(totals[j], out=totals[j])
             else:
                 totals[j] *= 2
                 totals[j] += rows
                 totals[j] /= 2 * rows
-        return list(np.floor(totals, out=totals))
+                np.floor(totals[j], out=totals[j])
+        return list(totals)
 
 
 class Shelves:

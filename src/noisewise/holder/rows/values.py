@@ -13,6 +13,12 @@ number
     before it did; infinities end on the bounds.
 indicator of a level
     ONE where the value is that level, else 0.
+term of a formula
+    The numbers that it is made of are clipped to their bounds, in doubles, after missing values
+    were filled. `core.terms` makes an x of them, and the map of a number takes it to the grid, with
+    the centre and the half-width of the term. A column of a group with B-splines is cut off,
+    t = trunc(x * s), in place of rounded, so that the integers of a row's group add up to at most
+    ONE in size (`core.terms.term`).
 missing
     NULL, NaN, or a category's value that was not declared. The schema's fill value takes its
     place, through the same map; without one it is a `DataError`. Missing values must be found
@@ -28,12 +34,15 @@ constant
 average
     Only where the schema names a unit column. Rows go onto a grid of 24 digits first and are
     averaged there (`holder.rows.units`); a mean t then takes the place of the value. Numbers become
-    floor(t * 2**(bits - 24) + 0.5), shares of levels floor(t * 2**(bits - 24)).
+    floor(t * 2**(bits - 24) + 0.5), shares of levels and other columns of a group
+    trunc(t * 2**(bits - 24)).
 
 **All engines agree bit for bit.** Every step is one IEEE 754 operation (-, *, +, /, sqrt are
 correctly rounded; floor, trunc and the clipping are exact), and NumPy and DuckDB evaluate each of
 them as a separate pass over a vector, so a compiler has no chance to fuse two of them or to change
-their order. Flushing subnormals to zero would change nothing either: adding 0.5 hides them.
+their order. Flushing subnormals to zero would change nothing either: adding 0.5 hides them. Terms
+are computed here, by NumPy, for every engine: DuckDB hands over the columns of a design with terms
+batch by batch. `core.terms.expressions` says why batches of other lengths give the same values.
 
 **The ball is never left.** Let u = 2**-53. The computed root is at least √q (1 - u), and the other
 three operations overstate by at most a factor (1 + u) each, so before truncation
@@ -47,6 +56,8 @@ squares gives ‖x'‖² < R² in exact integers. (1 - 2**-50 = 1 - 8u is a doub
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +65,7 @@ import numpy as np
 
 from noisewise.core.design import Ball, Design, Geometry, row_bits
 from noisewise.core.errors import DataError
-from noisewise.core.schema import Category, Schema
+from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.rows.plan import Codes, Floats
 
 # Pays for the four roundings of the ball's scaling; see the proof above.
@@ -77,8 +88,11 @@ class GridColumn:
         The c and s of the value map; an indicator's raw value is 0 or 1, with c = 0 and s = ONE.
     fill : int or None
         The grid value that stands in for a missing number.
-    half : float
-        What is added before rounding down: 0 for shares, so that they never add up to more than 1.
+    term : (name, position) or None
+        The term, and which of its columns; then there is no `source`.
+    cut_off : bool
+        Whether it is cut off towards 0 in place of rounded: columns of a group with B-splines, and
+        means of any group, so that their sizes never add up to more than 1.
     """
 
     source: int
@@ -86,7 +100,8 @@ class GridColumn:
     centre: float
     scale: float
     fill: int | None
-    half: float = 0.5
+    term: tuple[str, int] | None = None
+    cut_off: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,7 +126,7 @@ class RowGrid:
         """From means on the grid of `MEAN_BITS`, one for every design column, to `bits`."""
         scale = 2.0 ** (bits - MEAN_BITS)
         columns = (
-            GridColumn(i, None, 0.0, scale, None, 0.0 if column.is_indicator else 0.5)
+            GridColumn(i, None, 0.0, scale, None, cut_off=column.group is not None)
             for i, column in enumerate(design.columns)
         )
         return cls(bits, tuple(columns), radius)
@@ -121,10 +136,18 @@ class RowGrid:
         """The map of `design` on a grid with so many binary digits."""
         positions = {name: position for position, name in enumerate(design.sources)}
         columns = []
+        seen: Counter[str] = Counter()
         for column in design.columns:
-            declared = design.schema.columns[column.source]
             scale = 2**bits / column.half_width
             code = fill = None
+            if column.source in design.terms:
+                term = (column.source, seen[column.source])
+                seen[column.source] += 1
+                columns.append(
+                    GridColumn(-1, None, column.centre, scale, None, term, column.cut_off)
+                )
+                continue
+            declared = design.schema.columns[column.source]
             if isinstance(declared, Category):
                 assert column.level is not None
                 code = declared.levels.index(column.level)
@@ -153,8 +176,11 @@ class RowGrid:
         # Column by column, so that a column stays in the innermost cache through all steps.
         for values, column, row in zip(centred, self.columns, out, strict=True):
             np.multiply(values, column.scale, out=row)
-            np.add(row, column.half, out=row)
-            np.floor(row, out=row)
+            if column.cut_off:
+                np.trunc(row, out=row)
+            else:
+                np.add(row, 0.5, out=row)
+                np.floor(row, out=row)
             np.maximum(row, -one, out=row)  # NumPy's maximum and minimum keep NaN as it is
             np.minimum(row, one, out=row)
 
@@ -173,6 +199,62 @@ class RowGrid:
         factor[outside] = (self.radius / np.sqrt(squares[outside])) * BALL_MARGIN
         np.multiply(features, factor, out=features)
         np.trunc(features, out=features)
+
+
+class DesignRows:
+    """From blocks of table columns to blocks of centred design columns, which are then rounded.
+
+    Parameters
+    ----------
+    design : Design
+    columns : sequence of GridColumn
+        Of any of the design's grids: they differ in their scale alone.
+    """
+
+    def __init__(self, design: Design, columns: Sequence[GridColumn]) -> None:
+        self._design = design
+        self._columns = columns
+        kinds = design.schema.columns
+        self._is_category = [isinstance(kinds[name], Category) for name in design.sources]
+
+    def fill(self, block: list[Floats | Codes], out: Floats) -> None:
+        """Write ``x - c``, or 0 and 1 of indicators, into a (p, rows) array.
+
+        `block` has one array for every source. Missing categories are filled, and missing numbers
+        where terms are; elsewhere they stay NaN, and `RowGrid.fill` of a column tells what they
+        become.
+        """
+        design = self._design
+        for source, name in enumerate(design.sources):
+            if self._is_category[source] or design.terms:
+                block[source] = filled(block[source], design.schema, name)
+        computed = self._terms(block)
+        for row, column in zip(out, self._columns, strict=True):
+            if column.term is not None:
+                name, position = column.term
+                np.subtract(computed[name][position], column.centre, out=row)
+            elif column.code is None:
+                np.subtract(block[column.source], column.centre, out=row)
+            else:
+                np.equal(block[column.source], column.code, out=row)
+
+    def _terms(self, block: list[Floats | Codes]) -> dict[str, list[Floats]]:
+        design = self._design
+        if not design.terms:
+            return {}
+        table: dict[str, Any] = {}
+        for name, values in zip(design.sources, block, strict=True):
+            declared = design.schema.columns[name]
+            if isinstance(declared, Number):
+                table[name] = np.minimum(np.maximum(values, declared.lower), declared.upper)
+            else:
+                table[name] = values
+        return {
+            name: [
+                np.broadcast_to(part, block[0].shape) for part in term.values(design.schema, table)
+            ]
+            for name, term in design.terms.items()
+        }
 
 
 def grid_value(x: float, centre: float, scale: float, one: int) -> int:

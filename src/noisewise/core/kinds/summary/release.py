@@ -192,6 +192,8 @@ class SummaryRelease(BaseRelease):
     @classmethod
     def _read(cls, document: Received) -> Self:
         design, values = document.design, _list(document["values"], "values")
+        if design.terms:
+            fail("a block summary has columns only, no terms")
         if texts(document["coefficients"], "coefficients", MAX_DESIGN_NAME) != design.names[:-1]:
             fail("coefficients do not follow from the schema and the features")
         return cls(
