@@ -122,7 +122,9 @@ def bounds_warnings(replications: Sequence[Replication], posterior: Posterior) -
     surest[columns.target] = max(surest.values(), default=0.0)
     names = [*columns.names, columns.target]
     limits = [OUTSIDE_FEATURE] * (len(names) - 1) + [OUTSIDE_TARGET]
-    skipped = {column.name for column in columns.covariates if column.is_indicator}
+    # A term's bounds follow from those of its columns: nothing is clipped at them.
+    terms = columns.design.terms
+    skipped = {c.name for c in columns.covariates if c.is_indicator or c.source in terms}
     worst: dict[str, float] = {}
     for found in replications:
         # Where noise hides a column's spread, what is outside is the prior's doing.
