@@ -99,7 +99,7 @@ def test_what_ignores_the_noise_has_one_colour_in_every_picture():
 
 
 def test_effects_follow_the_terms_of_a_formula():
-    """A curve for a spline; and in an interaction, the others in their middle."""
+    """A curve for a square; and in an interaction, the others in their middle."""
     schema = Schema(
         "people",
         {"age": Number(20, 80), "smoker": Category(("no", "yes"), "no"), "y": Number(0, 1)},
