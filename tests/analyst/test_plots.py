@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.plots import AWARE, NAIVE, PLOTS, _density, _styles, plot
+from noisewise.analyst.posterior.regression import FitInfo, Posterior
 from noisewise.core.errors import RequestError
+from noisewise.core.schema import Category, Number, Schema
+from noisewise.holder.requests.regression import make_request
 
 from .test_posterior import columns, made
 
@@ -92,3 +96,28 @@ def test_what_ignores_the_noise_has_one_colour_in_every_picture():
             assert style["color"] == (orange if "naive" in label else blue)
     many = _styles(["naive", *"abcdef"])
     assert len({tuple(style.values()) for style in many.values()}) == 7
+
+
+def test_effects_follow_the_terms_of_a_formula():
+    """A curve for a square; and in an interaction, the others in their middle."""
+    schema = Schema(
+        "people",
+        {"age": Number(20, 80), "smoker": Category(("no", "yes"), "no"), "y": Number(0, 1)},
+    )
+    design = make_request(schema, formula="y ~ age * smoker + I(age**2)", epsilon=1).design
+    columns = ModelColumns(design.schema, design.features, design.target)
+    names = list(columns.names)
+    theta = np.zeros((1, 3, len(names)))
+    theta[..., names.index("age")], theta[..., names.index("I(age**2)")] = 2.0, 0.5
+    [both] = [name for name in names if "age" in name and "smoker" in name]
+    theta[..., names.index("smoker[yes]")], theta[..., names.index(both)] = 7.0, 0.1
+    posterior = Posterior(columns, theta, np.ones((1, 3)), made_info())
+    assert posterior.features == ("age", "smoker")
+    age = posterior.effect("age")
+    at = np.array(age.at)
+    np.testing.assert_allclose(age.draws[0], 2.0 * (at - 20) + 0.5 * (at**2 - 400))
+    np.testing.assert_allclose(posterior.effect("smoker").draws[0], [0, 7 + 0.1 * 50])
+
+
+def made_info():
+    return FitInfo(method="made", reason="for a test", noise_aware=True)

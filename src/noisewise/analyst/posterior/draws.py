@@ -164,7 +164,7 @@ class DrawsPosterior(BasePosterior):
     @property
     def features(self) -> tuple[str, ...]:
         """What may have an effect."""
-        return self.columns.features
+        return self.columns.sources
 
     def effect(self, feature: str) -> Effect:
         """How the expected target changes with a feature, the others as they are."""

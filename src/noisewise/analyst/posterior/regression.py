@@ -114,16 +114,19 @@ def effect_of(columns: ModelColumns, theta: FloatArray, feature: str) -> Effect:
     """How the expected target changes with a feature; theta is of shape (draws, d).
 
     Rows that differ in the feature alone are compared with the first of them, so that where the
-    others stand doesn't matter.
+    others stand doesn't matter, but in interactions: there numbers are at the middle of their
+    bounds and categories at their reference.
     """
-    if feature not in columns.features:
+    if feature not in columns.sources:
         raise RequestError(
-            f"names: {feature!r} is not a feature; there are {', '.join(columns.features)}"
+            f"names: {feature!r} is not a feature; there are {', '.join(columns.sources)}"
         )
-    declared = columns.schema.columns
-    first = {name: _values_of(declared[name])[0] for name in columns.features}
-    at = _values_of(declared[feature])
-    rows = {name: [value] * len(at) for name, value in first.items()} | {feature: at}
+    values = {name: _values_of(columns.schema.columns[name]) for name in columns.sources}
+    at = values[feature]
+    rows = {
+        name: [own[len(own) // 2 if isinstance(own[0], float) else 0]] * len(at)
+        for name, own in values.items()
+    } | {feature: at}
     matrix = columns.design_matrix(rows)
     return Effect(feature, columns.target, at, theta @ (matrix - matrix[0]).T)
 
@@ -305,8 +308,8 @@ class Posterior(BasePosterior):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What may have an effect."""
-        return self.columns.features
+        """What may have an effect: columns of the table, in whatever terms they are."""
+        return self.columns.sources
 
     def effect(self, feature: str) -> Effect:
         """How the expected target changes with a feature, the others as they are.

@@ -1,9 +1,11 @@
 """What the samplers of the papers share: chains, starting points, conjugate laws, linear algebra.
 
-A sampler is a compiled function ``(rng, model, state) -> (state, info)`` without other effects, and
-a loop over it that keeps what each iteration gave (its *trace*). `sample_chains` runs such loops in
-parallel threads. Conjugate laws are those of the regression and the covariates given exact second
-moments A = Σ ww', w = (1, x, y); with noisy ones at face value they are the `naive` method.
+A sampler is a compiled loop ``(rng, model, state, first, count) -> (state, trace)`` without other
+effects; the *trace* is what each iteration gave. The steps of an iteration are compiled apart and
+called by their addresses (`call_with`), because as one piece they would compile for minutes.
+`sample_chains` runs such loops in parallel threads. Conjugate laws are those of the regression and
+the covariates given exact second moments A = Σ ww', w = (1, x, y); with noisy ones at face value
+they are the `naive` method.
 """
 
 from __future__ import annotations
