@@ -242,7 +242,7 @@ def test_planned_noise_is_what_a_request_would_add():
     noise = PlannedNoise(SCHEMA, "income", ("age", "region"), 1e-6, 0.75)
     for mechanism, words in (
         ("laplace", {}),
-        ("gaussian", {"delta": "1e-6"}),
+        ("gaussian", {"delta": "1e-6", "rounds": 1}),
         ("isometric", {"delta": "1e-6", "layout": "isometric"}),
         ("ball", {"delta": "1e-6", "radius": 0.75}),
     ):
