@@ -29,8 +29,9 @@ def test_what_is_fixed_is_shown_as_fixed():
     row = posterior.summary().rows["sigma2"]
     assert row.is_fixed
     assert row.lower == row.mean == row.upper == posterior.sigma2[0, 0]
-    line = str(posterior.summary()).splitlines()[-1]
+    line, last = str(posterior.summary()).splitlines()[-2:]
     assert line.split() == ["sigma2", f"{row.mean:.5g}", "fixed"]
+    assert last.split() == ["sigma", f"{row.mean**0.5:.5g}", "fixed"]
     compared = str(posterior.comparison())
     assert "nan" not in compared
     assert "0.00" not in compared
