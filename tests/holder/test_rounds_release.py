@@ -254,8 +254,12 @@ def test_words_that_were_charged_for_one_round_are_not_charged_again(tmp_path):
         assert budget.accounts() == spent
         new = publish(asked(rounds="auto"), rows, ledger=budget)
         assert new.release.rounds is not None
-    other = publish(asked(rounds=None), rows, ledger=ledger_for(tmp_path / "other.db"))
-    assert other.release.rounds is not None
+        assert publish(asked(rounds=None), rows, ledger=budget).release == new.release
+    other = ledger_for(tmp_path / "other.db")
+    first = publish(asked(rounds=None), rows, ledger=other).release
+    assert first.rounds is not None
+    publish(asked(rounds=1), rows, ledger=other)
+    assert publish(asked(rounds=None), rows, ledger=other).release == first  # its own charge counts
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from fractions import Fraction
@@ -26,11 +27,19 @@ from noisewise.audit.request import audit_release, challenge_of
 from noisewise.cli.main import main
 from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.document import digest_of
-from noisewise.core.errors import DataError, NoisewiseError, ReleaseError, RequestError, SchemaError
+from noisewise.core.errors import (
+    BudgetError,
+    DataError,
+    NoisewiseError,
+    ReleaseError,
+    RequestError,
+    SchemaError,
+)
 from noisewise.core.kinds.regression import Release
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import SecondMoments
 from noisewise.holder.audit_sheet import audit_sheet
+from noisewise.holder.engines import duckdb as duckdb_engine
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.partition import Partition
 from noisewise.holder.publish import publish
@@ -114,14 +123,14 @@ def test_the_sums_are_those_of_people(neighbours):
 def test_a_release_says_that_its_rows_are_people(words, ledger, tmp_path):
     release = publish(request(**words), people(), ledger=ledger, out=tmp_path / "r.json").release
     assert release.n == 301
-    assert release.schema.unit == "replace_one/all"
+    assert release.schema.unit == "replace_one/all rows by who"
     document = json.loads((tmp_path / "r.json").read_text())
     assert document["schema"]["unit"] == {"column": "who"}
     jsonschema.validate(document, RELEASE_SCHEMA)
     assert Release.from_text((tmp_path / "r.json").read_text()) == release
-    assert ledger.accounts()[0].unit == "replace_one/all"
+    assert ledger.accounts()[0].unit == "replace_one/all rows by who"
     sheet = audit_sheet(ledger)["datasets"][0]
-    assert sheet["privacy_unit"]["max_rows_per_unit"] == "all"
+    assert sheet["privacy_unit"]["max_rows_per_unit"] == "all rows by who"
     assert "people" in sheet["privacy_unit"]["meaning"]
 
 
@@ -214,17 +223,45 @@ def test_other_kinds_say_what_to_do():
         Partition(request(declared, features=["x"]), "g", declared)
 
 
-@pytest.mark.parametrize("column", ["absent", "fractions"])
-def test_ids_that_cannot_be_are_known_before_the_charge(column, ledger, tmp_path):
+def test_ids_that_cannot_be_are_known_before_the_charge(ledger, tmp_path):
     data = people()
-    if column == "absent":
-        del data["who"]
-    else:
-        data["who"] = data["who"] / 2
-    pq.write_table(pa.table(data), tmp_path / "rows.parquet")
-    with pytest.raises(DataError, match="'who'"):
-        publish(request(), tmp_path / "rows.parquet", ledger=ledger)
+    truths = {**data, "who": np.asarray(data["who"]) > 0}
+    for wrong in (truths, {name: values for name, values in data.items() if name != "who"}):
+        pq.write_table(pa.table(wrong), tmp_path / "rows.parquet")
+        with pytest.raises(DataError, match="'who'"):
+            publish(request(), tmp_path / "rows.parquet", ledger=ledger)
     assert spent(ledger) == 0
+
+
+def test_a_floating_type_is_told_after_the_charge(ledger, tmp_path):
+    """It may say that an id is missing: whole numbers are written as doubles then."""
+    data = people()
+    data["who"] = data["who"] / 2
+    pq.write_table(pa.table(data), tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match=r"(?s)'who'.*pending"):
+        publish(request(), tmp_path / "rows.parquet", ledger=ledger)
+    assert spent(ledger) == 1
+
+
+@pytest.mark.parametrize("engine", ["stream", "duckdb"])
+@pytest.mark.parametrize("missing", ["", "  ", "NA", "null"])
+def test_ids_of_a_text_file_that_say_they_are_missing(missing, engine, ledger, tmp_path):
+    data = people()
+    ids = [missing, *map(str, data["who"][1:].tolist())]
+    lines = zip(*(data[name].tolist() for name in ("x", "g", "y")), ids, strict=True)
+    text = "\n".join(["x,g,y,who", *(",".join(map(str, line)) for line in lines)])
+    (tmp_path / "rows.csv").write_text(text + "\n")
+    with pytest.raises(DataError, match="missing ids"):
+        publish(request(), tmp_path / "rows.csv", ledger=ledger, engine=engine)
+
+
+def test_another_column_of_ids_is_another_unit(ledger):
+    """An id that every row has for itself would protect rows, at the price of people."""
+    data = people()
+    data["visit"] = np.arange(len(data["who"]))
+    publish(request(), data, ledger=ledger)
+    with pytest.raises(BudgetError, match="cannot be added up"):
+        publish(request(schema(unit_column="visit")), data, ledger=ledger)
 
 
 def test_missing_ids_leave_the_charge_pending(ledger):
@@ -456,7 +493,7 @@ def test_an_estimator_takes_ids():
     )
     model.fit(X, data["y"], units=data["who"])
     assert model.release_.n == 301
-    assert model.release_.schema.unit == "replace_one/all"
+    assert model.release_.schema.unit == "replace_one/all rows by person id"
     assert model.fit(X, data["y"]).release_.n == len(data["who"])
 
 
@@ -477,3 +514,20 @@ def test_the_rehearsal_counts_people(tmp_path):
     pq.write_table(pa.table(people()), tmp_path / "rows.parquet")
     declared = schema()
     assert check_data(declared.restricted_to(("x", "y")), tmp_path / "rows.parquet") == 301
+
+
+def test_duckdb_sorts_in_a_folder_of_its_own(tmp_path, monkeypatch):
+    """Where a query sorts more than memory holds, rows and ids are in it; a killed run leaves it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    left = tmp_path / f"noisewise-duckdb-{gone.stdout.strip()}-x"
+    other = tmp_path / f"noisewise-duckdb-{os.getpid()}-x"  # of a process that runs
+    for folder in (left, other):
+        folder.mkdir()
+        (folder / "rows").write_text("somebody")
+    with duckdb_engine._private_instance() as connection:
+        (folder,) = connection.sql("SELECT current_setting('temp_directory')").fetchone()
+        assert Path(folder).parent == tmp_path
+        assert Path(folder).stat().st_mode & 0o077 == 0
+    assert [path.name for path in tmp_path.iterdir()] == [other.name]

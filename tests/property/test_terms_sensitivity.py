@@ -17,9 +17,11 @@ import pyarrow as pa
 import pytest
 
 from noisewise.core.design import STATISTIC_ONE, Box, Design
+from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import SecondMoments, l1_sensitivity, l2_sensitivity
 from noisewise.core.terms.formula import read_formula
+from noisewise.core.terms.term import Arithmetic
 from noisewise.holder.rows.sums import SumPlan
 from noisewise.holder.rows.values import DesignRows, RowGrid
 
@@ -244,3 +246,53 @@ def test_the_hunter_catches_a_group_that_is_none():
     assert len(honest.columns) == len(grouped.columns)
     wrong = stated(SecondMoments(grouped), "l1", "upper")
     assert Rows(honest, "l1", "upper").hunt(np.random.default_rng(1)) > wrong
+
+
+# --- whatever floating point makes of an expression -----------------------------------------------
+
+SPLINES = "bs(x, knots=(0,), degree=5):bs(z, knots=(2,), degree=5)"
+
+
+def changes_of(design, rows, ids=()):
+    """What adding each of these rows (a mapping) to no rows changes, by the real accumulator."""
+    statistic = SecondMoments(design)
+    accumulator = SumPlan(design, Box(), (statistic,)).accumulator()
+    accumulator.add([*(np.array([rows[name]]) for name in design.sources), *ids])
+    found = np.array(accumulator.result().values["second_moments"]) / STATISTIC_ONE
+    return found[None], statistic
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300, 64.0])
+@pytest.mark.parametrize("people", [False, True])
+def test_a_number_that_leaves_its_bounds_is_kept_within_them(monkeypatch, value, people):
+    """Alone, and in groups: with B-splines many columns would be at their end at once."""
+    unit = {"unit_column": "who"} if people else {}
+    schema = Schema("d", COLUMNS, "add_remove_one", **unit)
+    ids = [pa.array([7])] if people else []
+    row = {"x": 0.1, "z": 2.5, "y": 1.0, "g": np.int32(1)}
+    for right in (f"I(z**2):{SPLINES}", "I(z**2)*g", "I(z**2)"):
+        target, features = read_formula(f"y ~ {right}", schema)
+        design = Design(schema, tuple(features), target)
+        with monkeypatch.context() as patch:
+            patch.setattr(Arithmetic, "values", lambda self, _, table: [table["z"] * 0 + value])
+            change, statistic = changes_of(design, row, ids)
+        for norm in ("l1", "l2"):
+            assert size(change, norm).max() <= stated(statistic, norm, "upper") * (1 + 1e-9)
+
+
+def test_bounds_and_values_are_computed_alike():
+    """By another order of products the interval was one unit of the last place; this blew it up."""
+    right = f"I(((1.187508**8 - 3.9545070350271225)*2251799813685248)**8):{SPLINES}"
+    change, statistic = changes_of(
+        design_of(right, "add_remove_one"), {"x": 0.0, "z": 2.0, "y": 1.0}
+    )
+    for norm in ("l1", "l2"):
+        assert size(change, norm).max() <= stated(statistic, norm, "upper") * (1 + 1e-9)
+    schema = Schema("d", {"y": Number(-1, 1), "x": Number(11.1, 100)})
+    with pytest.raises(RequestError, match="sqrt needs 0 or more"):
+        Design(schema, ("sqrt(x**5 - 168505.81551)",), "y")
+    schema = Schema("d", {"y": Number(-1, 1), "x": Number(1, 1e20)})
+    huge = "*".join(["1e+60"] * 5)
+    target, features = read_formula(f"y ~ I(x + {huge}*x*(0*x))", schema)
+    with pytest.raises(RequestError, match="too large to compute with"):
+        Design(schema, tuple(features), target)

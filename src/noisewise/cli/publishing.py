@@ -207,6 +207,15 @@ def _say_rehearsal(ledger: Ledger, charge: Charge, publication: Publication, col
     )
 
 
+def as_charged(request: Publishable[Any], publication: Publication) -> Publishable[Any]:
+    """The request as the ledger knows its words; see `holder.publish.as_charged`."""
+    from noisewise.holder.ledger import Ledger
+    from noisewise.holder.publish import as_charged
+
+    with Ledger(publication.ledger) as budget:
+        return as_charged(request, budget, table=publication.table, query=publication.query)
+
+
 def dry_run(
     request: Publishable[Any],
     publication: Publication,
@@ -227,15 +236,14 @@ def dry_run(
         The plan as JSON.
     """
     from noisewise.holder.ledger import Ledger
-    from noisewise.holder.publish import as_charged, check_columns, check_writable
+    from noisewise.holder.publish import check_columns, check_writable
 
     request.check_size()
     if publication.out is not None:
         check_writable(publication.out)
     check_columns(request, publication.data, **publication.source)
-    read = {"table": publication.table, "query": publication.query}
     with Ledger(publication.ledger) as budget:
-        charge = as_charged(request, budget, **read).charge(**read)
+        charge = request.charge(table=publication.table, query=publication.query)
         _say_rehearsal(budget, charge, publication, request)
         quote = budget.preview(charge)
     if publication.as_json:

@@ -90,6 +90,7 @@ def release(
         assert words.schema is not None
         publishing.partition(request, read_schema(words.schema), partition, publication)
         return
+    request = publishing.as_charged(request, publication)
     if stated is not None:
         publication = stated.publication(request, publication)
     if publication.dry_run:

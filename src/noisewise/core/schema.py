@@ -21,7 +21,7 @@ MAX_COLUMNS = 2_000
 MAX_LEVELS = 1_000
 MAX_NAME = 200
 MAX_ROWS_PER_UNIT = 1_000_000
-ALL_ROWS = "all"  # of one id, in `Schema.unit`
+_ALL_ROWS = "all rows by "  # the column of ids, in `Schema.unit`
 # Half-widths of bounds. A float64 holds the square of any ratio of two of them, which variances of
 # coefficients need, with room for what is computed on the way.
 _NARROWEST, _WIDEST = 1e-60, 1e60
@@ -197,13 +197,19 @@ class Schema:
     @property
     def unit(self) -> str:
         """Who is protected, as one word: budgets under different units do not add up."""
-        rows = self.max_rows_per_unit if self.unit_column is None else ALL_ROWS
-        return f"{self.neighbours}/{rows}"
+        if self.unit_column is not None:
+            return f"{self.neighbours}/{_ALL_ROWS}{self.unit_column}"
+        return f"{self.neighbours}/{self.max_rows_per_unit}"
 
     @property
     def counted(self) -> str:
         """What n counts, in a word."""
         return "rows" if self.unit_column is None else "people"
+
+
+def averages(unit: str) -> bool:
+    """Whether a text such as `Schema.unit` says that all rows with one id are averaged."""
+    return unit.partition("/")[2].startswith(_ALL_ROWS)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 from noisewise._version import __version__
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds import release_from_text
-from noisewise.core.schema import ALL_ROWS
+from noisewise.core.schema import averages
 from noisewise.holder.ledger import Account, ChargeRecord, Ledger
 
 FORMAT = "noisewise-audit-sheet"
@@ -98,7 +98,7 @@ def _unit(unit: str | None) -> dict[str, Any] | None:
         return None
     neighbours, _, rows = unit.partition("/")
     meaning = _NEIGHBOURS.get(neighbours, "")
-    if rows == ALL_ROWS:
+    if averages(unit):
         meaning = meaning.replace("how many rows", "how many people")
     return {"neighbours": neighbours, "meaning": meaning, "max_rows_per_unit": rows}
 
@@ -160,7 +160,7 @@ def _dataset_lines(one: dict[str, Any]) -> list[str]:
         lines += ["- Privacy unit: nothing was charged yet"]
     else:
         rows = f"the rows of one person, at most {unit['max_rows_per_unit']}"
-        if unit["max_rows_per_unit"] == ALL_ROWS:
+        if averages(f"/{unit['max_rows_per_unit']}"):
             rows = "one person, averaged over all their rows, which have one id"
         lines += [
             f"- Privacy unit: {rows}",

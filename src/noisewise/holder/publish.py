@@ -140,9 +140,11 @@ def publish(
 def as_charged(
     request: Publishable[Kind], ledger: Ledger, *, table: str | None, query: str | None
 ) -> Publishable[Kind]:
-    """The request, or what its words meant before, if the ledger has a charge for that."""
+    """The request, or what its words meant before, if the ledger has a charge for that alone."""
     former = request.former if isinstance(request, RoundsRequest) else None
-    if former is None or not ledger.is_charged(former.charge(table=table, query=query)):
+    if former is None or ledger.is_charged(request.charge(table=table, query=query)):
+        return request
+    if not ledger.is_charged(former.charge(table=table, query=query)):
         return request
     former.verify()
     former.check_size()

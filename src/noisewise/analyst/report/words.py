@@ -13,7 +13,7 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.common_cautions import BAD_RHAT, ENOUGH_DRAWS, GOOD_RHAT
 from noisewise.analyst.posterior.numbers import central_interval, median_and_spread
 from noisewise.core.design import DesignColumn
-from noisewise.core.schema import ALL_ROWS, Category, Number, Schema, Unbounded
+from noisewise.core.schema import Category, Number, Schema, Unbounded, averages
 from noisewise.core.terms.term import read_term
 
 SURE, LIKELY = 0.975, 0.9
@@ -150,7 +150,7 @@ def unit_in_words(unit: str) -> str:
     """Who is protected, from a text such as ``"replace_one/5"``."""
     neighbours, _, rows = unit.partition("/")
     owned = "one row" if rows == "1" else f"up to {rows} rows"
-    if rows == ALL_ROWS:
+    if averages(unit):
         owned = "any number of rows, averaged into one"
     if neighbours == "replace_one":
         return f"what the data say of any one person, who owns {owned} (replace_one)"

@@ -1,8 +1,8 @@
 """Arithmetic on numeric columns: ``log1p(income)``, ``I((age - 54)**2)``.
 
-**Bounds** follow from those of the columns by interval arithmetic. A value is confined to them on
-the grid of integers (`holder.rows.values`), so nothing about privacy depends on them being right,
-and nothing about them on the rows.
+**Bounds** follow from those of the columns by interval arithmetic, and from nothing in the rows. A
+value is confined to them before it is used (`Term.confined`), so nothing about privacy depends on
+them being right.
 
 **The same integers everywhere.** Values are computed by +, -, *, /, the square root, comparisons
 and the splitting of a double into its digits and its power of two. IEEE 754 fixes each of them to
@@ -186,7 +186,10 @@ def _exponent(node: ast.expr) -> float:
 
 
 def _excerpt(node: ast.expr) -> str:
-    text = ast.unparse(node)
+    try:
+        text = ast.unparse(node)
+    except RecursionError:
+        text = "what is nested so deeply"
     return text if len(text) <= 40 else text[:37] + "..."
 
 
@@ -266,6 +269,18 @@ def product_of(a: Interval, b: Interval) -> Interval:
 
 
 def _interval(e: Expression, schema: Schema) -> Interval:
+    """By the operations that values are computed with, so that values keep within it.
+
+    Rounding is monotone, and so are +, -, *, / and repeated products. The functions are nearly so;
+    the holder confines what comes out (`Term.confined`).
+    """
+    low, high = _of_parts(e, schema)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        _refuse(e, "its values are too large to compute with; give columns other units")
+    return low, high
+
+
+def _of_parts(e: Expression, schema: Schema) -> Interval:
     if e.op == "column":
         return bounds_of(str(e.value), schema)
     if e.op == "constant":
@@ -289,15 +304,20 @@ def _interval(e: Expression, schema: Schema) -> Interval:
     if e.op == "/":
         if other[0] <= 0 <= other[1]:
             _refuse(e, "it divides by something that can be 0 within the bounds; add a constant")
-        other = 1 / other[1], 1 / other[0]
+        ends = [_quotient(x, y) for x in (low, high) for y in other]
+        return min(ends), max(ends)
     return product_of((low, high), other)
 
 
-def _power_interval(low: float, high: float, power: int) -> Interval:
+def _quotient(x: float, y: float) -> float:
     try:
-        ends = sorted((low**power, high**power))
+        return x / y
     except OverflowError:
-        return -math.inf, math.inf
+        return math.inf
+
+
+def _power_interval(low: float, high: float, power: int) -> Interval:
+    ends = sorted(math.prod([end] * power) for end in (low, high))
     return (0.0 if power % 2 == 0 and low <= 0 <= high else ends[0]), ends[1]
 
 

@@ -420,6 +420,26 @@ class Term:
         values = [factor.values(schema, table) for factor in self.factors]
         return [reduce(np.multiply, choice) for choice in product(*values)]
 
+    def confined(self, schema: Schema, table: Mapping[str, Any]) -> list[FloatArray]:
+        """The same of rows within the bounds: every number is kept within its interval.
+
+        Whatever floating point made of an expression, NaN included, a number is within its bounds,
+        and in products with shares and indicators the sizes of a group add up to at most its
+        half-width, but for the roundings of shares and of one product for each factor.
+        """
+        values = []
+        for factor in self.factors:
+            made = zip(factor.parts(schema), factor.values(schema, table), strict=True)
+            values.append([_kept_within(part, of_rows) for part, of_rows in made])
+        return [reduce(np.multiply, choice) for choice in product(*values)]
+
+
+def _kept_within(part: Part, values: FloatArray) -> FloatArray:
+    if part.cell is not None or part.share:
+        return values
+    low, high = part.bounds
+    return np.asarray(np.fmin(np.fmax(values, low), high))  # NaN becomes `low`
+
 
 # --- reading --------------------------------------------------------------------------------------
 

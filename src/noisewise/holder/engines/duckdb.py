@@ -18,6 +18,9 @@ counts, and means over the rows of a unit, which `holder.rows.units` takes for e
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -292,14 +295,41 @@ class LentSource(_DuckDBSource):
 def _private_instance() -> Iterator[Any]:
     import duckdb
 
-    # No extensions from the network, and no Python variables taken for tables.
-    config: dict[str, Any] = {
-        "autoinstall_known_extensions": "false",
-        "python_enable_replacements": "false",
-    }
-    with duckdb.connect(":memory:", config=config) as connection:
-        connection.execute("SET disabled_optimizers = 'statistics_propagation'")
-        yield connection
+    # No extensions from the network, and no Python variables taken for tables. What a query sorts
+    # may be more than memory holds: it goes to a folder of our own, not to the working directory.
+    with _own_folder() as folder:
+        config: dict[str, Any] = {
+            "autoinstall_known_extensions": "false",
+            "python_enable_replacements": "false",
+            "temp_directory": folder,
+        }
+        with duckdb.connect(":memory:", config=config) as connection:
+            connection.execute("SET disabled_optimizers = 'statistics_propagation'")
+            yield connection
+
+
+_FOLDER = "noisewise-duckdb-"
+
+
+@contextmanager
+def _own_folder() -> Iterator[str]:
+    """A temporary folder for this user alone. Those of processes that were killed are removed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        if not _runs(left.name.removeprefix(_FOLDER).partition("-")[0]):
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-") as folder:
+        yield folder
+
+
+def _runs(process: str) -> bool:
+    """Whether there is such a process, of this user or of another."""
+    try:
+        os.kill(int(process), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _sum_rows(rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Result:

@@ -62,7 +62,9 @@ class ParquetSource(_FileSource):
             schema = file.schema_arrow
         (index,) = positions(schema.names, (name,))
         kind = schema.field(index).type
-        check_id_kind(name, kind_of(kind), floating=is_floating(kind))
+        # Whole numbers become floating where one is missing: that is told after the charge.
+        if not is_floating(kind):
+            check_id_kind(name, kind_of(kind), floating=False)
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum batch by batch."""
@@ -144,7 +146,7 @@ class CsvSource(_FileSource):
             return
         with CheckedCsv(self._path) as file:
             try:
-                yield pa_csv.open_csv(
+                reader = pa_csv.open_csv(
                     pa.PythonFile(file, mode="r"),
                     read_options=pa_csv.ReadOptions(block_size=_BUFFER_BYTES),
                     parse_options=pa_csv.ParseOptions(newlines_in_values=True),
@@ -155,6 +157,7 @@ class CsvSource(_FileSource):
                         strings_can_be_null=False,
                     ),
                 )
+                yield _with_missing_ids(reader, plan.schema.unit_column)
             except Exception:
                 if file.damage is None:
                     raise
@@ -167,6 +170,26 @@ class CsvSource(_FileSource):
 
     def _header(self) -> CsvHeader:
         return read_header(self._path)
+
+
+def _with_missing_ids(reader: Any, ids: str | None) -> Any:
+    """The stream with nulls for ids that are blank or say that they are missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if ids is None:
+        return reader
+    place = reader.schema.get_field_index(ids)
+    missing = pa.array(MISSING_NUMBERS)
+
+    def batches() -> Iterator[Any]:
+        for batch in reader:
+            given = batch.column(place)
+            absent = pc.is_in(pc.utf8_trim_whitespace(given), value_set=missing)
+            known = pc.if_else(absent, pa.scalar(None, pa.string()), given)
+            yield batch.set_column(place, reader.schema.field(place), known)
+
+    return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
 
 def _parquet_batches(file: Any, plan: Plan[Any]) -> Iterator[Any]:

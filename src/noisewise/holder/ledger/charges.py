@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import LARGEST_LOSS, Event, as_fraction, event_from_json, event_to_json
-from noisewise.core.schema import ALL_ROWS
+from noisewise.core.schema import averages
 
 Status = Literal["pending", "published", "void"]
 
@@ -107,7 +107,7 @@ class Charge:
                 f"series: {self.series!r} is a series of batches; name the batch too, or leave the "
                 "series out"
             )
-        if not self.unit.endswith(("/1", f"/{ALL_ROWS}")):
+        if not (self.unit.endswith("/1") or averages(self.unit)):
             raise RequestError(
                 f"series: the privacy unit is {self.unit!r}, so a person may own several rows and "
                 "be in several batches; their losses add up. Leave the batches undeclared as "

@@ -251,7 +251,8 @@ class DesignRows:
                 table[name] = values
         return {
             name: [
-                np.broadcast_to(part, block[0].shape) for part in term.values(design.schema, table)
+                np.broadcast_to(part, block[0].shape)
+                for part in term.confined(design.schema, table)
             ]
             for name, term in design.terms.items()
         }
