@@ -517,7 +517,7 @@ def test_the_rehearsal_counts_people(tmp_path):
 
 
 def test_duckdb_sorts_in_a_folder_of_its_own(tmp_path, monkeypatch):
-    """Where a query sorts more than memory holds, rows and ids are in it; a killed run leaves it."""
+    """Rows and ids are in it where memory doesn't hold what is sorted; a killed run leaves it."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
                           capture_output=True, text=True, check=True)  # fmt: skip
@@ -527,7 +527,7 @@ def test_duckdb_sorts_in_a_folder_of_its_own(tmp_path, monkeypatch):
         folder.mkdir()
         (folder / "rows").write_text("somebody")
     with duckdb_engine._private_instance() as connection:
-        (folder,) = connection.sql("SELECT current_setting('temp_directory')").fetchone()
+        [(folder,)] = connection.execute("SELECT current_setting('temp_directory')").fetchall()
         assert Path(folder).parent == tmp_path
         assert Path(folder).stat().st_mode & 0o077 == 0
     assert [path.name for path in tmp_path.iterdir()] == [other.name]
