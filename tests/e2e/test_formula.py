@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from noisewise.core.kinds.regression import Release
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.federation.policy import NotAllowedError, PolicyError, read_policy
 from noisewise.federation.protocol import Proposal, ProposalError
+from noisewise.holder.engines import open_source
 
 from ..ledgers import ledger_for
 from ..releases import release_of
@@ -153,21 +155,52 @@ def test_the_whole_way(folder, noisewise):
     )
 
 
+def engines(name):
+    """A table in every engine."""
+    return [
+        (pd.read_parquet(f"{name}.parquet"), "memory"),
+        (f"{name}.parquet", "stream"),
+        (f"{name}.csv", "stream"),
+        (f"{name}.parquet", "duckdb"),
+        (f"{name}.csv", "duckdb"),
+    ]
+
+
 def test_every_engine_publishes_the_same_integers(folder):
     request = nw.make_request(SCHEMA, formula=FORMULA, epsilon=1)
-    from noisewise.holder.engines import open_source
-
     found = [
-        open_source(data, engine=engine).sums(request.plan())
-        for data, engine in [
-            (pd.read_parquet("people.parquet"), "memory"),
-            ("people.parquet", "stream"),
-            ("people.csv", "stream"),
-            ("people.parquet", "duckdb"),
-            ("people.csv", "duckdb"),
-        ]
+        open_source(data, engine=engine).sums(request.plan()) for data, engine in engines("people")
     ]
     assert all(one == found[0] for one in found)
+
+
+def test_the_whole_way_with_ids(folder):
+    """Terms are computed for each row and then averaged for each person, in every engine."""
+    frame, x = rows(seed=5)
+    rng = np.random.default_rng(6)
+    # A person's row is there 1 to 5 times, in no order. Visits differ between them, and their
+    # mean is the person's.
+    times = rng.integers(1, 6, len(frame))
+    years = frame.loc[frame.index.repeat(times)]
+    years["person"] = years.index
+    years["visits"] = years["visits"].clip(5, 45) + rng.uniform(-5, 5, len(years))
+    years = years.sample(frac=1, random_state=7)
+    years.to_parquet("years.parquet", index=False)
+    years.to_csv("years.csv", index=False)
+    schema = replace(SCHEMA, unit_column="person")
+    releases = []
+    for number, (data, engine) in enumerate(engines("years")):
+        request = nw.make_request(schema, formula=FORMULA, epsilon=100, label=f"{number}")
+        sums = open_source(data, engine=engine).sums(request.plan())
+        assert sums.n == len(frame)
+        releases.append((sums, nw.publish(request, data, ledger="budget.db", engine=engine)))
+    assert all(sums == releases[0][0] for sums, _ in releases)
+    means = years.groupby("person")["visits"].mean()
+    truth, *_ = np.linalg.lstsq(x, means.sort_index(), rcond=None)
+    posterior = nw.fit(releases[0][1].release, seed=1, draws=500)
+    for name, true in zip(NAMES, truth, strict=True):
+        low, high = posterior.interval(name, 0.9999)
+        assert low < true < high, name
 
 
 @pytest.mark.parametrize(
