@@ -239,6 +239,7 @@ def draw_plan(plan: Plan, path: Path) -> None:
 
     matplotlib.use("Agg", force=False)
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     if path.suffix not in FORMATS:
         raise RequestError(f"out: {path.name!r} must end in {', '.join(FORMATS)}")
@@ -269,7 +270,14 @@ def draw_plan(plan: Plan, path: Path) -> None:
         if name in wanted:
             axis.axhline(wanted[name], color="0.3", linestyle=":", linewidth=1.5, label="wanted")
         axis.set(xscale="log", yscale="log", title=name, xlabel="epsilon")
+        budgets = sorted({row.epsilon for row in rows})
+        axis.set_xticks(budgets, [f"{epsilon:g}" for epsilon in budgets])
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.7g}"))
+        axis.yaxis.set_minor_locator(NullLocator())
     axes[0].set_ylabel(f"half-width of {100 * plan.level:g}% intervals")
+    figure.suptitle(f"What a Release of {plan.n:,} rows would be worth")
     handles = {
         text: handle
         for axis in axes[: len(names)]
