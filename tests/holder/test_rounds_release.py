@@ -242,6 +242,17 @@ def test_gaussian_noise_has_rounds_by_default():
         assert isinstance(asked(rounds=None, **words), Request)
 
 
+def test_many_columns_and_tiny_budgets_have_one_round_by_default():
+    for words in ({"epsilon": "0.0009"}, {"epsilon": None, "delta": None, "rho": "1e-7"}):
+        assert isinstance(asked(rounds=None, **words), Request)
+        assert isinstance(asked(rounds="auto", **words), RoundsRequest)
+    for count, kind in ((79, RoundsRequest), (80, Request)):
+        names = [f"x{j}" for j in range(count)]
+        schema = Schema("people", {name: Number(-1, 1) for name in (*names, "y")})
+        words = {"target": "y", "features": names, "epsilon": 1, "delta": "1e-6"}
+        assert isinstance(make_request(schema, **words), kind)
+
+
 def test_words_that_were_charged_for_one_round_are_not_charged_again(tmp_path):
     """Before rounds were the default the same words asked for one."""
     ledger, rows = ledger_for(tmp_path / "budget.db"), table(5000)

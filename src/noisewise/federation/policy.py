@@ -192,7 +192,7 @@ def _request(schema: Schema, rule: Any, number: int, folder: Path) -> Request | 
         elif request.longest() > MAX_RELEASE:
             raise PolicyError(
                 f"{where}: a Release of so many columns in rounds may be too long to be sent; "
-                "leave rounds or columns out"
+                "state 'rounds: 1', or leave columns out"
             )
     except PolicyError:
         raise

@@ -243,7 +243,8 @@ def make_request(
         Find the data's own scale in rounds, which needs far less noise where the data fill a small
         part of their bounds (`core.rounds`). ``auto`` has rounds if there are enough rows, a number
         has at most so many, and 1 is one round in the public bounds. Gaussian noise has ``auto``
-        by default, unless something else is asked for that doesn't go with rounds.
+        by default, unless something is asked for that doesn't go with rounds, or there are more
+        than 80 design columns, or epsilon is below 0.001.
     label : str
     batch, series : str, optional
         Names of the batch of a stream that the rows belong to, and of its series, if you declare
@@ -317,9 +318,24 @@ def make_request(
         eigenvalue_share=eigenvalue,
         **common,
     )
-    if rounds is None and mechanism == "gaussian" and series is None and not against_rounds:
-        return RoundsRequest(former=request, **common)
-    return request
+    if rounds is not None or mechanism != "gaussian" or series is not None or against_rounds:
+        return request
+    return RoundsRequest(former=request, **common) if _may_have_rounds(request) else request
+
+
+# Beyond these it would take millions of rows for rounds to be of use, or a Release of several MB.
+_MOST_COLUMNS_IN_ROUNDS = 80
+_LEAST_EPSILON_OF_ROUNDS, _LEAST_RHO_OF_ROUNDS = Fraction(1, 1000), Fraction(1, 10**6)
+
+
+def _may_have_rounds(request: Request) -> bool:
+    """Whether rounds are the default of Gaussian noise."""
+    claim = request.claim
+    if claim.rho is not None:
+        enough = claim.rho >= _LEAST_RHO_OF_ROUNDS
+    else:
+        enough = claim.epsilon is not None and claim.epsilon >= _LEAST_EPSILON_OF_ROUNDS
+    return enough and len(request.design.columns) <= _MOST_COLUMNS_IN_ROUNDS
 
 
 def _most_rounds(rounds: int | str) -> int | None:
