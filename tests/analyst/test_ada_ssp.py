@@ -55,7 +55,8 @@ def unit_rows(data):
 
 def released(data, rng=None, **words):
     """A Release of these rows, with simulated noise of the planned law (or none without `rng`)."""
-    words = {"epsilon": 1, "smallest_eigenvalue": 0.2, "features": list(FEATURES), **words}
+    asked = {"epsilon": 1, "smallest_eigenvalue": 0.2, "features": list(FEATURES), "rounds": 1}
+    words = {**asked, **words}
     neighbours = words.pop("neighbours", "replace_one")
     if "rho" in words:
         del words["epsilon"]

@@ -382,7 +382,7 @@ def test_fit_show_and_predict(shell):
     assert "exact" in out
     assert "income ~ age + region" in out
     document = json.loads(shell("show", "post.nc", "--json"))
-    assert set(document["summary"]) == {*TRUTH, "sigma2"}
+    assert set(document["summary"]) == {*TRUTH, "sigma2", "sigma", "R2"}
     assert set(document["summary"]["age"]) == {
         *("median", "spread", "lower", "upper", "rhat", "ess", "mean", "sd"),
     }

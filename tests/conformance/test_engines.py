@@ -571,9 +571,11 @@ def test_what_cannot_be_an_id_is_refused(reader, column, tmp_path):
     source = READERS[reader](table, tmp_path)
     with pytest.raises(DataError, match="'id' holds"):
         source.sums(case.plan(ids="id"))
-    # Where the type is stored, that is known before anything is charged or read.
+    # Where the type is stored, that is known before anything is charged or read. A floating type in
+    # a file may mean that an id is missing, and is told afterwards.
     stored = "parquet" in reader or reader.startswith(("duckdb-", "connection", "relation"))
-    if stored and reader != "duckdb-arrow":
+    told_later = reader == "parquet" and column[0] == 0.5
+    if stored and reader != "duckdb-arrow" and not told_later:
         with pytest.raises(DataError, match="'id' holds"):
             source.check_ids("id")
 
