@@ -1,5 +1,6 @@
 """What a rehearsal approves, the node answers; what the node would refuse, a rehearsal names."""
 
+import json
 import subprocess
 import sys
 from fractions import Fraction
@@ -10,9 +11,11 @@ from noisewise.core.errors import BudgetError, DataError, LedgerError
 from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import write_schema
 from noisewise.federation import supernode
-from noisewise.federation.policy import answer
+from noisewise.federation.policy import answer, read_policy
 from noisewise.federation.rehearse import rehearse
 from noisewise.holder.ledger import Ledger
+from noisewise.holder.publish import publish
+from noisewise.holder.requests.regression import make_request
 from tests.federation.hospital import (
     COLUMNS,
     ROWS,
@@ -85,6 +88,18 @@ def test_what_was_published_costs_nothing_more(tmp_path):
     assert "published before" in done.lines[0]
     assert "NOT within the budget" in done.lines[1]
     assert account(tmp_path).spent_epsilon == 1
+
+
+def test_what_a_rule_meant_before_there_were_rounds_costs_nothing_more(tmp_path):
+    rule = {"target": "stay", "features": ["age"], "epsilon": 1, "delta": "1e-6"}
+    policy = make_hospital(tmp_path, rules=f"- {json.dumps(rule)}", cap=1)
+    with_delta(tmp_path, policy)
+    schema = read_policy(policy).schema
+    former = make_request(schema, **rule, rounds=1)
+    publish(former, tmp_path / "patients.csv", ledger=tmp_path / "budget.db")
+    assert "published before" in rehearse(policy).lines[0]
+    assert ask(policy, ["age"]) == "release"
+    assert len(account(tmp_path).charges) == 1
 
 
 def test_the_default_delta_is_too_weak_for_many_rows(tmp_path):

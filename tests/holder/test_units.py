@@ -519,15 +519,13 @@ def test_the_rehearsal_counts_people(tmp_path):
 def test_duckdb_sorts_in_a_folder_of_its_own(tmp_path, monkeypatch):
     """Rows and ids are in it where memory doesn't hold what is sorted; a killed run leaves it."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
-                          capture_output=True, text=True, check=True)  # fmt: skip
-    left = tmp_path / f"noisewise-duckdb-{gone.stdout.strip()}-x"
-    other = tmp_path / f"noisewise-duckdb-{os.getpid()}-x"  # of a process that runs
-    for folder in (left, other):
-        folder.mkdir()
-        (folder / "rows").write_text("somebody")
-    with duckdb_engine._private_instance() as connection:
-        [(folder,)] = connection.execute("SELECT current_setting('temp_directory')").fetchall()
-        assert Path(folder).parent == tmp_path
-        assert Path(folder).stat().st_mode & 0o077 == 0
-    assert [path.name for path in tmp_path.iterdir()] == [other.name]
+    left = tmp_path / "noisewise-duckdb-left"
+    left.mkdir()
+    (left / "rows").write_text("somebody")
+    with duckdb_engine._own_folder() as other:  # of a process that runs
+        with duckdb_engine._private_instance() as connection:
+            [(folder,)] = connection.execute("SELECT current_setting('temp_directory')").fetchall()
+            assert Path(folder).parent == tmp_path
+            assert Path(folder).stat().st_mode & 0o077 == 0
+        assert list(tmp_path.iterdir()) == [Path(other)]
+    assert not list(tmp_path.iterdir())

@@ -107,12 +107,10 @@ def _locked_file(folder: Path) -> tuple[int, str]:
     while True:
         descriptor, name = tempfile.mkstemp(dir=folder, prefix=_PREFIX)
         # Waits for a process that is about to remove it as a leftover.
-        _lock(descriptor, wait=True)
-        try:
+        lock(descriptor, wait=True)
+        with suppress(FileNotFoundError):  # it has been removed
             if os.path.samestat(os.stat(name), os.fstat(descriptor)):
                 return descriptor, name
-        except FileNotFoundError:
-            pass  # it has been removed
         os.close(descriptor)
 
 
@@ -127,14 +125,14 @@ def _remove_leftovers(folder: Path) -> None:
             # Neither through a link nor waiting at a pipe, which are not ours.
             descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
-                if _lock(descriptor):
+                if lock(descriptor):
                     file.unlink()
             finally:
                 os.close(descriptor)
 
 
-def _lock(descriptor: int, *, wait: bool = False) -> bool:
-    """Whether the file could be locked; where there are no locks, nothing is ever removed."""
+def lock(descriptor: int, *, wait: bool = False) -> bool:
+    """Whether a file or folder could be locked; where there are no locks, nothing can be."""
     if fcntl is None:
         return False
     try:

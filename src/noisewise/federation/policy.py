@@ -35,7 +35,7 @@ from noisewise.federation.protocol import (
     release_fields,
 )
 from noisewise.holder.ledger import Charge, Ledger
-from noisewise.holder.publish import publish
+from noisewise.holder.publish import as_charged, publish
 from noisewise.holder.requests.file import read_asked
 from noisewise.holder.requests.regression import Request, make_request
 from noisewise.holder.requests.rounds import RoundsRequest
@@ -115,9 +115,11 @@ class Policy:
                 return request
         raise NotAllowedError(Refusal.NOT_ALLOWED)
 
-    def charge(self, request: Request | RoundsRequest) -> Charge:
-        """What the ledger is asked for by a rule."""
-        return request.charge(table=self.table, query=self.query)
+    def charge(self, request: Request | RoundsRequest, ledger: Ledger | None = None) -> Charge:
+        """What a ledger is asked for by a rule; a given one may know its words already."""
+        where: dict[str, str | None] = {"table": self.table, "query": self.query}
+        known = request if ledger is None else as_charged(request, ledger, **where)
+        return known.charge(**where)
 
     @cached_property
     def unfilled(self) -> tuple[str, ...]:

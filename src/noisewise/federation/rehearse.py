@@ -75,7 +75,7 @@ def _quotes(policy: Policy) -> list[_Quotes]:
     above: list[Charge] = []
     with Ledger(policy.ledger, create=False) as ledger:
         for request in policy.requests:
-            charge = policy.charge(request)
+            charge = policy.charge(request, ledger)
             quote = _Quotes(ledger.preview(charge), ledger.preview(charge, after=above))
             if quote.alone.refusal and quote.alone.cap_epsilon is None:
                 raise BudgetError(quote.alone.refusal)

@@ -46,7 +46,9 @@ def start(policy: str | Path, arguments: list[str]) -> None:
     checked = read_policy(path)
     with Ledger(checked.ledger, create=False) as ledger:
         # Else the node would refuse every proposal, in front of the server.
-        for quote in (ledger.preview(checked.charge(request)) for request in checked.requests):
+        for quote in (
+            ledger.preview(checked.charge(request, ledger)) for request in checked.requests
+        ):
             if quote.refusal and quote.cap_epsilon is None:
                 raise BudgetError(quote.refusal)
     if "'" in str(path) or "\n" in str(path):

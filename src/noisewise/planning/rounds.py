@@ -14,8 +14,8 @@ To first order
 and the prior's precision is added to its inverse.
 
 The radius and its noise depend on the data's tails and on how many exploring rounds it takes to
-find them. Planned is what normal rows would get after as many rounds as most data need; a long
-tail has a larger radius, and up to `core.rounds.plan` 1.5 standard errors of noise.
+find them. Planned is what normal rows would get after as many rounds as most data need. A long
+tail has a larger radius and more noise (`core.rounds.plan` says how much is allowed).
 """
 
 from __future__ import annotations

@@ -23,11 +23,12 @@ import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from noisewise.core.document import lock
 from noisewise.core.errors import DataError, RequestError
 from noisewise.holder.engines.base import (
     Kind,
@@ -313,23 +314,40 @@ _FOLDER = "noisewise-duckdb-"
 
 @contextmanager
 def _own_folder() -> Iterator[str]:
-    """A temporary folder for this user alone. Those of processes that were killed are removed."""
+    """A temporary folder for this user alone, locked while it is used.
+
+    One without a lock is what a killed process left (see `core.document.write_text`) and is removed
+    first.
+    """
     for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
-        if not _runs(left.name.removeprefix(_FOLDER).partition("-")[0]):
-            shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-") as folder:
-        yield folder
-
-
-def _runs(process: str) -> bool:
-    """Whether there is such a process, of this user or of another."""
+        with suppress(OSError):
+            descriptor = _open_folder(left)
+            try:
+                if lock(descriptor):
+                    shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+    folder, descriptor = _locked_folder()
     try:
-        os.kill(int(process), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except OSError:
-        return True
-    return True
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _locked_folder() -> tuple[str, int]:
+    while True:
+        folder = tempfile.mkdtemp(prefix=_FOLDER)
+        with suppress(FileNotFoundError):  # it has been removed as a leftover
+            descriptor = _open_folder(folder)
+            lock(descriptor, wait=True)
+            if os.path.isdir(folder):
+                return folder, descriptor
+            os.close(descriptor)
+
+
+def _open_folder(folder: str | Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
 
 
 def _sum_rows(rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Result:

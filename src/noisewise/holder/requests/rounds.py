@@ -227,18 +227,19 @@ class RoundsRequest(AboutRegression[Release]):
     def in_words(self) -> list[str]:
         """What the rounds will do, from public quantities."""
         setting, most = self.setting, MOST_ROUNDS if self.most is None else self.most
-        shared = "the share of the first measurement follows from the number of rows"
+        rows = "people" if self.schema.unit_column is not None else "rows"
+        shared = f"the share of the first measurement follows from the number of {rows}"
         if not setting.replaces:
             shared = f"the first measurement has {setting.first_share(None):.0%} of the budget"
         lines = [
             f"  Rounds: at most {most}, with a pass over the rows for each and one for a histogram "
-            f"of far rows. One charge pays for all; {shared}, exploring rounds have at least "
+            f"of far {rows}. One charge pays for all; {shared}, exploring rounds have at least "
             f"{LEAST_SHARE:.0%} each, and the last round all that is left"
         ]
         if self.most is None:
             few = "published in the bounds, with the whole budget"
             lines.append(
-                f"  With fewer than {setting.rows_needed():,} rows there is one round, {few}"
+                f"  With fewer than {setting.rows_needed():,} {rows} there is one round, {few}"
             )
         return lines
 
