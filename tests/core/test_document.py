@@ -6,11 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+from fractions import Fraction
 
 import pytest
 
 from noisewise.core.document import write_text
+from noisewise.core.temporary import private_folder
+from noisewise.holder.ledger import Ledger
 
 KILLED = """
 import os, signal, sys
@@ -110,3 +114,46 @@ def test_a_failed_write_leaves_nothing_and_keeps_the_old_file(tmp_path, monkeypa
         write_text(out, "new")
     assert os.listdir(tmp_path) == ["release.json"]
     assert out.read_text() == "old"
+
+
+FOLDER = """
+import os, signal
+from noisewise.core.temporary import private_folder
+
+with private_folder() as folder:
+    (folder / "rows").write_text("somebody")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+LEDGER = """
+import os, signal, sys
+from fractions import Fraction
+from noisewise.holder.ledger import Ledger
+
+os.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+Ledger(sys.argv[1]).set_cap("people", Fraction(1), Fraction(0))
+"""
+
+
+def test_the_next_run_removes_a_folder_that_a_killed_one_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    stays = tmp_path / "noisewise-abcdefgh1"
+    stays.mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", FOLDER], env=environment, check=False)
+    [left] = set(tmp_path.iterdir()) - {stays}
+    assert (left / "rows").exists()
+    with private_folder() as other, private_folder() as folder:
+        assert folder.stat().st_mode & 0o077 == 0
+        assert set(tmp_path.iterdir()) == {stays, other, folder}
+    assert os.listdir(tmp_path) == [stays.name]
+
+
+def test_the_next_run_removes_a_ledger_that_was_never_finished(tmp_path):
+    path = tmp_path / "budget.db"
+    subprocess.run([sys.executable, "-c", LEDGER, str(path)], check=False)
+    assert len(leftovers(tmp_path)) == 1
+    assert not path.exists()
+    with Ledger(path) as ledger:
+        ledger.set_cap("people", Fraction(1), Fraction(0))
+        assert os.listdir(tmp_path) == ["budget.db"]

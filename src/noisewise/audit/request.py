@@ -13,7 +13,6 @@ of a regression's coefficients.
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from noisewise.audit.summary import summary_challenge
 from noisewise.core.composition import epsilon_of
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent
+from noisewise.core.temporary import private_folder
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.base import DEFAULT_DELTA, Publishable
@@ -202,9 +202,9 @@ def _claim(challenge: Challenge, confidence: float) -> dict[str, Any]:
 def _only_values_differ(challenge: Challenge) -> bool:
     """Publish both data sets for real and compare what is beside the values."""
     pair, documents = challenge.pair, []
-    with tempfile.TemporaryDirectory() as folder:
+    with private_folder() as folder:
         for name, table in (("a", pair.a), ("b", pair.b)):
-            ledger = Path(folder) / f"{name}.ledger"
+            ledger = folder / f"{name}.ledger"
             documents.append(_beside_values(challenge.request, table, ledger))
     return bool(documents[0] == documents[1])
 

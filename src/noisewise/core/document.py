@@ -10,8 +10,6 @@ import hashlib
 import json
 import math
 import os
-import re
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,16 +18,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 from noisewise import _html
 from noisewise.core.design import MAX_ROWS, Ball, Box, Design, Geometry
 from noisewise.core.errors import NoisewiseError, ReleaseError
 from noisewise.core.privacy import Claim, Event, PureEvent, event_from_json, event_to_json
 from noisewise.core.schema import MAX_NAME, Schema
+from noisewise.core.temporary import locked_file
 from noisewise.core.terms.term import MAX_FACTORS, MAX_TERM
 
 MAX_BYTES = 64_000_000
@@ -38,9 +32,6 @@ MAX_SCALE = 2**56  # of noise: 128 standard deviations below the largest integer
 # Of a design column: a factor of a term, and a level, for each factor.
 MAX_DESIGN_NAME = MAX_TERM + MAX_FACTORS * (MAX_NAME + 2)
 MAX_RATIO = 2_600  # characters of an exact fraction, as `as_fraction` takes them
-
-_PREFIX = ".noisewise-"
-_TEMPORARY = re.compile(re.escape(_PREFIX) + "[a-z0-9_]{8}")  # as `mkstemp` completes it
 
 Read = TypeVar("Read")
 
@@ -78,20 +69,17 @@ def read_text(path: str | Path) -> str:
 def write_text(path: str | Path, text: str) -> None:
     """Write beside the target, flush to disk, then rename: readers see all or nothing.
 
-    A writer keeps a lock on its temporary file, and the system takes it back when the writer dies,
-    in whatever way. So a temporary file without a lock is what a killed process left, and is
-    removed first. May raise an OSError.
+    May raise an OSError.
     """
     path = Path(path)
-    _remove_leftovers(path.parent)
-    descriptor, temporary = _locked_file(path.parent)
+    descriptor, temporary = locked_file(path.parent)
     file = os.fdopen(descriptor, "w", encoding="utf-8")
     try:
         file.write(text)
         file.flush()
         os.fsync(descriptor)
         os.chmod(temporary, 0o644)
-        if fcntl is None:
+        if os.name == "nt":
             file.close()  # Windows renames no open file
         os.replace(temporary, path)
     except BaseException:
@@ -101,45 +89,6 @@ def write_text(path: str | Path, text: str) -> None:
     finally:
         with suppress(OSError):  # a full disk has been reported already
             file.close()
-
-
-def _locked_file(folder: Path) -> tuple[int, str]:
-    while True:
-        descriptor, name = tempfile.mkstemp(dir=folder, prefix=_PREFIX)
-        # Waits for a process that is about to remove it as a leftover.
-        lock(descriptor, wait=True)
-        with suppress(FileNotFoundError):  # it has been removed
-            if os.path.samestat(os.stat(name), os.fstat(descriptor)):
-                return descriptor, name
-        os.close(descriptor)
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove our temporary files that nobody is writing; what can't be had is left alone."""
-    if fcntl is None:
-        return
-    for file in folder.iterdir():
-        if not _TEMPORARY.fullmatch(file.name):
-            continue
-        with suppress(OSError):
-            # Neither through a link nor waiting at a pipe, which are not ours.
-            descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-            try:
-                if lock(descriptor):
-                    file.unlink()
-            finally:
-                os.close(descriptor)
-
-
-def lock(descriptor: int, *, wait: bool = False) -> bool:
-    """Whether a file or folder could be locked; where there are no locks, nothing can be."""
-    if fcntl is None:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        return False
-    return True
 
 
 def load(path: str | Path, from_text: Callable[[str], Read]) -> Read:

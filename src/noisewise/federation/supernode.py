@@ -19,12 +19,12 @@ import argparse
 import os
 import shlex
 import sys
-import tempfile
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from noisewise.core.errors import BudgetError, NoisewiseError
+from noisewise.core.temporary import private_folder
 from noisewise.federation.policy import PolicyError, read_policy
 from noisewise.holder.ledger import Ledger
 
@@ -62,10 +62,10 @@ def start(policy: str | Path, arguments: list[str]) -> None:
     from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
-    with tempfile.TemporaryDirectory(prefix="noisewise-") as folder:
-        _write_programs(Path(folder), list(TASK_TYPE_TO_COMMAND.values()))
+    with private_folder() as folder:
+        _write_programs(folder, list(TASK_TYPE_TO_COMMAND.values()))
         # The interpreter's own folder holds flower-superexec, also where no environment is active.
-        own = [folder, str(Path(sys.executable).parent)]
+        own = [str(folder), str(Path(sys.executable).parent)]
         os.environ["PATH"] = os.pathsep.join([*own, os.environ.get("PATH", os.defpath)])
         sys.argv = ["flower-supernode", *arguments, "--node-config", f"policy='{path}'"]
         flower_supernode()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import warnings
 from collections.abc import Callable, Container
-from pathlib import Path
 from typing import Any, TypeVar
 
 from sklearn.base import BaseEstimator
@@ -15,6 +13,7 @@ from sklearn.utils import check_random_state
 
 from noisewise.core.errors import BudgetError, NoisewiseError, RequestError
 from noisewise.core.privacy import as_delta, as_loss
+from noisewise.core.temporary import private_folder
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.base import Publishable
@@ -131,7 +130,7 @@ def released(
     if ledger is None:
         if cap is not None:
             raise RequestError("cap: belongs to a ledger, and none is given; give ledger= as well")
-        with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "budget.db") as own:
+        with private_folder() as folder, Ledger(folder / "budget.db") as own:
             own.set_cap(price.dataset, price.epsilon, price.delta)
             return publish(request, table, ledger=own).release
     if not isinstance(ledger, str | os.PathLike):

@@ -18,18 +18,15 @@ counts, and means over the rows of a unit, which `holder.rows.units` takes for e
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from noisewise.core.document import lock
 from noisewise.core.errors import DataError, RequestError
+from noisewise.core.temporary import private_folder
 from noisewise.holder.engines.base import (
     Kind,
     Result,
@@ -298,56 +295,15 @@ def _private_instance() -> Iterator[Any]:
 
     # No extensions from the network, and no Python variables taken for tables. What a query sorts
     # may be more than memory holds: it goes to a folder of our own, not to the working directory.
-    with _own_folder() as folder:
+    with private_folder() as folder:
         config: dict[str, Any] = {
             "autoinstall_known_extensions": "false",
             "python_enable_replacements": "false",
-            "temp_directory": folder,
+            "temp_directory": str(folder),
         }
         with duckdb.connect(":memory:", config=config) as connection:
             connection.execute("SET disabled_optimizers = 'statistics_propagation'")
             yield connection
-
-
-_FOLDER = "noisewise-duckdb-"
-
-
-@contextmanager
-def _own_folder() -> Iterator[str]:
-    """A temporary folder for this user alone, locked while it is used.
-
-    One without a lock is what a killed process left (see `core.document.write_text`) and is removed
-    first.
-    """
-    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
-        with suppress(OSError):
-            descriptor = _open_folder(left)
-            try:
-                if lock(descriptor):
-                    shutil.rmtree(left, ignore_errors=True)
-            finally:
-                os.close(descriptor)
-    folder, descriptor = _locked_folder()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
-
-
-def _locked_folder() -> tuple[str, int]:
-    while True:
-        folder = tempfile.mkdtemp(prefix=_FOLDER)
-        with suppress(FileNotFoundError):  # it has been removed as a leftover
-            descriptor = _open_folder(folder)
-            lock(descriptor, wait=True)
-            if os.path.isdir(folder):
-                return folder, descriptor
-            os.close(descriptor)
-
-
-def _open_folder(folder: str | Path) -> int:
-    return os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
 
 
 def _sum_rows(rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Result:

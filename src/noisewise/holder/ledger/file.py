@@ -11,7 +11,6 @@ import json
 import os
 import sqlite3
 import stat
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.core.errors import LedgerError, NoisewiseError
+from noisewise.core.temporary import locked_file
 from noisewise.holder.ledger.accounts import OpenAccount
 from noisewise.holder.ledger.charges import ChargeRecord, charge_from_json
 
@@ -189,7 +189,7 @@ class LedgerFile:
         """Put a new, empty ledger at the path, unless another process is faster.
 
         The ledger is complete and on disk before it gets its name, and linking is atomic and
-        never replaces a file. A kill leaves at most a hidden file that nothing will ever read.
+        never replaces a file. A kill leaves at most a hidden file, which the next run removes.
         """
         if not self._create:
             raise LedgerError(f"The ledger {self.path} has vanished. Restore it from a backup.")
@@ -200,25 +200,23 @@ class LedgerFile:
                 f"{journal} is the journal of a ledger that is gone. Restore {self.path} from a "
                 "backup, or choose another name for a new ledger."
             )
-        temporary = None
+        made = None
         try:
-            # mkstemp gives mode 0600, and SQLite gives its journals the mode of their file.
-            descriptor, temporary = tempfile.mkstemp(
-                prefix=f".{self.path.name}.", suffix=".new", dir=self.path.parent
-            )
-            os.close(descriptor)
-            _write_empty_ledger(temporary)
+            # Its mode is 0600, and SQLite gives its journals the mode of their file.
+            made = locked_file(self.path.parent)
+            _write_empty_ledger(made[1])
             with suppress(FileExistsError):  # another process was faster: its ledger is as good
-                os.link(temporary, self.path)
+                os.link(made[1], self.path)
             _sync_directory(self.path.parent)
         except OSError as error:
             raise unusable(self.path, error) from error
         except SQLITE_ERRORS as error:
             raise explained(self.path, error, _BUSY_SECONDS) from error
         finally:
-            if temporary is not None:
+            if made is not None:
+                os.close(made[0])
                 with suppress(OSError):
-                    os.unlink(temporary)
+                    os.unlink(made[1])
 
     def _damage(self, what: str) -> LedgerError:
         return damaged(self.path, what)

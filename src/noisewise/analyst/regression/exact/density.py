@@ -15,7 +15,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.exact import scale_free
-from noisewise.analyst.regression.exact.draws import conjugate_draws
+from noisewise.analyst.regression.exact.draws import conjugate_draws, pooled_factors
 from noisewise.analyst.regression.exact.factor import (
     BELOW_SMALLEST_N,
     FREE,
@@ -24,7 +24,6 @@ from noisewise.analyst.regression.exact.factor import (
     statistics,
     total_statistics,
 )
-from noisewise.analyst.regression.exact.holders import pooled_factor
 from noisewise.analyst.regression.exact.kernels import Arrays, logp_and_gradient, workspace
 from noisewise.analyst.regression.exact.normalisers import (
     log_covariance,
@@ -240,15 +239,11 @@ class CollapsedPosterior:
         not have one in double precision.
         """
         a = self.arrays
-        J, P, _ = a.values.shape
-        out, work = np.zeros((len(x), P, P)), self.workspace()
-        for point, C in zip(np.ascontiguousarray(x), out, strict=True):
-            total_statistics(
-                point, a.n, a.known, a.values, a.relative, a.partial, a.scalars[SPIKE], a.centre,
-                a.scale, a.maps, work,
-            )  # fmt: skip
-            pooled_factor(J, work)
-            C[:] = np.tril(work[10])
+        out = np.zeros((len(x), *a.values.shape[1:]))
+        pooled_factors(
+            np.ascontiguousarray(x), a.n, a.values, a.known, a.relative, a.partial,
+            a.scalars[SPIKE], a.centre, a.scale, a.maps, self.workspace(), out,
+        )  # fmt: skip
         return out
 
     def rows(self, x: FloatArray) -> FloatArray:

@@ -8,6 +8,7 @@ from typing import Any
 from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.factor import SHARED_BUFFERS, total_statistics
+from noisewise.analyst.regression.exact.holders import pooled_factor
 from noisewise.analyst.regression.exact.prior import (
     KEEPS_SIGMA2,
     SPIKE,
@@ -97,6 +98,32 @@ def conjugate_draws(
             for b in range(k):
                 total += C[a, b] * normal_mu[i, b]
             mu[i, a] = total / E[0, 0]
+
+
+@compiled
+def pooled_factors(
+    x: FloatArray,
+    n: FloatArray,
+    values: FloatArray,
+    known: IntArray,
+    relative: IntArray,
+    partial: BoolArray,
+    spike: float,
+    centre: FloatArray,
+    scale: FloatArray,
+    maps: FloatArray,
+    work: FloatArray,
+    out: FloatArray,
+) -> Any:
+    """`holders.pooled_factor` at each row of x into the lower triangles of `out`."""
+    for i in range(x.shape[0]):
+        total_statistics(
+            x[i], n, known, values, relative, partial, spike, centre, scale, maps, work
+        )
+        pooled_factor(n.size, work)
+        for a in range(out.shape[1]):
+            for b in range(a + 1):
+                out[i, a, b] = work[10, a, b]
 
 
 @compiled
