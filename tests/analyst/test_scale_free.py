@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 
+import arviz as az
 import numpy as np
 import pytest
 from scipy import special, stats
 
 from noisewise.analyst.regression.exact import scale_free
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
-from noisewise.analyst.regression.exact.factor import spike_radius
+from noisewise.analyst.regression.exact.factor import log_length, spike_radius
 from noisewise.analyst.regression.exact.prior import HALF_T, scale_free_integral
+from noisewise.analyst.regression.exact.sampler import sample_posterior
+from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.priors import ScaleFreeCovariates, ScaleFreePrior
 
 from .test_collapsed import observe
@@ -320,3 +323,35 @@ def test_draws_given_statistics(n, k):
         np.testing.assert_allclose(mean[0, 1:], shrink * least_squares, rtol=2e-3)
         error = theta.std(axis=0) / math.sqrt(len(theta))
         assert (abs(theta.mean(axis=0) - mean[0]) < 5 * error).all()
+
+
+@pytest.mark.parametrize("scale", [0.7, 0.1, 1e-4])
+def test_the_map_of_a_length(scale):
+    assert log_length(0.0, -2.0, scale)[0] == pytest.approx(-2.0, abs=1e-12)
+    for x in (-20.0, -3.0, 0.2, 5.0):
+        value, slope, log_slope, bend = log_length(x, -2.0, scale)
+        up, down = log_length(x + 1e-4, -2.0, scale), log_length(x - 1e-4, -2.0, scale)
+        assert slope == pytest.approx((up[0] - down[0]) / 2e-4, rel=1e-5)
+        assert log_slope == pytest.approx(math.log(slope / scale), abs=1e-9)
+        assert bend == pytest.approx((up[2] - down[2]) / 2e-4, rel=1e-5, abs=1e-6)
+        assert value < up[0]
+    assert log_length(-1e4, -2.0, scale)[2] == -np.inf
+
+
+@pytest.mark.parametrize("family", ["gaussian", "laplace"])
+def test_a_column_that_may_not_vary_at_all_is_explored(family):
+    """The first column's variance is two or three sds of the noise from 0: a tail of its log."""
+    n, k, noise = 10_000, 6, 160.0
+    moments = np.eye(k + 2) * n / 16.0
+    moments[0, 0] = n
+    scale = np.full_like(moments, noise / (math.sqrt(2.0) if family == "laplace" else 1.0))
+    scale[0, 0] = 0.0
+    moments[1, 1] = 2.5 * noise
+    moments[-1, 2] = moments[2, -1] = 0.5 * n / 16.0
+    seen = Observation(n, moments, scale, family)
+    posterior = CollapsedPosterior([seen], ScaleFreePrior(k), ScaleFreeCovariates.default(k))
+    drawn = sample_posterior(posterior, chains=4, draws=500, tune=400, seed=1)
+    own = posterior.own_variances(drawn.x.reshape(-1, posterior.ndim))[:, 0].reshape(4, 500)
+    assert np.quantile(own, 0.02) < 0.01 * np.median(own)  # the tail is there
+    for values in (np.log(own), drawn.theta[..., 1]):
+        assert az.ess(values, method="bulk") > 600  # by ln(length): 350 and 250

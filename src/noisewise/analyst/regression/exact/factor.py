@@ -55,6 +55,34 @@ def spike_radius(r: float, k: int, r0: float) -> Any:
 
 
 @compiled
+def log_length(x: float, centre: float, scale: float) -> Any:
+    """ln of a partial row's length at x, with slope, log Jacobian and slope of that.
+
+    Where noise hides whether a column varies at all, the length has a flat density down to 0. Its
+    logarithm would have a tail to the left that is exponential in units of the prior, and a sampler
+    whose steps are of the size of the noise would take very long to come back from it. So the
+    length is softplus(y), in units of the noise, whose tail is exponential in these, and y is
+    y_0 + x sqrt(1 + TAIL x²), which makes it normal. At x = 0 it is exp(centre), and the slope is
+    about `scale`. The Jacobian is in units of `scale`.
+    """
+    units = 1.0 / scale
+    v2 = TAIL * x * x
+    root = math.sqrt(1.0 + v2)
+    y = units + math.log1p(-math.exp(-units)) + x * root
+    e = math.exp(-abs(y))
+    if y > 0.0:
+        length, share = y + math.log1p(e), 1.0 / (1.0 + e)
+    else:
+        length, share = math.log1p(e), e / (1.0 + e)
+    if not length > 0.0:
+        return -np.inf, 0.0, -np.inf, 0.0
+    by_y, by_x = share / length, (1.0 + 2.0 * v2) / root
+    bend = (1.0 - share - by_y) * by_x + TAIL * x * (4.0 / (1.0 + 2.0 * v2) - 1.0 / (1.0 + v2))
+    slope = by_y * by_x
+    return centre + math.log(length * scale), slope, math.log(slope * units), bend
+
+
+@compiled
 def partial_row(K: FloatArray, a: int, known: IntArray, log_length: float, spike: float) -> Any:
     """Row a of K from its partial correlations, which stand at its free entries K_a1 ... K_a,a-1.
 
@@ -319,14 +347,15 @@ def factor(
                 return cursor, -np.inf
             continue
         if not known[a, a]:
-            log_diagonal = centre[cursor] + scale[cursor] * x[cursor]
-            cursor += 1
             if partial[a]:
-                logp += partial_row(K, a, known[a], log_diagonal, spike if a == P - 1 else 0.0)
+                length, _, log_slope, _ = log_length(x[cursor], centre[cursor], scale[cursor])
+                logp += log_slope
+                logp += partial_row(K, a, known[a], length, spike if a == P - 1 else 0.0)
                 if not logp > -np.inf:
                     return cursor, -np.inf
             else:
-                K[a, a] = math.exp(log_diagonal)
+                K[a, a] = math.exp(centre[cursor] + scale[cursor] * x[cursor])
+            cursor += 1
         # F = R K, row a: everything but the last term first. Where not all is relative, y's row
         # has F in place of K and beta in place of R, which is the same.
         by_beta = relative != RELATIVE and a == P - 1
@@ -465,7 +494,7 @@ def factor_adjoint(
             if not known[a, 0]:
                 grad[cursor] = Kbar[a, 0] * scale[cursor]
                 cursor += 1
-            free = 1
+            free = 0
             for b in range(1, a):
                 free += not known[a, b]
             for i in range(free):
@@ -477,6 +506,9 @@ def factor_adjoint(
             for i in range(free):
                 grad[cursor + i] *= scale[cursor + i]
             cursor += free
+            _, slope, _, bend = log_length(x[cursor], centre[cursor], scale[cursor])
+            grad[cursor] = grad[cursor] * slope + bend
+            cursor += 1
             continue
         for b in range(a):
             if not known[a, b]:

@@ -30,12 +30,12 @@ a lower triangular K_j, row by row:
   others are plain, then only a part is counted from the reference (`factor`): the covariates'
   means, the rest of their rows, or the row of y, F_j,y = beta F_j,x + R_yy K_j,y with beta the
   regression in F_0, which is the same formula for that row. The regression is that of all.
-- A *plain* row has coordinates K_a0, ..., K_a,a-1, ln K_aa. A *partial* row has K_a0, the log
+- A *plain* row has coordinates K_a0, ..., K_a,a-1, ln K_aa. A *partial* row has K_a0, the
   length of (K_a1, ..., K_aa), which is the column's standard deviation, and partial correlations
   tanh y_b: K_ab = length tanh(y_b) Π_{c<b} sech(y_c). Where noise hides the covariances, the
   released sum of squares still fixes the length, and tails of y are exponential; so the coordinate
-  is v, y = v sqrt(1 + v²/4). Under the scale-free prior y's own row has one more map
-  (`spike_radius`).
+  is v, y = v sqrt(1 + v²/4). Where it hides the length too, that has such a tail (`log_length`).
+  Under the scale-free prior y's own row has one more map (`spike_radius`).
 - An entry of A_j that is known exactly (noise scale 0) is eliminated: the entry of F_j at its
   place is solved for. A partial row passes it over.
 - The row of an indicator may be *tied* (`tied_row`), see below.
