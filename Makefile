@@ -26,7 +26,7 @@ diabetes: $(STAMP)
 	$(BIN)/python examples/diabetes.py
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

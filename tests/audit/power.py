@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
 from noisewise.audit.engine import lower, upper
@@ -17,6 +18,7 @@ def detection_probability(
     held_out: int,
     epsilon: float,
     delta: float = 0.0,
+    mu: float | None = None,
     confidence: float = 0.99,
 ) -> float:
     """The probability that an audit which chose a certain region calls the claim violated.
@@ -29,8 +31,8 @@ def detection_probability(
         Probabilities of the region under the two data sets.
     held_out : int
         Held-out runs on each.
-    epsilon, delta, confidence : float
-        As for `audit`.
+    epsilon, delta, mu, confidence : float
+        As for `audit`; with `mu`, by that alone.
 
     Returns
     -------
@@ -40,5 +42,6 @@ def detection_probability(
     counts = np.arange(held_out + 1)
     at_least, at_most = lower(counts, held_out, alpha), upper(counts, held_out, alpha)
     # The smallest count in the likelier data set that convicts, for every count in the other.
-    needed = np.searchsorted(at_least, math.exp(epsilon) * at_most + delta, side="right")
+    allowed = math.exp(epsilon) * at_most + delta if mu is None else ndtr(mu + ndtri(at_most))
+    needed = np.searchsorted(at_least, allowed, side="right")
     return float(binom.pmf(counts, held_out, rarer) @ binom.sf(needed - 1, held_out, likelier))

@@ -51,6 +51,11 @@ epsilons = st.fractions(Fraction(1, 50), 50, max_denominator=10_000)
 deltas = st.sampled_from([Fraction(1, 10**k) for k in (2, 6, 12)])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def holders_noise():
+    """Real: it is what is looked at here."""
+
+
 # ---------------------------------------------------------------------------------------------
 # Statistics of draws
 

@@ -3,7 +3,7 @@
 The clamping sampler and retry-until-non-negative are the mistakes that this kind of mechanism
 invites; the audit must convict them. Draws have no seed. The powers are computed from the exact
 probabilities of a region and asserted, for the sound mechanisms too: those are accused with
-probability below 5e-4, and broken ones escape with probability below 1e-3.
+probability below 1e-5, and broken ones escape with probability below 1e-5.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ from ..audit.power import detection_probability
 
 pytestmark = pytest.mark.slow
 
-CAUGHT = 0.999
-WRONGLY = 5e-4  # what the audit promises is 0.01
+CONFIDENCE = 0.999
+CAUGHT = 1 - 1e-5
+WRONGLY = 1e-5  # what the audit promises is 0.001
 TRAINING = 0.3
 
 
@@ -56,15 +57,23 @@ def counts_of(*table):
 
 def audited(runs, *, trials, epsilon, score, batch=False):
     result = audit(
-        *runs, trials=trials, epsilon=epsilon, seed=1, score=score, training=TRAINING, batch=batch
+        *runs,
+        trials=trials,
+        epsilon=epsilon,
+        confidence=CONFIDENCE,
+        seed=1,
+        score=score,
+        training=TRAINING,
+        batch=batch,
     )
     print(result)
     return result
 
 
 def caught(likelier, rarer, trials, epsilon):
+    held_out = round(trials * (1 - TRAINING))
     return detection_probability(
-        likelier, rarer, held_out=round(trials * (1 - TRAINING)), epsilon=epsilon
+        likelier, rarer, held_out=held_out, epsilon=epsilon, confidence=CONFIDENCE
     )
 
 
@@ -124,7 +133,7 @@ def test_half_of_the_laplace_noise_is_caught():
 
 FOURIER = FourierParities(one_node(4), Fraction(1))
 PAIR = counts_of(6, 0, 0, 0), counts_of(5, 1, 0, 0)
-FOURIER_TRIALS = 5500
+FOURIER_TRIALS = 7500
 
 
 def exact_parities(counts):

@@ -34,9 +34,8 @@ def test_rounds_keep_their_claim(name):
     assert found.result.mu_lower > 0.15  # the audit sees that the data sets differ
 
 
-@pytest.mark.parametrize("name", ["replaced", "added"])
-def test_half_of_the_noise_is_caught(name):
-    challenge = challenge_of(half_noise_rounds(rho="2", **WORDS[name]))
+def test_half_of_the_noise_is_caught():
+    challenge = challenge_of(half_noise_rounds(rho="2", **WORDS["replaced"]))
     found = audit_release(challenge, runs=250)
     assert not found.result.passed, str(found.result)
     assert not found.noise.passed, str(found.noise)

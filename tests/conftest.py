@@ -1,0 +1,31 @@
+"""Where the holder's noise is real in the tests, and where it has a seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .seeded_noise import seeded_noise
+
+# These rooms are about the noise itself. Their thresholds come from its law, and the chance of a
+# false alarm is stated there. All others check what is made of a Release. With new noise in every
+# run some would fail now and then, however sound, since no interval holds its truth always.
+REAL_NOISE = frozenset({"audit", "holder", "property", "statistical"})
+
+
+def pytest_collection_modifyitems(items):
+    """Files with slow tests come first, so that no worker starts a long one when others are done."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def holders_noise(request):
+    """Noise with a seed, but in rooms and files (by a fixture of this name) that want it real."""
+    place = request.path.relative_to(Path(__file__).parent)
+    if place.parts[0] in REAL_NOISE:
+        yield
+    else:
+        with seeded_noise(place.name):
+            yield
