@@ -74,11 +74,11 @@ def test_sound_noise_is_hardly_ever_accused(monkeypatch):
 def test_too_little_noise_is_seen_where_telling_people_apart_shows_nothing():
     request = request_for("hours+age", epsilon=1)
     broken = with_mechanisms(request, noise_scale_halved(request.mechanisms[0]))
-    found = audit_release(broken, runs=100)
+    found = audit_release(broken, runs=100, confidence=CONFIDENCE)
     assert found.result.passed
     assert not found.noise.enough
     assert not found.passed
-    assert audit_release(request, runs=100).passed
+    assert audit_release(request, runs=100, confidence=CONFIDENCE).passed
 
 
 def test_more_runs_see_more():

@@ -1,7 +1,7 @@
 """Exact samplers against laws computed independently, by chi-square tests.
 
 The draws have no seed. A right law fails one test with probability 1e-6; every test has a control
-that is wrong by a little and must be rejected, with a power that was computed to be above 0.999.
+that is wrong by a little and must be rejected; its chance to pass was computed, below 1e-6.
 """
 
 import itertools

@@ -163,7 +163,8 @@ def test_other_units(changes, tmp_path):
     assert Release.from_text(release.to_text()) == release
     assert (release.n is None) == ("neighbours" in changes)
     truth, se = ols(data)
-    assert np.sqrt(np.mean(np.square((slopes(release) - truth) / se))) < 8
+    # 2.3 in the mean with two rows a unit, most of it from one slope: six times that is never seen.
+    assert np.sqrt(np.mean(np.square((slopes(release) - truth) / se))) < 14
 
 
 @pytest.mark.parametrize("engine", ["memory", "duckdb"])

@@ -528,8 +528,8 @@ def half_widths(name="age", **words):
 
 
 def test_rounds_come_true():
-    """Releases in rounds, by `publish` and `fit` with their defaults, at eight truths."""
-    setting = Setting(2, 5000, "rounds", 1.0)
+    """Releases in rounds, by `publish` and `fit` with their defaults, at twelve truths."""
+    setting = Setting(2, 20_000, "rounds", 1.0)
     row = row_of(setting, check(setting, truths=12))
     assert abs(np.log(row["slopes_ratio"])) < 0.2
     assert abs(np.log(row["intercept_ratio"])) < 0.2

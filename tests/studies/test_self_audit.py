@@ -24,7 +24,7 @@ from studies.self_audit.regressions import SUBJECTS as CONTROLS
 from studies.self_audit.regressions import request_for
 
 CONFIDENCE = 0.9999
-QUICK = {"fourth-exact": 300, "noise-twice": 300, "posterior-clamped": 2500}
+QUICK = {"fourth-exact": 300, "noise-twice": 300, "posterior-clamped": 3500}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -84,7 +84,7 @@ def test_names_are_used_once(monkeypatch):
 def test_a_verdict_knows_what_should_be():
     passing = CONTROLS[-1]
     control = Subject("x", "x", passing.check, passing.runs, sound=False)
-    assert not examine(control, runs=2000).as_it_should_be
+    assert not examine(control, runs=2000, confidence=CONFIDENCE).as_it_should_be
 
 
 # --- the command --------------------------------------------------------------------------------
@@ -97,14 +97,15 @@ def invoke(*words):
 def test_audit_of_everything(monkeypatch):
     chosen = {s.name: s for s in CONTROLS if s.name.startswith("noise")}
     monkeypatch.setattr(audit_registry, "subjects", lambda: chosen)
-    shown = invoke("audit")
+    sure = ("--confidence", str(CONFIDENCE))
+    shown = invoke("audit", *sure)
     assert shown.exit_code == 0, shown.output
     assert "broken on purpose" in shown.stdout
     assert "every broken one was caught" in shown.stdout
     # Something that is called sound and isn't.
     broken_but_called_sound = {n: replace(s, sound=True) for n, s in chosen.items()}
     monkeypatch.setattr(audit_registry, "subjects", lambda: broken_but_called_sound)
-    blind = invoke("audit")
+    blind = invoke("audit", *sure)
     assert blind.exit_code == 8
     assert "NOT AS IT SHOULD BE" in blind.stdout
     documents = json.loads(invoke("audit", "--json").stdout)

@@ -35,6 +35,11 @@ from studies.zhang2016 import naive_bayes as nb
 RARE = 1e-6
 
 
+@pytest.fixture(scope="module", autouse=True)
+def holders_noise():
+    """Real: its law is compared."""
+
+
 def binary_naive_bayes(d):
     columns = {name: Category(("0", "1"), "0") for name in ("y", *(f"x{j}" for j in range(d)))}
     return Network.naive_bayes(Schema("people", columns), "y")
