@@ -1,12 +1,17 @@
-"""Where the holder's noise is real in the tests, and where it has a seed."""
+"""Where the holder's noise is real and where it has a seed; what comes first; no clocks."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from .seeded_noise import seeded_noise
+
+# On a busy machine a sound test may be slow.
+settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any")
 
 # These rooms are about the noise itself. Their thresholds come from its law, and the chance of a
 # false alarm is stated there. All others check what is made of a Release. With new noise in every

@@ -8,7 +8,7 @@ noise whether it runs alone or after others.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+import random
 from contextlib import contextmanager
 from unittest import mock
 
@@ -16,29 +16,29 @@ import numpy as np
 
 from noisewise.holder.mechanisms import randomness
 
+LIMIT = 2**63 - 1  # where OpenDP's noise ends, too
 SMALL = 1000  # below, noise is drawn from the table of its law; above, a rounded density is as good
 
 
 @contextmanager
 def seeded_noise(name):
     """Inside, all of the holder's random numbers follow from `name`."""
-    asked = Counter()
+    streams = {}
 
-    def generator(*what):
-        asked[what] += 1
-        digest = hashlib.sha256(repr((name, what, asked[what])).encode()).digest()
-        return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
+    def stream(make, *what):
+        if what not in streams:
+            seed = hashlib.sha256(repr((name, what)).encode()).digest()
+            streams[what] = make(int.from_bytes(seed))
+        return streams[what]
 
     def octets(count):
-        return generator("octets", count).bytes(count)
+        return stream(random.Random, "octets", count).randbytes(count)
 
     def bits(count):
-        return int.from_bytes(generator("bits", count).bytes(count // 8 + 1)) % 2**count
+        return stream(random.Random, "bits", count).getrandbits(count)
 
     def below(limit):
-        # 64 bits more than needed: what is left of a bias is nobody's to see.
-        many = limit.bit_length() // 8 + 9
-        return int.from_bytes(generator("below", limit).bytes(many)) % limit
+        return stream(random.Random, "below", limit).randrange(limit)
 
     made = randomness.laplace_measurement, randomness.gaussian_measurement
 
@@ -51,9 +51,10 @@ def seeded_noise(name):
             self.map = make(scale).map
 
         def __call__(self, sums):
-            rng = generator(self._law, self._scale, tuple(sums))
+            rng = stream(np.random.default_rng, self._law, self._scale, tuple(sums))
             drawn = _integers(rng, self._law, float(self._scale), len(sums))
-            return [value + int(noise) for value, noise in zip(sums, drawn, strict=True)]
+            noisy = (value + int(noise) for value, noise in zip(sums, drawn, strict=True))
+            return [max(-LIMIT, min(value, LIMIT)) for value in noisy]
 
     with mock.patch.multiple(
         randomness,

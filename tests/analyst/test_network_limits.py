@@ -90,9 +90,9 @@ def test_the_structure_of_two_thousand_nodes_is_found_in_seconds():
     names = [f"x{i}" for i in range(2000)]
     parents = {name: names[max(i - 1, 0) : i] for i, name in enumerate(names)}
     layout = Layout(network(dict.fromkeys(names, 2), parents))
-    start = time.perf_counter()
+    start = time.process_time()
     entropy = entropy_of(layout, lambda _: True)
-    assert time.perf_counter() - start < 30
+    assert time.process_time() - start < 30
     assert entropy.acyclic
     assert entropy.kappa[5, 6] == -1
     assert entropy.kappa[5,] == 1

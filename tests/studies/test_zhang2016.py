@@ -174,8 +174,8 @@ def test_the_grid_map_agrees_with_the_holders():
     assert share.argmax() == 1
     among = int(found[1])
     assert stats.binomtest(among, 300, share[1] / 100_000).pvalue > RARE
-    doubled = mechanisms.grid_map(rng, ones, zeros, 2 * factor, omega, 5)
-    as_often = np.mean(np.isclose(doubled, omega + (1 - 2 * omega) / 4))
+    tripled = mechanisms.grid_map(rng, ones, zeros, 3 * factor, omega, 5)
+    as_often = np.mean(np.isclose(tripled, omega + (1 - 2 * omega) / 4))
     assert stats.binomtest(among, 300, as_often).pvalue < RARE
 
 
