@@ -25,6 +25,7 @@ demo: $(STAMP)
 diabetes: $(STAMP)
 	$(BIN)/python examples/diabetes.py
 
+# One thread for each of two workers: on two cores threads of BLAS would only wait for one another.
 test: lint
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 

@@ -20,7 +20,7 @@ REAL_NOISE = frozenset({"audit", "holder", "property", "statistical"})
 
 
 def pytest_collection_modifyitems(items):
-    """Files with slow tests come first, so that no worker starts a long one when others are done."""
+    """Files with slow tests come first: no worker starts a long one when others are done."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

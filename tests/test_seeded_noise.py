@@ -47,4 +47,6 @@ def test_uniform_numbers_are_uniform():
     with seeded_noise("uniform"):
         assert {randomness.below(6) for _ in range(200)} == set(range(6))
         assert max(randomness.bits(3) for _ in range(200)) == 7
-        assert np.mean([randomness.bits(64) / 2**64 for _ in range(400)]) == pytest.approx(0.5, abs=0.1)
+        assert np.mean([randomness.bits(64) / 2**64 for _ in range(400)]) == pytest.approx(
+            0.5, abs=0.1
+        )

@@ -67,7 +67,7 @@ def test_importance_sampling_oracles(case, interweave):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         draws = gibbs.sample(
-            observations, prior, covariates, chains=2, draws=80_000, tune=500, seed=1,
+            observations, prior, covariates, chains=2, draws=40_000, tune=500, seed=1,
             interweave=interweave,
         )  # fmt: skip
     x = flatten(draws)
@@ -181,7 +181,7 @@ def test_interweaving_leaves_the_posterior_alone_and_mixes(k):
         gibbs.sample(
             [o], prior, covariates, chains=4, draws=draws, tune=3000, seed=13, interweave=interweave
         )
-        for interweave, draws in ((False, 60_000), (True, 6000))
+        for interweave, draws in ((False, 30_000), (True, 6000))
     )
     error = np.hypot(error_of_mean(plain), error_of_mean(woven))
     gap = np.abs(flatten(plain).mean(axis=0) - flatten(woven).mean(axis=0))

@@ -238,7 +238,7 @@ def ranks(trials, *, forget=False):
 @pytest.mark.slow
 def test_ranks_of_truths_from_the_prior_are_uniform():
     """Simulation-based calibration with maps; forgetting them is the control."""
-    good, wrong = ranks(200), ranks(60, forget=True)
+    good, wrong = ranks(120), ranks(40, forget=True)
     for column in good.T:
         assert stats.kstest(column, "uniform").pvalue > 0.005
     assert min(stats.kstest(column, "uniform").pvalue for column in wrong.T) < 1e-4
@@ -450,7 +450,7 @@ def test_intervals_hold_the_regression_of_all_rows(folder, releases, neighbours,
     assert not any("contradict" in text for text in posterior.warnings)
 
 
-def covered(releases, factor, times=40):
+def covered(releases, factor, times):
     """How many 50% and 90% intervals of the slopes hold the truth; noise `factor` times as much."""
     rng = np.random.default_rng(6)
     found = np.zeros(2, dtype=int)
@@ -467,7 +467,7 @@ def covered(releases, factor, times=40):
 
 @pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say(releases):
-    check_as_often_as_they_say(lambda factor: covered(releases, factor))
+    check_as_often_as_they_say(lambda factor: covered(releases, factor, 30), 30)
 
 
 def test_a_holder_that_contradicts_the_others_is_named(releases):

@@ -24,6 +24,7 @@ import math
 import os
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -135,7 +136,7 @@ def from_sums(request, frame):
 
 
 def many_from_sums(request, frame):
-    """Runs from exact sums to noisy ones, all in one call: each call of OpenDP costs a millisecond."""
+    """Runs from exact sums to noisy ones, all in one call of OpenDP."""
     plan = SumPlan(request.design, request.geometry, request.statistics)
     sums = open_source(frame).sums(plan, None).values["second_moments"]
 
@@ -146,7 +147,7 @@ def many_from_sums(request, frame):
     return run
 
 
-def probability_of_an_accusation(draw_scores, trials, goal=ratio(0.0), **claim):
+def probability_of_an_accusation(draw_scores, trials, goal, **claim):
     """How probable it is that the audit says "violates" when scores have a certain law.
 
     The choice of the region is simulated (100 times, `draw_scores(n)` returns scores under A and
@@ -271,9 +272,10 @@ def test_laplace_power():
     for factor, expected in ((0.5, (0.185, 0.041)), (0.25, (0.26, 0.013))):
         regions = [np.mean(s >= 0.6) for s in scores(factor)(400_000)]
         assert regions == pytest.approx(expected, rel=0.05)
+    accused = partial(probability_of_an_accusation, goal=ratio(0.0), epsilon=1.0)
     for factor, trials in ((0.5, MANY_TRIALS), (0.25, LAPLACE_TRIALS)):
-        assert probability_of_an_accusation(scores(factor), trials, epsilon=1.0) > CAUGHT
-        assert probability_of_an_accusation(scores(1.0), trials, epsilon=1.0) < WRONGLY
+        assert accused(scores(factor), trials) > CAUGHT
+        assert accused(scores(1.0), trials) < WRONGLY
 
 
 def test_laplace_release_keeps_its_claim(ledgers):
