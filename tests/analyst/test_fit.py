@@ -257,6 +257,7 @@ def test_a_private_number_of_rows():
         fit(release, method="gibbs_update")
 
 
+@pytest.mark.slow
 def test_a_law_of_the_covariates_of_ones_own():
     pytest.importorskip("numpyro", reason="the extra numpyro is not installed")
     from noisewise.analyst.regression import records
@@ -404,6 +405,7 @@ def test_fit_show_and_predict(shell):
     assert lower < mean < upper
 
 
+@pytest.mark.slow
 def test_a_prior_file_and_pictures(shell):
     (shell.folder / "prior.yaml").write_text("coefficients: {age: {mean: 0, sd: 1}}\n")
     words = ("--seed", "1", "--draws", "200", "--out", "tight.nc")

@@ -238,6 +238,7 @@ def test_sigma2_of_the_closed_form(conjugate):
 # --- what it loses --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_coverage_with_high_noise():
     """90% intervals of slopes; over 400 trials: .65 and .64, and .90 if S's noise is counted."""
     rng = np.random.default_rng(1)

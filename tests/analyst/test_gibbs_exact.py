@@ -138,6 +138,7 @@ def test_two_holders_and_mechanisms_against_importance_sampling(method, n, inter
 
 
 @pytest.mark.filterwarnings("ignore:the smallest holder has")
+@pytest.mark.slow
 def test_the_number_of_tries_does_not_change_the_posterior():
     """n = 6: a fifth of the draws are impossible. Drawn again or sliced, the target is one."""
     observations = [problem(1, n=6, scale=1.0, seed=7)]

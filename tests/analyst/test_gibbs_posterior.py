@@ -81,6 +81,7 @@ def test_importance_sampling_oracles(case, interweave):
     assert (ratio > 0.985).all()
 
 
+@pytest.mark.slow
 def test_two_holders_with_different_rows_and_mechanisms():
     """J = 2 against importance sampling, n = 50 and 90: little is left of the CLT's bias."""
     rng = np.random.default_rng(3)
@@ -207,6 +208,7 @@ def test_independent_prior_and_unknown_scales():
 # --- calibration ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_simulation_based_calibration():
     """n = 100, Laplace noise: ranks of the truth are uniform. The naive posterior's are not."""
     prior = NIGPrior([0.0, 0.0], np.diag([1.0, 1.0]), 5.0, 1.0)

@@ -109,6 +109,7 @@ PLACE = ("--schema", "schema.yaml", "--formula", FORMULA)
 PAID = ("--ledger", "budget.db", "--epsilon", "100")
 
 
+@pytest.mark.slow
 def test_the_whole_way(folder, noisewise):
     data = ("--data", "people.parquet")
     said = noisewise("release", *data, *PLACE, *PAID, "--out", "r.json", "--dry-run")

@@ -13,6 +13,8 @@ import pytest
 from noisewise.audit.request import audit_release, challenge_of, chance_of_catching
 from studies.self_audit.regressions import half_noise_rounds, request_for
 
+pytestmark = pytest.mark.slow
+
 CONFIDENCE = 0.9999
 WORDS = {
     "replaced": {"features": "hours+age", "rounds": 3},
