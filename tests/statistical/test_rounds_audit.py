@@ -2,7 +2,7 @@
 
 Noise is new in every run. With rho = 2 the claim is mu = 2, and data sets are at least 0.9 of that
 apart. A sound request is accused with probability at most 1e-4, by the audit's own promise. At that
-distance 200 runs a side show nothing with probability 3e-6, and 250 with half of the noise, at
+distance 200 runs a side show nothing with probability 3e-6, and 350 with half of the noise, at
 confidence 0.99, miss it with probability below 1e-6.
 """
 
@@ -27,7 +27,7 @@ WORDS = {
 def test_rounds_keep_their_claim(name):
     challenge = challenge_of(request_for(rho="2", **WORDS[name]))
     # How near the pair comes depends on the rounds it was looked for in, which are drawn anew each
-    # time: 0.90 to 1.00 in 43 tries.
+    # time: 0.78 to 1.00 in 300 tries.
     assert 0.6 <= challenge.pair.attained <= 1.0
     found = audit_release(challenge, runs=200, confidence=CONFIDENCE)
     assert found.result.passed, str(found.result)
@@ -38,12 +38,12 @@ def test_rounds_keep_their_claim(name):
 
 def test_half_of_the_noise_is_caught():
     challenge = challenge_of(half_noise_rounds(rho="2", **WORDS["replaced"]))
-    found = audit_release(challenge, runs=250)
+    found = audit_release(challenge, runs=350)
     assert not found.result.passed, str(found.result)
     assert not found.noise.passed, str(found.noise)
 
 
 def test_the_chance_of_catching_it_is_told():
     challenge = challenge_of(request_for(rho="2", **WORDS["replaced"]))
-    assert chance_of_catching(challenge, 0.5, runs=250) > 0.9
-    assert chance_of_catching(challenge, 1.0, runs=250) < 0.2
+    assert chance_of_catching(challenge, 0.5, runs=400) > 0.9
+    assert chance_of_catching(challenge, 1.0, runs=400) < 0.2
