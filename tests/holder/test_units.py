@@ -417,7 +417,7 @@ def test_the_pairs_of_audits_are_people(neighbours):
         make_regression_sample_request(declared, **draws),
     ):
         pair = challenge_of(asked).pair
-        # In rounds the pair is looked for in coordinates that are drawn anew: .97, with an sd of .02.
+        # In rounds the pair is looked for in coordinates that are drawn anew: .97, sd .02.
         assert 0.6 < pair.attained < 1 + 1e-9
         assert len(pair.a["who"]) == len(set(pair.a["who"])) + 2
 
