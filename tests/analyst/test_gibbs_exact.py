@@ -77,14 +77,19 @@ def test_much_noise(k, n, scale, families):
     assert np.abs(gaps(other, truth)).max() > 8
 
 
+@cache
+def moderate(k, family):
+    observations = holders(k, 1000, 5.0, [family])
+    return observations, exact.sample(observations, *defaults(k), chains=2, draws=4000, seed=1)
+
+
 @pytest.mark.parametrize("interweave", [False, True])
 @pytest.mark.parametrize("family", ["laplace", "gaussian"])
 @pytest.mark.parametrize("k", [1, 3])
 def test_moderate_noise(k, family, interweave):
     """With and without moves along orbits: 5 standard errors."""
-    observations = holders(k, 1000, 5.0, [family])
+    observations, truth = moderate(k, family)
     prior, covariates = defaults(k)
-    truth = exact.sample(observations, prior, covariates, chains=2, draws=4000, seed=1)
     ours = gibbs.sample(
         observations, prior, covariates, chains=2, draws=10_000, seed=2, interweave=interweave
     )

@@ -467,7 +467,7 @@ def covered(releases, factor, times):
 
 @pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say(releases):
-    check_as_often_as_they_say(lambda factor: covered(releases, factor, 30), 30)
+    check_as_often_as_they_say(lambda factor: covered(releases, factor, 20), 20)
 
 
 def test_a_holder_that_contradicts_the_others_is_named(releases):

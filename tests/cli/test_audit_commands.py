@@ -55,7 +55,7 @@ def invoke(*words):
     ],
 )  # fmt: skip
 def test_an_audit_reads_no_data_and_no_ledger(words, said, folder):
-    shown = invoke(*words, "--epsilon", 1, "--runs", 30)
+    shown = invoke(*words, "--epsilon", 1, "--runs", 40)
     assert shown.exit_code == 0, shown.output
     assert f"Claim: epsilon = 1, for one row replaced; {said}" in shown.stdout
     assert "Your data and ledger were not opened." in shown.stdout
@@ -67,7 +67,7 @@ def test_an_audit_reads_no_data_and_no_ledger(words, said, folder):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_audit_as_json(kind):
-    shown = invoke(*KINDS[kind], "--epsilon", 1, "--runs", 30, "--json")
+    shown = invoke(*KINDS[kind], "--epsilon", 1, "--runs", 40, "--json")
     document = json.loads(shown.stdout)
     assert shown.exit_code == 0
     assert document["passed"]
