@@ -22,12 +22,14 @@ FEATURES = ["log_coinsurance", "physical_limitation", "chronic_diseases"]
 SCHEMA = """\
 dataset: rand_health
 columns:
-  visits: {type: number, lower: 0, upper: 30}              # visits to a doctor in a year
-  log_coinsurance: {type: number, lower: 0, upper: 4.62}   # ln(percent paid oneself + 1), 0..100 %
-  physical_limitation: {type: number, lower: 0, upper: 1}
-  chronic_diseases: {type: number, lower: 0, upper: 60}
-  plan: {type: category, levels: [family, individual], reference: family}
-  health: {type: category, levels: [excellent, good, fair, poor], reference: excellent}
+  visits:
+    {type: number, lower: 0, upper: 30, label: Visits to a doctor, unit_of_measure: visits a year}
+  log_coinsurance: {type: number, lower: 0, upper: 4.62, label: ln(percent paid oneself + 1)}
+  physical_limitation: {type: number, lower: 0, upper: 1, label: A physical limitation}
+  chronic_diseases: {type: number, lower: 0, upper: 60, label: Number of chronic diseases}
+  plan: {type: category, levels: [family, individual], reference: family, label: Insurance plan}
+  health:
+    {type: category, levels: [excellent, good, fair, poor], reference: excellent, label: Health}
 neighbours: replace_one
 unit: {column: person}        # a person is in the data for up to five years
 missing: error

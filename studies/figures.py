@@ -8,31 +8,32 @@ from typing import Any
 
 import numpy as np
 
+from noisewise import _palette
 from studies.calibration.trial import Cell, Record, spread_ranks
 from studies.uniformity import ecdf_band
 
 # Colours that stay apart for colour-blind readers (Okabe & Ito), and markers.
 STYLES: dict[str, tuple[str, str]] = {
-    "non_private": ("#000000", "o"),
-    "naive": ("#D55E00", "s"),
-    "exact": ("#0072B2", "D"),
-    "gibbs_update": ("#009E73", "^"),
-    "gibbs_prior": ("#CC79A7", "v"),
-    "gibbs_noisy": ("#E69F00", "P"),
-    "gibbs_noisy_aware": ("#56B4E9", "X"),
-    "bs_distributed": ("#009E73", "^"),
-    "bs_distributed_dense": ("#999999", "<"),
-    "normal_x": ("#CC79A7", "v"),
-    "fixed_s": ("#E69F00", "s"),
-    "fixed_s_aware": ("#F0E442", "P"),
-    "fixed_s_fast": ("#D55E00", "x"),
-    "ada_ssp": ("#56B4E9", "*"),
+    "non_private": (_palette.TRUTH, "o"),
+    "naive": (_palette.NAIVE, "s"),
+    "exact": (_palette.AWARE, "D"),
+    "gibbs_update": (_palette.OTHERS[0], "^"),
+    "gibbs_prior": (_palette.OTHERS[1], "v"),
+    "gibbs_noisy": (_palette.OTHERS[2], "P"),
+    "gibbs_noisy_aware": (_palette.OTHERS[3], "X"),
+    "bs_distributed": (_palette.OTHERS[0], "^"),
+    "bs_distributed_dense": (_palette.GREY, "<"),
+    "normal_x": (_palette.OTHERS[1], "v"),
+    "fixed_s": (_palette.OTHERS[2], "s"),
+    "fixed_s_aware": (_palette.OTHERS[4], "P"),
+    "fixed_s_fast": (_palette.NAIVE, "x"),
+    "ada_ssp": (_palette.OTHERS[3], "*"),
 }
 
 
 def style(method: str) -> dict[str, Any]:
     """Colour and marker of a method, the same in every picture."""
-    colour, marker = STYLES.get(method, ("#999999", "."))
+    colour, marker = STYLES.get(method, (_palette.GREY, "."))
     return {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2}
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from noisewise.core.kinds.network.release import NetworkRelease
     from noisewise.core.kinds.regression import Release
     from noisewise.core.kinds.summary.release import SummaryRelease
-    from noisewise.core.schema import Category, Number, Schema, Unbounded
+    from noisewise.core.schema import Category, Number, Schema, Unbounded, Words
     from noisewise.core.yaml_files import read_schema, write_schema
     from noisewise.holder.ledger import Ledger
     from noisewise.holder.publish import publish
@@ -58,6 +58,7 @@ _HOMES = {
     "SummaryRelease": "core.kinds.summary.release",
     "SummaryRequest": "holder.requests.summary",
     "Unbounded": "core.schema",
+    "Words": "core.schema",
     "load_release": "core.kinds",
     "make_request": "holder.requests.regression",
     "make_summary_request": "holder.requests.summary",
@@ -88,6 +89,7 @@ __all__ = [
     "SummaryRelease",
     "SummaryRequest",
     "Unbounded",
+    "Words",
     "__version__",
     "ada_ssp",
     "compare",

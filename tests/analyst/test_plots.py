@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from noisewise import _palette
 from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.plots import AWARE, NAIVE, PLOTS, _density, _styles, plot
 from noisewise.analyst.posterior.regression import FitInfo, Posterior
@@ -90,7 +91,7 @@ def test_nothing_to_draw(tmp_path):
 
 def test_what_ignores_the_noise_has_one_colour_in_every_picture():
     """Blue for noise-aware, orange for what is not, alone or in any order, as in reports."""
-    orange, blue = "#D55E00", "#0072B2"
+    orange, blue = _palette.NAIVE, _palette.AWARE
     for labels in (("naive", "aware"), ("aware", "naive"), (AWARE, NAIVE), (NAIVE,)):
         for label, style in _styles(labels).items():
             assert style["color"] == (orange if "naive" in label else blue)

@@ -8,12 +8,19 @@ GOOD_RHAT, BAD_RHAT = 1.01, 1.05
 ENOUGH_DRAWS = 400  # effective ones, for interval ends that are not rough
 ONE_CHAIN = "one chain cannot show whether it has converged: run several (four by default)."
 _NAMED = 5
+# What a warning says where its numbers must not be used, rather than be used with care.
+_FORBIDDING = ("don't use", "the model that fits all Releases together")
 
 
 def first_few(names: Sequence[str]) -> str:
     """A list for a sentence, which stays short however many names there are."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
+
+
+def forbids(warning: str) -> bool:
+    """Whether a warning is a reason not to use the numbers at all."""
+    return any(words in warning for words in _FORBIDDING)
 
 
 def repetition_warnings(

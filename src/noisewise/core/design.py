@@ -99,6 +99,26 @@ class Design:
         """Names of w's entries, the constant first."""
         return (INTERCEPT, *(column.name for column in self.columns))
 
+    def called(self, name: str) -> str:
+        """What people call a column or one of w's entries; its name, if the schema has no words.
+
+        With the level of a category or the unit of measure of a number, where there is one.
+        """
+        sources = {column.name: column for column in self.columns}
+        column = sources.get(name)
+        source = name if column is None else column.source
+        if source not in self.schema.words:
+            return name
+        label, unit = self.schema.label(source), self.schema.unit_of_measure(source)
+        if column is not None and column.level is not None:
+            return f"{label}: {column.level}"
+        return f"{label} ({unit})" if unit else label
+
+    def glossary(self) -> list[str]:
+        """What columns mean, for the end of a table that has them by name."""
+        known = [name for name in self.sources if name in self.schema.words]
+        return [f"{name}: {self.called(name)}" for name in known]
+
     @property
     def unbounded(self) -> tuple[str, ...]:
         """The numeric columns without bounds: their sums cannot be published."""

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
 from noisewise.core.errors import SchemaError
 
 Neighbours = Literal["replace_one", "add_remove_one"]
-NEIGHBOUR_RELATIONS = ("replace_one", "add_remove_one")
+NEIGHBOUR_RELATIONS: tuple[Neighbours, ...] = ("replace_one", "add_remove_one")
 
 MAX_COLUMNS = 2_000
 MAX_LEVELS = 1_000
 MAX_NAME = 200
+MAX_LABEL = 120  # characters of a label or a unit of measure
 MAX_ROWS_PER_UNIT = 1_000_000
 _ALL_ROWS = "all rows by "  # the column of ids, in `Schema.unit`
 # Half-widths of bounds. A float64 holds the square of any ratio of two of them, which variances of
 # coefficients need, with room for what is computed on the way.
 _NARROWEST, _WIDEST = 1e-60, 1e60
+_MOST_SAID = 20  # faults that one error lists
+
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,23 @@ class Category:
 
 
 Column = Number | Category | Unbounded
+_WORDS = ("label", "unit_of_measure")  # the fields of `Words`, in order
+
+
+@dataclass(frozen=True)
+class Words:
+    """What people call a column, and what it is measured in; either may be empty.
+
+    They are for reports, pictures and tables. Two declarations that differ in words alone are the
+    same declaration, so columns themselves don't have them.
+    """
+
+    label: str = ""
+    unit_of_measure: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """What is given of it, as it stands beside the bounds or levels."""
+        return {key: text for key, text in vars(self).items() if text}
 
 
 def level_text(value: Any) -> str | None:
@@ -121,6 +142,8 @@ class Schema:
         The column that says whose row it is. The rows of one unit are then averaged into one
         (`holder.rows.units`), whoever has however many: a unit is all rows with one id, and every
         "row" of a Release, the n among them, is a unit. The ids themselves are never published.
+    words : mapping of str to Words
+        What people call the columns, where that is declared.
     """
 
     dataset: str
@@ -129,6 +152,7 @@ class Schema:
     max_rows_per_unit: int = 1
     fill: Mapping[str, float | str] = field(default_factory=dict)
     unit_column: str | None = None
+    words: Mapping[str, Words] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Re-validate through the one parser, so that Python and YAML obey the same rules."""
@@ -159,6 +183,10 @@ class Schema:
                 }
             else:
                 columns[name] = column
+        for name, words in self.words.items():
+            if name not in columns or not isinstance(words, Words):
+                raise SchemaError(f"words: {_shown(name)} is not a declared column with its Words")
+            columns[name] = {**columns[name], **words.to_dict()}
         return {
             "dataset": self.dataset,
             "columns": columns,
@@ -178,7 +206,23 @@ class Schema:
             max_rows_per_unit=self.max_rows_per_unit,
             fill={name: self.fill[name] for name in names if name in self.fill},
             unit_column=self.unit_column,
+            words={name: self.words[name] for name in names if name in self.words},
         )
+
+    def to_identity(self) -> dict[str, Any]:
+        """`to_dict` without words: what decides whether two requests are the same.
+
+        Whoever mends a label must not pay for the same Release again.
+        """
+        return replace(self, words={}).to_dict()
+
+    def label(self, name: str) -> str:
+        """What people call a column; its name, unless a label is declared."""
+        return self.words.get(name, Words()).label or name
+
+    def unit_of_measure(self, name: str) -> str:
+        """What a column is measured in; empty if that is not declared."""
+        return self.words.get(name, Words()).unit_of_measure
 
     @property
     def n_is_public(self) -> bool:
@@ -223,32 +267,77 @@ def parse_schema(document: Any) -> dict[str, Any]:
             f"schema: expected a mapping with 'dataset' and 'columns', got {_shown(document)}"
         )
     known = {"dataset", "columns", "neighbours", "max_rows_per_unit", "missing", "unit"}
+    faults: list[str] = []
     for key in document:
         if key not in known:
-            raise SchemaError(
+            faults.append(
                 f"schema: unknown key {_shown(key)}; the keys are {', '.join(sorted(known))}"
             )
-    for key in ("dataset", "columns"):
-        if key not in document:
-            raise SchemaError(f"schema: '{key}' is missing; add it")
-    # Two spellings that look alike must not be two budgets.
-    dataset = unicodedata.normalize("NFC", _name(document["dataset"], "dataset"))
-    columns = _parse_columns(document["columns"])
-    neighbours = document.get("neighbours", "replace_one")
-    if not isinstance(neighbours, str) or neighbours not in NEIGHBOUR_RELATIONS:
-        raise SchemaError(
-            f"neighbours: {_shown(neighbours)} is not a neighbour relation; "
-            f"use {' or '.join(NEIGHBOUR_RELATIONS)}"
-        )
-    rows = _parse_rows_per_unit(document.get("max_rows_per_unit", 1))
+    faults += [
+        f"schema: '{key}' is missing; add it"
+        for key in ("dataset", "columns")
+        if key not in document
+    ]
+    dataset = _tried(faults, _parse_dataset, document.get("dataset", "?"))
+    found = _parse_columns(document["columns"], faults) if "columns" in document else {}
+    columns = {name: column for name, (column, _) in found.items()}
+    neighbours = _tried(faults, _parse_neighbours, document.get("neighbours", "replace_one"))
+    rows = _tried(faults, _parse_rows_per_unit, document.get("max_rows_per_unit", 1))
+    unit = None
+    if "unit" in document:
+        unit = _tried(faults, _parse_unit, document["unit"], document.get("columns"), rows)
+    # A fill value for a column that is wrong itself says nothing new.
+    fill = {} if faults else _parse_missing(document.get("missing", "error"), columns)
+    _raise_all(faults)
     return {
         "dataset": dataset,
         "columns": columns,
         "neighbours": neighbours,
         "max_rows_per_unit": rows,
-        "fill": _parse_missing(document.get("missing", "error"), columns),
-        "unit_column": _parse_unit(document["unit"], columns, rows) if "unit" in document else None,
+        "fill": fill,
+        "unit_column": unit,
+        "words": {name: words for name, (_, words) in found.items() if words != Words()},
     }
+
+
+def _tried(faults: list[str], parse: Callable[..., Parsed], *given: Any) -> Parsed | None:
+    """What was parsed, or None after noting what is wrong with it."""
+    try:
+        return parse(*given)
+    except SchemaError as error:
+        faults.append(str(error))
+        return None
+
+
+def _raise_all(faults: list[str]) -> None:
+    """Everything that is wrong in one error, and every remedy once."""
+    if not faults:
+        return
+    if len(faults) == 1:
+        raise SchemaError(faults[0])
+    lines, known = [], set()
+    for fault in faults[:_MOST_SAID]:
+        what, _, remedy = fault.partition("; ")
+        lines.append(f"- {what if remedy in known else fault}")
+        known.add(remedy)
+    if len(faults) > _MOST_SAID:
+        lines.append(f"- and {len(faults) - _MOST_SAID} more")
+    raise SchemaError("\n".join([f"schema: {len(faults)} things to mend:", *lines]))
+
+
+def _parse_dataset(value: Any) -> str:
+    # Two spellings that look alike must not be two budgets.
+    return unicodedata.normalize("NFC", _name(value, "dataset"))
+
+
+def _parse_neighbours(value: Any) -> Neighbours:
+    for known in NEIGHBOUR_RELATIONS:
+        if isinstance(value, str) and value == known:
+            return known
+    raise SchemaError(
+        f"neighbours: {_shown(value)} is not a neighbour relation; "
+        f"use {' or '.join(NEIGHBOUR_RELATIONS)}"
+    )
 
 
 def _name(value: Any, where: str) -> str:
@@ -271,19 +360,19 @@ def _parse_rows_per_unit(value: Any) -> int:
     return value
 
 
-def _parse_unit(value: Any, columns: Mapping[str, Column], rows: int) -> str:
+def _parse_unit(value: Any, columns: Any, rows: int | None) -> str:
     if not isinstance(value, Mapping) or set(value) != {"column"}:
         raise SchemaError(
             "unit: expected the column that says whose row it is, such as "
             f"'unit: {{column: person_id}}', got {_shown(value)}"
         )
     name = _name(value["column"], "unit: column")
-    if name in columns:
+    if isinstance(columns, Mapping) and name in columns:
         raise SchemaError(
             f"unit: {_shown(name)} is a declared column too; ids are never published, so take it "
             "out of the columns"
         )
-    if rows != 1:
+    if rows not in (1, None):
         raise SchemaError(
             "unit: the rows of one person are averaged, however many there are; leave "
             "max_rows_per_unit out (it is for data without ids)"
@@ -291,34 +380,62 @@ def _parse_unit(value: Any, columns: Mapping[str, Column], rows: int) -> str:
     return name
 
 
-def _parse_columns(value: Any) -> dict[str, Column]:
+def _parse_columns(value: Any, faults: list[str]) -> dict[str, tuple[Column, Words]]:
     if not isinstance(value, Mapping) or not value:
-        raise SchemaError(
+        faults.append(
             "columns: expected at least one column, such as "
             "'age: {type: number, lower: 18, upper: 90}'"
         )
+        return {}
     if len(value) > MAX_COLUMNS:
-        raise SchemaError(f"columns: {len(value)} columns, at most {MAX_COLUMNS} are supported")
-    return {_name(name, "columns"): _parse_column(name, spec) for name, spec in value.items()}
+        faults.append(f"columns: {len(value)} columns, at most {MAX_COLUMNS} are supported")
+        return {}
+    found = {}
+    for name, spec in value.items():
+        parsed = _tried(faults, _parse_column, name, spec)
+        if parsed is not None:
+            found[name] = parsed
+    return found
 
 
-def _parse_column(name: str, spec: Any) -> Column:
-    where = f"column '{name}'"
+def _parse_column(name: Any, spec: Any) -> tuple[Column, Words]:
+    where = f"column '{_name(name, 'columns')}'"
     if not isinstance(spec, Mapping):
         raise SchemaError(
             f"{where}: expected 'type: number' with 'lower' and 'upper', or 'type: category' with "
             f"'levels' and 'reference', got {_shown(spec)}"
         )
-    kind = spec.get("type")
+    words = Words(*(_word(where, spec, key) for key in _WORDS))
+    rest = {key: value for key, value in spec.items() if key not in _WORDS}
+    kind = rest.get("type")
     if kind == "number":
-        return _parse_unbounded(where, spec) if "unbounded" in spec else _parse_number(where, spec)
+        parse = _parse_unbounded if "unbounded" in rest else _parse_number
+        return parse(where, rest), words
     if kind == "category":
-        return _parse_category(where, spec)
+        return _parse_category(where, rest), words
     raise SchemaError(f"{where}: type must be 'number' or 'category', got {_shown(kind)}")
+
+
+def _word(where: str, spec: Mapping[Any, Any], key: str) -> str:
+    """A label or a unit of measure: public words, on one line."""
+    value = spec.get(key, "")
+    if not isinstance(value, str) or len(value) > MAX_LABEL or not value.isprintable():
+        raise SchemaError(
+            f"{where}: {key} must be printable text of at most {MAX_LABEL} characters, got "
+            f"{_shown(value)}"
+        )
+    return value.strip()
 
 
 def _parse_number(where: str, spec: Mapping[Any, Any]) -> Number:
     _only_keys(where, spec, {"type", "lower", "upper"})
+    absent = [key for key in ("lower", "upper") if spec.get(key) is None]
+    if absent:
+        bounds = " bound is" if len(absent) == 1 else " bounds are"
+        raise SchemaError(
+            f"{where}: the {' and '.join(absent)}{bounds} missing; write a bound that is known "
+            "without looking at the data (a legal limit, a physical range, a coding convention)"
+        )
     lower, upper = _bound(where, spec, "lower"), _bound(where, spec, "upper")
     if not lower < upper:
         remedy = (
@@ -360,17 +477,13 @@ def _only_keys(where: str, spec: Mapping[Any, Any], known: set[str]) -> None:
     for key in spec:
         if key not in known:
             raise SchemaError(
-                f"{where}: unknown key {_shown(key)}; expected {', '.join(sorted(known))}"
+                f"{where}: unknown key {_shown(key)}; expected "
+                f"{', '.join(sorted({*known, *_WORDS}))}"
             )
 
 
 def _bound(where: str, spec: Mapping[Any, Any], key: str) -> float:
     value = spec.get(key)
-    if value is None:
-        raise SchemaError(
-            f"{where}: the {key} bound is missing; write a bound that is known without looking at "
-            "the data (a legal limit, a physical range, a coding convention)"
-        )
     try:
         number = float(value) if isinstance(value, int | float) else math.nan
     except OverflowError:

@@ -109,7 +109,7 @@ class Proposal:
             "version": VERSION,
             "target": self.target,
             "features": list(self.features),
-            "columns": self.schema.restricted_to(tuple(self.columns)).to_dict()["columns"],
+            "columns": self.schema.restricted_to(tuple(self.columns)).to_identity()["columns"],
             "max_epsilon": None if self.max_epsilon is None else fraction_text(self.max_epsilon),
         }
         return json.dumps(document, ensure_ascii=False, allow_nan=False)

@@ -128,7 +128,7 @@ class Partition:
     @cached_property
     def series(self) -> str:
         """The name of this partition, different for all that is different."""
-        asked = [self.request.key, self.column, self.schema.to_dict(), self.table, self.query]
+        asked = [self.request.key, self.column, self.schema.to_identity(), self.table, self.query]
         return f"partition by {self.column[:100]}, {key_of(asked)[:32]}"
 
     @cached_property

@@ -185,15 +185,15 @@ def content_of(plan: Any, result: Sums | FamilyCounts | BlockSums) -> dict[str, 
     """
     texts = {}
     for name, kind, values in _columns(plan, result):
-        declared = plan.schema.restricted_to((name,)).to_dict()
+        declared = plan.schema.restricted_to((name,)).to_identity()
         texts[_key(kind, declared)] = json.dumps([result.n, *values])
     if isinstance(plan, SumPlan) and isinstance(result, Sums):
         design = plan.design
-        asked = [design.schema.to_dict(), design.regressed, geometry_to_dict(plan.geometry)]
+        asked = [design.schema.to_identity(), design.regressed, geometry_to_dict(plan.geometry)]
         sums = result.values[SecondMoments.name]
         texts[_key("second moments", asked)] = json.dumps([result.n, *sums])
     if isinstance(plan, CountPlan) and isinstance(result, FamilyCounts):
-        asked = [plan.schema.to_dict(), plan.network.to_json()]
+        asked = [plan.schema.to_identity(), plan.network.to_json()]
         tables = {node: table.ravel().tolist() for node, table in result.tables.items()}
         texts[_key("families", asked)] = json.dumps([result.n, tables], sort_keys=True)
     return texts

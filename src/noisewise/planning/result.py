@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from noisewise import _html
+from noisewise import _html, _palette
 from noisewise.core.errors import RequestError
 
 SMALLEST, LARGEST = 1e-3, 100.0  # epsilons that are searched
@@ -218,13 +218,13 @@ class Plan:
 # --- the picture ----------------------------------------------------------------------------------
 
 
-COLOURS = {
-    "laplace": "#0072B2",
-    "rounds": "#E69F00",
-    "gaussian": "#D55E00",
-    "isometric": "#009E73",
-    "ball": "#CC79A7",
-}
+COLOURS = dict(
+    zip(
+        ("rounds", "laplace", "gaussian", "isometric", "ball"),
+        (_palette.AWARE, *_palette.OTHERS),
+        strict=False,
+    )
+)
 FORMATS = (".png", ".svg", ".pdf")
 MOST_PANELS = 12
 
@@ -258,7 +258,7 @@ def draw_plan(plan: Plan, path: Path) -> None:
                 (row for row in rows if row.mechanism == mechanism), key=lambda row: row.epsilon
             )
             x = [row.epsilon for row in points]
-            colour = COLOURS.get(mechanism, "#999999")
+            colour = COLOURS.get(mechanism, _palette.GREY)
             axis.plot(
                 x, [row.half_width for row in points], color=colour, marker="o", label=mechanism
             )

@@ -199,6 +199,10 @@ class BasePosterior(ABC):
     def heading(self) -> str:
         """What a picture of it is called."""
 
+    def called(self, name: str) -> str:
+        """What people call a parameter or a feature: its label and unit, if they were released."""
+        return name
+
     @property
     def is_probability(self) -> bool:
         """Whether all that is drawn lies between 0 and 1, and shares an axis."""

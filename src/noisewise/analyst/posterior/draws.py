@@ -176,12 +176,12 @@ class DrawsPosterior(BasePosterior):
     def describe(self, level: float = 0.95) -> str:
         """Where the draws come from, their mean and their spread."""
         release = self.release
-        return (
+        head = (
             f"{len(self.theta)} posterior draw(s) of {release.design.target} ~ "
             f"{' + '.join(release.design.features)} from {rows_in_words(release.n)}, "
-            f"{release.claim}\n"
-            f"{self.summary(level)}"
+            f"{release.claim}"
         )
+        return "\n".join([head, str(self.summary(level)), *release.design.glossary()])
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Draws, warnings and where they come from, as plain data."""
@@ -208,6 +208,10 @@ class DrawsPosterior(BasePosterior):
         """What was drawn, and at what privacy."""
         target, count = self.release.design.target, len(self.theta)
         return f"{count} released draws of a regression for {target}, {self.release.claim}"
+
+    def called(self, name: str) -> str:
+        """What people call a coefficient or a feature."""
+        return self.columns.design.called(name)
 
     def shown(self, names: Sequence[str] | None = None) -> list[str]:
         """Coefficients to draw: all slopes, or those that are named."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from noisewise import _palette
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior.file import check_folder
@@ -23,10 +25,7 @@ MOST_PAIRED = 6  # parameters in one picture of pairs
 _DOTS = 1500  # draws that a panel of pairs shows
 _ENDS = {SIGMA2: (0.0, np.inf), SIGMA: (0.0, np.inf), R2: (0.0, 1.0)}  # what is possible
 AWARE, NAIVE = "noise-aware", "naive (ignores the noise)"
-# Colours that stay apart for colour-blind readers and in grey print (Okabe & Ito). What accounts
-# for the noise is blue and what doesn't is orange, as in reports.
-_IGNORING = "#D55E00"
-_COLOURS = ("#0072B2", "#009E73", "#CC79A7")
+_COLOURS = (_palette.AWARE, *_palette.OTHERS[:2])
 
 
 class Interval(NamedTuple):
@@ -67,6 +66,7 @@ class Drawable(Protocol):
     def bars(self, name: str, level: float) -> dict[str, Interval]: ...
     def curves(self, name: str) -> dict[str, FloatArray]: ...
     def effect(self, feature: str) -> Effect: ...
+    def called(self, name: str) -> str: ...
     @property
     def features(self) -> tuple[str, ...]: ...
 
@@ -148,7 +148,7 @@ def _figure(
     heading = title or f"{what}\n{first.heading}"
     if kind == "intervals" and first.is_probability:
         return _lines(found, marks, heading)
-    return _panels(found, marks, heading, height * max(len(posteriors), 2), fill)
+    return _panels(found, marks, heading, height * max(len(posteriors), 2), fill, first.called)
 
 
 def _draw_bars(axis: Any, name: str, bars: Mapping[str, Interval]) -> tuple[float, float]:
@@ -195,7 +195,8 @@ def _pairs(
             f"names: pairs need 2 to {MOST_PAIRED} parameters, here are {len(shown)}; name them, "
             f"of {', '.join(shown[:20])}"
         )
-    heading = next(iter(posteriors.values())).heading
+    first = next(iter(posteriors.values()))
+    heading, called = first.heading, {name: _folded(first.called(name)) for name in shown}
     found = {n: _labelled({k: p.curves(n) for k, p in posteriors.items()}) for n in shown}
     if len(posteriors) == 1:  # draws of the naive posterior are not pairs of these
         found = {n: dict([next(iter(curves.items()))]) for n, curves in found.items()}
@@ -219,21 +220,23 @@ def _pairs(
                 axis.scatter(x[some], y[some], label=label, rasterized=True, **dots)
         axis.set_xlim(*_reach(found[shown[j]].values()))
         if shown[j] in reference:
-            axis.axvline(reference[shown[j]], color="black", linewidth=1.2, label="all the rows")
+            axis.axvline(
+                reference[shown[j]], color=_palette.TRUTH, linewidth=1.2, label="all the rows"
+            )
         if i == j:
             axis.set_ylim(0, 1.1)
         else:
             axis.set_ylim(*_reach(found[shown[i]].values()))
             if shown[i] in reference:
-                axis.axhline(reference[shown[i]], color="black", linewidth=1.2)
+                axis.axhline(reference[shown[i]], color=_palette.TRUTH, linewidth=1.2)
         axis.tick_params(labelsize="small", labelleft=j == 0 and i > 0, labelbottom=i == size - 1)
         axis.locator_params(axis="x", nbins=4)
         if j == 0:
-            axis.set_ylabel(shown[i])
+            axis.set_ylabel(called[shown[i]])
         if i == j:
             axis.set_yticks([])
         if i == size - 1:
-            axis.set_xlabel(shown[j])
+            axis.set_xlabel(called[shown[j]])
     return _finish(figure, axes[0, 0], title or f"Draws, two parameters at a time\n{heading}")
 
 
@@ -286,11 +289,13 @@ def _effects(
             if sum(len(str(value)) for value in one.at) > 24:
                 axis.tick_params(axis="x", labelrotation=30)
         axis.axhline(0.0, color="grey", linewidth=0.8, linestyle=":")
-        axis.set_xlabel(feature)
+        axis.set_xlabel(_folded(first.called(feature), 36))
         begin = f"{one.at[0]:g}" if is_number else str(one.at[0])
-        axis.set_ylabel(f"{one.target}, difference from\n{feature} = {begin}", fontsize="small")
-    what = f"Expected {one.target} as one feature changes and the others stay; {100 * level:g}%"
-    return _finish(figure, axes[0], title or f"{what} intervals\n{first.heading}")
+        target = _folded(first.called(one.target), 30)
+        axis.set_ylabel(f"{target},\ndifference from {begin}", fontsize="small")
+    what = f"Expected {first.called(one.target)} as one feature changes and the others stay"
+    said = f"{what}; {100 * level:g}% intervals\n{first.heading}"
+    return _finish(figure, axes[0], title or said)
 
 
 def _labelled(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -311,7 +316,7 @@ def _styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     others = 0
     for label in labels:
         if "naive" in label or "ignores the noise" in label:
-            styles[label] = {"color": _IGNORING, "linestyle": "-"}
+            styles[label] = {"color": _palette.NAIVE, "linestyle": "-"}
         else:
             line = ("-", "--")[others // 3 % 2]
             styles[label] = {"color": _COLOURS[others % 3], "linestyle": line}
@@ -355,6 +360,7 @@ def _panels(
     title: str,
     height: float,
     draw: Callable[[Any, str, Mapping[str, Any]], tuple[float, float]],
+    called: Callable[[str], str],
 ) -> Figure:
     """One panel a parameter, because units differ; `draw` fills it and says how far it reaches."""
     from matplotlib.figure import Figure
@@ -365,13 +371,18 @@ def _panels(
     for axis, (name, lines) in zip(axes[:, 0], found.items(), strict=True):
         low, high = draw(axis, name, lines)
         if name in reference:
-            axis.axvline(reference[name], color="black", linewidth=1.2, label="all the rows")
+            axis.axvline(reference[name], color=_palette.TRUTH, linewidth=1.2, label="all the rows")
             low, high = min(low, reference[name]), max(high, reference[name])
         if low - (high - low) < 0.0 < high + (high - low):  # far from zero it would only squeeze
             axis.axvline(0.0, color="grey", linewidth=0.8, linestyle=":")
         axis.set_yticks([])
-        axis.set_ylabel(name, rotation=0, ha="right", va="center")
+        axis.set_ylabel(_folded(called(name)), rotation=0, ha="right", va="center")
     return _finish(figure, axes[0, 0], title)
+
+
+def _folded(name: str, width: int = 22) -> str:
+    """A long label on several lines."""
+    return textwrap.fill(name, width) if " " in name else name
 
 
 def _lines(

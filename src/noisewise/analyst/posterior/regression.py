@@ -391,6 +391,7 @@ class Posterior(BasePosterior):
                 f"Prior of the error's sd: from {low:.3g} to {high:.3g} with probability 0.9"
             )
         lines.append(str(self.summary(level)))
+        lines += self.columns.design.glossary()
         if self.naive is not None:
             lines.append(
                 f"\nBeside the naive posterior, which ignores the privacy noise:\n"
@@ -427,6 +428,10 @@ class Posterior(BasePosterior):
     def heading(self) -> str:
         """The model, and at what privacy its data were published."""
         return f"Regression for {self.columns.target}{self.info.published_at}"
+
+    def called(self, name: str) -> str:
+        """What people call a coefficient or a feature."""
+        return self.columns.design.called(name)
 
     def shown(self, names: Sequence[str] | None = None) -> list[str]:
         """Parameters to draw: all slopes, or those that are named."""

@@ -212,7 +212,7 @@ class SummaryPosterior(BasePosterior):
             f"{f' x {release.partitions} partitions' if release.partitions > 1 else ''}"
             f" of {rows_in_words(release.n)}, {release.claim}; target {release.design.target}"
         )
-        return f"{head}\n{self.summary(level)}"
+        return "\n".join([head, str(self.summary(level)), *release.design.glossary()])
 
     # --- pictures and files ----------------------------------------------------------------------
 
@@ -235,6 +235,10 @@ class SummaryPosterior(BasePosterior):
     def is_probability(self) -> bool:
         """Whether the answers are probabilities of statements."""
         return not isinstance(self.release.mechanism, ClippedMean | LocationScale)
+
+    def called(self, name: str) -> str:
+        """What people call a coefficient or a feature."""
+        return self.release.design.called(name)
 
     def shown(self, names: Sequence[str] | None = None) -> list[str]:
         """Answers to draw: all, or those about the coefficients (or statements) that are named."""

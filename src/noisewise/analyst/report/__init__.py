@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 
+from noisewise import _palette
 from noisewise._version import __version__
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior.base import BasePosterior
@@ -66,7 +67,7 @@ def render(posterior: BasePosterior, *, level: float = 0.95, title: str | None =
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="generator", content=f"noisewise {__version__}"),
         tag("title", heading),
-        Markup(f"<style>{style}</style>"),
+        Markup(f"<style>{_palette.css()}\n{style}</style>"),
     )
     body = tag(
         "body",

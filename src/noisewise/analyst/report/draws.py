@@ -28,7 +28,7 @@ def contents(posterior: DrawsPosterior, level: float) -> Contents:
     design = release.design
     count = len(posterior.theta)
     return Contents(
-        f"{design.target}, explained by {words.listed(design.features)}",
+        words.heading(design.schema, design.target, design.features),
         lead(
             f"{count:,} posterior draw{'s' if count > 1 else ''} of a linear regression",
             [release.n],
@@ -36,7 +36,11 @@ def contents(posterior: DrawsPosterior, level: float) -> Contents:
             "The draws protect people because they are few and come from a weakened posterior.",
         ),
         (
-            findings_section(posterior.warnings, _findings(posterior, level)),
+            findings_section(
+                posterior.warnings,
+                _findings(posterior, level),
+                about=words.comparing(design.schema, design.target, level),
+            ),
             _coefficients(posterior, level),
             _released(posterior),
             limits_section(_LIMITS),
@@ -61,14 +65,14 @@ def _coefficients(posterior: DrawsPosterior, level: float) -> Markup:
     head = ["", "mean of the draws", "sd"] + ([f"{size} interval"] if enough else [])
     body: list[list[Content]] = []
     for name, row in rows.items():
-        shown: list[Content] = [name, rounded(row.mean, row.sd), short(row.sd, 3)]
+        shown: list[Content] = [posterior.called(name), rounded(row.mean, row.sd), short(row.sd, 3)]
         body.append([*shown, words.between(row.lower, row.upper, row.sd)] if enough else shown)
     figures = []
     for name in posterior.names[1:]:
         [(label, bar)] = posterior.bars(name, level).items()
         drawn = widgets.Bar(label, "aware", bar.low, bar.centre, bar.centre, bar.centre, bar.high)
         told = f"{name}: {label} from {short(bar.low)} to {short(bar.high)}."
-        figures.append(figure(name, widgets.intervals([drawn], told)))
+        figures.append(figure(posterior.called(name), widgets.intervals([drawn], told)))
     return section(
         "coefficients",
         "Coefficients",

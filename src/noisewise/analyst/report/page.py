@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 from noisewise._version import __version__
+from noisewise.analyst.common_cautions import forbids
 from noisewise.analyst.posterior.base import BasePosterior
 from noisewise.analyst.posterior.plots import AWARE
 from noisewise.analyst.report import widgets, words
@@ -60,7 +61,7 @@ def lead(
 
 
 def cautions(given: Sequence[str], noise_aware: bool = True) -> Markup | None:
-    """What the analyst's code warns of, before any number."""
+    """What the analyst's code warns of."""
     if not given and not noise_aware:
         given = ["this method ignores the privacy noise, wholly or in part: don't use its numbers."]
     if not given:
@@ -84,14 +85,21 @@ def sentences(told: Sequence[str], rest: str) -> list[Markup]:
 
 
 def findings_section(
-    warnings: Sequence[str], told: Sequence[str], noise_aware: bool = True
+    warnings: Sequence[str], told: Sequence[str], noise_aware: bool = True, about: str | None = None
 ) -> Markup:
-    """Sentences, the surest first, after whatever must be known beforehand."""
+    """Sentences, the surest first, and below them what to be careful about.
+
+    Cautions come first where they forbid using the numbers. `about` says what is compared.
+    """
+    warned = cautions(warnings, noise_aware)
+    forbidden = not noise_aware or any(forbids(warning) for warning in warnings)
     return section(
         "findings",
         "What it says",
-        cautions(warnings, noise_aware),
+        warned if forbidden else None,
+        about,
         *sentences(told, "The table below has {} more."),
+        None if forbidden else warned,
     )
 
 
@@ -130,7 +138,7 @@ def forest_section(posterior: BasePosterior, names: Iterable[str], level: float)
         description = (
             f"{percent(level)} intervals of {name}: {told}. {zero} the {own.label} interval."
         )
-        figures.append(figure(name, widgets.intervals(bars, description)))
+        figures.append(figure(posterior.called(name), widgets.intervals(bars, description)))
         styles |= {bar.style for bar in bars}
     return section(
         "forest",
@@ -182,7 +190,7 @@ def columns_table(schema: Schema, target: str, features: Sequence[str]) -> Marku
     """The columns of a regression with their public bounds or levels."""
     rows: list[list[Content]] = [
         [
-            name,
+            schema.label(name),
             "target" if name == target else "feature",
             words.declared_in_words(schema, name),
         ]

@@ -45,7 +45,7 @@ def contents(posterior: Posterior, level: float) -> Contents:
     summary = posterior.summary(level)
     aware = "accounts for it" if info.noise_aware else f"ignores {info.ignores or 'it'}"
     return Contents(
-        f"{columns.target}, explained by {words.listed(columns.features)}",
+        words.heading(columns.schema, columns.target, columns.features),
         lead(
             "A linear regression",
             info.n,
@@ -55,12 +55,12 @@ def contents(posterior: Posterior, level: float) -> Contents:
         ),
         (
             _findings(posterior, level),
-            _coefficients(posterior, summary, level),
             forest_section(posterior, columns.names[1:], level),
             _price(posterior),
+            checks_section(posterior, summary),
+            _coefficients(posterior, summary, level),
             released_section(posterior),
             _model(posterior),
-            checks_section(posterior, summary),
             limits_section(_limits(posterior)),
             _reproduce(posterior, level),
         ),
@@ -68,12 +68,17 @@ def contents(posterior: Posterior, level: float) -> Contents:
 
 
 def _findings(posterior: Posterior, level: float) -> Markup:
-    """The slopes in sentences, the surest first, after whatever must be known beforehand."""
+    """The slopes in sentences, the surest first."""
     columns, info = posterior.columns, posterior.info
     slopes = columns.covariates
     found = {c.name: words.Estimate.of(posterior.draws(c.name), level) for c in slopes}
     told = words.findings(slopes, columns.schema, columns.target, found, level)
-    return findings_section(info.warnings, told, info.noise_aware)
+    return findings_section(
+        info.warnings,
+        told,
+        info.noise_aware,
+        words.comparing(columns.schema, columns.target, level),
+    )
 
 
 def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Markup:
@@ -87,7 +92,7 @@ def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Marku
     labels = {name: others[name] for name in (SIGMA2, *posterior.derived)}
     for name, row in summary.rows.items():
         shown: list[Content] = [
-            labels.get(name, name),
+            labels.get(name, posterior.called(name)),
             rounded(row.median, row.spread),
             "taken for known" if row.is_fixed else words.between(row.lower, row.upper, row.spread),
             "" if name in labels else percent(words.chance_above_zero(posterior.draws(name))),
@@ -134,9 +139,9 @@ def _price(posterior: Posterior) -> Markup:
     return price_section(
         "The share of each coefficient's uncertainty (its posterior variance) that is there only "
         "because the true sums are hidden by noise. The rest comes from the limited number of rows "
-        f"and from the prior, and would remain without any privacy. For {worst} it is "
-        f"{percent(share[worst])}: {words.price(share[worst])}.",
-        share,
+        f"and from the prior, and would remain without any privacy. For {posterior.called(worst)} "
+        f"it is {percent(share[worst])}: {words.price(share[worst])}.",
+        {posterior.called(name): value for name, value in share.items()},
     )
 
 

@@ -61,7 +61,7 @@ def contents(posterior: SummaryPosterior, level: float) -> Contents:
     else:
         parts = _question_sections(posterior)
     return Contents(
-        f"{design.target}, explained by {words.listed(design.features)}",
+        words.heading(design.schema, design.target, design.features),
         lead(
             "Answers about a linear regression",
             [release.n],
@@ -130,7 +130,7 @@ def _median_sections(posterior: SummaryPosterior, level: float) -> Sequence[Mark
         low, high = posterior.interval(name, level, noise_aware=False)
         rows.append(
             [
-                name,
+                posterior.called(name),
                 rounded(found[name].centre, found[name].sd),
                 words.between(found[name].low, found[name].high, found[name].sd),
                 words.chance(found[name].above),
@@ -139,7 +139,9 @@ def _median_sections(posterior: SummaryPosterior, level: float) -> Sequence[Mark
             ]
         )
     return (
-        findings_section(posterior.warnings, told),
+        findings_section(
+            posterior.warnings, told, about=words.comparing(design.schema, design.target, level)
+        ),
         section(
             "answers",
             "Coefficients",

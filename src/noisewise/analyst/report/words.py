@@ -18,6 +18,8 @@ from noisewise.core.terms.term import read_term
 
 SURE, LIKELY = 0.975, 0.9
 _LISTED = 6
+_NO_YES = {("no", "yes"), ("false", "true"), ("0", "1")}
+_ARTICLES = ("a ", "an ", "any ", "the ")
 _SLACK_DELTA = 1e-6
 HOLDER_IS_TRUSTED = (
     "The holder is trusted",
@@ -41,6 +43,22 @@ def listed(names: Sequence[str], most: int = _LISTED) -> str:
     if len(names) > most:
         shown.append(f"{len(names) - most:,} more")
     return ", ".join(shown[:-1]) + (" and " if len(shown) > 1 else "") + shown[-1]
+
+
+def heading(schema: Schema, target: str, features: Sequence[str]) -> str:
+    """What a page about a regression is called."""
+    return f"{schema.label(target)}, explained by {listed([schema.label(f) for f in features])}"
+
+
+def comparing(schema: Schema, target: str, level: float) -> str:
+    """What the findings of a regression are about, and what their brackets hold."""
+    unit = schema.unit_of_measure(target)
+    what = f"{schema.label(target)}{f' ({unit})' if unit else ''}"
+    return (
+        f"{what}: people are compared who differ in one feature and are alike in the others. "
+        "Numbers are averages; brackets hold the true difference with probability "
+        f"{percent(level)}."
+    )
 
 
 class Estimate(NamedTuple):
@@ -75,7 +93,11 @@ def findings(
     found: Mapping[str, Estimate],
     level: float,
 ) -> list[str]:
-    """What the slopes say about the target, the surest sign first."""
+    """What the slopes say about the target, the surest sign first, with their intervals.
+
+    Each compares people who differ in one feature and are alike in the others. A coefficient of a
+    term says nothing by itself that people could print, and is told as a number.
+    """
     known = [column for column in columns if column.name in found]
     known.sort(key=lambda column: -max(found[column.name].above, 1 - found[column.name].above))
     return [_finding(column, schema, target, found[column.name], level) for column in known]
@@ -84,24 +106,97 @@ def findings(
 def _finding(
     column: DesignColumn, schema: Schema, target: str, found: Estimate, level: float
 ) -> str:
-    """What one slope says about the target, with its interval and how sure its sign is."""
-    more, sure = ("higher", found.above) if found.centre >= 0 else ("lower", 1 - found.above)
-    declared = schema.columns.get(column.source)
-    if isinstance(declared, Category):
-        start = f"{column.source}: {column.level} rather than {declared.reference} goes"
-    else:
-        start = f"{column.name}: one unit more goes"
-    size = rounded(abs(found.centre), found.sd)
-    if sure >= SURE:
-        verdict = f"with {target} that is {more} by {size} on average"
-    elif sure >= LIKELY:
-        verdict = f"probably with {target} that is {more}, by {size} on average"
-    else:
-        verdict = f"with {target} that may be higher or lower: undecided"
-    return (
-        f"{start} {verdict} ({percent(level)} interval {between(found.low, found.high, found.sd)}; "
-        f"probability that it is {more}: {chance(sure)})."
-    )
+    """What one slope says about the target, with its interval, in words that people may print."""
+    compared = _compared(column, schema)
+    if compared is None:
+        return (
+            f"The coefficient of {column.name} is {between(found.low, found.high, found.sd)} with "
+            f"probability {percent(level)}."
+        )
+    where, who, than, step = compared
+    centre, sd, low, high = (step * x for x in (found.centre, found.sd, found.low, found.high))
+    sd *= 10  # one digit of it, where tables show two
+    up = centre >= 0
+    sure = found.above if up else 1 - found.above
+    unit, fewer = schema.unit_of_measure(target), _fewer(schema.unit_of_measure(target))
+    called = f"“{schema.label(target)}”" if target in schema.words else target
+    if sure < LIKELY:
+        either = f"{who} have more or {fewer} {unit}{than}"
+        if not unit:
+            either = f"{called} is higher or lower" + ("" if where else f" for {who}{than}")
+        return (
+            f"{where}{'it' if where else 'It'} is undecided whether {either}: the difference is "
+            f"between {rounded(low, sd)} and {rounded(high, sd)}."
+        )
+    probably = "" if sure >= SURE else "probably "
+    size, ends = rounded(abs(centre), sd), (low, high) if up else (-high, -low)
+    about = f"about {size} {'more' if up else fewer} {unit} ({between(*ends, sd)})"
+    if unit:
+        return _sentence(f"{where}{who} {probably}have {about}{than}.")
+    more = f"{probably}{'higher' if up else 'lower'} by about {size} ({between(*ends, sd)})"
+    return _sentence(f"{where or f'for {who}, '}{called} is {more}{than}.")
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+class _Compared(NamedTuple):
+    """Who is compared with whom: words, and by how much the feature differs."""
+
+    where: str
+    who: str
+    than: str
+    step: float
+
+
+def _compared(column: DesignColumn, schema: Schema) -> _Compared | None:
+    """People who differ in one feature; None for a term of a formula.
+
+    A label that begins with an article is a thing that people have or don't have.
+    """
+    name = column.source
+    declared, label = schema.columns.get(name), schema.label(name)
+    if name != label and not label[1:2].isupper():
+        label = label[:1].lower() + label[1:]
+    levels: tuple[str, str] | None = None
+    if isinstance(declared, Category) and column.level is not None:
+        levels = (declared.reference, column.level)
+    elif isinstance(declared, Number) and (declared.lower, declared.upper) == (0.0, 1.0):
+        levels = ("0", "1")
+    if levels is not None:
+        first, second = levels
+        if (first.lower(), second.lower()) in _NO_YES and label.startswith(_ARTICLES):
+            return _Compared("", f"people with {label}", " than people without", 1.0)
+        return _Compared(f"Where {label} is {second} rather than {first}, ", "people", "", 1.0)
+    if not isinstance(declared, Number | Unbounded):
+        return None
+    step, unit = _step(declared), schema.unit_of_measure(name)
+    unit = f" {_singular(unit) if step == 1 else unit}" if unit else ""
+    return _Compared(f"Where {label} is higher by {short(step)}{unit}, ", "people", "", step)
+
+
+def _step(declared: Number | Unbounded) -> float:
+    """A difference worth talking about: 1, or a power of ten where bounds are far apart or near."""
+    if isinstance(declared, Unbounded) or 1 <= declared.half_width <= 50:
+        return 1.0
+    return 10.0 ** math.floor(math.log10(declared.half_width / 5))
+
+
+def _singular(unit: str) -> str:
+    """One of what a unit counts: "years" is "year", "visits a year" is "visit a year"."""
+    first, space, rest = unit.partition(" ")
+    if first.endswith("ies"):
+        first = first[:-3] + "y"
+    elif first.endswith(("ches", "shes", "xes")):
+        first = first[:-2]
+    elif first.endswith("s") and not first.endswith(("ss", "us", "is")):
+        first = first[:-1]
+    return first + space + rest
+
+
+def _fewer(unit: str) -> str:
+    return "fewer" if _singular(unit) != unit else "less"
 
 
 def between(low: float, high: float, spread: float) -> str:

@@ -158,7 +158,7 @@ class Publishable(ABC, Generic[Kind_co]):
     def to_json(self) -> dict[str, Any]:
         """Canonical description; its digest is the request's identity. Each kind adds its own."""
         return {
-            "schema": self.schema.to_dict(),
+            "schema": self.schema.to_identity(),
             "claim": self.claim.to_json(),
             "label": self.label,
             "batch": self.batch,
