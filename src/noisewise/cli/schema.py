@@ -33,22 +33,33 @@ def schema_new(
             "--unit", help="The column that says whose row it is, if people have several."
         ),
     ] = None,
+    codebook: Annotated[
+        Path | None,
+        typer.Option(
+            "--codebook",
+            help="Takes bounds, levels, labels and units from a code book: YAML, CSV (columns "
+            "name, min, max, levels, label, unit_of_measure), or DDI XML (valid ranges only).",
+        ),
+    ] = None,
     table: TableOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a schema to fill in: column names and types, nothing else.
+    """Write a schema to fill in: column names and types, nothing else of the data.
 
     Bounds and levels are left empty on purpose. They must be known without looking at the data:
     a legal limit, a physical range, a code book. The largest value in the data is somebody's.
+    A code book that declares them, as a file, fills them in.
 
-    Example: noisewise schema new people.csv --out schema.yaml
+    Example: noisewise schema new people.csv --codebook codebook.csv --out schema.yaml
     """
     from noisewise.core.errors import RequestError
+    from noisewise.holder.codebook import read_codebook
     from noisewise.holder.schema_files import schema_template
 
     if out.exists() and not force:
         raise RequestError(f"out: {out} exists; choose another name, or --force to overwrite it")
-    text = schema_template(data, dataset or data.stem, table=table, unit=unit)
+    book = None if codebook is None else read_codebook(codebook)
+    text = schema_template(data, dataset or data.stem, table=table, unit=unit, codebook=book)
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ import numpy as np
 import yaml
 
 from noisewise.core.errors import DataError, RequestError
-from noisewise.core.schema import Schema
+from noisewise.core.schema import MAX_LABEL, Schema
 from noisewise.core.yaml_files import parse_yaml
+from noisewise.holder.codebook import Entry, entry_of
 from noisewise.holder.engines import open_source
 from noisewise.holder.engines.base import Kind
 from noisewise.holder.publish import with_total
@@ -28,6 +29,11 @@ from noisewise.holder.rows.values import filled
 _HEAD = """\
 # What is public about this table. Fill in every bound and every list of levels from public
 # knowledge (a law, a physical range, a code book), never from the data. Delete unused columns.
+"""
+
+_FROM_CODEBOOK = """\
+# What is filled in is from the code book. Make sure that its ranges and levels are valid ones by
+# declaration, and not what was observed.
 """
 
 # What a column is hardly called, but a cell may well hold: the first line is then somebody's row.
@@ -43,13 +49,21 @@ _CELL = re.compile(
 
 
 def schema_template(
-    path: Path, dataset: str, *, table: str | None = None, unit: str | None = None
+    path: Path,
+    dataset: str,
+    *,
+    table: str | None = None,
+    unit: str | None = None,
+    codebook: Mapping[str, Entry] | None = None,
 ) -> str:
     """YAML text with one line a column; bounds and levels are left empty.
 
-    `unit` names the column with people's ids, if there is one.
+    `unit` names the column with people's ids, if there is one. What a code book declares
+    (`codebook.read_codebook`) is filled in.
     """
     lines = [_HEAD, f"dataset: {_quoted(dataset)}", "columns:"]
+    if codebook is not None:
+        lines.insert(1, _FROM_CODEBOOK)
     kinds = column_kinds(path, table=table)
     if unit is not None and unit not in [name for name, _ in kinds]:
         raise DataError(f"unit: there is no column {unit!r}; name the column with people's ids")
@@ -57,10 +71,8 @@ def schema_template(
         if name == unit:
             continue
         key = _quoted(name)
-        if kind == "number":
-            lines.append(f"  {key}: {{type: number, lower: , upper: }}")
-        elif kind == "category":
-            lines.append(f"  {key}: {{type: category, levels: [], reference: }}")
+        if kind in ("number", "category"):
+            lines.append(f"  {key}: {{{_declaration(kind, entry_of(codebook or {}, name))}}}")
         else:
             lines.append(f"  # {key}: dates and other types are not supported; derive a number")
     lines += [
@@ -72,6 +84,25 @@ def schema_template(
         "# A number without known bounds, for block summaries: {type: number, unbounded: true}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _declaration(kind: str, entry: Entry | None) -> str:
+    """What stands between the braces of a column, as far as a code book tells it."""
+    entry = entry or Entry()
+    words = [
+        f"{key}: {_quoted(text[:MAX_LABEL], inside=True)}"
+        for key, text in (("label", entry.label), ("unit_of_measure", entry.unit_of_measure))
+        if text.isprintable() and text
+    ]
+    if kind == "category" or len(entry.levels) > 1:
+        levels = ", ".join(_quoted(level, inside=True) for level in entry.levels)
+        first = _quoted(entry.reference or entry.levels[0], inside=True) if entry.levels else ""
+        told = ["type: category", f"levels: [{levels}]", f"reference: {first}"]
+    else:
+        bounds = {"lower": entry.lower, "upper": entry.upper}
+        shown = {key: "" if end is None else f"{end:.17g}" for key, end in bounds.items()}
+        told = ["type: number", *(f"{key}: {end}" for key, end in shown.items())]
+    return ", ".join([*told, *words])
 
 
 def column_kinds(path: Path, *, table: str | None = None) -> list[tuple[str, str]]:
@@ -174,10 +205,11 @@ def _duckdb_kinds(path: Path, table: str | None) -> list[tuple[str, str]]:
         raise DataError(f"data: {path} has no readable table {table!r}") from None
 
 
-def _quoted(name: str) -> str:
-    """The name as YAML, quoted where it must be."""
+def _quoted(name: str, *, inside: bool = False) -> str:
+    """The name as YAML, quoted where it must be; also for the inside of braces and brackets."""
     try:
         plain = parse_yaml(f"{name}: 1") == {name: 1} and parse_yaml(name) == name
+        plain = plain and not (inside and parse_yaml(f"[{name}]") != [name])
     except Exception:
         plain = False
     if plain:
