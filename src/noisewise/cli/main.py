@@ -14,6 +14,7 @@ from noisewise import __version__
 from noisewise.cli import (
     analyst,
     audit,
+    export,
     federation,
     ledger,
     plan,
@@ -47,6 +48,7 @@ app.command("release-network")(release.release_network)
 app.command("sample-regression")(release.sample_regression)
 app.add_typer(ledger.app, name="ledger")
 analyst.add_to(app)
+app.command("export")(export.export)
 federation.add_to(app)
 app.command("plan")(plan.plan)
 app.command("audit")(audit.audit)

@@ -48,9 +48,9 @@ def schema_new(
 
     Bounds and levels are left empty on purpose. They must be known without looking at the data:
     a legal limit, a physical range, a code book. The largest value in the data is somebody's.
-    A code book that declares them, as a file, fills them in.
+    With --codebook, a file that declares them fills them in.
 
-    Example: noisewise schema new people.csv --codebook codebook.csv --out schema.yaml
+    Example: noisewise schema new people.csv --out schema.yaml
     """
     from noisewise.core.errors import RequestError
     from noisewise.holder.codebook import read_codebook

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import chains_and_draws, seed_or_none
 from noisewise.analyst.common_cautions import repetition_warnings
 from noisewise.analyst.model_columns import (
@@ -24,7 +25,7 @@ from noisewise.analyst.regression.cautions import (
     convergence_warnings,
     prior_warnings,
 )
-from noisewise.analyst.regression.job import Job
+from noisewise.analyst.regression.job import Job, more_rows_than_columns
 from noisewise.analyst.regression.methods import METHODS, check_method, choose
 from noisewise.analyst.regression.observation import Observation, named
 from noisewise.analyst.regression.original_units import (
@@ -193,6 +194,30 @@ def check_release(
     _check_plausible(observations, columns)
     chosen, _ = choose(method, job)
     METHODS[chosen].check(job if last is None else last.turned(job), chosen)
+
+
+def default_job(
+    release: Release, *, target: str | None = None, features: Sequence[str] | None = None
+) -> tuple[ModelColumns, Job, tuple[FloatArray, FloatArray, float]]:
+    """What `fit` would run of one Release with all its defaults, for those who run it elsewhere.
+
+    Returns
+    -------
+    columns : ModelColumns
+    job : Job
+        With the observation, and both priors in its coordinates.
+    affine : (M, t, v)
+        theta = M theta' + t and sigma2 = v sigma2' on unit scale; the identity without rounds.
+    """
+    columns, observations, last = _observed([release], target, features)
+    priors = _priors(None, None, "unit", columns, [release])
+    job = Job(observations, [], *priors, clip=False, chains=1, draws=1, seed=None, progress=False)
+    _check_plausible(observations, columns)
+    more_rows_than_columns(job)
+    if last is not None:
+        return columns, last.turned(job), last.affine
+    size = len(columns.names)
+    return columns, job, (np.eye(size), np.zeros(size), 1.0)
 
 
 def _observed(

@@ -210,14 +210,14 @@ class InRounds:
             raise RequestError(f"{what}: {_REMEDY.format(self.name)}")
 
     @property
-    def _affine(self) -> tuple[FloatArray, FloatArray, float]:
+    def affine(self) -> tuple[FloatArray, FloatArray, float]:
         """M, t and v of theta = M theta' + t and sigma2 = v sigma2'."""
         y = float(self.K[-1, -1])
         return self.K[:-1, :-1].T / y, -self.K[-1, :-1] / y, y**-2
 
     def turned(self, job: Job) -> Job:
         """The job with its prior of the regression, on unit scale, in these coordinates."""
-        M, t, v = self._affine
+        M, t, v = self.affine
         prior = moved(job.regression_prior, M, t, v)
         return replace(job, regression_prior=prior, covariate_prior=self.covariates)
 
@@ -226,7 +226,7 @@ class InRounds:
 
         A slope is made of several in these coordinates, and gets the largest pull of theirs.
         """
-        M, t, v = self._affine
+        M, t, v = self.affine
         several = len(self.observations) > 1
         mean, pull = drawn.conditional_mean, drawn.prior_pull
         # x' = K x + constants for the covariates alone, so that x'b is K⁻ᵀ b times theirs.
