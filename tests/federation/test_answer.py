@@ -191,3 +191,13 @@ def test_answers_leave_at_fixed_times(tmp_path):
     slept = []
     answer(ASKED, make_hospital(tmp_path, every=5), clock=lambda: next(times), sleep=slept.append)
     assert slept == [2.75]
+
+
+def test_a_holder_says_its_name_if_it_has_one(tmp_path):
+    policy = make_hospital(tmp_path)
+    assert "name" not in answer(proposal().to_text(), policy)
+    policy.write_text("name: Hospital north\n" + policy.read_text())
+    assert answer(proposal().to_text(), policy)["name"] == "Hospital north"
+    assert answer("nonsense", policy)["name"] == "Hospital north"
+    policy.write_text(policy.read_text().replace("Hospital north", "n" * 61))
+    assert answer(proposal().to_text(), policy)["status"] == "refused"

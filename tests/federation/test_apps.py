@@ -286,7 +286,7 @@ def test_a_release_that_cannot_be_fitted_does_not_stop_the_others(
     assert list(outcome.missing) == [9]
     told = report(tmp_path)
     assert [entry["dataset"] for entry in told["accepted"]] == ["h1", "h2"]
-    assert told["missing"] == [{"node": 9, "why": outcome.missing[9]}]
+    assert told["missing"] == [{"node": 9, "name": None, "why": outcome.missing[9]}]
     assert "sent a Release that cannot be fitted" in outcome.missing[9]
     assert says in outcome.missing[9]
     assert len(list((tmp_path / "out" / "releases").iterdir())) == 2

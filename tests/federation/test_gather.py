@@ -240,3 +240,21 @@ def test_nodes_are_waited_for_but_not_forever():
     assert clock.now == 10
     assert wait_for_nodes(mail, 3, patience) == [1, 2]
     assert clock.now == 40
+
+
+def test_nodes_are_called_by_their_names():
+    """A name stands beside the number: nobody vouches for it."""
+    answers = {
+        1: [(1, {**fields("a"), "name": "Hospital north"})],
+        2: [(1, {**refusal_fields(Refusal.REFUSED), "name": "Hospital north"})],
+        3: [(1, {**fields("c"), "name": "\x1b[2J"})],
+        4: [(1, {**fields("d"), "name": "n" * 61})],
+        5: [(1, {**fields("e"), "name": 7})],
+    }
+    outcome, _ = play(answers)
+    assert outcome.names == {1: "Hospital north", 2: "Hospital north"}
+    told = outcome.lines()
+    assert told[0].startswith("Hospital north (node 1): Release of ")
+    assert any(line.startswith("Hospital north (node 2): ") for line in told)
+    assert sorted(outcome.accepted) == [1, 3, 4, 5]
+    assert all(line.isprintable() for line in told)

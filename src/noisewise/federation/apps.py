@@ -197,7 +197,7 @@ def fit_releases(outcome: Outcome, settings: Settings, path: Path) -> None:
             chains=settings.chains,
             draws=settings.draws,
             seed=settings.seed,
-            names=[f"node {node}" for node in nodes],
+            names=[outcome.called(node) for node in nodes],
         )
     except Exception as error:
         # Of any type: what a made-up Release does to a sampler is for the report too.

@@ -15,7 +15,14 @@ from typing import Any, Protocol
 from noisewise.core.errors import NoisewiseError, ReleaseError
 from noisewise.core.kinds import AnyRelease, load_release
 from noisewise.core.kinds.regression import Release
-from noisewise.federation.protocol import REFUSAL_WORDS, AnswerError, Proposal, Refusal, read_fields
+from noisewise.federation.protocol import (
+    REFUSAL_WORDS,
+    AnswerError,
+    Proposal,
+    Refusal,
+    name_in,
+    read_fields,
+)
 
 PAUSE = 1.0
 LONGEST = 500  # characters of what is told about a node
@@ -63,19 +70,31 @@ class Outcome:
         Why a node's Release is missing, in words that follow "node 17".
     notes : list of str
         What else is worth telling.
+    names : dict of int to str
+        What nodes call themselves, where they do.
     """
 
     accepted: dict[int, Release] = field(default_factory=dict)
     missing: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)
+
+    def called(self, node: int) -> str:
+        """A node in words: two may have one name, so that its number is there too."""
+        name = self.names.get(node)
+        return f"{name} (node {node})" if name else f"node {node}"
 
     def lines(self) -> list[str]:
         """The outcome for people."""
         found = [
-            f"node {node}: Release of '{release.design.schema.dataset}', {release.claim}"
+            f"{self.called(node)}: Release of '{release.design.schema.dataset}', {release.claim}"
             for node, release in self.accepted.items()
         ]
-        return [*found, *(f"node {n}: {why}" for n, why in self.missing.items()), *self.notes]
+        return [
+            *found,
+            *(f"{self.called(n)}: {why}" for n, why in self.missing.items()),
+            *self.notes,
+        ]
 
 
 def wait_for_nodes(mail: Mail, expected: int, patience: Patience) -> list[int]:
@@ -189,13 +208,18 @@ def judge(outcome: Outcome, node: int, answer: Answer, proposal: Proposal, check
     try:
         if isinstance(answer, str):
             raise AnswerError(answer)
+        name = name_in(answer)
+        if name:
+            outcome.names[node] = name
         read = read_fields(answer)
         if isinstance(read, Refusal):
             raise AnswerError(REFUSAL_WORDS[read])
         _check_columns(read, proposal)
         for other, release in outcome.accepted.items():
             if release.digest == read.digest:
-                raise AnswerError(f"sent the same Release as node {other}; it counts once")
+                raise AnswerError(
+                    f"sent the same Release as {outcome.called(other)}; it counts once"
+                )
         _check_fit(read, check)
     except AnswerError as error:
         outcome.missing[node] = _told(error)

@@ -26,11 +26,13 @@ from noisewise.core.errors import NoisewiseError
 from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import PlainYamlError, read_schema, read_yaml
 from noisewise.federation.protocol import (
+    MAX_HOLDER_NAME,
     MAX_RELEASE,
     Fields,
     Proposal,
     ProposalError,
     Refusal,
+    is_name,
     refusal_fields,
     release_fields,
 )
@@ -45,7 +47,7 @@ MAX_WAIT = 3600.0
 DEFAULT_REPLY_EVERY = 5.0
 
 _REQUIRED = ("data", "schema", "ledger", "rules")
-_OPTIONAL = ("engine", "table", "query", "reply_every_seconds")
+_OPTIONAL = ("name", "engine", "table", "query", "reply_every_seconds")
 # The regression, the price and the noise of a rule, in the words of `make_request`.
 _RULE = tuple(name for name in inspect.signature(make_request).parameters if name != "schema")
 
@@ -81,6 +83,8 @@ class Policy:
     reply_every_seconds : float
         Answers leave at multiples of this after the proposal came, so that the time they take
         says little about the rows. 0 answers at once.
+    name : str
+        What the analyst may call this holder; sent with every answer. Empty: its node's number.
     """
 
     data: Path
@@ -91,6 +95,7 @@ class Policy:
     table: str | None = None
     query: str | None = None
     reply_every_seconds: float = DEFAULT_REPLY_EVERY
+    name: str = ""
 
     def request_for(self, proposal: Proposal) -> Request | RoundsRequest:
         """The first rule that covers the proposal.
@@ -165,7 +170,15 @@ def _parse(document: Any, folder: Path) -> Policy:
         table=_text(given, "table") if "table" in given else None,
         query=_text(given, "query") if "query" in given else None,
         reply_every_seconds=float(seconds),
+        name=_name(given),
     )
+
+
+def _name(given: Mapping[str, Any]) -> str:
+    name = _text(given, "name") if "name" in given else ""
+    if name and not is_name(name):
+        raise PolicyError(f"name: expected printable text of at most {MAX_HOLDER_NAME} characters")
+    return name
 
 
 def _request(schema: Schema, rule: Any, number: int, folder: Path) -> Request | RoundsRequest:
@@ -281,18 +294,21 @@ def answer(
     """
     start = clock()
     fields = _fields(proposal, policy)
-    every = _reply_every(policy)
+    every, name = _reply_every_and_name(policy)
+    if name:
+        fields = {**fields, "name": name}
     if every > 0:
         elapsed = clock() - start
         sleep(math.ceil(elapsed / every) * every - elapsed)
     return fields
 
 
-def _reply_every(policy: object) -> float:
+def _reply_every_and_name(policy: object) -> tuple[float, str]:
     try:
-        return read_policy(policy).reply_every_seconds  # type: ignore[arg-type]
+        read = read_policy(policy)  # type: ignore[arg-type]
     except Exception:  # already logged as the reason of the refusal
-        return DEFAULT_REPLY_EVERY
+        return DEFAULT_REPLY_EVERY, ""
+    return read.reply_every_seconds, read.name
 
 
 def _fields(text: object, path: object) -> Fields:

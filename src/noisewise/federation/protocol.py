@@ -150,7 +150,26 @@ def _read_proposal(document: Any) -> Proposal:
 
 
 # ---------------------------------------------------------------------------------------------
-# Answers: exactly three fields, whichever of the two kinds it is
+# Answers: exactly three fields, whichever of the two kinds it is, and the holder's name if it has one
+
+
+MAX_HOLDER_NAME = 60
+
+
+def is_name(value: object) -> bool:
+    """Whether it can be what a holder is called."""
+    if not isinstance(value, str) or not value.strip():
+        return False
+    return len(value) <= MAX_HOLDER_NAME and value.isprintable()
+
+
+def name_in(fields: Mapping[str, Any]) -> str:
+    """What a holder calls itself in an answer; empty if it has no name, or none fit to be shown.
+
+    Nobody vouches for it: two holders may have one name.
+    """
+    name = fields.get("name", "")
+    return str(name) if is_name(name) else ""
 
 
 def release_fields(release: Release) -> Fields:
@@ -188,7 +207,7 @@ def read_fields(fields: Mapping[str, Any]) -> Release | Refusal:
 
 
 def _has(fields: Mapping[str, Any], names: Sequence[str]) -> bool:
-    return set(fields) == set(names)
+    return set(fields) - {"name"} == set(names)
 
 
 def _read_release(text: object) -> Release:

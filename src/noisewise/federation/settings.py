@@ -182,6 +182,7 @@ def write_report(
         "accepted": [
             {
                 "node": node,
+                "name": outcome.names.get(node),
                 "dataset": release.design.schema.dataset,
                 "n": release.n,
                 "claim": str(release.claim),
@@ -190,7 +191,10 @@ def write_report(
             }
             for node, release in outcome.accepted.items()
         ],
-        "missing": [{"node": node, "why": why} for node, why in outcome.missing.items()],
+        "missing": [
+            {"node": node, "name": outcome.names.get(node), "why": why}
+            for node, why in outcome.missing.items()
+        ],
         "notes": outcome.notes,
         "posterior": None if posterior is None else posterior.name,
         "error": error,
