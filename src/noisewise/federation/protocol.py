@@ -150,7 +150,7 @@ def _read_proposal(document: Any) -> Proposal:
 
 
 # ---------------------------------------------------------------------------------------------
-# Answers: exactly three fields, whichever of the two kinds it is, and the holder's name if it has one
+# Answers: exactly three fields, whichever of the two kinds it is, and a name if there is one
 
 
 MAX_HOLDER_NAME = 60
