@@ -6,13 +6,14 @@
 #   make diabetes  a small example: 442 people, where naive intervals are plainly wrong
 #   make honesty   do default intervals hold fixed truths? about 10 minutes on two cores
 #   make docs      the documentation as a web site, in site/
+#   make dist      wheel and sdist in dist/, installed and used once in a new environment
 
 PYTHON ?= python3.11
 VENV   := .venv$(patsubst -python3.11,,-$(notdir $(PYTHON)))
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo diabetes docs honesty test lint bench clean
+.PHONY: demo diabetes dist docs honesty test lint bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +39,11 @@ lint: $(STAMP)
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "Open site/index.html, or for the search: $(BIN)/python -m http.server -d site"
+
+dist: $(STAMP)
+	rm -rf dist build
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python tests/smoke.py dist
 
 # A new folder each time: results of different code are never mixed, and the seed is a new one.
 honesty: $(STAMP)

@@ -26,7 +26,6 @@ from noisewise.core.errors import NoisewiseError
 app = typer.Typer(
     name="noisewise",
     no_args_is_help=True,
-    add_completion=False,
     suggest_commands=False,  # Click does, and twice is too often
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # paragraphs of docstrings are joined

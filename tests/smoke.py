@@ -1,0 +1,65 @@
+"""Install what `make dist` built into a new environment outside the tree, and use it once.
+
+    python tests/smoke.py dist
+
+The wheel with all that it needs, then the sdist in its place: from a table to numbers, by commands.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROWS = "age,region,income\n" + "".join(
+    f"{20 + i % 60},{('north', 'south')[i % 2]},{30_000 + 500 * (i % 60) + 37 * i}\n"
+    for i in range(500)
+)
+CODEBOOK = """\
+name,min,max,levels,label,unit_of_measure
+age,18,90,,Age,years
+region,,,north|south,Region,
+income,0,200000,,Income,euros
+"""
+COMMANDS = """\
+--version
+schema new people.csv --codebook codebook.csv --out schema.yaml
+schema check schema.yaml --data people.csv
+ledger cap --ledger budget.db --dataset people --epsilon 3
+release --data people.csv --schema schema.yaml --target income --features age,region --epsilon 3 \
+--ledger budget.db --out release.json
+fit release.json --seed 1 --chains 2 --draws 100 --out post.nc
+show post.nc
+report post.nc --out report.html
+export release.json --to stan --out model.stan
+"""
+
+
+def main(dist: Path) -> None:
+    """Fail with the first command that fails."""
+    [wheel], [sdist] = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    with tempfile.TemporaryDirectory(prefix="noisewise-smoke-") as name:
+        folder = Path(name)
+        venv.create(folder / "venv", with_pip=True)
+        bin_folder = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
+        # Nothing of the tree, and nothing of whoever runs this, may help.
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
+        for package, more in ((wheel, []), (sdist, ["--no-deps", "--force-reinstall"])):
+            pip = [bin_folder / "python", "-m", "pip", "install", "--quiet", *more]
+            subprocess.run([*pip, package.resolve()], check=True, env=env, cwd=folder)
+            work = folder / package.suffix[1:]
+            work.mkdir()
+            (work / "people.csv").write_text(ROWS)
+            (work / "codebook.csv").write_text(CODEBOOK)
+            for line in COMMANDS.splitlines():
+                command = [bin_folder / "noisewise", *line.split()]
+                subprocess.run(command, check=True, env=env, cwd=work, stdout=subprocess.DEVNULL)
+            assert "Age" in (work / "report.html").read_text("utf-8")
+            print(f"{package.name}: installs, publishes, fits and shows")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
