@@ -37,7 +37,7 @@ app = typer.Typer(
 
 def experiments() -> dict[str, Experiment | Report]:
     """All of them, by name."""
-    from studies import differing_holders, holders_in_rounds, people, plan_check, terms
+    from studies import differing_holders, holders_in_rounds, people, plan_check, plan_real, terms
     from studies.alparslan2023 import calibration as alparslan2023_calibration
     from studies.alparslan2023 import figures as alparslan2023_figs
     from studies.alparslan2023 import tables as alparslan2023_tables
@@ -63,6 +63,7 @@ def experiments() -> dict[str, Experiment | Report]:
         plan_check.EXPERIMENT,
         plan_check.BEYOND,
         plan_check.ROUNDS,
+        plan_real.EXPERIMENT,
         alparslan2023_tables.EXPERIMENT,
         alparslan2023_figs.EXPERIMENT,
         alparslan2023_calibration.EXPERIMENT,

@@ -1,42 +1,54 @@
 """How wide a posterior from a Release in rounds will be: a formula, at each possible truth.
 
-The last round sums u = (c, w · indicators, z), z = L⁻¹(x - m), where the numbers x, the target
-among them, have covariance LL'. Its noise is the same whichever way z is turned, so let L be lower
-triangular with the target last. Then v' = Mv, v = (1, covariates), has the constant, the
-indicators and whitened numbers; y' is what numbers leave open of y, in units of its sd τ. Noise on
-Σ v'_j y' has sd s / m_j, with s that of u's off-diagonal entries and m_j = c, w or 1, and that on
-Σ v'_j v'_k gets in through the slopes θ'_k of indicators on y', because those of numbers are 0.
-To first order
+**Which coordinates.** The last round sums u = (c, w · indicators, z), z the numbers, the
+target among them, in coordinates that exploring rounds have found. With rows enough these whiten
+the numbers, and noise is the same in all directions. With few rows the exploring rounds see noise
+besides, and leave narrow directions narrow, where the last round's noise hides them. So the rounds
+are played at each truth: the covariance is seen with normal noise of the right size, the rule of
+`core.rounds.plan` widens or narrows what it sees, and so on until it would stop. A truth's own
+noise is one draw of many; over two hundred truths that averages out.
 
-    Cov(theta) = (nS)⁻¹ (sigma2 nS + τ² M⁻¹ D M⁻¹') (nS)⁻¹,    S = E[vv'],
-    D_jj = s² / m_j² (1 + Σ_k (1 + 1[j = k]) θ'_k² / m_k²),
+**Which width.** Noise in z is the same whichever way z is turned, so with the target last the map
+is made lower triangular, as the analyst does (`analyst.regression.rounds`). There w' = Kw has noise
+that is independent from entry to entry, and `width.posterior_width` holds for the truth of w':
+theta = M theta' + t. The prior of theta is stated for theta'.
 
-and the prior's precision is added to its inverse.
-
-The radius and its noise depend on the data's tails and on how many exploring rounds it takes to
-find them. Planned is what normal rows would get after as many rounds as most data need. A long
+The radius and its noise depend on the data's tails. Planned is what normal rows would get. A long
 tail has a larger radius and more noise (`core.rounds.plan` says how much is allowed).
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from noisewise._arrays import FloatArray
-from noisewise.analyst.regression.agreement import second_moments
-from noisewise.analyst.regression.priors import RegressionPrior
-from noisewise.core.rounds.plan import Setting, last_noise
+from noisewise._arrays import FloatArray, IntArray
+from noisewise.analyst.regression.priors import NIWPrior, RegressionPrior
+from noisewise.core.rounds.plan import LastNoise, Setting, last_noise, look, look_noise
 from noisewise.core.rounds.tail import EDGES
 from noisewise.planning.truths import Truths
-from noisewise.planning.width import Width, non_private_width, regression_precision
+from noisewise.planning.width import (
+    Width,
+    non_private_width,
+    posterior_width,
+    regression_precision,
+)
 
-_EXPLORING_ROUNDS = 3  # what most data need
+_SEED = 20_261_117  # of the exploring rounds' noise: a plan is the same every time
+_RADIUS = 3.0  # squared, over q: the smallest of a last round; a unit for priors, no more
 
 
 def rounds_width(
-    truths: Truths, n: int, prior: RegressionPrior, indicators: NDArray[np.bool_], setting: Setting
+    truths: Truths,
+    n: int,
+    prior: RegressionPrior,
+    covariates: NIWPrior,
+    indicators: NDArray[np.bool_],
+    setting: Setting,
+    precision: FloatArray | None = None,
 ) -> Width:
     """Approximate covariance of theta given a Release in rounds of n rows, at each truth.
 
@@ -44,48 +56,118 @@ def rounds_width(
     ----------
     truths : Truths
     n : int
-    prior : prior on unit scale
+    prior, covariates : priors on unit scale
     indicators : array of bool, shape (k,)
         Which covariates are indicators of categories.
     setting : Setting
         Of the request.
+    precision : array, shape (m, d, d), optional
+        As in `posterior_width`.
     """
-    theta, sigma2 = truths.theta, truths.sigma2
-    m, d = theta.shape
-    S = n * second_moments(*truths)[:, :d, :d]
-    numbers = np.flatnonzero(~indicators) + 1
+    if precision is None:
+        precision = regression_precision(truths, prior)
+    mean, covariance, numbers = _numbers_and_target(truths, indicators)
+    maps, explored = explore(covariance, n, setting)
+    m, d = truths.theta.shape
     levels = np.flatnonzero(indicators) + 1
-    noise = last_noise(setting, n, normal_tail(setting.numbers, n).tolist(), _EXPLORING_ROUNDS)
-    size = np.ones(d)
-    size[0], size[levels] = noise.constant, noise.weight
-    # y' is y given the numbers, in units of its own sd.
-    beta, T = theta[:, 1:], truths.T
-    a, b = numbers - 1, levels - 1
-    left_open = _block(T, b, b)
-    if len(a):
-        across = _block(T, a, b)
-        left_open = left_open - np.swapaxes(across, 1, 2) @ np.linalg.solve(_block(T, a, a), across)
-    tau2 = sigma2 + np.einsum("mi,mij,mj->m", beta[:, b], left_open, beta[:, b])
-    through = np.zeros((m, d))
-    through[:, levels] = beta[:, b] ** 2 / tau2[:, None] / noise.weight**2 if len(b) else 0.0
-    D = (noise.sd / size) ** 2 * (1 + through.sum(axis=1, keepdims=True) + through)
-    M = np.broadcast_to(np.eye(d), (m, d, d)).copy()
-    if len(a):
-        inverse = np.linalg.inv(np.linalg.cholesky(_block(T, a, a)))
-        M[:, numbers[:, None], numbers] = inverse
-        M[:, numbers, 0] = -np.einsum("mij,mj->mi", inverse, truths.mu[:, a])
-    half = np.linalg.inv(M @ S)
-    covariance = sigma2[:, None, None] * np.linalg.inv(S)
-    covariance = covariance + tau2[:, None, None] * (half * D[:, None]) @ np.swapaxes(half, 1, 2)
-    information = np.linalg.inv(covariance) + regression_precision(truths, prior)
-    return Width(np.asarray(np.linalg.inv(information)), non_private_width(truths, n, prior))
+    K = np.broadcast_to(np.eye(d + 1), (m, d + 1, d + 1)).copy()
+    lower = _lower_triangular(maps) / math.sqrt(_RADIUS * setting.numbers)
+    K[:, numbers[:, None], numbers] = lower
+    K[:, numbers, 0] = -np.einsum("mij,mj->mi", lower, mean)
+    turned, M = _turned(truths, K)
+    precision = np.swapaxes(M, 1, 2) @ precision @ M
+    tail = normal_tail(setting.numbers, n).tolist()
+    out = np.empty((m, d, d))
+    for count in np.unique(explored):
+        which = explored == count
+        noise = last_noise(setting, n, tail, int(count))
+        part = Truths(*(values[which] for values in turned))
+        sd = _noise(noise, setting.numbers, numbers, levels, d + 1)
+        width = posterior_width(part, n, prior, covariates, sd, precision[which])
+        out[which] = M[which] @ width.private @ np.swapaxes(M[which], 1, 2)
+    return Width(out, non_private_width(truths, n, prior))
 
 
-def _block(T: FloatArray, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> FloatArray:
-    return np.asarray(T[:, rows[:, None], columns], dtype=np.float64)
+def explore(covariance: FloatArray, n: int, setting: Setting) -> tuple[FloatArray, IntArray]:
+    """Play the exploring rounds for m covariances of the numbers, (m, q, q).
+
+    Returns
+    -------
+    maps : array, shape (m, q, q)
+        From the numbers to the last round's coordinates, in which spreads would be 1.
+    explored : array, shape (m,)
+        How many exploring rounds it took.
+    """
+    rng = np.random.default_rng(_SEED)
+    m, q, _ = covariance.shape
+    own, maps = covariance, np.broadcast_to(np.eye(q), covariance.shape)
+    explored, open_ = np.zeros(m, dtype=np.int64), np.ones(m, dtype=np.bool_)
+    rounds = 0
+    while open_.any():
+        error = np.triu(rng.normal(0.0, look_noise(setting, n, rounds), covariance.shape))
+        error = error + np.swapaxes(error, 1, 2)  # the diagonal twice
+        error[:, np.arange(q), np.arange(q)] *= math.sqrt(0.5)
+        sizes, directions = np.linalg.eigh(own + error)
+        wanted, ends = look(setting, n, rounds, sizes)
+        step = np.swapaxes(directions, 1, 2) / np.sqrt(wanted)[:, :, None]
+        moving = open_[:, None, None]
+        own = np.where(moving, step @ own @ np.swapaxes(step, 1, 2), own)
+        maps = np.where(moving, step @ maps, maps)
+        explored[open_ & ends] = rounds
+        open_ = open_ & ~ends
+        rounds += 1
+    return np.asarray(maps), explored
 
 
 def normal_tail(numbers: int, n: int) -> FloatArray:
     """How many rows are expected in each bin of the histogram where the numbers are normal."""
     beyond = n * chi2.sf(numbers * np.array(EDGES), numbers)
     return np.asarray(beyond - np.append(beyond[1:], 0.0))
+
+
+def _numbers_and_target(
+    truths: Truths, indicators: NDArray[np.bool_]
+) -> tuple[FloatArray, FloatArray, NDArray[np.intp]]:
+    """Mean and covariance of the numbers, y last, and their places in w = (1, x, y)."""
+    theta, sigma2, mu, T = truths
+    beta, k = theta[:, 1:], mu.shape[1]
+    with_y = np.einsum("mij,mj->mi", T, beta)
+    whole = np.empty((len(mu), k + 1, k + 1))
+    whole[:, :k, :k] = T
+    whole[:, :k, k] = whole[:, k, :k] = with_y
+    whole[:, k, k] = sigma2 + np.einsum("mi,mi->m", beta, with_y)
+    mean = np.column_stack([mu, theta[:, 0] + np.einsum("mi,mi->m", beta, mu)])
+    inner = np.append(np.flatnonzero(~indicators), k)
+    return mean[:, inner], whole[:, inner[:, None], inner], inner + 1
+
+
+def _lower_triangular(maps: FloatArray) -> FloatArray:
+    """Each map turned so that it is lower triangular with a positive diagonal."""
+    R = np.linalg.qr(maps[:, :, ::-1], mode="r")[:, ::-1, ::-1]
+    sign = np.where(np.einsum("mii->mi", R) < 0.0, -1.0, 1.0)
+    return np.asarray(R * sign[:, :, None])
+
+
+def _turned(truths: Truths, K: FloatArray) -> tuple[Truths, FloatArray]:
+    """The truths of w' = K w, and M of theta = M theta' + t."""
+    theta, sigma2, mu, T = truths
+    y = K[:, -1, -1]
+    M = np.swapaxes(K[:, :-1, :-1], 1, 2) / y[:, None, None]
+    shift = -K[:, -1, :-1] / y[:, None]
+    moved = np.linalg.solve(M, (theta - shift)[:, :, None])[:, :, 0]
+    inner = K[:, 1:-1, 1:-1]
+    centre = K[:, 1:-1, 0] + np.einsum("mij,mj->mi", inner, mu)
+    spread = inner @ T @ np.swapaxes(inner, 1, 2)
+    return Truths(moved, sigma2 * y**2, centre, spread), M
+
+
+def _noise(
+    noise: LastNoise, q: int, numbers: NDArray[np.intp], levels: NDArray[np.intp], size: int
+) -> FloatArray:
+    """Standard deviation of every entry's noise, in the units of w', shape (P, P)."""
+    unit = np.empty(size)
+    unit[0], unit[numbers] = 1.0 / noise.constant, 1.0 / math.sqrt(_RADIUS * q)
+    unit[levels] = 1.0 / noise.weight if len(levels) else 1.0
+    sd = noise.sd * np.outer(unit, unit) * np.where(np.eye(size, dtype=bool), math.sqrt(2), 1.0)
+    sd[0, 0] = 0.0
+    return np.asarray(sd)

@@ -53,10 +53,16 @@ from numpy.typing import NDArray
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.agreement import second_moments
-from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, RegressionPrior
+from noisewise.analyst.regression.priors import (
+    NIGPrior,
+    NIWPrior,
+    RegressionPrior,
+    ScaleFreePrior,
+)
 from noisewise.planning.truths import Truths
 
 _NUMBERS_AT_ONCE = 4_000_000  # in an array
+_NEARLY_FLAT = 1e-6  # precision of an intercept that has no prior
 
 
 class Width(NamedTuple):
@@ -72,6 +78,7 @@ def posterior_width(
     prior: RegressionPrior,
     covariates: NIWPrior,
     noise_sd: FloatArray,
+    precision: FloatArray | None = None,
 ) -> Width:
     """Approximate covariance of theta given a release of n rows, at each truth.
 
@@ -82,24 +89,30 @@ def posterior_width(
     prior, covariates : priors on unit scale
     noise_sd : array, shape (P, P)
         Standard deviation of the noise of each entry; ``noise_sd[0, 0]`` is 0 if n is public.
+    precision : array, shape (m, d, d), optional
+        Of theta in the prior, where that differs from truth to truth; by default that of `prior`.
     """
+    if precision is None:
+        precision = regression_precision(truths, prior)
     noise = entry_noise(noise_sd[1:-1, 1:-1] ** 2)
     chunk = max(1, _NUMBERS_AT_ONCE // largest_array(noise))
-    parts = [
-        _private(truths.part(slice(start, start + chunk)), n, prior, covariates, noise_sd, noise)
-        for start in range(0, len(truths.sigma2), chunk)
-    ]
+    parts = []
+    for start in range(0, len(truths.sigma2), chunk):
+        which = slice(start, start + chunk)
+        known = precision[which], prior.a0
+        parts.append(_private(truths.part(which), n, known, covariates, noise_sd, noise))
     return Width(np.concatenate(parts), non_private_width(truths, n, prior))
 
 
 def _private(
     truths: Truths,
     n: int,
-    prior: RegressionPrior,
+    known: tuple[FloatArray, float],
     covariates: NIWPrior,
     noise_sd: FloatArray,
     noise: EntryNoise,
 ) -> FloatArray:
+    """`known` is the prior's precision of theta and of log sigma2."""
     theta, sigma2 = truths.theta, truths.sigma2
     m, d = theta.shape
     S = n * second_moments(*truths)[:, :d, :d]
@@ -121,8 +134,8 @@ def _private(
     J[:, d, :d] = 2 * S_theta
     J[:, d, d] = n * sigma2
     information = np.swapaxes(J, 1, 2) @ np.linalg.solve(V, J)
-    information[:, :d, :d] += regression_precision(truths, prior)
-    information[:, d, d] += prior.a0
+    information[:, :d, :d] += known[0]
+    information[:, d, d] += known[1]
     return np.asarray(np.linalg.inv(information)[:, :d, :d])
 
 
@@ -138,6 +151,20 @@ def regression_precision(truths: Truths, prior: RegressionPrior) -> FloatArray:
     if isinstance(prior, NIGPrior):
         return np.asarray(prior.Lam0 / truths.sigma2[:, None, None])
     return np.broadcast_to(np.linalg.inv(prior.V0), (len(truths.sigma2), *prior.V0.shape))
+
+
+def scale_free_precision(truths: Truths) -> FloatArray:
+    """Of theta in the prior that `fit` has by default, at each truth, shape (m, d, d).
+
+    Slopes have covariance (omega² / k) T⁻¹ there, and the intercept is flat. omega is taken at its
+    scale; T as it is, though noise may hide it.
+    """
+    k = truths.T.shape[1]
+    guide = ScaleFreePrior(k).scale
+    precision = np.zeros((len(truths.T), k + 1, k + 1))
+    precision[:, 1:, 1:] = k * truths.T / guide**2
+    precision[:, 0, 0] = _NEARLY_FLAT
+    return precision
 
 
 # --- the large part: S theta ----------------------------------------------------------------------

@@ -35,6 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from noisewise.core.rounds import tail
 from noisewise.core.rounds.estimate import Observed, least_squares, mean_and_covariance
@@ -255,6 +256,43 @@ def last_noise(setting: Setting, rows: float, counts: Sequence[float], explored:
     unit = 1 << ROW_BITS
     carried = math.hypot(sd, fit.carried(index, sd))
     return LastNoise(carried, shape.constant / unit, shape.weight / unit)
+
+
+def look_noise(setting: Setting, rows: float, explored: int) -> float:
+    """Sd of an off-diagonal entry of the covariance that is seen after `explored` rounds."""
+    if explored:  # two matrices with noise are added up
+        share = setting.exploring_share(rows)
+        return math.sqrt(2) * setting.noise(setting._exploring_square, share) / rows
+    share = setting.first_share(rows if setting.replaces else None)
+    return setting.noise(1.0 + setting.numbers + setting.categories, share) / rows
+
+
+def look(
+    setting: Setting, rows: float, explored: int, sizes: Floats
+) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """What `_looked_at` makes of a seen covariance where no row is far, for plans.
+
+    Parameters
+    ----------
+    setting : Setting
+    rows : float
+    explored : int
+        Rounds so far.
+    sizes : (m, q) array
+        Eigenvalues of m covariances as they are seen, with noise.
+
+    Returns
+    -------
+    (m, q) array, (m,) array of bool
+        Variances that the next round's coordinates take for 1, and whether exploring ends.
+    """
+    floor = _INFLATION * math.sqrt(2 * setting.numbers) * look_noise(setting, rows, explored)
+    share = setting.exploring_share(rows)
+    spent = setting.first_share(rows if setting.replaces else None) + explored * share
+    most = MOST_ROUNDS if setting.most is None else setting.most
+    found = (sizes >= (_FOUND if explored else _FOUND_AT_ONCE) * floor).all(axis=1)
+    ends = found | (explored + 2 >= most) | (spent + share > _LARGEST_TOTAL)
+    return np.maximum(sizes, 0.0) + floor, ends
 
 
 def _looked_at(
