@@ -15,7 +15,7 @@ from noisewise.analyst.network.layout import Floats, normalised
 from noisewise.analyst.posterior.network import NetworkPosterior, Table
 from noisewise.analyst.posterior.numbers import central_interval
 from noisewise.analyst.report import widgets, words
-from noisewise.analyst.report.page import cautions, key, sentences
+from noisewise.analyst.report.page import key, sentences, with_cautions
 from noisewise.analyst.report.widgets import Content, Markup, figure, section, table, tag
 from noisewise.analyst.report.words import percent, rounded
 
@@ -309,13 +309,14 @@ class Marginal(NamedTuple):
 
 
 def marginals_section(posterior: NetworkPosterior, level: float) -> Markup:
-    """The first section: what must be known beforehand, dependences, then levels."""
+    """The first section: dependences, what to be careful about, then levels."""
     found = list(_marginals(posterior, level))
     told = [sentence(contrast, level) for contrast in contrasts(posterior)]
-    first = [
-        cautions(posterior.info.warnings, posterior.info.noise_aware),
-        *sentences(told, "The tables below have {} more dependences."),
-    ]
+    first = with_cautions(
+        sentences(told, "The tables below have {} more dependences."),
+        posterior.info.warnings,
+        posterior.info.noise_aware,
+    )
     if not found:
         return section("findings", "What it says", *first, _TOO_LARGE)
     aware, comparing = posterior.info.noise_aware, compares(posterior)

@@ -87,20 +87,19 @@ def sentences(told: Sequence[str], rest: str) -> list[Markup]:
 def findings_section(
     warnings: Sequence[str], told: Sequence[str], noise_aware: bool = True, about: str | None = None
 ) -> Markup:
-    """Sentences, the surest first, and below them what to be careful about.
+    """Sentences, the surest first, with `about` before them, which says what is compared."""
+    found = [about, *sentences(told, "The table below has {} more.")]
+    return section("findings", "What it says", *with_cautions(found, warnings, noise_aware))
 
-    Cautions come first where they forbid using the numbers. `about` says what is compared.
-    """
+
+def with_cautions(
+    found: Sequence[Content], warnings: Sequence[str], noise_aware: bool
+) -> list[Content]:
+    """Findings, and below them what to be careful about; above them, if it forbids their use."""
     warned = cautions(warnings, noise_aware)
-    forbidden = not noise_aware or any(forbids(warning) for warning in warnings)
-    return section(
-        "findings",
-        "What it says",
-        warned if forbidden else None,
-        about,
-        *sentences(told, "The table below has {} more."),
-        None if forbidden else warned,
-    )
+    if not noise_aware or any(forbids(warning) for warning in warnings):
+        return [warned, *found]
+    return [*found, warned]
 
 
 def key(aware: bool = True, naive: bool = True, label: str = "naive") -> Markup:
