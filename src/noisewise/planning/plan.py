@@ -45,7 +45,7 @@ TRUTHS = 200
 # By what factor the range of a plan goes beyond the truths' own, (with rounds, with all spreads
 # known): real data have tails, correlations and shares of explained variance that no truth has.
 # Chosen so that it holds eight of ten coefficients of six real data sets (docs/planning.md).
-WIDER = {(False, True): 1.5, (False, False): 3.0, (True, True): 2.0, (True, False): 1.5}
+WIDER = {(False, True): 2.0, (False, False): 3.0, (True, True): 2.0, (True, False): 1.5}
 EFFECT = 0.3  # of the verdict, in standard deviations
 MANY_COLUMNS, FEWER_TRUTHS = 60, 50  # truths are more alike the more coefficients there are
 MOST_NUMBERS = 25_000_000  # in an array: 200 numeric columns
@@ -227,7 +227,8 @@ class Planner:
         """What to expect of every coefficient."""
         private, exact = self.sds(mechanism, epsilon)
         largest = self.sds(mechanism, epsilon, weak=True)[0] if self._weak else private
-        wider = WIDER[mechanism == "rounds", self._expected_all]
+        in_rounds = mechanism == "rounds" and self.noise.rounds(epsilon).worthwhile(self.n)
+        wider = WIDER[in_rounds, self._expected_all]
         found = []
         for j, name in enumerate(self.columns.names):
             low, middle = np.quantile(private[:, j], [0.1, 0.5]) / [wider, 1.0]

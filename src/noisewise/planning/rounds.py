@@ -143,7 +143,8 @@ def _numbers_and_target(
 
 def _lower_triangular(maps: FloatArray) -> FloatArray:
     """Each map turned so that it is lower triangular with a positive diagonal."""
-    R = np.linalg.qr(maps[:, :, ::-1], mode="r")[:, ::-1, ::-1]
+    _, upper = np.linalg.qr(maps[:, :, ::-1])
+    R = upper[:, ::-1, ::-1]
     sign = np.where(np.einsum("mii->mi", R) < 0.0, -1.0, 1.0)
     return np.asarray(R * sign[:, :, None])
 
@@ -154,7 +155,7 @@ def _turned(truths: Truths, K: FloatArray) -> tuple[Truths, FloatArray]:
     y = K[:, -1, -1]
     M = np.swapaxes(K[:, :-1, :-1], 1, 2) / y[:, None, None]
     shift = -K[:, -1, :-1] / y[:, None]
-    moved = np.linalg.solve(M, (theta - shift)[:, :, None])[:, :, 0]
+    moved = np.asarray(np.linalg.solve(M, (theta - shift)[:, :, None])[:, :, 0], dtype=np.float64)
     inner = K[:, 1:-1, 1:-1]
     centre = K[:, 1:-1, 0] + np.einsum("mij,mj->mi", inner, mu)
     spread = inner @ T @ np.swapaxes(inner, 1, 2)

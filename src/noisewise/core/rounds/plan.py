@@ -291,8 +291,9 @@ def look(
     spent = setting.first_share(rows if setting.replaces else None) + explored * share
     most = MOST_ROUNDS if setting.most is None else setting.most
     found = (sizes >= (_FOUND if explored else _FOUND_AT_ONCE) * floor).all(axis=1)
-    ends = found | (explored + 2 >= most) | (spent + share > _LARGEST_TOTAL)
-    return np.maximum(sizes, 0.0) + floor, ends
+    if explored + 2 >= most or spent + share > _LARGEST_TOTAL:
+        found = np.ones_like(found)
+    return np.maximum(sizes, 0.0) + floor, np.asarray(found)
 
 
 def _looked_at(
