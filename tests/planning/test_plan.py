@@ -541,7 +541,7 @@ def test_rounds_need_rows():
     few = half_widths(n=200, mechanism=["gaussian", "rounds"])
     assert few["rounds"] == few["gaussian"]
     many = half_widths(n=50_000, mechanism=["gaussian", "rounds"], expect=NARROW)
-    assert many["rounds"] < many["gaussian"] / 2
+    assert many["rounds"] < 0.6 * many["gaussian"]  # the exploring rounds have their price
 
 
 def test_expected_spreads_decide_the_width():
