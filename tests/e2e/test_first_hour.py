@@ -95,7 +95,14 @@ def test_the_way_that_works(folder, noisewise):
 def test_a_template_without_bounds(folder, noisewise):
     assert noisewise("schema new people.csv --out fresh.yaml")[0] == 0
     outcome = noisewise("schema check fresh.yaml")
-    complaint(outcome, 3, "fresh.yaml", "'age'", "lower bound is missing", "without looking")
+    told = (
+        "'age'",
+        "'region'",
+        "'income'",
+        "lower and upper bounds are missing",
+        "without looking",
+    )
+    complaint(outcome, 3, "fresh.yaml", *told, lines=4)  # a line for each of three columns
 
 
 def test_no_bounds(folder, noisewise):
