@@ -37,7 +37,15 @@ app = typer.Typer(
 
 def experiments() -> dict[str, Experiment | Report]:
     """All of them, by name."""
-    from studies import differing_holders, holders_in_rounds, people, plan_check, plan_real, terms
+    from studies import (
+        differing_holders,
+        holders_in_rounds,
+        many_holders,
+        people,
+        plan_check,
+        plan_real,
+        terms,
+    )
     from studies.alparslan2023 import calibration as alparslan2023_calibration
     from studies.alparslan2023 import figures as alparslan2023_figs
     from studies.alparslan2023 import tables as alparslan2023_tables
@@ -69,6 +77,7 @@ def experiments() -> dict[str, Experiment | Report]:
         alparslan2023_calibration.EXPERIMENT,
         differing_holders.EXPERIMENT,
         holders_in_rounds.EXPERIMENT,
+        many_holders.EXPERIMENT,
         people.EXPERIMENT,
         terms.EXPERIMENT,
         amitai2018.EXPERIMENT,

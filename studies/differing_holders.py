@@ -127,11 +127,11 @@ def trial(setting: Setting, number: int) -> Record:
             "divergences": float(drawn.info.diverging.mean()),
         }
         if number < LONG:
-            record[fit] |= {"effective": _effective(draws), "seconds": seconds}
+            record[fit] |= {"effective": effective(draws), "seconds": seconds}
     return record
 
 
-def _effective(draws: FloatArray) -> float:
+def effective(draws: FloatArray) -> float:
     """Smallest effective number of draws, bulk and tail, of all parameters."""
     import arviz
 

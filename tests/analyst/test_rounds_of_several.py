@@ -11,7 +11,7 @@ from scipy import stats
 
 from noisewise.analyst.fit import fit
 from noisewise.analyst.model_columns import choose_columns
-from noisewise.analyst.regression.exact.density import CollapsedPosterior
+from noisewise.analyst.regression.exact.density import CollapsedPosterior, _log_noise_constant
 from noisewise.analyst.regression.exact.factor import (
     BELOW_SMALLEST_N,
     PLAIN,
@@ -19,12 +19,16 @@ from noisewise.analyst.regression.exact.factor import (
     RELATIVE,
     SPREADS,
 )
-from noisewise.analyst.regression.exact.groups import MOST_HOLDERS, grouped
+from noisewise.analyst.regression.exact.groups import MOST_HOLDERS, _sum, grouped
 from noisewise.analyst.regression.exact.independent import draw_independent
 from noisewise.analyst.regression.exact.kernels import logp_and_gradient
 from noisewise.analyst.regression.exact.sampler import sample
 from noisewise.analyst.regression.job import Draws
-from noisewise.analyst.regression.observation import Observation, mapped_variance
+from noisewise.analyst.regression.observation import (
+    Observation,
+    mapped_covariance,
+    mapped_variance,
+)
 from noisewise.analyst.regression.priors import (
     NIGPrior,
     NIWPrior,
@@ -353,21 +357,105 @@ def test_variances_of_mapped_noise():
     np.testing.assert_allclose(mapped_variance(M, sd**2), moved.var(axis=0), rtol=5 * 0.01)
 
 
-def test_holders_with_a_map_of_their_own_stay_single():
+def test_covariances_of_mapped_noise():
+    rng = np.random.default_rng(6)
+    M, sd = rng.standard_normal((3, 3)), rng.uniform(0.5, 2.0, (3, 3))
+    sd = (sd + sd.T) / 2
+    lower = np.tril_indices(3)
+    moved = np.array([(M @ symmetric_noise(rng, sd) @ M.T)[lower] for _ in range(20_000)])
+    found = mapped_covariance(M, sd**2)
+    np.testing.assert_allclose(found.diagonal(), mapped_variance(M, sd**2)[lower])
+    spread = np.sqrt(found.diagonal())
+    # A correlation of normal values is known to 1 / sqrt(draws), a variance to sqrt(2 / draws).
+    apart = (found - np.cov(moved.T)) / np.outer(spread, spread)
+    assert np.abs(apart).max() < 5 * 0.01
+    assert np.abs(found / np.outer(spread, spread) - np.eye(6)).max() > 0.5
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_holders_with_maps_of_their_own_are_added_up_in_common_coordinates(private):
     rng = np.random.default_rng(7)
-    shared = random_map(rng, 3)
-    count = MOST_HOLDERS + 10
-    seen = [observed(rng, 50, 1, 1.0, K=shared) for _ in range(count)]
-    seen += [observed(rng, 50, 1, 1.0, K=random_map(rng, 3)) for _ in range(2)]
+    shared, count = random_map(rng, 3), MOST_HOLDERS
+    seen = [observed(rng, 50, 1, 9.0, private=private, K=shared) for _ in range(count)]
+    seen += [observed(rng, 50, 1, 1.0, private=private, K=random_map(rng, 3)) for _ in range(count)]
     sums, place = grouped(seen)
-    assert len(sums) < 10
-    for j in (count, count + 1):
-        alone = sums[place[j]]
-        assert place.count(place[j]) == 1
-        np.testing.assert_array_equal(alone.map, seen[j].map)
-        np.testing.assert_array_equal(alone.values, seen[j].values)
-    assert sum(one.n for one in sums) == 50 * len(seen)
-    assert all(one.map is not None for one in sums)
+    for number, found in enumerate(sums):
+        members = [one for one, group in zip(seen, place, strict=True) if group == number]
+        if found.covariance is None:  # the same coordinates: nothing has to be moved
+            assert all(np.array_equal(one.map, shared) for one in members)
+            np.testing.assert_array_equal(found.map, shared)
+            np.testing.assert_allclose(found.values, sum(one.values for one in members))
+            np.testing.assert_allclose(found.scale[1:], 9.0 * np.sqrt(len(members)))
+            continue
+        back = [np.linalg.inv(one.map) for one in members]
+        total = sum(M @ one.values @ M.T for M, one in zip(back, members, strict=True))
+        np.testing.assert_allclose(found.values, total)
+        noise = [mapped_covariance(M, one.scale**2) for M, one in zip(back, members, strict=True)]
+        np.testing.assert_allclose(found.covariance, sum(noise), atol=1e-9)
+    assert {found.covariance is None for found in sums} == {False, True}
+    if not private:
+        assert sum(one.n for one in sums) == 100 * count
+
+
+def correlated(rng, n, k, *, private):
+    """A sum of holders with maps of their own: its noise is correlated."""
+    maps = [random_map(rng, k + 2) for _ in range(3)]
+    members = [observed(rng, n, k, 4.0, private=private, K=K) for K in maps]
+    return _sum(members)
+
+
+@pytest.mark.parametrize("own_laws", [False, True])
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_the_density_of_correlated_noise(own_laws, private, mapped):
+    rng = np.random.default_rng(11)
+    k = 2
+    seen = [correlated(rng, 30, k, private=private), correlated(rng, 40, k, private=False)]
+    seen.append(observed(rng, 50, k, 4.0, K=random_map(rng, k + 2) if mapped else None))
+    priors = ScaleFreePrior(k), ScaleFreeCovariates(np.full(k, 0.5), k + 1.0)
+    posterior = CollapsedPosterior(seen, *priors, own_laws=own_laws)
+    for _ in range(100):
+        x = 0.5 * rng.standard_normal(posterior.ndim)
+        logp, gradient = posterior.logp_and_gradient(x)
+        if np.isfinite(logp):
+            break
+    for i, step in enumerate(np.eye(posterior.ndim)):
+        wide, narrow = (
+            (
+                posterior.logp_and_gradient(x + h * step)[0]
+                - posterior.logp_and_gradient(x - h * step)[0]
+            )
+            / (2 * h)
+            for h in (2e-4, 1e-4)
+        )
+        assert gradient[i] == pytest.approx((4 * narrow - wide) / 3, rel=1e-5, abs=1e-5)
+    # The same without the noise, and the noise by itself, constants included.
+    arrays = posterior.arrays
+    still = arrays._replace(whiteners=np.zeros_like(arrays.whiteners))
+    silent = logp_and_gradient(x, gradient, *still, posterior.workspace())
+    lower, noise, constants = np.tril_indices(k + 2), 0.0, 0.0
+    for A, one in zip(posterior.statistics(x), seen, strict=True):
+        K = np.eye(k + 2) if one.map is None else one.map
+        noisy = (one.scale[lower] > 0).nonzero()[0]
+        away = (one.values - K @ A @ K.T)[lower][noisy]
+        covariance = np.diag(one.scale[lower] ** 2) if one.covariance is None else one.covariance
+        law = stats.multivariate_normal(np.zeros(len(noisy)), covariance[np.ix_(noisy, noisy)])
+        noise += law.logpdf(away)
+        constants += law.logpdf(np.zeros(len(noisy)))
+        assert _log_noise_constant(one) == pytest.approx(law.logpdf(np.zeros(len(noisy))))
+    assert logp - silent == pytest.approx(noise - constants, rel=1e-8)
+
+
+def test_columns_in_another_order_keep_their_covariances():
+    rng = np.random.default_rng(12)
+    seen = correlated(rng, 30, 2, private=False)
+    turned = seen.in_order([0, 2, 1, 3])
+    back = turned.in_order([0, 2, 1, 3])
+    np.testing.assert_array_equal(back.covariance, seen.covariance)
+    # Of (1, x1, x2, y) the entries (x1, 1) and (x2, 1) are the second and the fourth.
+    assert turned.covariance[1, 1] == seen.covariance[3, 3]
+    assert turned.covariance[1, 3] == seen.covariance[3, 1]
+    assert turned.covariance[1, 6] == seen.covariance[3, 6]
 
 
 # --- from Releases to common coordinates ----------------------------------------------------------

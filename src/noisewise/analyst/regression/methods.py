@@ -239,9 +239,7 @@ def choose(method: str, job: Job) -> tuple[str, str]:
         return "exact", "chosen by auto: no approximation but Monte Carlo error, given its model"
     reason = "chosen by auto: right for holders whose people differ, and for those who are alike"
     if holders > MOST_HOLDERS:
-        which = "those without rounds" if any(o.map is not None for o in job.observations) else ""
-        reason += f"; {holders} holders{which and ', '}{which} in at most {MOST_GROUPS} groups of "
-        reason += "like noise, added up"
+        reason += f"; {holders} holders in at most {MOST_GROUPS} groups of like noise, added up"
         if any(seen.family == "laplace" for seen in job.observations):
             reason += ", and the sum of their Laplace noise taken for normal"
     return "exact_own_laws", reason

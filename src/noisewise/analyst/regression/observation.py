@@ -42,6 +42,9 @@ class Observation:
         K, lower triangular: `values` and `scale` are of K A K', because the holder has summed
         w' = K w (`rounds`). The constant, indicators, and all columns with a product that is known
         exactly are the same in w' as in w. Default: the identity.
+    covariance : array, shape (P (P + 1) / 2,) twice, optional
+        Of the noise of the entries of the lower triangle, row by row, where it is normal and not
+        independent (`exact.groups`). `scale` has its standard deviations.
     """
 
     n: int
@@ -51,6 +54,7 @@ class Observation:
     name: str = ""
     indicators: tuple[int, ...] = ()
     map: FloatArray | None = None
+    covariance: FloatArray | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.n, bool) or int(self.n) != self.n or self.n < 1:
@@ -120,12 +124,20 @@ class Observation:
         """The same with the columns of w in another order, in which the constant is first."""
         pick = np.ix_(columns, columns)
         moved = tuple(i for i, column in enumerate(columns) if column in self.indicators)
+        covariance = self.covariance
+        if covariance is not None:
+            a, b = np.tril_indices(len(columns))
+            place = np.zeros_like(self.values, dtype=int)
+            place[a, b] = place[b, a] = np.arange(len(a))
+            entries = place[pick][a, b]
+            covariance = covariance[np.ix_(entries, entries)]
         return replace(
             self,
             values=self.values[pick],
             scale=self.scale[pick],
             indicators=moved,
             map=None if self.map is None else self.map[pick],
+            covariance=covariance,
         )
 
     def without_map(self) -> Observation:
@@ -159,6 +171,17 @@ class Observation:
         """Standard deviation of the noise, shape (P, P)."""
         factor = np.sqrt(2.0) if self.family == "laplace" else 1.0
         return self.scale * factor
+
+
+def mapped_covariance(M: FloatArray, variance: FloatArray) -> FloatArray:
+    """Covariance of the lower triangle of M E M', row by row, the entries of E being independent.
+
+    Its diagonal is that triangle of `mapped_variance`.
+    """
+    a, b = np.tril_indices(len(M))
+    turn = M[np.ix_(a, a)] * M[np.ix_(b, b)]
+    turn += np.where(a == b, 0.0, M[np.ix_(a, b)] * M[np.ix_(b, a)])
+    return np.asarray((turn * variance[a, b]) @ turn.T)
 
 
 def mapped_variance(M: FloatArray, variance: FloatArray) -> FloatArray:

@@ -221,12 +221,20 @@ class InRounds:
         prior = moved(job.regression_prior, M, t, v)
         return replace(job, regression_prior=prior, covariate_prior=self.covariates)
 
+    def regression_to_unit(
+        self, theta: FloatArray, sigma2: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Coefficients (..., d) and error variances on unit scale."""
+        M, t, v = self.affine
+        return theta @ M.T + t, sigma2 * v
+
     def to_unit(self, drawn: Draws) -> Draws:
         """Draws on unit scale. What single sums would be under the model is of no use there.
 
         A slope is made of several in these coordinates, and gets the largest pull of theirs.
         """
-        M, t, v = self.affine
+        M, t, _ = self.affine
+        theta, sigma2 = self.regression_to_unit(drawn.theta, drawn.sigma2)
         several = len(self.observations) > 1
         mean, pull = drawn.conditional_mean, drawn.prior_pull
         # x' = K x + constants for the covariates alone, so that x'b is K⁻ᵀ b times theirs.
@@ -235,8 +243,8 @@ class InRounds:
             pull = tuple(np.where(M[1:, 1:] != 0.0, np.array(pull), 0.0).max(axis=1).tolist())
         return replace(
             drawn,
-            theta=drawn.theta @ M.T + t,
-            sigma2=drawn.sigma2 * v,
+            theta=theta,
+            sigma2=sigma2,
             conditional_mean=None if mean is None else mean @ M.T + t,
             discrepancies=drawn.discrepancies if several else (),
             replications=(),

@@ -190,6 +190,7 @@ class CollapsedPosterior:
             centre=rough.centre,
             scale=rough.scale,
             maps=_maps(holders),
+            whiteners=_whiteners(holders),
         )
         self.order = rough.order
         self.k = k
@@ -363,9 +364,35 @@ def _maps(holders: Sequence[Observation]) -> FloatArray:
     return np.stack([np.eye(P) if holder.map is None else holder.map for holder in holders])
 
 
+def _whiteners(holders: Sequence[Observation]) -> FloatArray:
+    """Inverse Cholesky factors of all holders' noise; none if no one's is correlated.
+
+    Rows and columns of entries without noise are 0.
+    """
+    a, b = np.tril_indices(holders[0].k + 2)
+    correlated = any(holder.covariance is not None for holder in holders)
+    found = np.zeros((len(holders) if correlated else 0, len(a), len(a)))
+    for holder, whitener in zip(holders, found, strict=False):
+        if holder.family == "laplace":
+            raise RequestError("correlated noise goes with normal noise only")
+        noisy = np.flatnonzero((holder.scale[a, b] > 0) & np.isfinite(holder.scale[a, b]))
+        pick = np.ix_(noisy, noisy)
+        if holder.covariance is None:
+            whitener[noisy, noisy] = 1.0 / holder.scale[a, b][noisy]
+            continue
+        # By way of correlations: entries are of very different sizes.
+        sd = holder.scale[a, b][noisy]
+        root = np.linalg.cholesky(holder.covariance[pick] / np.outer(sd, sd))
+        whitener[pick] = np.linalg.inv(root) / sd
+    return found
+
+
 def _log_noise_constant(holder: Observation) -> float:
     upper = holder.scale[np.triu_indices(holder.k + 2)]
     scales = upper[(upper > 0) & np.isfinite(upper)]
+    if holder.covariance is not None:
+        whitener = _whiteners([holder])[0].diagonal()
+        scales = 1.0 / whitener[whitener > 0]
     each = math.log(2.0) if holder.family == "laplace" else 0.5 * math.log(2.0 * math.pi)
     return -float(np.log(scales).sum()) - each * scales.size
 

@@ -8,10 +8,13 @@ differs, the sum weighs the noisy ones too high. Holders are therefore sorted by
 their noise per row, and neighbours go together.
 
 The sum of m Laplace variables isn't one. It is taken for normal with the same variance (its excess
-kurtosis is 3 / m), which is an approximation whose effect on coverage was not measured.
+kurtosis is 3 / m), which is an approximation.
 
-Sums are of holders who have published in the same coordinates. Those who have published in rounds
-have coordinates of their own, in which the noise of their entries is independent: they stay single.
+Holders who have published in rounds have coordinates of their own (`Observation.map`), in which the
+noise of their entries is independent. The sum is of statistics in the coordinates that all have in
+common, A_j = K_j⁻¹ (K_j A_j K_j') K_j⁻ᵀ, where it isn't: then the covariance of the sum's noise is
+the sum of the holders' own. People of another mean have more noise there in their sums of squares,
+but their rows say as much more about the slopes.
 """
 
 from __future__ import annotations
@@ -19,10 +22,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from noisewise.analyst.regression.observation import Observation
+from noisewise._arrays import FloatArray
+from noisewise.analyst.regression.observation import (
+    Observation,
+    mapped_covariance,
+    mapped_variance,
+)
 
 MOST_HOLDERS = 50  # that are fitted one by one
 MOST_GROUPS = 20
@@ -33,12 +42,10 @@ def grouped(observations: Sequence[Observation]) -> tuple[list[Observation], lis
     """Sums of the observations, and in which of them each is; those of few holders as they are."""
     if len(observations) <= MOST_HOLDERS:
         return list(observations), list(range(len(observations)))
-    # What is noisy, known and not released, and in which coordinates.
-    kinds: dict[bytes, list[int]] = defaultdict(list)
+    kinds: dict[bytes, list[int]] = defaultdict(list)  # what is noisy, known and not released
     for j, seen in enumerate(observations):
         kind = (seen.scale > 0).astype(int) + np.isinf(seen.scale)
-        where = b"" if seen.map is None else seen.map.tobytes()
-        kinds[kind.tobytes() + bytes(seen.indicators) + where].append(j)
+        kinds[kind.tobytes() + bytes(seen.indicators)].append(j)
     sums: list[Observation] = []
     place = [0] * len(observations)
     for members in kinds.values():
@@ -53,15 +60,50 @@ def grouped(observations: Sequence[Observation]) -> tuple[list[Observation], lis
 
 
 def _noise_per_row(observation: Observation) -> float:
-    noisy = observation.sd[np.isfinite(observation.sd)]
-    return float(np.median(noisy**2)) / observation.n
+    """Variance of the noise of a typical entry; with a map, as if all had a mean in common."""
+    noisy = (observation.scale > 0) & np.isfinite(observation.scale)
+    variance = np.where(noisy, observation.sd, 0.0) ** 2
+    if observation.map is not None:
+        scaled = observation.map.copy()
+        scaled[1:, 0] = 0.0
+        variance = mapped_variance(_inverse(scaled), variance)
+    return float(np.median(variance[noisy])) / observation.n
+
+
+def _inverse(K: FloatArray) -> FloatArray:
+    return np.asarray(np.tril(np.linalg.inv(K)), dtype=np.float64)
 
 
 def _sum(members: Sequence[Observation]) -> Observation:
-    values = np.sum([seen.values for seen in members], axis=0)
-    scale = np.sqrt(np.sum([seen.sd**2 for seen in members], axis=0))
-    if members[0].n_is_private:
+    first = members[0]
+    noisy = (first.scale > 0) & np.isfinite(first.scale)
+    same = all(
+        seen.map is first.map
+        or (seen.map is not None and first.map is not None and np.array_equal(seen.map, first.map))
+        for seen in members
+    )
+    variances = [np.where(noisy, seen.sd, 0.0) ** 2 for seen in members]
+    known: dict[str, Any] = {"indicators": first.indicators}
+    if same:
+        known["map"] = first.map
+        values = np.sum([seen.values for seen in members], axis=0)
+        variance = np.sum(variances, axis=0)
+    else:
+        backs = [np.eye(first.k + 2) if o.map is None else _inverse(o.map) for o in members]
+        moved = [M @ o.values @ M.T for M, o in zip(backs, members, strict=True)]
+        # What is public is of columns that no map changes.
+        plain = np.sum([seen.values for seen in members], axis=0)
+        values = np.where(noisy, np.sum(moved, axis=0), plain)
+        values = (values + values.T) / 2
+        known["covariance"] = np.sum(
+            [mapped_covariance(M, v) for M, v in zip(backs, variances, strict=True)], axis=0
+        )
+        variance = np.zeros_like(values)
+        a, b = np.tril_indices(len(values))
+        variance[a, b] = variance[b, a] = known["covariance"].diagonal()
+    scale = np.where(noisy, np.sqrt(variance), first.scale)
+    if first.n_is_private:
         found = Observation.with_private_n(values, scale, "gaussian")
     else:
         found = Observation(sum(seen.n for seen in members), values, scale, "gaussian")
-    return replace(found, indicators=members[0].indicators, map=members[0].map)
+    return replace(found, **known)

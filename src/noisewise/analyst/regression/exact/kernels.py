@@ -150,6 +150,9 @@ class Arrays(NamedTuple):
     centre: FloatArray  # (ndim,)
     scale: FloatArray  # (ndim,)
     maps: FloatArray  # (J, P, P), of `Observation`; (0, P, P) if all are the identity
+    # (J, m, m), m = P (P + 1) / 2: makes the noise of all entries independent and of sd 1, where it
+    # isn't independent already; (0, m, m) if no one's noise is correlated
+    whiteners: FloatArray
 
 
 def workspace(J: int, P: int) -> FloatArray:
@@ -188,6 +191,40 @@ def _statistics_and_noise(
                 else:
                     logp -= 0.5 * residual * residual
                     force[a, b] = weight * residual
+    return logp
+
+
+@compiled
+def _correlated_noise(
+    values: FloatArray,
+    whitener: FloatArray,
+    F: FloatArray,
+    residual: FloatArray,
+    push: FloatArray,
+    force: FloatArray,
+) -> Any:
+    """Log density of normal noise with a covariance, and its derivative by each entry of n F F'.
+
+    With r the residuals and W lower triangular, -|W r|² / 2 and W'W r.
+    """
+    P, logp, size = F.shape[0], 0.0, 0
+    for a in range(P):
+        for b in range(a + 1):
+            residual[size] = values[a, b] - F[0, 1] * gram_entry(F, a, b)
+            push[size] = 0.0
+            size += 1
+    for i in range(size):
+        z = 0.0
+        for c in range(i + 1):
+            z += whitener[i, c] * residual[c]
+        logp -= 0.5 * z * z
+        for c in range(i + 1):
+            push[c] += whitener[i, c] * z
+    size = 0
+    for a in range(P):
+        for b in range(a + 1):
+            force[a, b] = push[size]
+            size += 1
     return logp
 
 
@@ -299,6 +336,7 @@ def logp_and_gradient(
     centre: FloatArray,
     scale: FloatArray,
     maps: FloatArray,
+    whiteners: FloatArray,
     work: FloatArray,
 ) -> Any:
     """Log density at x, and its gradient into `grad`. -inf and a zero gradient off the support.
@@ -341,10 +379,15 @@ def logp_and_gradient(
             F = work[base + 4]
         elif j == 0:
             regression_of(R, beta)
-        logp += _statistics_and_noise(
+        noise = _statistics_and_noise(
             laplace[j], scalars[SMOOTHING], values[j], precision[j], F, work[2] if mapped else A,
             force,
         )  # fmt: skip
+        if whiteners.shape[0] > 0:
+            noise = _correlated_noise(
+                values[j], whiteners[j], F, W.reshape(P * P), Q.reshape(P * P), force
+            )
+        logp += noise
         private = private or not known[j, 0, 0]
     own_laws = scalars[OWN_LAWS] > 0.0
     extra = work[20].reshape(P * P)
