@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import ndtr
 
-from noisewise._arrays import FloatArray
+from noisewise._arrays import BoolArray, FloatArray
 from noisewise.analyst.common_cautions import (
     BAD_RHAT,
     ENOUGH_DRAWS,
@@ -22,9 +24,10 @@ from noisewise.core.design import INTERCEPT
 
 CONTRADICTION = 6.0  # standard deviations beyond which a release contradicts the model
 OUTSIDE_FEATURE, OUTSIDE_TARGET = 0.1, 0.05  # shares of the model's people beyond the bounds
-MATTERS = 1.0  # spreads by which clipping may move a slope before it is mentioned
+MATTERS = 2.0  # spreads by which clipping may move a slope before it is mentioned
 PULLED = 0.1  # by how much a second prior may change the width of a slope's interval
 WELL_KNOWN = 0.1  # standard deviation of a mean square on unit scale
+_ROOT_2PI = math.sqrt(2.0 * math.pi)
 PRIOR_SHARE = 0.5  # of the prior's sd: a posterior that is no narrower has learnt little
 
 
@@ -107,41 +110,127 @@ def contradiction_warnings(
 
 
 def bounds_warnings(replications: Sequence[Replication], posterior: Posterior) -> tuple[str, ...]:
-    """Columns whose bounds cut through the fitted normal law, where that could matter.
+    """Columns whose bounds may have cut people off, where that would move a slope.
 
-    A Release can't tell whether values were clipped, but clipping leaves this trace, and intervals
-    for the coefficients of rows as they were before are then too sure (docs/calibration.md). A
-    column that is uniform over its bounds has 8% outside, so features are named from 10% on.
-    Clipping a share p of a normal target multiplies slopes by about 1 - p, and that of a feature
-    changes its own slope by no more than about p: where that is less than the spread of every
-    slope, nothing is said.
+    Means and products can't tell a bell that was clipped from a column that is crowded at its
+    bounds by nature. So nothing is said but where clipping would matter: the slopes of the normal
+    law that clipping would have turned into these moments are compared with the fitted ones, in
+    units of their spread (`slopes_before_clipping`). How often this is a false or a missed alarm is
+    in docs/calibration.md.
     """
     columns = posterior.columns
-    slopes = {name: median_and_spread(posterior.draws(name)) for name in columns.names[1:]}
-    surest = {name: abs(middle) / max(spread, 1e-300) for name, (middle, spread) in slopes.items()}
-    surest[columns.target] = max(surest.values(), default=0.0)
-    names = [*columns.names, columns.target]
-    limits = [OUTSIDE_FEATURE] * (len(names) - 1) + [OUTSIDE_TARGET]
-    # A term's bounds follow from those of its columns: nothing is clipped at them.
-    terms = columns.design.terms
-    skipped = {c.name for c in columns.covariates if c.is_indicator or c.source in terms}
-    worst: dict[str, float] = {}
+    used = (*columns.covariates, columns.design.columns[-1])
+    widths = np.array([column.half_width for column in used])
+    spreads = np.array([median_and_spread(posterior.draws(c.name))[1] for c in columns.covariates])
+    units = np.maximum(spreads * widths[:-1] / widths[-1], 1e-300)
+    terms = columns.design.terms  # whose bounds follow from those of its columns
+    ends = np.array([[c.centre - c.half_width, c.centre + c.half_width] for c in used])
+    clips = may_clip(ends)
+    clips[[column.is_indicator or column.source in terms for column in used]] = False
+    shares: dict[str, float] = {}
+    furthest = 0.0
     for found in replications:
+        n = max(float(found.expected[0, 0]), 1.0)
+        mean = found.expected[0, 1:] / n
+        moments = found.expected[1:, 1:] / n - np.outer(mean, mean)
         # Where noise hides a column's spread, what is outside is the prior's doing.
-        seen = found.spread.diagonal() < WELL_KNOWN * max(float(found.expected[0, 0]), 1.0)
-        for name, share, limit, known in zip(names, found.outside, limits, seen, strict=True):
-            matters = share * surest.get(name, 0.0) > MATTERS
-            if known and share > limit and matters and name not in skipped:
-                worst[name] = max(float(share), worst.get(name, 0.0))
-    tight = [f"{name} ({100 * share:.0f}%)" for name, share in worst.items()]
-    if not tight:
+        known = found.spread.diagonal()[1:] < WELL_KNOWN * n
+        before, cut = slopes_before_clipping(mean, moments, clips & known[:, None])
+        if not cut.any():
+            continue
+        slopes = np.linalg.solve(moments[:-1, :-1], moments[:-1, -1])
+        away = float(np.max(np.abs(before - slopes) / units))
+        if away > MATTERS:
+            furthest = max(furthest, away)
+            for column, share in zip(used, cut, strict=True):
+                if share > 0.0:
+                    shares[column.name] = max(share, shares.get(column.name, 0.0))
+    if not shares:
         return ()
+    suspected = first_few([f"{name} ({100 * share:.0f}%)" for name, share in shares.items()])
     return (
-        f"the fitted model puts people beyond the bounds of {first_few(tight)}. If values were "
-        "clipped there, coefficients are about clipped values, and intervals are too sure about "
-        "the others: ask the holder whether the bounds clip. Where values only crowd at the "
-        "bounds, as those of a yes/no column do, nothing is wrong with the coefficients.",
+        f"if values were clipped at the bounds of {suspected}, slopes before clipping may be up to "
+        f"{furthest:.1f} posterior standard deviations from these: a bell-shaped column with such "
+        "a mean and spread would have so many people there. Ask the holder whether the bounds "
+        "clip. If values only crowd there, as on a scale of a few steps, nothing is wrong.",
     )
+
+
+def may_clip(ends: FloatArray) -> BoolArray:
+    """Which bounds, (columns, 2), may cut values off, and are not where values end by nature.
+
+    Counts, amounts and shares have no values below 0, and scales of a few steps start at 0 or 1.
+    """
+    clips = ends != 0.0
+    clips[:, 0] &= ends[:, 0] != 1.0
+    return np.asarray(clips)
+
+
+def slopes_before_clipping(
+    mean: FloatArray, covariance: FloatArray, clips: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """Slopes of the normal law of (x, y) that was clipped to [-1, 1] and has these moments since.
+
+    With x normal, q the share of it within the bounds and z any other normal variable,
+    Cov(z, clip(x)) = q Cov(z, x) (Stein). If both are clipped, both shares are taken, which leaves
+    out terms of third order in the correlation.
+
+    Parameters
+    ----------
+    mean, covariance : arrays, shapes (k + 1,) and (k + 1, k + 1)
+        Of (x, y), on unit scale.
+    clips : array of bool, shape (k + 1, 2)
+        Which of the bounds of each column may clip: the lower one, the upper one.
+
+    Returns
+    -------
+    slopes : array, shape (k,)
+    cut : array, shape (k + 1,)
+        Shares beyond the bounds of the columns that were taken for clipped, 0 for others: those
+        with few beyond them, and those with more than half, which no bell is (a yes/no column, or
+        people crowded at both ends). All 0 if no normal law has these moments once clipped.
+    """
+    k = len(mean) - 1
+    inside, variances, cut = np.ones(k + 1), covariance.diagonal().copy(), np.zeros(k + 1)
+    for j in range(k + 1):
+        low, high = (1.0 if end else np.inf for end in clips[j])
+        sd = float(np.sqrt(max(variances[j], 1e-300)))
+        share = float(ndtr((-low - mean[j]) / sd) + ndtr((mean[j] - high) / sd))
+        if share > (OUTSIDE_TARGET if j == k else OUTSIDE_FEATURE):
+            own_sd, share = _normal_before(float(mean[j]), sd, low, high)
+            if max(share, _normal_before(float(mean[j]), sd, 1.0, 1.0)[1]) < 0.5:
+                inside[j], variances[j], cut[j] = 1.0 - share, own_sd**2, share
+    whole = covariance / np.outer(inside, inside)
+    np.fill_diagonal(whole, variances)
+    if np.linalg.eigvalsh(whole)[0] <= 0.0:
+        return np.linalg.solve(covariance[:-1, :-1], covariance[:-1, -1]), np.zeros(k + 1)
+    return np.linalg.solve(whole[:-1, :-1], whole[:-1, -1]), cut
+
+
+def _normal_before(mean: float, sd: float, low: float, high: float) -> tuple[float, float]:
+    """Standard deviation of a normal variable that has `mean` and `sd` once it is clipped.
+
+    To [-low, high]. And the share that was clipped; 1 if more than half was. By iteration.
+    """
+    mu, s = mean, sd
+    share = 0.0
+    for _ in range(60):
+        a, b = (-low - mu) / s, (high - mu) / s
+        below, above = float(ndtr(a)), float(ndtr(-b))
+        share = below + above
+        if share > 0.5:
+            return s, 1.0
+        heights = [math.exp(-0.5 * z * z) / _ROOT_2PI if math.isfinite(z) else 0.0 for z in (a, b)]
+        ends = [(-low, below, a, heights[0]), (high, above, b, -heights[1])]
+        first = mu * (1.0 - share) + s * (heights[0] - heights[1])
+        second = (mu * mu + s * s) * (1.0 - share)
+        for end, mass, z, height in ends:
+            if math.isfinite(z):
+                first += end * mass
+                second += end * end * mass + (2.0 * mu * s + s * s * z) * height
+        mu += mean - first
+        s *= sd / math.sqrt(max(second - first * first, 1e-300))
+    return s, share
 
 
 def prior_warnings(posterior: Posterior) -> tuple[str, ...]:

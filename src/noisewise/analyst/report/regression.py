@@ -346,6 +346,8 @@ def _predictive(posterior: Posterior) -> list[Markup]:
         if furthest <= 3
         else "The furthest is unusual, but not impossible."
         if furthest <= CONTRADICTION
+        else "That is far: the columns' laws are then far from normal."
+        if len(posterior.info.n) == 1
         else "That contradicts the fitted model: check that all holders measure the same thing in "
         "the same units."
     )
