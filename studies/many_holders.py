@@ -1,9 +1,10 @@
-"""More than 50 holders, who are added up in groups: time, coverage, and what grouping costs.
+"""Ten holders with rounds; and more than 50, who are added up in groups: coverage, width, time.
 
 Without rounds, Releases are those of `differing_holders`. With rounds, each holder has summed
 w' = K_j w, which whitens its own people up to the errors of its earlier rounds, with the noise that
 a Release of 3,000 rows with two covariates has at (1, 1e-6). Truths are fixed and priors are the
-defaults. With 60 holders the first trials are fitted one by one, too.
+defaults. With 60 holders the first trials are fitted one by one, too, and with 10 who are alike,
+with one law for all.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from studies.tables import Row
 from studies.trials import Record
 
 NAME = "many-holders"
-FITS = ("groups", "single")
-LONG, COMPARED = 1, 3  # of the trials: four chains of 1,000 draws; fitted one by one, too
+LONG, COMPARED = 1, 3  # of the trials: four chains of 1,000 draws; fitted another way, too
+OTHER_WAY = {10: "one_law", 60: "single"}  # by number of holders
 ROWS = {"laplace": 500, "gaussian": 500, "rounds": 3000}
 # Of the last round: noise of means, of squares and of products, on rows in a ball of radius 1.
 MEANS, SQUARES, PRODUCTS = 30.0, 18.0, 12.8
@@ -50,11 +51,12 @@ class Setting(NamedTuple):
 
 
 GRID = (
+    *(Setting(10, "rounds", *how) for how in ((0.0, 1.0), (2.0, 1.0), (1.0, 3.0))),
     *(Setting(60, noise, *how) for noise in ROWS for how in ((0.0, 1.0), (1.0, 3.0))),
     *(Setting(1000, noise, 1.0, 3.0) for noise in ROWS),
 )
 QUICK_GRID = (Setting(60, "rounds", 1.0, 3.0),)
-TRIALS, QUICK_TRIALS = {60: 15, 1000: 4}, 2
+TRIALS, QUICK_TRIALS = {10: 20, 60: 15, 1000: 4}, 2
 
 
 class Seen(NamedTuple):
@@ -72,9 +74,7 @@ def releases(setting: Setting, rng: np.random.Generator) -> Seen:
     prior, n = ScaleFreePrior(k), ROWS[setting.noise]
     if setting.noise != "rounds":
         mechanism: Any = setting.noise
-        cell = differing_holders.Setting(
-            setting.J, n, mechanism, 1.0, setting.apart, setting.ratio
-        )
+        cell = differing_holders.Setting(setting.J, n, mechanism, 1.0, setting.apart, setting.ratio)
         seen = differing_holders.releases(cell, rng)
         return Seen(seen, prior, ScaleFreeCovariates.default(k), None)
     root = SD * np.linalg.cholesky(np.full((k, k), CORRELATION) + (1 - CORRELATION) * np.eye(k))
@@ -126,13 +126,16 @@ def _whitening(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
 
 
 def trial(setting: Setting, number: int) -> Record:
-    """Fit one set of Releases in groups, as `auto` does, and in some trials one by one."""
+    """Fit one set of Releases as `auto` does, and in some trials another way, too."""
     rng = np.random.default_rng(seed_of(NAME, *map(str, setting), number))
     seen = releases(setting, rng)
     truth = np.append(THETA, SIGMA2)
     record: Record = {"trial": number}
-    single = setting.J < 100 and number < COMPARED
-    for fit in FITS if single else FITS[:1]:
+    fits = ["groups"]
+    alike = setting.apart == 0.0 and setting.ratio == 1.0
+    if setting.J in OTHER_WAY and (alike if setting.J == 10 else number < COMPARED):
+        fits.append(OTHER_WAY[setting.J])
+    for fit in fits:
         long = number < LONG and fit == "groups"
         size: dict[str, Any] = {"chains": 2, "draws": 400, "tune": 300}
         if long:
@@ -144,7 +147,7 @@ def trial(setting: Setting, number: int) -> Record:
                 grouped(seen.observations)[0] if fit == "groups" else seen.observations,
                 seen.prior,
                 seen.covariates,
-                own_laws=True,
+                own_laws=fit != "one_law",
                 seed=int(rng.integers(2**31)),
                 cores=1,
                 keep_covariates=False,
@@ -177,13 +180,14 @@ def row_of(setting: Setting, records: Sequence[Record]) -> Row:
     row["divergences"] = float(f"{np.mean([one['divergences'] for one in of]):.2g}")
     row["effective"] = round(min(one["effective"] for one in of[:LONG]))
     row["seconds"] = float(f"{np.mean([one['seconds'] for one in of[:LONG]]):.3g}")
-    both = [record for record in records if "single" in record]
-    row["single"] = len(both)
+    other = OTHER_WAY.get(setting.J, "")
+    both = [record for record in records if other in record]
+    row["compared"], row["other"], row["width_ratio"] = len(both), other, ""
     if both:
-        groups, alone = (np.array([r[fit]["width"] for r in both])[:, 1:-1] for fit in FITS)
-        row["width_ratio"] = round(float(np.exp(np.log(groups / alone).mean())), 2)
-    else:
-        row["width_ratio"] = ""
+        groups, apart = (
+            np.array([r[fit]["width"] for r in both])[:, 1:-1] for fit in ("groups", other)
+        )
+        row["width_ratio"] = round(float(np.exp(np.log(groups / apart).mean())), 2)
     return row
 
 
@@ -191,12 +195,13 @@ def markdown(rows: Sequence[Row]) -> str:
     """A line a cell."""
     lines = [
         "| J | n | noise | means apart | spreads | trials | slopes, intercept, sigma2 held | width "
-        "of slopes: groups / one by one (trials) | effective draws, divergences, seconds |",
+        "of slopes over that of another way (trials) | effective draws, divergences, seconds |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         held = ", ".join(f"{100 * row[name]:.0f}%" for name in ("slopes", "intercept", "sigma2"))
-        ratio = f"{row['width_ratio']:.2f} ({row['single']})" if row["single"] else ""
+        way = {"one_law": "one law", "single": "one by one"}.get(row["other"])
+        ratio = f"{row['width_ratio']:.2f}, {way} ({row['compared']})" if row["compared"] else ""
         lines.append(
             f"| {row['J']:,} | {row['n']:,} | {row['noise']} | {row['apart']:g} "
             f"| 1:{row['ratio']:g} | {row['trials']} | {held} | {ratio} "
@@ -224,6 +229,6 @@ def write(out: Path, options: Options) -> list[Path]:
 
 EXPERIMENT = Report(
     NAME,
-    "More than 50 holders, fitted as sums of groups: coverage, time, width against one by one",
+    "Ten holders with rounds, and more than 50 as sums of groups: coverage, width, time",
     write,
 )
