@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.regression.exact.groups import grouped
+from noisewise.analyst.regression.exact.groups import added_up
 from noisewise.analyst.regression.exact.sampler import sample
 from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.original_units import moved
@@ -144,7 +144,7 @@ def trial(setting: Setting, number: int) -> Record:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             drawn = sample(
-                grouped(seen.observations)[0] if fit == "groups" else seen.observations,
+                added_up(seen.observations) if fit == "groups" else seen.observations,
                 seen.prior,
                 seen.covariates,
                 own_laws=fit != "one_law",

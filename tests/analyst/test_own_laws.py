@@ -253,16 +253,19 @@ def test_sums_of_many_holders():
     rng = np.random.default_rng(6)
     seen = [observe(rng, 20 + j, 1, 1.0 + j % 3, "laplace") for j in range(120)]
     seen[0] = observe(rng, 20, 1, 1.0, "laplace", missing=((1, 2),))
-    sums, place = groups.grouped(seen)
-    assert len(sums) <= groups.MOST_GROUPS
-    assert place.count(place[0]) == 1  # what it didn't release, no sum has
-    for g, total in enumerate(sums):
-        members = [seen[j] for j in range(120) if place[j] == g]
+    sums, parts = groups.added_up(seen), groups.groups_of(seen)
+    assert sorted(j for part in parts for j in part) == list(range(120))
+    assert len(sums) == len(parts) <= groups.MOST_GROUPS
+    assert [0] in parts  # what it didn't release, no sum has
+    assert all(len(part) >= groups.MEMBERS for part in parts if part != [0])
+    for total, part in zip(sums, parts, strict=True):
+        members = [seen[j] for j in part]
         assert total.n == sum(member.n for member in members)
         np.testing.assert_allclose(total.values, sum(member.values for member in members))
         sd = np.sqrt(sum(member.sd**2 for member in members))
         np.testing.assert_allclose(total.scale, sd)
-    assert groups.grouped(seen[:30]) == (seen[:30], list(range(30)))
+    assert groups.added_up(seen[:30]) == seen[:30]
+    assert groups.groups_of(seen[:30]) == [[j] for j in range(30)]
 
 
 def test_differing_holders_are_fitted_where_one_law_errs():

@@ -19,7 +19,7 @@ from noisewise.analyst.regression.exact.factor import (
     RELATIVE,
     SPREADS,
 )
-from noisewise.analyst.regression.exact.groups import MOST_HOLDERS, _sum, grouped
+from noisewise.analyst.regression.exact.groups import MOST_HOLDERS, _sum, added_up, groups_of
 from noisewise.analyst.regression.exact.independent import draw_independent
 from noisewise.analyst.regression.exact.kernels import logp_and_gradient
 from noisewise.analyst.regression.exact.sampler import sample
@@ -378,9 +378,9 @@ def test_holders_with_maps_of_their_own_are_added_up_in_common_coordinates(priva
     shared, count = random_map(rng, 3), MOST_HOLDERS
     seen = [observed(rng, 50, 1, 9.0, private=private, K=shared) for _ in range(count)]
     seen += [observed(rng, 50, 1, 1.0, private=private, K=random_map(rng, 3)) for _ in range(count)]
-    sums, place = grouped(seen)
-    for number, found in enumerate(sums):
-        members = [one for one, group in zip(seen, place, strict=True) if group == number]
+    sums = added_up(seen)
+    for found, part in zip(sums, groups_of(seen), strict=True):
+        members = [seen[j] for j in part]
         if found.covariance is None:  # the same coordinates: nothing has to be moved
             assert all(np.array_equal(one.map, shared) for one in members)
             np.testing.assert_array_equal(found.map, shared)

@@ -361,8 +361,9 @@ def _posterior(
         for what in ("values", "scale")
     }
     observed |= {f"discrepancy_{j}": away for j, away in enumerate(drawn.discrepancies, 1)}
-    for j, replication in enumerate(drawn.replications, 1):
-        observed |= {f"{what}_{j}": value for what, value in replication._asdict().items()}
+    if len(drawn.replications) == len(releases):  # and not of sums of very many
+        for j, replication in enumerate(drawn.replications, 1):
+            observed |= {f"{what}_{j}": value for what, value in replication._asdict().items()}
     mean, spread = drawn.conditional_mean, drawn.predictor_variance
     explained = None if spread is None else spread(drawn.theta[..., 1:])
     posterior = Posterior(

@@ -330,6 +330,9 @@ def _predictive(posterior: Posterior) -> list[Markup]:
                 ),
             )
         ]
+    if not numbers and "groups of like noise" in posterior.info.reason:
+        told = "So many Releases were added up in groups, so they are not judged one by one."
+        return [tag("p", told)]
     if not numbers:
         return [
             tag(

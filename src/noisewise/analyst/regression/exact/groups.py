@@ -5,7 +5,9 @@ The regression of y on x is the same in a group of holders whose people differ; 
 then a mixture, and `own_laws` asks of it no more than a mean and a covariance. So nothing is wrong
 with a posterior given sums, but it knows less than one given every Release: where noise per row
 differs, the sum weighs the noisy ones too high. Holders are therefore sorted by the variance of
-their noise per row, and neighbours go together.
+their noise per row, and neighbours go together. Where means differ, the sum of a group has lost
+what they say about the slopes. Putting holders of like released means together would keep more of
+it, but their noise would then have decided who is in a group, and sums would be biased.
 
 The sum of m Laplace variables isn't one. It is taken for normal with the same variance (its excess
 kurtosis is 3 / m), which is an approximation.
@@ -35,28 +37,33 @@ from noisewise.analyst.regression.observation import (
 
 MOST_HOLDERS = 50  # that are fitted one by one
 MOST_GROUPS = 20
-MEMBERS = 10  # of a group, at least, as far as what holders released allows
+MEMBERS = 10  # of a group with Laplace noise, at least, as far as what holders released allows
 
 
-def grouped(observations: Sequence[Observation]) -> tuple[list[Observation], list[int]]:
-    """Sums of the observations, and in which of them each is; those of few holders as they are."""
+def groups_of(observations: Sequence[Observation]) -> list[list[int]]:
+    """Which observations are added up; every one by itself where there are few."""
     if len(observations) <= MOST_HOLDERS:
-        return list(observations), list(range(len(observations)))
+        return [[j] for j in range(len(observations))]
     kinds: dict[bytes, list[int]] = defaultdict(list)  # what is noisy, known and not released
     for j, seen in enumerate(observations):
         kind = (seen.scale > 0).astype(int) + np.isinf(seen.scale)
         kinds[kind.tobytes() + bytes(seen.indicators)].append(j)
-    sums: list[Observation] = []
-    place = [0] * len(observations)
+    found: list[list[int]] = []
     for members in kinds.values():
         share = len(members) / len(observations)
-        count = max(1, min(round(MOST_GROUPS * share), len(members) // MEMBERS))
+        least = MEMBERS if any(observations[j].family == "laplace" for j in members) else 1
+        count = max(1, min(round(MOST_GROUPS * share), len(members) // least))
         noise = [_noise_per_row(observations[j]) for j in members]
-        for part in np.array_split(np.array(members)[np.argsort(noise, kind="stable")], count):
-            for j in part:
-                place[j] = len(sums)
-            sums.append(_sum([observations[j] for j in part]))
-    return sums, place
+        parts = np.array_split(np.array(members)[np.argsort(noise, kind="stable")], count)
+        found += [[int(j) for j in part] for part in parts]
+    return found
+
+
+def added_up(observations: Sequence[Observation]) -> list[Observation]:
+    """Sums of very many observations; those of few holders as they are."""
+    if len(observations) <= MOST_HOLDERS:
+        return list(observations)
+    return [_sum([observations[j] for j in group]) for group in groups_of(observations)]
 
 
 def _noise_per_row(observation: Observation) -> float:

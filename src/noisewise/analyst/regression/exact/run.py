@@ -8,7 +8,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression import agreement
-from noisewise.analyst.regression.exact.groups import grouped
+from noisewise.analyst.regression.exact.groups import added_up
 from noisewise.analyst.regression.job import Draws, Job, exact_covariates, more_rows_than_columns
 from noisewise.analyst.regression.priors import ScaleFreePrior
 
@@ -40,7 +40,7 @@ def _run(job: Job, method: str, *, own_laws: bool) -> Draws:
 
     more_rows_than_columns(job)
     own_laws = own_laws and len(job.observations) > 1
-    seen, place = grouped(job.observations) if own_laws else (job.observations, None)
+    seen = added_up(job.observations) if own_laws else job.observations
     given = seen, job.regression_prior, exact_covariates(job, method)
     drawn: IndependentDraws | exact.ExactDraws | None
     drawn = None if own_laws else draw_independent(*given, **job.size)
@@ -56,9 +56,7 @@ def _run(job: Job, method: str, *, own_laws: bool) -> Draws:
     some = np.linspace(0, len(points) - 1, min(agreement.CHECKED, len(points))).astype(int)
     rng = np.random.default_rng(job.seed)
     theta, sigma2, _, mu, T = collapsed.draw_parameters(rng, points[some])
-    if collapsed.own_laws:
-        mu, T = mu[:, place], T[:, place]
-    agreed = agreement.given_law(job.observations, theta, sigma2, mu, T)
+    agreed = agreement.given_law(seen, theta, sigma2, mu, T)
     if len(seen) < len(job.observations):
         agreed["discrepancies"] = ()  # a holder in a group has no law of its own to contradict
     pull: tuple[float, ...] = ()
