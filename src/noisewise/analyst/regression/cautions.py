@@ -203,8 +203,8 @@ def slopes_before_clipping(
     whole = covariance / np.outer(inside, inside)
     np.fill_diagonal(whole, variances)
     if np.linalg.eigvalsh(whole)[0] <= 0.0:
-        return np.linalg.solve(covariance[:-1, :-1], covariance[:-1, -1]), np.zeros(k + 1)
-    return np.linalg.solve(whole[:-1, :-1], whole[:-1, -1]), cut
+        whole, cut = covariance, np.zeros(k + 1)
+    return np.asarray(np.linalg.solve(whole[:-1, :-1], whole[:-1, -1]), dtype=np.float64), cut
 
 
 def _normal_before(mean: float, sd: float, low: float, high: float) -> tuple[float, float]:

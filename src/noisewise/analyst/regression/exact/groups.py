@@ -37,6 +37,7 @@ from noisewise.analyst.regression.observation import (
 
 MOST_HOLDERS = 50  # that are fitted one by one
 MOST_GROUPS = 20
+MOST_WITH_ROUNDS = 10  # sums with correlated noise take longer, and lose less
 MEMBERS = 10  # of a group with Laplace noise, at least, as far as what holders released allows
 
 
@@ -52,7 +53,9 @@ def groups_of(observations: Sequence[Observation]) -> list[list[int]]:
     for members in kinds.values():
         share = len(members) / len(observations)
         least = MEMBERS if any(observations[j].family == "laplace" for j in members) else 1
-        count = max(1, min(round(MOST_GROUPS * share), len(members) // least))
+        with_rounds = any(observations[j].map is not None for j in members)
+        most = MOST_WITH_ROUNDS if with_rounds else MOST_GROUPS
+        count = max(1, min(round(most * share), len(members) // least))
         noise = [_noise_per_row(observations[j]) for j in members]
         parts = np.array_split(np.array(members)[np.argsort(noise, kind="stable")], count)
         found += [[int(j) for j in part] for part in parts]
