@@ -139,8 +139,8 @@ def _price(posterior: Posterior) -> Markup:
     return price_section(
         "The share of each coefficient's uncertainty (its posterior variance) that is there only "
         "because the true sums are hidden by noise. The rest comes from the limited number of rows "
-        f"and from the prior, and would remain without any privacy. For “{posterior.called(worst)}” "
-        f"it is {percent(share[worst])}: {words.price(share[worst])}.",
+        f"and from the prior, and would remain without any privacy. For "
+        f"“{posterior.called(worst)}” it is {percent(share[worst])}: {words.price(share[worst])}.",
         {posterior.called(name): value for name, value in share.items()},
     )
 
