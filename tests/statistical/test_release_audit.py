@@ -233,7 +233,7 @@ def test_gaussian_release_with_half_of_the_noise_is_caught():
 
 LAPLACE = make_request(SCHEMA, target="income", features=["age"], epsilon=1)
 LAPLACE_TRIALS = 700
-MANY_TRIALS = 12_000
+MANY_TRIALS = 14_000
 
 
 def laplace_audit(run_a, run_b, trials, batch=False):
