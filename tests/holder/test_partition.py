@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
+import subprocess
+import sys
 from fractions import Fraction
-from functools import partial
 
 import duckdb
 import numpy as np
@@ -20,12 +20,9 @@ from noisewise.core.kinds import load_release
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
 from noisewise.holder.ledger import Ledger
-from noisewise.holder.ledger.file import Book
 from noisewise.holder.partition import Partition, publish_partition
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.regression import make_request
-
-from .test_ledger import fork, outcome
 
 LEVELS = ("north", "south/west", "..", "nobody's")
 SCHEMA = Schema(
@@ -158,22 +155,28 @@ def test_every_engine_gives_the_same_parts(tmp_path, engine):
     assert sum(one.n for one in expected) == 900
 
 
-def publish_and_die(step, budget, out):
-    """Publish all levels, but be killed before one of the writes, by its number."""
-    calls = itertools.count(1)
+KILLED = """
+import os, signal, sys
+from noisewise.holder.ledger.file import Book
+from noisewise.holder.partition import publish_partition
+from tests.holder.test_partition import partition, people
 
-    def killer(function):
-        def wrapped(*args, **kwargs):
-            if next(calls) == step:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*args, **kwargs)
+step, calls = int(sys.argv[1]), 0
 
-        return wrapped
+def killer(function):
+    def wrapped(*args, **kwargs):
+        global calls
+        calls += 1
+        if calls == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **kwargs)
+    return wrapped
 
-    Book.append = killer(Book.append)
-    Book.publish = killer(Book.publish)
-    os.replace = killer(os.replace)
-    publish_partition(partition(), people(), ledger=budget, out=out)
+Book.append = killer(Book.append)
+Book.publish = killer(Book.publish)
+os.replace = killer(os.replace)
+publish_partition(partition(), people(), ledger=sys.argv[2], out=sys.argv[3])
+"""
 
 
 def test_a_killed_run_is_resumed_and_draws_no_stored_level_again(tmp_path):
@@ -182,7 +185,9 @@ def test_a_killed_run_is_resumed_and_draws_no_stored_level_again(tmp_path):
         budget, out = tmp_path / f"{step}.db", tmp_path / str(step)
         with Ledger(budget) as ledger:
             ledger.set_cap("people", Fraction(1), Fraction(0))
-        assert outcome(fork(partial(publish_and_die, step, budget, out))) == -signal.SIGKILL
+        command = [sys.executable, "-c", KILLED, str(step), str(budget), str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
+        assert done.returncode == -signal.SIGKILL, done.stderr
         with Ledger(budget) as ledger:
             statuses = {one.status for one in ledger.accounts()[0].charges}
             assert len(statuses) <= 1  # all levels, or none

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import signal
+import subprocess
+import sys
+import textwrap
 from fractions import Fraction
-from functools import partial
 
 import duckdb
 import numpy as np
@@ -24,7 +23,6 @@ from noisewise.core.kinds import load_release
 from noisewise.core.kinds.regression import Release
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import SecondMoments
-from noisewise.holder import publish as door
 from noisewise.holder.engines.files import count_rows
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
@@ -32,7 +30,6 @@ from noisewise.holder.requests.base import Publishable
 from noisewise.holder.requests.regression import Request, make_request
 
 from ..ledgers import ledger_for
-from .test_ledger import fork, outcome
 
 COLUMNS = {
     "age": Number(18, 90),
@@ -397,42 +394,53 @@ def test_what_is_drawn_is_stored_before_it_is_read_back(ledger, monkeypatch):
 
 # --- crashes --------------------------------------------------------------------------------
 
+CRASH = """
+import os, signal, sys
+import noisewise.holder.publish as door
+from noisewise.holder.ledger import Ledger
+from noisewise.holder.requests.regression import Request
+from tests.holder.test_publish import people, request
 
-def publish_and_die(step, budget, out):
-    """Publish, but be killed right before or after one of the steps of it, by its number."""
-    calls = itertools.count(1)
+step = int(sys.argv[1])
+calls = 0
 
-    def moment():
-        if next(calls) == step:
-            os.kill(os.getpid(), signal.SIGKILL)
+def killer(name, function):
+    def wrapped(*args, **kwargs):
+        global calls
+        for when in ("before", "after"):
+            if when == "after":
+                result = function(*args, **kwargs)
+            calls += 1
+            if calls == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    return wrapped
 
-    def killer(function):
-        def wrapped(*args, **kwargs):
-            moment()
-            result = function(*args, **kwargs)
-            moment()
-            return result
-
-        return wrapped
-
-    for name in ("_fulfil", "_write_atomically", "open_source"):
-        setattr(door, name, killer(getattr(door, name)))
-    Request.release = killer(Request.release)
-    for name in ("reserve", "commit"):
-        setattr(Ledger, name, killer(getattr(Ledger, name)))
-    door.os.replace = killer(os.replace)
-    door.publish(request(), people(), ledger=budget, out=out)
+for name in ("_fulfil", "_write_atomically", "open_source"):
+    setattr(door, name, killer(name, getattr(door, name)))
+Request.release = killer("release", Request.release)
+for name in ("reserve", "commit"):
+    setattr(Ledger, name, killer(name, getattr(Ledger, name)))
+door.os.replace = killer("replace", os.replace)
+door.publish(request(), people(), ledger=sys.argv[2], out=sys.argv[3])
+print("finished", calls)
+"""
 
 
 def test_killed_at_any_point_never_publishes_without_a_charge(tmp_path):
     killed = finished = 0
     for step in range(1, 40):
         budget, out = ledger_for(tmp_path / f"{step}.db"), tmp_path / f"{step}.json"
-        ended = outcome(fork(partial(publish_and_die, step, budget, out)))
-        if ended == 0:
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(CRASH), str(step), str(budget), str(out)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode == 0:
             finished += 1
         else:
-            assert ended == -signal.SIGKILL
+            assert done.returncode == -9, done.stderr
             killed += 1
         with Ledger(budget) as ledger:
             charged = spent(ledger)
@@ -440,9 +448,9 @@ def test_killed_at_any_point_never_publishes_without_a_charge(tmp_path):
                 load_release(out)
                 assert charged == 1
             # Running the same request again completes it, for one charge in all.
-            again = publish(request(), people(), ledger=ledger, out=out)
+            outcome = publish(request(), people(), ledger=ledger, out=out)
             assert spent(ledger) == 1
-            assert again.release == load_release(out)
+            assert outcome.release == load_release(out)
         assert not list(tmp_path.glob(".noisewise-*"))
         if finished:
             break
