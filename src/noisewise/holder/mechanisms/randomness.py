@@ -2,10 +2,10 @@
 
 Noise comes from OpenDP, which samples discrete Laplace and Gaussian noise with exact rational
 arithmetic from the system's cryptographic random numbers (Canonne, Kamath & Steinke 2020), and
-saturates at the ends of the 64-bit range, which is post-processing. It takes seconds to import,
-hence the lazy import. Mechanisms that draw rather than add noise take the system's numbers as
-integers or bytes. Everybody else in this wing calls these functions by the module's name, and a
-test reads the source of the wing to see that nobody has another source or hands one around.
+saturates at the ends of the 64-bit range, which is post-processing. It is imported when needed.
+Mechanisms that draw rather than add noise take the system's numbers as integers or bytes. Everybody
+else in this wing calls these functions by the module's name, and a test reads the source of the
+wing to see that nobody has another source or hands one around.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from typing import Any
 
 @cache
 def _opendp() -> Any:
-    import opendp.prelude as dp
+    """OpenDP's parts that are needed: `opendp.prelude` would load scikit-learn and more."""
+    from opendp import domains, measurements, metrics, mod
 
-    dp.enable_features("contrib")
-    return dp
+    mod.enable_features("contrib")
+    return domains, metrics, measurements
 
 
 def laplace_measurement(scale: float) -> Any:
     """OpenDP's vector-valued discrete Laplace mechanism on 64-bit integers."""
-    dp = _opendp()
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
-    return dp.m.make_laplace(*space, scale=_exact_float(scale))
+    domains, metrics, measurements = _opendp()
+    space = domains.vector_domain(domains.atom_domain(T="i64")), metrics.l1_distance(T="i64")
+    return measurements.make_laplace(*space, scale=_exact_float(scale))
 
 
 def gaussian_measurement(scale: int) -> Any:
     """OpenDP's vector-valued discrete Gaussian mechanism on 64-bit integers."""
-    dp = _opendp()
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-    return dp.m.make_gaussian(*space, scale=_exact_float(scale))
+    domains, metrics, measurements = _opendp()
+    space = domains.vector_domain(domains.atom_domain(T="i64")), metrics.l2_distance(T="f64")
+    return measurements.make_gaussian(*space, scale=_exact_float(scale))
 
 
 def invoke(measurement: Any, sums: Sequence[int]) -> tuple[int, ...]:
