@@ -170,7 +170,7 @@ def _run(
     cores: int,
     progress: Progress | None,
 ) -> list[Any]:
-    """Run all chains, at most `cores` at a time, and return nutpie's traces in their order."""
+    """Run all chains, at most `cores` at a time, and return nutpie's raw traces in their order."""
     nutpie = nutpie_engine()
     total = len(kernels) * (settings["tune"] + settings["draws"])
     waiting = list(range(len(kernels)))
@@ -187,7 +187,7 @@ def _run(
                     seed=seeds[chain],
                     blocking=False,
                     progress_bar=False,
-                    save_warmup=False,
+                    return_raw_trace=True,
                     **settings,
                 )
             time.sleep(_POLL_SECONDS)
@@ -318,7 +318,7 @@ def sample_posterior(
             cores or available_cores(),
             progress,
         )
-        x, info = _collect(traces)
+        x, info = _collect(traces, draws)
     else:
         # Every statistic is public: nothing is latent, and the draws are independent.
         init(posterior, streams[0][0])
@@ -337,14 +337,23 @@ def sample_posterior(
     return ExactDraws(theta, sigma2, mean, mu, T, x, info)
 
 
-def _collect(traces: Sequence[Any]) -> tuple[FloatArray, NutsInfo]:
-    """Arrays of shape (chains, draws, ...) from nutpie's traces, which have one chain each."""
-    x = np.concatenate([trace.posterior["x"].values for trace in traces])
-    diverging, depth, steps, *others = (
-        np.concatenate([trace.sample_stats[name].values for trace in traces])
-        for name in _STATISTICS
-    )
-    return x, NutsInfo(diverging, depth.astype(np.int64), steps.astype(np.int64), *others)
+def _collect(traces: Sequence[Any], draws: int) -> tuple[FloatArray, NutsInfo]:
+    """Arrays of shape (chains, draws, ...) from nutpie's raw traces, which have one chain each.
+
+    Warm-up comes first in them. Data sets of ArviZ would take longer to make than a small posterior
+    to draw.
+    """
+    from arro3.core import list_flatten  # what nutpie hands out
+
+    positions, statistics = [], []
+    for trace in traces:
+        (position,), (statistic,) = trace.get_arrow_trace()
+        x = list_flatten(position.column("x")).to_numpy().reshape(position.num_rows, -1)
+        positions.append(x[-draws:])
+        statistics.append([statistic.column(name).to_numpy()[-draws:] for name in _STATISTICS])
+    diverging, depth, steps, *others = (np.stack(one) for one in zip(*statistics, strict=True))
+    info = NutsInfo(diverging, depth.astype(np.int64), steps.astype(np.int64), *others)
+    return np.stack(positions), info
 
 
 def _nothing_latent(chains: int, draws: int) -> tuple[FloatArray, NutsInfo]:
