@@ -85,7 +85,7 @@ def test_shared_oracles(name):
         ],
         NIGPrior(given["mu0"], np.diag(given["Lam0"]), given["a0"], given["b0"]),
         NIWPrior([given["m"]], given["lam"], [[given["Psi"]]], given["nu"]),
-        draws=2000,
+        draws=1000,
         seed=1,
     )
     assert draws.info.diverging.mean() < 0.01
@@ -130,8 +130,8 @@ def test_laws_that_exact_does_not_have(case):
     else:
         observation = second_moments(10, (-1.0, 6.0, 5.4, 1.9, 7.0), 1.5, "gaussian")
         law, clip, draw_x = wide_normal, True, lambda shape: rng.normal(0, 0.8, shape)
-    draws = individual.sample([observation], prior, law, clip=clip, draws=2000, seed=2)
-    parameters, weights = importance_sample(rng, observation, prior, clip, draw_x, 500_000)
+    draws = individual.sample([observation], prior, law, clip=clip, draws=1000, seed=2)
+    parameters, weights = importance_sample(rng, observation, prior, clip, draw_x, 300_000)
     ess = 1.0 / (weights**2).sum()
     assert ess > 10_000
     for values, known in zip(columns(draws), parameters.T, strict=True):
@@ -162,7 +162,7 @@ def test_agreement_with_exact():
         noisy = np.triu(w.T @ w + noise(0, 2.0, (4, 4)))
         noisy[0, 0] = n
         observations.append(Observation(n, noisy + np.triu(noisy, 1).T, scale, family))
-    ours = individual.sample(observations, prior, covariates, draws=2000, seed=5)
+    ours = individual.sample(observations, prior, covariates, draws=1000, seed=5)
     theirs = exact.sample(observations, prior, covariates, draws=4000, seed=6)
     for field in ("theta", "conditional_mean"):
         for a, b in zip(

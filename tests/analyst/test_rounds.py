@@ -182,7 +182,7 @@ def test_a_model_sees_its_own_columns_alone(release, target, features):
 # --- the law of the turned noise ------------------------------------------------------------------
 
 
-def standardised(release, spread, target, features, draws=600):
+def standardised(release, spread, target, features, draws=200):
     """Entries of the turned noise in units of what the observation says, (draws, entries)."""
     rng = np.random.default_rng(4)
     base = exact_sums(release, make_table(seed=2))

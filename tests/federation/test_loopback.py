@@ -54,7 +54,7 @@ def settings(folder, out, holders, minimum):
         f"schema='{folder / 'study.yaml'}' out='{out}'",
         f"holders={holders} minimum-holders={minimum} max-epsilon='1'",
         f"connect-seconds={LONG} timeout-seconds={LONG} grace-seconds=3",
-        "method='gibbs_update' chains=2 draws=100 seed=1",
+        "chains=2 draws=100 seed=1",
     ]
 
 
