@@ -44,6 +44,7 @@ def experiments() -> dict[str, Experiment | Report]:
         people,
         plan_check,
         plan_real,
+        skewed_blocks,
         terms,
     )
     from studies.alparslan2023 import calibration as alparslan2023_calibration
@@ -82,6 +83,7 @@ def experiments() -> dict[str, Experiment | Report]:
         terms.EXPERIMENT,
         amitai2018.EXPERIMENT,
         amitai2018_calibration.EXPERIMENT,
+        skewed_blocks.EXPERIMENT,
         zhang2016_fig1.EXPERIMENT,
         zhang2016_fig2.EXPERIMENT,
         zhang2016_coverage.EXPERIMENT,

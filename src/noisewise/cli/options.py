@@ -123,7 +123,7 @@ SUMMARY = (
     _FEATURES,
     _EPSILON,
     option("ask", list[str], "A question such as 'x1 < 0'; may be repeated."),
-    option("coefficients", str, "Publish location and scale of these, with commas."),
+    option("coefficients", str, "Publish what is known of these, with commas."),
     option("rows", int, "Number of rows. Default: what a Parquet file says."),
     expert("quantiles", str, "Instead, these quantiles of them, such as 0.05,0.95."),
     expert("bounds", list[str], "Public bounds of a coefficient, such as x1=-10:10."),
@@ -131,7 +131,7 @@ SUMMARY = (
     expert(
         "mechanism",
         str,
-        "sign, stouffer, rescaled_normal, fisher, location_scale or clipped_mean.",
+        "mean, sign, stouffer, rescaled_normal, fisher, location_scale or clipped_mean.",
     ),
     expert("blocks", int, "Number of blocks, M."),
     expert("partitions", int, "How often rows are put into blocks, r."),

@@ -245,7 +245,7 @@ def _known_rows(schema: Path | None, publication: Publication) -> int | None:
 
 def _summary_plan(request: SummaryRequest) -> dict[str, Any]:
     """What would be published, with what noise, and how accurate it would be."""
-    from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, entries_of
+    from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, Mean, entries_of
     from noisewise.core.kinds.summary.release import SummedNoise
     from noisewise.holder.blocks import choice
 
@@ -266,6 +266,11 @@ def _summary_plan(request: SummaryRequest) -> dict[str, Any]:
         assert not isinstance(noise, SummedNoise)
         each = float(noise.location_epsilon) / noise.sensitivity
         plan["expected_error"] = choice.median_error(*sizes, each)
+        return plan
+    if isinstance(mechanism, Mean):
+        each = float(request.laplace.epsilon) / len(mechanism.items)
+        each /= request.schema.max_rows_per_unit
+        plan["expected_error"] = choice.mean_error(request.blocks, each)
         return plan
     assert isinstance(noise, SummedNoise)
     scale = noise.scale * 2.0**-mechanism.fraction_bits / (request.blocks * request.partitions)

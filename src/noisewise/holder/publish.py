@@ -34,6 +34,7 @@ from noisewise.holder.engines.base import positions
 from noisewise.holder.ledger import Ledger, Reservation
 from noisewise.holder.requests.base import Publishable
 from noisewise.holder.requests.rounds import RoundsRequest
+from noisewise.holder.requests.summary import SummaryRequest
 from noisewise.holder.rows.plan import Plan
 
 Kind = TypeVar("Kind", bound="AnyRelease")
@@ -141,7 +142,7 @@ def as_charged(
     request: Publishable[Kind], ledger: Ledger, *, table: str | None, query: str | None
 ) -> Publishable[Kind]:
     """The request, or what its words meant before, if the ledger has a charge for that alone."""
-    former = request.former if isinstance(request, RoundsRequest) else None
+    former = request.former if isinstance(request, RoundsRequest | SummaryRequest) else None
     if former is None or ledger.is_charged(request.charge(table=table, query=query)):
         return request
     if not ledger.is_charged(former.charge(table=table, query=query)):

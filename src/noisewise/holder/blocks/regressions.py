@@ -32,6 +32,8 @@ _FLAT, _G_PRIOR, _CONJUGATE = 0, 1, 2
 _PIVOT = 1e-10
 _CONSTANT = 2.0**-96
 
+Flags = npt.NDArray[np.bool_]
+
 
 @dataclass(frozen=True)
 class Fits:
@@ -53,7 +55,7 @@ class Fits:
     freedom: Floats = field(repr=False)
     full_variance: Floats = field(repr=False)
     full_freedom: Floats = field(repr=False)
-    valid: npt.NDArray[np.bool_] = field(repr=False)
+    valid: Flags = field(repr=False)
 
 
 def fit_blocks(

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noisewise.core.design import MAX_ROWS, Design
 from noisewise.core.document import MAX_INTEGER
@@ -28,6 +28,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     Flat,
     LocationItem,
     LocationScale,
+    Mean,
     QuantileItem,
     Question,
     RescaledNormal,
@@ -37,8 +38,15 @@ from noisewise.core.kinds.summary.mechanisms import (
     coefficients_of,
     entries_of,
     sensitivity_of,
+    values_each,
 )
-from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease, SummedNoise
+from noisewise.core.kinds.summary.release import (
+    MeanNoise,
+    MedianNoise,
+    SummaryNoise,
+    SummaryRelease,
+    SummedNoise,
+)
 from noisewise.core.privacy import Amount, Claim, PureEvent
 from noisewise.core.schema import Schema, Unbounded
 from noisewise.holder.blocks import choice
@@ -51,6 +59,9 @@ from noisewise.holder.requests.base import (
     given_epsilon,
     restricted_design,
 )
+
+if TYPE_CHECKING:
+    from noisewise.holder.blocks.regressions import Fits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +79,8 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
         M and r.
     rows : int or None
         The public number of rows, if it was given; the data must have as many.
+    former : SummaryRequest, optional
+        What the same words meant when signs and medians of more blocks were the default.
     label, batch, series
         See `Publishable`.
     """
@@ -77,6 +90,7 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
     blocks: int
     partitions: int
     rows: int | None = None
+    former: SummaryRequest | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,18 +109,28 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
 
     @cached_property
     def laplace(self) -> LaplaceMechanism:
-        """The noise of an additive mechanism."""
+        """The noise on sums over blocks."""
         assert not isinstance(self.mechanism, LocationScale)
         rows = self.schema.max_rows_per_unit
         sensitivity = sensitivity_of(self.mechanism, self.partitions, rows)
+        if isinstance(self.mechanism, Mean):
+            return LaplaceMechanism(sensitivity, len(self.mechanism.items) * self._shares.sums)
         return LaplaceMechanism(sensitivity, self.epsilon)
 
+    @property
+    def _shares(self) -> choice.MeanShares:
+        each = self.epsilon / len(entries_of(self.mechanism))
+        return choice.mean_shares(each, self.blocks, self.schema.max_rows_per_unit)
+
     @cached_property
-    def noise(self) -> SummedNoise | MedianNoise:
+    def noise(self) -> SummaryNoise:
         """The planned noise."""
-        if not isinstance(self.mechanism, LocationScale):
-            return SummedNoise(self.laplace.scale, self.laplace.sensitivity)
         rows = self.schema.max_rows_per_unit
+        if not isinstance(self.mechanism, LocationScale):
+            sums = SummedNoise(self.laplace.scale, self.laplace.sensitivity)
+            if not isinstance(self.mechanism, Mean):
+                return sums
+            return MeanNoise(MedianNoise(self._shares.location, self._shares.quantile, rows), sums)
         each = self.epsilon / len(self.mechanism.items)
         size = len(self.design.columns)
         return MedianNoise(*choice.median_epsilons(each, self.blocks, rows, size), rows)
@@ -135,13 +159,17 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
         return tuple(found)
 
     def verify(self) -> None:
-        """OpenDP must agree with the noise; epsilons of medians must add up to the claim."""
-        if isinstance(self.noise, SummedNoise):
+        """OpenDP must agree with the noise; all epsilons must add up to the claim."""
+        spent, noise = Fraction(0), self.noise
+        if not isinstance(noise, MedianNoise):
             self.laplace.verify()
-            return
-        spent = self.noise.location_epsilon + self.noise.scale_epsilon
-        if len(entries_of(self.mechanism)) * spent > self.epsilon:
-            raise AssertionError("the medians cost more than the claim")
+            spent += self.laplace.epsilon
+        if not isinstance(noise, SummedNoise):
+            medians = noise.medians if isinstance(noise, MeanNoise) else noise
+            each = medians.location_epsilon + medians.scale_epsilon
+            spent += len(entries_of(self.mechanism)) * each
+        if spent > self.epsilon:
+            raise AssertionError("medians and sums cost more than the claim")
 
     def plan(self) -> BlockPlan:
         """What is accumulated over the rows."""
@@ -157,9 +185,10 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
 
     def longest(self) -> int:
         """With the longest of 64-bit integers, or with the last cell, for every value."""
-        entries = len(entries_of(self.mechanism))
-        cells = isinstance(self.mechanism, LocationScale)
-        values = (CELLS - 1,) * (2 * entries) if cells else (-MAX_INTEGER - 1,) * entries
+        longest = [-MAX_INTEGER - 1] * values_each(self.mechanism)
+        if isinstance(self.mechanism, LocationScale | Mean):
+            longest[:2] = [CELLS - 1] * 2
+        values = tuple(longest) * len(entries_of(self.mechanism))
         return self._bytes(self._written(MAX_ROWS, values))
 
     def check_rows(self, n: int) -> None:
@@ -190,7 +219,11 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
 
         fits = fit_blocks(result, BlockGrid(self.design), self.posterior, self.blocks, n)
         positions = {name: k for k, name in enumerate(self.design.names[:-1])}
+        if isinstance(self.noise, MeanNoise):
+            assert isinstance(self.mechanism, Mean)
+            return self._noisy_means(self.mechanism, fits, positions, self.noise)
         if not isinstance(self.mechanism, LocationScale):
+            assert not isinstance(self.mechanism, Mean)
             return self.laplace.add_noise(exact_values(self.mechanism, fits, positions))
         assert isinstance(self.noise, MedianNoise)
         return location_scale.draw(
@@ -202,6 +235,17 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
             self.partitions,
             by_spread=isinstance(self.posterior, Flat),
         )
+
+    def _noisy_means(
+        self, mechanism: Mean, fits: Fits, positions: Mapping[str, int], noise: MeanNoise
+    ) -> tuple[int, ...]:
+        """Ranges first, then the sums of what is within them."""
+        from noisewise.holder.blocks import mean
+
+        ranges = mean.draw_ranges(mechanism, fits, positions, noise.medians, self.partitions)
+        sums = self.laplace.add_noise(mean.exact_sums(mechanism, fits, positions, ranges))
+        found = zip(ranges, sums[::2], sums[1::2], strict=True)
+        return tuple(value for cells, *both in found for value in (*cells, *both))
 
     def to_json(self) -> dict[str, Any]:
         """Canonical description; its digest is the request's identity."""
@@ -255,8 +299,9 @@ def make_summary_request(
     epsilon : number or exact text
         Pure differential privacy; all answers together.
     mechanism : str, optional
-        With questions ``sign`` (the default), ``stouffer``, ``rescaled_normal`` or ``fisher``;
-        with coefficients ``location_scale``, or ``clipped_mean`` if quantiles are given too.
+        ``mean`` is the default wherever epsilon times the number of blocks is enough for it. Else,
+        and by name, with questions ``sign``, ``stouffer``, ``rescaled_normal`` or ``fisher``; with
+        coefficients ``location_scale``, or ``clipped_mean`` if quantiles are given too.
     questions : sequence
         Such as "x1 < 0" or ("x1", 0.0).
     coefficients : sequence of str
@@ -266,7 +311,7 @@ def make_summary_request(
     bounds : mapping of str to (lower, upper)
         Public bounds of coefficients, for ``clipped_mean``.
     bases : mapping of str to (centre, scale)
-        Where a coefficient might be, for ``location_scale``. Default: zero, with the scale of the
+        Where a coefficient might be, for ``mean`` and ``location_scale``. Default: zero, with the scale of the
         target's unit over the feature's.
     rows : int, optional
         The number of rows, where it is public (``replace_one``): decides `blocks`.
@@ -281,10 +326,9 @@ def make_summary_request(
         that nobody is in two batches of it. Only then batches don't add up (`Charge.series`).
     """
     spent = given_epsilon(epsilon)
-    claim = Claim(spent)
     design = restricted_design(schema, features, target)
     check_no_terms(design, "a block summary")
-    name = _name(mechanism, bool(questions), bool(coefficients), bool(quantiles))
+    usual = _name(mechanism, bool(questions), bool(coefficients), bool(quantiles))
     given = {
         "questions": questions or None,
         "coefficients": coefficients or None,
@@ -294,35 +338,65 @@ def make_summary_request(
         "clip": clip,
         "p_star": p_star,
     }
-    _check_use(name, design, {word: value for word, value in given.items() if value is not None})
-    entries: Sequence[Any]
-    if name == LocationScale.name:
-        entries = _bases(design, coefficients, bases or {})
-    elif name == ClippedMean.name:
-        entries = _items(coefficients, quantiles, bounds or {})
-    else:
-        entries = [question_of(question) for question in questions]
-    each = spent / (len(entries) * schema.max_rows_per_unit)
+    given = {word: value for word, value in given.items() if value is not None}
+    _check_use(usual, design, given)
     size = len(design.columns)
-    if blocks is None:
-        blocks = choice.default_blocks(_public_rows(schema, rows), each, size)
-    blocks = _whole("blocks", blocks, 2, MAX_BLOCKS)
-    if partitions is None:
-        partitions = choice.default_partitions(name, blocks, size)
-    return SummaryRequest(
-        design=design,
-        claim=claim,
-        mechanism=_mechanism(
-            name, tuple(entries), blocks, choice.kappa(each, blocks), clip, p_star
-        ),
-        posterior=Flat() if posterior is None else posterior,
-        blocks=blocks,
-        partitions=_whole("partitions", partitions, 1, MAX_PARTITIONS),
-        rows=None if rows is None else _public_rows(schema, rows),
-        label=label,
-        batch=batch,
-        series=series,
-    )
+    fit = Flat() if posterior is None else posterior
+
+    def entries_of_kind(name: str) -> Sequence[Any]:
+        asked = [question_of(question) for question in questions]
+        if name in (LocationScale.name, Mean.name):
+            about = coefficients or tuple(dict.fromkeys(q.coefficient for q in asked))
+            _check_use(name, design, {**given, "coefficients": about})
+            return _bases(design, about, bases or {})
+        if name == ClippedMean.name:
+            return _items(coefficients, quantiles, bounds or {})
+        return asked
+
+    def each_of(entries: Sequence[Any]) -> Fraction:
+        return spent / (len(entries) * schema.max_rows_per_unit)
+
+    def made(name: str, former: bool) -> SummaryRequest:
+        entries = entries_of_kind(name)
+        each, M = each_of(entries), blocks
+        if M is None and former:
+            M = choice.former_blocks(_public_rows(schema, rows), each, size)
+        elif M is None:
+            M = choice.default_blocks(name, _public_rows(schema, rows), each, size)
+        M = _whole("blocks", M, 2, MAX_BLOCKS)
+        r = choice.default_partitions(name, M, size) if partitions is None else partitions
+        return SummaryRequest(
+            design=design,
+            claim=Claim(spent),
+            mechanism=_mechanism(
+                name, tuple(entries), M, each * schema.max_rows_per_unit, schema, clip, p_star
+            ),
+            posterior=fit,
+            blocks=M,
+            partitions=_whole("partitions", r, 1, MAX_PARTITIONS),
+            rows=None if rows is None else _public_rows(schema, rows),
+            label=label,
+            batch=batch,
+            series=series,
+        )
+
+    def mean_is_affordable() -> bool:
+        each = each_of(entries_of_kind(Mean.name))
+        M = blocks
+        if M is None:
+            M = choice.default_blocks(Mean.name, _public_rows(schema, rows), each, size)
+        return choice.mean_affordable(each, _whole("blocks", M, 2, MAX_BLOCKS))
+
+    by_default = mechanism is None and usual in (Sign.name, LocationScale.name)
+    best = by_default and isinstance(fit, Flat) and mean_is_affordable()
+    request = made(Mean.name if best else usual, False)
+    try:
+        former = made(usual, True) if usual != Mean.name else None
+    except RequestError:  # then nobody can have asked for it
+        former = None
+    if former is None or former.key == request.key:
+        return request
+    return replace(request, former=former)
 
 
 def _public_rows(schema: Schema, rows: int | None) -> int:
@@ -368,6 +442,11 @@ def check_summary_request(request: SummaryRequest) -> None:
                 f"coefficient: {name!r} is not one of the regression's: {', '.join(names)}"
             )
     request.posterior.check(len(names), request.schema.n_is_public)
+    if isinstance(request.mechanism, Mean) and not isinstance(request.posterior, Flat):
+        raise RequestError(
+            "posterior: the mean of blocks takes its width from their spread, which knows no prior; "
+            "use the flat posterior, or another mechanism"
+        )
     if request.blocks * request.partitions > MAX_REGRESSIONS:
         raise RequestError(
             f"partitions: {request.partitions} times {request.blocks:,} blocks are more than "
@@ -378,15 +457,15 @@ def check_summary_request(request: SummaryRequest) -> None:
             f"blocks: the sums of {request.blocks:,} blocks x {request.partitions} partitions with "
             f"{len(names)} coefficients need {request.plan().memory / 1e9:.1f} GB; use fewer"
         )
-    if isinstance(request.noise, SummedNoise):
-        check_scale(request.noise.scale)
+    if not isinstance(request.noise, MedianNoise):
+        check_scale(request.laplace.scale)
 
 
 # ---------------------------------------------------------------------------------------------
 # From words to a mechanism: questions such as "x1 < 0", defaults, and refusals with the remedy
 
 ASKING = ("sign", "stouffer", "rescaled_normal", "fisher")
-ALL = (*ASKING, "location_scale", "clipped_mean")
+ALL = ("mean", *ASKING, "location_scale", "clipped_mean")
 DEFAULT_P_STAR = 0.2
 LOG_SCALE_WIDTH = 3.0
 _STATEMENT = re.compile(r"\s*(.+?)\s*(<=|>=|<|>)\s*([^<>=]+?)\s*")
@@ -394,11 +473,11 @@ _STATEMENT = re.compile(r"\s*(.+?)\s*(<=|>=|<|>)\s*([^<>=]+?)\s*")
 
 # Which mechanisms have a use for which words.
 TAKERS: dict[str, tuple[str, ...]] = {
-    "questions": ASKING,
-    "coefficients": ("location_scale", "clipped_mean"),
+    "questions": ("mean", *ASKING),
+    "coefficients": ("mean", "location_scale", "clipped_mean"),
     "quantiles": ("clipped_mean",),
     "bounds": ("clipped_mean",),
-    "bases": ("location_scale",),
+    "bases": ("mean", "location_scale"),
     "clip": ("stouffer",),
     "p_star": ("fisher",),
 }
@@ -418,6 +497,8 @@ def _check_use(name: str, design: Design, given: Mapping[str, Any]) -> None:
         return
     known = design.names[:-1]
     coefficients = given.get("coefficients", ())
+    if name == Mean.name and not coefficients and "questions" in given:
+        return  # about the coefficients that the questions name
     if isinstance(coefficients, str):
         raise RequestError(f"coefficients: expected a list of names, got {coefficients!r}")
     if not coefficients:
@@ -433,14 +514,17 @@ def _mechanism(
     name: str,
     entries: tuple[Any, ...],
     blocks: int,
-    kappa: float,
+    epsilon: Fraction,
+    schema: Schema,
     clip: float | None,
     p_star: float | None,
 ) -> SummaryMechanism:
-    """The mechanism for M blocks, with κ = ε √M for each answer."""
+    """The mechanism for M blocks, with this epsilon for each answer."""
+    rows = schema.max_rows_per_unit
     if name == Sign.name:
         return Sign(entries)
     if name == Stouffer.name:
+        kappa = choice.kappa(epsilon / rows, blocks)
         return Stouffer(entries, choice.best_clip(kappa) if clip is None else clip)
     if name == RescaledNormal.name:
         return RescaledNormal(entries)
@@ -448,18 +532,19 @@ def _mechanism(
         return Fisher(entries, DEFAULT_P_STAR if p_star is None else p_star)
     if name == ClippedMean.name:
         return ClippedMean(entries)
-    # A posterior is about √n narrower than the data, and there are 30 rows a block.
-    narrower = 0.5 * math.log(30 * blocks)
-    return LocationScale(
-        tuple(
-            LocationItem(
-                coefficient,
-                location,
-                CauchyBase(math.log(location.scale) - narrower, LOG_SCALE_WIDTH),
-            )
-            for coefficient, location in entries
+    # Estimates of 30 rows are √30 times narrower than the data, a posterior of all rows √n times.
+    is_mean = name == Mean.name
+    narrower = 0.5 * math.log(30 if is_mean else 30 * blocks)
+    items = tuple(
+        LocationItem(
+            coefficient, location, CauchyBase(math.log(location.scale) - narrower, LOG_SCALE_WIDTH)
         )
+        for coefficient, location in entries
     )
+    if not is_mean:
+        return LocationScale(items)
+    shares = choice.mean_shares(epsilon, blocks, rows)
+    return Mean(items, shares.tail, shares.reach)
 
 
 def question_of(given: Any) -> Question:
