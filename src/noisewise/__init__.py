@@ -31,10 +31,15 @@ if TYPE_CHECKING:
     from noisewise.holder.publish import publish
     from noisewise.holder.requests.file import read_request, write_request
     from noisewise.holder.requests.regression import Request, make_request
-    from noisewise.holder.requests.summary import SummaryRequest, make_summary_request
+    from noisewise.holder.requests.summary import (
+        BlockFunction,
+        SummaryRequest,
+        make_summary_request,
+    )
     from noisewise.planning.plan import plan
 
 _HOMES = {
+    "BlockFunction": "holder.requests.summary",
     "Category": "core.schema",
     "CoefficientPrior": "analyst.regression.original_units",
     "DrawsPosterior": "analyst.posterior.draws",
@@ -71,6 +76,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "BlockFunction",
     "Category",
     "CoefficientPrior",
     "DrawsPosterior",

@@ -20,6 +20,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     Flat,
     GPrior,
     LocationScale,
+    Mean,
     Question,
     RescaledNormal,
     Sign,
@@ -32,6 +33,8 @@ from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.summary import make_summary_request, question_of
+
+from ..ledgers import ledger_for
 
 COLUMNS = {
     "x1": Unbounded(),
@@ -60,11 +63,17 @@ def people(n=6_000, seed=5):
 
 
 KINDS = {
-    "sign": ({}, Sign),
+    "mean": ({}, Mean),
+    "mean of coefficients": ({"coefficients": ["x1", "region[süd]"]}, Mean),
+    "sign": ({"mechanism": "sign"}, Sign),
+    "sign by default": ({"epsilon": 1, "rows": 5_000}, Sign),
     "stouffer": ({"mechanism": "stouffer"}, Stouffer),
     "rescaled_normal": ({"mechanism": "rescaled_normal"}, RescaledNormal),
     "fisher": ({"mechanism": "fisher"}, Fisher),
-    "location_scale": ({"coefficients": ["x1", "region[süd]"]}, LocationScale),
+    "location_scale": (
+        {"coefficients": ["x1", "region[süd]"], "mechanism": "location_scale"},
+        LocationScale,
+    ),
     "clipped_mean": (
         {"coefficients": ["x1"], "quantiles": [0.05, 0.95], "bounds": {"x1": (-9, 9)}},
         ClippedMean,
@@ -82,6 +91,13 @@ def test_words_become_a_mechanism_with_noise_that_keeps_the_claim(words, kind):
         assert isinstance(asked.noise, MedianNoise)
         spent = 2 * (asked.noise.location_epsilon + asked.noise.scale_epsilon)
         assert spent == 1
+    elif kind is Mean:
+        medians, sums = asked.noise.medians, asked.noise.sums
+        each = medians.location_epsilon + medians.scale_epsilon
+        left = 1 - len(asked.mechanism.items) * each
+        expected = sensitivity_of(asked.mechanism, asked.partitions, 1)
+        assert sums.sensitivity == expected
+        assert expected <= sums.scale * left <= 1.001 * expected
     else:
         expected = sensitivity_of(asked.mechanism, asked.partitions, 1)
         assert asked.noise.sensitivity == expected
@@ -118,8 +134,8 @@ REFUSED = {
     "infinite": ({"questions": ["x1 < inf"]}, "finite"),
     "a dict": ({"questions": [{"x1": 0}]}, "not a question"),
     "coefficient": ({"questions": ["y < 0"]}, "not one of the regression's: intercept, x1"),
-    "twice": ({"questions": ["x1 < 0", "x1 > 0"]}, "twice"),
-    "mechanism": ({"mechanism": "median"}, "unknown; there are sign"),
+    "twice": ({"questions": ["x1 < 0", "x1 > 0"], "mechanism": "sign"}, "twice"),
+    "mechanism": ({"mechanism": "median"}, "unknown; there are mean"),
     "both": ({"questions": ["x1 < 0"], "coefficients": ["x1"]}, "answers all questions"),
     "mixed": ({"mechanism": "sign", "coefficients": ["x1"], "questions": ["x1 < 0"]}, "no use"),
     "unused": ({"clip": 1.0}, "no use for it"),
@@ -392,3 +408,35 @@ def test_a_parquet_file_in_a_stream(ledger, tmp_path):
     pq.write_table(pa.table(people()), tmp_path / "people.parquet", row_group_size=500)
     asked = request(rows=6_000)
     assert publish(asked, tmp_path / "people.parquet", ledger=ledger).release.n == 6_000
+
+
+def test_words_that_meant_something_else_still_find_its_charge(tmp_path):
+    """Whoever published signs of 30 rows a block by these words gets that Release again."""
+    asked = request(rows=6_000, blocks=400)
+    assert isinstance(asked.mechanism, Mean)
+    assert isinstance(asked.former.mechanism, Sign)
+    ledger = ledger_for(tmp_path / "budget.db")
+    old = publish(asked.former, people(), ledger=ledger)
+    again = publish(asked, people(), ledger=ledger)
+    assert again.repeated
+    assert again.release == old.release
+    named = request(rows=6_000, blocks=400, mechanism="mean")
+    assert named.former is None
+    assert not publish(named, people(), ledger=ledger).repeated
+
+
+def test_signs_and_medians_have_at_most_the_root_of_the_rows_in_blocks():
+    signs = request(mechanism="sign", rows=1_000_000, epsilon="0.1")
+    assert signs.blocks == 1_000
+    assert signs.former.blocks == 1_000_000 // 45
+    medians = request(mechanism="location_scale", coefficients=["x1"], rows=10_000)
+    assert medians.blocks == 160  # what private medians need, and more than 100
+
+
+def test_a_question_with_two_ends():
+    asked = request(questions=["0 < x1 < 2", "region[süd] > 1"])
+    assert [item.coefficient for item in asked.mechanism.items] == ["x1", "region[süd]"]
+    same = request(questions=["x1 < 5", "region[süd] < 0"])
+    assert same.key == asked.key  # a Release of means answers both
+    with pytest.raises(RequestError, match="two ends"):
+        request(questions=["0 < x1 < 2"], mechanism="sign")

@@ -40,6 +40,7 @@ from noisewise.audit.challenge import (
 from noisewise.audit.engine import Score, likelihood_ratio
 from noisewise.audit.noise import DrawCheck, NoiseCheck, Steps, check_draws, check_noise, spread_out
 from noisewise.core.design import INTERCEPT
+from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
     Flat,
@@ -64,6 +65,11 @@ _PILOTS = 5
 
 def summary_challenge(request: SummaryRequest) -> Challenge:
     """A row that turns a block, among rows that make blocks of the usual size."""
+    if not request.model.is_least_squares:
+        raise RequestError(
+            f"model: rows that turn a block are made for a line, not for {request.model.name}; leave "
+            "it out, since what a block computes changes nothing about the noise"
+        )
     # The number of rows has decided the number of blocks; fewer rows will do for an audit. (A copy,
     # not a new request, so that what was put into a control stays there.)
     request = copy.copy(request)
@@ -329,7 +335,7 @@ def block_fits(request: SummaryRequest, sums: BlockSums) -> Fits:
     """The regressions of all blocks, as the holder's code makes them."""
     n = sums.n if request.schema.neighbours == "replace_one" else None
     with np.errstate(all="ignore"):
-        return fit_blocks(sums, BlockGrid(request.design), request.posterior, request.blocks, n)
+        return request.fits(sums, n)
 
 
 class _Rows:
@@ -418,7 +424,9 @@ class _Rows:
     def _fit(self, table: Table) -> Fits:
         """Of all rows in one block."""
         sums = open_source(table).sums(BlockPlan(self.design, 1, 1), None)
-        return block_fits(self.request, sums)
+        n = sums.n if self.replace else None
+        with np.errstate(all="ignore"):
+            return fit_blocks(sums, BlockGrid(self.design), self.request.posterior, 1, n)
 
     # --- rows ---------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("methods")(methods)
     app.command("estimate")(estimate)
     app.command("show")(show)
+    app.command("verify")(verify)
     app.command("predict")(predict)
     app.command("plot")(plot)
     app.command("report")(report)
@@ -228,6 +229,38 @@ def show(
         typer.echo(f"P({statement}) = {shown}")
     if draws is not None:
         typer.echo(f"Wrote {draws}.")
+
+
+def verify(
+    summary: Annotated[Path, typer.Argument(help="Release of block summaries.")],
+    claims: Annotated[
+        list[str],
+        typer.Argument(help="What was published: 'hours > 0', '100 < age < 300'.", metavar="CLAIM"),
+    ],
+    as_json: PrintJsonOption = False,
+) -> None:
+    """Does a published analysis hold in the real data? A private answer for signs and intervals.
+
+    The holder of the real rows publishes a block summary of the coefficients that the analysis is
+    about (`release-summary --ask`); this reads it, and costs nothing.
+
+    Example: noisewise verify summary.json "hours > 0" "100 < age < 300"
+    """
+    from noisewise.analyst.posterior.summary import SummaryPosterior
+    from noisewise.core.errors import RequestError
+
+    loaded = read_posterior(summary)
+    if not isinstance(loaded, SummaryPosterior):
+        raise RequestError(f"summary: {summary} is no block summary; use `noisewise show --ask`")
+    found = loaded.verify(claims)
+    if as_json:
+        verdicts = list(found.to_dict().values())
+        document = {"verdicts": verdicts, "warnings": list(loaded.warnings)}
+        typer.echo(json.dumps(document, indent=1, allow_nan=False))
+        return
+    typer.echo(str(found))
+    for warning in loaded.warnings:
+        typer.echo(f"Warning: {warning}", err=True)
 
 
 def predict(

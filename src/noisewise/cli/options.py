@@ -124,6 +124,13 @@ SUMMARY = (
     _EPSILON,
     option("ask", list[str], "A question such as 'x1 < 0'; may be repeated."),
     option("coefficients", str, "Publish what is known of these, with commas."),
+    option(
+        "model",
+        str,
+        "What a block fits: least_squares, logistic, poisson, quantile (or quantile:0.9), huber or "
+        "cox.",
+        shown="least_squares",
+    ),
     option("rows", int, "Number of rows. Default: what a Parquet file says."),
     expert("quantiles", str, "Instead, these quantiles of them, such as 0.05,0.95."),
     expert("bounds", list[str], "Public bounds of a coefficient, such as x1=-10:10."),

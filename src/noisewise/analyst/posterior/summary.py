@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import arviz as az
 
 SAME = 1e-9  # thresholds and probabilities that differ by less, relatively, are the same
+VERIFIED = 0.95
 _OPERATORS = ("<", "<=", ">", ">=")
 
 
@@ -116,6 +117,34 @@ class SummaryPosterior(BasePosterior):
         both = [self.prob(name, sign, b, noise_aware=noise_aware) for sign, b in bounds]
         return max(0.0, sum(both) - 1.0)  # all but what is beyond either bound
 
+    def verify(self, claims: Sequence[str]) -> SummaryTable:
+        """Whether what a published analysis says holds in the data behind the Release.
+
+        A synthetic data set, or a paper, says that a coefficient is positive, or lies between two
+        numbers. The real rows stay where they are; what was released of them tells how probable
+        the statement is.
+
+        Parameters
+        ----------
+        claims : sequence of str
+            Such as "hours > 0" or "100 < age < 300".
+
+        Returns
+        -------
+        SummaryTable
+            The probability of each, privacy noise included, and the verdict: it holds (at least
+            0.95), fails (at most 0.05), or is undecided. A published interval that is as narrow as
+            what the Release itself can tell stays undecided, even if it is right.
+        """
+        if isinstance(claims, str) or not claims:
+            raise RequestError("claims: expected a list of statements, such as ['hours > 0']")
+        rows = {}
+        for claim in claims:
+            p = self.prob(claim)
+            verdict = "holds" if p >= VERIFIED else "fails" if p <= 1 - VERIFIED else "undecided"
+            rows[claim] = {"claim": claim, "probability": p, "verdict": verdict}
+        return SummaryTable(rows, VERIFIED)
+
     def quantile(self, coefficient: str, p: float) -> float:
         """The number below which the coefficient lies with probability p.
 
@@ -193,6 +222,7 @@ class SummaryPosterior(BasePosterior):
         release = self.release
         return {
             "mechanism": release.mechanism.name,
+            "model": release.model.name,
             "target": release.design.target,
             "n": release.n,
             "blocks": release.blocks,
@@ -212,6 +242,7 @@ class SummaryPosterior(BasePosterior):
             f"{release.mechanism.name} of {release.blocks:,} blocks"
             f"{f' x {release.partitions} partitions' if release.partitions > 1 else ''}"
             f" of {rows_in_words(release.n)}, {release.claim}; target {release.design.target}"
+            f"{'' if release.model.is_least_squares else f', {release.model.name}'}"
         )
         rests_on = [f"Rests on: {sentence}" for sentence in answers.rests_on(release)]
         return "\n".join(

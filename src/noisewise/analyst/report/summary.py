@@ -56,6 +56,16 @@ _AMITAI = (
 )
 
 
+_A_MODEL = {
+    "least_squares": "a linear regression",
+    "logistic": "a logistic regression (log odds)",
+    "poisson": "a Poisson regression (log means)",
+    "quantile": "a quantile regression",
+    "huber": "a robust linear regression (Huber)",
+    "cox": "a Cox regression (log hazard ratios)",
+}
+
+
 def contents(posterior: SummaryPosterior, level: float) -> Contents:
     """Everything the page says about block summaries."""
     release = posterior.release
@@ -70,7 +80,7 @@ def contents(posterior: SummaryPosterior, level: float) -> Contents:
     return Contents(
         words.heading(design.schema, design.target, design.features),
         lead(
-            "Answers about a linear regression",
+            f"Answers about {_A_MODEL.get(release.model.kind, release.model.name)}",
             [release.n],
             [str(release.claim)],
             "It was fitted within blocks of rows, and only a noisy aggregate over "
@@ -97,8 +107,8 @@ def _limits(posterior: SummaryPosterior) -> list[tuple[str, str]]:
         ),
         (
             "The regression that the blocks fit.",
-            "Straight lines only: curves and outliers were not looked for. With few rows a block, "
-            "each block's regression is rough.",
+            f"Blocks fitted {_A_MODEL.get(release.model.kind, release.model.name)} and looked for "
+            "nothing else. With few rows a block, each block's estimate is rough.",
         ),
         (
             "Only what was asked.",
@@ -132,6 +142,13 @@ def _median_sections(posterior: SummaryPosterior, level: float) -> Sequence[Mark
     design = release.design
     told = words.findings(design.columns, design.schema, design.target, found, level)
     size = percent(level)
+    if not release.model.is_least_squares:  # no differences in the target's own unit
+        told = [
+            f"{posterior.called(name)}: {rounded(one.centre, one.sd)} ({size} interval "
+            f"{words.between(one.low, one.high, one.sd)}; above zero with probability "
+            f"{words.chance(one.above)})."
+            for name, one in found.items()
+        ]
     rows: list[list[Content]] = []
     for name in names:
         low, high = posterior.interval(name, level, noise_aware=False)
@@ -412,15 +429,22 @@ def _model(release: SummaryRelease) -> Markup:
     return section(
         "model",
         "Model and prior",
-        f"In every block a linear regression of {design.target} on "
-        f"{len(design.features):,} feature{'s' if len(design.features) > 1 else ''}, with "
-        f"{len(release.coefficients):,} coefficients, the intercept among them; "
-        f"{_prior(release)}. Blocks without a regression count with a fixed number, so that "
+        f"In every block {_A_MODEL.get(release.model.kind, release.model.name)} of {design.target} "
+        f"on {len(design.features):,} feature{'s' if len(design.features) > 1 else ''}, with "
+        f"{len(release.coefficients):,} {_estimates(release)}; "
+        f"{_prior(release)}. Blocks without an estimate count with a fixed number, so that "
         "not even how many there are is told.",
         f"What was released is, up to the noise, {_aggregate(release)} over many blocks, hence "
         "nearly normal. A probability or an interval follows from the law of a normal variable "
         "plus the noise that was added, with a flat prior for the coefficient.",
     )
+
+
+def _estimates(release: SummaryRelease) -> str:
+    if release.model.estimates:
+        return "numbers"
+    alone = release.model.name == "cox"
+    return "coefficients" + ("" if alone else ", the intercept among them")
 
 
 def _aggregate(release: SummaryRelease) -> str:

@@ -153,7 +153,9 @@ def checks(release: SummaryRelease) -> list[Check]:
         )
     ]
     if release.n is not None:
-        needed = max(30, 15 * coefficients)  # below it a block's regression is too crude
+        # Below it a block's regression is too crude.
+        line = release.model.is_least_squares
+        needed = max(30, 15 * coefficients) if line else max(100, 30 * coefficients)
         rows = release.n / M
         found.append(
             Check(
@@ -230,6 +232,12 @@ def rests_on(release: SummaryRelease) -> tuple[str, ...]:
                 f"rough median, which is {abs(away):.1f} standard errors "
                 f"{'below' if away > 0 else 'above'} their mean; with symmetric estimates it would "
                 f"be within {usual:.1f}{', so they are skewed' if abs(away) > usual else ''}."
+            )
+        if not release.model.is_least_squares and release.n is not None:
+            said.append(
+                f"Blocks of about {release.n / M:,.0f} rows are large enough for {release.model.name}:"
+                " what is left of the bias of small blocks, most of which their halves took away, "
+                "falls with the square of that number."
             )
         return tuple(said)
     if isinstance(mechanism, ClippedMean):

@@ -5,7 +5,7 @@ From public quantities only, before anything is spent.
 **Blocks.** The noise on a mean over M blocks is 1/M of a block's range, so more blocks mean less
 noise, until the sampling error of M estimates, which more blocks don't change, outweighs it: there
 κ = ε √M matters. Blocks need rows, though: with fewer than 30, or 15 a coefficient, regressions are
-often degenerate. Hence
+often degenerate (100, or 30 a coefficient, with models that aren't lines). Hence
 
     M = min(max(⌈C/ε²⌉, 100), ⌊n / max(30, 15 K)⌋),
 
@@ -31,7 +31,7 @@ draws of a thousand are wild (a scale off by any factor, so false certainty or n
 four of ten thousand, with 80 about three of a million.
 
 **Means.** Location and quantile only say where to clip, and a wild one makes the answer wide, not
-wrong. So ε_l = max(ε/20, 40/M), ε_s = max(ε/8, 80/M), and the quantile leaves the share
+wrong. So ε_l = max(ε/20, 60/M), ε_s = max(ε/8, 80/M), and the quantile leaves the share
 τ = 20/(ε_s M) of the blocks beyond it, from 5 to 25%: weights beyond all blocks are then
 exp(-10) of the others. The range ends where c = 5 standard deviations would be if distances were
 normal, at reach = c/Φ⁻¹(1 - τ/2) quantiles. What is left goes to the sums, which need ε M ≥ 120:
@@ -70,6 +70,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     Sign,
     Stouffer,
 )
+from noisewise.core.kinds.summary.models import Model
 from noisewise.holder.blocks.sums import limb_count
 from noisewise.holder.rows.plan import Floats
 
@@ -79,18 +80,22 @@ MEMORY_LIMIT = 1 << 32
 REPEATED = ("sign", "location_scale", "clipped_mean", "mean")
 UNSKEWED = ("mean", "clipped_mean")  # averages of estimates, which skewness does not bias
 SCALE_RANKS, LOCATION_RANKS = 80, 80
-RANGE_RANKS = (40, 80)  # of the location and the quantile of `mean`
+RANGE_RANKS = (60, 80)  # of the location and the quantile of `mean`
 SUM_RANKS = 120
 CLIP_AT = 5.0  # standard deviations of normal estimates
 USEFUL, USEFUL_FOR_MEAN = 1000, 5000
 
 
-def least_rows(coefficients: int) -> int:
-    """Rows that a block should have."""
-    return max(30, 15 * coefficients)
+def least_rows(coefficients: int, model: Model = Model()) -> int:
+    """Rows that a block should have; its halves are fitted, too, by models other than a line."""
+    if model.is_least_squares:
+        return max(30, 15 * coefficients)
+    return max(100, 30 * coefficients)
 
 
-def default_blocks(mechanism: str, rows: int, epsilon: Fraction, coefficients: int) -> int:
+def default_blocks(
+    mechanism: str, rows: int, epsilon: Fraction, coefficients: int, model: Model = Model()
+) -> int:
     """M for a public number of rows.
 
     Parameters
@@ -101,24 +106,26 @@ def default_blocks(mechanism: str, rows: int, epsilon: Fraction, coefficients: i
         Of one entry, divided by the rows that a unit may own.
     coefficients : int
         The intercept included.
+    model : Model
     """
     useful = USEFUL_FOR_MEAN if mechanism == "mean" else USEFUL
     most = rows if mechanism in UNSKEWED else math.isqrt(rows)
     if mechanism == "location_scale":
         most = max(most, math.ceil((SCALE_RANKS + LOCATION_RANKS) / epsilon))
-    return min(_blocks(useful, rows, epsilon, coefficients), max(2, most))
+    least = least_rows(coefficients, model)
+    return min(_blocks(useful, rows, epsilon, least), max(2, most))
 
 
 def former_blocks(rows: int, epsilon: Fraction, coefficients: int) -> int:
     """M as it was before skewness was looked at: what the same words once meant."""
-    return _blocks(USEFUL, rows, epsilon, coefficients)
+    return _blocks(USEFUL, rows, epsilon, least_rows(coefficients))
 
 
-def _blocks(useful: int, rows: int, epsilon: Fraction, coefficients: int) -> int:
-    affordable = rows // least_rows(coefficients)
+def _blocks(useful: int, rows: int, epsilon: Fraction, least: int) -> int:
+    affordable = rows // least
     if affordable < 2:
         raise RequestError(
-            f"rows: {rows:,} rows are too few for blocks of {least_rows(coefficients)}; block "
+            f"rows: {rows:,} rows are too few for blocks of {least}; block "
             "summaries need thousands of rows, so use `noisewise release` with public bounds"
         )
     return min(max(100, math.ceil(useful / epsilon**2)), affordable, MAX_BLOCKS)
@@ -128,7 +135,8 @@ def default_partitions(mechanism: str, blocks: int, coefficients: int) -> int:
     """r, with less than a gigabyte of sums."""
     if mechanism not in REPEATED:
         return 1
-    bytes_each = 8 * blocks * limb_count(coefficients)
+    halves = 2 if mechanism == "mean" else 1
+    bytes_each = 8 * halves * blocks * limb_count(coefficients)
     return max(1, min(30, MEMORY_AIM // bytes_each, MAX_REGRESSIONS // blocks))
 
 

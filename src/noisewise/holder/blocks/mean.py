@@ -7,7 +7,8 @@ that more rows and more blocks together don't mend. The mean is not. It needs a 
 sensitivity is the range's width, and clipping brings back a part of the skewness, 2cφ(c) of the
 median's bias if the range ends at c standard deviations: 3% at c = 3, next to nothing at 5.
 
-**What a block contributes.** Its posterior mean m. First to a rough location c, the private median
+**What a block contributes.** Its estimate m, with the bias of small blocks taken away by its two
+halves (`regressions.fit_with_halves`, `models`). First to a rough location c, the private median
 of all m. Then |m - c| to the range's half-width h = reach times a private quantile of distances.
 Then, with a = round(2**20 (m - c)/h) clipped to ±2**20, the pair (a, |a|) to two sums with discrete
 Laplace noise. A block without an estimate counts with the first cell or the last, by turns, in the

@@ -40,7 +40,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     ),
     "summary": (
         "target", "features", "epsilon", "ask", "coefficients", "quantiles", "bounds", "base",
-        "mechanism", "rows", "blocks", "partitions", "posterior", "g", "clip", "p_star", "label",
+        "mechanism", "model", "rows", "blocks", "partitions", "posterior", "g", "clip", "p_star",
+        "label",
     ),
     "network": (
         "graph", "edges", "naive_bayes", "features", "epsilon", "mechanism", "kind", "draws",
@@ -285,7 +286,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     **dict.fromkeys(("rows", "blocks", "partitions", "draws", "points"), _whole),
     **dict.fromkeys(("bounds", "base"), _pairs),
     **dict.fromkeys(
-        ("target", "formula", "mechanism", "layout", "label", "posterior", "naive_bayes", "kind"),
+        ("target", "formula", "mechanism", "model", "layout", "label", "posterior", "naive_bayes", "kind"),
         _text,
     ),
     "ask": _questions,

@@ -51,6 +51,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     sensitivity_of,
     values_each,
 )
+from noisewise.core.kinds.summary.models import Model
 from noisewise.core.privacy import Claim, Event, PureEvent, as_fraction, fraction_text
 from noisewise.core.schema import Schema
 
@@ -145,6 +146,8 @@ class SummaryRelease(BaseRelease):
     mechanism : SummaryMechanism
         What the values are; see `noisewise.core.kinds.summary.mechanisms`.
     posterior : BlockPosterior
+    model : Model
+        What a block computes; least squares, if the document doesn't say.
     values : tuple of int
         In the order of the mechanism's entries.
     noise : SummedNoise, MedianNoise or MeanNoise
@@ -165,6 +168,7 @@ class SummaryRelease(BaseRelease):
     event: Event
     label: str = ""
     software: str = ""
+    model: Model = Model()
 
     FORMAT = "noisewise-summary-release"
     FORMAT_VERSION = 1
@@ -172,6 +176,7 @@ class SummaryRelease(BaseRelease):
         *("features", "target", "coefficients", "n", "blocks", "partitions"),
         *("mechanism", "posterior", "noise", "values"),
     )
+    OPTIONAL = ("model",)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -183,8 +188,8 @@ class SummaryRelease(BaseRelease):
 
     @property
     def coefficients(self) -> tuple[str, ...]:
-        """Names of all coefficients of the regression, the intercept first."""
-        return self.design.names[:-1]
+        """Names of all that a block estimates; of a regression, the intercept first."""
+        return self.model.coefficients(self.design)
 
     def mean(self, index: int) -> float:
         """The noisy mean over all r M blocks that one value stands for, if it is a sum."""
@@ -212,6 +217,7 @@ class SummaryRelease(BaseRelease):
             "partitions": self.partitions,
             "mechanism": self.mechanism.to_json(),
             "posterior": self.posterior.to_json(),
+            **({} if self.model.is_least_squares else {"model": self.model.to_json()}),
             "noise": self.noise.to_json(),
             "values": list(self.values),
         }
@@ -221,14 +227,17 @@ class SummaryRelease(BaseRelease):
         design, values = document.design, _list(document["values"], "values")
         if design.terms:
             fail("a block summary has columns only, no terms")
-        if texts(document["coefficients"], "coefficients", MAX_DESIGN_NAME) != design.names[:-1]:
-            fail("coefficients do not follow from the schema and the features")
+        model = _model(document["model"]) if "model" in document else Model()
+        names = texts(document["coefficients"], "coefficients", MAX_DESIGN_NAME)
+        if names != model.coefficients(design):
+            fail("coefficients do not follow from the schema, the features and the model")
         return cls(
             design=design,
             blocks=integer(document["blocks"], "blocks", 1, MAX_BLOCKS),
             partitions=integer(document["partitions"], "partitions", 1, MAX_PARTITIONS),
             mechanism=mechanism_from_json(document["mechanism"]),
             posterior=posterior_from_json(document["posterior"]),
+            model=model,
             values=tuple(integer(v, "every value", -MAX_INTEGER - 1, MAX_INTEGER) for v in values),
             noise=_noise(document["noise"]),
             **document.common,
@@ -290,6 +299,15 @@ def _list(value: Any, where: str) -> list[Any]:
     return value
 
 
+def _model(document: Any) -> Model:
+    more = ("estimates",) if isinstance(document, dict) and "estimates" in document else ()
+    name, *estimates = take(document, "model", ("name", *more))
+    found = Model(text(name, "model"), *(texts(names, "estimates") for names in estimates))
+    if found.is_least_squares:
+        fail("a model of least squares goes without saying")
+    return found
+
+
 def _noise(document: Any) -> SummaryNoise:
     family = document.get("family") if isinstance(document, dict) else None
     if family == SummedNoise.family:
@@ -328,7 +346,12 @@ def _check(release: SummaryRelease) -> None:
             fail(f"{name[:40]!r} is not a coefficient of the regression")
     if release.schema.unit_column is not None:
         fail("block summaries are not made of averaged rows")
-    release.posterior.check(len(release.coefficients), release.schema.n_is_public)
+    release.posterior.check(len(release.design.columns), release.schema.n_is_public)
+    if not release.model.is_least_squares and not (
+        isinstance(release.posterior, Flat)
+        and isinstance(release.mechanism, Mean | Sign | LocationScale)
+    ):
+        fail("blocks that fit another model than a line have estimates only")
     each = values_each(release.mechanism)
     expected = each * len(entries_of(release.mechanism))
     if len(release.values) != expected:
