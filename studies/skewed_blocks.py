@@ -80,9 +80,6 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "lognormal x, errors (Exp(1) - 1) x, n = 30,000": partial(
         _simulated, "lognormal", "exponential times x", 30_000
     ),
-    "lognormal x, errors (Exp(1) - 1) x, n = 300,000": partial(
-        _simulated, "lognormal", "exponential times x", 300_000
-    ),
     "RAND, visits on 3 columns, n = 20,190": _rand,
 }
 

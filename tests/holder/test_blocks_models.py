@@ -75,17 +75,18 @@ def direct(model, data):
     import statsmodels.formula.api as smf
 
     frame = pd.DataFrame({**data, "seen": (data["time"] > 0).astype(int)})
+    names = ["Intercept", "x", "group[T.b]"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if model == "logistic":
-            return smf.logit("y ~ x + group", frame).fit(disp=0).params
+            return smf.logit("y ~ x + group", frame).fit(disp=0).params[names]
         if model == "poisson":
-            return smf.glm("count ~ x + group", frame, family=sm.families.Poisson()).fit().params
+            return smf.glm("count ~ x + group", frame, family=sm.families.Poisson()).fit().params[names]
         if model.startswith("quantile"):
             share = float(model.partition(":")[2] or 0.5)
-            return smf.quantreg("time ~ x + group", frame).fit(q=share).params
+            return smf.quantreg("time ~ x + group", frame).fit(q=share).params[names]
         if model == "huber":
-            return smf.rlm("time ~ x + group", frame).fit().params
+            return smf.rlm("time ~ x + group", frame).fit().params[names]
         X = np.column_stack([frame.x, frame.group == "b"]).astype(float)
         return sm.PHReg(frame.time.abs(), X, status=frame.seen, ties="efron").fit().params
 

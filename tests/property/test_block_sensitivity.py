@@ -257,6 +257,7 @@ def test_blocks_by_position_would_not_do():
 
 ITEM = LocationItem("x", CauchyBase(0, 1), CauchyBase(-2, 3))
 MEAN = Mean((ITEM,), 0.25, 4.0)
+MANY = 6  # blocks, enough for a mean with the largest epsilon
 RANGES = [(CELLS // 2, CELLS // 2), (CELLS // 2, 3), (7, CELLS - 1), (CELLS - 1, CELLS // 3)]
 
 
@@ -325,9 +326,9 @@ def test_a_function_that_wants_to_tell_everything_cannot(m, monkeypatch):
         target="y",
         features=["x"],
         coefficients=["all"],
-        epsilon=300,
+        epsilon=100,
         model=BlockFunction("adversary", ["all"], _adversary),
-        blocks=M,
+        blocks=MANY,
         partitions=R,
         bases={"all": (0.0, 1.0)},
     )
@@ -337,7 +338,7 @@ def test_a_function_that_wants_to_tell_everything_cannot(m, monkeypatch):
     bound, worst_sum, worst_blocks = sensitivity_of(request.mechanism, R, m), 0, 0
     for _ in range(40):
         where = rng.choice(60, m, replace=False)
-        halves = rng.integers(0, 2 * M, (R, 60))
+        halves = rng.integers(0, 2 * MANY, (R, 60))
         fits = []
         for _side in range(2):
             side = rows.copy()

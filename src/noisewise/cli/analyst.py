@@ -244,7 +244,7 @@ def verify(
     The holder of the real rows publishes a block summary of the coefficients that the analysis is
     about (`release-summary --ask`); this reads it, and costs nothing.
 
-    Example: noisewise verify summary.json "hours > 0" "100 < age < 300"
+    Example: noisewise verify summary.json "hours > 0" "0 < hours < 300"
     """
     from noisewise.analyst.posterior.summary import SummaryPosterior
     from noisewise.core.errors import RequestError

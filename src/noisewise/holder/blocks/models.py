@@ -183,7 +183,7 @@ def _fit_of(model: Model, design: Design, function: Function | None) -> _Fit:
 def _solver(model: Model, threshold: float) -> Callable[[Floats, Floats], Floats]:
     """From a design matrix and a target to coefficients, by statsmodels."""
     import statsmodels.api as sm
-    from statsmodels.tools.sm_exceptions import PerfectSeparationWarning
+    from statsmodels.tools.sm_exceptions import ConvergenceWarning, PerfectSeparationWarning
 
     def logistic(X: Floats, y: Floats) -> Any:
         warnings.simplefilter("error", PerfectSeparationWarning)
@@ -198,11 +198,13 @@ def _solver(model: Model, threshold: float) -> Callable[[Floats, Floats], Floats
         return sm.QuantReg(y, X).fit(q=model.quantile).params
 
     def huber(X: Floats, y: Floats) -> Any:
-        return _converged(sm.RLM(y, X, M=sm.robust.norms.HuberT()).fit(maxiter=_STEPS))
+        fitted = sm.RLM(y, X, M=sm.robust.norms.HuberT()).fit(maxiter=_STEPS)
+        return fitted.params if fitted.fit_history["iteration"] < _STEPS else ()
 
     def cox(X: Floats, y: Floats) -> Any:
-        fitted = sm.PHReg(np.abs(y), X, status=(y > 0).astype(int), ties="efron").fit(disp=0)
-        return fitted.params if fitted.mle_retvals["converged"] else ()
+        warnings.simplefilter("error", ConvergenceWarning)
+        seen = (y > 0).astype(int)
+        return sm.PHReg(np.abs(y), X, status=seen, ties="efron").fit(disp=0).params
 
     solvers = {"logistic": logistic, "poisson": poisson, "quantile": quantile, "huber": huber,
                "cox": cox}  # fmt: skip

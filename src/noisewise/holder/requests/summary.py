@@ -391,6 +391,7 @@ def make_summary_request(
         that nobody is in two batches of it. Only then batches don't add up (`Charge.series`).
     """
     spent = given_epsilon(epsilon)
+    claim = Claim(spent)
     design = restricted_design(schema, features, target)
     check_no_terms(design, "a block summary")
     own = model if isinstance(model, BlockFunction) else None
@@ -436,7 +437,7 @@ def make_summary_request(
             r = choice.default_partitions(name, M, size) if fitted.is_least_squares else 1
         return SummaryRequest(
             design=design,
-            claim=Claim(spent),
+            claim=claim,
             mechanism=_mechanism(
                 name, tuple(entries), M, each * schema.max_rows_per_unit, schema, clip, p_star
             ),
