@@ -23,8 +23,8 @@ import numpy as np
 
 import noisewise as nw
 from noisewise._arrays import FloatArray
-from noisewise.holder.blocks.choice import former_blocks
 from noisewise.core.privacy import as_fraction
+from noisewise.holder.blocks.choice import former_blocks
 from studies.honesty.cells import REAL
 from studies.report import Options, Report, kept_trials, seed_of, write_both
 from studies.tables import Row
@@ -146,7 +146,9 @@ def table_of(results: Mapping[str, Sequence[Record]]) -> list[Row]:
                         "held": round(held, 4),
                         "held_error": round(math.sqrt(LEVEL * (1 - LEVEL) / len(records)), 4),
                         "bias": round(float(np.mean(ends.mean(axis=1)) - truth) / unit, 3),
-                        "width": round(float(np.median(ends[:, 1] - ends[:, 0])) / (2 * Z * unit), 3),
+                        "width": round(
+                            float(np.median(ends[:, 1] - ends[:, 0])) / (2 * Z * unit), 3
+                        ),
                     }
                 )
     return rows

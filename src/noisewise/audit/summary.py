@@ -209,7 +209,9 @@ def _means(request: SummaryRequest, mechanism: Mean, pair: Neighbours) -> Challe
     assert isinstance(noise, MeanNoise)
     positions, items = _positions(request), len(mechanism.items)
     steps = 4 * request.partitions * noise.medians.sensitivity
-    rates = [float(x) / steps for x in (noise.medians.location_epsilon, noise.medians.scale_epsilon)]
+    rates = [
+        float(x) / steps for x in (noise.medians.location_epsilon, noise.medians.scale_epsilon)
+    ]
     scale, tables = float(noise.sums.scale), (pair.a, pair.b)
     behind: tuple[list[FloatArray], list[FloatArray]] = ([], [])
     rng = np.random.default_rng(0)

@@ -245,9 +245,7 @@ class SummaryPosterior(BasePosterior):
             f"{'' if release.model.is_least_squares else f', {release.model.name}'}"
         )
         rests_on = [f"Rests on: {sentence}" for sentence in answers.rests_on(release)]
-        return "\n".join(
-            [head, str(self.summary(level)), *rests_on, *release.design.glossary()]
-        )
+        return "\n".join([head, str(self.summary(level)), *rests_on, *release.design.glossary()])
 
     # --- pictures and files ----------------------------------------------------------------------
 

@@ -116,7 +116,9 @@ def fit_models(
             first, middle, last = ends[2 * j : 2 * j + 3]
             whole = np.sort(order[first:last])
             found = _extrapolated(
-                fit, [table[part] for part in (whole, order[first:middle], order[middle:last])], count
+                fit,
+                [table[part] for part in (whole, order[first:middle], order[middle:last])],
+                count,
             )
             if found is not None:
                 mean[p, j], valid[p, j] = found, True

@@ -286,7 +286,17 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     **dict.fromkeys(("rows", "blocks", "partitions", "draws", "points"), _whole),
     **dict.fromkeys(("bounds", "base"), _pairs),
     **dict.fromkeys(
-        ("target", "formula", "mechanism", "model", "layout", "label", "posterior", "naive_bayes", "kind"),
+        (
+            "target",
+            "formula",
+            "mechanism",
+            "model",
+            "layout",
+            "label",
+            "posterior",
+            "naive_bayes",
+            "kind",
+        ),
         _text,
     ),
     "ask": _questions,

@@ -46,7 +46,9 @@ class Model:
 
     def __post_init__(self) -> None:
         texts = (self.name, *self.estimates)
-        if not all(isinstance(t, str) and 0 < len(t) <= MAX_NAME and t.isprintable() for t in texts):
+        if not all(
+            isinstance(t, str) and 0 < len(t) <= MAX_NAME and t.isprintable() for t in texts
+        ):
             raise RequestError(f"model: names are texts of at most {MAX_NAME} characters")
         if self.estimates:
             if self.kind in MODELS:
