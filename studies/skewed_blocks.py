@@ -1,10 +1,14 @@
-"""Do intervals from blocks hold where errors are skewed? Simulated rows, and RAND's health insurance.
+"""Do intervals from blocks hold where errors are skewed? Simulated rows, and RAND's insurance.
 
 Every trial draws a table, publishes it by `noisewise.publish` with the real noise, and asks whether
 the interval of each slope holds the truth: by the default of today (`mean`), by medians of √n
 blocks (`location_scale`), and, as the negative control, by the default that was: medians of as many
 blocks as there are rows for. `all rows` is least squares with a sandwich, without privacy: what
 there is to reach. Its standard deviation over trials is the unit of the table's biases and widths.
+
+The range of `mean` was five standard deviations at first. On 120 other tables of each kind it held
+0.967, 0.842 (lognormal x), 0.942 (normal) and 0.917 to 0.950 (RAND); six were chosen with that in
+view, and the tables here are drawn anew.
 
 The tables of RAND are drawn with replacement from its 20,190 rows, so the truth is the regression
 of these. Three coefficients share epsilon = 3.
@@ -31,6 +35,7 @@ from studies.tables import Row
 from studies.trials import Record
 
 NAME = "skewed-blocks"
+TABLES = "skewed-blocks-2"  # the range of `mean` was chosen with other tables in view
 LEVEL, Z = 0.9, 1.6448536269514722
 TRIALS, QUICK_TRIALS = 120, 10
 SLOPE = 2.0
@@ -96,7 +101,7 @@ def _sandwich(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
 def trial(case: str, number: int) -> Record:
     """Ends of every slope's interval by every method, on one table."""
     made = CASES[case]()
-    rows = made.rows(np.random.default_rng(seed_of(NAME, case, number)))
+    rows = made.rows(np.random.default_rng(seed_of(TABLES, case, number)))
     slopes, errors = _sandwich(rows)
     found: dict[str, Any] = {
         "all rows": [[b - Z * se, b + Z * se] for b, se in zip(slopes, errors, strict=True)]
@@ -156,9 +161,10 @@ def table_of(results: Mapping[str, Sequence[Record]]) -> list[Row]:
 
 def markdown(rows: Sequence[Row]) -> str:
     """Coverage, and bias and width in brackets."""
+    trials, error = rows[0]["trials"], rows[0]["held_error"]
     lines = [
-        f"How often {LEVEL:.0%} intervals held the truth in {rows[0]['trials']} trials (Monte Carlo "
-        f"standard error {rows[0]['held_error']:.3f}); in brackets bias and width, in those of least "
+        f"How often {LEVEL:.0%} intervals held the truth in {trials} trials (Monte Carlo standard "
+        f"error {error:.3f}); in brackets bias and width, in those of least "
         "squares on all rows.",
         "",
         "| rows | slope | " + " | ".join(METHODS) + " |",

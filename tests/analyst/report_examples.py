@@ -173,7 +173,7 @@ def summary_release(
         values = tuple(middle + step * (3 * i - 2) for i in range(entries))
     return SummaryRelease(
         design,
-        40_000 if neighbours == "replace_one" else None,
+        160_000 if neighbours == "replace_one" else None,
         blocks,
         partitions,
         mechanism,

@@ -59,6 +59,7 @@ def test_what_an_answer_rests_on_is_computed():
         coefficients=["x"],
         epsilon=10,
         rows=ROWS,
+        blocks=300,
     )
     rng = np.random.default_rng(7)
     x = rng.lognormal(size=ROWS)

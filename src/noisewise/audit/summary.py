@@ -2,8 +2,8 @@
 
 Blocks are drawn anew in every run, and so are the exact values that get noise. They are computed
 beside every run from the same sums, so the noise of every run is known; typical ones make the
-score. For private medians (`location_scale`, and the ranges of `mean`) the law of each draw is known
-in the same way.
+score. For private medians (`location_scale`, and the ranges of `mean`) the law of each draw is
+known in the same way.
 
 **The pair.** Most rows are close together on a line, whose coefficients are on one side of
 everything that is asked. One row is so far out that its block's regression goes through it: to the
@@ -67,8 +67,8 @@ def summary_challenge(request: SummaryRequest) -> Challenge:
     """A row that turns a block, among rows that make blocks of the usual size."""
     if not request.model.is_least_squares:
         raise RequestError(
-            f"model: rows that turn a block are made for a line, not for {request.model.name}; leave "
-            "it out, since what a block computes changes nothing about the noise"
+            f"model: rows that turn a block are made for a line, not for {request.model.name}; "
+            "leave it out, since what a block computes changes nothing about the noise"
         )
     # The number of rows has decided the number of blocks; fewer rows will do for an audit. (A copy,
     # not a new request, so that what was put into a control stays there.)
@@ -87,8 +87,9 @@ def _positions(request: SummaryRequest) -> dict[str, int]:
 
 
 def _block_sums(request: SummaryRequest, table: Table) -> BlockSums:
-    sums: BlockSums = open_source(table).sums(request.plan(), None)
-    return sums
+    plan = request.plan()
+    assert isinstance(plan, BlockPlan)
+    return open_source(table).sums(plan, None)
 
 
 # --- sums over blocks -----------------------------------------------------------------------------
@@ -414,11 +415,11 @@ class _Rows:
             located = noise.location_epsilon / (noise.location_epsilon + noise.scale_epsilon)
             return float(located) * float(np.mean(np.abs(one - other)) / CELLS)
         if isinstance(mechanism, Mean):
-            ends = [
+            cells = [
                 [mean.location_cells(mechanism, f, i, positions[item.coefficient])[0] for f in fits]
                 for i, item in enumerate(mechanism.items)
             ]
-            return float(np.mean([abs(one - other) for one, other in ends]) / CELLS)
+            return float(np.mean([abs(one - other) for one, other in cells]) / CELLS)
         first, second = (np.array(exact_values(mechanism, f, positions), float) for f in fits)
         span = mechanism.high - mechanism.low
         return float(np.mean(np.abs(first - second)) / span)

@@ -81,7 +81,8 @@ average out like variances and third cumulants of independent variables.
 A private median of the blocks' estimates and one of their scales: every b, every quantile.
 
 The location is the median of β̂_j; the scale is the full data's posterior standard deviation, from
-the median of |β̂_j - location| (with the flat posterior) or of √(v_j/M); all by the exponential mechanism. In units of that standard deviation,
+the median of |β̂_j - location| (with the flat posterior) or of √(v_j/M); all by the exponential
+mechanism. In units of that standard deviation,
 
 - the average over partitions of the median of M normal variables of standard deviation √M has
   variance v_r/A² of `sign`, which is 1 + (π/2 - 1)/r: a median is where the average of signs is

@@ -16,8 +16,8 @@ C = 1000 nothing is gained (κ ≈ 30); for `mean`, whose range is wider than th
 **Skewness.** Signs and medians of blocks are off by γM/6√n standard errors, γ being the skewness of
 one row's influence on the coefficient, and so is everything that takes a block's posterior for
 symmetric. With these, M is at most √n, too (or what a private median needs, if that is more), which
-leaves γ/6: little for mild skewness, and too much for strong one. The mean of the estimates (`mean`) has no such bias and is the default wherever
-ε M is enough for it.
+leaves γ/6: little for mild skewness, and too much for strong one. The mean of the estimates
+(`mean`) has no such bias and is the default wherever ε M is enough for it.
 
 **Partitions.** They cost no privacy, only time. A median or a sign forgets how far an estimate is
 from the threshold, so the chance of one partition is most of what they lose, and 30 partitions
@@ -33,8 +33,9 @@ four of ten thousand, with 80 about three of a million.
 **Means.** Location and quantile only say where to clip, and a wild one makes the answer wide, not
 wrong. So ε_l = max(ε/20, 60/M), ε_s = max(ε/8, 80/M), and the quantile leaves the share
 τ = 20/(ε_s M) of the blocks beyond it, from 5 to 25%: weights beyond all blocks are then
-exp(-10) of the others. The range ends where c = 5 standard deviations would be if distances were
-normal, at reach = c/Φ⁻¹(1 - τ/2) quantiles. What is left goes to the sums, which need ε M ≥ 120:
+exp(-10) of the others. The range ends where c = 6 standard deviations would be if distances were
+normal, at reach = c/Φ⁻¹(1 - τ/2) quantiles. (For normal estimates 3 would do. Exponential ones
+lose .6, .3 and .1 standard errors at 4, 5 and 6, with M = 1000 and τ = .16.) What is left goes to the sums, which need ε M ≥ 120:
 their noise is 2c/(ε√M) standard errors.
 
 **Accuracy.** Let z be the z-score of the threshold given all rows, so that the exact answer is
@@ -70,7 +71,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     Sign,
     Stouffer,
 )
-from noisewise.core.kinds.summary.models import Model
+from noisewise.core.kinds.summary.models import LINE, Model
 from noisewise.holder.blocks.sums import limb_count
 from noisewise.holder.rows.plan import Floats
 
@@ -82,11 +83,11 @@ UNSKEWED = ("mean", "clipped_mean")  # averages of estimates, which skewness doe
 SCALE_RANKS, LOCATION_RANKS = 80, 80
 RANGE_RANKS = (60, 80)  # of the location and the quantile of `mean`
 SUM_RANKS = 120
-CLIP_AT = 5.0  # standard deviations of normal estimates
+CLIP_AT = 6.0  # standard deviations of normal estimates
 USEFUL, USEFUL_FOR_MEAN = 1000, 5000
 
 
-def least_rows(coefficients: int, model: Model = Model()) -> int:
+def least_rows(coefficients: int, model: Model = LINE) -> int:
     """Rows that a block should have; its halves are fitted, too, by models other than a line."""
     if model.is_least_squares:
         return max(30, 15 * coefficients)
@@ -94,7 +95,7 @@ def least_rows(coefficients: int, model: Model = Model()) -> int:
 
 
 def default_blocks(
-    mechanism: str, rows: int, epsilon: Fraction, coefficients: int, model: Model = Model()
+    mechanism: str, rows: int, epsilon: Fraction, coefficients: int, model: Model = LINE
 ) -> int:
     """M for a public number of rows.
 

@@ -5,7 +5,8 @@ influence. Its median is off its mean by γ/6k of a row's standard deviation, wh
 standard errors of the estimate from all rows: signs and medians of blocks are biased by an amount
 that more rows and more blocks together don't mend. The mean is not. It needs a range, since its
 sensitivity is the range's width, and clipping brings back a part of the skewness, 2cφ(c) of the
-median's bias if the range ends at c standard deviations: 3% at c = 3, next to nothing at 5.
+median's bias if the range ends at c standard deviations: 3% at c = 3, next to nothing at 6. (Tails
+that are heavier than normal ones lose more.)
 
 **What a block contributes.** Its estimate m, with the bias of small blocks taken away by its two
 halves (`regressions.fit_with_halves`, `models`). First to a rough location c, the private median

@@ -135,7 +135,8 @@ def _extrapolated(fit: _Fit, parts: list[Floats], count: int) -> Floats | None:
     halves = [_estimate(fit, part, count) for part in parts[1:]]
     if any(half is None for half in halves):
         return whole
-    found = 2 * whole - np.mean(np.array(halves), axis=0)
+    with np.errstate(all="ignore"):
+        found = 2 * whole - np.mean(np.array(halves), axis=0)
     return found if np.isfinite(found).all() else whole
 
 

@@ -41,7 +41,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     sensitivity_of,
     values_each,
 )
-from noisewise.core.kinds.summary.models import LEAST_SQUARES, LOGARITHMIC, Model
+from noisewise.core.kinds.summary.models import LEAST_SQUARES, LINE, LOGARITHMIC, Model
 from noisewise.core.kinds.summary.release import (
     MeanNoise,
     MedianNoise,
@@ -123,7 +123,7 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
     blocks: int
     partitions: int
     rows: int | None = None
-    model: Model = Model()
+    model: Model = LINE
     function: BlockFunction | None = field(default=None, compare=False, repr=False)
     former: SummaryRequest | None = field(default=None, compare=False, repr=False)
 
@@ -373,8 +373,8 @@ def make_summary_request(
     bounds : mapping of str to (lower, upper)
         Public bounds of coefficients, for ``clipped_mean``.
     bases : mapping of str to (centre, scale)
-        Where a coefficient might be, for ``mean`` and ``location_scale``. Default: zero, with the scale of the
-        target's unit over the feature's.
+        Where a coefficient might be, for ``mean`` and ``location_scale``. Default: zero, with the
+        scale of the target's unit over the feature's.
     rows : int, optional
         The number of rows, where it is public (``replace_one``): decides `blocks`.
     blocks, partitions : int, optional
@@ -519,8 +519,8 @@ def check_summary_request(request: SummaryRequest) -> None:
     request.posterior.check(len(request.design.columns), request.schema.n_is_public)
     if isinstance(request.mechanism, Mean) and not isinstance(request.posterior, Flat):
         raise RequestError(
-            "posterior: the mean of blocks takes its width from their spread, which knows no prior; "
-            "use the flat posterior, or another mechanism"
+            "posterior: the mean of blocks takes its width from their spread, which knows no "
+            "prior; use the flat posterior, or another mechanism"
         )
     if request.blocks * request.partitions > MAX_REGRESSIONS:
         raise RequestError(

@@ -92,3 +92,6 @@ class Model:
         """Plain structure."""
         more = {"estimates": list(self.estimates)} if self.estimates else {}
         return {"name": self.name, **more}
+
+
+LINE = Model()

@@ -51,7 +51,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     sensitivity_of,
     values_each,
 )
-from noisewise.core.kinds.summary.models import Model
+from noisewise.core.kinds.summary.models import LINE, Model
 from noisewise.core.privacy import Claim, Event, PureEvent, as_fraction, fraction_text
 from noisewise.core.schema import Schema
 
@@ -168,7 +168,7 @@ class SummaryRelease(BaseRelease):
     event: Event
     label: str = ""
     software: str = ""
-    model: Model = Model()
+    model: Model = LINE
 
     FORMAT = "noisewise-summary-release"
     FORMAT_VERSION = 1
@@ -227,7 +227,7 @@ class SummaryRelease(BaseRelease):
         design, values = document.design, _list(document["values"], "values")
         if design.terms:
             fail("a block summary has columns only, no terms")
-        model = _model(document["model"]) if "model" in document else Model()
+        model = _model(document["model"]) if "model" in document else LINE
         names = texts(document["coefficients"], "coefficients", MAX_DESIGN_NAME)
         if names != model.coefficients(design):
             fail("coefficients do not follow from the schema, the features and the model")
