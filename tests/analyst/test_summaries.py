@@ -218,7 +218,7 @@ def test_only_block_summaries_are_read():
     [
         ({}, []),
         ({"epsilon": Fraction(1, 10)}, ["kappa = .* 1.6"]),
-        ({"n": 500_000}, ["off by 0.24 standard errors: .* mechanism mean"]),
+        ({"n": 500_000}, ["off by 0.24 standard errors: .*mechanism mean"]),
         ({"n": 20_000}, ["about 20 rows, 45 are wanted", "off by 1.2 standard errors"]),
         ({"M": 9, "epsilon": Fraction(8)}, ["9 blocks are too few"]),
         ({"rows": 20}, ["kappa"]),

@@ -236,8 +236,8 @@ def rests_on(release: SummaryRelease) -> tuple[str, ...]:
         if not release.model.is_least_squares and release.n is not None:
             said.append(
                 f"Blocks of about {release.n / M:,.0f} rows are large enough for "
-                f"{release.model.name}: what is left of the bias of small blocks, most of which their halves took away, "
-                "falls with the square of that number."
+                f"{release.model.name}: what is left of the bias of small blocks, most of which "
+                "their halves took away, falls with the square of that number."
             )
         return tuple(said)
     if isinstance(mechanism, ClippedMean):

@@ -35,8 +35,8 @@ wrong. So ε_l = max(ε/20, 60/M), ε_s = max(ε/8, 80/M), and the quantile leav
 τ = 20/(ε_s M) of the blocks beyond it, from 5 to 25%: weights beyond all blocks are then
 exp(-10) of the others. The range ends where c = 6 standard deviations would be if distances were
 normal, at reach = c/Φ⁻¹(1 - τ/2) quantiles. (For normal estimates 3 would do. Exponential ones
-lose .6, .3 and .1 standard errors at 4, 5 and 6, with M = 1000 and τ = .16.) What is left goes to the sums, which need ε M ≥ 120:
-their noise is 2c/(ε√M) standard errors.
+lose .6, .3 and .1 standard errors at 4, 5 and 6, with M = 1000 and τ = .16.) What is left goes to
+the sums, which need ε M ≥ 120: their noise is 2c/(ε√M) standard errors.
 
 **Accuracy.** Let z be the z-score of the threshold given all rows, so that the exact answer is
 Φ(z). Block estimates in their own units are then N(z/√M, 1), up to the condition that they average

@@ -200,15 +200,16 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
 
     def verify(self) -> None:
         """OpenDP must agree with the noise; all epsilons must add up to the claim."""
-        spent, noise = Fraction(0), self.noise
+        noise = self.noise
         if not isinstance(noise, MedianNoise):
             self.laplace.verify()
-            spent += self.laplace.epsilon
-        if not isinstance(noise, SummedNoise):
-            medians = noise.medians if isinstance(noise, MeanNoise) else noise
-            each = medians.location_epsilon + medians.scale_epsilon
-            spent += len(entries_of(self.mechanism)) * each
-        if spent > self.epsilon:
+        if isinstance(noise, SummedNoise):
+            return
+        medians = noise.medians if isinstance(noise, MeanNoise) else noise
+        each = medians.location_epsilon + medians.scale_epsilon
+        if isinstance(noise, MeanNoise):
+            each += self._shares.sums
+        if len(entries_of(self.mechanism)) * each > self.epsilon:
             raise AssertionError("medians and sums cost more than the claim")
 
     def plan(self) -> BlockPlan | RowPlan:
