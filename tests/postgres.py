@@ -40,7 +40,9 @@ def is_running() -> bool:
 
 
 def _binaries() -> Path | None:
-    found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"), key=lambda p: int(p.split("/")[4]))
+    found = sorted(
+        glob.glob("/usr/lib/postgresql/*/bin/initdb"), key=lambda p: int(p.split("/")[4])
+    )
     found += [path for path in [shutil.which("initdb")] if path]
     return Path(found[-1]).resolve().parent if found else None
 

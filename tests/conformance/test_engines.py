@@ -34,8 +34,8 @@ from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import FourthMoments, SecondMoments
 from noisewise.core.terms.formula import read_formula
 from noisewise.holder.engines import batches as batches_module
-from noisewise.holder.engines import pushdown as pushdown_module
 from noisewise.holder.engines import open_source
+from noisewise.holder.engines import pushdown as pushdown_module
 from noisewise.holder.engines.files import CsvSource, ParquetSource
 from noisewise.holder.engines.frame import FrameSource
 from noisewise.holder.rows import plan as plan_module

@@ -35,6 +35,8 @@ from ..conformance.test_engines import (
     simple_plan,
 )
 from ..ledgers import ledger_for
+from . import test_partition as partitions
+from . import test_rounds_release as rounds
 
 pytestmark = pytest.mark.skipif(
     not postgres.is_running(), reason=f"no PostgreSQL server: {postgres._server()[1]}"
@@ -257,6 +259,23 @@ def test_everything_else_is_streamed_to_the_same_result():
     assert all((found.tables[node] == expected.tables[node]).all() for node in columns)
 
 
+def test_partitions_and_rounds_are_streamed_to_the_same_result():
+    rows = partitions.people()
+    table = pa.table({name: pa.array(values.tolist()) for name, values in rows.items()})
+    source = open_source(postgres.server_url(), table=postgres.put(table))
+    plan = partitions.partition().plan()
+    assert source.sums(plan) == open_source(table).sums(plan)
+
+    request, data = rounds.asked(), pa.table(rounds.table(3000))
+    source = open_source(postgres.server_url(), table=postgres.put(data))
+    sums = source.sums(request.plan())
+    assert sums == open_source(data).sums(request.plan())
+    step = request.next_step([request.begin(sums.n, sums)])
+    here, there = (one.sums(request.step_plan(step)) for one in (open_source(data), source))
+    for name, value in vars(here).items():
+        assert np.array_equal(value, vars(there)[name])
+
+
 # ---------------------------------------------------------------------------------------------
 # Queries
 
@@ -371,6 +390,7 @@ def test_a_lent_connection_stays_as_it_was(how):
         assert connection.info.transaction_status == TransactionStatus.INTRANS
         connection.commit()
         assert connection.execute(settings).fetchall() == before
+        assert not connection.execute("SELECT * FROM pg_prepared_statements").fetchall()
     assert sql(f"SELECT count(*) FROM {name}") == [(3,)]
 
 
@@ -450,13 +470,15 @@ def test_the_password_is_kept_nowhere(tmp_path):
         "postgresql://holder@/absent",
     ],
 )
-def test_a_server_that_cannot_be_reached_costs_nothing(url, tmp_path):
+def test_a_server_that_cannot_be_reached_costs_nothing(url, tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
     if url.endswith("/absent"):
         url = postgres.server_url().replace("/postgres?", "/absent?")
     with Ledger(ledger_for(tmp_path / "budget.db")) as book:
         with pytest.raises(DataError) as caught:
             publish(request(), url, table="t", ledger=book)
         assert_silent(caught.value, SECRET)
+        assert SECRET not in caplog.text
         assert not book.accounts()[0].charges
 
 
@@ -513,7 +535,9 @@ def test_the_command_line(tmp_path, capfd, monkeypatch):
     table = pa.table({"x": [0.5, 0.25, 1.0], "g": ["a", "b", "a"], "y": [1.0, 0.0, 0.5]})
     name = postgres.put(table, "People")
     where = ("--data", with_password(postgres.server_url()), "--table", name)
-    assert "postgresql://..." in run("schema", "new", where[1], "--table", name, "--out", "new.yaml")
+    assert "postgresql://..." in run(
+        "schema", "new", where[1], "--table", name, "--out", "new.yaml"
+    )
     text = (tmp_path / "new.yaml").read_text()
     assert "dataset: People" in text
     assert "g: {type: category" in text
@@ -541,6 +565,6 @@ def test_schema_files_take_addresses():
     assert check_data(schema, postgres.server_url(), table=name) == 3
     with pytest.raises(RequestError, match="name the table"):
         schema_template(postgres.server_url(), "d")
+    bad = postgres.put(one_column([0.5, math.nan]))
     with pytest.raises(DataError, match="missing values"):
-        bad = postgres.put(one_column([0.5, math.nan]))
         check_data(schema, postgres.server_url(), table=bad)

@@ -22,7 +22,6 @@ from noisewise.cli.ledger import (
     quote_json,
     say_quote,
 )
-
 from noisewise.cli.options import shown
 
 if TYPE_CHECKING:

@@ -25,7 +25,11 @@ def schema_new(
         "schema.yaml"
     ),
     dataset: Annotated[
-        str, typer.Option("--dataset", help="Name of the data set's budget. Default: name of the file, or of the server's table.")
+        str,
+        typer.Option(
+            "--dataset",
+            help="Name of the data set's budget. Default: name of the file or table.",
+        ),
     ] = "",
     unit: Annotated[
         str | None,

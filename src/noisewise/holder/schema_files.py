@@ -201,8 +201,8 @@ def _duckdb_kinds(path: Path, table: str | None) -> list[tuple[str, str]]:
         raise RequestError("table: name the table of the DuckDB file with --table")
     import duckdb
 
-    from noisewise.holder.engines.duckdb import kind_of_type
     from noisewise.holder.engines.dialects import identifier
+    from noisewise.holder.engines.duckdb import kind_of_type
 
     try:
         with duckdb.connect(str(path), read_only=True) as connection:

@@ -154,11 +154,12 @@ class _PostgreSQL(Dialect):
     def on_grid(self, value: str, centre: float, scale: float, one: int) -> str:
         """Comparisons that keep overflow and underflow away, and change no result.
 
-        Let m be the map, c the centre, h = one / scale. The steps of m are monotone, and so is their
-        rounding. Beyond the double next to c + 2h (above it, so beyond c + 2h itself) m is at least
-        m(c + 2h), which is clipped to one. Strictly between the doubles next to c - h / (8 one) and
-        c + h / (8 one) it is 0, as it is there. In between, v - c is 0 or at least half of that
-        eighth of a grid step, and at most about 2h: nothing overflows, and no product becomes 0.
+        Let m be the map, c the centre, and h = one / scale. The steps of m are monotone, and so are
+        their roundings. A double above the one nearest to c + 2h is above c + 2h itself, and there
+        m is at least m(c + 2h), which is clipped to one. A double strictly between the ones nearest
+        to c - h / (8 one) and c + h / (8 one) is between these two, and m is 0 as at both of them.
+        Elsewhere v - c is 0 or at least half of that eighth of a grid step, and at most about 2h:
+        nothing overflows, and no product becomes 0.
         """
         width, step = 2 * one / scale, 0.125 / scale
         v, lit = value, self.double

@@ -36,8 +36,8 @@ from noisewise.holder.engines.base import (
     sealed,
 )
 from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
-from noisewise.holder.engines.files import ParquetSource
 from noisewise.holder.engines.dialects import DUCKDB, identifier, text
+from noisewise.holder.engines.files import ParquetSource
 from noisewise.holder.engines.pushdown import (
     SumQuery,
     agrees_with_numpy,
@@ -45,6 +45,7 @@ from noisewise.holder.engines.pushdown import (
     warn_of_streaming,
 )
 from noisewise.holder.rows.plan import Plan, Progress
+from noisewise.holder.rows.sums import SumPlan
 
 _KINDS = {
     **dict.fromkeys(("tinyint", "smallint", "integer", "bigint", "float", "double"), Kind.NUMBER),
@@ -323,6 +324,7 @@ def _sum_rows(rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Res
     # Columns are addressed by position, so that no name from a file gets into the query.
     aliases = ", ".join(f"c{index}" for index in range(len(rows.names)))
     columns = [f"c{index}" for index in indices]
+    assert isinstance(plan, SumPlan)
     query = SumQuery(plan, kinds, columns, f"{rows.table} AS t({aliases})", DUCKDB)
     sums = query.result(rows.connection.execute(query.text).fetchone())
     if progress is not None:

@@ -18,10 +18,10 @@ server that fails the test, and for who asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from noisewise.core.errors import DataError, RequestError
 from noisewise.holder.engines.base import (
@@ -40,7 +40,9 @@ from noisewise.holder.engines.pushdown import (
     warn_of_streaming,
 )
 from noisewise.holder.rows.plan import Plan, Progress
-from noisewise.holder.rows.sums import SumPlan
+from noisewise.holder.rows.sums import SumPlan, Sums
+
+Answer = TypeVar("Answer")
 
 # jit: compiled expressions start with many rows, so the test, which has few, would not see them.
 # extra_float_digits: before version 12, doubles lost digits in text without it.
@@ -167,9 +169,10 @@ class PostgresSource:
                 check_kind(name, plan.schema.columns[name], rows.kinds[index])
         if self._stream or not can_be_pushed_down(plan) or not _is_trusted(rows.connection):
             return _streamed(rows, plan, indices, progress)
+        assert isinstance(plan, SumPlan)
         return _pushed_down(rows, plan, indices, progress)
 
-    def _sealed(self, call: Any) -> Any:
+    def _sealed(self, call: Callable[[], Answer]) -> Answer:
         import psycopg
         import pyarrow as pa
 
@@ -194,9 +197,7 @@ class PostgresSource:
             return nullcontext(self._where)
         import psycopg
 
-        return psycopg.connect(
-            self._where, autocommit=True, fallback_application_name="noisewise"
-        )
+        return psycopg.connect(self._where, autocommit=True, fallback_application_name="noisewise")
 
 
 @contextmanager
@@ -216,7 +217,8 @@ def _run(connection: Any, statement: str, values: Any = None) -> Any:
     from psycopg.rows import tuple_row
 
     cursor = psycopg.Cursor(connection, row_factory=tuple_row)
-    return cursor.execute(statement, values)
+    # Without `prepare` a statement that is seen often would be kept in the session.
+    return cursor.execute(statement, values, prepare=False)
 
 
 def _is_trusted(connection: Any) -> bool:
@@ -225,8 +227,9 @@ def _is_trusted(connection: Any) -> bool:
 
     try:
         with connection.transaction(force_rollback=True):
-            run = lambda query: _run(connection, query).fetchall()  # noqa: E731
-            trusted = agrees_with_numpy(POSTGRESQL, run)
+            trusted = agrees_with_numpy(
+                POSTGRESQL, lambda query: _run(connection, query).fetchall()
+            )
     except psycopg.Error:
         if connection.closed:
             raise
@@ -238,7 +241,7 @@ def _is_trusted(connection: Any) -> bool:
 
 def _pushed_down(
     rows: _Rows, plan: SumPlan, indices: Sequence[int], progress: Progress | None
-) -> Any:
+) -> Sums:
     # Columns are addressed by position, so that their names don't matter.
     kinds = [rows.kinds[index] for index in indices]
     columns = [f"c{index}" for index in indices]
@@ -287,7 +290,7 @@ def _streamed(
 
 def _batches(
     connection: Any, query: str, types: dict[str, Any], plan: Plan[Any]
-) -> Generator[Any]:
+) -> Generator[Any, None, None]:
     """Record batches of a query's rows. The server sends every row as a message of its own."""
     import psycopg
     import pyarrow as pa
@@ -336,8 +339,9 @@ def _described(connection: Any, statement: str) -> tuple[list[str], list[int]]:
     from psycopg.pq import DiagnosticField, ExecStatus
 
     server = connection.pgconn
-    for step in (lambda: server.prepare(b"", statement.encode()), lambda: server.describe_prepared(b"")):
-        result = step()
+    calls = (server.prepare, statement.encode()), (server.describe_prepared,)
+    for call, *arguments in calls:
+        result = call(b"", *arguments)
         if result.status != ExecStatus.COMMAND_OK:
             state = result.error_field(DiagnosticField.SQLSTATE)
             raise _RefusedError(None if state is None else state.decode())
