@@ -9,7 +9,7 @@ slows both. Memory is the peak of a process of its own that does nothing but our
     python benchmarks/release.py            5 and 20 million rows, a few minutes
     python benchmarks/release.py --quick    0.2 and 0.4 million rows
     python benchmarks/release.py --postgres postgresql:///bench
-                                            1 and 5 million rows, in a table of that server's
+                                            0.5 and 2 million rows, in a table of that server's
 
 Bars: the default engines (streaming for files, memory for data frames) take at most 3 times as
 long as their peers, PostgreSQL at most 4 times as long as its own float sums, and reading a file or
@@ -318,7 +318,7 @@ def main() -> None:
         return
     sizes = [200_000, 400_000] if options.quick else [5_000_000, 20_000_000]
     if options.postgres and not options.quick:
-        sizes = [1_000_000, 5_000_000]
+        sizes = [500_000, 2_000_000]
     print(f"{'':32} {'rows':>12} {'ours':>10} {'float':>10} {'ratio':>7} {'peak':>12}")
     if options.postgres:
         results = run_postgres(options.postgres, sizes, options.repeats)

@@ -18,9 +18,10 @@ server that fails the test, and for who asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from noisewise.core.errors import DataError, RequestError
@@ -68,9 +69,15 @@ _KINDS = {
     **dict.fromkeys(("int2", "int4", "int8", "float4", "float8"), Kind.NUMBER),
     "numeric": Kind.DECIMAL,
     "bool": Kind.TRUTH,
-    # The blanks at the end of a char(n) are no part of it: the cast to text drops them.
-    **dict.fromkeys(("text", "varchar", "bpchar", "char", "name", "citext", "uuid"), Kind.TEXT),
 }
+# The server's own categories: strings and enumerations; dates and times, and spans of time. The
+# blanks at the end of a char(n) are no part of it: the cast to text drops them.
+_CATEGORIES = {"S": Kind.TEXT, "E": Kind.TEXT, "D": Kind.TIME, "T": Kind.TIME}
+
+_TYPES = """
+SELECT oid, typname::text, CASE WHEN typname = 'uuid' THEN 'S' ELSE typcategory::text END
+FROM pg_catalog.pg_type WHERE oid = ANY(%s)
+"""
 
 
 @dataclass(frozen=True)
@@ -259,10 +266,11 @@ def _numbered(rows: _Rows) -> str:
 def _streamed(
     rows: _Rows, plan: Plan[Result], indices: Sequence[int], progress: Progress | None
 ) -> Result:
+    import psycopg
     import pyarrow as pa
 
     from noisewise.core.schema import Category
-    from noisewise.holder.engines.batches import column_readers, sum_batches
+    from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
 
     selected, types = [], {}
     for place, (name, index) in enumerate(zip(plan.sources, indices, strict=True)):
@@ -283,20 +291,16 @@ def _streamed(
         types[f"c{place}"] = arrow
     query = f"SELECT {', '.join(selected)} FROM {_numbered(rows)}"
     readers = column_readers(plan, list(types.values()))
-    # Closed at once, also after an error: the transaction can't end while rows are under way.
-    with closing(_batches(rows.connection, query, types, plan)) as batches:
-        return sum_batches(plan, batches, readers, progress)
+    statement = f"COPY ({query}) TO STDOUT (FORMAT csv)"
+    # After an error it is ended here: the transaction can't end while rows are under way.
+    with psycopg.Cursor(rows.connection).copy(statement) as lines:
+        return sum_batches(plan, _batches(iter(lines), types, batch_rows(plan)), readers, progress)
 
 
-def _batches(
-    connection: Any, query: str, types: dict[str, Any], plan: Plan[Any]
-) -> Generator[Any, None, None]:
-    """Record batches of a query's rows. The server sends every row as a message of its own."""
-    import psycopg
+def _batches(lines: Any, types: dict[str, Any], most: int) -> Iterator[Any]:
+    """Record batches of up to so many rows. The server sends every row as a message of its own."""
     import pyarrow as pa
     import pyarrow.csv as pa_csv
-
-    from noisewise.holder.engines.batches import batch_rows
 
     parse = pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
     # NULL is nothing at all; text that is empty comes in quotes.
@@ -307,27 +311,17 @@ def _batches(
         quoted_strings_can_be_null=False,
     )
 
-    def parsed(lines: list[Any]) -> Iterator[Any]:
-        block = b"".join(lines)
+    while block := [bytes(line) for line in islice(lines, most)]:
+        joined = b"".join(block)
         read = pa_csv.ReadOptions(
-            use_threads=False, block_size=len(block) + 1, column_names=list(types)
+            use_threads=False, block_size=len(joined) + 1, column_names=list(types)
         )
         table = pa_csv.read_csv(
-            pa.BufferReader(block), read_options=read, parse_options=parse, convert_options=convert
+            pa.BufferReader(joined), read_options=read, parse_options=parse, convert_options=convert
         )
-        if table.num_rows != len(lines):
+        if table.num_rows != len(block):
             raise DataError("data: the PostgreSQL server sent rows that cannot be told apart")
         yield from table.to_batches()
-
-    most, lines = batch_rows(plan), []
-    with psycopg.Cursor(connection).copy(f"COPY ({query}) TO STDOUT (FORMAT csv)") as copy:
-        for line in copy:
-            lines.append(bytes(line))
-            if len(lines) == most:
-                yield from parsed(lines)
-                lines = []
-    if lines:
-        yield from parsed(lines)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -411,18 +405,12 @@ def _known_table(connection: Any, wanted: str) -> str:
 
 def _types(connection: Any, oids: Sequence[int]) -> dict[int, tuple[str, str]]:
     """For every type its name and its category, both the server's."""
-    rows = _run(
-        connection,
-        "SELECT oid, typname::text, typcategory::text FROM pg_catalog.pg_type WHERE oid = ANY(%s)",
-        (list(set(oids)),),
-    )
+    rows = _run(connection, _TYPES, (list(set(oids)),))
     return {int(oid): (name, category) for oid, name, category in rows}
 
 
 def _kind(name: str, category: str) -> Kind:
-    if category in ("D", "T"):
-        return Kind.TIME
-    return Kind.TEXT if category == "E" else _KINDS.get(name, Kind.OTHER)
+    return _CATEGORIES.get(category) or _KINDS.get(name, Kind.OTHER)
 
 
 def _check_id_type(name: str, rows: _Rows, index: int) -> None:
