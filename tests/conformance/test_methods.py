@@ -122,10 +122,10 @@ def of_people(tmp_path_factory):
     table = {"age": age, "region": levels[region], "income": income, "who": who}
     request = nw.make_request(
         nw.Schema("people", COLUMNS, unit_column="who"), target="income",
-        features=["age", "region"], epsilon=3000, delta=1e-6, rounds=1, fourth_moments=0.5,
+        features=["age", "region"], epsilon=100, delta=1e-6, rounds=1, fourth_moments=0.5,
     )  # fmt: skip
     ledger = tmp_path_factory.mktemp("people") / "budget.db"
-    nw.Ledger(ledger).set_cap("people", epsilon=3000, delta=1e-5)
+    nw.Ledger(ledger).set_cap("people", epsilon=100, delta=1e-5)
     given = nw.publish(request, table, ledger=ledger).release
     rows = np.column_stack([np.ones(len(who)), age, region == 1, region == 2, income])
     means = np.array([rows[who == one].mean(axis=0) for one in range(150)])
