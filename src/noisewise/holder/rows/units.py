@@ -38,8 +38,8 @@ means.
 
 **Which rows are one unit's.** An id becomes a few words of 64 bits: a whole number is one; text is
 its bytes, then a byte of 1, then zeros. That is one to one, because the last byte that isn't 0 is
-the mark where the text ends. So ids are equal where their words are, and short texts cost little
-more than numbers. Texts of more than 127 bytes are replaced by the byte 255, which is in no UTF-8,
+the mark where the text ends. So ids are equal where their words are, and rows are records of
+one width. Texts of more than 127 bytes are replaced by the byte 255, which is in no UTF-8,
 and their BLAKE2b digest of 256 bits, of which nobody knows two that are the same. A hash of the
 words puts rows together for speed alone: where two ids share it, words decide.
 
