@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -117,7 +117,7 @@ def trial(setting: Setting, number: int) -> Record:
             ledger.set_cap(SCHEMA.dataset, 4, "1e-6")
         release = publish(request, rows, ledger=path).release
     start = time.process_time()
-    carried = nullcontext()
+    carried: AbstractContextManager[Any] = nullcontext()
     if setting.way == UNCARRIED:
         carried = patch.object(Rounds, "carried", lambda *_: 0.0)
     with carried:

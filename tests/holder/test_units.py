@@ -535,8 +535,8 @@ def test_duckdb_sorts_in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 TEXTS = [
     "a", "a\0", "a\x01", "a\0\x01", "\0", "\x01", "\0\0", "b", "ab", "ba", "é", "e\u0301",
-    *("x" * length for length in (7, 8, 9, 15, 16, 17, 63, 64, 126, 127, 128, 129, 300)),
-    "x" * 127 + "\0", "y" * 300, "x" * 299 + "y",
+    *("x" * length for length in (7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 254, 255)),
+    "x" * 127 + "\0", "y" * 255, "x" * 254 + "y",
 ]  # fmt: skip
 
 
@@ -547,16 +547,24 @@ def words_of(texts):
 def test_words_are_equal_just_where_ids_are():
     assert len(set(TEXTS)) == len(TEXTS)
     words = words_of(TEXTS * 2)
-    assert words.shape[1] == 16
+    assert words.shape[1] == 32
     codes = units.codes_of(words)
     assert codes.tolist() == [*range(len(TEXTS))] * 2
     # A batch of short ids has fewer words, and zeros in the place of the others are no difference.
     for text in TEXTS:
         own = words_of([text])
-        padded = np.zeros((1, 16), dtype=np.uint64)
+        padded = np.zeros((1, 32), dtype=np.uint64)
         padded[:, : own.shape[1]] = own
         assert (padded == words[TEXTS.index(text)]).all()
         assert units.hashes(own) == units.hashes(padded)
+
+
+def test_an_id_that_is_a_whole_page_is_refused(ledger):
+    data = people()
+    data["who"] = np.array([*map(str, data["who"][1:]), "x" * 256], dtype=object)
+    with pytest.raises(DataError, match=r"(?s)more than 255 bytes.*pending") as caught:
+        publish(request(), data, ledger=ledger)
+    assert "xxx" not in str(caught.value)
 
 
 def test_a_slice_of_ids_has_its_own_words():

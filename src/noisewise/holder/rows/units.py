@@ -38,10 +38,9 @@ means.
 
 **Which rows are one unit's.** An id becomes a few words of 64 bits: a whole number is one; text is
 its bytes, then a byte of 1, then zeros. That is one to one, because the last byte that isn't 0 is
-the mark where the text ends. So ids are equal where their words are, and rows are records of
-one width. Texts of more than 127 bytes are replaced by the byte 255, which is in no UTF-8,
-and their BLAKE2b digest of 256 bits, of which nobody knows two that are the same. A hash of the
-words puts rows together for speed alone: where two ids share it, words decide.
+the mark where the text ends. So ids are equal where their words are, and rows are records of one
+width. Texts of more than 255 bytes are refused: one of them would widen all records of its batch.
+A hash of the words puts rows together for speed alone: where two ids share it, words decide.
 
 **Memory.** Rows of one unit may be anywhere in a table. They are put on one of 256 shelves by a
 hash of the id, and each shelf is averaged by itself. Shelves are kept in memory up to 256 MB, and
@@ -54,7 +53,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from hashlib import blake2b
 from tempfile import TemporaryFile
 from typing import Any, Generic, TypeVar
 
@@ -274,7 +272,7 @@ def _joined(pieces: Sequence[Records]) -> Records:
 # ---------------------------------------------------------------------------------------------
 # Ids as words
 
-_LONGEST = 127  # bytes; longer ones become digests
+_LONGEST = 255  # bytes
 # By how many bytes of a text are left where a word begins, from -1 (none, and no mark either) to 8:
 # which bits of the word are the text's, and the mark behind it.
 _KEPT = np.array([0, *((1 << 8 * left) - 1 for left in range(9))], dtype=np.uint64)
@@ -296,8 +294,7 @@ def words_of(ids: Any) -> Words:
     lengths = np.diff(ends)
     longest = int(lengths.max())
     if longest > _LONGEST:
-        short = [one if len(one) <= _LONGEST else _digest(one) for one in ids.to_pylist()]
-        return words_of(pa.array(short, type=pa.large_binary()))
+        raise DataError(f"data: an id has more than {_LONGEST} bytes; check the column of ids")
     # Eight bytes from any place on, as a word; past the end there are zeros.
     start = int(ends[0])
     padded = np.zeros(int(ends[-1]) - start + 8, dtype=np.uint8)
@@ -309,10 +306,6 @@ def words_of(ids: Any) -> Words:
         left = np.clip(lengths - 8 * j, -1, 8) + 1
         words[:, j] = anywhere[places] & _KEPT[left] | _MARK[left]
     return words
-
-
-def _digest(text: bytes) -> bytes:
-    return b"\xff" + blake2b(text, digest_size=32).digest()
 
 
 def codes_of(words: Words) -> npt.NDArray[np.int32]:
@@ -328,7 +321,7 @@ def codes_of(words: Words) -> npt.NDArray[np.int32]:
     codes = encoded(pa.array(hashes(words)))
     first = np.empty(codes.max() + 1, dtype=np.intp)
     first[codes[::-1]] = np.arange(len(codes))[::-1]  # of several, the last assignment stays
-    if np.array_equal(words, words[first[codes]]):
+    if np.array_equal(words, words.take(first[codes], axis=0)):
         return codes
     kind = pa.binary(8 * words.shape[1])
     return encoded(pa.Array.from_buffers(kind, len(words), [None, pa.py_buffer(words)]))
