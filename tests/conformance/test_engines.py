@@ -492,6 +492,7 @@ IDS = {
     "unsigned": lambda k: pa.array(np.uint64(2**64 - 1) - k.astype(np.uint64)),
     "text": lambda k: pa.array([("ab", "ba", " ab", "é", "e\u0301", "1", "01")[i] for i in k]),
     "words": lambda k: pa.array([f"p{i}" for i in k]).dictionary_encode(),
+    "long": lambda k: pa.array(["a" * (40 + 40 * (i // 2)) + "b" * (i % 2) for i in k.tolist()]),
     "digits": lambda k: pa.array([Decimal(10**30 + int(i)) for i in k], type=pa.decimal128(38, 0)),
 }
 
@@ -521,6 +522,7 @@ def small_shelves(monkeypatch):
         ("missing", "unsigned"),
         ("ball 0.9", "digits"),
         ("one row", "integers"),
+        ("edges", "long"),
         ("no rows", "text"),
     ],
 )

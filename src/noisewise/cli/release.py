@@ -101,7 +101,8 @@ def release(
         publishing.dry_run(request, publication, lines=lines, document=document)
         return
     unspent = "delta" in words.words and request.claim.delta == 0
-    note = "Laplace noise spends no delta." if unspent else ""
+    notes = ["Laplace noise spends no delta."] if unspent else []
+    note = " ".join([*notes, *_never_together(request)])
     if stated is None:
         publishing.publish_and_say(request, publication, note=note)
         return
@@ -144,11 +145,24 @@ def _terms(request: Request | RoundsRequest) -> list[str]:
     return lines
 
 
+def _never_together(request: Request | RoundsRequest) -> list[str]:
+    """What no regression can have at once: worth knowing before both are paid for."""
+    from noisewise.analyst.model_columns import check_splines
+    from noisewise.core.errors import RequestError
+
+    try:
+        check_splines(request.design)
+    except RequestError as error:
+        return [f"Note: {str(error).removeprefix('features: ')}."]
+    return []
+
+
 def _plan_in_words(request: Request | RoundsRequest) -> tuple[list[str], dict[str, Any]]:
     """The plan as lines and as a document."""
     from noisewise.holder.requests.rounds import RoundsRequest
 
     lines = [f"Design columns: {', '.join(request.design.names)}", *_terms(request)]
+    lines += _never_together(request)
     if isinstance(request, RoundsRequest):
         needed = {"most": request.most, "rows_needed": request.setting.rows_needed()}
         return lines + request.in_words(), {"rounds": needed}

@@ -23,7 +23,7 @@ from noisewise.holder.codebook import Entry, entry_of
 from noisewise.holder.engines import is_server, open_source
 from noisewise.holder.engines.base import Kind
 from noisewise.holder.publish import with_total
-from noisewise.holder.rows.units import Shelves
+from noisewise.holder.rows.units import Shelves, codes_of, words_of
 from noisewise.holder.rows.values import filled
 
 _HEAD = """\
@@ -254,13 +254,14 @@ class _Reader:
         for name, values in zip(self._plan.schema.columns, columns, strict=False):
             filled(values, self._plan.schema, name)
         if self._people is not None:
-            self._people.add(columns[-1], np.empty((len(columns[-1]), 0), dtype=np.int32))
+            self._people.add(words_of(columns[-1]).view(np.int32))
         self.n += len(columns[0])
 
     def result(self) -> int:
         if self._people is None:
             return self.n
-        return sum(len(ids.unique()) for ids, _ in self._people.taken())
+        shelves = (codes_of(ids.view(np.uint64)) for ids in self._people.taken())
+        return sum(1 + int(codes.max()) for codes in shelves)
 
 
 def check_data(

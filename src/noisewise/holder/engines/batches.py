@@ -157,12 +157,11 @@ def _id_reader(name: str, arrow_type: Any) -> Reader:
             # The largest unsigned ones become negative, each another.
             kind = pa.uint64() if pa.types.is_unsigned_integer(array.type) else pa.int64()
             array = array.cast(kind).view(pa.int64())
+            empty = False
         else:
-            array = array.cast(pa.large_string())
-            if pc.any(pc.equal(array, "")).as_py():
-                raise missing_id_error(name)
-            array = array.cast(pa.large_binary())
-        if array.null_count:
+            array = array.cast(pa.large_string()).cast(pa.large_binary())
+            empty = pc.any(pc.equal(pc.binary_length(array), 0)).as_py()
+        if empty or array.null_count:
             raise missing_id_error(name)
         return array
 
