@@ -173,7 +173,7 @@ def coverage(data_sets: int, keep: Callable[[dict[str, Any]], None]) -> None:
         network = Network.make(Schema("coverage", columns), parents)
         layout = Layout(network)
         for n, epsilon in ((1000, 0.1), (1000, 0.5), (100_000, 0.05)):
-            hits: dict[str, list[float]] = {"joint": [], "exact": [], "plugin": []}
+            hits: dict[str, list[float]] = {"joint": [], "per_table": [], "plugin": []}
             for k in range(data_sets):
                 truth = normalised(rng.standard_gamma(np.ones(layout.cells)), layout)
                 rows = simulated(layout, truth, n, rng)
@@ -183,7 +183,7 @@ def coverage(data_sets: int, keep: Callable[[dict[str, Any]], None]) -> None:
                     ledger.set_cap(network.schema.dataset, epsilon)
                     release = publish(request, rows, ledger=ledger).release
                 for method, listed in hits.items():
-                    fitted = fit_network(release, method=method, chains=1, draws=500, seed=k)
+                    fitted = fit_network(release, prior=1.0, method=method, chains=1, draws=500, seed=k)
                     listed.append(covered(fitted.flat, truth))
             found[f"{name}, n={n}, epsilon={epsilon:g}"] = {
                 method: {
