@@ -19,6 +19,7 @@ import os
 import re
 from collections import defaultdict
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,8 +71,8 @@ def find_file(name: str) -> Path:
         if (folder / f"{name}.bif.gz").exists():
             return folder / f"{name}.bif.gz"
     raise DataAbsentError(
-        f"{name}.bif.gz: not in the folder of NOISEWISE_LAB_DATA, and pgmpy, which has it among its "
-        "example models, is not installed"
+        f"{name}.bif.gz: not in the folder of NOISEWISE_LAB_DATA, and pgmpy, which has it among "
+        "its example models, is not installed"
     )
 
 
@@ -194,7 +195,7 @@ def summarise(label: str, n: int, method: str, entries: list[Entry]) -> list[Row
 
 
 def _names() -> list[str]:
-    ends = [f"{low:g} to {high:g}" for low, high in zip(BANDS[:-2], BANDS[1:-1], strict=True)]
+    ends = [f"{low:g} to {high:g}" for low, high in pairwise(BANDS[:-1])]
     return [*ends, f"{BANDS[-2]:g} or more"]
 
 

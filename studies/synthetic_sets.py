@@ -4,7 +4,8 @@ A network of four yes-or-no columns: old; smoker, given old; disease, given old 
 given disease. In every trial rows are simulated, counts get noise as `laplace` adds it, `joint`
 fits them, and 20 synthetic sets are analysed: the share of disease, and the slopes of a logistic
 regression of disease on smoker and old (additive, as the truth is not quite). The truth is what the
-same analysis finds in the true probabilities.
+same analysis finds in the true probabilities. Half a row is added to every cell of a set, so that
+slopes exist where one is empty.
 
 Rules: ``pooled`` is `noisewise.pool`; ``one set`` takes the first set for data, ``imputation`` adds
 variances as for imputed data: both are negative controls. In ``wrong graph`` the arrows from old
@@ -72,7 +73,7 @@ def _logistic(weights: Any) -> tuple[Any, Any]:
         p = 1 / (1 + np.exp(-x @ beta))
         curvature = (x * (many * p * (1 - p))[:, None]).T @ x
         step = np.linalg.solve(curvature, x.T @ (yes - many * p))
-        beta = beta + step
+        beta = beta + np.clip(step, -1.0, 1.0)  # Newton's first steps may overshoot
         if np.abs(step).max() < 1e-10:
             break
     return beta, np.diag(np.linalg.inv(curvature))
@@ -96,7 +97,7 @@ def trial(network: Network, n: int, epsilon: float, number: int) -> dict[str, An
     found = []
     for rows in posterior.synthetic_sets(SETS, n, seed=number):
         codes = [(rows[name] == "yes").astype(int) for name in ("old", "smoker", "disease")]
-        weights = np.zeros((2, 2, 2))
+        weights = np.full((2, 2, 2), 0.5)  # so that slopes exist where a cell is empty
         np.add.at(weights, tuple(codes), 1)
         found.append(analyse(weights))
     q, u = (np.array(x) for x in zip(*found, strict=True))

@@ -50,9 +50,7 @@ def test_noise_aware_intervals_cover_and_plugin_does_not(example, n, scale):
         joint = sample(counts.chain, problem, chains=1, draws=200, warmup=200, thin=5, seed=k)
         hits["joint"].append(covered(joint.theta[0], truth))
         if k < DATA_SETS // 2:
-            alone = per_table.sample(
-                layout, observed, fixed(alpha), chains=1, draws=200, seed=k
-            )[0]
+            alone = per_table.sample(layout, observed, fixed(alpha), chains=1, draws=200, seed=k)[0]
             hits["per_table"].append(covered(alone[0], truth))
         naive = normalised(rng.standard_gamma(alpha + clamped, (400, layout.cells)), layout)
         hits["plugin"].append(covered(naive, truth))

@@ -311,9 +311,7 @@ def test_where_the_prior_decides_is_said(releases, tmp_path):
     for method in ("joint", "per_table"):
         found = fit_network(release, seed=1, draws=200, method=method)
         assert found.info.learned
-        np.testing.assert_array_equal(
-            found.prior_decides("smoker"), [[False, False], [True, True]]
-        )
+        np.testing.assert_array_equal(found.prior_decides("smoker"), [[False, False], [True, True]])
         assert not found.prior_decides("region").any()
         assert any("prior decides 2 of 9 probabilities" in w for w in found.info.warnings)
         assert "smoker=yes | moon=yes *" in found.describe()

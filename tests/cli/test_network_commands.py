@@ -129,7 +129,7 @@ def test_show_has_margins_first_and_one_node(folder):
 def test_show_never_prints_a_long_table(tmp_path):
     """Two nodes of 16 levels: 256 entries of one table."""
     levels = tuple(f"l{k}" for k in range(16))
-    schema = Schema("wide", {name: Category(levels, "l0") for name in ("a", "b")})
+    schema = Schema("people", {name: Category(levels, "l0") for name in ("a", "b")})
     rng = np.random.default_rng(1)
     rows = {name: rng.choice(levels, 500) for name in ("a", "b")}
     request = make_network_request(schema, network={"a": [], "b": ["a"]}, epsilon=1)
@@ -148,7 +148,9 @@ def test_the_former_name_of_a_method_is_understood(folder):
     words = ("--method", "exact", "--draws", 20, "--seed", 1, "--out", folder / "old.nc")
     done = run("fit", folder / "net.json", *words)
     assert done.exit_code == 0, done.output
-    assert "Method per_table (enumeration by row): chosen by the user under its former" in done.output
+    assert (
+        "Method per_table (enumeration by row): chosen by the user under its former" in done.output
+    )
 
 
 def test_synthesize_writes_sets(folder, tmp_path):

@@ -1,8 +1,9 @@
 """The joint posterior of all tables, by moves of counts: any n, all families in agreement.
 
 The state is the true counts of every family, which share margins, and the concentrations that are
-learned (see `prior`); tables are integrated out and drawn given both. Its cost doesn't grow with n. Where the families have a junction tree it is
-exact; with loops one factor is approximated, see `entropy`.
+learned (see `prior`); tables are integrated out and drawn given both. Its cost doesn't grow with n.
+Where the families have a junction tree it is exact; with loops one factor is approximated, see
+`entropy`.
 
 Target (see `entropy` for h): the tables θ are integrated out, which leaves
 

@@ -425,7 +425,9 @@ def prior_warnings(posterior: NetworkPosterior) -> tuple[str, ...]:
     if not many:
         return ()
     most = sorted((node for node in decided if decided[node]), key=lambda node: -decided[node])
-    which = first_few([f"{node} ({decided[node]} of {posterior.network.cells(node)})" for node in most])
+    which = first_few(
+        [f"{node} ({decided[node]} of {posterior.network.cells(node)})" for node in most]
+    )
     return (
         f"the prior decides {many} of {total} probabilities (marked *): too few records under this "
         f"noise to bring their variance below half of the prior's. Most in {which}.",

@@ -15,8 +15,8 @@ two families may disagree about a variable that they share. `joint` leaves nothi
 hold more than they say where the flat p(M) is far from what the network implies.
 
 Concentrations that are learned (see `prior`; here each table by itself, centre and spread included)
-alternate with counts: counts given α by enumeration, α given one draw of the counts. `STATES` values
-of α serve all draws in turn.
+alternate with counts: counts given α by enumeration, α given one draw of the counts. `STATES`
+values of α serve all draws in turn.
 
 Counts are enumerated where the noise has all but `TAIL` of its mass. Above a scale of `FINE` the
 enumeration takes steps of scale/FINE, with counts spread evenly within a step; the error in

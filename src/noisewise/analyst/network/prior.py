@@ -261,7 +261,7 @@ def move_levels(rng, logs, start, rows, arity, first, counts, law, passes):  # t
             step = math.exp(rng.standard_normal() - 0.5) * rng.standard_normal()
             change = 0.0
             for y in range(r):
-                if x == y or x == r:
+                if x in (y, r):
                     before, after = own[y] - centre, own[y] + step - centre
                     change += (before * before - after * after) / (2 * spread * spread)
                     alpha[y] = math.exp(own[y] + step)
@@ -269,7 +269,7 @@ def move_levels(rng, logs, start, rows, arity, first, counts, law, passes):  # t
             if -rng.standard_exponential() < change + new - evidence:
                 evidence = new
                 for y in range(r):
-                    if x == y or x == r:
+                    if x in (y, r):
                         own[y] += step
             else:
                 for y in range(r):

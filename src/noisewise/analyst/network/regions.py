@@ -96,7 +96,8 @@ def make_regions(
     cells, most = int(start[-1]), max(1, *(len(region) for region in names))
     nodes = np.zeros((len(names), most), dtype=np.int64)
     stride = np.zeros_like(nodes)
-    den_start, times, at, den_alpha = [0], [], [], []
+    den_start, at = [0], list[int]()
+    times, den_alpha = list[float](), list[Floats]()
     filled = 0
     for number, region in enumerate(names):
         nodes[number, : len(region)] = region

@@ -316,7 +316,7 @@ class NetworkPosterior(BasePosterior):
         if self._knows(event) and self._knows(condition):
             return self._event(event, condition, level, seed)
         match = re.fullmatch(r"(.+?)\s*(<=|>=|<|>)\s*([-+.\deE]+)\s*", statement)
-        if match is None and statement.lstrip().startswith("P("):
+        if match is None and any(name.startswith("P(") for name in event):
             raise _unreadable(statement)
         if match is None:
             return self._event(event, condition, level, seed)
@@ -614,8 +614,8 @@ class NetworkPosterior(BasePosterior):
     def to_arviz(self, *, auxiliary: bool = True) -> az.InferenceData:
         """The draws as an ArviZ container: one variable a node, with levels as coordinates.
 
-        Without `auxiliary` there is nothing besides: no E[theta | counts], no plug-in posterior and no
-        prior.
+        Without `auxiliary` there is nothing besides: no E[theta | counts], no plug-in posterior and
+        no prior.
         """
         import arviz as az
 
