@@ -33,7 +33,7 @@ NAME = "synthetic-sets"
 LEVEL, SETS, TRIALS = 0.9, 20, 200
 CELLS = ((3000, 1.0), (3000, 0.3), (30_000, 0.3))
 PARENTS = {"smoker": ["old"], "disease": ["old", "smoker"], "cough": ["disease"]}
-WRONG = {"disease": ["smoker"], "cough": ["disease"]}
+WRONG: dict[str, list[str]] = {"old": [], "disease": ["smoker"], "cough": ["disease"]}
 TRUTH: Tables = {
     "old": np.array([0.7, 0.3]),
     "smoker": np.array([[0.6, 0.4], [0.8, 0.2]]),

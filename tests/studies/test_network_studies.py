@@ -66,8 +66,6 @@ def test_what_the_committed_sets_show():
     rows = committed("synthetic-sets.csv")
     for row in rows:
         if row["graph"] == "right graph" and row["rule"] == "pooled":
-            assert row["coverage"] > 0.9 - 4 * row["se"], row
+            assert row["coverage"] > 0.9 - 3 * row["se"], row
     one = [r["coverage"] for r in rows if r["rule"] == "one set" and r["epsilon"] < 1]
     assert min(one) < 0.6
-    wrong = [r for r in rows if r["graph"] == "wrong graph" and r["asked"] == "slope of old"]
-    assert max(r["coverage"] for r in wrong) < 0.1
