@@ -136,6 +136,21 @@ def test_learned_concentrations_are_part_of_the_posterior(sampler):
     assert not (np.abs(fixed_mean - expected) < 5 * batches + 0.004).all()
 
 
+def test_concentrations_do_not_run_away():
+    """With many records, doubles can't tell 1e25 from 1e26: such steps must not be taken."""
+    from noisewise.analyst.network.prior import FARTHEST, Learning
+
+    layout = Layout(network({"a": 2, "b": 2}, {"a": [], "b": ["a"]}))
+    seen = np.array([21_000.0, 9_000.0, 12_600.0, 8_400.0, 7_200.0, 1_800.0])
+    learning, rng = Learning(layout, learned(layout)), np.random.default_rng(1)
+    largest = []
+    for _ in range(20_000):
+        learning.update(rng, seen)
+        largest.append(learning.alpha.max())
+    assert max(largest) <= np.exp(FARTHEST)
+    assert np.median(largest) < 100
+
+
 def test_per_table_learns_the_concentrations_of_a_root():
     """One table with a public total: both enumeration and learning leave nothing out."""
     layout, observed, alpha, full = problem(({"a": 3}, {"a": []}, 6), 1.0, 12)

@@ -45,6 +45,9 @@ from noisewise.core.errors import RequestError
 Prior = float | Mapping[str, Any]
 CENTRE = math.log(0.5)  # between Jeffreys' prior of two levels and the uniform one
 SHAPE, RATE = 3.0, 2.0  # s² about 1: levels of a table differ by a factor of three or so
+# Log concentrations stay within: far beyond, differences of log gammas are nothing but rounding
+# errors, which let them run away. The hyperprior has no mass there to speak of.
+FARTHEST = 12.0
 PASSES = 1  # over all levels, in one update
 
 
@@ -262,10 +265,13 @@ def move_levels(rng, logs, start, rows, arity, first, counts, law, passes):  # t
             change = 0.0
             for y in range(r):
                 if x in (y, r):
+                    if abs(own[y] + step) > FARTHEST:
+                        change = -np.inf
+                        break
                     before, after = own[y] - centre, own[y] + step - centre
                     change += (before * before - after * after) / (2 * spread * spread)
                     alpha[y] = math.exp(own[y] + step)
-            new = row_evidence(counts, start[k], rows[k], r, alpha)
+            new = row_evidence(counts, start[k], rows[k], r, alpha) if change > -np.inf else 0.0
             if -rng.standard_exponential() < change + new - evidence:
                 evidence = new
                 for y in range(r):
