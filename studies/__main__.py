@@ -41,10 +41,12 @@ def experiments() -> dict[str, Experiment | Report]:
         differing_holders,
         holders_in_rounds,
         many_holders,
+        network_priors,
         people,
         plan_check,
         plan_real,
         skewed_blocks,
+        synthetic_sets,
         terms,
     )
     from studies.alparslan2023 import calibration as alparslan2023_calibration
@@ -86,6 +88,8 @@ def experiments() -> dict[str, Experiment | Report]:
         skewed_blocks.EXPERIMENT,
         zhang2016_fig1.EXPERIMENT,
         zhang2016_fig2.EXPERIMENT,
+        network_priors.EXPERIMENT,
+        synthetic_sets.EXPERIMENT,
         zhang2016_coverage.EXPERIMENT,
     )
     return {e.name: e for e in known}

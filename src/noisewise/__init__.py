@@ -13,6 +13,7 @@ from noisewise._version import __version__
 
 if TYPE_CHECKING:
     from noisewise.analyst.fit import fit
+    from noisewise.analyst.pool import pool
     from noisewise.analyst.posterior.compare import compare
     from noisewise.analyst.posterior.draws import DrawsPosterior
     from noisewise.analyst.posterior.file import load_posterior
@@ -68,6 +69,7 @@ _HOMES = {
     "make_request": "holder.requests.regression",
     "make_summary_request": "holder.requests.summary",
     "plan": "planning.plan",
+    "pool": "analyst.pool",
     "publish": "holder.publish",
     "read_request": "holder.requests.file",
     "read_schema": "core.yaml_files",
@@ -106,6 +108,7 @@ __all__ = [
     "make_request",
     "make_summary_request",
     "plan",
+    "pool",
     "publish",
     "read_request",
     "read_schema",
