@@ -353,7 +353,9 @@ def logp_and_gradient(
     R, beta, betabar = work[SHARED_BUFFERS], rows[1], rows[2]
     logp = scalars[CONSTANT]
     # Not literals, for each of which what is called would be compiled once more.
-    private, end, mapped = np.bool_(False), np.int64(0), maps.shape[0] > 0
+    private: Any = np.bool_(False)
+    end: Any = np.int64(0)
+    mapped = maps.shape[0] > 0
     A[:] = 0.0
     grad[:] = 0.0
     for j in range(J):
