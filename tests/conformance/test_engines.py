@@ -43,7 +43,7 @@ from noisewise.holder.rows import sums as sums_module
 from noisewise.holder.rows import units as units_module
 from noisewise.holder.rows.sums import SumAccumulator, SumPlan
 
-from .. import postgres
+from .. import postgres, spark
 
 CANARY = "7351.0625"  # a value that no message may show
 INJECTION = 'x"; DROP TABLE t; --'
@@ -220,6 +220,7 @@ READERS = {
     "postgres-connection": lambda t, _: (
         in_postgres(t) and open_source(postgres.shared(), query=SELECT)
     ),
+    "spark": lambda t, _: open_source(spark.frame(t)),
 }
 # A category of numbers is compared as text in a CSV file: there, 1.0 is not the level "1".
 NOT_CSV = ("csv", "duckdb-csv")
@@ -589,7 +590,7 @@ def test_what_cannot_be_an_id_is_refused(reader, column, tmp_path):
         source.sums(case.plan(ids="id"))
     # Where the type is stored, that is known before anything is charged or read. A floating type in
     # a file may mean that an id is missing, and is told afterwards.
-    kept = ("duckdb-", "connection", "relation", "postgres")
+    kept = ("duckdb-", "connection", "relation", "postgres", "spark")
     stored = "parquet" in reader or reader.startswith(kept)
     told_later = reader == "parquet" and column[0] == 0.5
     if stored and reader != "duckdb-arrow" and not told_later:
@@ -1239,7 +1240,7 @@ def test_descriptions(tmp_path):
 def test_importing_the_engines_loads_none_of_them():
     code = (
         "import sys, noisewise.holder.engines\n"
-        "print([m for m in ('duckdb', 'psycopg', 'pyarrow', 'pandas', 'polars', 'narwhals') "
+        "print([m for m in ('duckdb', 'psycopg', 'pyspark', 'pyarrow', 'pandas', 'polars', 'narwhals') "
         "if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

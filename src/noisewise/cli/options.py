@@ -17,7 +17,7 @@ EXPERTS = "For experts"  # the panel of --help that comes last
 EngineOption = Annotated[
     str,
     typer.Option(
-        "--engine", help="auto, memory, stream, duckdb or postgres.", rich_help_panel=EXPERTS
+        "--engine", help="auto, memory, stream, duckdb, postgres or spark.", rich_help_panel=EXPERTS
     ),
 ]
 TableOption = Annotated[
@@ -29,6 +29,14 @@ QueryOption = Annotated[
     typer.Option(
         "--query",
         help="Query on a database's own tables, whose result is the rows.",
+        rich_help_panel=EXPERTS,
+    ),
+]
+SparkConfigOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--spark-config",
+        help="Setting of Spark, such as spark.master=yarn; may be repeated.",
         rich_help_panel=EXPERTS,
     ),
 ]
@@ -198,7 +206,9 @@ KINDS = {"regression": REGRESSION, "summary": SUMMARY, "network": NETWORK, "draw
 # --- where rows come from, who pays, and how it is said -------------------------------------------
 
 JSON = option("as_json", bool, "Print the outcome as JSON.", "--json", default=False)
-DATA_HELP = "CSV, Parquet or DuckDB file, or postgresql://USER@HOST/DATABASE."
+DATA_HELP = (
+    "CSV, Parquet or DuckDB file, postgresql://USER@HOST/DATABASE, or spark:TABLE or spark:PATH."
+)
 SOURCE = option("data", str, DATA_HELP, default=Option.empty)
 PUBLICATION = (
     Option("ledger", Option.KEYWORD_ONLY, annotation=LedgerOption),
@@ -208,6 +218,7 @@ PUBLICATION = (
     Option("engine", Option.KEYWORD_ONLY, annotation=EngineOption, default="auto"),
     Option("table", Option.KEYWORD_ONLY, annotation=TableOption, default=None),
     Option("query", Option.KEYWORD_ONLY, annotation=QueryOption, default=None),
+    Option("spark_config", Option.KEYWORD_ONLY, annotation=SparkConfigOption, default=None),
 )
 
 
@@ -220,7 +231,25 @@ def shown(data: str) -> str:
     """The data as they may be printed: the address of a server may hold a password."""
     from noisewise.holder.engines import is_server
 
-    return "postgresql://..." if is_server(data) else data
+    if not is_server(data) or (data.startswith("spark:") and "@" not in data):
+        return data
+    return "spark:..." if data.startswith("spark:") else "postgresql://..."
+
+
+def start_spark(settings: Sequence[str] | None, data: str | None) -> None:
+    """Start Spark with the settings of --spark-config, each NAME=VALUE; values may be secrets."""
+    if not settings:
+        return
+    from noisewise.core.errors import RequestError
+
+    if data is None or not data.startswith("spark:"):
+        raise RequestError("spark_config: only --data spark:TABLE takes settings of Spark")
+    pairs = dict(text.partition("=")[::2] for text in settings)
+    if not all(name and value for name, value in pairs.items()):
+        raise RequestError("spark_config: expected NAME=VALUE, such as spark.master=yarn")
+    from noisewise.holder.engines import start_spark_session
+
+    start_spark_session(pairs)
 
 
 # --- from texts to what is asked for --------------------------------------------------------------

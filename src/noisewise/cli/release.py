@@ -19,6 +19,7 @@ from noisewise.cli.options import (
     asked,
     expert,
     out_option,
+    start_spark,
     with_options,
 )
 from noisewise.cli.publishing import Publication
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 def _taken_apart(kind: str, given: dict[str, Any], out: str) -> tuple[Publication, Asked]:
     """The options of a command: where it is published, and what is asked for."""
+    start_spark(given.pop("spark_config"), given["data"])
     place = {field.name: given.pop(field.name) for field in fields(Publication)}
     publication = Publication(**{**place, "out": place["out"] or Path(out)})
     return publication, asked(kind, **given)

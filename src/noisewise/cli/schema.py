@@ -13,7 +13,15 @@ from typing import Annotated
 import typer
 
 from noisewise._progress import progress_bar
-from noisewise.cli.options import DATA_HELP, EngineOption, QueryOption, TableOption, shown
+from noisewise.cli.options import (
+    DATA_HELP,
+    EngineOption,
+    QueryOption,
+    SparkConfigOption,
+    TableOption,
+    shown,
+    start_spark,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Declare what is public about a table.")
 
@@ -46,6 +54,7 @@ def schema_new(
         ),
     ] = None,
     table: TableOption = None,
+    spark_config: SparkConfigOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a schema to fill in: column names and types, nothing else of the data.
@@ -63,8 +72,11 @@ def schema_new(
 
     if out.exists() and not force:
         raise RequestError(f"out: {out} exists; choose another name, or --force to overwrite it")
+    start_spark(spark_config, data)
     book = None if codebook is None else read_codebook(codebook)
     named = (table or "") if is_server(data) else Path(data).stem
+    if data.startswith("spark:"):
+        named = Path(data.partition(":")[2]).stem
     text = schema_template(data, dataset or named, table=table, unit=unit, codebook=book)
     try:
         out.write_text(text, encoding="utf-8")
@@ -89,6 +101,7 @@ def schema_check(
     engine: EngineOption = "auto",
     table: TableOption = None,
     query: QueryOption = None,
+    spark_config: SparkConfigOption = None,
 ) -> None:
     """Check a schema, and on request that a file fits it. Spends and publishes nothing.
 
@@ -100,6 +113,7 @@ def schema_check(
     from noisewise.core.schema import Category
     from noisewise.core.yaml_files import read_schema
 
+    start_spark(spark_config, data)
     declared = read_schema(schema)
     numbers = sum(not isinstance(c, Category) for c in declared.columns.values())
     owned = f"up to {declared.max_rows_per_unit} row(s) per unit"

@@ -85,13 +85,14 @@ def publish(
     request : Request, SummaryRequest or NetworkRequest
         See `make_request`, `make_summary_request` and `make_network_request`.
     data : path, address, data frame, dict of arrays, connection or relation
-        Of a file, a PostgreSQL server (postgresql://...), DuckDB or psycopg; see `open_source`.
+        Of a file, a PostgreSQL server (postgresql://...), Spark (spark:...), DuckDB or psycopg; see
+        `open_source`.
     ledger : Ledger or path
         Where the budget of `request.schema.dataset` is kept. It must exist and hold a cap for that
         data set: ``Ledger("budget.db").set_cap("people", epsilon=3)``.
     out : path, optional
         Where to write the Release; written atomically.
-    engine : {"auto", "memory", "stream", "duckdb", "postgres"}
+    engine : {"auto", "memory", "stream", "duckdb", "postgres", "spark"}
     table, query : str, optional
         What to read from a database.
     purpose : str

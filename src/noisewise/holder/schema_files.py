@@ -9,11 +9,9 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from noisewise.core.errors import DataError, RequestError
@@ -23,8 +21,7 @@ from noisewise.holder.codebook import Entry, entry_of
 from noisewise.holder.engines import is_server, open_source
 from noisewise.holder.engines.base import Kind
 from noisewise.holder.publish import with_total
-from noisewise.holder.rows.units import Shelves, codes_of, words_of
-from noisewise.holder.rows.values import filled
+from noisewise.holder.rows.rehearsal import ReadAll
 
 _HEAD = """\
 # What is public about this table. Fill in every bound and every list of levels from public
@@ -108,10 +105,7 @@ def _declaration(kind: str, entry: Entry | None) -> str:
 def column_kinds(data: str | Path, *, table: str | None = None) -> list[tuple[str, str]]:
     """Column names with 'number', 'category' or 'other', in the table's order."""
     if is_server(data):
-        from noisewise.holder.engines.postgres import PostgresSource
-
-        source = open_source(data, table=table)
-        assert isinstance(source, PostgresSource)
+        source: Any = open_source(data, table=table)
         # Names in a server's catalogue are nobody's row.
         return [(name, _declared_as(kind)) for name, kind in source.column_kinds()]
     path = Path(data)
@@ -229,41 +223,6 @@ def _quoted(name: str, *, inside: bool = False) -> str:
 # Does a file fit its schema?
 
 
-@dataclass(frozen=True)
-class _ReadAll:
-    """Read every declared column, and keep nothing."""
-
-    schema: Schema
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        ids = self.schema.unit_column
-        return (*self.schema.columns, *(() if ids is None else (ids,)))
-
-    def accumulator(self) -> _Reader:
-        return _Reader(self)
-
-
-class _Reader:
-    def __init__(self, plan: _ReadAll) -> None:
-        self.n = 0
-        self._plan = plan
-        self._people = None if plan.schema.unit_column is None else Shelves(0)
-
-    def add(self, columns: Sequence[Any]) -> None:
-        for name, values in zip(self._plan.schema.columns, columns, strict=False):
-            filled(values, self._plan.schema, name)
-        if self._people is not None:
-            self._people.add(words_of(columns[-1]).view(np.int32))
-        self.n += len(columns[0])
-
-    def result(self) -> int:
-        if self._people is None:
-            return self.n
-        shelves = (codes_of(ids.view(np.uint64)) for ids in self._people.taken())
-        return sum(1 + int(codes.max()) for codes in shelves)
-
-
 def check_data(
     schema: Schema,
     data: str | Path,
@@ -289,12 +248,12 @@ def check_data(
     """
     source = open_source(data, engine=engine, table=table, query=query)
     names = source.column_names()
-    for name in _ReadAll(schema).sources:
+    for name in ReadAll(schema).sources:
         if name not in names:
             raise DataError(
                 f"data: there is no column {name!r}; delete it from the schema, or rename it"
             )
-    n = source.sums(_ReadAll(schema), with_total(source, progress))
+    n = source.sums(ReadAll(schema), with_total(source, progress))
     if n == 0 and schema.n_is_public:
         raise DataError("data: there are no rows")
     return n

@@ -15,6 +15,7 @@ additive         sign, stouffer, rescaled_normal, fisher and clipped_mean: what 
 location_scale   the same for two medians of a coefficient
 mean             the same for a mean within a range that two such draws find
 median           the exponential mechanism that both draw from, exactly
+kept_rows        all rows, where sums are not enough
 models           blocks that fit anything else than a line
 choice           how many blocks and partitions, and what accuracy to expect
 """

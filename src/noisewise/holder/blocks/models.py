@@ -27,69 +27,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from noisewise.core.design import Design
 from noisewise.core.kinds.summary.models import Model
+from noisewise.holder.blocks.kept_rows import KeptRows
 from noisewise.holder.blocks.regressions import Fits
-from noisewise.holder.blocks.sums import BlockGrid, Integers, draw_blocks
-from noisewise.holder.rows.plan import Codes, Floats, ReadsDesign, check_row_count
+from noisewise.holder.blocks.sums import BlockGrid, draw_blocks
+from noisewise.holder.rows.plan import Floats
 
 Function = Callable[[Mapping[str, Floats]], Sequence[float]]
 """From a block's columns by name (indicators as "column[level]") to its estimates, in order."""
 
 _Fit = Callable[[Floats, Floats], Any]
 _STEPS = 50
-
-
-@dataclass(frozen=True)
-class RowPlan(ReadsDesign):
-    """Read all rows and keep them: models need more of a block than sums."""
-
-    design: Design
-    memory = 0  # of sums: there are none
-
-    def accumulator(self) -> RowAccumulator:
-        """A new, empty accumulator."""
-        return RowAccumulator(self)
-
-
-@dataclass(frozen=True)
-class KeptRows:
-    """All rows on the grid of the value map; the target is the last column.
-
-    Parameters
-    ----------
-    n : int
-    values : (n, columns) array of int64
-    """
-
-    n: int = field(repr=False)
-    values: Integers = field(repr=False)
-
-
-class RowAccumulator:
-    """Keeps rows as integers."""
-
-    def __init__(self, plan: RowPlan) -> None:
-        self.n = 0
-        self._grid = BlockGrid(plan.design)
-        self._parts: list[Integers] = []
-
-    def add(self, columns: Sequence[Floats | Codes]) -> None:
-        """Add rows; see `noisewise.holder.rows.plan.Accumulator`."""
-        check_row_count(self.n + len(columns[0]))
-        self._parts.append(self._grid.integers(columns))
-        self.n += len(columns[0])
-
-    def result(self) -> KeptRows:
-        """All rows so far, in the order of their integers."""
-        empty = np.empty((0, len(self._grid.columns)), dtype=np.int64)
-        values = np.concatenate([empty, *self._parts])
-        return KeptRows(self.n, values[np.lexsort(values.T)])
 
 
 def fit_models(

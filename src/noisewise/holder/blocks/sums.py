@@ -29,14 +29,19 @@ import numpy.typing as npt
 from noisewise.core.design import Design
 from noisewise.core.schema import Category, Unbounded
 from noisewise.holder.mechanisms import randomness
-from noisewise.holder.rows.plan import Codes, Floats, ReadsDesign, check_row_count
+from noisewise.holder.rows.plan import (
+    Codes,
+    Floats,
+    Integers,
+    ReadsDesign,
+    check_row_count,
+    flat,
+)
 from noisewise.holder.rows.values import filled
 
 BOUNDED_BITS = 50
 UNBOUNDED_BITS = 59
 UNIT_BITS = 29
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -222,6 +227,19 @@ class BlockAccumulator:
         """The sums so far."""
         self._carry()
         return BlockSums(self.n, self._total)
+
+    def state(self) -> Integers:
+        """See `Accumulator.state`. Every accumulator has drawn blocks for its own rows."""
+        self._carry()
+        return flat(self.n, self._total)
+
+    def join(self, state: Integers) -> None:
+        """See `Accumulator.join`."""
+        check_row_count(self.n + int(state[0]))
+        self._carry()
+        self.n += int(state[0])
+        self._total += state[1:].reshape(self._total.shape)
+        self._carry()
 
     def _add(self, columns: Sequence[Floats | Codes]) -> None:
         from noisewise.holder.blocks.limbs import add_rows, split_rows

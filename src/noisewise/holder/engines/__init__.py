@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -9,14 +10,15 @@ from typing import Any, Literal, cast, get_args
 from noisewise.core.errors import RequestError
 from noisewise.holder.engines.base import Source
 
-__all__ = ["Engine", "Source", "is_server", "open_source"]
+__all__ = ["Engine", "Source", "is_server", "open_source", "start_spark_session"]
 
-Engine = Literal["auto", "memory", "stream", "duckdb", "postgres"]
+Engine = Literal["auto", "memory", "stream", "duckdb", "postgres", "spark"]
 
 _ACCEPTED = (
     "a path to a .parquet, .csv, .duckdb or .db file, the address of a PostgreSQL server "
-    "(postgresql://...), a data frame (pandas, Polars, Arrow), a dict of arrays, a NumPy "
-    "structured array, a DuckDB connection or relation, or a psycopg connection"
+    "(postgresql://...), a table or path of Spark (spark:...), a data frame (pandas, Polars, Arrow, "
+    "Spark), a dict of arrays, a NumPy structured array, a DuckDB connection or relation, or a "
+    "psycopg connection"
 )
 _FILES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".duckdb": "db", ".db": "db"}
 _NO_TABLES = "table, query: only databases and connections have tables"
@@ -35,11 +37,12 @@ def open_source(
     ----------
     data : path, address, data frame, dict of arrays, structured array, connection or relation
         A path ends in .parquet, .csv, .duckdb or .db; the address of a PostgreSQL server begins
-        with postgresql://. Connections are DuckDB's or psycopg's, relations DuckDB's.
-    engine : {"auto", "memory", "stream", "duckdb", "postgres"}
+        with postgresql://; a table or path that Spark reads begins with spark:. Connections are
+        DuckDB's or psycopg's, relations DuckDB's, data frames also Spark's.
+    engine : {"auto", "memory", "stream", "duckdb", "postgres", "spark"}
         ``auto`` streams Parquet and CSV files through Arrow and NumPy, which is faster than DuckDB
-        and keeps memory constant (`benchmarks/release.py` measures both); it leaves databases to
-        themselves, and sums data frames in memory. ``stream`` reads the rows of a PostgreSQL
+        and keeps memory constant (`benchmarks/release.py` measures both); it leaves databases and
+        Spark to themselves, and sums data frames in memory. ``stream`` reads the rows of a PostgreSQL
         server in place of summing them there.
     table, query : str, optional
         What to read from a database or connection: a table or view by its name, or a single
@@ -60,6 +63,14 @@ def open_source(
         )
     if table is not None and query is not None:
         raise RequestError("table, query: give one of them, not both")
+    if _is_spark(data):
+        _only(engine, ("auto", "spark"), "a table of Spark")
+        if table is not None or query is not None:
+            raise RequestError(
+                "table, query: the name of Spark's table comes after spark:; give a query a name by "
+                "CREATE VIEW, or give its frame from Python"
+            )
+        return _open_spark(data)
     if is_server(data) or _is_psycopg(data):
         _only(engine, ("auto", "postgres", "stream"), "a PostgreSQL server")
         return _open_server(data, table, query, stream=engine == "stream")
@@ -88,8 +99,41 @@ def open_source(
 
 
 def is_server(data: Any) -> bool:
-    """Whether `data` is the address of a database server. It may hold a password: don't show it."""
-    return isinstance(data, str) and data.casefold().startswith(("postgresql://", "postgres://"))
+    """Whether `data` is the address of a server, and no path here. It may hold a password."""
+    known = ("postgresql://", "postgres://", "spark:")
+    return isinstance(data, str) and data.casefold().startswith(known)
+
+
+def _is_spark(data: Any) -> bool:
+    """Whether `data` is a frame of Spark, or a text that begins with spark:."""
+    if isinstance(data, str):
+        return data.startswith("spark:")
+    bases = [(base.__name__, base.__module__.split(".")[:2]) for base in type(data).__mro__]
+    return ("DataFrame", ["pyspark", "sql"]) in bases
+
+
+def _open_spark(data: Any) -> Source:
+    _check_pyspark()
+    from noisewise.holder.engines.spark import SparkSource
+
+    return SparkSource(data)
+
+
+def start_spark_session(settings: Mapping[str, str]) -> None:
+    """Start Spark with these settings, for data that begin with spark:."""
+    _check_pyspark()
+    from noisewise.holder.engines.spark import start_session
+
+    start_session(settings)
+
+
+def _check_pyspark() -> None:
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise RequestError(
+            "data: Spark needs pyspark; install it by pip install 'noisewise[spark]'"
+        ) from None
 
 
 def _open_server(data: Any, table: str | None, query: str | None, *, stream: bool) -> Source:

@@ -277,7 +277,7 @@ def agrees_with_numpy(dialect: Dialect, run: Callable[[str], Sequence[Sequence[A
     table = f"(VALUES {listed}) AS t({', '.join(names)})"
     kinds = [Kind.TEXT, *(Kind.NUMBER for _ in _BOUNDS)]
     for geometry in (Box(), Ball(0.9)):
-        plan, by_row, sums = _by_numpy(geometry)
+        plan, by_row, sums = by_numpy(geometry)
         query = SumQuery(plan, kinds, names, table, dialect)
         try:
             found = sorted([int(value) for value in row] for row in run(query.text_of_rows))
@@ -295,7 +295,7 @@ def _test_values() -> tuple[list[str | None], list[list[float | None]]]:
 
 
 @cache
-def _by_numpy(geometry: Box | Ball) -> tuple[SumPlan, list[list[int]], Sums]:
+def by_numpy(geometry: Box | Ball) -> tuple[SumPlan, list[list[int]], Sums]:
     """What is asked in the test; the integers of its rows, sorted; and their sums."""
     plan = _test_plan(geometry)
     words, values = _test_values()

@@ -16,7 +16,7 @@ from noisewise.core.kinds.network.content import TABLE_BITS, Content
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.privacy import PureEvent
 from noisewise.core.schema import Schema
-from noisewise.holder.rows.plan import Codes, Floats, check_row_count
+from noisewise.holder.rows.plan import Codes, Floats, Integers, check_row_count, flat
 from noisewise.holder.rows.values import filled
 
 Table = npt.NDArray[np.int64]
@@ -85,6 +85,19 @@ class CountAccumulator:
             counts = self._counts[node]
             counts += np.bincount(_cell_numbers(codes, family), minlength=len(counts))
         self.n += rows
+
+    def state(self) -> Integers:
+        """See `Accumulator.state`."""
+        return flat(self.n, *self._counts.values())
+
+    def join(self, state: Integers) -> None:
+        """See `Accumulator.join`."""
+        check_row_count(self.n + int(state[0]))
+        self.n += int(state[0])
+        start = 1
+        for node, counts in self._counts.items():
+            self._counts[node] = counts + state[start : start + len(counts)]
+            start += len(counts)
 
     def result(self) -> FamilyCounts:
         """The counts so far."""

@@ -63,7 +63,7 @@ from noisewise.holder.requests.base import (
 )
 
 if TYPE_CHECKING:
-    from noisewise.holder.blocks.models import KeptRows, RowPlan
+    from noisewise.holder.blocks.kept_rows import KeptRows, RowPlan
     from noisewise.holder.blocks.regressions import Fits
 
 
@@ -215,7 +215,7 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
     def plan(self) -> BlockPlan | RowPlan:
         """What is accumulated over the rows."""
         if not self.model.is_least_squares:
-            from noisewise.holder.blocks.models import RowPlan
+            from noisewise.holder.blocks.kept_rows import RowPlan
 
             return RowPlan(self.design)
         halves = 2 if isinstance(self.mechanism, Mean) else 1

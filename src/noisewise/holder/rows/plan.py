@@ -19,6 +19,7 @@ from noisewise.core.schema import Schema
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
+Integers = npt.NDArray[np.int64]
 Progress = Callable[[int], None]
 
 Result_co = TypeVar("Result_co", covariant=True)
@@ -31,6 +32,11 @@ def check_row_count(n: int) -> None:
             f"data: more than {MAX_ROWS:,} rows; the sums could overflow, so publish parts of the "
             "table separately"
         )
+
+
+def flat(n: int, *arrays: npt.ArrayLike) -> Integers:
+    """A state: the number of rows, then all other integers."""
+    return np.concatenate([[n], *(np.ravel(array) for array in arrays)]).astype(np.int64)
 
 
 class Accumulator(Protocol[Result_co]):
@@ -51,6 +57,15 @@ class Accumulator(Protocol[Result_co]):
 
     def result(self) -> Result_co:
         """What was accumulated so far."""
+
+    def state(self) -> Integers:
+        """The same as a flat array of 64-bit integers. It takes no more rows after that."""
+
+    def join(self, state: Integers) -> None:
+        """Add what another accumulator of the same plan has: its `state`.
+
+        Where rows are averaged by unit, the other one must have had other units.
+        """
 
 
 class Plan(Protocol[Result_co]):

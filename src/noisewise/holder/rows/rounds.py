@@ -59,8 +59,10 @@ from noisewise.holder.rows.plan import (
     Accumulator,
     Codes,
     Floats,
+    Integers,
     ReadsDesign,
     check_row_count,
+    flat,
 )
 from noisewise.holder.rows.units import averaged
 from noisewise.holder.rows.values import MEAN_BITS, DesignRows, RowGrid, filled
@@ -212,6 +214,18 @@ class BallAccumulator(_Coordinates):
         """The sums so far."""
         return BallSums(self.n, np.triu(self.inside), np.triu(self.outside))
 
+    def state(self) -> Integers:
+        """See `Accumulator.state`."""
+        return flat(self.n, self.inside, self.outside)
+
+    def join(self, state: Integers) -> None:
+        """See `Accumulator.join`."""
+        check_row_count(self.n + int(state[0]))
+        self.n += int(state[0])
+        inside, outside = state[1:].reshape(2, *self.inside.shape)
+        self.inside += inside
+        self.outside += outside
+
     def _add_block(self, z: Floats, lengths: Floats, centred: Floats) -> None:
         is_far = lengths > float(self._shape.radius**2)
         far = np.flatnonzero(is_far)
@@ -248,6 +262,16 @@ class TailAccumulator(_Coordinates):
     def result(self) -> TailCounts:
         """The counts so far; rows at or below the first edge are in no bin."""
         return TailCounts(self.n, tuple(self.counts[1:].tolist()))
+
+    def state(self) -> Integers:
+        """See `Accumulator.state`."""
+        return flat(self.n, self.counts)
+
+    def join(self, state: Integers) -> None:
+        """See `Accumulator.join`."""
+        check_row_count(self.n + int(state[0]))
+        self.n += int(state[0])
+        self.counts += state[1:]
 
     def _add_block(self, z: Floats, lengths: Floats, centred: Floats) -> None:
         self.counts += np.bincount(

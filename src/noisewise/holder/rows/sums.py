@@ -24,8 +24,10 @@ from noisewise.holder.rows.plan import (
     Accumulator,
     Codes,
     Floats,
+    Integers,
     ReadsDesign,
     check_row_count,
+    flat,
 )
 from noisewise.holder.rows.units import averaged
 from noisewise.holder.rows.values import DesignRows, RowGrid, missing_value_error
@@ -113,7 +115,22 @@ class SumAccumulator:
     def result(self) -> Sums:
         """The sums so far."""
         pairs = zip(self._plan.statistics, self._parts, strict=True)
-        return Sums(self.n, {statistic.name: part.values() for statistic, part in pairs})
+        return Sums(
+            self.n, {statistic.name: tuple(part.values().tolist()) for statistic, part in pairs}
+        )
+
+    def state(self) -> Integers:
+        """See `Accumulator.state`."""
+        return flat(self.n, *(part.values() for part in self._parts))
+
+    def join(self, state: Integers) -> None:
+        """See `Accumulator.join`."""
+        check_row_count(self.n + int(state[0]))
+        self.n += int(state[0])
+        start = 1
+        for statistic, part in zip(self._plan.statistics, self._parts, strict=True):
+            part.join(state[start : start + len(statistic.entries)])
+            start += len(statistic.entries)
 
     def _add_block(self, columns: list[Floats | Codes]) -> None:
         centred = self._centred[:, : len(columns[0])]
@@ -152,8 +169,12 @@ class _SecondMomentsPart:
             self._multiply(w)
         self.total += self._gram.astype(np.int64)
 
-    def values(self) -> tuple[int, ...]:
-        return tuple(self.total[self._picks].tolist())
+    def values(self) -> Integers:
+        picked: Integers = self.total[self._picks]
+        return picked
+
+    def join(self, values: Integers) -> None:
+        self.total[self._picks] += values  # every entry has a place of its own
 
     def _multiply(self, w: Floats) -> None:
         """Put the sums of products of all pairs of factors into the Gram matrix's upper tiles."""

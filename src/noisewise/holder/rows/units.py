@@ -61,7 +61,7 @@ import numpy.typing as npt
 
 from noisewise.core.design import Design
 from noisewise.core.errors import DataError
-from noisewise.holder.rows.plan import Accumulator, Floats, check_row_count
+from noisewise.holder.rows.plan import Accumulator, Floats, Integers, check_row_count
 from noisewise.holder.rows.values import MEAN_BITS, DesignRows, RowGrid, filled
 
 Result = TypeVar("Result")
@@ -106,6 +106,20 @@ class ByUnit(Generic[Result]):
 
     def result(self) -> Result:
         """What all means add up to. Ends the accumulator."""
+        self._average()
+        self.n = self._means.n
+        return self._means.result()
+
+    def state(self) -> Integers:
+        """The same in integers, without any id."""
+        self._average()
+        return self._means.state()
+
+    def join(self, state: Integers) -> None:
+        """Add the means of other units."""
+        self._means.join(state)
+
+    def _average(self) -> None:
         averages = (self._averages(records) for records in self._shelves.taken())
         with ThreadPoolExecutor(1, thread_name_prefix="noisewise-means") as pool:
             # One thread averages the next shelf while this one sums the last.
@@ -113,8 +127,6 @@ class ByUnit(Generic[Result]):
             while (means := ahead.result()) is not None:
                 ahead = pool.submit(next, averages, None)
                 self._means.add(means)
-        self.n = self._means.n
-        return self._means.result()
 
     def _records(self, columns: Sequence[Any], words: Words) -> Records:
         """All design columns as integers, and the ids; a row stays together."""

@@ -1,0 +1,344 @@
+"""Spark: partial sums on the workers, where the rows are, joined on the driver.
+
+Every task adds up the rows of its partition with the same accumulator as every other engine
+(`mapInArrow` hands it Arrow batches), and returns one row: the accumulator's integers, or the words
+of an error. The value map is that of `holder.rows.values`, evaluated by NumPy on the worker, so
+there is no second version of it.
+
+**No row is counted twice.** Partial sums are the *result* of a task. Of a task that fails, is killed
+or runs twice (speculation) Spark keeps the result of one complete attempt, and an attempt begins
+with an empty accumulator. Nothing is added up on the side (Spark's own accumulators are, and count
+again what is tried again). Results carry the number of their partition, and the driver refuses one
+that comes twice.
+
+**Where rows have ids**, Spark first brings together the rows of each id (a shuffle by the hash of
+the id into a fixed number of partitions), so that every unit is averaged by one task. Ids are equal
+where their integers or bytes are, and then so are their hashes.
+
+**What goes where.** Workers get the plan, which is public. The driver gets integers: sums, or for
+models that are fitted to blocks of rows, the rows themselves. Rows leave their worker in the
+shuffle by ids alone.
+
+**No value in a message.** Spark writes exceptions of tasks to its logs. So errors that are known to
+quote nothing (noisewise's own) come back as a result, and are raised by the driver; any other is
+replaced, in the worker, by one with fixed words. What Spark itself reports on the driver is
+replaced as well.
+
+**What workers need** is Spark's own Python side (NumPy, PyArrow) and this package's code, SciPy for
+ids, and Numba for block summaries. A small job without rows tells before anything is charged
+whether they have it: the same version, and the same integers from awkward values.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+import numpy as np
+import pyarrow as pa
+
+from noisewise._version import __version__
+from noisewise.core.errors import DataError, NoisewiseError, RequestError
+from noisewise.core.schema import Category
+from noisewise.holder.engines.base import (
+    Kind,
+    Result,
+    check_id_kind,
+    check_kind,
+    positions,
+    sealed,
+)
+from noisewise.holder.engines.batches import column_readers
+from noisewise.holder.rows.plan import Plan, Progress
+
+Answer = TypeVar("Answer")
+
+PREFIX = "spark:"
+
+_KINDS = {
+    **dict.fromkeys(("byte", "short", "integer", "long", "float", "double"), Kind.NUMBER),
+    "decimal": Kind.DECIMAL,
+    "boolean": Kind.TRUTH,
+    **dict.fromkeys(("string", "char", "varchar"), Kind.TEXT),
+    "void": Kind.NOTHING,
+}
+
+# What a task returns. The integers are 64-bit, little-endian.
+_PARTIAL = "part bigint, problem string, state binary"
+# States that are larger than this are joined by a few tasks before the driver gets them.
+_LARGE = 64 << 10
+_JOINING_TASKS = 16
+
+_READ_FAILURE = (
+    "data: Spark could not read or add up the rows; its own log says why. A worker may have run out "
+    "of memory, a cast in the frame may fail on a row, or the exact sums may be larger than "
+    "spark.driver.maxResultSize"
+)
+_NO_TABLE = (
+    "data: Spark finds no such table or path, or may not read it; try spark.table or "
+    "spark.read.parquet with the same name in pyspark"
+)
+_NO_WORKERS = (
+    "data: Spark's workers could not run noisewise; they need Python of the driver's version with "
+    f"NumPy, PyArrow and noisewise {__version__} (see docs/engines.md), and memory for a task"
+)
+
+_trusted: WeakSet[Any] = WeakSet()
+
+
+class SparkSource:
+    """A Spark data frame, or a table or path that Spark reads.
+
+    Parameters
+    ----------
+    data : pyspark.sql.DataFrame or str
+        A frame; or "spark:" and the name of a table or view, or a path of Parquet or ORC files
+        (which has a slash in it, or ends in .parquet or .orc).
+    """
+
+    def __init__(self, data: Any) -> None:
+        frame = sealed(lambda: _opened(data), _NO_TABLE, Exception)
+        if frame.isStreaming:
+            raise RequestError("data: a streaming frame of Spark has no end; write it to a table")
+        self._frame = frame
+        self.description = "Spark"
+
+    def column_names(self) -> list[str]:
+        """From Spark's catalogue or the files' footers, after a look at the workers."""
+        _check_workers(self._frame.sparkSession)
+        return [name for name, _ in self.column_kinds()]
+
+    def column_kinds(self) -> list[tuple[str, Kind]]:
+        """Names and kinds. Reads no rows."""
+        fields = _sealed(lambda: list(self._frame.schema.fields))
+        return [(field.name, _kind(field.dataType.typeName())) for field in fields]
+
+    def row_count(self) -> int | None:
+        """Not asked for: to count rows may take as long as to sum them."""
+        return None
+
+    def check_ids(self, name: str) -> None:
+        """By Spark's own type."""
+        (index,) = positions([name for name, _ in self.column_kinds()], (name,))
+        self._check_id(name, index)
+
+    def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
+        """Sum on the workers, and join here."""
+        found = self.column_kinds()
+        indices = positions([name for name, _ in found], plan.sources)
+        kinds = [found[index][1] for index in indices]
+        for name, index, kind in zip(plan.sources, indices, kinds, strict=True):
+            if name == plan.schema.unit_column:
+                self._check_id(name, index)
+            else:
+                check_kind(name, plan.schema.columns[name], kind)
+        rows = _sealed(lambda: self._partial_sums(plan, indices, kinds).collect())
+        total = plan.accumulator()
+        _join(total, [(row.part, row.problem, row.state) for row in rows])
+        if progress is not None:
+            progress(total.n)
+        return total.result()
+
+    def _partial_sums(
+        self, plan: Plan[Any], indices: Sequence[int], kinds: Sequence[Kind]
+    ) -> Any:
+        """A frame with one row for each partition."""
+        from pyspark.sql.functions import col
+
+        # By position: for Spark "x" and "X" are the same, and a point or a backtick has a meaning.
+        names = [f"c{index}" for index in range(len(self._frame.columns))]
+        selected = []
+        for name, index, kind in zip(plan.sources, indices, kinds, strict=True):
+            value = col(f"c{index}")
+            if kind is Kind.NOTHING:
+                is_text = isinstance(plan.schema.columns.get(name), Category)
+                value = value.cast("string" if is_text else "double")
+            selected.append(value.alias(f"c{index}"))
+        frame = self._frame.toDF(*names).select(*selected)
+        ids = plan.schema.unit_column
+        if ids in plan.sources:
+            parts = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions"))
+            # With a number Spark leaves the partitions as they are: no id is in two of them.
+            frame = frame.repartition(parts, f"c{indices[plan.sources.index(ids)]}")
+        partials = frame.mapInArrow(partial(add_up, plan, __version__), _PARTIAL)
+        if plan.accumulator().state().nbytes > _LARGE:
+            partials = partials.repartition(_JOINING_TASKS, "part")
+            partials = partials.mapInArrow(partial(join_states, plan), _PARTIAL)
+        return partials
+
+    def _check_id(self, name: str, index: int) -> None:
+        kind = self._frame.schema.fields[index].dataType.typeName()
+        check_id_kind(name, _kind(kind), floating=kind in ("float", "double"))
+
+
+def start_session(settings: Mapping[str, str]) -> Any:
+    """Start Spark with these settings, or change those of the session that runs."""
+    from pyspark.sql import SparkSession
+
+    def start() -> Any:
+        builder = SparkSession.builder.appName("noisewise")
+        builder = builder.config("spark.ui.showConsoleProgress", "false")
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        if settings.get("spark.master", "local").startswith("local"):
+            # Workers on this machine run this Python, and not whatever python3 is.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        return builder.getOrCreate()
+
+    message = "data: Spark does not start; it needs Java 17, and settings that it knows"
+    return sealed(start, message, Exception)
+
+
+def _opened(data: Any) -> Any:
+    if not isinstance(data, str):
+        return data
+    name = data[len(PREFIX) :]
+    ending = name.rpartition(".")[2].casefold()
+    if ending in ("csv", "json", "txt", "gz", "xml", "avro"):
+        raise RequestError(
+            "data: Spark would have to guess the types of such a file; write it to a table or to "
+            "Parquet, or give a frame from Python"
+        )
+    session = start_session({})
+    if ending == "orc":
+        return session.read.orc(name)
+    if ending in ("parquet", "pq") or "/" in name:
+        return session.read.parquet(name)
+    return session.table(name)
+
+
+def _kind(name: str) -> Kind:
+    if name.startswith(("date", "time")) or "interval" in name:
+        return Kind.TIME
+    return _KINDS.get(name, Kind.OTHER)
+
+
+def _sealed(call: Callable[[], Answer]) -> Answer:
+    return sealed(call, _READ_FAILURE, Exception)
+
+
+def _check_workers(session: Any) -> None:
+    """Once a session: a job without rows, whose integers must be those of this process."""
+    if session in _trusted:
+        return
+
+    def run() -> list[Any]:
+        job = session.range(0, 1, 1, 1).mapInArrow(partial(look_around, __version__), _PARTIAL)
+        return list(job.collect())
+
+    (row,) = sealed(run, _NO_WORKERS, Exception)
+    if row.problem:
+        raise RequestError(row.problem)
+    if bytes(row.state) != _fingerprint():
+        raise RequestError(
+            "data: Spark's workers compute other integers than this machine from test values; "
+            "install the same NumPy on both"
+        )
+    _trusted.add(session)
+
+
+def _fingerprint() -> bytes:
+    """Of what the value map makes of awkward values."""
+    from noisewise.core.design import Ball, Box
+    from noisewise.holder.engines.pushdown import by_numpy
+
+    found = [by_numpy(geometry)[1:] for geometry in (Box(), Ball(0.9))]
+    text = str([(by_row, sums.n, sorted(sums.values.items())) for by_row, sums in found])
+    return sha256(text.encode()).digest()
+
+
+def _join(total: Any, partials: Sequence[tuple[int, str, bytes | None]]) -> None:
+    """Add partial sums; the first problem that comes along is raised."""
+    seen: set[int] = set()
+    for part, problem, state in partials:
+        if problem:
+            raise DataError(problem)
+        if part in seen:
+            raise DataError("data: Spark returned a partition twice; nothing was published")
+        seen.add(part)
+        if state is not None:
+            total.join(np.frombuffer(state, dtype="<i8"))
+
+
+# ---------------------------------------------------------------------------------------------
+# What runs on workers. Spark sends these functions by name, and plans by value.
+
+
+def look_around(version: str, batches: Iterator[Any]) -> Iterator[Any]:
+    """See whether this worker is like the driver."""
+    for _ in batches:
+        pass
+    problem = _other_version(version)
+    yield _partial(0, problem, b"" if problem else _fingerprint())
+
+
+def add_up(plan: Plan[Any], version: str, batches: Iterator[Any]) -> Iterator[Any]:
+    """Add up the rows of one partition."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    problem, state, failed = _other_version(version), None, False
+    try:
+        if not problem:
+            state = _state_of(plan, batches)
+    except NoisewiseError as error:
+        problem = str(error)
+    except Exception:
+        failed = True
+    if failed:  # Spark logs it and tries again; the error itself may quote values
+        raise RuntimeError("noisewise: a worker could not add up its rows")
+    for _ in batches:  # after a problem: Spark expects its rows to be taken
+        pass
+    yield _partial(0 if context is None else context.partitionId(), problem, state)
+
+
+def join_states(plan: Plan[Any], batches: Iterator[Any]) -> Iterator[Any]:
+    """Join the partial sums of several partitions; which ones is kept."""
+    total, seen, problem = plan.accumulator(), [], ""
+    for batch in batches:
+        for row in batch.to_pylist():
+            seen.append(row["part"])
+            problem = problem or row["problem"]
+            try:
+                if not problem:
+                    total.join(np.frombuffer(row["state"], dtype="<i8"))
+            except NoisewiseError as error:  # too many rows
+                problem = str(error)
+    for place, part in enumerate(seen):
+        last = place == len(seen) - 1
+        yield _partial(part, problem, _octets(total) if last and not problem else None)
+
+
+def _state_of(plan: Plan[Any], batches: Iterator[Any]) -> bytes:
+    accumulator, readers = plan.accumulator(), None
+    for batch in batches:
+        if readers is None:
+            readers = column_readers(plan, batch.schema.types)
+        accumulator.add([read(column) for read, column in zip(readers, batch.columns, strict=True)])
+    return _octets(accumulator)
+
+
+def _octets(accumulator: Any) -> bytes:
+    octets: bytes = accumulator.state().astype("<i8").tobytes()
+    return octets
+
+
+def _partial(part: int, problem: str, state: bytes | None) -> Any:
+    kinds = {"part": pa.int64(), "problem": pa.string(), "state": pa.binary()}
+    values = ([part], [problem], [state])
+    arrays = [pa.array(v, type=kind) for v, kind in zip(values, kinds.values(), strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(kinds))
+
+
+def _other_version(version: str) -> str:
+    if version == __version__:
+        return ""
+    return (
+        f"data: a worker of Spark has noisewise {__version__}, and the driver {version}; install "
+        "the same version on both"
+    )

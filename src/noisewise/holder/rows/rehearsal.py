@@ -1,0 +1,64 @@
+"""A rehearsal of reading: every declared column, as a release would, and nothing is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from noisewise.core.schema import Schema
+from noisewise.holder.rows.plan import Integers, flat
+from noisewise.holder.rows.units import Shelves, codes_of, words_of
+from noisewise.holder.rows.values import filled
+
+
+@dataclass(frozen=True)
+class ReadAll:
+    """Read every declared column, and count rows, or people where rows have ids."""
+
+    schema: Schema
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """All columns, and ids if any."""
+        ids = self.schema.unit_column
+        return (*self.schema.columns, *(() if ids is None else (ids,)))
+
+    def accumulator(self) -> RehearsalAccumulator:
+        """A new, empty one."""
+        return RehearsalAccumulator(self)
+
+
+class RehearsalAccumulator:
+    """Looks for missing values and undeclared levels, and counts."""
+
+    def __init__(self, plan: ReadAll) -> None:
+        self.n = 0
+        self._elsewhere = 0
+        self._plan = plan
+        self._people = None if plan.schema.unit_column is None else Shelves(0)
+
+    def add(self, columns: Sequence[Any]) -> None:
+        """Look at rows; see `Accumulator.add`."""
+        for name, values in zip(self._plan.schema.columns, columns, strict=False):
+            filled(values, self._plan.schema, name)
+        if self._people is not None:
+            self._people.add(words_of(columns[-1]).view(np.int32))
+        self.n += len(columns[0])
+
+    def result(self) -> int:
+        """The number of rows, or of people."""
+        if self._people is None:
+            return self.n + self._elsewhere
+        shelves = (codes_of(ids.view(np.uint64)) for ids in self._people.taken())
+        return sum(1 + int(codes.max()) for codes in shelves) + self._elsewhere
+
+    def state(self) -> Integers:
+        """See `Accumulator.state`."""
+        return flat(self.result())
+
+    def join(self, state: Integers) -> None:
+        """See `Accumulator.join`."""
+        self._elsewhere += int(state[0])
