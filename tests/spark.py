@@ -1,7 +1,8 @@
-"""A real Spark for tests: two workers in processes of their own, started once a process.
+"""A real Spark for tests, started once a process.
 
-It starts when first asked for. Where pyspark or Java is missing, tests that need it are skipped and
-say why.
+It starts when first asked for: in this process's Java with two threads, or as a cluster of two
+workers with processes of their own. Where pyspark or Java is missing, tests that need it are
+skipped and say why.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import os
 import shutil
 import sys
 import tempfile
-from functools import cache
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-SOURCE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src")
+_SOURCE = Path(__file__).parent.parent / "src"
+_BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"  # compile quickly, not well
+_running: dict[bool, object] = {}
 
 
 def why_not() -> str:
@@ -29,34 +32,43 @@ def why_not() -> str:
     return "" if shutil.which("java") else "Java was not found (apt-get install openjdk-17-jre)"
 
 
-def session():
-    """The session of all tests; skips the test where there is none."""
+def session(*, cluster: bool | None = None):
+    """The session of all tests; skips the test where there is none.
+
+    `cluster` is whether workers are processes of their own; by default whatever runs will do.
+    """
     if why_not():
         pytest.skip(f"no Spark: {why_not()}")
-    return _session()
+    if cluster is None:
+        cluster = next(iter(_running), False)
+    if cluster not in _running:
+        for other in _running.values():
+            other.stop()
+        _running.clear()
+        _running[cluster] = _started("local-cluster[2,1,600]" if cluster else "local[2]")
+    return _running[cluster]
 
 
-@cache
-def _session():
+def _started(master: str):
     from pyspark.sql import SparkSession
 
     folder = tempfile.mkdtemp(prefix="nw-spark-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    # Workers are in processes of their own, and find the package as an installed one would be.
+    # Workers find the package as an installed one would be found.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(_SOURCE), os.environ.get("PYTHONPATH", "")])
     settings = {
-        "spark.master": "local-cluster[2,1,600]",
+        "spark.master": master,
         "spark.executor.memory": "600m",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": folder,
         "spark.sql.warehouse.dir": f"{folder}/tables",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
+        "spark.driver.extraJavaOptions": _BRIEF,
+        "spark.executor.extraJavaOptions": _BRIEF,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "3",
-        "spark.task.maxFailures": "3",
     }
     builder = SparkSession.builder.appName("noisewise tests")
     for name, value in settings.items():
@@ -66,17 +78,21 @@ def _session():
     return found
 
 
-def frame(table: pa.Table, partitions: int = 2):
-    """The table as a frame of Spark, which has neither unsigned integers nor dictionaries."""
+def frame(table: pa.Table):
+    """The table as a frame of Spark, which has neither unsigned integers nor dictionaries.
+
+    It has two partitions.
+    """
     columns = []
     for column in table.columns:
         kind = column.type
         if pa.types.is_dictionary(kind):
-            column = column.cast(kind.value_type)
+            columns.append(column.cast(kind.value_type))
         elif pa.types.is_unsigned_integer(kind):
             wider = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
-            column = pc.cast(column, wider[kind.bit_width])
-        columns.append(column)
+            columns.append(pc.cast(column, wider[kind.bit_width]))
+        else:
+            columns.append(column)
     names = [f"c{i}" for i in range(len(columns))]
     made = session().createDataFrame(pa.Table.from_arrays(columns, names=names))
-    return made.repartition(partitions).toDF(*table.column_names)
+    return made.toDF(*table.column_names)

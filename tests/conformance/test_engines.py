@@ -532,6 +532,8 @@ def test_the_rows_of_one_person_are_averaged(reader, case, kind, shelves, tmp_pa
     if reader in case.skip or (kind in ("unsigned", "digits") and reader == "pandas-numpy"):
         pytest.skip("the table cannot be written that way")
     if shelves == "file":
+        if reader == "spark":
+            pytest.skip("its shelves are in other processes")
         small_shelves(monkeypatch)
         monkeypatch.setattr(batches_module, "_MAX_BATCH_ROWS", 11)
         monkeypatch.setattr(batches_module, "_MIN_BATCH_ROWS", 11)
@@ -1240,8 +1242,8 @@ def test_descriptions(tmp_path):
 def test_importing_the_engines_loads_none_of_them():
     code = (
         "import sys, noisewise.holder.engines\n"
-        "print([m for m in ('duckdb', 'psycopg', 'pyspark', 'pyarrow', 'pandas', 'polars', 'narwhals') "
-        "if m in sys.modules])"
+        "names = 'duckdb psycopg pyspark pyarrow pandas polars narwhals'.split()\n"
+        "print([m for m in names if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -16,9 +16,9 @@ Engine = Literal["auto", "memory", "stream", "duckdb", "postgres", "spark"]
 
 _ACCEPTED = (
     "a path to a .parquet, .csv, .duckdb or .db file, the address of a PostgreSQL server "
-    "(postgresql://...), a table or path of Spark (spark:...), a data frame (pandas, Polars, Arrow, "
-    "Spark), a dict of arrays, a NumPy structured array, a DuckDB connection or relation, or a "
-    "psycopg connection"
+    "(postgresql://...), a table or path of Spark (spark:...), a data frame (pandas, Polars, "
+    "Arrow, Spark), a dict of arrays, a NumPy structured array, a DuckDB connection or relation, "
+    "or a psycopg connection"
 )
 _FILES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".duckdb": "db", ".db": "db"}
 _NO_TABLES = "table, query: only databases and connections have tables"
@@ -42,8 +42,8 @@ def open_source(
     engine : {"auto", "memory", "stream", "duckdb", "postgres", "spark"}
         ``auto`` streams Parquet and CSV files through Arrow and NumPy, which is faster than DuckDB
         and keeps memory constant (`benchmarks/release.py` measures both); it leaves databases and
-        Spark to themselves, and sums data frames in memory. ``stream`` reads the rows of a PostgreSQL
-        server in place of summing them there.
+        Spark to themselves, and sums data frames in memory. ``stream`` reads the rows of a
+        PostgreSQL server in place of summing them there.
     table, query : str, optional
         What to read from a database or connection: a table or view by its name, or a single
         SELECT. A database file with only one table needs neither.
@@ -67,8 +67,8 @@ def open_source(
         _only(engine, ("auto", "spark"), "a table of Spark")
         if table is not None or query is not None:
             raise RequestError(
-                "table, query: the name of Spark's table comes after spark:; give a query a name by "
-                "CREATE VIEW, or give its frame from Python"
+                "table, query: the name of Spark's table comes after spark:; give a query a name "
+                "by CREATE VIEW, or give its frame from Python"
             )
         return _open_spark(data)
     if is_server(data) or _is_psycopg(data):

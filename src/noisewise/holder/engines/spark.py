@@ -5,11 +5,11 @@ Every task adds up the rows of its partition with the same accumulator as every 
 of an error. The value map is that of `holder.rows.values`, evaluated by NumPy on the worker, so
 there is no second version of it.
 
-**No row is counted twice.** Partial sums are the *result* of a task. Of a task that fails, is killed
-or runs twice (speculation) Spark keeps the result of one complete attempt, and an attempt begins
-with an empty accumulator. Nothing is added up on the side (Spark's own accumulators are, and count
-again what is tried again). Results carry the number of their partition, and the driver refuses one
-that comes twice.
+**No row is counted twice.** Partial sums are the *result* of a task. Of a task that fails, is
+killed or runs twice (speculation) Spark keeps the result of one complete attempt, and an attempt
+begins with an empty accumulator. Nothing is added up on the side (Spark's own accumulators are, and
+count again what is tried again). Results carry the number of their partition, and the driver
+refuses one that comes twice.
 
 **Where rows have ids**, Spark first brings together the rows of each id (a shuffle by the hash of
 the id into a fixed number of partitions), so that every unit is averaged by one task. Ids are equal
@@ -75,8 +75,8 @@ _LARGE = 64 << 10
 _JOINING_TASKS = 16
 
 _READ_FAILURE = (
-    "data: Spark could not read or add up the rows; its own log says why. A worker may have run out "
-    "of memory, a cast in the frame may fail on a row, or the exact sums may be larger than "
+    "data: Spark could not read or add up the rows; its own log says why. A worker may have run "
+    "out of memory, a cast in the frame may fail on a row, or the exact sums may be larger than "
     "spark.driver.maxResultSize"
 )
 _NO_TABLE = (
@@ -144,9 +144,7 @@ class SparkSource:
             progress(total.n)
         return total.result()
 
-    def _partial_sums(
-        self, plan: Plan[Any], indices: Sequence[int], kinds: Sequence[Kind]
-    ) -> Any:
+    def _partial_sums(self, plan: Plan[Any], indices: Sequence[int], kinds: Sequence[Kind]) -> Any:
         """A frame with one row for each partition."""
         from pyspark.sql.functions import col
 
