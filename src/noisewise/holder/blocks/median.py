@@ -40,8 +40,8 @@ from itertools import accumulate
 import numpy as np
 
 from noisewise.core.kinds.summary.mechanisms import CELLS
-from noisewise.holder.blocks.sums import Integers
 from noisewise.holder.mechanisms import randomness
+from noisewise.holder.rows.plan import Integers
 
 FIRST_BITS = 192
 
