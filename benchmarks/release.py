@@ -10,10 +10,13 @@ slows both. Memory is the peak of a process of its own that does nothing but our
     python benchmarks/release.py --quick    0.2 and 0.4 million rows
     python benchmarks/release.py --postgres postgresql:///bench
                                             0.5 and 2 million rows, in a table of that server's
+    python benchmarks/release.py --spark    1 and 5 million rows, by Spark on two cores
+    python benchmarks/release.py --growth   1 to 50 million rows, 10 to 200 columns, by streaming
 
 Bars: the default engines (streaming for files, memory for data frames) take at most 3 times as
-long as their peers, PostgreSQL at most 4 times as long as its own float sums, and reading a file or
-a server needs at most 1 GB, however many rows there are.
+long as their peers, PostgreSQL and Spark at most 4 times as long as their own float sums, and
+reading needs at most 1 GB, however many rows there are. Of Spark that is the driver's Python; its
+Java has a limit of its own.
 """
 
 from __future__ import annotations
@@ -42,14 +45,23 @@ from noisewise.core.statistics import SecondMoments
 from noisewise.holder.engines import is_server, open_source
 from noisewise.holder.rows.sums import SumPlan
 
-FEATURES = tuple(f"x{j}" for j in range(10))
-BOUNDS = {f"x{j}": (-1.0, 2.0 * j + 1) for j in range(10)} | {"y": (0.0, 100.0)}
-NAMES = tuple(BOUNDS)
-PAIRS = [(a, b) for i, a in enumerate(NAMES) for b in NAMES[i:]]
+BOUNDS: dict[str, tuple[float, float]] = {}
+NAMES: list[str] = []
+PAIRS: list[tuple[str, str]] = []
 
+
+def declare(features: int) -> None:
+    """How wide the table is, in this process."""
+    BOUNDS.clear()
+    BOUNDS.update({f"x{j}": (-1.0, 2.0 * j + 1) for j in range(features)} | {"y": (0.0, 100.0)})
+    NAMES[:] = BOUNDS
+    PAIRS[:] = [(a, b) for i, a in enumerate(NAMES) for b in NAMES[i:]]
+
+
+declare(10)
 DEFAULTS = ("stream", "memory", "csv")
 RATIO_BAR = 3.0
-POSTGRES_BAR = 4.0
+ELSEWHERE_BAR = 4.0  # of PostgreSQL and Spark
 MEMORY_BAR_MB = 1024
 CSV_ROWS = 1_000_000
 RESULTS = Path(__file__).parent / "results" / "release.json"
@@ -58,7 +70,7 @@ BATCH_ROWS = 1 << 16
 
 def plan() -> SumPlan:
     columns = {name: Number(*bounds) for name, bounds in BOUNDS.items()}
-    design = Design(Schema("benchmark", columns), FEATURES, "y")
+    design = Design(Schema("benchmark", columns), tuple(NAMES[:-1]), "y")
     return SumPlan(design, Box(), (SecondMoments(design),))
 
 
@@ -130,6 +142,20 @@ def float_postgres(url: str) -> float:
     return float(row[-1])
 
 
+def spark_session():
+    from noisewise.holder.engines.spark import start_session
+
+    settings = {"spark.master": "local[2]", "spark.ui.enabled": "false"}
+    return start_session({**settings, "spark.driver.host": "127.0.0.1"})
+
+
+def float_spark(path: Path) -> float:
+    clipped = [f"least(greatest({n}, {a}D), {b}D) AS {n}" for n, (a, b) in BOUNDS.items()]
+    sums = [f"sum({a} * {b})" for a, b in PAIRS] + [f"sum({name})" for name in NAMES]
+    frame = spark_session().read.parquet(str(path)).selectExpr(*clipped)
+    return float(frame.selectExpr("count(*)", *sums).collect()[0][-1])
+
+
 def _float_gram(batches) -> float:
     total = np.zeros((len(NAMES) + 1, len(NAMES) + 1))
     for batch in batches:
@@ -174,7 +200,7 @@ def float_polars(path: Path) -> float:
 
 
 def ours(data, engine: str):
-    table = POSTGRES_TABLE if is_server(data) else None
+    table = POSTGRES_TABLE if str(data).startswith("postgres") else None
     return open_source(data, engine=engine, table=table).sums(plan())
 
 
@@ -188,6 +214,9 @@ def sides(what: str, path: str | Path) -> tuple[Callable[[], object], Callable[[
     if what.startswith("postgres"):
         engine = "stream" if what == "postgres-stream" else "postgres"
         return lambda: ours(str(path), engine), lambda: float_postgres(str(path))
+    if what == "spark":
+        spark_session()
+        return lambda: ours(f"spark:{path}", "spark"), lambda: float_spark(path)
     engine = "stream" if what in ("csv", "polars") else what
     peers = {
         "stream": float_stream,
@@ -232,7 +261,7 @@ def in_child(*arguments: str) -> dict[str, object]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
-    return json.loads(done.stdout)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 # ---------------------------------------------------------------------------------------------
@@ -246,6 +275,7 @@ LABELS = {
     "polars": "Parquet, stream against Polars",
     "postgres": "PostgreSQL, in the database",
     "postgres-stream": "PostgreSQL, streamed",
+    "spark": "Parquet, Spark",
 }
 
 
@@ -278,13 +308,39 @@ def run_postgres(url: str, sizes: list[int], repeats: int) -> list[dict[str, obj
     return results
 
 
+def run_spark(sizes: list[int], repeats: int) -> list[dict[str, object]]:
+    results = []
+    with tempfile.TemporaryDirectory(prefix="noisewise-benchmark-") as folder:
+        for rows in sizes:
+            path = Path(folder) / f"{rows}.parquet"
+            generate(path, rows)
+            results += [_one(what, path, rows, repeats) for what in ("spark", "stream")]
+    return results
+
+
+def run_growth(rows: list[int], features: list[int], repeats: int) -> list[dict[str, object]]:
+    """Many rows of ten features, then a tenth of a million rows of many."""
+    results = []
+    sizes = [(size, 10) for size in rows] + [(rows[0] // 10, width) for width in features]
+    with tempfile.TemporaryDirectory(prefix="noisewise-benchmark-") as folder:
+        for size, width in sizes:
+            path = Path(folder) / f"{size}-{width}.parquet"
+            declare(width)
+            generate(path, size)
+            results.append(_one("stream", path, size, repeats))
+            path.unlink()
+    return results
+
+
 def _one(what: str, path: str | Path, rows: int, repeats: int) -> dict[str, object]:
-    result = {"what": what, "rows": rows, **in_child("time", what, str(path), str(repeats))}
+    width = str(len(NAMES) - 1)
+    result = {"what": what, "rows": rows, "columns": len(NAMES)}
+    result |= in_child("time", what, str(path), str(repeats), width)
     result["ratio"] = result["ours_seconds"] / result["peer_seconds"]
-    if what in ("stream", "duckdb", "csv") or what.startswith("postgres"):
-        result |= in_child("memory", what, str(path), "1")
+    if what in ("stream", "duckdb", "csv", "spark") or what.startswith("postgres"):
+        result |= in_child("memory", what, str(path), "1", width)
     print(
-        f"{LABELS[what]:32} {rows:>12,} {result['ours_seconds']:>8.2f} s "
+        f"{LABELS[what]:32} {rows:>12,} {len(NAMES):>4} {result['ours_seconds']:>8.2f} s "
         f"{result['peer_seconds']:>8.2f} s {result['ratio']:>7.2f} "
         f"{result.get('peak_mb', float('nan')):>9.0f} MB",
         flush=True,
@@ -296,14 +352,16 @@ def failures(results: list[dict[str, object]]) -> list[str]:
     failed = []
     for result in results:
         where = f"{LABELS[result['what']]} at {result['rows']:,} rows"
-        bar = POSTGRES_BAR if result["what"] == "postgres" else RATIO_BAR
-        if result["what"] in (*DEFAULTS, "postgres") and result["ratio"] > bar:
+        elsewhere = ("postgres", "spark")
+        bar = ELSEWHERE_BAR if result["what"] in elsewhere else RATIO_BAR
+        if result["what"] in (*DEFAULTS, *elsewhere) and result["ratio"] > bar:
             failed.append(f"{where}: ratio {result['ratio']:.2f} is above {bar}")
         if result.get("peak_mb", 0) > MEMORY_BAR_MB:
             failed.append(f"{where}: {result['peak_mb']:.0f} MB is above {MEMORY_BAR_MB}")
-    for rows in {result["rows"] for result in results}:
-        if len({r["digest"] for r in results if r["rows"] == rows and r["what"] != "csv"}) > 1:
-            failed.append(f"the engines differ at {rows:,} rows")
+    for size in {(result["rows"], result["columns"]) for result in results}:
+        same = [r for r in results if (r["rows"], r["columns"]) == size and r["what"] != "csv"]
+        if len({result["digest"] for result in same}) > 1:
+            failed.append(f"the engines differ at {size[0]:,} rows")
     return failed
 
 
@@ -313,10 +371,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--output", type=Path, help=f"by default {RESULTS.name}, if not --quick")
     parser.add_argument("--postgres", metavar="URL", help="only this server")
-    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--spark", action="store_true", help="only Spark")
+    parser.add_argument("--growth", action="store_true", help="only streaming, by rows and columns")
+    parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        job, what, path, repeats = options.child
+        job, what, path, repeats, features = options.child
+        declare(int(features))
         where = path if is_server(path) else Path(path)
         done = measure(what, where, int(repeats)) if job == "time" else peak_memory(what, where)
         print(json.dumps(done))
@@ -324,14 +385,22 @@ def main() -> None:
     sizes = [200_000, 400_000] if options.quick else [5_000_000, 20_000_000]
     if options.postgres and not options.quick:
         sizes = [500_000, 2_000_000]
-    print(f"{'':32} {'rows':>12} {'ours':>10} {'float':>10} {'ratio':>7} {'peak':>12}")
+    if options.spark and not options.quick:
+        sizes = [1_000_000, 5_000_000]
+    print(f"{'':32} {'rows':>12} {'':>4} {'ours':>10} {'float':>10} {'ratio':>7} {'peak':>12}")
     if options.postgres:
         results = run_postgres(options.postgres, sizes, options.repeats)
+    elif options.spark:
+        results = run_spark(sizes, options.repeats)
+    elif options.growth:
+        rows = sizes if options.quick else [1_000_000, 5_000_000, 20_000_000, 50_000_000]
+        results = run_growth(rows, [10, 50, 100, 200], options.repeats)
     else:
         results = run(sizes, sizes[0] // 5 if options.quick else CSV_ROWS, options.repeats)
     failed = failures(results)
     print("\n".join(failed) or "All bars hold, and all engines gave the same integers.")
-    default = RESULTS.with_stem("release_postgres") if options.postgres else RESULTS
+    which = [name for name in ("postgres", "spark", "growth") if getattr(options, name)]
+    default = RESULTS.with_stem("_".join(["release", *which]))
     output = options.output or (None if options.quick else default)
     if output:
         write(output, results, failed)

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 import duckdb
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -1176,6 +1177,39 @@ def test_arrays_of_all_sorts():
         assert_exact(open_source(data), simple_plan(), rows)
     plan = simple_plan(fill={"x": 1.0})
     assert_exact(open_source({"x": masked, "y": [1.0, 0.0]}), plan, rows)
+
+
+def test_lazy_tables_are_not_collected(tmp_path, monkeypatch):
+    """Rows are computed batch by batch; what is collected is the schema."""
+    monkeypatch.setattr(batches_module, "_MAX_BATCH_ROWS", 64)
+    monkeypatch.setattr(batches_module, "_MIN_BATCH_ROWS", 64)
+    case = CASES["levels"]()
+    table = pa.concat_tables([case.table] * 100)
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=150)
+    collected, seen = [], []
+    collect = pl.LazyFrame.collect
+
+    def collect_and_tell(self, *args, **more):
+        found = collect(self, *args, **more)
+        collected.append(found.height)
+        return found
+
+    monkeypatch.setattr(pl.LazyFrame, "collect", collect_and_tell)
+    lazy = pl.scan_parquet(tmp_path / "t.parquet").filter(pl.col("x") > -9)
+    expected = open_source(table).sums(case.plan())
+    assert open_source(lazy).sums(case.plan(), seen.append) == expected
+    assert open_source(nw.from_native(lazy)).sums(case.plan()) == expected
+    assert open_source(lazy, engine="duckdb").sums(case.plan()) == expected
+    assert collected == [0, 0, 0]
+    assert len(seen) > 10
+
+
+def test_errors_of_lazy_tables_are_silent():
+    lazy = pl.LazyFrame({"x": ["0.5", f"{CANARY}z"], "y": [0.5, 0.5]})
+    lazy = lazy.with_columns(pl.col("x").cast(pl.Float64))
+    with pytest.raises(DataError, match="cannot be computed") as caught:
+        open_source(lazy).sums(simple_plan())
+    assert_silent(caught.value)
 
 
 def test_pandas_categories_and_objects():

@@ -63,6 +63,8 @@ def open_source(
         )
     if table is not None and query is not None:
         raise RequestError("table, query: give one of them, not both")
+    if type(data).__module__.partition(".")[0] == "narwhals":
+        data = data.to_native()  # it has an engine of its own, perhaps
     if _is_spark(data):
         _only(engine, ("auto", "spark"), "a table of Spark")
         if table is not None or query is not None:

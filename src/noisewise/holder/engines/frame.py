@@ -42,17 +42,18 @@ class FrameSource:
         import pyarrow as pa
 
         def read() -> Result:
-            with self.arrow(plan) as table:
-                readers = column_readers(plan, table.schema.types)
-                return sum_batches(plan, _slices(table, plan), readers, progress, ahead=False)
+            with self.arrow(plan) as rows:
+                readers = column_readers(plan, rows.schema.types)
+                batches = _slices(rows, plan) if isinstance(rows, pa.Table) else rows
+                return sum_batches(plan, batches, readers, progress, ahead=False)
 
         return sealed(read, lambda error: self.explain(plan, error), pa.ArrowException)
 
     @contextmanager
     def arrow(self, plan: Plan[Any]) -> Iterator[Any]:
-        """The plan's sources as a `pyarrow.Table`, in order."""
+        """The plan's sources, in order: a `pyarrow.Table`, or a reader of a lazy table."""
         positions(self.column_names(), plan.sources)
-        yield self._table.to_arrow(plan.sources)
+        yield self._table.to_arrow(plan.sources, batch_rows(plan))
 
     def explain(self, plan: Plan[Any], error: Exception) -> str:
         """A message for an error of Arrow's, which itself quotes values."""
@@ -89,7 +90,7 @@ class _Dict:
     def length(self) -> int | None:
         return next((len(c) for c in self._columns.values() if isinstance(c, Sized)), None)
 
-    def to_arrow(self, wanted: tuple[str, ...]) -> Any:
+    def to_arrow(self, wanted: tuple[str, ...], rows: int) -> Any:
         import pyarrow as pa
 
         arrays = [_converted(name, lambda n=name: _array(self._columns[n])) for name in wanted]
@@ -118,17 +119,41 @@ class _Frame:
     def length(self) -> int | None:
         return len(self._frame) if hasattr(self._frame, "get_column") else None
 
-    def to_arrow(self, wanted: tuple[str, ...]) -> Any:
+    def to_arrow(self, wanted: tuple[str, ...], rows: int) -> Any:
+        frame = self._frame
+        if hasattr(frame, "get_column"):
+            return _columns(frame, wanted)
+        if not any(_is_pattern(name) for name in wanted):
+            frame = frame.select(*wanted)
+        if not hasattr(frame.to_native(), "collect_batches"):
+            return _columns(_computed(frame.collect), wanted)
+        return self._streamed(frame, wanted, rows)
+
+    def _streamed(self, frame: Any, wanted: tuple[str, ...], rows: int) -> Any:
+        """A reader of batches that Polars computes as they are asked for."""
         import pyarrow as pa
 
-        frame = self._frame
-        if not hasattr(frame, "get_column"):  # lazy
-            if not any(_is_pattern(name) for name in wanted):
-                frame = frame.select(*wanted)
-            message = "data: the lazy table cannot be computed; collect it before publishing"
-            frame = sealed(frame.collect, message, Exception)
-        columns = [_converted(n, lambda n=n: frame.get_column(n).to_arrow()) for n in wanted]
-        return pa.Table.from_arrays(columns, names=list(wanted))
+        def batches() -> Iterator[Any]:
+            lazy = frame.to_native()
+            computed = iter(_computed(lambda: lazy.collect_batches(chunk_size=rows, lazy=True)))
+            while (part := _computed(lambda: next(computed, None))) is not None:
+                yield from _columns(part, wanted).cast(schema).to_batches()
+
+        schema = _columns(_computed(frame.head(0).collect), wanted).schema
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _columns(frame: Any, wanted: tuple[str, ...]) -> Any:
+    import pyarrow as pa
+
+    columns = [_converted(n, lambda n=n: frame.get_column(n).to_arrow()) for n in wanted]
+    return pa.Table.from_arrays(columns, names=list(wanted))
+
+
+def _computed(compute: Any) -> Any:
+    """What a lazy table computes; its errors may quote values."""
+    message = "data: the lazy table cannot be computed; collect it before publishing"
+    return sealed(compute, message, Exception)
 
 
 def _named_columns(data: Any) -> _Dict | _Frame | None:
