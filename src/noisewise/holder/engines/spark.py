@@ -11,13 +11,13 @@ begins with an empty accumulator. Nothing is added up on the side (Spark's own a
 count again what is tried again). Results carry the number of their partition, and the driver
 refuses one that comes twice.
 
-**Where rows have ids**, Spark first brings together the rows of each id (a shuffle by the hash of
-the id into a fixed number of partitions), so that every unit is averaged by one task. Ids are equal
-where their integers or bytes are, and then so are their hashes.
+**Where rows have ids**, Spark first brings together the rows of each id (it moves rows to
+partitions by the hash of the id), so that every unit is averaged by one task. Ids are equal where
+their integers or bytes are, and then so are their hashes.
 
 **What goes where.** Workers get the plan, which is public. The driver gets integers: sums, or for
-models that are fitted to blocks of rows, the rows themselves. Rows leave their worker in the
-shuffle by ids alone.
+models that are fitted to blocks of rows, the rows themselves. Rows go from worker to worker by ids
+alone.
 
 **No value in a message.** Spark writes exceptions of tasks to its logs. So errors that are known to
 quote nothing (noisewise's own) come back as a result, and are raised by the driver; any other is
@@ -35,7 +35,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from hashlib import sha256
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -160,9 +159,8 @@ class SparkSource:
         frame = self._frame.toDF(*names).select(*selected)
         ids = plan.schema.unit_column
         if ids in plan.sources:
-            parts = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions"))
-            # With a number Spark leaves the partitions as they are: no id is in two of them.
-            frame = frame.repartition(parts, f"c{indices[plan.sources.index(ids)]}")
+            # Spark may join such partitions, but divides none: no id is in two of them.
+            frame = frame.repartition(f"c{indices[plan.sources.index(ids)]}")
         partials = frame.mapInArrow(partial(add_up, plan, __version__), _PARTIAL)
         if plan.accumulator().state().nbytes > _LARGE:
             partials = partials.repartition(_JOINING_TASKS, "part")
@@ -241,13 +239,12 @@ def _check_workers(session: Any) -> None:
 
 
 def _fingerprint() -> bytes:
-    """Of what the value map makes of awkward values."""
+    """What the value map makes of awkward values, and their sums."""
     from noisewise.core.design import Ball, Box
     from noisewise.holder.engines.pushdown import by_numpy
 
     found = [by_numpy(geometry)[1:] for geometry in (Box(), Ball(0.9))]
-    text = str([(by_row, sums.n, sorted(sums.values.items())) for by_row, sums in found])
-    return sha256(text.encode()).digest()
+    return str([(rows, sums.n, sorted(sums.values.items())) for rows, sums in found]).encode()
 
 
 def _join(total: Any, partials: Sequence[tuple[int, str, bytes | None]]) -> None:
