@@ -182,8 +182,7 @@ class RowGrid:
             else:
                 np.add(row, 0.5, out=row)
                 np.floor(row, out=row)
-            np.maximum(row, -one, out=row)  # NumPy's maximum and minimum keep NaN as it is
-            np.minimum(row, one, out=row)
+            np.clip(row, -one, one, out=row)  # in one pass; NaN stays as it is
 
     def shrink_block(self, features: Floats) -> None:
         """Scale rows that are outside the ball onto it, in place; features is (k, rows).
