@@ -244,7 +244,7 @@ def start_spark(settings: Sequence[str] | None, data: str | None) -> None:
 
     if data is None or not data.startswith("spark:"):
         raise RequestError("spark_config: only --data spark:TABLE takes settings of Spark")
-    pairs = dict(text.partition("=")[::2] for text in settings)
+    pairs = {name: value for name, _, value in (text.partition("=") for text in settings)}
     if not all(name and value for name, value in pairs.items()):
         raise RequestError("spark_config: expected NAME=VALUE, such as spark.master=yarn")
     from noisewise.holder.engines import start_spark_session
