@@ -57,7 +57,7 @@ def files(tmp_path_factory):
         },
     )
     (folder / "releases").mkdir()
-    sizes = {"a": 2000, "b": 1000, "release": 3000, "small": 25, "other_holder": 1500}
+    sizes = {"a": 2000, "b": 1000, "release": 3000, "small": 25, "other_holder": 1500, "c": 1200}
     with nw.Ledger(folder / "holders.db") as ledger:
         ledger.set_cap("people", 100, 0)
         for seed, (name, n) in enumerate(sizes.items()):

@@ -103,6 +103,8 @@ import numpy as np
 from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.factor import (
+    ANCHOR,
+    ANCHORED,
     BUFFERS_PER_HOLDER,
     PLAIN,
     SHARED_BUFFERS,
@@ -291,7 +293,9 @@ def _mapped_adjoint(
         own_law_adjoint(j, n, Fbar, work)
     _to_own(map_, Fbar)
     _add_product(force, 0.5, own, 2.0 * n_j, Fbar)
-    if relative != PLAIN:
+    if relative == ANCHORED:
+        R = work[ANCHOR]
+    elif relative != PLAIN:
         triangle_product(map_, work[SHARED_BUFFERS], R)
         regression_of(R, beta)
     own_Rbar[:] = 0.0
@@ -300,7 +304,7 @@ def _mapped_adjoint(
         x, end, known, relative, partial, scalars[SPIKE], centre, scale, R, beta, K, own, Fbar,
         Kbar, own_Rbar, betabar, rows[0], grad,
     )  # fmt: skip
-    if relative != PLAIN:
+    if relative != PLAIN and relative != ANCHORED:
         regression_of_adjoint(R, beta, betabar, own_Rbar)
         for a in range(1, P):
             for i in range(a, P):
@@ -351,6 +355,8 @@ def logp_and_gradient(
     A, W, G, Fbar, Kbar, Rbar = work[0], work[3], work[4], work[5], work[6], work[7]
     rows, Q = work[8], work[9]
     R, beta, betabar = work[SHARED_BUFFERS], rows[1], rows[2]
+    anchored = relative[0] == ANCHORED  # then there is one holder
+    counted_from = work[ANCHOR] if anchored else R
     logp = scalars[CONSTANT]
     # Not literals, for each of which what is called would be compiled once more.
     private: Any = np.bool_(False)
@@ -369,7 +375,7 @@ def logp_and_gradient(
         else:
             end, volume = factor(
                 x, end, n[j], known[j], values[j], relative[j], partial[j], scalars[SPIKE],
-                centre, scale, R, beta, K, F,
+                centre, scale, counted_from, beta, K, F,
             )  # fmt: skip
         logp += volume
         if not logp > -np.inf:
@@ -379,7 +385,7 @@ def logp_and_gradient(
                 for b in range(a + 1):
                     A[a, b] += F[0, 1] * gram_entry(F, a, b)
             F = work[base + 4]
-        elif j == 0:
+        elif j == 0 and not anchored:
             regression_of(R, beta)
         noise = _statistics_and_noise(
             laplace[j], scalars[SMOOTHING], values[j], precision[j], F, work[2] if mapped else A,
@@ -460,7 +466,7 @@ def logp_and_gradient(
             own_law_adjoint(j, n, Fbar, work)
         by_known = factor_adjoint(
             x, end, known[j], relative[j], partial[j], scalars[SPIKE], centre, scale,
-            R, beta, K, F, Fbar, Kbar, Rbar, betabar, rows[0], grad,
+            counted_from, beta, K, F, Fbar, Kbar, Rbar, betabar, rows[0], grad,
         )  # fmt: skip
         if not known[j, 0, 0]:
             end -= 1

@@ -15,6 +15,7 @@ import numpy as np
 
 from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise.analyst.regression.exact.factor import (
+    ANCHORED,
     BELOW_SMALLEST_N,
     MEANS,
     PLAIN,
@@ -81,6 +82,7 @@ def rough_coordinates(
     own_laws: bool = False,
     force_relative: int | None = None,
     force_partial: bool | None = None,
+    anchored: bool = False,
 ) -> Coordinates:
     """Choose coordinates, holders in the order reference first.
 
@@ -112,7 +114,7 @@ def rough_coordinates(
             relative[found.noise**2 < found.sampling + found.size**2] &= ~part
     if force_relative is not None:
         relative[:] = RELATIVE if force_relative is True else int(force_relative)
-    relative[0] = PLAIN
+    relative[0] = ANCHORED if anchored else PLAIN
     alone = len(holders) == 1 and isinstance(covariates, ScaleFreeCovariates)
     tied = np.array([holder.tied & alone for holder in holders])
 
@@ -146,7 +148,9 @@ def rough_coordinates(
                 typical = R if holder.map is None else F
                 rows = np.tril(np.cumsum(typical[:, ::-1] ** 2, axis=1)[:, ::-1])
                 information += holder.n / np.maximum(rows, 1e-12)
-            if force_partial is not None or scale_free:
+            if anchored:
+                partial[j, :-1] = True
+            elif force_partial is not None or scale_free:
                 partial[j] = force_partial is not False
             else:
                 partial[j] = _is_partial(information, F)
