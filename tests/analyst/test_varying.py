@@ -1,4 +1,4 @@
-"""Coefficients that vary by holder: density, a Gibbs sampler with the rows, calibration, whole fits."""
+"""Coefficients that vary by holder: density, a sampler with the rows, calibration, whole fits."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ def given(case, family="gaussian"):
         K = np.eye(k + 2) + 0.3 * np.tril(rng.standard_normal((k + 2, k + 2)), -1)
         K[np.diag_indices(k + 2)] = [1.0, *rng.uniform(0.5, 2.0, k + 1)]
         values = K @ seen[1].values @ K.T
-        seen[1] = Observation(
-            seen[1].n, (values + values.T) / 2, seen[1].scale, family, map=K
-        )
+        seen[1] = Observation(seen[1].n, (values + values.T) / 2, seen[1].scale, family, map=K)
         M = np.eye(k + 1) + 0.2 * np.triu(rng.standard_normal((k + 1, k + 1)), 1)
         affine = Affine(M, 0.1 * rng.standard_normal(k + 1), 0.7)
     prior = ScaleFreePrior(k)
@@ -98,7 +96,7 @@ def by_hand(case, y):
         free = np.tril(alone.arrays.known[0] == 0)
         last = int(free[:-1].sum())
         places = range(last, last + d)
-        # phi = back (theta' - shift) and theta' = (K_x' t - K_y) / K_yy: t from the last to the first
+        # phi = back (theta' - shift), theta' = (K_x' t - K_y) / K_yy: t from the last to the first
         back = C @ M
         U = back @ K[:d, :d].T / K[d, d]
         g = beta - C @ t + back @ K[d, :d] / K[d, d]
@@ -116,7 +114,7 @@ def by_hand(case, y):
             line[b] = e + share * (centre[i] + scale[i] * x[i] - m)
         value += alone.logp_and_gradient(x)[0]
         if isinstance(prior, ScaleFreePrior):  # sigma has a half-t law instead
-            theta, sigma2, *_ = alone.draw_parameters(np.random.default_rng(1), x[None])
+            _, sigma2, *_ = alone.draw_parameters(np.random.default_rng(1), x[None])
             s = math.log(sigma2[0])
             value -= stats.invgamma(1.5, scale=0.2).logpdf(sigma2[0]) + s
             value += stats.t(4, scale=0.5).logpdf(math.exp(s / 2)) + s / 2
@@ -138,7 +136,10 @@ def test_gradient(case):
     _, gradient = posterior.logp_and_gradient(y)
     step = 1e-5
     found = [
-        (posterior.logp_and_gradient(y + step * e)[0] - posterior.logp_and_gradient(y - step * e)[0])
+        (
+            posterior.logp_and_gradient(y + step * e)[0]
+            - posterior.logp_and_gradient(y - step * e)[0]
+        )
         / (2 * step)
         for e in np.eye(posterior.ndim)
     ]
@@ -209,9 +210,7 @@ def gibbs(rng, rows, average, unit, iterations):
         )
         rss = square - 2 * (phi * cross).sum(axis=1) + np.einsum("ja,jab,jb->j", phi, gram, phi)
         sigma2 = np.exp(
-            pick(
-                law_s2 - 0.5 * n[:, None] * log_s2 - 0.5 * rss[:, None] * np.exp(-log_s2), log_s2
-            )
+            pick(law_s2 - 0.5 * n[:, None] * log_s2 - 0.5 * rss[:, None] * np.exp(-log_s2), log_s2)
         )
         kept[i] = np.concatenate([beta, tau, phi.reshape(-1)])
     return kept

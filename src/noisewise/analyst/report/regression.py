@@ -93,10 +93,11 @@ def _holders(posterior: Posterior, holders: Holders, level: float) -> Markup:
         order = np.argsort(np.median(own, axis=0))
         low, high = int(order[0]), int(order[-1])
         apart = words.chance_above_zero(own[:, high] - own[:, low])
+        ends = words.between(spread.low, spread.high, spread.sd)
         told.append(
             f"“{called}”: coefficients of holders have a standard deviation of about "
-            f"{rounded(spread.centre, spread.sd)} ({words.between(spread.low, spread.high, spread.sd)}"
-            f"). That of {holders.names[high]} is the highest and that of {holders.names[low]} the "
+            f"{rounded(spread.centre, spread.sd)} ({ends}). "
+            f"That of {holders.names[high]} is the highest and that of {holders.names[low]} the "
             f"lowest; that the first is above the second has probability {percent(apart)}."
         )
         inner = posterior.forest(name, 0.5)

@@ -38,8 +38,8 @@ FREE, KNOWN, TIED = 0, 1, 2
 # covariates' covariance and their means; all of these is RELATIVE.
 PLAIN, REGRESSION, SPREADS, MEANS, RELATIVE = 0, 1, 2, 4, 7
 # Of a single holder, y's row may be counted from a regression that comes from outside (`varying`);
-# then F_yy is a length. The buffer ANCHOR has U above and on its diagonal, and kappa in its last row;
-# g is in the place of beta (`_anchored_row`). With U = 0 the row is plain.
+# then F_yy is a length. The buffer ANCHOR has U above and on its diagonal, and kappa in its last
+# row; g is in the place of beta (`_anchored_row`). With U = 0 the row is plain.
 ANCHORED, ANCHOR = 8, 13
 
 
@@ -324,7 +324,8 @@ def _anchored_row(
     up to v = kappa_b² F_bb² + F_yy² / n. The Release says c ± s, centre and scale of the coordinate
     q = K_yb. Together, with rho = s² / (s² + v),
 
-        F_yb = rho m + (1 - rho) c + sqrt(1 - rho) (q - c),   t_b = e + kappa_b² F_bb / v (F_yb - m).
+        F_yb = rho m + (1 - rho) c + sqrt(1 - rho) (q - c)
+        t_b  = e + kappa_b² F_bb / v (F_yb - m).
 
     t is kept in the last column of K. F gets F_y - K_y, to which K_y is added.
     """
@@ -593,7 +594,7 @@ def factor_adjoint(
             nbar += _anchored_row_adjoint(
                 first, centre, scale, R, beta, K, F, row, Fbar, Kbar, Rbar, betabar
             )
-        if relative == PLAIN or relative == ANCHORED:
+        if relative == PLAIN or relative == ANCHORED:  # noqa: SIM109  (Numba)
             continue
         Rbar[a, a] += lastbar
         for c in range(a):

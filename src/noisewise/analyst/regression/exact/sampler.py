@@ -100,8 +100,7 @@ class Density(Protocol):
 
 def init(posterior: Density, rng: np.random.Generator) -> ExactState:
     """Draw a starting point, dispersed around a possible version of the noisy statistics."""
-    # Farther out, where the spreads between holders (`varying`) are large, Laplace noise has so many
-    # kinks that NUTS finds no step.
+    # Farther out NUTS may find no step where holders vary (`varying`) and noise is Laplace.
     spread = 1.0 if isinstance(posterior, CollapsedPosterior) else 0.3
     for _ in range(_START_TRIES):
         x = spread * rng.standard_normal(posterior.ndim)
@@ -354,8 +353,8 @@ def sample_posterior(
 def collect(traces: Sequence[tuple[Any, int]]) -> tuple[FloatArray, NutsInfo]:
     """Arrays of shape (chains, draws, ...) from what `run_chains` returns.
 
-    Warm-up comes first in traces. Data sets of ArviZ would take longer to make than a small posterior
-    to draw.
+    Warm-up comes first in traces. Data sets of ArviZ would take longer to make than a small
+    posterior to draw.
     """
     from arro3.core import list_flatten  # what nutpie hands out
 

@@ -24,9 +24,10 @@ statistics,
 Coordinates
 -----------
 Where noise hides a holder's regression, its row F_y of the factor follows beta, tau and its other
-rows, F_y = theta F_x, a narrow ridge where tau is small; else it follows the Release. Its coordinates
-are counted from what both say together (the form ANCHORED of `factor`). tau_c = u_c |sinh q_c|, and q_c may be negative: the density is even
-and smooth there, as in `own_laws`.
+rows, F_y = theta F_x, a narrow ridge where tau is small; else it follows the Release. Its
+coordinates are counted from what both say together (the form ANCHORED of `factor`).
+tau_c = u_c |sinh q_c|, and q_c may be negative: the density is even and smooth there, as in
+`own_laws`.
 
 References
 ----------
@@ -122,7 +123,7 @@ class Arrays(NamedTuple):
     scale: FloatArray  # (coordinates of all,)
     maps: FloatArray  # (J, 1 or 0, P, P)
     order: IntArray  # (d,), of the coefficients: phi_order[b] goes with column b
-    U: FloatArray  # (J, d, d), phi_order = U t + offset, t the regression of the holder's own columns
+    U: FloatArray  # (J, d, d), phi_order = U t + offset, t that of the holder's own columns
     offset: FloatArray  # (J, d)
     forward: FloatArray  # (d, d), theta' = forward phi + shift
     shift: FloatArray  # (d,)
@@ -656,9 +657,7 @@ class VaryingPosterior:
         return common[:, place], tau, theta[..., place], sigma2, mean[:, place]
 
 
-def _rough_scales(
-    F: FloatArray, order: IntArray, affine: Affine
-) -> tuple[FloatArray, FloatArray]:
+def _rough_scales(F: FloatArray, order: IntArray, affine: Affine) -> tuple[FloatArray, FloatArray]:
     """The typical holder's mean of x, and u, both on unit scale.
 
     (1, x', y') = K (1, x, y), and `affine` has what K does to coefficients.
@@ -679,8 +678,8 @@ def _own_regressions(
 ) -> tuple[FloatArray, FloatArray]:
     """`U` and `offset` of `Arrays`.
 
-    phi = back (theta' - shift). A holder with a map K has columns K (1, x, y), and t, the regression
-    of the last on the others, has theta' = (K_x' t - K_y) / K_yy. All of these are triangular.
+    phi = back (theta' - shift). A holder with a map K has columns K (1, x, y), and t, the
+    regression of the last on the others, has theta' = (K_x' t - K_y) / K_yy. All are triangular.
     """
     d = len(shift)
     found = []
@@ -733,8 +732,6 @@ def sample_varying(
     seeds = [int(engine.integers(2**63)) for _, engine, _ in streams]
     traces = run_chains(kernels, seeds, settings, cores or available_cores(), progress)
     points, info = collect(traces)
-    found = [
-        posterior.draw(rng, own) for (_, _, rng), own in zip(streams, points, strict=True)
-    ]
+    found = [posterior.draw(rng, own) for (_, _, rng), own in zip(streams, points, strict=True)]
     common, tau, theta, sigma2, mean = (np.stack(values) for values in zip(*found, strict=True))
     return VaryingDraws(common, tau, theta, sigma2, mean, info)
