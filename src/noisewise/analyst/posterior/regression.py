@@ -294,7 +294,9 @@ class Posterior(BasePosterior):
         holders = self._own(name)
         j, info = holders.names.index(name), self.info
         each = ("n", "claims", "digests", "datasets", "units", "noise")
-        known = {key: (value[j],) for key in each if len(value := getattr(info, key)) > j}
+        known: dict[str, Any] = {
+            key: (value[j],) for key in each if len(value := getattr(info, key)) > j
+        }
         return replace(
             self,
             theta=holders.theta[:, :, j],

@@ -372,6 +372,8 @@ def _posterior(
         )
     chosen, prior = METHODS[method], job.regression_prior
     holders = None if drawn.holders is None else drawn.holders.in_original_units(columns)
+    if holders is not None and names is not None:
+        holders = replace(holders, names=tuple(names))
     spreads_in_words = "" if holders is None else _spreads_in_words(holders, columns)
     stated = {}
     if not isinstance(prior, ScaleFreePrior):

@@ -540,7 +540,7 @@ class VaryingPosterior:
         C[0, 1:] = self.average
         # phi = C theta = C (M theta' + t), theta' in the order of the columns of `alone`
         back = (C @ affine.M)[:, order]
-        forward = np.linalg.inv(back)
+        forward: FloatArray = np.asarray(np.linalg.inv(back), dtype=np.float64)
         shift = -forward @ C @ affine.t
         guesses = np.stack(
             [np.linalg.solve(f[:d, :d].T, f[d, :d]) for f in F]  # F_y = theta' F_x
