@@ -26,7 +26,7 @@ from noisewise.analyst.regression.exact.pooling import Pooling, from_pooled, gra
 from noisewise.analyst.regression.exact.prior import SCALARS
 
 _types: Any = types  # Numba's type constructors are not annotated
-_TABLE = 37
+C_TABLE = 37
 
 
 def _pointer_typed(typingctx: Any, address: Any) -> Any:
@@ -63,7 +63,7 @@ def from_table(y: FloatArray, x: FloatArray, table: IntArray) -> Any:
 
 def _density_of(stamp: int) -> Any:
     def logp_c(dim: int, x_: Any, grad_: Any, logp_: Any, table_: Any) -> Any:
-        table = carray(table_, (_TABLE,), dtype=np.int64)
+        table = carray(table_, (C_TABLE,), dtype=np.int64)
         if table[0] != stamp:
             return -1
         J, P, psi = table[1], table[2], table[3]
@@ -113,11 +113,11 @@ def _density_of(stamp: int) -> Any:
 
 def _record_of(stamp: int) -> Any:
     def record_c(dim: int, size: Any, y_: Any, out_: Any, table_: Any) -> Any:
-        table = carray(table_, (_TABLE,), dtype=np.int64)
+        table = carray(table_, (C_TABLE,), dtype=np.int64)
         if table[0] != stamp:
             return -1
         from_table(carray(y_, (dim,)), carray(out_, (dim,)), table)
-        table[_TABLE - 1] += 1
+        table[C_TABLE - 1] += 1
         return 0
 
     return record_c

@@ -98,12 +98,15 @@ class Density(Protocol):
         ...
 
 
-def init(posterior: Density, rng: np.random.Generator) -> ExactState:
-    """Draw a starting point, dispersed around a possible version of the noisy statistics."""
-    # Farther out NUTS may find no step where holders vary (`varying`) and noise is Laplace.
-    spread = 1.0 if isinstance(posterior, CollapsedPosterior) else 0.3
+def init(posterior: Density, rng: np.random.Generator, apart: int = 0) -> ExactState:
+    """Draw a starting point, dispersed around a possible version of the noisy statistics.
+
+    The last `apart` coordinates are those of spreads between holders, and are 1 or more.
+    """
+    spread = 1.0
     for _ in range(_START_TRIES):
         x = spread * rng.standard_normal(posterior.ndim)
+        x[posterior.ndim - apart :] = 1.0 + np.abs(x[posterior.ndim - apart :])
         logp, gradient = posterior.logp_and_gradient(x)
         if np.isfinite(logp) and np.isfinite(gradient).all():
             return ExactState(x, logp)

@@ -29,6 +29,10 @@ coordinates are counted from what both say together (the form ANCHORED of `facto
 tau_c = u_c |sinh q_c|, and q_c may be negative: the density is even and smooth there, as in
 `own_laws`.
 
+Chains start with holders apart, q_c at 1 or beyond. The tails of Laplace noise are long: if a chain
+starts at tau_c = 0 though coefficients differ, then statistics of holders give in and follow the
+common regression, some with sigma_j near 0, and a chain hardly comes back from there.
+
 References
 ----------
 Gelman (2006), Prior distributions for variance parameters in hierarchical models, Bayesian Analysis
@@ -47,32 +51,30 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba import types
+from numba.extending import intrinsic
 from numba.np.numpy_support import carray
-from numpy.typing import NDArray
 
 from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled, sources_digest
 from noisewise.analyst.chains import Progress, available_cores
-from noisewise.analyst.regression.exact.c_callback import pointer
+from noisewise.analyst.regression.exact.c_callback import C_TABLE, c_density, c_table, pointer
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
 from noisewise.analyst.regression.exact.factor import (
     ANCHOR,
     BUFFERS_PER_HOLDER,
     FREE,
     SHARED_BUFFERS,
-    total_statistics,
 )
-from noisewise.analyst.regression.exact.kernels import logp_and_gradient, workspace
+from noisewise.analyst.regression.exact.kernels import workspace
 from noisewise.analyst.regression.exact.own_laws import FLOOR, log_t
+from noisewise.analyst.regression.exact.pooling import pooling
 from noisewise.analyst.regression.exact.prior import (
     A0,
     B0_SIGMA2,
     HALF_T,
-    SCALARS,
     SMOOTHING,
-    SPIKE,
-    log_residual_variance,
 )
 from noisewise.analyst.regression.exact.sampler import Kernel, collect, init, run_chains
 from noisewise.analyst.regression.nuts import NutsInfo, rounding
@@ -87,7 +89,11 @@ from noisewise.analyst.regression.triangular import cholesky, invert_triangle
 
 SPREAD_SCALE = 0.5  # of the half-t law of tau, in units u
 _COMMON_SD = 10.0  # of the normal law of beta, in units u
-_SCRATCH = 5  # matrices, then vectors, of one thread
+# Largest mean of y² / sigma²: beyond it, where sigma is less than a millionth of y, sums of squares
+# lose the digits that residuals are in, and what comes out for the density is noise.
+_SHARPEST = 1e12
+_MATRICES = 4  # of one thread, vectors in their rows
+_MAPS = 8  # where a holder's table has how many maps there are
 
 _types: Any = types  # Numba's type constructors are not annotated
 _STAMP = int(sources_digest(Path(__file__))[:15], 16)  # as in `c_callback`
@@ -102,26 +108,10 @@ class Affine(NamedTuple):
 
 
 class Arrays(NamedTuple):
-    """What the compiled functions need, by holder; columns in the order of `CollapsedPosterior`.
+    """What is common to all chains; columns in the order of `CollapsedPosterior`."""
 
-    From `n` to `maps` they are those of `kernels.Arrays` for each holder alone.
-    """
-
-    first: IntArray  # (J + 1,), where the coordinates of each begin
+    first: IntArray  # (J + 1,), where the coordinates of each holder begin
     anchored: BoolArray  # (J,), whether y's row is counted from the common regression
-    n: FloatArray  # (J, 1)
-    laplace: BoolArray  # (J, 1)
-    values: FloatArray  # (J, 1, P, P)
-    precision: FloatArray  # (J, 1, P, P)
-    known: IntArray  # (J, 1, P, P)
-    relative: IntArray  # (J, 1)
-    partial: BoolArray  # (J, 1, P)
-    E0: FloatArray  # (J, d, d)
-    psi_rate: FloatArray  # (J, k), or (J, 0)
-    scalars: FloatArray  # (J, SCALARS)
-    centre: FloatArray  # (coordinates of all,)
-    scale: FloatArray  # (coordinates of all,)
-    maps: FloatArray  # (J, 1 or 0, P, P)
     order: IntArray  # (d,), of the coefficients: phi_order[b] goes with column b
     U: FloatArray  # (J, d, d), phi_order = U t + offset, t that of the holder's own columns
     offset: FloatArray  # (J, d)
@@ -132,6 +122,57 @@ class Arrays(NamedTuple):
     start: FloatArray  # (d,), beta = start + unit / 5 times its coordinate
     prior_precision: FloatArray  # (d, d), of beta
     prior_centre: FloatArray  # (d,)
+
+
+class Scratch(NamedTuple):
+    """Of one thread. Each holder's density is a C function with a table of its own (`c_table`)."""
+
+    tables: IntArray  # (J, .)
+    works: FloatArray  # (J, buffers, P, P), to which the tables point
+    B0: FloatArray  # (P, P), the normal prior of `kernels`, to which they all point
+    gradient: FloatArray  # (coordinates of all holders,)
+    matrices: FloatArray  # (_MATRICES, d + 5, P)
+
+
+def _call_typed(
+    typingctx: Any, address: Any, dim: Any, y: Any, grad: Any, logp: Any, table: Any
+) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word, pointer_ = ir.IntType(64), context.get_value_type(_types.voidptr)
+        kind = ir.FunctionType(word, [word, *[pointer_] * 4])
+        function = builder.inttoptr(arguments[0], kind.as_pointer())
+        given = [builder.inttoptr(each, pointer_) for each in arguments[2:]]
+        return builder.call(function, [arguments[1], *given])
+
+    return _types.int64(address, dim, y, grad, logp, table), codegen
+
+
+# The function of `c_density` at an address, its arrays by theirs. Its machine code is compiled once
+# for all regressions, and not again into the functions here.
+_call: Any = intrinsic(_call_typed)
+
+
+@compiled
+def _of_holder(
+    j: int,
+    y: FloatArray,
+    grad: FloatArray,
+    density: int,
+    first: IntArray,
+    tables: IntArray,
+    logp: FloatArray,
+) -> Any:
+    """Log density of holder j's statistics given the common ones; -inf off the support."""
+    begin = 8 * first[j]
+    failed = _call(
+        density,
+        first[j + 1] - first[j],
+        np.int64(y.ctypes.data) + begin,
+        np.int64(grad.ctypes.data) + begin,
+        np.int64(logp.ctypes.data),
+        np.int64(tables[j].ctypes.data),
+    )
+    return -np.inf if failed != 0 else logp[0]
 
 
 @compiled
@@ -233,21 +274,9 @@ def _conditional(
 def log_varying(
     y: FloatArray,
     grad: FloatArray,
+    density: int,
     first: IntArray,
     anchored: BoolArray,
-    n: FloatArray,
-    laplace: BoolArray,
-    values: FloatArray,
-    precision: FloatArray,
-    known: IntArray,
-    relative: IntArray,
-    partial: BoolArray,
-    E0: FloatArray,
-    psi_rate: FloatArray,
-    scalars: FloatArray,
-    centre: FloatArray,
-    scale: FloatArray,
-    maps: FloatArray,
     order: IntArray,
     U: FloatArray,
     offset: FloatArray,
@@ -258,19 +287,21 @@ def log_varying(
     start: FloatArray,
     prior_precision: FloatArray,
     prior_centre: FloatArray,
-    work: FloatArray,
-    scratch: FloatArray,
+    tables: IntArray,
+    works: FloatArray,
+    B0: FloatArray,
+    gradient: FloatArray,
+    matrices: FloatArray,
 ) -> Any:
     """Log density at y, and its gradient into `grad`; -inf and a zero gradient off the support.
 
-    `work` and `scratch` belong to one thread.
+    `density` is the address of `c_density`; then come `Arrays`, then `Scratch`.
     """
     J, d = first.size - 1, unit.size
     P, total = d + 1, first[J]
-    B0, L, R, rows, more = scratch[0], scratch[1], scratch[2], scratch[3, :, :d], scratch[4, :, :d]
+    L, R, rows, more = matrices[0], matrices[1], matrices[2, :, :d], matrices[3, :, :d]
     beta, tau2, m0 = rows[0], rows[1], rows[2]
-    by_beta, by_tau2, away = more[0], more[1], more[2]
-    nodes, none = np.empty((2, 0)), np.empty((0, 1, 1))
+    by_beta, by_tau2, away, value = more[0], more[1], more[2], more[3]
     logp = _common(y, total, unit, start, forward, shift, back, B0, rows)
     if not logp > -np.inf:
         grad[:] = 0.0
@@ -282,18 +313,14 @@ def log_varying(
             by_beta[c] -= prior_precision[c, e] * (beta[e] - prior_centre[e])
         logp += 0.5 * (beta[c] - prior_centre[c]) * by_beta[c]
     for j in range(J):
-        begin, end = first[j], first[j + 1]
+        work = works[j]
         _anchor(j, anchored[j], order, U, offset, rows, work)
-        value = logp_and_gradient(
-            y[begin:end], grad[begin:end], n[j], laplace[j], values[j], precision[j], known[j],
-            relative[j], partial[j], E0[j], B0, psi_rate[j], scalars[j], nodes, nodes,
-            centre[begin:end], scale[begin:end], maps[j], none, work,
-        )  # fmt: skip
+        logp += _of_holder(j, y, grad, density, first, tables, value)
         t = math.exp(-work[20].reshape(P * P)[0])
-        if not value > -np.inf or not _conditional(work[0], t, B0, m0, L, R, away):
+        blind = t * work[0, d, d] > _SHARPEST * works[j, SHARED_BUFFERS, 0, 1]
+        if not logp > -np.inf or blind or not _conditional(work[0], t, B0, m0, L, R, away):
             grad[:] = 0.0
             return -np.inf
-        logp += value
         for c in range(d):
             moved, variance = 0.0, 0.0
             for a in range(d):
@@ -305,12 +332,13 @@ def log_varying(
                 variance += along * along
             by_beta[c] += moved / tau2[c]
             by_tau2[c] += 0.5 * (variance + moved * moved) / (tau2[c] * tau2[c])
-        for b in range(d):
-            c = order[b]
-            by_beta[c] += work[8, 2, b]
-            by_kappa = work[2 if maps.shape[1] > 0 else 7, d, b]
-            if anchored[j]:
-                by_tau2[c] += 0.5 * by_kappa / (abs(U[j, b, b]) * math.sqrt(tau2[c]))
+        if anchored[j]:
+            mapped = tables[j, _MAPS] > 0
+            for b in range(d):
+                by_kappa = work[2 if mapped else 7, d, b]
+                by_beta[order[b]] += work[8, 2, b]
+                root = math.sqrt(tau2[order[b]])
+                by_tau2[order[b]] += 0.5 * by_kappa / (abs(U[j, b, b]) * root)
     for c in range(d):
         grad[total + c] = 0.2 * unit[c] * by_beta[c]
         grad[total + d + c] = rows[3, c] + by_tau2[c] * rows[4, c]
@@ -324,21 +352,9 @@ def log_varying(
 def _draw_all(
     points: FloatArray,
     normal: FloatArray,
+    density: int,
     first: IntArray,
     anchored: BoolArray,
-    n: FloatArray,
-    laplace: BoolArray,
-    values: FloatArray,
-    precision: FloatArray,
-    known: IntArray,
-    relative: IntArray,
-    partial: BoolArray,
-    E0: FloatArray,
-    psi_rate: FloatArray,
-    scalars: FloatArray,
-    centre: FloatArray,
-    scale: FloatArray,
-    maps: FloatArray,
     order: IntArray,
     U: FloatArray,
     offset: FloatArray,
@@ -349,8 +365,11 @@ def _draw_all(
     start: FloatArray,
     prior_precision: FloatArray,
     prior_centre: FloatArray,
-    work: FloatArray,
-    scratch: FloatArray,
+    tables: IntArray,
+    works: FloatArray,
+    B0: FloatArray,
+    gradient: FloatArray,
+    matrices: FloatArray,
     beta: FloatArray,
     tau: FloatArray,
     theta: FloatArray,
@@ -364,8 +383,8 @@ def _draw_all(
     """
     J, d = first.size - 1, unit.size
     total = first[J]
-    B0, L, R, rows, more = scratch[0], scratch[1], scratch[2], scratch[3, :, :d], scratch[4, :, :d]
-    away, pull = more[2], more[0]
+    L, R, rows, more = matrices[0], matrices[1], matrices[2, :, :d], matrices[3, :, :d]
+    away, pull, value = more[2], more[0], more[3]
     H = np.empty((d, d))
     for q in range(points.shape[0]):
         y = points[q]
@@ -377,16 +396,11 @@ def _draw_all(
                 H[c, e] = prior_precision[c, e]
                 pull[c] -= prior_precision[c, e] * (rows[0, e] - prior_centre[e])
         for j in range(J):
-            begin, end = first[j], first[j + 1]
-            _anchor(j, anchored[j], order, U, offset, rows, work)
-            extra = begin + total_statistics(
-                y[begin:end], n[j], known[j], values[j], relative[j], partial[j],
-                scalars[j, SPIKE], centre[begin:end], scale[begin:end], maps[j], work,
-            )  # fmt: skip
-            log_sigma2 = centre[extra] + scale[extra] * y[extra]
-            log_sigma2 += log_residual_variance(work[SHARED_BUFFERS])
+            _anchor(j, anchored[j], order, U, offset, rows, works[j])
+            _of_holder(j, y, gradient, density, first, tables, value)
+            log_sigma2 = works[j, 20].reshape((d + 1) * (d + 1))[0]
             sigma2[q, j] = math.exp(log_sigma2)
-            _conditional(work[0], math.exp(-log_sigma2), B0, rows[2], L, R, away)
+            _conditional(works[j, 0], math.exp(-log_sigma2), B0, rows[2], L, R, away)
             for a in range(d):
                 theta[q, j, a] = rows[2, a] + away[a]
                 for i in range(a, d):
@@ -412,7 +426,7 @@ def _draw_all(
 
 # --- as C functions -------------------------------------------------------------------------------
 
-_TABLE = 6 + 25 + 2 + 1  # sizes, Arrays, scratch, a counter
+_TABLE = 5 + len(Arrays._fields) + len(Scratch._fields) + 1  # stamp, sizes, addresses, counter
 
 
 def _density_of(stamp: int) -> Any:
@@ -420,39 +434,30 @@ def _density_of(stamp: int) -> Any:
         table = carray(table_, (_TABLE,), dtype=np.int64)
         if table[0] != stamp:
             return -1
-        J, P, psi, mapped, total = table[1], table[2], table[3], table[4], table[5]
+        J, P, total = table[1], table[2], table[3]
         d = P - 1
         buffers = SHARED_BUFFERS + BUFFERS_PER_HOLDER
         logp = log_varying(
             carray(y_, (dim,)),
             carray(grad_, (dim,)),
-            carray(pointer(table[6]), (J + 1,), dtype=np.int64),
-            carray(pointer(table[7]), (J,), dtype=np.bool_),
-            carray(pointer(table[8]), (J, 1), dtype=np.float64),
-            carray(pointer(table[9]), (J, 1), dtype=np.bool_),
-            carray(pointer(table[10]), (J, 1, P, P), dtype=np.float64),
-            carray(pointer(table[11]), (J, 1, P, P), dtype=np.float64),
-            carray(pointer(table[12]), (J, 1, P, P), dtype=np.int64),
-            carray(pointer(table[13]), (J, 1), dtype=np.int64),
-            carray(pointer(table[14]), (J, 1, P), dtype=np.bool_),
-            carray(pointer(table[15]), (J, d, d), dtype=np.float64),
-            carray(pointer(table[16]), (J, psi), dtype=np.float64),
-            carray(pointer(table[17]), (J, SCALARS), dtype=np.float64),
-            carray(pointer(table[18]), (total,), dtype=np.float64),
-            carray(pointer(table[19]), (total,), dtype=np.float64),
-            carray(pointer(table[20]), (J, mapped, P, P), dtype=np.float64),
-            carray(pointer(table[21]), (d,), dtype=np.int64),
-            carray(pointer(table[22]), (J, d, d), dtype=np.float64),
-            carray(pointer(table[23]), (J, d), dtype=np.float64),
-            carray(pointer(table[24]), (d, d), dtype=np.float64),
-            carray(pointer(table[25]), (d,), dtype=np.float64),
-            carray(pointer(table[26]), (d, d), dtype=np.float64),
-            carray(pointer(table[27]), (d,), dtype=np.float64),
-            carray(pointer(table[28]), (d,), dtype=np.float64),
-            carray(pointer(table[29]), (d, d), dtype=np.float64),
-            carray(pointer(table[30]), (d,), dtype=np.float64),
-            carray(pointer(table[31]), (buffers, P, P), dtype=np.float64),
-            carray(pointer(table[32]), (_SCRATCH, P + 4, P), dtype=np.float64),
+            table[4],
+            carray(pointer(table[5]), (J + 1,), dtype=np.int64),
+            carray(pointer(table[6]), (J,), dtype=np.bool_),
+            carray(pointer(table[7]), (d,), dtype=np.int64),
+            carray(pointer(table[8]), (J, d, d), dtype=np.float64),
+            carray(pointer(table[9]), (J, d), dtype=np.float64),
+            carray(pointer(table[10]), (d, d), dtype=np.float64),
+            carray(pointer(table[11]), (d,), dtype=np.float64),
+            carray(pointer(table[12]), (d, d), dtype=np.float64),
+            carray(pointer(table[13]), (d,), dtype=np.float64),
+            carray(pointer(table[14]), (d,), dtype=np.float64),
+            carray(pointer(table[15]), (d, d), dtype=np.float64),
+            carray(pointer(table[16]), (d,), dtype=np.float64),
+            carray(pointer(table[17]), (J, C_TABLE), dtype=np.int64),
+            carray(pointer(table[18]), (J, buffers, P, P), dtype=np.float64),
+            carray(pointer(table[19]), (P, P), dtype=np.float64),
+            carray(pointer(table[20]), (total,), dtype=np.float64),
+            carray(pointer(table[21]), (_MATRICES, P + 4, P), dtype=np.float64),
         )
         carray(logp_, (1,))[0] = logp
         return 0 if logp > -np.inf else 1
@@ -546,32 +551,15 @@ class VaryingPosterior:
             [np.linalg.solve(f[:d, :d].T, f[d, :d]) for f in F]  # F_y = theta' F_x
         )
         self._regression(prior, order, forward, shift, back)
-        parts = [each.arrays for each in alone]
         U, offset = _own_regressions(alone, order, back, shift)
-        first = np.cumsum([0, *(each.ndim for each in alone)])
-        scalars = np.stack([part.scalars for part in parts])
-        scalars[:, [A0, B0_SIGMA2, HALF_T]] = self._sigma
+        parts = [each.arrays for each in alone]
         kinks = sum(int(np.triu(part.precision[0] > 0).sum()) * part.laplace[0] for part in parts)
-        scalars[:, SMOOTHING] = rounding(kinks)
-        self._exact_scalars = scalars.copy()
-        self._exact_scalars[:, SMOOTHING] = 0.0
-        maps = np.zeros((len(seen), 0, d + 1, d + 1))
-        if any(len(part.maps) for part in parts):
-            maps = np.stack([p.maps if len(p.maps) else np.eye(d + 1)[None] for p in parts])
+        self._smoothing = rounding(kinks)
+        self.has_laplace = kinks > 0
+        self._holders = parts
         self.arrays = Arrays(
-            first=first,
+            first=np.cumsum([0, *(each.ndim for each in alone)]),
             anchored=np.array([(part.known[0, -1] == FREE).all() for part in parts]),
-            **{
-                name: np.ascontiguousarray(np.stack([getattr(part, name) for part in parts]))
-                for name in (
-                    "n", "laplace", "values", "precision", "known", "relative", "partial", "E0",
-                    "psi_rate",
-                )
-            },
-            scalars=scalars,
-            centre=np.concatenate([part.centre for part in parts]),
-            scale=np.concatenate([part.scale for part in parts]),
-            maps=np.ascontiguousarray(maps),
             order=order,
             U=U,
             offset=offset,
@@ -582,9 +570,10 @@ class VaryingPosterior:
             start=np.median(guesses @ back.T - back @ shift, axis=0),
             prior_precision=self._precision,
             prior_centre=self._centre,
-        )  # fmt: skip
-        self.ndim = int(first[-1]) + 2 * d
-        self._order, self._laplace = order, bool(self.arrays.laplace.any())
+        )
+        self.ndim = int(self.arrays.first[-1]) + 2 * d
+        self._order = order
+        self._scratch, self._held = self.scratch(0.0)
 
     def _regression(
         self,
@@ -606,32 +595,42 @@ class VaryingPosterior:
         self._precision = np.ascontiguousarray(forward.T @ precision @ forward)
         self._centre = back @ (prior.mu0[order] - shift)
 
-    @property
-    def has_laplace(self) -> bool:
-        """Whether any noise has kinks."""
-        return self._laplace
+    def scratch(self, smoothing: float) -> tuple[Scratch, Any]:
+        """What one thread needs, and what must be kept alive with it.
 
-    def scratch(self) -> tuple[FloatArray, FloatArray]:
-        """Buffers and matrices of one thread."""
-        d = self.unit.size
-        return workspace(1, d + 1), np.zeros((_SCRATCH, d + 5, d + 1))
+        `smoothing` as in `kernels.logp_and_gradient`.
+        """
+        J, d = self.arrays.offset.shape
+        total = int(self.arrays.first[-1])
+        works = np.stack([workspace(1, d + 1)] * J)
+        B0, x, tables, held = np.zeros((d + 1, d + 1)), np.zeros(total), [], []
+        for own, work in zip(self._holders, works, strict=True):
+            scalars = own.scalars.copy()
+            scalars[[A0, B0_SIGMA2, HALF_T, SMOOTHING]] = *self._sigma, smoothing
+            given = own._replace(B0=B0, scalars=scalars), work, pooling(own), x
+            held.append(given)
+            tables.append(c_table(*given))
+        matrices = np.zeros((_MATRICES, d + 5, d + 1))
+        return Scratch(np.stack(tables), works, B0, np.zeros(total), matrices), held
 
     def logp_and_gradient(self, y: FloatArray) -> tuple[float, FloatArray]:
         """Log density of the coordinates y up to a constant, and its gradient."""
         gradient = np.empty(self.ndim)
-        arrays = self.arrays._replace(scalars=self._exact_scalars)
         point = np.ascontiguousarray(y, dtype=np.float64)
-        return float(log_varying(point, gradient, *arrays, *self.scratch())), gradient
+        address = c_density().address
+        logp = log_varying(point, gradient, address, *self.arrays, *self._scratch)
+        return float(logp), gradient
 
-    def table(self, scratch: tuple[FloatArray, FloatArray]) -> NDArray[np.int64]:
-        """What the C functions get; the caller keeps all arrays alive."""
-        a = self.arrays
-        J, _, P, _ = a.values.shape
-        sizes = _STAMP, J, P, a.psi_rate.shape[1], a.maps.shape[1], int(a.first[-1])
-        given = [np.ascontiguousarray(array) for array in (*a, *scratch)]
-        if any(one is not two for one, two in zip(given, (*a, *scratch), strict=True)):
+    def kernel(self, start: FloatArray) -> Kernel:
+        """One chain of NUTS that starts there."""
+        scratch, held = self.scratch(self._smoothing)
+        given = (*self.arrays, *scratch)
+        if not all(array.flags.c_contiguous for array in given):
             raise ValueError("the compiled density needs contiguous arrays")
-        return np.array([*sizes, *(array.ctypes.data for array in given), 0], dtype=np.int64)
+        J, d = self.arrays.offset.shape
+        sizes = _STAMP, J, d + 1, int(self.arrays.first[-1]), c_density().address
+        table = np.array([*sizes, *(array.ctypes.data for array in given), 0], dtype=np.int64)
+        return Kernel((given, held), table, start, *c_functions())
 
     def draw(
         self, rng: np.random.Generator, points: FloatArray
@@ -651,7 +650,8 @@ class VaryingPosterior:
         theta, sigma2 = np.empty((draws, J, d)), np.empty((draws, J))
         normal = rng.standard_normal((draws, J, d))
         points = np.ascontiguousarray(points)
-        _draw_all(points, normal, *a, *self.scratch(), beta, tau, theta, sigma2, mean)
+        address, found = c_density().address, (beta, tau, theta, sigma2, mean)
+        _draw_all(points, normal, address, *a, *self._scratch, *found)
         place = np.argsort(self._order)
         common, mean = (each @ a.forward.T + a.shift for each in (beta, mean))
         return common[:, place], tau, theta[..., place], sigma2, mean[:, place]
@@ -717,12 +717,8 @@ def sample_varying(
         [np.random.default_rng(stream) for stream in chain.spawn(3)]
         for chain in np.random.SeedSequence(seed).spawn(chains)
     ]
-    kernels = []
-    for start, _, _ in streams:
-        scratch = posterior.scratch()
-        held = posterior.arrays, scratch
-        state = init(posterior, start)
-        kernels.append(Kernel(held, posterior.table(scratch), state.x, *c_functions()))
+    d = posterior.unit.size
+    kernels = [posterior.kernel(init(posterior, start, apart=d).x) for start, _, _ in streams]
     settings = {
         "draws": draws,
         "tune": tune,
