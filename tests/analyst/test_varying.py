@@ -90,12 +90,19 @@ def by_hand(case, y):
         x = y[a.first[j] : a.first[j + 1]].copy()
         centre, scale = alone.arrays.centre, alone.arrays.scale
         K = np.eye(d + 1) if each.map is None else each.map
-        # rows of the covariates, the length of y's and n don't depend on the rest of y's row
-        C_j = alone.pooled_factors(x[None])[0]
-        now, now_n = K @ (C_j / C_j[0, 0]), C_j[0, 0] ** 2
         free = np.tril(alone.arrays.known[0] == 0)
         last = int(free[:-1].sum())
         places = range(last, last + d)
+        # y's length: softplus in units of its scale, with a lighter tail
+        i, u = last + d, 1 / scale[last + d]
+        soft = np.log1p(np.exp(u + np.log1p(-np.exp(-u)) + x[i] * math.sqrt(1 + x[i] ** 2 / 4)))
+        share = -np.expm1(-soft)
+        stretch = (1 + x[i] ** 2 / 2) / math.sqrt(1 + x[i] ** 2 / 4)
+        value += math.log(share / soft * stretch / scale[i])
+        x[i] = math.log(soft / u) / scale[i]
+        # rows of the covariates, that length and n don't depend on the rest of y's row
+        C_j = alone.pooled_factors(x[None])[0]
+        now, now_n = K @ (C_j / C_j[0, 0]), C_j[0, 0] ** 2
         # phi = back (theta' - shift), theta' = (K_x' t - K_y) / K_yy: t from the last to the first
         back = C @ M
         U = back @ K[:d, :d].T / K[d, d]

@@ -92,8 +92,7 @@ class CollapsedPosterior:
         they are used where noise hides what the plain ones measure. The posterior of the
         statistics does not depend on them.
     anchored : bool
-        Of a single holder: y's row may be counted from a regression that comes from outside
-        (`factor.ANCHORED`); without one it is plain.
+        Of a single holder: rows of covariates are partial and y's is plain, as `anchor` wants.
 
     Attributes
     ----------

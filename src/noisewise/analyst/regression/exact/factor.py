@@ -37,10 +37,6 @@ FREE, KNOWN, TIED = 0, 1, 2
 # What of a holder is counted from the reference: nothing, or a sum of the regression (y's row), the
 # covariates' covariance and their means; all of these is RELATIVE.
 PLAIN, REGRESSION, SPREADS, MEANS, RELATIVE = 0, 1, 2, 4, 7
-# Of a single holder, y's row may be counted from a regression that comes from outside (`varying`);
-# then F_yy is a length. The buffer ANCHOR has U above and on its diagonal, and kappa in its last
-# row; g is in the place of beta (`_anchored_row`). With U = 0 the row is plain.
-ANCHORED, ANCHOR = 8, 13
 
 
 @compiled
@@ -304,111 +300,6 @@ def is_relative(form: int, a: int, b: int, P: int) -> Any:
 
 
 @compiled
-def _anchored_row(
-    start: int,
-    centre: FloatArray,
-    scale: FloatArray,
-    R: FloatArray,
-    g: FloatArray,
-    K: FloatArray,
-    F: FloatArray,
-) -> Any:
-    """y's row but for its length, from the last column on; the log Jacobian.
-
-    Others say that the holder's regression theta has U theta about g, U upper triangular, up to
-    kappa; and F_yb = Σ_{c>=b} theta_c F_cb up to F_yy / sqrt(n). When b's turn comes, t_c, what is
-    expected of theta_c of later columns, is known. So one expects
-
-        e = (g_b - Σ_{c>b} U_bc t_c) / U_bb of theta_b, and of F_yb  m = e F_bb + Σ_{c>b} t_c F_cb
-
-    up to v = kappa_b² F_bb² + F_yy² / n. The Release says c ± s, centre and scale of the coordinate
-    q = K_yb. Together, with rho = s² / (s² + v),
-
-        F_yb = rho m + (1 - rho) c + sqrt(1 - rho) (q - c)
-        t_b  = e + kappa_b² F_bb / v (F_yb - m).
-
-    t is kept in the last column of K. F gets F_y - K_y, to which K_y is added.
-    """
-    y = F.shape[0] - 1
-    logp = 0.0
-    for b in range(y - 1, -1, -1):
-        F[y, b], K[b, y] = 0.0, 0.0
-        if R[b, b] != 0.0:
-            e, later = g[b], 0.0
-            for c in range(b + 1, y):
-                e -= R[b, c] * K[c, y]
-                later += K[c, y] * F[c, b]
-            e /= R[b, b]
-            m, middle, q, kappa = e * F[b, b] + later, centre[start + b], K[y, b], R[y, b]
-            v, rho, root = _anchored_weight(kappa, scale[start + b], K, F, b)
-            full = rho * m + (1.0 - rho) * middle + root * (q - middle)
-            F[y, b] = full - q
-            K[b, y] = e + kappa * kappa * F[b, b] / v * (full - m)
-            logp += math.log(root)
-    return logp
-
-
-@compiled
-def _anchored_weight(kappa: float, s: float, K: FloatArray, F: FloatArray, b: int) -> Any:
-    """v, rho and sqrt(1 - rho)."""
-    y = F.shape[0] - 1
-    v = (kappa * F[b, b]) ** 2 + K[y, y] ** 2 / F[0, 1]
-    return v, s * s / (s * s + v), math.sqrt(v / (s * s + v))
-
-
-@compiled
-def _anchored_row_adjoint(
-    start: int,
-    centre: FloatArray,
-    scale: FloatArray,
-    R: FloatArray,
-    g: FloatArray,
-    K: FloatArray,
-    F: FloatArray,
-    row: FloatArray,
-    Fbar: FloatArray,
-    Kbar: FloatArray,
-    Rbar: FloatArray,
-    gbar: FloatArray,
-) -> Any:
-    """Reverse of `_anchored_row`; `row` are derivatives by F_y. Returns that by n.
-
-    Those by t go where t is in Kbar, those by kappa to the last row of Rbar.
-    """
-    y = F.shape[0] - 1
-    n, nbar = F[0, 1], 0.0
-    for b in range(y):
-        Kbar[b, y] = 0.0
-    for b in range(y):
-        if R[b, b] == 0.0:
-            continue
-        e, later = g[b], 0.0
-        for c in range(b + 1, y):
-            e -= R[b, c] * K[c, y]
-            later += K[c, y] * F[c, b]
-        e /= R[b, b]
-        m, middle, s = e * F[b, b] + later, centre[start + b], scale[start + b]
-        kappa, q, by_t = R[y, b], K[y, b], Kbar[b, y]
-        v, rho, root = _anchored_weight(kappa, s, K, F, b)
-        share = kappa * kappa * F[b, b] / v
-        by_row, by_share = row[b] + by_t * share, by_t * (F[y, b] - m)
-        Kbar[y, b] = root * by_row
-        by_rho = by_row * (m - middle - 0.5 * (q - middle) / root) - 0.5 / (root * root)
-        by_v = -by_rho * (rho / s) ** 2 - by_share * share / v
-        by_m = rho * by_row - by_t * share
-        by_e = (by_t + by_m * F[b, b]) / R[b, b]
-        Fbar[b, b] += by_m * e + (by_share / v + 2.0 * by_v * F[b, b]) * kappa * kappa
-        Rbar[y, b] += 2.0 * kappa * F[b, b] * (by_share / v + by_v * F[b, b])
-        Kbar[y, y] += 2.0 * by_v * K[y, y] / n
-        nbar -= by_v * (K[y, y] / n) ** 2
-        gbar[b] += by_e
-        for c in range(b + 1, y):
-            Kbar[c, y] += by_m * F[c, b] - by_e * R[b, c]
-            Fbar[c, b] += by_m * K[c, y]
-    return nbar
-
-
-@compiled
 def factor(
     x: FloatArray,
     start: int,
@@ -446,7 +337,6 @@ def factor(
     K[0, 0] = 1.0
     for a in range(1, P):
         # The coordinates of row a, into row a of K; known entries follow below.
-        first = cursor
         for b in range(a):
             if not known[a, b]:
                 K[a, b] = centre[cursor] + scale[cursor] * x[cursor]
@@ -463,10 +353,6 @@ def factor(
                 logp += partial_row(K, a, known[a], length, spike if a == P - 1 else 0.0)
                 if not logp > -np.inf:
                     return cursor, -np.inf
-            elif relative == ANCHORED and a == P - 1:
-                length, _, log_slope, _ = log_length(x[cursor], centre[cursor], scale[cursor])
-                logp += log_slope
-                K[a, a] = math.exp(length)
             else:
                 K[a, a] = math.exp(centre[cursor] + scale[cursor] * x[cursor])
             cursor += 1
@@ -480,8 +366,6 @@ def factor(
                     F[a, b] += beta[c] * F[c, b] if by_beta else R[a, c] * K[c, b]
                 if b < a and not known[a, b]:
                     logp += math.log(R[a, a])
-        if relative == ANCHORED and a == P - 1:
-            logp += _anchored_row(first, centre, scale, R, beta, K, F)
         for b in range(a):
             last = R[a, a] if is_relative(relative, a, b, P) else 1.0
             if known[a, b]:
@@ -586,15 +470,7 @@ def factor_adjoint(
                 if inner:
                     lastbar += row[b] * K[a, b] + 1.0 / last  # the second: the Jacobian of K -> F
                 Kbar[a, b] += row[b] * last
-        if relative == ANCHORED and a == P - 1:
-            first = start
-            for c in range(1, a):
-                for b in range(c + 1):
-                    first += known[c, b] == FREE
-            nbar += _anchored_row_adjoint(
-                first, centre, scale, R, beta, K, F, row, Fbar, Kbar, Rbar, betabar
-            )
-        if relative == PLAIN or relative == ANCHORED:  # noqa: SIM109  (Numba)
+        if relative == PLAIN:
             continue
         Rbar[a, a] += lastbar
         for c in range(a):
@@ -638,11 +514,7 @@ def factor_adjoint(
             if not known[a, b]:
                 grad[cursor] = Kbar[a, b] * scale[cursor]
                 cursor += 1
-        if not known[a, a] and relative == ANCHORED and a == P - 1:
-            _, slope, _, bend = log_length(x[cursor], centre[cursor], scale[cursor])
-            grad[cursor] = Kbar[a, a] * K[a, a] * slope + bend
-            cursor += 1
-        elif not known[a, a]:
+        if not known[a, a]:
             grad[cursor] = Kbar[a, a] * K[a, a] * scale[cursor]
             cursor += 1
     return nbar
@@ -714,8 +586,8 @@ def mapped_factor(
     """`factor` of holder j with a map, into its buffers; F' is the fifth of them."""
     base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
     F, K, own = work[base], work[base + 1], work[base + 4]
-    R, beta = work[ANCHOR] if relative == ANCHORED else work[1], work[8, 1]
-    if relative != PLAIN and relative != ANCHORED:
+    R, beta = work[1], work[8, 1]
+    if relative != PLAIN:
         triangle_product(map_, work[SHARED_BUFFERS], R)
         regression_of(R, beta)
     end, logp = factor(
@@ -756,12 +628,11 @@ def total_statistics(
                 scale, maps[j], work,
             )  # fmt: skip
         else:
-            anchored = relative[j] == ANCHORED
             end, _ = factor(
                 x, end, n[j], known[j], values[j], relative[j], partial[j], spike, centre, scale,
-                work[ANCHOR if anchored else SHARED_BUFFERS], beta, K, F,
+                work[SHARED_BUFFERS], beta, K, F,
             )  # fmt: skip
-            if j == 0 and not anchored:
+            if j == 0:
                 regression_of(F, beta)
         for a in range(F.shape[0]):
             for b in range(a + 1):

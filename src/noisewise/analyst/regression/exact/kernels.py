@@ -103,8 +103,6 @@ import numpy as np
 from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.factor import (
-    ANCHOR,
-    ANCHORED,
     BUFFERS_PER_HOLDER,
     PLAIN,
     SHARED_BUFFERS,
@@ -293,9 +291,7 @@ def _mapped_adjoint(
         own_law_adjoint(j, n, Fbar, work)
     _to_own(map_, Fbar)
     _add_product(force, 0.5, own, 2.0 * n_j, Fbar)
-    if relative == ANCHORED:
-        R = work[ANCHOR]
-    elif relative != PLAIN:
+    if relative != PLAIN:
         triangle_product(map_, work[SHARED_BUFFERS], R)
         regression_of(R, beta)
     own_Rbar[:] = 0.0
@@ -304,7 +300,7 @@ def _mapped_adjoint(
         x, end, known, relative, partial, scalars[SPIKE], centre, scale, R, beta, K, own, Fbar,
         Kbar, own_Rbar, betabar, rows[0], grad,
     )  # fmt: skip
-    if relative != PLAIN and relative != ANCHORED:
+    if relative != PLAIN:
         regression_of_adjoint(R, beta, betabar, own_Rbar)
         for a in range(1, P):
             for i in range(a, P):
@@ -355,8 +351,6 @@ def logp_and_gradient(
     A, W, G, Fbar, Kbar, Rbar = work[0], work[3], work[4], work[5], work[6], work[7]
     rows, Q = work[8], work[9]
     R, beta, betabar = work[SHARED_BUFFERS], rows[1], rows[2]
-    anchored = relative[0] == ANCHORED  # then there is one holder
-    counted_from = work[ANCHOR] if anchored else R
     logp = scalars[CONSTANT]
     # Not literals, for each of which what is called would be compiled once more.
     private: Any = np.bool_(False)
@@ -375,7 +369,7 @@ def logp_and_gradient(
         else:
             end, volume = factor(
                 x, end, n[j], known[j], values[j], relative[j], partial[j], scalars[SPIKE],
-                centre, scale, counted_from, beta, K, F,
+                centre, scale, R, beta, K, F,
             )  # fmt: skip
         logp += volume
         if not logp > -np.inf:
@@ -385,7 +379,7 @@ def logp_and_gradient(
                 for b in range(a + 1):
                     A[a, b] += F[0, 1] * gram_entry(F, a, b)
             F = work[base + 4]
-        elif j == 0 and not anchored:
+        elif j == 0:
             regression_of(R, beta)
         noise = _statistics_and_noise(
             laplace[j], scalars[SMOOTHING], values[j], precision[j], F, work[2] if mapped else A,
@@ -466,7 +460,7 @@ def logp_and_gradient(
             own_law_adjoint(j, n, Fbar, work)
         by_known = factor_adjoint(
             x, end, known[j], relative[j], partial[j], scalars[SPIKE], centre, scale,
-            counted_from, beta, K, F, Fbar, Kbar, Rbar, betabar, rows[0], grad,
+            R, beta, K, F, Fbar, Kbar, Rbar, betabar, rows[0], grad,
         )  # fmt: skip
         if not known[j, 0, 0]:
             end -= 1

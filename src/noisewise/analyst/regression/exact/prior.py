@@ -214,10 +214,6 @@ def regression_prior(
         for b in range(a + 1):
             G[a, b] -= scaled * v[b]
     by_sigma2 = b0 * t - a_n - trace(G, A) if keeps_sigma2 else 0.0
-    if keeps_sigma2 and scalars[HALF_T] > 0.0:  # sigma has a half-t law (`varying`)
-        ratio = math.exp(log_sigma2) / scalars[HALF_T]
-        logp -= 2.5 * math.log1p(ratio)
-        by_sigma2 -= 2.5 * ratio / (1.0 + ratio)
     return logp, -0.5 * log_b, by_sigma2
 
 

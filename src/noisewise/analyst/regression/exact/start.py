@@ -15,7 +15,6 @@ import numpy as np
 
 from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise.analyst.regression.exact.factor import (
-    ANCHORED,
     BELOW_SMALLEST_N,
     MEANS,
     PLAIN,
@@ -114,7 +113,7 @@ def rough_coordinates(
             relative[found.noise**2 < found.sampling + found.size**2] &= ~part
     if force_relative is not None:
         relative[:] = RELATIVE if force_relative is True else int(force_relative)
-    relative[0] = ANCHORED if anchored else PLAIN
+    relative[0] = PLAIN
     alone = len(holders) == 1 and isinstance(covariates, ScaleFreeCovariates)
     tied = np.array([holder.tied & alone for holder in holders])
 

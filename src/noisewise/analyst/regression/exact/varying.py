@@ -24,10 +24,9 @@ statistics,
 Coordinates
 -----------
 Where noise hides a holder's regression, its row F_y of the factor follows beta, tau and its other
-rows, F_y = theta F_x, a narrow ridge where tau is small; else it follows the Release. Its
-coordinates are counted from what both say together (the form ANCHORED of `factor`).
-tau_c = u_c |sinh q_c|, and q_c may be negative: the density is even and smooth there, as in
-`own_laws`.
+rows, a narrow ridge where tau is small; else it follows the Release. Its coordinates are counted
+from what both say together (`anchor`). tau_c = u_c |sinh q_c|, and q_c may be negative: the density
+is even and smooth there, as in `own_laws`.
 
 Chains start with holders apart, q_c at 1 or beyond. The tails of Laplace noise are long: if a chain
 starts at tau_c = 0 though coefficients differ, then statistics of holders give in and follow the
@@ -59,10 +58,18 @@ from numba.np.numpy_support import carray
 from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled, sources_digest
 from noisewise.analyst.chains import Progress, available_cores
+from noisewise.analyst.regression.exact.anchor import (
+    BY_G,
+    BY_KAPPA,
+    KAPPA,
+    SPARE,
+    G,
+    to_plain,
+    to_plain_adjoint,
+)
 from noisewise.analyst.regression.exact.c_callback import C_TABLE, c_density, c_table, pointer
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
 from noisewise.analyst.regression.exact.factor import (
-    ANCHOR,
     BUFFERS_PER_HOLDER,
     FREE,
     SHARED_BUFFERS,
@@ -73,7 +80,6 @@ from noisewise.analyst.regression.exact.pooling import pooling
 from noisewise.analyst.regression.exact.prior import (
     A0,
     B0_SIGMA2,
-    HALF_T,
     SMOOTHING,
 )
 from noisewise.analyst.regression.exact.sampler import Kernel, collect, init, run_chains
@@ -93,7 +99,6 @@ _COMMON_SD = 10.0  # of the normal law of beta, in units u
 # lose the digits that residuals are in, and what comes out for the density is noise.
 _SHARPEST = 1e12
 _MATRICES = 4  # of one thread, vectors in their rows
-_MAPS = 8  # where a holder's table has how many maps there are
 
 _types: Any = types  # Numba's type constructors are not annotated
 _STAMP = int(sources_digest(Path(__file__))[:15], 16)  # as in `c_callback`
@@ -122,6 +127,7 @@ class Arrays(NamedTuple):
     start: FloatArray  # (d,), beta = start + unit / 5 times its coordinate
     prior_precision: FloatArray  # (d, d), of beta
     prior_centre: FloatArray  # (d,)
+    sigma_tail: FloatArray  # (1,), 4 times the squared scale of sigma_j's half-t law, or inf
 
 
 class Scratch(NamedTuple):
@@ -130,8 +136,9 @@ class Scratch(NamedTuple):
     tables: IntArray  # (J, .)
     works: FloatArray  # (J, buffers, P, P), to which the tables point
     B0: FloatArray  # (P, P), the normal prior of `kernels`, to which they all point
-    gradient: FloatArray  # (coordinates of all holders,)
-    matrices: FloatArray  # (_MATRICES, d + 5, P)
+    spare: FloatArray  # (SPARE, P + 6, P), of `anchor`
+    points: FloatArray  # (4, coordinates of all holders): x' and gradients
+    matrices: FloatArray  # (_MATRICES, P + 4, P)
 
 
 def _call_typed(
@@ -156,23 +163,66 @@ _call: Any = intrinsic(_call_typed)
 def _of_holder(
     j: int,
     y: FloatArray,
-    grad: FloatArray,
     density: int,
     first: IntArray,
+    anchored: BoolArray,
+    order: IntArray,
+    U: FloatArray,
+    offset: FloatArray,
+    sigma_tail: FloatArray,
     tables: IntArray,
-    logp: FloatArray,
+    works: FloatArray,
+    spare: FloatArray,
+    points: FloatArray,
+    rows: FloatArray,
+    grad: FloatArray,
 ) -> Any:
-    """Log density of holder j's statistics given the common ones; -inf off the support."""
-    begin = 8 * first[j]
+    """Log density of holder j's statistics given the common ones; -inf off the support.
+
+    Derivatives by its coordinates into `grad`; those by g and kappa into `spare`.
+    """
+    begin, end, P = first[j], first[j + 1], works.shape[2]
+    d, dim, table = P - 1, end - begin, tables[j]
+    n = carray(pointer(table[10]), (1,), dtype=np.float64)
+    values = carray(pointer(table[12]), (P, P), dtype=np.float64)
+    known = carray(pointer(table[14]), (P, P), dtype=np.int64)
+    partial = carray(pointer(table[16]), (P,), dtype=np.bool_)
+    centre = carray(pointer(table[23]), (dim,), dtype=np.float64)
+    scale = carray(pointer(table[24]), (dim,), dtype=np.float64)
+    for b in range(d):
+        spare[5, G, b] = rows[0, order[b]] - offset[j, b]
+        spare[5, KAPPA, b] = math.sqrt(rows[1, order[b]]) / abs(U[j, b, b])
+    x, moved, own = y[begin:end], points[0, :dim], points[1, :dim]
+    logp = to_plain(x, n[0], values, known, partial, centre, scale, anchored[j], U[j], spare, moved)
+    if not logp > -np.inf:
+        return -np.inf
+    value = rows[5]
     failed = _call(
         density,
-        first[j + 1] - first[j],
-        np.int64(y.ctypes.data) + begin,
-        np.int64(grad.ctypes.data) + begin,
-        np.int64(logp.ctypes.data),
-        np.int64(tables[j].ctypes.data),
+        dim,
+        np.int64(moved.ctypes.data),
+        np.int64(own.ctypes.data),
+        np.int64(value.ctypes.data),
+        np.int64(table.ctypes.data),
     )
-    return -np.inf if failed != 0 else logp[0]
+    work = works[j]
+    sigma2 = math.exp(work[20].reshape(P * P)[0])
+    if failed != 0 or work[0, d, d] > _SHARPEST * sigma2 * work[SHARED_BUFFERS, 0, 1]:
+        return -np.inf
+    # sigma's half-t law; ln sigma2 is a coordinate more than ln F_yy²
+    ratio = sigma2 / sigma_tail[0]
+    slope = -2.5 * ratio / (1.0 + ratio)
+    extra = 0 if known[0, 0] else 1
+    for a in range(1, P):
+        for b in range(a + 1):
+            extra += not known[a, b]
+    own[extra] += slope * scale[extra]
+    to_plain_adjoint(
+        x, moved, known, partial, centre, scale, anchored[j], U[j], 2.0 * slope, spare,
+        points[2, :dim], points[3, :dim], own,
+    )  # fmt: skip
+    grad[begin:end] = own
+    return logp + value[0] - 2.5 * math.log1p(ratio)
 
 
 @compiled
@@ -222,25 +272,6 @@ def _common(
 
 
 @compiled
-def _anchor(
-    j: int,
-    anchored: bool,
-    order: IntArray,
-    U: FloatArray,
-    offset: FloatArray,
-    rows: FloatArray,
-    work: FloatArray,
-) -> Any:
-    """What y's row of holder j is counted from, into `work`: nothing, if it is not `anchored`."""
-    d = rows.shape[1]
-    for b in range(d):
-        work[8, 1, b] = rows[0, order[b]] - offset[j, b]
-        for c in range(b, d):
-            work[ANCHOR, b, c] = U[j, b, c] if anchored else 0.0
-        work[ANCHOR, d, b] = math.sqrt(rows[1, order[b]]) / abs(U[j, b, b])
-
-
-@compiled
 def _conditional(
     A: FloatArray, t: float, B0: FloatArray, m0: FloatArray, L: FloatArray, R: FloatArray,
     away: FloatArray,
@@ -287,10 +318,12 @@ def log_varying(
     start: FloatArray,
     prior_precision: FloatArray,
     prior_centre: FloatArray,
+    sigma_tail: FloatArray,
     tables: IntArray,
     works: FloatArray,
     B0: FloatArray,
-    gradient: FloatArray,
+    spare: FloatArray,
+    points: FloatArray,
     matrices: FloatArray,
 ) -> Any:
     """Log density at y, and its gradient into `grad`; -inf and a zero gradient off the support.
@@ -301,7 +334,7 @@ def log_varying(
     P, total = d + 1, first[J]
     L, R, rows, more = matrices[0], matrices[1], matrices[2, :, :d], matrices[3, :, :d]
     beta, tau2, m0 = rows[0], rows[1], rows[2]
-    by_beta, by_tau2, away, value = more[0], more[1], more[2], more[3]
+    by_beta, by_tau2, away = more[0], more[1], more[2]
     logp = _common(y, total, unit, start, forward, shift, back, B0, rows)
     if not logp > -np.inf:
         grad[:] = 0.0
@@ -313,12 +346,12 @@ def log_varying(
             by_beta[c] -= prior_precision[c, e] * (beta[e] - prior_centre[e])
         logp += 0.5 * (beta[c] - prior_centre[c]) * by_beta[c]
     for j in range(J):
-        work = works[j]
-        _anchor(j, anchored[j], order, U, offset, rows, work)
-        logp += _of_holder(j, y, grad, density, first, tables, value)
-        t = math.exp(-work[20].reshape(P * P)[0])
-        blind = t * work[0, d, d] > _SHARPEST * works[j, SHARED_BUFFERS, 0, 1]
-        if not logp > -np.inf or blind or not _conditional(work[0], t, B0, m0, L, R, away):
+        logp += _of_holder(
+            j, y, density, first, anchored, order, U, offset, sigma_tail, tables, works, spare,
+            points, rows, grad,
+        )  # fmt: skip
+        t = math.exp(-works[j, 20].reshape(P * P)[0])
+        if not logp > -np.inf or not _conditional(works[j, 0], t, B0, m0, L, R, away):
             grad[:] = 0.0
             return -np.inf
         for c in range(d):
@@ -332,13 +365,10 @@ def log_varying(
                 variance += along * along
             by_beta[c] += moved / tau2[c]
             by_tau2[c] += 0.5 * (variance + moved * moved) / (tau2[c] * tau2[c])
-        if anchored[j]:
-            mapped = tables[j, _MAPS] > 0
-            for b in range(d):
-                by_kappa = work[2 if mapped else 7, d, b]
-                by_beta[order[b]] += work[8, 2, b]
-                root = math.sqrt(tau2[order[b]])
-                by_tau2[order[b]] += 0.5 * by_kappa / (abs(U[j, b, b]) * root)
+        for b in range(d):
+            by_beta[order[b]] += spare[5, BY_G, b]
+            root = math.sqrt(tau2[order[b]])
+            by_tau2[order[b]] += 0.5 * spare[5, BY_KAPPA, b] / (abs(U[j, b, b]) * root)
     for c in range(d):
         grad[total + c] = 0.2 * unit[c] * by_beta[c]
         grad[total + d + c] = rows[3, c] + by_tau2[c] * rows[4, c]
@@ -350,7 +380,7 @@ def log_varying(
 
 @compiled
 def _draw_all(
-    points: FloatArray,
+    drawn: FloatArray,
     normal: FloatArray,
     density: int,
     first: IntArray,
@@ -365,10 +395,12 @@ def _draw_all(
     start: FloatArray,
     prior_precision: FloatArray,
     prior_centre: FloatArray,
+    sigma_tail: FloatArray,
     tables: IntArray,
     works: FloatArray,
     B0: FloatArray,
-    gradient: FloatArray,
+    spare: FloatArray,
+    points: FloatArray,
     matrices: FloatArray,
     beta: FloatArray,
     tau: FloatArray,
@@ -376,7 +408,7 @@ def _draw_all(
     sigma2: FloatArray,
     mean: FloatArray,
 ) -> Any:
-    """At each of the points: beta, tau; one draw of each holder's theta' and its sigma2.
+    """At each of the drawn points: beta, tau; one draw of each holder's theta' and its sigma2.
 
     And into `mean` E[beta] given all statistics, tau and sigma2. With D = diag tau⁻² and V_j the
     covariance of phi_j, statistics of holder j tell D - D V_j D about beta.
@@ -384,10 +416,10 @@ def _draw_all(
     J, d = first.size - 1, unit.size
     total = first[J]
     L, R, rows, more = matrices[0], matrices[1], matrices[2, :, :d], matrices[3, :, :d]
-    away, pull, value = more[2], more[0], more[3]
+    away, pull, gradient = more[2], more[0], np.empty(total)
     H = np.empty((d, d))
-    for q in range(points.shape[0]):
-        y = points[q]
+    for q in range(drawn.shape[0]):
+        y = drawn[q]
         _common(y, total, unit, start, forward, shift, back, B0, rows)
         for c in range(d):
             beta[q, c], tau[q, c] = rows[0, c], math.sqrt(rows[1, c])
@@ -396,8 +428,10 @@ def _draw_all(
                 H[c, e] = prior_precision[c, e]
                 pull[c] -= prior_precision[c, e] * (rows[0, e] - prior_centre[e])
         for j in range(J):
-            _anchor(j, anchored[j], order, U, offset, rows, works[j])
-            _of_holder(j, y, gradient, density, first, tables, value)
+            _of_holder(
+                j, y, density, first, anchored, order, U, offset, sigma_tail, tables, works, spare,
+                points, rows, gradient,
+            )  # fmt: skip
             log_sigma2 = works[j, 20].reshape((d + 1) * (d + 1))[0]
             sigma2[q, j] = math.exp(log_sigma2)
             _conditional(works[j, 0], math.exp(-log_sigma2), B0, rows[2], L, R, away)
@@ -453,11 +487,13 @@ def _density_of(stamp: int) -> Any:
             carray(pointer(table[14]), (d,), dtype=np.float64),
             carray(pointer(table[15]), (d, d), dtype=np.float64),
             carray(pointer(table[16]), (d,), dtype=np.float64),
-            carray(pointer(table[17]), (J, C_TABLE), dtype=np.int64),
-            carray(pointer(table[18]), (J, buffers, P, P), dtype=np.float64),
-            carray(pointer(table[19]), (P, P), dtype=np.float64),
-            carray(pointer(table[20]), (total,), dtype=np.float64),
-            carray(pointer(table[21]), (_MATRICES, P + 4, P), dtype=np.float64),
+            carray(pointer(table[17]), (1,), dtype=np.float64),
+            carray(pointer(table[18]), (J, C_TABLE), dtype=np.int64),
+            carray(pointer(table[19]), (J, buffers, P, P), dtype=np.float64),
+            carray(pointer(table[20]), (P, P), dtype=np.float64),
+            carray(pointer(table[21]), (SPARE, P + 6, P), dtype=np.float64),
+            carray(pointer(table[22]), (4, total), dtype=np.float64),
+            carray(pointer(table[23]), (_MATRICES, P + 4, P), dtype=np.float64),
         )
         carray(logp_, (1,))[0] = logp
         return 0 if logp > -np.inf else 1
@@ -570,6 +606,7 @@ class VaryingPosterior:
             start=np.median(guesses @ back.T - back @ shift, axis=0),
             prior_precision=self._precision,
             prior_centre=self._centre,
+            sigma_tail=np.array([self._sigma[2]]),
         )
         self.ndim = int(self.arrays.first[-1]) + 2 * d
         self._order = order
@@ -583,14 +620,14 @@ class VaryingPosterior:
         shift: FloatArray,
         back: FloatArray,
     ) -> None:
-        """The laws of beta and of sigma_j: a0, b0 and 4 times the squared scale of a half-t law."""
+        """The laws of beta and of sigma_j: a0, b0 and `sigma_tail`."""
         if isinstance(prior, ScaleFreePrior):
             # flat in sigma towards 0, which is a0 = -1/2, b0 = 0
             self._sigma = (-0.5, 0.0, 4.0 * prior.scale**2)
             self._precision = np.diag((_COMMON_SD * self.unit) ** -2.0)
             self._centre = np.zeros(len(self.unit))
             return
-        self._sigma = (prior.a0, prior.b0, 0.0)
+        self._sigma = (prior.a0, prior.b0, math.inf)
         precision = np.linalg.inv(prior.V0)[np.ix_(order, order)]
         self._precision = np.ascontiguousarray(forward.T @ precision @ forward)
         self._centre = back @ (prior.mu0[order] - shift)
@@ -606,12 +643,13 @@ class VaryingPosterior:
         B0, x, tables, held = np.zeros((d + 1, d + 1)), np.zeros(total), [], []
         for own, work in zip(self._holders, works, strict=True):
             scalars = own.scalars.copy()
-            scalars[[A0, B0_SIGMA2, HALF_T, SMOOTHING]] = *self._sigma, smoothing
+            scalars[[A0, B0_SIGMA2, SMOOTHING]] = *self._sigma[:2], smoothing
             given = own._replace(B0=B0, scalars=scalars), work, pooling(own), x
             held.append(given)
             tables.append(c_table(*given))
+        spare, points = np.zeros((SPARE, d + 7, d + 1)), np.zeros((4, total))
         matrices = np.zeros((_MATRICES, d + 5, d + 1))
-        return Scratch(np.stack(tables), works, B0, np.zeros(total), matrices), held
+        return Scratch(np.stack(tables), works, B0, spare, points, matrices), held
 
     def logp_and_gradient(self, y: FloatArray) -> tuple[float, FloatArray]:
         """Log density of the coordinates y up to a constant, and its gradient."""
