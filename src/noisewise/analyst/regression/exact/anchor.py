@@ -65,8 +65,9 @@ def to_plain(
     y = P - 1
     t, g, kappa = rows[T], rows[G], rows[KAPPA]
     out[:] = x
+    form, start = np.int64(PLAIN), np.int64(0)  # no literals: see `kernels.logp_and_gradient`
     end, logp = factor(
-        x, 0, n, known, values, PLAIN, partial, 0.0, centre, scale, none, rows[NONE], K, F
+        x, start, n, known, values, form, partial, 0.0, centre, scale, none, rows[NONE], K, F
     )
     if not logp > -np.inf:
         return -np.inf
@@ -127,7 +128,7 @@ def to_plain_adjoint(
     Fbar[:] = 0.0
     by_g[:] = 0.0
     by_kappa[:] = 0.0
-    start = 0 if known[0, 0] else 1
+    form, start = np.int64(PLAIN), np.int64(0 if known[0, 0] else 1)
     end = start
     for a in range(1, P):
         for b in range(a + 1):
@@ -166,12 +167,12 @@ def to_plain_adjoint(
     # What F does to the other coordinates. The adjoint of `factor` has its volume in it, which is
     # in `grad` already: it is taken out as what comes of no derivatives at all.
     nbar += factor_adjoint(
-        x, start, known, PLAIN, partial, 0.0, centre, scale, none, rows[NONE], K, F, Fbar, Kbar,
+        x, start, known, form, partial, 0.0, centre, scale, none, rows[NONE], K, F, Fbar, Kbar,
         none, rows[NONE], rows[ROW], once,
     )  # fmt: skip
     Fbar[:] = 0.0
     nbar -= factor_adjoint(
-        x, start, known, PLAIN, partial, 0.0, centre, scale, none, rows[NONE], K, F, Fbar, Kbar,
+        x, start, known, form, partial, 0.0, centre, scale, none, rows[NONE], K, F, Fbar, Kbar,
         none, rows[NONE], rows[ROW], twice,
     )  # fmt: skip
     for i in range(start, end):

@@ -58,7 +58,7 @@ def coordinates(k: int) -> int:
 
 
 @compiled
-def log_t(z: float, scale: float) -> Any:
+def _log_t(z: float, scale: float) -> Any:
     """Log density of z, sinh(z) having the t law with 4 degrees of freedom; its slope, sinh(z).
 
     Without the constant.
@@ -216,8 +216,8 @@ def log_own_laws(
     V, B, P, W = work[6], work[2], work[1], work[3]
     Z, H0, H, Hbar, Zbar, H0bar = work[13], work[14], work[15], work[16], work[17], work[18]
     slopes = work[19].reshape(work[19].size)  # four numbers
-    logp, by_s, s = log_t(y[0], MEANS_SCALE)
-    prior, by_t, t = log_t(y[1], SPREADS_SCALE)
+    logp, by_s, s = _log_t(y[0], MEANS_SCALE)
+    prior, by_t, t = _log_t(y[1], SPREADS_SCALE)
     logp += prior
     if not logp > -np.inf:
         return -np.inf

@@ -75,7 +75,7 @@ from noisewise.analyst.regression.exact.factor import (
     SHARED_BUFFERS,
 )
 from noisewise.analyst.regression.exact.kernels import workspace
-from noisewise.analyst.regression.exact.own_laws import FLOOR, log_t
+from noisewise.analyst.regression.exact.own_laws import FLOOR
 from noisewise.analyst.regression.exact.pooling import pooling
 from noisewise.analyst.regression.exact.prior import (
     A0,
@@ -246,10 +246,13 @@ def _common(
     logp = 0.0
     for c in range(d):
         beta[c] = start[c] + 0.2 * unit[c] * y[total + c]
-        value, slopes[c], s = log_t(y[total + d + c], SPREAD_SCALE)
-        logp += value
+        q = y[total + d + c]
+        s, slope = math.sinh(q), math.cosh(q)
+        ratio = 0.25 * (s / SPREAD_SCALE) ** 2
+        logp += math.log(slope) - 2.5 * math.log1p(ratio)
+        slopes[c] = s / slope - 1.25 * s * slope / (SPREAD_SCALE**2 * (1.0 + ratio))
         tau2[c] = unit[c] * unit[c] * (s * s + FLOOR)
-        turn[c] = 2.0 * unit[c] * unit[c] * s * math.cosh(y[total + d + c])
+        turn[c] = 2.0 * unit[c] * unit[c] * s * slope
     if not logp > -np.inf:
         return -np.inf
     for a in range(d):
