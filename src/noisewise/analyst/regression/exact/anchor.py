@@ -65,7 +65,8 @@ def to_plain(
     y = P - 1
     t, g, kappa = rows[T], rows[G], rows[KAPPA]
     out[:] = x
-    form, start = np.int64(PLAIN), np.int64(0)  # no literals: see `kernels.logp_and_gradient`
+    form: Any = np.int64(PLAIN)  # no literals: see `kernels.logp_and_gradient`
+    start: Any = np.int64(0)
     end, logp = factor(
         x, start, n, known, values, form, partial, 0.0, centre, scale, none, rows[NONE], K, F
     )
@@ -128,7 +129,8 @@ def to_plain_adjoint(
     Fbar[:] = 0.0
     by_g[:] = 0.0
     by_kappa[:] = 0.0
-    form, start = np.int64(PLAIN), np.int64(0 if known[0, 0] else 1)
+    form: Any = np.int64(PLAIN)
+    start: Any = np.int64(0 if known[0, 0] else 1)
     end = start
     for a in range(1, P):
         for b in range(a + 1):

@@ -55,8 +55,8 @@ def run_exact_varying(job: Job) -> Draws:
         )
     affine = None if job.affine is None else varying.Affine(*job.affine)
     covariates = exact_covariates(job, "exact_varying")
-    posterior = varying.VaryingPosterior(job.observations, prior, covariates, affine)
     with job.watched() as options:
+        posterior = varying.VaryingPosterior(job.observations, prior, covariates, affine)
         drawn = varying.sample_varying(posterior, **options)
     rows = np.array([seen.n for seen in job.observations], dtype=np.float64)
     return Draws(
