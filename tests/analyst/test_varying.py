@@ -448,7 +448,7 @@ def test_commands(releases, tmp_path):
 def test_what_is_refused(releases, posterior):
     with pytest.raises(RequestError, match="one Release says nothing about how holders differ"):
         nw.fit(releases[:1], varying=True)
-    with pytest.raises(RequestError, match="leave one out"):
+    with pytest.raises(RequestError, match="leave one of the two out"):
         nw.fit(releases, varying=True, method="exact")
     with pytest.raises(RequestError, match="CoefficientPrior"):
         nw.fit(releases, varying=True, prior=NIGPrior.weakly_informative(2))

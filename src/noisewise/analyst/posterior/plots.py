@@ -334,7 +334,7 @@ def _forest(
             width, line = (2.8 if label == COMMON else 1.8), (":" if label == NEW else "-")
             axis.hlines(-y, bar.low, bar.high, colour, lw=width, linestyles=line)
             axis.plot(bar.centre, -y, "|", color=colour, markersize=8)
-        axis.axhline(1.5 - len(lines), color="grey", linewidth=0.6)
+        axis.axhline(2.5 - len(lines), color="grey", linewidth=0.6)
         if name in reference:
             axis.axvline(reference[name], color=_palette.TRUTH, linewidth=1.2)
         ends = [end for bar in bars.values() for end in (bar.low, bar.high)]
