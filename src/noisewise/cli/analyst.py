@@ -86,7 +86,7 @@ def fit(
 
     Several holders whose coefficients may differ:
 
-    Example: noisewise fit a.json b.json c.json --varying --out post.nc
+    Example: noisewise fit a.json b.json c.json --varying --out holders.nc
     """
     from noisewise.analyst.fit import file_names
     from noisewise.analyst.fit import fit as run
