@@ -48,6 +48,7 @@ def experiments() -> dict[str, Experiment | Report]:
         skewed_blocks,
         synthetic_sets,
         terms,
+        varying_holders,
     )
     from studies.alparslan2023 import calibration as alparslan2023_calibration
     from studies.alparslan2023 import figures as alparslan2023_figs
@@ -81,6 +82,7 @@ def experiments() -> dict[str, Experiment | Report]:
         differing_holders.EXPERIMENT,
         holders_in_rounds.EXPERIMENT,
         many_holders.EXPERIMENT,
+        varying_holders.EXPERIMENT,
         people.EXPERIMENT,
         terms.EXPERIMENT,
         amitai2018.EXPERIMENT,

@@ -57,7 +57,7 @@ def files(tmp_path_factory):
         },
     )
     (folder / "releases").mkdir()
-    sizes = {"a": 2000, "b": 1000, "release": 3000, "small": 25, "other_holder": 1500}
+    sizes = {"a": 2000, "b": 1000, "release": 3000, "small": 25, "other_holder": 1500, "c": 1200}
     with nw.Ledger(folder / "holders.db") as ledger:
         ledger.set_cap("people", 100, 0)
         for seed, (name, n) in enumerate(sizes.items()):
@@ -134,7 +134,7 @@ def test_the_examples_of_the_commands(workplace, files):
     rows = people(20_000, 3)
     sick = np.random.default_rng(4).random(20_000) < 0.2
     pq.write_table(pa.table(rows | {"disease": np.where(sick, "yes", "no")}), "people.parquet")
-    for name in ("people.csv", "new.csv"):
+    for name in ("people.csv", "new.csv", "a.json", "b.json", "c.json"):
         shutil.copy(files / name, workplace)
     order = ["schema", "ledger", "release", "release-summary", "release-network"]
     found.sort(key=lambda words: order.index(words[1]) if words[1] in order else len(order))

@@ -119,7 +119,7 @@ def test_holders_whose_covariates_differ_are_named(method):
     assert "'north'" in text
     assert "'south'" in text
     assert "too narrow" in text
-    assert "apart and compare" in text
+    assert "let coefficients vary by holder" in text
     assert posterior.observed["discrepancy_2"].max() > 6
 
 

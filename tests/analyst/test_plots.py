@@ -17,8 +17,10 @@ from .test_posterior import columns, made
 
 __all__ = ["columns"]
 
+BESIDE = [kind for kind in PLOTS if kind != "forest"]  # a forest is of holders: test_varying
 
-@pytest.mark.parametrize("kind", PLOTS)
+
+@pytest.mark.parametrize("kind", BESIDE)
 def test_one_posterior_is_drawn_beside_the_naive_one(kind, columns, tmp_path):
     path = tmp_path / "picture.svg"
     plot({"post": made(columns)}, path, kind=kind, reference={"age": 2.0})
@@ -30,7 +32,7 @@ def test_one_posterior_is_drawn_beside_the_naive_one(kind, columns, tmp_path):
 NAMES = {"intervals": ["sigma2"], "marginals": ["sigma2"], "pairs": ["age", "sigma"]}
 
 
-@pytest.mark.parametrize("kind", PLOTS)
+@pytest.mark.parametrize("kind", BESIDE)
 @pytest.mark.parametrize("suffix", ["png", "pdf"])
 def test_several_posteriors(kind, suffix, columns, tmp_path):
     path = tmp_path / f"picture.{suffix}"

@@ -562,7 +562,7 @@ def test_a_holder_that_contradicts_the_others_is_named(releases):
     tables = [table_of(j, release.n, seed=2) for j, release in enumerate(releases[:2])]
     tables[0]["score"] = tables[0]["score"] + 3.0 * (tables[0]["dose"] - 70)
     given = [with_sums(r, exact_sums(r, t)) for r, t in zip(releases, tables, strict=False)]
-    for method, named in (("auto", "fit the holders apart"), ("exact", "exact_own_laws")):
+    for method, named in (("auto", "let coefficients vary by holder"), ("exact", "exact_own_laws")):
         posterior = fit(given, method=method, seed=1, chains=2, draws=300)
         (text,) = (text for text in posterior.warnings if "contradict" in text)
         assert named in text

@@ -21,7 +21,7 @@ from noisewise.core.errors import NoisewiseError, RequestError
 
 from ..releases import COLUMNS, example_request, release_of
 
-TAKE_A_PRIVATE_N = {"exact", "exact_own_laws", "naive"}
+TAKE_A_PRIVATE_N = {"exact", "exact_own_laws", "exact_varying", "naive"}
 
 
 def release(n=40, seed=1, dataset="people", epsilon=100, older=0.0, features=("age",), label=""):

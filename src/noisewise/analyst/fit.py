@@ -49,6 +49,7 @@ def fit(
     clip: bool = False,
     prior_units: Literal["unit", "original"] = "unit",
     method: str = "auto",
+    varying: bool = False,
     chains: int = 4,
     draws: int = 1000,
     seed: int | None = None,
@@ -101,7 +102,7 @@ def fit(
         What to call the Releases in messages; by default the names of the files.
     **options
         Of `noisewise.analyst.regression.fit.fit_regression` (target, features, prior,
-        covariate_prior, clip, prior_units, method, chains, draws, seed) or of
+        covariate_prior, clip, prior_units, method, varying, chains, draws, seed) or of
         `noisewise.analyst.network.fit.fit_network` (prior, method, chains, draws, seed). None says
         nothing. A prior may be the path of a YAML file.
 

@@ -52,6 +52,11 @@ def add_to(app: typer.Typer) -> None:
         shown="auto",
     ),
     *(TARGET, FEATURES, FORMULA),
+    option(
+        "varying",
+        bool,
+        "Coefficients vary by holder: those of each, the common ones, and how far apart they are.",
+    ),
     option("prior", Path, "YAML file with priors of named coefficients, in original units."),
     expert("chains", int, "Independent chains.", shown="4"),
     expert("draws", int, "Draws a chain after warm-up.", shown="1000"),
@@ -78,6 +83,10 @@ def fit(
     Example: noisewise fit release.json --seed 1 --out post.nc
 
     Example: noisewise fit network.json --seed 1 --out network.nc
+
+    Several holders whose coefficients may differ:
+
+    Example: noisewise fit a.json b.json c.json --varying --out holders.nc
     """
     from noisewise.analyst.fit import file_names
     from noisewise.analyst.fit import fit as run
@@ -173,6 +182,7 @@ _USUAL = {
     "auto": "use this: it takes exact, or exact_own_laws for several holders",
     "exact": "no approximation but Monte Carlo error, if holders share one law",
     "exact_own_laws": "exact for several holders, whether their people differ or not",
+    "exact_varying": "several holders whose coefficients may differ too (--varying)",
     "individual": "for few rows, up to some hundreds: samples every hidden row",
 }
 
@@ -390,7 +400,8 @@ def plot(
         typer.Option(
             "--kind",
             help="intervals, marginals (densities of the draws), pairs (each parameter against "
-            "each other), or effect (of features over their range).",
+            "each other), effect (of features over their range), or forest (of each holder, after "
+            "fit --varying).",
         ),
     ] = "intervals",
     names: Annotated[

@@ -179,9 +179,10 @@ class BasePosterior(ABC):
         Parameters
         ----------
         path : path, optional
-        kind : {"intervals", "marginals", "pairs", "effect"}
-            Credible intervals; densities of the draws; each parameter against each other; or, of a
-            regression, how the expected target changes with a feature over its range.
+        kind : {"intervals", "marginals", "pairs", "effect", "forest"}
+            Credible intervals; densities of the draws; each parameter against each other; of a
+            regression, how the expected target changes with a feature over its range; or, where
+            coefficients vary by holder, those of each.
         names : sequence of str, optional
             What to draw: coefficients, or nodes of a network; of effects, features. Default: all
             that fit.
@@ -223,6 +224,10 @@ class BasePosterior(ABC):
     def curves(self, name: str) -> dict[str, FloatArray]:
         """Draws by label, in the same order."""
         raise RequestError(f"kind: {self._what} has no draws to make a density of; use intervals")
+
+    def forest(self, name: str, level: float) -> dict[str, plots.Interval]:
+        """Intervals of one coefficient by holder, where coefficients vary by holder."""
+        raise RequestError(f"kind: {self._what} has no holders that differ; use intervals")
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Pictures of posteriors: intervals, densities, pairs of parameters, effects of a feature."""
+"""Pictures of posteriors: intervals, densities, pairs, effects of a feature, forests of holders."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from noisewise.core.errors import RequestError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PLOTS = ("intervals", "marginals", "pairs", "effect")
+PLOTS = ("intervals", "marginals", "pairs", "effect", "forest")
 MOST_PAIRED = 6  # parameters in one picture of pairs
 _DOTS = 1500  # draws that a panel of pairs shows
 _ENDS = {SIGMA2: (0.0, np.inf), SIGMA: (0.0, np.inf), R2: (0.0, 1.0)}  # what is possible
 AWARE, NAIVE = "noise-aware", "naive (ignores the noise)"
+COMMON, NEW = "common", "another holder"  # lines of a forest, besides the holders
 _COLOURS = (_palette.AWARE, *_palette.OTHERS[:2])
 
 
@@ -66,6 +67,7 @@ class Drawable(Protocol):
     def bars(self, name: str, level: float) -> dict[str, Interval]: ...
     def curves(self, name: str) -> dict[str, FloatArray]: ...
     def effect(self, feature: str) -> Effect: ...
+    def forest(self, name: str, level: float) -> dict[str, Interval]: ...
     def called(self, name: str) -> str: ...
     @property
     def features(self) -> tuple[str, ...]: ...
@@ -90,9 +92,10 @@ def plot(
     path : path, optional
         Where to write the picture (.png, .svg or .pdf). Without it, a notebook shows what comes
         back.
-    kind : {"intervals", "marginals", "pairs", "effect"}
+    kind : {"intervals", "marginals", "pairs", "effect", "forest"}
         Credible intervals; densities of the draws with the intervals' ends marked; each parameter
-        against each other; or how the expected target changes with a feature over its range.
+        against each other; how the expected target changes with a feature over its range; or the
+        coefficients of each holder, where they vary.
     names : sequence of str, optional
         Parameters to show, or nodes of a network; by default all slopes, or all nodes that fit. Of
         effects, the features.
@@ -133,6 +136,8 @@ def _figure(
             "posteriors: these files are of different models; compare like with like"
         )
     size = f"{100 * level:g}%"
+    if kind == "forest":
+        return _forest(posteriors, shown, level, marks, title)
     if kind == "pairs":
         return _pairs(posteriors, shown, marks, title)
     found: dict[str, dict[str, Any]]  # what each panel shows, by the label of a line
@@ -297,6 +302,50 @@ def _effects(
     what = f"Expected {first.called(one.target)} as one feature changes and the others stay"
     said = f"{what}; {100 * level:g}% intervals\n{first.heading}"
     return _finish(figure, axes[0], title or said)
+
+
+def _forest(
+    posteriors: Mapping[str, Drawable],
+    shown: Sequence[str],
+    level: float,
+    reference: Mapping[str, float],
+    title: str | None,
+) -> Figure:
+    """One panel a coefficient, one line a holder, and below them what they have in common."""
+    from matplotlib.figure import Figure
+
+    if len(posteriors) > 1:
+        raise RequestError("kind: forest is of one posterior; give one file")
+    [posterior] = posteriors.values()
+    found = {name: posterior.forest(name, level) for name in shown}
+    lines = list(next(iter(found.values())))
+    across = min(3, len(shown))
+    down = -(-len(shown) // across)
+    height = 0.9 + 0.22 * len(lines)
+    figure = Figure(figsize=(1.6 + 2.9 * across, 0.9 + height * down), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
+    for axis in axes[len(shown) :]:
+        axis.set_axis_off()
+    for axis, (name, bars) in zip(axes, found.items(), strict=False):
+        low, _, high = bars[COMMON]
+        axis.axvspan(low, high, color=_palette.AWARE, alpha=0.12, linewidth=0)
+        for y, (label, bar) in enumerate(bars.items()):
+            colour = _palette.AWARE if label in (COMMON, NEW) else _palette.OTHERS[0]
+            width, line = (2.8 if label == COMMON else 1.8), (":" if label == NEW else "-")
+            axis.hlines(-y, bar.low, bar.high, colour, lw=width, linestyles=line)
+            axis.plot(bar.centre, -y, "|", color=colour, markersize=8)
+        axis.axhline(2.5 - len(lines), color="grey", linewidth=0.6)
+        if name in reference:
+            axis.axvline(reference[name], color=_palette.TRUTH, linewidth=1.2)
+        ends = [end for bar in bars.values() for end in (bar.low, bar.high)]
+        room = max(ends) - min(ends)
+        if min(ends) - 0.3 * room < 0.0 < max(ends) + 0.3 * room:
+            axis.axvline(0.0, color="grey", linewidth=0.8, linestyle=":")
+        axis.set_yticks(-np.arange(len(lines)), [_folded(label) for label in lines], fontsize=8)
+        axis.locator_params(axis="x", nbins=4)
+        axis.set_xlabel(_folded(posterior.called(name), 32))
+    what = f"Coefficients of each holder, {100 * level:g}% credible intervals"
+    return _finish(figure, axes[0], title or f"{what}\n{posterior.heading}")
 
 
 def _labelled(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

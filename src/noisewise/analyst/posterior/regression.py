@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from noisewise.analyst.arguments import probability, seed_or_none
 from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.base import BasePosterior, Fit, rows_in_words
 from noisewise.analyst.posterior.file import arrays, tuples
+from noisewise.analyst.posterior.holders import BETWEEN, Holders
 from noisewise.analyst.posterior.numbers import (
     R2,
     SIGMA,
@@ -27,7 +28,7 @@ from noisewise.analyst.posterior.numbers import (
     median_and_spread,
     row_of,
 )
-from noisewise.analyst.posterior.plots import AWARE, NAIVE, Effect
+from noisewise.analyst.posterior.plots import AWARE, COMMON, NAIVE, NEW, Effect, Interval
 from noisewise.analyst.posterior.statements import statement_probability
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.schema import Category, Schema
@@ -164,6 +165,9 @@ class Posterior(BasePosterior):
         varies as the covariates do among the rows behind all Releases together, by the latent
         statistics of the draw. None where a method draws none of these (naive, normal_x and the
         fixed_s methods), and for files from before there was R2.
+    holders : Holders, optional
+        What each holder has of its own, where coefficients vary by holder. theta are then the
+        common coefficients, about which those of holders are, and sigma2 is the mean over all rows.
     """
 
     kind = "regression"
@@ -177,6 +181,7 @@ class Posterior(BasePosterior):
     observed: Mapping[str, FloatArray] = field(default_factory=dict)
     naive: Naive | None = None
     r2: FloatArray | None = None
+    holders: Holders | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -190,12 +195,18 @@ class Posterior(BasePosterior):
 
     @property
     def derived(self) -> tuple[str, ...]:
-        """What follows from the parameters: sigma, and R2 where it is known.
+        """What follows from the parameters: sigma, and R2 where it is known; spreads of holders.
 
         A column of that name goes before.
         """
         known = (SIGMA,) if self.r2 is None else (SIGMA, R2)
-        return tuple(name for name in known if name not in self.columns.names)
+        return tuple(name for name in (*known, *self.spreads) if name not in self.columns.names)
+
+    @property
+    def spreads(self) -> tuple[str, ...]:
+        """Names of the spreads between holders, where coefficients vary; the intercept's first."""
+        names = () if self.holders is None else self.columns.names
+        return tuple(BETWEEN.format(name) for name in names)
 
     @property
     def all_names(self) -> tuple[str, ...]:
@@ -206,6 +217,8 @@ class Posterior(BasePosterior):
         """Draws of one parameter, or of sigma or R2, shape (chains, draws)."""
         if name == R2 and name in self.derived and self.r2 is not None:
             return self.r2
+        if self.holders is not None and name in self.spreads:
+            return self.holders.spread[..., self.spreads.index(name)]
         return self._pick(name, self.theta, self.sigma2)
 
     def naive_draws(self, name: str) -> FloatArray:
@@ -227,8 +240,17 @@ class Posterior(BasePosterior):
         return theta[..., self.columns.names.index(name)]
 
     def parameter_draws(self) -> dict[str, FloatArray]:
-        """Draws of all parameters, sigma and R2 by name, each of shape (chains, draws)."""
-        return {name: self.draws(name) for name in self.all_names}
+        """Draws of all parameters, sigma and R2 by name, each of shape (chains, draws).
+
+        Where coefficients vary by holder, those of each as well, such as ``"age of a.json"``.
+        """
+        found = {name: self.draws(name) for name in self.all_names}
+        if self.holders is not None:
+            for j, holder in enumerate(self.holders.names):
+                own = np.moveaxis(self.holders.theta[:, :, j], -1, 0)
+                names = (f"{name} of {holder}" for name in self.columns.names)
+                found |= dict(zip(names, own, strict=True))
+        return found
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -265,12 +287,79 @@ class Posterior(BasePosterior):
             combined = combined + weight * self.draws(name)
         return row_of(combined, level)
 
+    # --- holders ---------------------------------------------------------------------------------
+
+    def of_holder(self, name: str) -> Posterior:
+        """The posterior of one holder's own coefficients, where they vary by holder."""
+        holders = self._own(name)
+        j, info = holders.names.index(name), self.info
+        each = ("n", "claims", "digests", "datasets", "units", "noise")
+        known: dict[str, Any] = {
+            key: (value[j],) for key in each if len(value := getattr(info, key)) > j
+        }
+        return replace(
+            self,
+            theta=holders.theta[:, :, j],
+            sigma2=holders.sigma2[..., j],
+            info=replace(info, **known, reason=f"{info.reason}; of {name} alone"),
+            conditional_mean=None,
+            observed={},
+            holders=None,
+        )
+
+    def holder_summaries(self, level: float = 0.95) -> dict[str, Summary]:
+        """Each holder's own coefficients, where they vary by holder."""
+        holders = self._own()
+        return {
+            name: Summary(
+                {
+                    c: row_of(holders.theta[:, :, j, i], level)
+                    for i, c in enumerate(self.columns.names)
+                },
+                level,
+            )
+            for j, name in enumerate(holders.names)
+        }
+
+    def _own(self, name: str | None = None) -> Holders:
+        if self.holders is None:
+            raise RequestError(
+                "holder: all holders have one regression here; fit again with varying=True "
+                "(--varying)"
+            )
+        if name is not None and name not in self.holders.names:
+            there = ", ".join(self.holders.names)
+            raise RequestError(f"holder: {name!r} is unknown; there are {there}")
+        return self.holders
+
+    def forest(self, name: str, level: float) -> dict[str, Interval]:
+        """Intervals of one coefficient: each holder's, the common one, and a new holder's."""
+        holders = self._own()
+        at = self._place(name)
+        new = holders.new_holder(np.random.default_rng(0), self.theta)  # a picture needs no seed
+        found = {holder: holders.theta[:, :, j, at] for j, holder in enumerate(holders.names)}
+        found |= {COMMON: self.theta[..., at], NEW: new[..., at]}
+        return {
+            label: Interval(low, float(np.median(draws)), high)
+            for label, draws in found.items()
+            for low, high in [central_interval(draws, level)]
+        }
+
+    def _place(self, name: str) -> int:
+        if name not in self.columns.names:
+            there = ", ".join(self.columns.names)
+            raise RequestError(f"names: {name!r} is not a coefficient; there are {there}")
+        return self.columns.names.index(name)
+
     # --- predictions -----------------------------------------------------------------------------
 
     def predict(
         self, new: Any, level: float = 0.95, *, seed: int | None = None, target: str | None = None
     ) -> Prediction:
         """Predictive distribution of the target for new rows, in original units.
+
+        Where coefficients vary by holder, of people of a holder who is not among these; for people
+        of one who is, use `of_holder`.
 
         Parameters
         ----------
@@ -287,7 +376,8 @@ class Posterior(BasePosterior):
         check_target(target, self.columns.target)
         rng = np.random.default_rng(seed_or_none(seed))
         rows = self.columns.design_matrix(new)
-        theta = self.theta.reshape(-1, self.theta.shape[-1])
+        drawn = self.theta if self.holders is None else self.holders.new_holder(rng, self.theta)
+        theta = drawn.reshape(-1, self.theta.shape[-1])
         sigma2 = self.sigma2.reshape(-1)
         found = np.empty((5, len(rows)))
         points = [0.5, *ndtr([-1.0, 1.0]), (1 - level) / 2, (1 + level) / 2]
@@ -302,8 +392,10 @@ class Posterior(BasePosterior):
 
     def predictive_draws(self, new: Any, seed: int | None = None) -> FloatArray:
         """One draw of every new row's target a posterior draw, shape (chains, draws, rows)."""
-        centre = self.theta @ self.columns.design_matrix(new).T
-        error = np.random.default_rng(seed_or_none(seed)).standard_normal(centre.shape)
+        rng = np.random.default_rng(seed_or_none(seed))
+        theta = self.theta if self.holders is None else self.holders.new_holder(rng, self.theta)
+        centre = theta @ self.columns.design_matrix(new).T
+        error = rng.standard_normal(centre.shape)
         return np.asarray(centre + np.sqrt(self.sigma2)[..., None] * error)
 
     @property
@@ -391,6 +483,10 @@ class Posterior(BasePosterior):
                 f"Prior of the error's sd: from {low:.3g} to {high:.3g} with probability 0.9"
             )
         lines.append(str(self.summary(level)))
+        if self.holders is not None:
+            lines.append("\nEach holder's own coefficients:")
+            for holder, summary in self.holder_summaries(level).items():
+                lines.append(f"{holder}\n{summary}")
         lines += self.columns.design.glossary()
         if self.naive is not None:
             lines.append(
@@ -417,6 +513,9 @@ class Posterior(BasePosterior):
             "prior_pull": dict(info.prior_pull),
             "privacy_share": None if self.conditional_mean is None else self.privacy_share(),
             "naive": None if self.naive is None else self.naive_summary(level),
+            "holders": None
+            if self.holders is None
+            else {name: s.to_dict() for name, s in self.holder_summaries(level).items()},
             "warnings": list(info.warnings),
         }
 
@@ -467,6 +566,16 @@ class Posterior(BasePosterior):
         if auxiliary and self.conditional_mean is not None:
             drawn[_CONDITIONAL] = self.conditional_mean
         coords = {"coefficient": list(self.columns.names)}
+        dims = {name: ["coefficient"] for name in drawn if name not in (SIGMA2, R2)}
+        if self.holders is not None:
+            own = self.holders.to_arrays()
+            coords["holder"] = list(self.holders.names)
+            for name, values in own.items():
+                dims[name] = [
+                    *(["holder"] if "spread" not in name else []),
+                    *(["coefficient"] if SIGMA2 not in name else []),
+                ]
+                drawn[name] = values
         predicted = None
         if new is not None:
             predicted = {self.columns.target: self.predictive_draws(new, seed)}
@@ -476,12 +585,11 @@ class Posterior(BasePosterior):
             posterior_predictive=predicted,
             observed_data={k: np.asarray(v) for k, v in self.observed.items()} or None,
             coords=coords,
-            dims={name: ["coefficient"] for name in drawn if name not in (SIGMA2, R2)},
+            dims=dims,
         )
         if auxiliary and self.naive is not None:
             naive = {name: draws[None] for name, draws in self.naive._asdict().items()}
-            dims = {"theta": ["coefficient"]}
-            group = az.dict_to_dataset(naive, coords=coords, dims=dims)
+            group = az.dict_to_dataset(naive, coords=coords, dims={"theta": ["coefficient"]})
             data.add_groups({"naive": group}, warn_on_custom_groups=False)
         return data
 
@@ -492,6 +600,7 @@ class Posterior(BasePosterior):
             "features": list(self.columns.features),
             "target": self.columns.target,
             "info": asdict(self.info),
+            **({} if self.holders is None else {"holders": self.holders.document()}),
         }
 
     @classmethod
@@ -518,4 +627,5 @@ class Posterior(BasePosterior):
             arrays(data.observed_data) if "observed_data" in groups else {},
             naive,
             drawn.get(R2),
+            Holders.read(drawn, document["holders"]) if "holders" in document else None,
         )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, stdtrit
 
 from noisewise._arrays import BoolArray, FloatArray
 from noisewise.analyst.common_cautions import (
@@ -33,7 +33,10 @@ PRIOR_SHARE = 0.5  # of the prior's sd: a posterior that is no narrower has lear
 
 def convergence_warnings(posterior: Posterior) -> tuple[str, ...]:
     """What the diagnostics of the sampler say; empty when all is well."""
-    rows = posterior.summary().rows
+    rows = dict(posterior.summary().rows)
+    if posterior.holders is not None:
+        for holder, found in posterior.holder_summaries().items():
+            rows |= {f"{name} of {holder}": row for name, row in found.rows.items()}
     worst_rhat = max(
         rows, key=lambda name: -np.inf if np.isnan(rows[name].rhat) else rows[name].rhat
     )
@@ -99,12 +102,12 @@ def contradiction_warnings(
         f"{worst} {contradict} the model that fits all Releases together, at worst {distance}. "
         "Check that all holders measure the same thing in the same units. "
         + (
-            "If they do, the regression itself differs between them: fit the holders apart and "
-            "compare."
+            "If they do, the regression itself differs between them: let coefficients vary by "
+            "holder (varying=True, --varying)."
             if own_laws
             else "If they do and their people differ, intervals are too narrow: method "
             "exact_own_laws gives each holder's covariates a law of their own. Where it warns "
-            "too, the regression itself differs; fit the holders apart and compare."
+            "too, the regression itself differs: let coefficients vary by holder (--varying)."
         ),
     )
 
@@ -231,6 +234,27 @@ def _normal_before(mean: float, sd: float, low: float, high: float) -> tuple[flo
         mu += mean - first
         s *= sd / math.sqrt(max(second - first * first, 1e-300))
     return s, share
+
+
+def spread_warnings(posterior: Posterior) -> tuple[str, ...]:
+    """Coefficients whose spread between holders the prior decides, as `prior_warnings` judges."""
+    holders = posterior.holders
+    if holders is None:
+        return ()
+    known = float(stdtrit(4.0, 0.975)) * holders.expected
+    found = np.quantile(holders.spread.reshape(-1, len(known)), 0.95, axis=0)
+    ruled = [
+        name
+        for name, end, most in zip(posterior.columns.names, found, known, strict=True)
+        if end > PRIOR_SHARE * most
+    ]
+    if not ruled:
+        return ()
+    return (
+        f"{len(holders.names)} holders say little about how far apart holders are in "
+        f"{first_few(ruled)}: the prior of the spread decides, and through it how wide intervals "
+        "of the common coefficients are. What single holders have is known better.",
+    )
 
 
 def prior_warnings(posterior: Posterior) -> tuple[str, ...]:

@@ -19,12 +19,14 @@ from noisewise.analyst.model_columns import (
     observe,
     observe_fourth,
 )
+from noisewise.analyst.posterior.holders import Holders
 from noisewise.analyst.posterior.regression import FitInfo, Naive, Posterior
 from noisewise.analyst.regression.cautions import (
     bounds_warnings,
     contradiction_warnings,
     convergence_warnings,
     prior_warnings,
+    spread_warnings,
 )
 from noisewise.analyst.regression.job import Job, more_rows_than_columns
 from noisewise.analyst.regression.methods import METHODS, check_method, choose
@@ -71,6 +73,7 @@ def fit_regression(
     clip: bool = False,
     prior_units: Literal["unit", "original"] = "unit",
     method: str = "auto",
+    varying: bool = False,
     chains: int = 4,
     draws: int = 1000,
     seed: int | None = None,
@@ -106,6 +109,9 @@ def fit_regression(
         Whether joint priors are stated on unit scale (numbers in [-1, 1]) or in original units.
     method : str
         ``auto`` picks the recommended method for these Releases and says why.
+    varying : bool
+        Coefficients vary by holder: each has its own, normal about common ones, and how far apart
+        they are is learnt (`Posterior.holders`). The same as method ``exact_varying``.
     chains, draws : int
     seed : int, optional
         Makes the result reproducible. It has nothing to do with the privacy noise.
@@ -121,6 +127,8 @@ def fit_regression(
         In original units.
     """
     given = as_releases(releases)
+    if varying:
+        method = _varying(method, len(given))
     if formula is not None:
         if target is not None or features is not None:
             raise RequestError("formula: it names target and features; leave those out")
@@ -149,6 +157,18 @@ def fit_regression(
     _check_plausible(observations, columns)
     name, reason = choose(method, job)
     return _posterior(given, columns, job, last, name, reason, names)
+
+
+def _varying(method: str, holders: int) -> str:
+    """The method for coefficients that vary by holder, if they can."""
+    if method not in ("auto", "exact_varying"):
+        raise RequestError(f"varying: method {method} has one regression for all; leave one of the two out")
+    if holders == 1:
+        raise RequestError(
+            "varying: one Release says nothing about how holders differ; leave it out, or give "
+            "the Releases of several holders"
+        )
+    return "exact_varying"
 
 
 def check_fit(
@@ -351,6 +371,10 @@ def _posterior(
             "statistics may be impossible or contradict each other"
         )
     chosen, prior = METHODS[method], job.regression_prior
+    holders = None if drawn.holders is None else drawn.holders.in_original_units(columns)
+    if holders is not None and names is not None:
+        holders = replace(holders, names=tuple(names))
+    spreads_in_words = "" if holders is None else _spreads_in_words(holders, columns)
     stated = {}
     if not isinstance(prior, ScaleFreePrior):
         pairs = np.transpose(coefficients_in_original_units(prior, columns)).tolist()
@@ -368,7 +392,7 @@ def _posterior(
         seed=job.seed,
         noise=tuple(observation.family for observation in job.observations),
         prior=stated,
-        prior_words=prior_in_words(prior, columns),
+        prior_words=" ".join(filter(None, (prior_in_words(prior, columns), spreads_in_words))),
         prior_error_sd=error_sd_in_original_units(prior, columns),
         prior_pull=dict(zip(columns.names[1:], drawn.prior_pull, strict=False)),
     )
@@ -391,8 +415,9 @@ def _posterior(
         None if mean is None else columns.theta_to_original(mean),
         drawn.sample_stats,
         observed,
-        _naive(running, columns, last) if method != "naive" else None,
+        _naive(running, columns, last) if method != "naive" and holders is None else None,
         None if explained is None else explained / (explained + drawn.sigma2),
+        holders,
     )
     found = (
         *([chosen.caveat] if chosen.caveat else []),
@@ -407,8 +432,22 @@ def _posterior(
         *bounds_warnings(drawn.replications, posterior),
         *convergence_warnings(posterior),
         *prior_warnings(posterior),
+        *spread_warnings(posterior),
     )
     return replace(posterior, info=replace(info, warnings=found))
+
+
+def _spreads_in_words(holders: Holders, columns: ModelColumns) -> str:
+    """What the prior expects of the spreads: 95% points of half-t laws with 4 degrees."""
+    from scipy.special import stdtrit
+
+    ends = float(stdtrit(4.0, 0.975)) * holders.expected
+    known = ", ".join(f"{n} {end:.3g}" for n, end in zip(columns.names, ends, strict=True))
+    return (
+        "Coefficients of holders are normal about the common ones, with standard deviations below "
+        f"these with probability 0.95, and nothing between that and 0 is preferred: {known} (the "
+        "intercept at the average person)."
+    )
 
 
 def _naive(job: Job, columns: ModelColumns, last: InRounds | None) -> Naive:

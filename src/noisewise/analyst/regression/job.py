@@ -23,6 +23,7 @@ from noisewise.analyst.regression.priors import (
 from noisewise.core.errors import ReleaseError, RequestError
 
 if TYPE_CHECKING:
+    from noisewise.analyst.posterior.holders import Holders
     from noisewise.analyst.regression.agreement import Replication
     from noisewise.analyst.regression.papers.moments import (
         CovariateMoments,
@@ -50,6 +51,9 @@ class Job:
     chains, draws : int
     seed : int, optional
     progress : bool
+    affine : (M, t, v), optional
+        theta = M theta' + t and sigma2 = v sigma2' on unit scale, where the job has coordinates of
+        its own.
     """
 
     observations: Sequence[Observation]
@@ -61,6 +65,7 @@ class Job:
     draws: int
     seed: int | None
     progress: bool
+    affine: tuple[FloatArray, FloatArray, float] | None = None
 
     @property
     def prior(self) -> RegressionPrior:
@@ -108,6 +113,8 @@ class Draws:
     predictor_variance : callable, optional
         The variance of x'b over the rows behind all Releases at each draw, shape (chains, draws),
         given slopes b of shape (chains, draws, k); for methods that draw the rows' statistics.
+    holders : Holders, optional
+        What each holder has of its own, where coefficients vary by holder.
     """
 
     theta: FloatArray
@@ -120,6 +127,7 @@ class Draws:
     prior_pull: Sequence[float] = ()
     warnings: tuple[str, ...] = ()
     predictor_variance: Callable[[FloatArray], FloatArray] | None = None
+    holders: Holders | None = None
 
 
 # --- what a method can't do, refused with the remedy before it runs -------------------------------

@@ -6,7 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from noisewise.analyst.regression.exact.groups import MOST_GROUPS, MOST_HOLDERS
-from noisewise.analyst.regression.exact.run import run_exact, run_exact_own_laws
+from noisewise.analyst.regression.exact.run import (
+    run_exact,
+    run_exact_own_laws,
+    run_exact_varying,
+)
 from noisewise.analyst.regression.individual import run_individual
 from noisewise.analyst.regression.job import (
     Draws,
@@ -132,6 +136,12 @@ METHODS: dict[str, Method] = {
         run_exact_own_laws,
         "exact for several holders: each has a law of its covariates of its own, and how far apart "
         "these are is learnt",
+        _exact,
+    ),
+    "exact_varying": Method(
+        run_exact_varying,
+        "exact for several holders whose coefficients may differ too: each has its own, normal "
+        "about common ones, and how far apart they are is learnt",
         _exact,
     ),
     "individual": Method(

@@ -36,7 +36,7 @@ from noisewise.core.kinds.regression import Release
 from noisewise.core.yaml_files import PlainYamlError, read_yaml
 
 # Methods whose default priors are the scale-free ones; the others take conjugate priors only.
-SCALE_FREE_METHODS = ("auto", "exact", "exact_own_laws", "exact_own_means")
+SCALE_FREE_METHODS = ("auto", "exact", "exact_own_laws", "exact_own_means", "exact_varying")
 
 
 def regression_to_unit(prior: AnyPrior, columns: ModelColumns) -> AnyPrior:

@@ -68,7 +68,14 @@ from noisewise.core.statistics.ball_moments import ROW_BITS
 HOW = "of the rounds the last one is used, the earlier ones have only found its coordinates"
 HOW_OF_SEVERAL = "of the rounds of each holder the last one is used, in its own coordinates"
 # exact_own_means is a former name of exact_own_laws
-METHODS_WITH_ROUNDS = ("auto", "exact", "exact_own_laws", "exact_own_means", "naive")
+METHODS_WITH_ROUNDS = (
+    "auto",
+    "exact",
+    "exact_own_laws",
+    "exact_own_means",
+    "exact_varying",
+    "naive",
+)
 _REMEDY = (
     "{} was made in rounds. Use exact (or exact_own_laws for several holders), as auto does, with "
     "its own prior of the covariates, or ask the holder for a Release with rounds=1"
@@ -219,7 +226,9 @@ class InRounds:
         """The job with its prior of the regression, on unit scale, in these coordinates."""
         M, t, v = self.affine
         prior = moved(job.regression_prior, M, t, v)
-        return replace(job, regression_prior=prior, covariate_prior=self.covariates)
+        return replace(
+            job, regression_prior=prior, covariate_prior=self.covariates, affine=self.affine
+        )
 
     def regression_to_unit(
         self, theta: FloatArray, sigma2: FloatArray
@@ -236,7 +245,10 @@ class InRounds:
         M, t, _ = self.affine
         theta, sigma2 = self.regression_to_unit(drawn.theta, drawn.sigma2)
         several = len(self.observations) > 1
-        mean, pull = drawn.conditional_mean, drawn.prior_pull
+        mean, pull, holders = drawn.conditional_mean, drawn.prior_pull, drawn.holders
+        if holders is not None:  # its spreads are on unit scale already
+            own = self.regression_to_unit(holders.theta, holders.sigma2)
+            holders = replace(holders, theta=own[0], sigma2=own[1])
         # x' = K x + constants for the covariates alone, so that x'b is K⁻ᵀ b times theirs.
         inner, back = drawn.predictor_variance, np.linalg.inv(self.K[1:-1, 1:-1])
         if pull:
@@ -252,6 +264,7 @@ class InRounds:
             warnings=(*drawn.warnings, *self.warnings),
             how="; ".join(filter(None, (drawn.how, HOW_OF_SEVERAL if several else HOW))),
             predictor_variance=None if inner is None else lambda b: inner(b @ back),
+            holders=holders,
         )
 
 

@@ -8,6 +8,7 @@ from shlex import quote
 import numpy as np
 
 from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.posterior.holders import Holders
 from noisewise.analyst.posterior.numbers import R2, SIGMA, SIGMA2, Summary, median_and_spread
 from noisewise.analyst.posterior.regression import Posterior
 from noisewise.analyst.regression.cautions import CONTRADICTION
@@ -23,6 +24,7 @@ from noisewise.analyst.report.page import (
     promises,
     reproduce_section,
     rows_in_words,
+    sentences,
 )
 from noisewise.analyst.report.widgets import Content, Markup, figure, section, table, tag
 from noisewise.analyst.report.words import percent, rounded, short
@@ -56,6 +58,7 @@ def contents(posterior: Posterior, level: float) -> Contents:
         (
             _findings(posterior, level),
             forest_section(posterior, columns.names[1:], level),
+            *([] if posterior.holders is None else [_holders(posterior, posterior.holders, level)]),
             _price(posterior),
             checks_section(posterior, summary),
             _coefficients(posterior, summary, level),
@@ -81,6 +84,48 @@ def _findings(posterior: Posterior, level: float) -> Markup:
     )
 
 
+def _holders(posterior: Posterior, holders: Holders, level: float) -> Markup:
+    """Where coefficients vary by holder: how far apart they are, and each holder's own."""
+    size, figures, told = percent(level), [], []
+    for i, name in enumerate(posterior.columns.names[1:], 1):
+        called, own = posterior.called(name), holders.theta[..., i].reshape(-1, len(holders.names))
+        spread = words.Estimate.of(posterior.draws(posterior.spreads[i]), level)
+        order = np.argsort(np.median(own, axis=0))
+        low, high = int(order[0]), int(order[-1])
+        apart = words.chance_above_zero(own[:, high] - own[:, low])
+        ends = words.between(spread.low, spread.high, spread.sd)
+        told.append(
+            f"“{called}”: coefficients of holders have a standard deviation of about "
+            f"{rounded(spread.centre, spread.sd)} ({ends}). "
+            f"That of {holders.names[high]} is the highest and that of {holders.names[low]} the "
+            f"lowest; that the first is above the second has probability {percent(apart)}."
+        )
+        inner = posterior.forest(name, 0.5)
+        bars = [
+            widgets.Bar(
+                label, "aware", bar.low, inner[label].low, bar.centre, inner[label].high, bar.high
+            )
+            for label, bar in posterior.forest(name, level).items()
+        ]
+        ends = "; ".join(
+            f"{bar.label} {words.between(bar.lower, bar.upper, bar.upper - bar.lower)}"
+            for bar in bars
+        )
+        described = f"{size} intervals of {called} by holder: {ends}."
+        figures.append(figure(called, widgets.forest(bars, described)))
+    return section(
+        "holders",
+        "How holders differ",
+        "Every holder has coefficients of its own, and they are learnt together: a holder whose "
+        "file says little is drawn towards the common ones, as far as the others agree. Brackets "
+        f"hold the true value with probability {size}.",
+        *sentences(told, "The charts show {} more."),
+        "“Common” is the mean over all holders that there might be; “another holder” is where the "
+        "coefficient of one who is not among these would be.",
+        *figures,
+    )
+
+
 def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Markup:
     compared = None if posterior.naive is None else posterior.comparison(level)
     size = percent(level)
@@ -89,6 +134,10 @@ def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Marku
         head += [f"naive {size} interval", "times as wide"]
     body: list[list[Content]] = []
     others = {SIGMA2: "error variance", SIGMA: "error sd", R2: "explained share of variance (R²)"}
+    others |= {
+        name: f"{posterior.called(of)}, spread between holders"
+        for name, of in zip(posterior.spreads, posterior.columns.names, strict=False)
+    }
     labels = {name: others[name] for name in (SIGMA2, *posterior.derived)}
     for name, row in summary.rows.items():
         shown: list[Content] = [
@@ -330,6 +379,12 @@ def _predictive(posterior: Posterior) -> list[Markup]:
                 ),
             )
         ]
+    if not numbers and posterior.holders is not None:
+        told = (
+            "Each holder has a regression and a law of the features of its own, so files cannot "
+            "contradict each other. How far apart holders are is shown above."
+        )
+        return [tag("p", told)]
     if not numbers and "groups of like noise" in posterior.info.reason:
         told = "So many Releases were added up in groups, so they are not judged one by one."
         return [tag("p", told)]

@@ -194,17 +194,10 @@ class _Axis(NamedTuple):
 
 def intervals(bars: Sequence[Bar], description: str) -> Markup:
     """Intervals of one parameter above each other, on their own axis, with zero marked if near."""
-    low = min(bar.lower for bar in bars)
-    high = max(bar.upper for bar in bars)
-    span = high - low or abs(high) or 1.0
-    low, high = low - 0.05 * span, high + 0.05 * span
-    if low - span < 0 < high + span:  # far from zero it would only squeeze the picture
-        low, high = min(low, -0.05 * span), max(high, 0.05 * span)
-    axis, bottom = _Axis(low, high), _LINE * len(bars) + 8
+    axis, bottom = _around(bars), _LINE * len(bars) + 8
     drawn = [_scale(axis, bottom)]
-    if low < 0 < high:
-        zero = axis.at(0.0)
-        drawn.append(tag("line", class_="zero", x1=zero, x2=zero, y1="0", y2=str(bottom)))
+    if axis.low < 0 < axis.high:
+        drawn.append(_zero(axis, bottom))
     for number, bar in enumerate(bars):
         drawn.append(_interval(axis, bar, _LINE * number + _LINE // 2 + 2))
     return svg(bottom + 24, description, *drawn)
@@ -212,7 +205,16 @@ def intervals(bars: Sequence[Bar], description: str) -> Markup:
 
 def probabilities(lines: Sequence[Line], description: str) -> Markup:
     """Intervals or points of probabilities, on one axis from 0 to 1, each below its name."""
-    axis, top, drawn = _Axis(0.0, 1.0), 0, []
+    return _named(_Axis(0.0, 1.0), lines, description)
+
+
+def forest(bars: Sequence[Bar], description: str) -> Markup:
+    """Intervals that share an axis, each below its own name, with zero marked if near."""
+    return _named(_around(bars), [Line(bar.label, [bar]) for bar in bars], description)
+
+
+def _named(axis: _Axis, lines: Sequence[Line], description: str) -> Markup:
+    top, drawn = 0, []
     for line in lines:
         drawn.append(tag("text", cut(line.name, 38), x="0", y=top + 14, class_="name"))
         for number, bar in enumerate(line.bars):
@@ -223,7 +225,25 @@ def probabilities(lines: Sequence[Line], description: str) -> Markup:
         tag("line", class_="grid", x1=axis.at(value), x2=axis.at(value), y1="0", y2=str(bottom))
         for value in ticks(axis.low, axis.high)
     ]
+    if axis.low < 0 < axis.high:
+        grid.append(_zero(axis, bottom))
     return svg(bottom + 24, description, *grid, _scale(axis, bottom), *drawn)
+
+
+def _around(bars: Sequence[Bar]) -> _Axis:
+    """An axis that holds all bars, and zero unless that would only squeeze the picture."""
+    low = min(bar.lower for bar in bars)
+    high = max(bar.upper for bar in bars)
+    span = high - low or abs(high) or 1.0
+    low, high = low - 0.05 * span, high + 0.05 * span
+    if low - span < 0 < high + span:
+        low, high = min(low, -0.05 * span), max(high, 0.05 * span)
+    return _Axis(low, high)
+
+
+def _zero(axis: _Axis, bottom: int) -> Markup:
+    zero = axis.at(0.0)
+    return tag("line", class_="zero", x1=zero, x2=zero, y1="0", y2=str(bottom))
 
 
 def _interval(axis: _Axis, bar: Bar, y: int) -> Markup:

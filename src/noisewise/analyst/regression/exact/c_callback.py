@@ -26,7 +26,7 @@ from noisewise.analyst.regression.exact.pooling import Pooling, from_pooled, gra
 from noisewise.analyst.regression.exact.prior import SCALARS
 
 _types: Any = types  # Numba's type constructors are not annotated
-_TABLE = 37
+C_TABLE = 37
 
 
 def _pointer_typed(typingctx: Any, address: Any) -> Any:
@@ -36,7 +36,7 @@ def _pointer_typed(typingctx: Any, address: Any) -> Any:
     return _types.voidptr(address), codegen
 
 
-_pointer: Any = intrinsic(_pointer_typed)  # an integer address as a pointer
+pointer: Any = intrinsic(_pointer_typed)  # an integer address as a pointer
 
 
 # The first entry of a table. A C function refuses a table made by other sources; and because the
@@ -51,59 +51,59 @@ def from_table(y: FloatArray, x: FloatArray, table: IntArray) -> Any:
     from_pooled(
         y,
         x,
-        carray(_pointer(table[28]), (size,), dtype=np.int64),
-        carray(_pointer(table[29]), (size,), dtype=np.int64),
-        carray(_pointer(table[30]), (size,), dtype=np.int64),
-        carray(_pointer(table[31]), (size,), dtype=np.float64),
-        carray(_pointer(table[32]), (size,), dtype=np.float64),
-        carray(_pointer(table[33]), (size,), dtype=np.float64),
-        carray(_pointer(table[34]), (table[5],), dtype=np.float64),
+        carray(pointer(table[28]), (size,), dtype=np.int64),
+        carray(pointer(table[29]), (size,), dtype=np.int64),
+        carray(pointer(table[30]), (size,), dtype=np.int64),
+        carray(pointer(table[31]), (size,), dtype=np.float64),
+        carray(pointer(table[32]), (size,), dtype=np.float64),
+        carray(pointer(table[33]), (size,), dtype=np.float64),
+        carray(pointer(table[34]), (table[5],), dtype=np.float64),
     )
 
 
 def _density_of(stamp: int) -> Any:
     def logp_c(dim: int, x_: Any, grad_: Any, logp_: Any, table_: Any) -> Any:
-        table = carray(table_, (_TABLE,), dtype=np.int64)
+        table = carray(table_, (C_TABLE,), dtype=np.int64)
         if table[0] != stamp:
             return -1
         J, P, psi = table[1], table[2], table[3]
         entries = P * (P + 1) // 2
         buffers = SHARED_BUFFERS + BUFFERS_PER_HOLDER * J
-        x, grad = carray(_pointer(table[35]), (dim,), dtype=np.float64), carray(grad_, (dim,))
+        x, grad = carray(pointer(table[35]), (dim,), dtype=np.float64), carray(grad_, (dim,))
         from_table(carray(x_, (dim,)), x, table)
         logp = logp_and_gradient(
             x,
             grad,
-            carray(_pointer(table[10]), (J,), dtype=np.float64),
-            carray(_pointer(table[11]), (J,), dtype=np.bool_),
-            carray(_pointer(table[12]), (J, P, P), dtype=np.float64),
-            carray(_pointer(table[13]), (J, P, P), dtype=np.float64),
-            carray(_pointer(table[14]), (J, P, P), dtype=np.int64),
-            carray(_pointer(table[15]), (J,), dtype=np.int64),
-            carray(_pointer(table[16]), (J, P), dtype=np.bool_),
-            carray(_pointer(table[17]), (P - 1, P - 1), dtype=np.float64),
-            carray(_pointer(table[18]), (P, P), dtype=np.float64),
-            carray(_pointer(table[19]), (psi,), dtype=np.float64),
-            carray(_pointer(table[20]), (SCALARS,), dtype=np.float64),
-            carray(_pointer(table[21]), (2, table[6]), dtype=np.float64),
-            carray(_pointer(table[22]), (3, table[7]), dtype=np.float64),
-            carray(_pointer(table[23]), (dim,), dtype=np.float64),
-            carray(_pointer(table[24]), (dim,), dtype=np.float64),
-            carray(_pointer(table[25]), (table[8], P, P), dtype=np.float64),
-            carray(_pointer(table[26]), (table[9], entries, entries), dtype=np.float64),
-            carray(_pointer(table[27]), (buffers, P, P), dtype=np.float64),
+            carray(pointer(table[10]), (J,), dtype=np.float64),
+            carray(pointer(table[11]), (J,), dtype=np.bool_),
+            carray(pointer(table[12]), (J, P, P), dtype=np.float64),
+            carray(pointer(table[13]), (J, P, P), dtype=np.float64),
+            carray(pointer(table[14]), (J, P, P), dtype=np.int64),
+            carray(pointer(table[15]), (J,), dtype=np.int64),
+            carray(pointer(table[16]), (J, P), dtype=np.bool_),
+            carray(pointer(table[17]), (P - 1, P - 1), dtype=np.float64),
+            carray(pointer(table[18]), (P, P), dtype=np.float64),
+            carray(pointer(table[19]), (psi,), dtype=np.float64),
+            carray(pointer(table[20]), (SCALARS,), dtype=np.float64),
+            carray(pointer(table[21]), (2, table[6]), dtype=np.float64),
+            carray(pointer(table[22]), (3, table[7]), dtype=np.float64),
+            carray(pointer(table[23]), (dim,), dtype=np.float64),
+            carray(pointer(table[24]), (dim,), dtype=np.float64),
+            carray(pointer(table[25]), (table[8], P, P), dtype=np.float64),
+            carray(pointer(table[26]), (table[9], entries, entries), dtype=np.float64),
+            carray(pointer(table[27]), (buffers, P, P), dtype=np.float64),
         )
         size = table[4]
         if size > 0:
             gradient_to_pooled(
                 grad,
-                carray(_pointer(table[28]), (size,), dtype=np.int64),
-                carray(_pointer(table[29]), (size,), dtype=np.int64),
-                carray(_pointer(table[30]), (size,), dtype=np.int64),
-                carray(_pointer(table[31]), (size,), dtype=np.float64),
-                carray(_pointer(table[32]), (size,), dtype=np.float64),
-                carray(_pointer(table[33]), (size,), dtype=np.float64),
-                carray(_pointer(table[34]), (table[5],), dtype=np.float64),
+                carray(pointer(table[28]), (size,), dtype=np.int64),
+                carray(pointer(table[29]), (size,), dtype=np.int64),
+                carray(pointer(table[30]), (size,), dtype=np.int64),
+                carray(pointer(table[31]), (size,), dtype=np.float64),
+                carray(pointer(table[32]), (size,), dtype=np.float64),
+                carray(pointer(table[33]), (size,), dtype=np.float64),
+                carray(pointer(table[34]), (table[5],), dtype=np.float64),
             )
         carray(logp_, (1,))[0] = logp
         return 0 if logp > -np.inf else 1
@@ -113,11 +113,11 @@ def _density_of(stamp: int) -> Any:
 
 def _record_of(stamp: int) -> Any:
     def record_c(dim: int, size: Any, y_: Any, out_: Any, table_: Any) -> Any:
-        table = carray(table_, (_TABLE,), dtype=np.int64)
+        table = carray(table_, (C_TABLE,), dtype=np.int64)
         if table[0] != stamp:
             return -1
         from_table(carray(y_, (dim,)), carray(out_, (dim,)), table)
-        table[_TABLE - 1] += 1
+        table[C_TABLE - 1] += 1
         return 0
 
     return record_c

@@ -91,6 +91,8 @@ class CollapsedPosterior:
         Force (True) or forbid (False) these forms of coordinates (see the module). By default
         they are used where noise hides what the plain ones measure. The posterior of the
         statistics does not depend on them.
+    anchored : bool
+        Of a single holder: rows of covariates are partial and y's is plain, as `anchor` wants.
 
     Attributes
     ----------
@@ -98,6 +100,8 @@ class CollapsedPosterior:
         Everything the compiled functions need.
     order : tuple of int
         ``order[i]`` is the position in `observations` of the i-th holder in `arrays`.
+    columns : list of int
+        ``columns[i]`` is the column of w at place i in `arrays`.
     k, ndim : int
         Numbers of covariates and of coordinates.
     own_laws : bool
@@ -112,15 +116,16 @@ class CollapsedPosterior:
         own_laws: bool = False,
         relative: int | None = None,
         partial: bool | None = None,
+        anchored: bool = False,
     ) -> None:
         k = _check(observations, prior, covariates)
         # Columns of w, the indicators of all holders first (`kernels`).
         tied = set.intersection(*(set(seen.indicators) for seen in observations))
-        self._columns = [0, *sorted(range(1, k + 1), key=lambda c: c not in tied), k + 1]
-        self._place = np.argsort(self._columns)
+        self.columns = [0, *sorted(range(1, k + 1), key=lambda c: c not in tied), k + 1]
+        self._place = np.argsort(self.columns)
         several = len(observations) > 1 or not isinstance(covariates, ScaleFreeCovariates)
         observations = [
-            (_without_empty_levels(seen) if several else seen).in_order(self._columns)
+            (_without_empty_levels(seen) if several else seen).in_order(self.columns)
             for seen in (replace(seen, indicators=tuple(sorted(tied))) for seen in observations)
         ]
         self.own_laws = own_laws and k > 0 and len(observations) > 1
@@ -131,6 +136,7 @@ class CollapsedPosterior:
             own_laws=self.own_laws,
             force_relative=relative,
             force_partial=partial,
+            anchored=anchored,
         )
         holders = [observations[j] for j in rough.order]
         scale = np.stack([holder.scale for holder in holders])
@@ -138,8 +144,8 @@ class CollapsedPosterior:
         precision = np.zeros_like(scale)
         precision[noisy] = 1.0 / scale[noisy]
         E0, B0, scalars = _prior_arrays(prior, covariates, self.own_laws)
-        design, ordered = self._columns[:-1], np.array(self._columns[1:-1], dtype=int) - 1
-        E0, B0 = E0[np.ix_(design, design)], B0[np.ix_(self._columns, self._columns)]
+        design, ordered = self.columns[:-1], np.array(self.columns[1:-1], dtype=int) - 1
+        E0, B0 = E0[np.ix_(design, design)], B0[np.ix_(self.columns, self.columns)]
         known = np.where(scale == 0, KNOWN, FREE)
         known[rough.tied[:, :, None] & np.eye(k + 2, dtype=np.bool_)] = TIED
         if rough.tied.any():

@@ -1,4 +1,4 @@
-"""`exact` and `exact_own_laws`: no approximation but Monte Carlo error."""
+"""`exact`, `exact_own_laws` and `exact_varying`: no approximation but Monte Carlo error."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression import agreement
-from noisewise.analyst.regression.exact.groups import added_up
+from noisewise.analyst.regression.exact.groups import MOST_HOLDERS, added_up
 from noisewise.analyst.regression.job import Draws, Job, exact_covariates, more_rows_than_columns
-from noisewise.analyst.regression.priors import ScaleFreePrior
+from noisewise.analyst.regression.observation import named
+from noisewise.analyst.regression.priors import NIGPrior, ScaleFreePrior
+from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
     from noisewise.analyst.regression.exact.density import CollapsedPosterior
@@ -30,6 +32,47 @@ def run_exact(job: Job) -> Draws:
 def run_exact_own_laws(job: Job) -> Draws:
     """The covariates of each holder have a law of their own; very many holders are grouped."""
     return _run(job, "exact_own_laws", own_laws=True)
+
+
+def run_exact_varying(job: Job) -> Draws:
+    """Holders have coefficients of their own, normal about common ones; one alone has `exact`."""
+    if len(job.observations) == 1:
+        return run_exact(job)
+    from noisewise.analyst.posterior.holders import Holders
+    from noisewise.analyst.regression.exact import varying
+
+    more_rows_than_columns(job)
+    prior, holders = job.regression_prior, len(job.observations)
+    if isinstance(prior, NIGPrior):
+        raise RequestError(
+            "prior: coefficients that vary by holder take a CoefficientPrior, a ScaleFreePrior or "
+            "a NormalInverseGammaIndependent, of the common ones"
+        )
+    if holders > MOST_HOLDERS:
+        raise RequestError(
+            f"varying: {holders} holders are more than {MOST_HOLDERS}, the most whose coefficients "
+            "may vary; fit some of them, or leave varying out"
+        )
+    affine = None if job.affine is None else varying.Affine(*job.affine)
+    covariates = exact_covariates(job, "exact_varying")
+    with job.watched() as options:
+        posterior = varying.VaryingPosterior(job.observations, prior, covariates, affine)
+        drawn = varying.sample_varying(posterior, **options)
+    rows = np.array([seen.n for seen in job.observations], dtype=np.float64)
+    return Draws(
+        drawn.common,
+        drawn.sigma2 @ (rows / rows.sum()),
+        drawn.conditional_mean,
+        drawn.info._asdict(),
+        holders=Holders(
+            tuple(name for name, _ in named(job.observations)),
+            drawn.theta,
+            drawn.sigma2,
+            drawn.tau,
+            posterior.average,
+            varying.SPREAD_SCALE * posterior.unit,
+        ),
+    )
 
 
 def _run(job: Job, method: str, *, own_laws: bool) -> Draws:

@@ -30,7 +30,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +39,7 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.chains import Progress, available_cores
 from noisewise.analyst.regression.exact.c_callback import c_density, c_record, c_table
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
-from noisewise.analyst.regression.exact.kernels import Arrays
-from noisewise.analyst.regression.exact.pooling import Pooling, pooling, to_pooled
+from noisewise.analyst.regression.exact.pooling import pooling, to_pooled
 from noisewise.analyst.regression.exact.prior import SCALE_FREE
 from noisewise.analyst.regression.nuts import NutsInfo, check_lengths, nutpie_engine, rounding
 from noisewise.analyst.regression.observation import Observation
@@ -89,11 +88,25 @@ class ExactDraws(NamedTuple):
 # --- init -----------------------------------------------------------------------------------------
 
 
-def init(posterior: CollapsedPosterior, rng: np.random.Generator) -> ExactState:
-    """Draw a starting point, dispersed around a possible version of the noisy statistics."""
+class Density(Protocol):
+    """What can be started: a log density with its gradient."""
+
+    ndim: int
+
+    def logp_and_gradient(self, x: FloatArray) -> tuple[float, FloatArray]:
+        """Return both at x."""
+        ...
+
+
+def init(posterior: Density, rng: np.random.Generator, apart: int = 0) -> ExactState:
+    """Draw a starting point, dispersed around a possible version of the noisy statistics.
+
+    The last `apart` coordinates are those of spreads between holders, and are 1 or more.
+    """
     spread = 1.0
     for _ in range(_START_TRIES):
         x = spread * rng.standard_normal(posterior.ndim)
+        x[posterior.ndim - apart :] = 1.0 + np.abs(x[posterior.ndim - apart :])
         logp, gradient = posterior.logp_and_gradient(x)
         if np.isfinite(logp) and np.isfinite(gradient).all():
             return ExactState(x, logp)
@@ -120,15 +133,14 @@ def smoothing(posterior: CollapsedPosterior) -> float:
 class Kernel:
     """One chain, in the shape in which nutpie wants a compiled model.
 
-    Raw addresses cross to the engine; the fields keep alive what they point at.
+    Raw addresses cross to the engine; `held` keeps alive what they point at.
     """
 
-    arrays: Arrays
-    work: FloatArray
-    pooled: Pooling
-    x: FloatArray  # scratch space
+    held: tuple[Any, ...]
     table: NDArray[np.int64]
     start: FloatArray
+    density: Any  # C functions
+    record: Any
     coords: dict[str, Any] = field(default_factory=dict)
     reparameterized_names: None = None  # read by nutpie since 0.16.9
 
@@ -147,8 +159,8 @@ class Kernel:
         data = self.table.ctypes.data
         sizes: dict[str, int] = {}
         variables = _lib.PyVariable.new_variables(["x"], ["float64"], [(self.n_dim,)], sizes, {})
-        density = _lib.LogpFunc(c_density().address, data, self)
-        expand = _lib.ExpandFunc(self.n_dim, self.n_dim, c_record().address, data, self)
+        density = _lib.LogpFunc(self.density.address, data, self)
+        expand = _lib.ExpandFunc(self.n_dim, self.n_dim, self.record.address, data, self)
         model = _lib.PyMcModel(
             density, expand, variables, self.n_dim, sizes, {}, lambda _seed: self.start, None
         )
@@ -160,17 +172,21 @@ def build_kernel(posterior: CollapsedPosterior, state: ExactState) -> Kernel:
     arrays = posterior.smoothed(smoothing(posterior))
     work, pooled, x = posterior.workspace(), pooling(arrays), np.zeros_like(state.x)
     table = c_table(arrays, work, pooled, x)
-    return Kernel(arrays, work, pooled, x, table, to_pooled(state.x, pooled))
+    held = arrays, work, pooled, x
+    return Kernel(held, table, to_pooled(state.x, pooled), c_density(), c_record())
 
 
-def _run(
+def run_chains(
     kernels: Sequence[Kernel],
     seeds: Sequence[int],
     settings: Mapping[str, Any],
     cores: int,
     progress: Progress | None,
-) -> list[Any]:
-    """Run all chains, at most `cores` at a time, and return nutpie's raw traces in their order."""
+) -> list[tuple[Any, int]]:
+    """Run all chains, at most `cores` at a time, and return nutpie's raw traces in their order.
+
+    Each with how many of its draws come after warm-up.
+    """
     nutpie = nutpie_engine()
     total = len(kernels) * (settings["tune"] + settings["draws"])
     waiting = list(range(len(kernels)))
@@ -198,7 +214,7 @@ def _run(
     finally:
         for sampler in running.values():
             sampler.cancel()
-    return traces
+    return [(trace, settings["draws"]) for trace in traces]
 
 
 def _result(sampler: Any) -> Any:
@@ -306,7 +322,7 @@ def sample_posterior(
     ]
     if posterior.ndim:
         kernels = [build_kernel(posterior, init(posterior, start)) for start, _, _ in streams]
-        traces = _run(
+        traces = run_chains(
             kernels,
             [int(engine.integers(2**63)) for _, engine, _ in streams],
             {
@@ -318,7 +334,7 @@ def sample_posterior(
             cores or available_cores(),
             progress,
         )
-        x, info = _collect(traces, draws)
+        x, info = collect(traces)
     else:
         # Every statistic is public: nothing is latent, and the draws are independent.
         init(posterior, streams[0][0])
@@ -337,16 +353,16 @@ def sample_posterior(
     return ExactDraws(theta, sigma2, mean, mu, T, x, info)
 
 
-def _collect(traces: Sequence[Any], draws: int) -> tuple[FloatArray, NutsInfo]:
-    """Arrays of shape (chains, draws, ...) from nutpie's raw traces, which have one chain each.
+def collect(traces: Sequence[tuple[Any, int]]) -> tuple[FloatArray, NutsInfo]:
+    """Arrays of shape (chains, draws, ...) from what `run_chains` returns.
 
-    Warm-up comes first in them. Data sets of ArviZ would take longer to make than a small posterior
-    to draw.
+    Warm-up comes first in traces. Data sets of ArviZ would take longer to make than a small
+    posterior to draw.
     """
     from arro3.core import list_flatten  # what nutpie hands out
 
     positions, statistics = [], []
-    for trace in traces:
+    for trace, draws in traces:
         (position,), (statistic,) = trace.get_arrow_trace()
         x = list_flatten(position.column("x")).to_numpy().reshape(position.num_rows, -1)
         positions.append(x[-draws:])

@@ -81,6 +81,7 @@ def rough_coordinates(
     own_laws: bool = False,
     force_relative: int | None = None,
     force_partial: bool | None = None,
+    anchored: bool = False,
 ) -> Coordinates:
     """Choose coordinates, holders in the order reference first.
 
@@ -146,7 +147,9 @@ def rough_coordinates(
                 typical = R if holder.map is None else F
                 rows = np.tril(np.cumsum(typical[:, ::-1] ** 2, axis=1)[:, ::-1])
                 information += holder.n / np.maximum(rows, 1e-12)
-            if force_partial is not None or scale_free:
+            if anchored:
+                partial[j, :-1] = True
+            elif force_partial is not None or scale_free:
                 partial[j] = force_partial is not False
             else:
                 partial[j] = _is_partial(information, F)
