@@ -59,8 +59,8 @@ class Setting(NamedTuple):
 
 SETTINGS = (
     Setting("ALARM", "alarm", 20_000, None, 6),
-    Setting("Sachs", "sachs", 5_000, None, 20),
-    Setting("Asia", "asia", 5_000, None, 40),
+    Setting("Sachs", "sachs", 5_000, None, 15),
+    Setting("Asia", "asia", 5_000, None, 30),
     Setting("Dirichlet(0.3)", "alarm", 20_000, 0.3, 4),
     Setting("Dirichlet(1)", "alarm", 20_000, 1.0, 3),
 )
