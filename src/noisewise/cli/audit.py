@@ -221,8 +221,8 @@ def _words_of(found: ReleaseAudit, caught: dict[float, float]) -> list[str]:
         f"Tested: {2 * result.held_out:,} Releases of two synthetic data sets, made from the "
         f"schema alone, that differ by {100 * found.pair.attained:.0f}% of the stated "
         "sensitivity. Your data and ledger were not opened.",
-        *_stand_in(found.request),
         _worth(found.noise, caught),
+        *_stand_in(found.request),
         f"Claim: {found.request.claim}, for {unit} {change}; {_mechanism(found.request)}.",
         f"Found: epsilon is at least {found.epsilon_shown:.3f} with {100 * result.confidence:g}% "
         "confidence" + (f" (at delta = {result.delta:g})" if result.delta else "") + ".",
@@ -291,8 +291,8 @@ def _stand_in(request: Publishable[Any]) -> list[str]:
     if model is None or model.is_least_squares:
         return []
     return [
-        f"In these, blocks computed what tells most about their rows in place of {model.name}, "
-        "since the claim is for whatever they compute. The model itself ran once on each data set."
+        f"Blocks: they computed what tells most about their rows in place of {model.name}, since "
+        "the claim is for whatever they compute. The model itself ran once on each data set."
     ]
 
 
