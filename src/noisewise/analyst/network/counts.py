@@ -57,19 +57,26 @@ def chain(
     taken = np.zeros_like(tried)
     family = slice(layout.cells)
 
+    looking = problem.slopes.needed or bool(learning.nodes.size)
+    left = 0  # sweeps until the next look
+
     def advance(sweeps: int, gain: float) -> None:
-        most = REFRESH if problem.slopes.needed or learning.nodes.size else sweeps
+        nonlocal left
         while sweeps > 0:
-            learning.update(rng, state.totals[family])
-            problem.set_prior(regions, learning)
-            if problem.slopes.needed:
-                smoothed = state.totals[family] + learning.alpha
-                problem.slopes.fill(slopes, problem.names, regions.start, smoothed)
+            if left == 0:
+                learning.update(rng, state.totals[family])
+                problem.set_prior(regions, learning)
+                if problem.slopes.needed:
+                    smoothed = state.totals[family] + learning.alpha
+                    problem.slopes.fill(slopes, problem.names, regions.start, smoothed)
+                left = REFRESH
+            now = min(left, sweeps) if looking else sweeps
             sweep(
                 rng, regions, moves, slopes, pool, movable, *state, log_scale, widest, tried,
-                taken, gain, min(most, sweeps),
+                taken, gain, now,
             )  # fmt: skip
-            sweeps -= most
+            sweeps -= now
+            left = left - now if looking else left
 
     for block in range(WARMUP_BLOCKS):
         first, last = (warmup * b // WARMUP_BLOCKS for b in (block, block + 1))
