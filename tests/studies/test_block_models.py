@@ -20,7 +20,7 @@ def test_the_table_counts_what_holds():
     ]
     rows = block_models.table_of({"logistic": records})
     assert [row["held"] for row in rows] == [1.0, 1.0, 0.5]
-    assert "| logistic | 0.8 | 1.000" in block_models.markdown(rows)
+    assert "| logistic | 0.8 | 4 | 0.150 | 1.000" in block_models.markdown(rows)
 
 
 def test_what_the_committed_models_show():
