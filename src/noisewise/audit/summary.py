@@ -489,7 +489,8 @@ class _Telling(SummaryRequest):
         last = self.__dict__.get("last")
         if last is None or last[0] is not result:
             last = self.__dict__["last"] = (result, super().fits(result, n))
-        return last[1]
+        found: Fits = last[1]
+        return found
 
 
 def _telling(request: SummaryRequest) -> SummaryRequest:
