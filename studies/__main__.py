@@ -38,6 +38,7 @@ app = typer.Typer(
 def experiments() -> dict[str, Experiment | Report]:
     """All of them, by name."""
     from studies import (
+        block_models,
         differing_holders,
         holders_in_rounds,
         many_holders,
@@ -88,6 +89,7 @@ def experiments() -> dict[str, Experiment | Report]:
         amitai2018.EXPERIMENT,
         amitai2018_calibration.EXPERIMENT,
         skewed_blocks.EXPERIMENT,
+        block_models.EXPERIMENT,
         zhang2016_fig1.EXPERIMENT,
         zhang2016_fig2.EXPERIMENT,
         network_priors.EXPERIMENT,

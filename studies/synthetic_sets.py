@@ -14,7 +14,8 @@ are missing, and the slope of old is not congenial: no rule can save it, and `po
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,12 @@ from noisewise.analyst.network.fit import fit_network
 from noisewise.analyst.pool import pool
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
-from studies.report import Options, Report, seed_of
-from studies.tables import Row, write_table
+from studies.report import Options, Report, kept_trials, seed_of, write_both
+from studies.tables import Row
 from studies.zhang2016.coverage import Tables, count_records, simulate_release
 
 NAME = "synthetic-sets"
-LEVEL, SETS, TRIALS = 0.9, 20, 200
+LEVEL, SETS, TRIALS = 0.9, 20, 60
 CELLS = ((3000, 1.0), (3000, 0.3), (30_000, 0.3))
 PARENTS = {"smoker": ["old"], "disease": ["old", "smoker"], "cough": ["disease"]}
 WRONG: dict[str, list[str]] = {"old": [], "disease": ["smoker"], "cough": ["disease"]}
@@ -40,6 +41,7 @@ TRUTH: Tables = {
     "disease": np.array([[[0.95, 0.05], [0.85, 0.15]], [[0.8, 0.2], [0.65, 0.35]]]),
     "cough": np.array([[0.8, 0.2], [0.3, 0.7]]),
 }
+RULES = ("pooled", "one set", "imputation")
 ASKED = ("share of disease", "slope of smoker", "slope of old")
 
 
@@ -85,8 +87,9 @@ def truth() -> Any:
     return analyse(joint)[0]
 
 
-def trial(network: Network, n: int, epsilon: float, number: int) -> dict[str, Any]:
+def trial(parents: dict[str, list[str]], n: int, epsilon: float, number: int) -> dict[str, Any]:
     """For every rule, whether its intervals hold the truth, and their widths: shape (2, asked)."""
+    network = graph(parents)
     rng = np.random.default_rng(seed_of(NAME, str(network.edges), n, str(epsilon), number))
     counts = count_records(rng, graph(PARENTS), TRUTH, n)
     if "old" not in network.parents["disease"]:
@@ -113,26 +116,29 @@ def trial(network: Network, n: int, epsilon: float, number: int) -> dict[str, An
         "imputation": (q.mean(axis=0) - reach, q.mean(axis=0) + reach),
     }
     true = truth()
-    return {
-        rule: np.array([(low <= true) & (true <= high), high - low])
+    found_by = {
+        rule: np.array([(low <= true) & (true <= high), high - low]).round(5).tolist()
         for rule, (low, high) in ends.items()
     }
+    return {"trial": number, **found_by}
 
 
 def write(out: Path, options: Options) -> list[Path]:
-    """Table and Markdown."""
-    paths = [out / f"{NAME}.csv", out / f"{NAME}.md"]
-    trials = options.runs or (3 if options.quick else TRIALS)
+    """Run what is missing, and write table and Markdown after every setting."""
     rows: list[Row] = []
     settings = [("right graph", PARENTS, n, e) for n, e in CELLS]
     settings.append(("wrong graph", WRONG, *CELLS[-1]))
     for label, parents, n, epsilon in settings[:1] if options.quick else settings:
-        found: defaultdict[str, list[Any]] = defaultdict(list)
-        for number in range(trials):
-            for rule, outcome in trial(graph(parents), n, epsilon, number).items():
-                found[rule].append(outcome)
-        for rule, outcomes in found.items():
-            covered, width = np.mean(outcomes, axis=0)
+        records = kept_trials(
+            f"{NAME}-{label}-{n}-{epsilon:g}",
+            partial(trial, parents, n, epsilon),
+            options.runs or (3 if options.quick else TRIALS),
+            {"parents": parents, "n": n, "epsilon": epsilon},
+            out,
+            options,
+        )
+        for rule in RULES:
+            outcomes = np.array([record[rule] for record in records])  # (trials, 2, asked)
             for k, what in enumerate(ASKED):
                 rows.append(
                     {
@@ -141,23 +147,21 @@ def write(out: Path, options: Options) -> list[Path]:
                         "epsilon": epsilon,
                         "rule": rule,
                         "asked": what,
-                        "trials": trials,
-                        "coverage": round(float(covered[k]), 4),
-                        "se": round(float(np.sqrt(0.09 / trials)), 4),
-                        "width": round(float(width[k]), 4),
+                        "trials": len(records),
+                        "coverage": round(float(outcomes[:, 0, k].mean()), 4),
+                        "se": round(float(np.sqrt(0.09 / len(records))), 4),
+                        "width": round(float(outcomes[:, 1, k].mean()), 4),
                     }
                 )
-        write_table(rows, paths[0])
-        paths[1].write_text(markdown(rows), encoding="utf-8")
+        paths = write_both(rows, markdown, NAME, out)
     return paths
 
 
-def markdown(rows: list[Row]) -> str:
+def markdown(rows: Sequence[Row]) -> str:
     """A line for each setting and question; coverage in per cent, with mean widths."""
-    rules = list(dict.fromkeys(row["rule"] for row in rows))
     lines = [
-        "| graph | n | epsilon | asked | " + " | ".join(rules) + " |",
-        "|---|---|---|---|" + "---|" * len(rules),
+        "| graph | n | epsilon | asked | " + " | ".join(RULES) + " |",
+        "|---|---|---|---|" + "---|" * len(RULES),
     ]
     for key in dict.fromkeys((r["graph"], r["n"], r["epsilon"], r["asked"]) for r in rows):
         here = [r for r in rows if (r["graph"], r["n"], r["epsilon"], r["asked"]) == key]

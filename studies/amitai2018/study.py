@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from noisewise import _palette
 from noisewise._arrays import FloatArray
 from studies.amitai2018.blocks import fit_all, fit_blocks
 from studies.amitai2018.methods import (
@@ -233,7 +234,12 @@ EXPERIMENT = Report(
 # --- the figures ----------------------------------------------------------------------------------
 
 
-COLOURS = {"p(b)": "#777777", "printed": "#D55E00", "right": "#E6B800", "sign": "#0072B2"}
+COLOURS = {
+    "p(b)": _palette.GREY,
+    "printed": _palette.NAIVE,
+    "right": _palette.OTHERS[2],
+    "sign": _palette.AWARE,
+}
 NAMES = {
     "p(b)": "p(b), all rows",
     "printed": "as printed",

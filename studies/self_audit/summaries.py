@@ -26,12 +26,15 @@ from noisewise.core.kinds.summary.mechanisms import (
     Flat,
     LocationItem,
     LocationScale,
+    Mean,
+    sensitivity_of,
 )
 from noisewise.core.kinds.summary.release import MedianNoise
 from noisewise.core.schema import Schema, Unbounded
-from noisewise.holder.blocks import location_scale
-from noisewise.holder.blocks.regressions import fit_blocks
+from noisewise.holder.blocks import location_scale, mean
+from noisewise.holder.blocks.regressions import fit_blocks, fit_with_halves
 from noisewise.holder.blocks.sums import BlockGrid, BlockPlan
+from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.requests.summary import SummaryRequest, make_summary_request
 from studies.self_audit.broken import noise_scale_halved
 from studies.self_audit.registry import Subject
@@ -144,6 +147,43 @@ def _check_median(factor: int, runs: int, confidence: float) -> AuditResult:
     )
 
 
+# Means: in a range that is given (finding it is for the medians above), all blocks but that of the
+# odd record are in the middle, and that one is at one end or the other: the sum of a moves by all
+# that is claimed for it and the sum of |a| together. In a range that is found, the chance of blocks
+# hides a part of that.
+
+
+def _check_mean(factor: int, runs: int, confidence: float) -> AuditResult:
+    """The sums of `mean`, with noise for `factor` times the epsilon they claim."""
+    design = Design(_schema(), ("x",), "y")
+    mechanism = Mean((LocationItem("x", CauchyBase(SLOPE, 1), CauchyBase(0, 1)),), 0.5, 1.0)
+    middle = [(CELLS // 2, CELLS // 2)]  # a range of 1 about the slope
+    laplace = LaplaceMechanism(sensitivity_of(mechanism, PARTITIONS, 1), Fraction(factor))
+    grid, positions = BlockGrid(design), {"intercept": 0, "x": 1}
+
+    def outputs(end: float) -> Callable[[], list[float]]:
+        columns = _rows(end)
+
+        def run() -> list[float]:
+            accumulator = BlockPlan(design, 2 * BLOCKS, PARTITIONS).accumulator()
+            accumulator.add(columns)
+            fits = fit_with_halves(accumulator.result(), grid, Flat())
+            sums = laplace.add_noise(mean.exact_sums(mechanism, fits, positions, middle))
+            return [float(value) for value in sums]
+
+        return run
+
+    return audit(
+        *(outputs(end) for end in (1e8, -1e8)),
+        trials=runs,
+        training=0.25,
+        epsilon=1.0,
+        confidence=confidence,
+        seed=0,
+        score=lambda values: values[:, 0],
+    )
+
+
 SUBJECTS = (
     *(
         Subject(
@@ -153,6 +193,14 @@ SUBJECTS = (
             700,
         )
         for name in ASKING
+    ),
+    Subject("summary-mean", "block summaries, the sums of mean", partial(_check_mean, 1), 1000),
+    Subject(
+        "summary-mean-half-noise",
+        "half of the noise on the sums of mean, as if sizes of estimates were all that moves",
+        partial(_check_mean, 2),
+        1000,
+        sound=False,
     ),
     Subject(
         "summary-location-scale",

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise import __version__
+from noisewise import __version__, _palette
 from noisewise._arrays import FloatArray
 from noisewise.analyst.network.fit import fit_network
 from noisewise.analyst.network.layout import Layout
@@ -265,10 +265,10 @@ def markdown(rows: list[Row]) -> str:
 
 
 STYLES = {
-    "plugin": ("#E69F00", "x"),
-    "per_table": ("#009E73", "^"),
-    "joint": ("#0072B2", "D"),
-    "joint, fourier": ("#D55E00", "s"),
+    "plugin": (_palette.NAIVE, "x"),
+    "per_table": (_palette.OTHERS[0], "^"),
+    "joint": (_palette.AWARE, "D"),
+    "joint, fourier": (_palette.OTHERS[1], "s"),
 }
 
 

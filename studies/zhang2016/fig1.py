@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise import _palette
 from noisewise._arrays import FloatArray
 from studies.report import Options, Report, seed_of
 from studies.tables import Row, write_table
@@ -225,7 +226,12 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-COLOURS = {"laplace": "#E69F00", "fourier": "#009E73", "poster": "#CC79A7", "map": "#56B4E9"}
+COLOURS = {
+    "laplace": _palette.NAIVE,
+    "fourier": _palette.OTHERS[2],
+    "poster": _palette.OTHERS[1],
+    "map": _palette.OTHERS[3],
+}
 
 
 def draw(rows: list[Row], path: Path) -> None:
@@ -240,10 +246,10 @@ def draw(rows: list[Row], path: Path) -> None:
     for name, method in METHODS.items():
         here = [row for row in rows if row["method"] == name]
         style: dict[str, Any] = {"linewidth": 1.2, "linestyle": "-", "marker": "o"}
-        style["color"] = next((c for k, c in COLOURS.items() if name.startswith(k)), "#000000")
+        style["color"] = next((c for k, c in COLOURS.items() if name.startswith(k)), _palette.TRUTH)
         if name in OURS:
             style.update(linewidth=2.6, marker="D")
-            style["color"] = "#0072B2" if "laplace" in name else "#D55E00"
+            style["color"] = _palette.AWARE if "laplace" in name else _palette.OTHERS[0]
         elif method.whose == "ours":
             style.update(linestyle="--", marker="s")
         elif not method.private:

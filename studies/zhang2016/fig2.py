@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise import _palette
 from noisewise._arrays import FloatArray
 from noisewise.analyst.fit import fit
 from noisewise.core.schema import Number, Schema
@@ -138,11 +139,11 @@ def _short(value: float) -> float:
 
 
 STYLES = {
-    "non_private": ("#000000", "-"),
-    "full": ("#CC79A7", ":"),
-    "epsilon = 0.1": ("#D55E00", "-"),
-    "epsilon = 1": ("#E69F00", "-"),
-    "epsilon = 10": ("#0072B2", "-"),
+    "non_private": (_palette.TRUTH, "-"),
+    "full": (_palette.GREY, ":"),
+    "epsilon = 0.1": (_palette.OTHERS[0], "-"),
+    "epsilon = 1": (_palette.OTHERS[1], "-"),
+    "epsilon = 10": (_palette.OTHERS[2], "-"),
 }
 
 

@@ -11,9 +11,11 @@ import pytest
 
 from noisewise.analyst.network import counts, per_table, records
 from noisewise.analyst.network.entropy import is_acyclic
+from noisewise.analyst.network.fit import fit_network, split_rhat
 from noisewise.analyst.network.layout import Layout, normalised
 from noisewise.analyst.network.observed import Measurement, Observed
 from noisewise.analyst.network.regions import make_problem, sample
+from studies.zhang2016.coverage import count_records, simulate_release
 
 from .network_oracle import (
     all_cells,
@@ -314,3 +316,32 @@ def test_which_networks_have_a_junction_tree():
 
     assert all(map(acyclic, (NAIVE_BAYES, COMMON_CHILD, COMPLETE, CHAIN, COVERED)))
     assert not acyclic(DIAMOND)
+
+
+def test_rare_rows_do_not_make_the_steps_of_common_ones_small(monkeypatch):
+    """One row has 95% of the records, 39 have the rest: most cells of all chains must agree.
+
+    The control has small steps wherever those that adapt became small.
+    """
+    levels = 40
+    graph = network(
+        {"p": levels, "q": 3, "c": 3, "d": 3}, {"q": ["p"], "c": ["p"], "d": ["p", "c"]}
+    )
+    skewed = [0.9, 0.09, 0.01]
+    tables = {
+        "p": np.r_[0.95, np.full(levels - 1, 0.05 / (levels - 1))],
+        "q": np.tile(skewed, (levels, 1)),
+        "c": np.tile(skewed, (levels, 1)),
+        "d": np.tile(skewed, (levels, 3, 1)),
+    }
+    rng = np.random.default_rng(3)
+    true = count_records(rng, graph, tables, 20_000)
+    release = simulate_release(rng, graph, true, 20_000, 0.1, "laplace")
+
+    def disagreeing():
+        posterior = fit_network(release, chains=4, draws=100, seed=1)
+        return np.mean(split_rhat(posterior.theta) > 1.5)
+
+    assert disagreeing() < 0.08
+    monkeypatch.setattr(counts, "_noise_scale", lambda regions: 0.0)
+    assert disagreeing() > 0.08

@@ -286,6 +286,15 @@ def test_a_mean_distance_that_noise_has_drowned_is_no_certainty():
         assert high - low > 2 * 4 * 2 / (1000 * 0.9)
 
 
+@pytest.mark.parametrize(
+    ("size", "said"), [(0.005, "about 31 times too wide"), (0.9, "most blocks' .* were outside")]
+)
+def test_a_range_that_does_not_suit_the_blocks_is_said(size, said):
+    """Normal estimates in this range have a mean size of .156."""
+    (warning,) = SummaryPosterior(means_of(2.0, 0.0, size)).warnings
+    assert re.search(said, warning)
+
+
 def test_claims_of_a_published_analysis():
     posterior = SummaryPosterior(means_of(2.0, 0.0, 1 / 5))
     found = posterior.verify(["x1 > 0", "1 < x1 < 3", "x1 < 1", "x1 > 2"]).rows.values()

@@ -67,6 +67,7 @@ def draws(neighbours="replace_one", rows=1, **words):
 
 MEDIANS = {"coefficients": ["hours"], "epsilon": 4, "partitions": 1, "mechanism": "location_scale"}
 MEANS = {"coefficients": ["hours"], "epsilon": 4, "partitions": 1, "blocks": 65}
+MODEL = {"model": "logistic", "blocks": 20, "partitions": 1, "epsilon": "0.5"}
 SOUND = {
     "sign": lambda: summary(questions=["hours < 0"]),
     "stouffer": lambda: summary("add_remove_one", questions=["hours < 5"], mechanism="stouffer"),
@@ -78,6 +79,7 @@ SOUND = {
     "level": lambda: summary(features=["age", "region"], questions=["region[south] < 0"]),
     "medians": lambda: summary(**MEDIANS),
     "means": lambda: summary(**MEANS),
+    "model": lambda: summary("add_remove_one", questions=["hours < 0"], mechanism="sign", **MODEL),
     "counts": network,
     "counts_of_one_more": lambda: network("add_remove_one", epsilon="0.5"),
     "parities": lambda: network(rows=2, mechanism="fourier"),
@@ -129,6 +131,15 @@ def test_the_attack_on_a_summary_sees_it_too():
     assert chance_of_catching(challenge, 0.25, **size) == 1
     assert chance_of_catching(challenge, 1.0, **size) == 0
     assert not audit_release(less_noise(request), **size).result.passed
+
+
+def test_a_model_with_a_quarter_of_the_noise_is_caught():
+    """Blocks that tell most: the attack sees it, and so does what is known of the noise."""
+    request = summary(questions=["hours < 0"], mechanism="sign", **MODEL)
+    found = audit_release(less_noise(request), runs=200, confidence=CONFIDENCE)
+    assert found.pair.attained == 1
+    assert not found.noise.enough
+    assert not found.result.passed
 
 
 def test_medians_that_follow_the_blocks_too_closely_are_caught(monkeypatch):

@@ -48,6 +48,8 @@ def invoke(*words):
         (SUMMARY, "stouffer of 50 blocks."),
         ([*REGRESSION, "--coefficients", "hours", "--quantiles", "0.5", "--bounds", "hours=-9:9",
           "--blocks", 50, "--partitions", 2], "clipped_mean of 50 blocks, 2 times over."),
+        ([*REGRESSION, "--ask", "hours < 0", "--model", "poisson", "--mechanism", "sign",
+          "--blocks", 20], "sign of 20 blocks."),
         (NETWORK, "laplace for a network of 2 nodes."),
         (["--naive-bayes", "disease", "--features", "region", "--mechanism", "map",
           "--kind", "grid", "--points", 3], "map (grid) for a network of 2 nodes."),
@@ -61,6 +63,7 @@ def test_an_audit_reads_no_data_and_no_ledger(words, said, folder):
     assert "Your data and ledger were not opened." in shown.stdout
     assert "Found: epsilon is at least" in shown.stdout
     assert "not proof" in shown.stdout
+    assert ("in place of poisson" in shown.stdout) == ("poisson" in words)
     assert [line.split(":")[0] for line in shown.stdout.splitlines()[:2]] == ["Tested", "Worth"]
     assert [path.name for path in folder.iterdir()] == ["schema.yaml"]
 

@@ -12,6 +12,7 @@ from scipy.special import log_ndtr, ndtr
 from noisewise.core import normal_laplace
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import (
+    CauchyBase,
     ClippedMean,
     Fisher,
     QuantileItem,
@@ -21,6 +22,8 @@ from noisewise.core.kinds.summary.mechanisms import (
     Stouffer,
 )
 from noisewise.holder.blocks import choice
+from noisewise.holder.blocks.location_scale import cells_of
+from noisewise.holder.blocks.median import median_rate, runs
 
 ASKED = (Question("x", 0.0),)
 
@@ -60,13 +63,31 @@ def test_shares_of_a_mean():
         shares = choice.mean_shares(Fraction(1), blocks, 1)
         assert sum(shares[:3]) == 1
         assert shares.sums * blocks >= 120
-        assert 0.05 <= shares.tail <= 0.25
-        # A normal law has this share beyond its quantile, which times reach is 6 deviations.
+        # A normal law has this share beyond its quantile, which times reach is 6.5 deviations.
         from scipy.stats import norm
 
-        assert shares.reach * norm.ppf(1 - shares.tail / 2) == pytest.approx(6, abs=0.02)
+        assert shares.reach * norm.ppf(1 - shares.tail / 2) == pytest.approx(6.5, abs=0.02)
     with pytest.raises(RequestError, match="takes 260 blocks"):
         choice.mean_shares(Fraction(1), 259, 1)
+
+
+def test_ranges_of_a_mean_are_seldom_wild():
+    """The chance that a cell beyond all blocks is drawn, by the mechanism's own weights."""
+    blocks, base = 300, CauchyBase(-1.7, 3.0)
+    shares = choice.mean_shares(Fraction(1), blocks, 1)
+    estimates = 0.03 * np.random.default_rng(1).standard_normal(30 * blocks)  # any will do
+
+    def wild(cells, epsilon, share):
+        _, lengths, distances = runs(cells, share)
+        logs = np.log(lengths) - float(median_rate(epsilon, 30, 1)) * distances
+        weights = np.exp(logs - logs.max())
+        return (weights[0] + weights[-1]) / weights.sum()
+
+    away = cells_of(np.log(np.abs(estimates)), base)
+    assert wild(cells_of(estimates, CauchyBase(0, 1)), shares.location, 0.5) < 1e-5
+    assert wild(away, shares.distance, 1 - shares.tail) < 1e-4
+    # As it was: a quantile that is nearer to the end of all blocks, with a larger share.
+    assert wild(away, Fraction(80, blocks), 0.75) > 1e-3
 
 
 def test_too_few_rows_are_refused():

@@ -62,6 +62,15 @@ def test_what_the_committed_priors_show():
     assert alarm["learned"] - alarm["dirichlet(1)"] > 0.25
 
 
+def test_verdicts_know_what_trials_can_tell():
+    row = {"unflagged": 50.0, "trials": 4, "coverage_unflagged": 0.9, "se_unflagged": 0.01}
+    assert network_priors.verdict(row) == "yes"
+    assert network_priors.verdict(row | {"coverage_unflagged": 0.8}) == "below"
+    rough = {"coverage_unflagged": 0.95, "se_unflagged": 0.02}
+    assert network_priors.verdict(row | rough) == "above, within two standard errors"
+    assert network_priors.verdict(row | {"unflagged": 1.0}) == "flagged but for a few"
+
+
 def test_what_the_committed_sets_show():
     rows = committed("synthetic-sets.csv")
     for row in rows:

@@ -24,7 +24,12 @@ from studies.self_audit.regressions import SUBJECTS as CONTROLS
 from studies.self_audit.regressions import request_for
 
 CONFIDENCE = 0.9999
-QUICK = {"fourth-exact": 300, "noise-twice": 300, "posterior-clamped": 3500}
+QUICK = {
+    "fourth-exact": 300,
+    "noise-twice": 300,
+    "posterior-clamped": 3500,
+    "summary-mean-half-noise": 2000,
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,7 +48,7 @@ def test_mistakes_are_caught(name):
 @pytest.mark.parametrize(
     "name",
     ["laplace-category", "laplace-rows", "laplace-add-remove", "gaussian-ball", "fourth-moments",
-     "eigenvalue", "noise-once", "posterior-truncated"],
+     "eigenvalue", "noise-once", "posterior-truncated", "summary-mean"],
 )  # fmt: skip
 def test_sound_mechanisms_keep_their_claims(name):
     subject = subjects()[name]

@@ -15,13 +15,19 @@ coefficient alone; blocks without the row then have no regression, and count wit
 
 Which features are moved, to which side, and which level is rare, is tried out on one block of the
 usual size, and the change is compared with the stated sensitivity.
+
+**Models.** What a block computes is free, so the claim of a request with a model is that of every
+function of a block's rows. In the many runs blocks therefore compute what tells most: everything is
+at one end of the line or at the other where the odd row is, and in one place where it isn't. (So
+an audit doesn't take a thousand fits a run.) The model itself runs where the two data sets are
+published for real, and everything but the values must be equal.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import Any
 
@@ -41,7 +47,6 @@ from noisewise.audit.challenge import (
 from noisewise.audit.engine import Score, likelihood_ratio
 from noisewise.audit.noise import DrawCheck, NoiseCheck, Steps, check_draws, check_noise, spread_out
 from noisewise.core.design import INTERCEPT
-from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
     Flat,
@@ -51,6 +56,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     Question,
     entries_of,
 )
+from noisewise.core.kinds.summary.models import Model
 from noisewise.core.kinds.summary.release import MeanNoise, MedianNoise, SummedNoise
 from noisewise.core.noise import Laplace
 from noisewise.core.schema import Category, Number, Unbounded
@@ -59,38 +65,34 @@ from noisewise.holder.blocks.additive import exact_values
 from noisewise.holder.blocks.regressions import Fits, fit_blocks
 from noisewise.holder.blocks.sums import BlockGrid, BlockPlan, BlockSums
 from noisewise.holder.engines import open_source
-from noisewise.holder.requests.summary import SummaryRequest
+from noisewise.holder.requests.summary import BlockFunction, SummaryRequest
 
 _PILOTS = 5
 
 
 def summary_challenge(request: SummaryRequest) -> Challenge:
     """A row that turns a block, among rows that make blocks of the usual size."""
-    if not request.model.is_least_squares:
-        raise RequestError(
-            f"model: rows that turn a block are made for a line, not for {request.model.name}; "
-            "leave it out, since what a block computes changes nothing about the noise"
-        )
     # The number of rows has decided the number of blocks; fewer rows will do for an audit. (A copy,
     # not a new request, so that what was put into a control stays there.)
     request = copy.copy(request)
     object.__setattr__(request, "rows", None)
-    pair = summary_neighbours(request)
-    if isinstance(request.mechanism, LocationScale):
-        return _medians(request, pair)
-    if isinstance(request.mechanism, Mean):
-        return _means(request, request.mechanism, pair)
-    return _sums(request, pair)
+    run = request if request.model.is_least_squares else _telling(request)
+    pair = summary_neighbours(run)
+    if isinstance(run.mechanism, LocationScale):
+        found = _medians(run, pair)
+    elif isinstance(run.mechanism, Mean):
+        found = _means(run, run.mechanism, pair)
+    else:
+        found = _sums(run, pair)
+    return replace(found, request=request)
 
 
 def _positions(request: SummaryRequest) -> dict[str, int]:
-    return {name: k for k, name in enumerate(request.design.names[:-1])}
+    return {name: k for k, name in enumerate(request.coefficients)}
 
 
-def _block_sums(request: SummaryRequest, table: Table) -> BlockSums:
-    plan = request.plan()
-    assert isinstance(plan, BlockPlan)
-    return open_source(table).sums(plan, None)
+def _block_sums(request: SummaryRequest, table: Table) -> Any:
+    return open_source(table).sums(request.plan(), None)
 
 
 # --- sums over blocks -----------------------------------------------------------------------------
@@ -322,6 +324,8 @@ class _Shape:
 
 def summary_neighbours(request: SummaryRequest) -> Neighbours:
     """Two data sets for a request, from its public schema."""
+    if isinstance(request, _Telling):
+        return _told(request)
     rows = _Rows(request)
     best = max(rows.shapes(), key=rows.share)
     count = request.blocks * rows.per_block
@@ -332,11 +336,31 @@ def summary_neighbours(request: SummaryRequest) -> Neighbours:
     )
 
 
-def block_fits(request: SummaryRequest, sums: BlockSums) -> Fits:
+def block_fits(request: SummaryRequest, sums: Any) -> Fits:
     """The regressions of all blocks, as the holder's code makes them."""
     n = sums.n if request.schema.neighbours == "replace_one" else None
     with np.errstate(all="ignore"):
         return request.fits(sums, n)
+
+
+def _changed(request: SummaryRequest, fits: Sequence[Fits]) -> float:
+    """How much of the stated change is between two fits of one block."""
+    mechanism, noise, positions = request.mechanism, request.noise, _positions(request)
+    if isinstance(mechanism, LocationScale):
+        assert isinstance(noise, MedianNoise)
+        one, other = (
+            location_scale.terms(mechanism, f, positions, request.blocks)[0, ::2] for f in fits
+        )
+        located = noise.location_epsilon / (noise.location_epsilon + noise.scale_epsilon)
+        return float(located) * float(np.mean(np.abs(one - other)) / CELLS)
+    if isinstance(mechanism, Mean):
+        cells = [
+            [mean.location_cells(mechanism, f, i, positions[item.coefficient])[0] for f in fits]
+            for i, item in enumerate(mechanism.items)
+        ]
+        return float(np.mean([abs(one - other) for one, other in cells]) / CELLS)
+    first, second = (np.array(exact_values(mechanism, f, positions), float) for f in fits)
+    return float(np.mean(np.abs(first - second)) / (mechanism.high - mechanism.low))
 
 
 class _Rows:
@@ -402,25 +426,7 @@ class _Rows:
     def _share(self, shape: _Shape, seed: int) -> float:
         ends = (1.0, -1.0 if self.replace else None)
         fits = [self._fit(self.table(shape, self.per_block, end, seed=seed)) for end in ends]
-        mechanism, noise = self.request.mechanism, self.request.noise
-        positions = {name: k for k, name in enumerate(self.design.names[:-1])}
-        if isinstance(mechanism, LocationScale):
-            assert isinstance(noise, MedianNoise)
-            one, other = (
-                location_scale.terms(mechanism, f, positions, self.request.blocks)[0, ::2]
-                for f in fits
-            )
-            located = noise.location_epsilon / (noise.location_epsilon + noise.scale_epsilon)
-            return float(located) * float(np.mean(np.abs(one - other)) / CELLS)
-        if isinstance(mechanism, Mean):
-            cells = [
-                [mean.location_cells(mechanism, f, i, positions[item.coefficient])[0] for f in fits]
-                for i, item in enumerate(mechanism.items)
-            ]
-            return float(np.mean([abs(one - other) for one, other in cells]) / CELLS)
-        first, second = (np.array(exact_values(mechanism, f, positions), float) for f in fits)
-        span = mechanism.high - mechanism.low
-        return float(np.mean(np.abs(first - second)) / span)
+        return _changed(self.request, fits)
 
     def _fit(self, table: Table) -> Fits:
         """Of all rows in one block."""
@@ -466,6 +472,80 @@ class _Rows:
         if coefficient not in self.thresholds:
             return 0.0
         return min(0.25 * self.height, 2 * self.thresholds[coefficient] + 0.01 * self.height)
+
+
+# --- models: blocks that tell as much as any function can -----------------------------------------
+
+
+_FAR = 1e9  # where blocks with the odd row are, in units of what is asked
+_ROWS = 20  # of a block
+
+
+class _Telling(SummaryRequest):
+    """A request whose blocks are drawn once for each reading of the rows, and so are known."""
+
+    def fits(self, result: Any, n: int | None) -> Fits:
+        """As every request; the same again for the same rows."""
+        last = self.__dict__.get("last")
+        if last is None or last[0] is not result:
+            last = self.__dict__["last"] = (result, super().fits(result, n))
+        found: Fits = last[1]
+        return found
+
+
+def _telling(request: SummaryRequest) -> SummaryRequest:
+    """The same request with blocks that give away the odd row, at either end of its target."""
+    target = request.schema.columns[request.design.target]
+    assert not isinstance(target, Category)
+    middle, reach, name = target.centre, _reach(target), request.design.target
+    asked: dict[str, tuple[float, ...]] = {}
+    for entry in entries_of(request.mechanism):
+        asked[entry.coefficient] = asked.get(entry.coefficient, ()) + _asked(entry)
+    centres = [float(np.mean(asked.get(c, (0.0,)))) for c in request.coefficients]
+    sizes = [max(map(abs, (1.0, *asked.get(c, ())))) for c in request.coefficients]
+
+    def tell(block: Any) -> list[float]:
+        away = (block[name] - middle) / reach
+        odd = away[np.argmax(np.abs(away))]
+        # The others are on one side of what is asked: their number must not hide the odd one.
+        where = _FAR * np.sign(odd) if abs(odd) > 0.5 else -1 + 0.1 * float(away.mean())
+        return [c + where * s for c, s in zip(centres, sizes, strict=True)]
+
+    found = copy.copy(request)
+    object.__setattr__(found, "__class__", _Telling)
+    telling = BlockFunction("what tells most", request.coefficients, tell)
+    object.__setattr__(found, "function", telling)
+    object.__setattr__(found, "model", Model(telling.name, request.coefficients))
+    return found
+
+
+def _told(request: SummaryRequest) -> Neighbours:
+    """Rows about the middle of everything, and the odd unit's at one end of the target."""
+    schema, target = request.schema, request.design.target
+    replace_one = schema.neighbours == "replace_one"
+
+    def table(count: int, end: float | None) -> Table:
+        rng = np.random.default_rng(0)
+        odd = schema.max_rows_per_unit if end is not None else 0
+        found: Table = {}
+        for name in (*request.design.features, target):
+            kind = schema.columns[name]
+            if isinstance(kind, Category):
+                drawn = rng.integers(len(kind.levels), size=count)
+                found[name] = [*(kind.levels[i] for i in drawn), *[kind.levels[0]] * odd]
+            else:
+                near = kind.centre + 0.1 * _reach(kind) * rng.uniform(-1, 1, size=count)
+                there = kind.centre + (end or 0.0) * _reach(kind) * (name == target)
+                found[name] = [*near.tolist(), *[there] * odd]
+        return found
+
+    ends = (1.0, -1.0 if replace_one else None)
+    alone = copy.copy(request)
+    object.__setattr__(alone, "blocks", 1)
+    object.__setattr__(alone, "partitions", 1)
+    fits = [block_fits(alone, _block_sums(alone, table(_ROWS, end))) for end in ends]
+    pair = [table(request.blocks * _ROWS, end) for end in ends]
+    return Neighbours(pair[0], pair[1], _changed(request, fits))
 
 
 def _asked(entry: Any) -> tuple[float, ...]:

@@ -222,6 +222,7 @@ def _words_of(found: ReleaseAudit, caught: dict[float, float]) -> list[str]:
         f"schema alone, that differ by {100 * found.pair.attained:.0f}% of the stated "
         "sensitivity. Your data and ledger were not opened.",
         _worth(found.noise, caught),
+        *_stand_in(found.request),
         f"Claim: {found.request.claim}, for {unit} {change}; {_mechanism(found.request)}.",
         f"Found: epsilon is at least {found.epsilon_shown:.3f} with {100 * result.confidence:g}% "
         "confidence" + (f" (at delta = {result.delta:g})" if result.delta else "") + ".",
@@ -282,6 +283,17 @@ def _noise(noise: NoiseCheck | DrawCheck | None) -> str:
         f"Law: the draws are off their stated distribution by {noise.distance:.3f} at most, where "
         f"{noise.limit:.3f} would be noticed{shared}."
     )
+
+
+def _stand_in(request: Publishable[Any]) -> list[str]:
+    """What ran in place of a model."""
+    model = getattr(request, "model", None)
+    if model is None or model.is_least_squares:
+        return []
+    return [
+        f"Blocks: they computed what tells most about their rows in place of {model.name}, since "
+        "the claim is for whatever they compute. The model itself ran once on each data set."
+    ]
 
 
 def _violations(found: ReleaseAudit) -> list[str]:

@@ -51,24 +51,32 @@ def chain(
         pool = rng.integers(layout.arity, size=(FEWEST, len(layout.nodes)))
     slopes = np.zeros(int(regions.start[-1]))
     movable = np.array([holder.n is None for holder in problem.holders])
-    log_scale = np.full(moves.width.size, _first_scale(regions))
+    widest = _noise_scale(regions)
+    log_scale = np.full(moves.width.size, max(0.0, widest - math.log(4)))
     tried = np.zeros(moves.width.size, dtype=np.int64)
     taken = np.zeros_like(tried)
     family = slice(layout.cells)
 
+    looking = problem.slopes.needed or bool(learning.nodes.size)
+    left = 0  # sweeps until the next look
+
     def advance(sweeps: int, gain: float) -> None:
-        most = REFRESH if problem.slopes.needed or learning.nodes.size else sweeps
+        nonlocal left
         while sweeps > 0:
-            learning.update(rng, state.totals[family])
-            problem.set_prior(regions, learning)
-            if problem.slopes.needed:
-                smoothed = state.totals[family] + learning.alpha
-                problem.slopes.fill(slopes, problem.names, regions.start, smoothed)
+            if left == 0:
+                learning.update(rng, state.totals[family])
+                problem.set_prior(regions, learning)
+                if problem.slopes.needed:
+                    smoothed = state.totals[family] + learning.alpha
+                    problem.slopes.fill(slopes, problem.names, regions.start, smoothed)
+                left = REFRESH
+            now = min(left, sweeps) if looking else sweeps
             sweep(
-                rng, regions, moves, slopes, pool, movable, *state, log_scale, tried, taken, gain,
-                min(most, sweeps),
+                rng, regions, moves, slopes, pool, movable, *state, log_scale, widest, tried,
+                taken, gain, now,
             )  # fmt: skip
-            sweeps -= most
+            sweeps -= now
+            left = left - now if looking else left
 
     for block in range(WARMUP_BLOCKS):
         first, last = (warmup * b // WARMUP_BLOCKS for b in (block, block + 1))
@@ -83,11 +91,12 @@ def chain(
     return float(taken.sum() / np.maximum(tried.sum(), 1))
 
 
-def _first_scale(regions: Regions) -> float:
+def _noise_scale(regions: Regions) -> float:
+    """Twice the scale of the noise, in logs."""
     largest = max(
         float(regions.precision.max(initial=0.0)), float(regions.form_precision.max(initial=0.0))
     )
-    return float(np.log(max(1.0, 0.5 / largest)))
+    return float(np.log(max(1.0, 2 / largest)))
 
 
 # --- compiled kernels ------------------------------------------------------------------------
@@ -129,6 +138,7 @@ def sweep(  # type: ignore[no-untyped-def]
     totals,
     forms,
     log_scale,
+    widest,
     tried,
     taken,
     gain,
@@ -137,8 +147,10 @@ def sweep(  # type: ignore[no-untyped-def]
     """Try every contrast as often as `moves.times` says, `sweeps` times over.
 
     `pool`, shape (rows, nodes), are levels that are worth trying; every other move takes levels at
-    random. `gain` > 0 adapts the steps' scales towards one acceptance in three. `movable` says of
-    every holder whether its number of rows may change.
+    random. `gain` > 0 adapts the steps' scales towards one acceptance in three. One contrast has
+    rows of all sizes, and rare ones would make the steps of all small: half of the steps are
+    therefore of any size up to `widest` (in logs). `movable` says of every holder whether its
+    number of rows may change.
     """
     # Arrays are taken out of their tuples once: doing it in the loops costs more than the loops.
     arity, start, kappa, alpha = regions.arity, regions.start, regions.kappa, regions.alpha
@@ -170,7 +182,9 @@ def sweep(  # type: ignore[no-untyped-def]
                 node = move_nodes[m, j]
                 shift = 1 + int(rng.random() * (arity[node] - 1))
                 levels[j] = (row[node] + shift) % arity[node]
-            size = math.exp(log_scale[m] + rng.standard_normal()) * rng.standard_exponential()
+            adapted = rng.random() < 0.5
+            spread = log_scale[m] + rng.standard_normal() if adapted else rng.random() * widest
+            size = math.exp(spread) * rng.standard_exponential()
             step = 1 + np.int64(min(size, MAX_STEP))
             if rng.random() < 0.5:
                 step = -step
@@ -230,5 +244,5 @@ def sweep(  # type: ignore[no-untyped-def]
                         )
             tried[m] += 1
             taken[m] += 1 if accepted else 0
-            if gain > 0.0:
+            if adapted and gain > 0.0:
                 log_scale[m] = max(-2.0, log_scale[m] + gain * ((1.0 if accepted else 0.0) - 0.35))

@@ -41,7 +41,7 @@ from noisewise.core.kinds.network.release import NetworkRelease
 
 MAX_DRAWS = 100_000
 MAX_NUMBERS = 1 << 27  # table cells times draws that are kept
-MOVES_PER_CHAIN = 24_000_000
+MOVES_PER_CHAIN = 16_000_000
 ROWS_PER_SWEEP = 10_000  # latent rows times tables up to which rows are simulated one by one
 
 

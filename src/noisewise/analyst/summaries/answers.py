@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import NamedTuple
 
 from noisewise.analyst.summaries import laws
@@ -112,6 +113,7 @@ def rank_epsilon(release: SummaryRelease) -> float:
 
 ENOUGH_KAPPA = 4.0
 ENOUGH_BLOCKS = 10
+LEAST_SIZE, LEAST_ROOM = 0.2, 0.4  # a range 5 times too wide; one that ends at 2.6 deviations
 MEDIAN_NEEDS = 80  # ε M of each of the two medians, for fewer than 1e-5 wild draws
 
 
@@ -190,6 +192,8 @@ def checks(release: SummaryRelease) -> list[Check]:
             "and above 0.95 as a tendency only.",
         )
     )
+    if isinstance(release.mechanism, Mean):
+        found += _range_checks(release, release.mechanism)
     if isinstance(release.noise, MedianNoise):
         scale = float(release.noise.scale_epsilon) / release.noise.sensitivity
         found += [
@@ -202,6 +206,41 @@ def checks(release: SummaryRelease) -> list[Check]:
                 "wanted: it may be far off, by more than intervals say.",
             )
             for name, share in (("location", epsilon), ("scale", scale))
+        ]
+    return found
+
+
+def _range_checks(release: SummaryRelease, mechanism: Mean) -> list[Check]:
+    """Whether the range of every coefficient suits its blocks; a private draw may miss by far.
+
+    Normal estimates, clipped at c standard deviations, have a mean size of √(2/π)/c of the range.
+    """
+    clip = mechanism.reach * NormalDist().inv_cdf(1 - mechanism.tail / 2)
+    usual = math.sqrt(2 / math.pi) / clip
+    found = []
+    for index, item in enumerate(mechanism.items):
+        size = max(release.mean(4 * index + 3), release.mean_noise_scale) / usual
+        found += [
+            Check(
+                f"{item.coefficient}: mean distance of blocks' estimates, over the usual one for "
+                "the range that they were averaged in",
+                size,
+                LEAST_SIZE,
+                "or the range is so wide that only noise is left",
+                f"{item.coefficient}: the range in which blocks' estimates were averaged is about "
+                f"{1 / size:.0f} times too wide, by an accident of the private draw that found it. "
+                "The answer is honest and nearly useless: another Release of it is needed.",
+            ),
+            Check(
+                f"{item.coefficient}: the usual distance, over the mean one",
+                1 / size,
+                LEAST_ROOM,
+                "or the range is so narrow that most blocks were clipped",
+                f"{item.coefficient}: most blocks' estimates were outside the range in which they "
+                "were averaged, by an accident of the private draw that found it, or because they "
+                "are no single crowd. The answer is more certain than it should be: another "
+                "Release of it is needed.",
+            ),
         ]
     return found
 

@@ -10,16 +10,16 @@ that are heavier than normal ones lose more.)
 
 **What a block contributes.** Its estimate m, with the bias of small blocks taken away by its two
 halves (`regressions.fit_with_halves`, `models`). First to a rough location c, the private median
-of all m. Then |m - c| to the range's half-width h = reach times a private quantile of distances.
+of all m. Then |m - c| to the range's half-width h = reach times a private median of distances.
 Then, with a = round(2**20 (m - c)/h) clipped to ±2**20, the pair (a, |a|) to two sums with discrete
 Laplace noise. A block without an estimate counts with the first cell or the last, by turns, in the
-location and the quantile (as in `location_scale`), and with the pair (0, 2**19) in the sums.
+location and the distance (as in `location_scale`), and with the pair (0, 2**19) in the sums.
 
-**Claim.** With ε_l for each location, ε_s for each quantile and noise of scale s on all sums, all K
+**Claim.** With ε_l for each location, ε_s for each distance and noise of scale s on all sums, all K
 coefficients together are K (ε_l + ε_s) + K r m 2**21 / s differentially private for a unit of m
 rows.
 
-**Proof.** Locations and quantiles are private by `median`, the second for every value of the
+**Proof.** Locations and distances are private by `median`, the second for every value of the
 first. Given both, which are published, the pair of a block is a function of that block alone, and
 at most r m blocks change. For two pairs with |a|, |b| ≤ 2**20 the L1 distance is
 |a - b| + ||a| - |b|| = 2 |a - b| ≤ 2 max(|a|, |b|) where a and b have the same sign, and
@@ -28,10 +28,11 @@ at most r m blocks change. For two pairs with |a|, |b| ≤ 2**20 the L1 distance
 the answer is, costs nothing on top of that of a. Epsilons of pure mechanisms add under adaptive
 composition. ∎
 
-**A wild draw does no harm but to accuracy.** Where ε M is small, a location or a quantile may come
+**A wild draw** costs accuracy. Where ε M is small, a location or a distance may come
 from the base law. A location far out makes all distances as large, hence a range that holds all
-blocks; a quantile that is too large does too. The noise is then as wide as the range, and the
-analyst, who is told the range, knows it.
+blocks; a distance that is too large does too. The noise is then as wide as the range. A
+distance that is too small clips all blocks, and only |a| shows it. The analyst is told both, and
+warns (`analyst.summaries.answers`); `choice` has the chances.
 """
 
 from __future__ import annotations

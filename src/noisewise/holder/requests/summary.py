@@ -170,7 +170,7 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
             sums = SummedNoise(self.laplace.scale, self.laplace.sensitivity)
             if not isinstance(self.mechanism, Mean):
                 return sums
-            return MeanNoise(MedianNoise(self._shares.location, self._shares.quantile, rows), sums)
+            return MeanNoise(MedianNoise(self._shares.location, self._shares.distance, rows), sums)
         each = self.epsilon / len(self.mechanism.items)
         size = len(self.design.columns)
         return MedianNoise(*choice.median_epsilons(each, self.blocks, rows, size), rows)

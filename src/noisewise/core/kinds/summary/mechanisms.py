@@ -313,7 +313,8 @@ class Mean(_Described):
     """The mean of the blocks' estimates, within a range that is found privately. The default.
 
     Four values for each coefficient: the cell of a rough location c (the median of m_j), that of
-    log s (s being the quantile 1 - tail of |m_j - c|), and two sums over all blocks, of
+    log s (s being the quantile 1 - tail of |m_j - c|, now their median), and two sums over all
+    blocks, of
 
         a_j = round(2**20 u_j) and |a_j|,  u_j = (m_j - c)/(reach s), clipped to ±1.
 

@@ -113,7 +113,7 @@ class MeanNoise:
     Parameters
     ----------
     medians : MedianNoise
-        `scale_epsilon` is that of each quantile of distances.
+        `scale_epsilon` is that of each quantile of distances (now their median).
     sums : SummedNoise
     """
 
