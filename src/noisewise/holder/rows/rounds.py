@@ -51,7 +51,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from noisewise.core.design import Design
+from noisewise.core.design import Covariates, Design
 from noisewise.core.rounds.tail import grid_edges
 from noisewise.core.rounds.transform import GRID_BITS, Shape, Transform
 from noisewise.core.statistics.ball_moments import LARGEST_SQUARE, PRODUCT_ONE, longest_square
@@ -146,11 +146,17 @@ class _Coordinates(ABC):
         self._of_means = design.schema.unit_column is not None
         self._grid = RowGrid.with_bits(design, GRID_BITS)
         self._rows = DesignRows(design, self._grid.columns)
-        self._numbers = [i for i, c in enumerate(design.columns) if not c.is_indicator]
-        self._matrix = np.array(transform.matrix, dtype=np.float64)
+        # The numbers that the transform is about: of a regression with rounds on its covariates
+        # alone the target, the last column, is none of them.
+        columns = design.columns[: -1 if design.family != "linear" else None]
+        if isinstance(design, Covariates):
+            columns = design.columns
+        self._numbers = [i for i, c in enumerate(columns) if not c.is_indicator]
+        q = len(self._numbers)
+        self._matrix = np.array(transform.matrix, dtype=np.float64).reshape(q, q)
         self._offset = np.array(transform.offset, dtype=np.float64)[:, None]
         self._step = 2.0 ** -np.array(transform.shift, dtype=np.float64)[:, None]
-        self._block = max(_FEWEST_ROWS, min(_MOST_ROWS, _ALONE // len(self._numbers) ** 2))
+        self._block = max(_FEWEST_ROWS, min(_MOST_ROWS, _ALONE // max(q, 1) ** 2))
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
         """Add rows; see `Accumulator.add`."""
