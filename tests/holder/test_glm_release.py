@@ -125,7 +125,7 @@ def test_a_killed_run_goes_on_and_draws_nothing_again(tmp_path, monkeypatch):
         (lambda r: {"newton": r.newton * 2}, "Newton rounds"),
         (lambda r: {"looks": ()}, "looks"),
         (
-            lambda r: {"newton": (*r.newton[:-1], replace(r.newton[-1], scale=r.newton[-1].scale // 2))},
+            lambda r: {"newton": (*r.newton[:-1], replace(r.newton[-1], scale=1 << 22))},
             "too small for the privacy event",
         ),
         (lambda r: {"shape": replace(r.shape, weight=0)}, "categories"),

@@ -14,6 +14,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
+
 from noisewise.core.calibration import gaussian_scale
 from noisewise.core.design import MAX_ROWS, Covariates, Family
 from noisewise.core.document import MAX_INTEGER, dumps, integer
@@ -28,8 +30,9 @@ from noisewise.core.kinds.glm import (
     shape_from_json,
     shape_to_json,
 )
-from noisewise.core.kinds.rounds import SMALLEST_SCALE, Round, gram_entries, spent
+from noisewise.core.kinds.rounds import SMALLEST_SCALE, Round, gram_entries, is_number, spent
 from noisewise.core.privacy import Amount, Claim, as_fraction
+from noisewise.core.rounds.estimate import Observed
 from noisewise.core.rounds.newton import (
     SHARES,
     Score,
@@ -248,7 +251,7 @@ class GlmRequest(InRounds[GlmRelease]):
             # Where n is public, it is not known before the first pass.
             return Explore(box_shape(setting.numbers), 0.0)
         else:
-            first = begun.looks[0].observed(self.covariates)
+            first = self._of_numbers(begun.looks[0])
             explored = [one.explored(self.covariates) for one in begun.looks[1:]]
             found = next_of_covariates(setting, first, begun.n, explored)
             if isinstance(found, Explore):
@@ -258,6 +261,12 @@ class GlmRequest(InRounds[GlmRelease]):
         theta = next_theta(self.outcome, len(self.design.columns), scored)
         share = SHARES[len(scored)] / sum(SHARES[len(scored) :])
         return Score(shape, theta, share)
+
+    def _of_numbers(self, look: Round) -> Observed:
+        """What a look says about the constant and the numbers."""
+        whole = look.observed(self.covariates)
+        places = [0, *(1 + np.flatnonzero(is_number(self.covariates)))]
+        return Observed(whole.map[:, places], whole.values, whole.precision)
 
     def step_plan(self, step: Step) -> Plan[BallSums | ScoreSums]:
         """What a step sums over the rows."""
