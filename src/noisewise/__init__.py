@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from noisewise.core.kinds.summary.release import SummaryRelease
     from noisewise.core.schema import Category, Number, Schema, Unbounded, Words
     from noisewise.core.yaml_files import read_schema, write_schema
+    from noisewise.analyst.posterior.glm import GlmPosterior
+    from noisewise.core.kinds.glm import GlmRelease
     from noisewise.holder.ledger import Ledger
     from noisewise.holder.publish import publish
+    from noisewise.holder.requests.glm import GlmRequest, make_glm_request
     from noisewise.holder.requests.file import read_request, write_request
     from noisewise.holder.requests.regression import Request, make_request
     from noisewise.holder.requests.summary import SummaryRequest, make_summary_request
@@ -47,7 +50,11 @@ _HOMES = {
     "Posterior": "analyst.posterior.regression",
     "ada_ssp": "analyst.regression.papers.ada_ssp",
     "compare": "analyst.posterior.compare",
+    "GlmPosterior": "analyst.posterior.glm",
+    "GlmRelease": "core.kinds.glm",
+    "GlmRequest": "holder.requests.glm",
     "fit": "analyst.fit",
+    "make_glm_request": "holder.requests.glm",
     "make_network_request": "holder.requests.network",
     "load_posterior": "analyst.posterior.file",
     "Number": "core.schema",
@@ -74,6 +81,9 @@ __all__ = [
     "Category",
     "CoefficientPrior",
     "DrawsPosterior",
+    "GlmPosterior",
+    "GlmRelease",
+    "GlmRequest",
     "Ledger",
     "Network",
     "NetworkPosterior",
@@ -96,6 +106,7 @@ __all__ = [
     "fit",
     "load_posterior",
     "load_release",
+    "make_glm_request",
     "make_network_request",
     "make_request",
     "make_summary_request",
