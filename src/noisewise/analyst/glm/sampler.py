@@ -45,7 +45,7 @@ from noisewise.analyst.chains import Report, generators, run_chains
 from noisewise.core.rounds.newton import Scored
 
 _WARM_UP = 300  # steps from a start within the noise of J~
-_STEPS = 5  # between kept draws
+_STEPS = 2  # between kept draws
 
 
 @dataclass(frozen=True, eq=False)
