@@ -44,6 +44,7 @@ def experiments() -> dict[str, Experiment | Report]:
         people,
         plan_check,
         plan_real,
+        scores,
         terms,
     )
     from studies.alparslan2023 import calibration as alparslan2023_calibration
@@ -72,6 +73,7 @@ def experiments() -> dict[str, Experiment | Report]:
         plan_check.BEYOND,
         plan_check.ROUNDS,
         plan_real.EXPERIMENT,
+        scores.EXPERIMENT,
         alparslan2023_tables.EXPERIMENT,
         alparslan2023_figs.EXPERIMENT,
         alparslan2023_calibration.EXPERIMENT,

@@ -87,11 +87,14 @@ def half_noise_rounds(**words: Any) -> HalfNoiseRounds:
     return HalfNoiseRounds(**{field.name: getattr(sound, field.name) for field in fields(sound)})
 
 
-def glm_request(family: str = "logistic", neighbours: str = "replace_one", **words: Any) -> GlmRequest:
+def glm_request(
+    family: str = "logistic", neighbours: str = "replace_one", **words: Any
+) -> GlmRequest:
     """A logistic or Poisson regression on an invented schema."""
     target = Category(("no", "yes"), "no") if family == "logistic" else Number(0, 9)
     columns = {name: _COLUMNS[name] for name in ("hours", "age", "region")}
-    schema = Schema("audited", {**columns, "ill": target}, neighbours=neighbours)  # type: ignore[arg-type]
+    columns = {**columns, "ill": target}
+    schema = Schema("audited", columns, neighbours=neighbours)  # type: ignore[arg-type]
     words = {"features": ["hours", "age"], "rho": "2", **words}
     return make_glm_request(schema, family=family, target="ill", **words)  # type: ignore[arg-type]
 

@@ -4,9 +4,9 @@ As in `audit.rounds`, the log likelihood ratio of a whole Release is a sum over 
 its own published coordinates and at its own theta.
 
 **The pair.** The outcome of the rows that both data sets share falls steeply with the first number,
-so that rows with a higher value of it hardly ever have the event. The unit has such a value, and the
-event: its residual is nearly 1. In one data set its other numbers are at their upper bounds, in the
-other at their lower ones (or it is absent): its scores are at opposite ends of the ball.
+so that rows with a higher value of it hardly ever have the event. The unit has such a value, and
+the event: its residual is nearly 1. In one data set its other numbers are at their upper bounds, in
+the other at their lower ones (or it is absent): its scores are at opposite ends of the ball.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def stated_epsilon(request: Publishable[Any]) -> float:
     """The claim's epsilon; for zCDP, the one at the default delta."""
     if request.claim.epsilon is not None:
         return float(request.claim.epsilon)
-    assert isinstance(request, Request | RoundsRequest | GlmRequest)  # no others have claims without epsilon
+    assert isinstance(request, _MAYBE_GAUSSIAN)  # no others have claims without epsilon
     return float(epsilon_of([request.event], DEFAULT_DELTA))
 
 

@@ -153,7 +153,8 @@ def _parts(request: RoundsRequest, release: Release, sources: Sequence[Rows]) ->
         return found
     if rounds.tail is not None:
         found.append(_of_tail(request, rounds.tail, sources))
-    return found + [of_round(request.design, one, sources) for one in (*rounds.explored, rounds.last)]
+    all_rounds = (*rounds.explored, rounds.last)
+    return found + [of_round(request.design, one, sources) for one in all_rounds]
 
 
 def of_round(design: Design, one: Round, sources: Sequence[Rows]) -> Part:

@@ -152,7 +152,9 @@ def _terms(request: Request | RoundsRequest | GlmRequest) -> list[str]:
     return lines
 
 
-def _plan_in_words(request: Request | RoundsRequest | GlmRequest) -> tuple[list[str], dict[str, Any]]:
+def _plan_in_words(
+    request: Request | RoundsRequest | GlmRequest,
+) -> tuple[list[str], dict[str, Any]]:
     """The plan as lines and as a document."""
     from noisewise.holder.requests.glm import GlmRequest
     from noisewise.holder.requests.rounds import RoundsRequest

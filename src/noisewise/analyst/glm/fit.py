@@ -224,7 +224,8 @@ def _convergence_warnings(posterior: GlmPosterior) -> tuple[str, ...]:
         return (ONE_CHAIN,)
     bad = [name for name, row in rows.items() if row.rhat > BAD_RHAT]
     if bad:
-        return (f"the chains disagree on {first_few(bad)}: don't use these numbers; run more draws.",)
+        named = first_few(bad)
+        return (f"the chains disagree on {named}: don't use these numbers; run more draws.",)
     few = [name for name, row in rows.items() if row.ess < ENOUGH_DRAWS]
     if few:
         return (

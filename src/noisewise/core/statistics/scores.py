@@ -21,8 +21,8 @@ In integers v is cut off towards 0, and so are ρ and h (`holder.rows.scores`): 
 The target is measured in units in which |y - m| ≤ 1: a count is divided by its bound.
 
 **Sensitivity.** Both are published with noise of one multiplier: of sd s on the score, and on the
-information of sd s√(N/κ) (s√(N/2κ) off its diagonal, where entries stand for two). In units of s the
-squared distance is D² = |Δscore|² + (κ/N) ‖Δinformation‖², with Frobenius norms.
+information of sd s√(N/κ) (s√(N/2κ) off its diagonal, where entries stand for two). In units of s
+the squared distance is D² = |Δscore|² + (κ/N) ‖Δinformation‖², with Frobenius norms.
 
 *Add or remove a row.* By (1), D² = ρ²|v|² + (κ/N)|h|⁴ ≤ ρ²|v|² + κ m'² |v|⁴/N ≤ N (ρ² + κ m'²). So
 D² ≤ N M with M the maximum of (y - m)² + κ m'² over all η and y.

@@ -10,8 +10,8 @@ predictor
 length
     l = Σ_j u_j², added up from the first entry to the last.
 ball
-    If l > N then f = (√N / √l) (1 - 2**-40), v_j = trunc(u_j f) and ρ = trunc((y - m) f); else v = u
-    and ρ = y - m, with y and m(η) integers in units of 2**-16.
+    If l > N then f = (√N / √l) (1 - 2**-40), v_j = trunc(u_j f) and ρ = trunc((y - m) f); else
+    v = u and ρ = y - m, with y and m(η) integers in units of 2**-16.
 information
     h_j = trunc(v_j g · 2**-16) with g the root of the slope at η.
 
@@ -22,10 +22,10 @@ order, and no sum is left to BLAS but those of products of integers, which are e
 2**16 and |ρ| ≤ 2**16 give products of at most 2**32, and with blocks of 2**13 rows sums of at most
 2**45. With 2**30 rows the totals are at most 2**62.
 
-**The ball is never left.** As in `rows.rounds`, with N in place of R², which needs no root that is
-an integer: √N is rounded once more, and 2**-40 pays for that as well. √f is where the proof of
-`core.statistics.scores` has √ω, so |ρ| ≤ √ω |y - m| is not needed: |ρ| ≤ |y - m| is. f·u has length
-at most √N, and weights are f², up to the cutting off. ∎
+**The ball is never left.** f is the √ω of `core.statistics.scores`, whose (1) asks for |v|² ≤ N,
+|ρ| ≤ |y - m| and |h|² ≤ m'|v|². The first is proved as in `rows.rounds`, with all of u in place of
+z and √N in place of R: √N is rounded once more, and 2**-40 pays for that as well. Cutting off only
+shrinks, f is below 1 where rows are far, and g² is at most the slope: so the others hold. ∎
 """
 
 from __future__ import annotations
