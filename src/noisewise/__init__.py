@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from noisewise.analyst.posterior.compare import compare
     from noisewise.analyst.posterior.draws import DrawsPosterior
     from noisewise.analyst.posterior.file import load_posterior
+    from noisewise.analyst.posterior.glm import GlmPosterior
     from noisewise.analyst.posterior.network import NetworkPosterior
     from noisewise.analyst.posterior.regression import Posterior
     from noisewise.analyst.posterior.summary import SummaryPosterior
     from noisewise.core.errors import NoisewiseError
     from noisewise.core.kinds import load_release
+    from noisewise.core.kinds.glm import GlmRelease
     from noisewise.core.kinds.network.graph import Network
     from noisewise.core.kinds.network.release import NetworkRelease
     from noisewise.core.kinds.regression import Release
     from noisewise.core.kinds.summary.release import SummaryRelease
     from noisewise.core.schema import Category, Number, Schema, Unbounded, Words
     from noisewise.core.yaml_files import read_schema, write_schema
-    from noisewise.analyst.posterior.glm import GlmPosterior
-    from noisewise.core.kinds.glm import GlmRelease
     from noisewise.holder.ledger import Ledger
     from noisewise.holder.publish import publish
-    from noisewise.holder.requests.glm import GlmRequest, make_glm_request
     from noisewise.holder.requests.file import read_request, write_request
+    from noisewise.holder.requests.glm import GlmRequest, make_glm_request
     from noisewise.holder.requests.regression import Request, make_request
     from noisewise.holder.requests.summary import SummaryRequest, make_summary_request
     from noisewise.planning.plan import plan

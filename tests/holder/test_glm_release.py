@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from fractions import Fraction
+from importlib import resources
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +20,10 @@ from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.glm import make_glm_request
+
+JSON_SCHEMA = json.loads(
+    resources.files("noisewise.core.kinds").joinpath("glm_release.schema.json").read_text("utf-8")
+)
 
 
 def people(n, rng, family="logistic"):
@@ -57,6 +63,7 @@ def test_a_release_is_read_back_and_spends_its_event(tmp_path, family, neighbour
     )
     assert isinstance(release, GlmRelease)
     assert release_from_text(release.to_text()) == release
+    jsonschema.validate(json.loads(release.to_text()), JSON_SCHEMA)
     assert len(release.to_text().encode()) <= request.longest()
     assert (release.n == 3000) == (neighbours == "replace_one")
     squares, slack = spent(noises(release.looks, release.newton))
