@@ -146,18 +146,19 @@ class Newton:
         smallest = min(self.scale, self.off_diagonal_scale)
         return self.sensitivity, self.scale, smallest, len(self.score) + len(self.information)
 
-    def scored(self) -> Scored:
-        """The round in units of 1."""
+    def scored(self, bound: int) -> Scored:
+        """The round in units of 1: of a count, and not of its `bound`."""
         size = len(self.theta)
         matrix = np.zeros((size, size))
         a, b = np.array(information_entries(size)).T
-        matrix[a, b] = matrix[b, a] = np.array(self.information, dtype=np.float64) / PRODUCT_ONE
+        score, information = bound / SCORE_ONE, bound / PRODUCT_ONE
+        matrix[a, b] = matrix[b, a] = np.array(self.information, dtype=np.float64) * information
         return Scored(
             np.array(self.theta, dtype=np.float64) / (1 << THETA_BITS),
-            np.array(self.score, dtype=np.float64) / SCORE_ONE,
+            np.array(self.score, dtype=np.float64) * score,
             matrix,
-            self.scale / SCORE_ONE,
-            self.information_scale / PRODUCT_ONE,
+            self.scale * score,
+            self.information_scale * information,
         )
 
 
@@ -212,7 +213,7 @@ class GlmRelease(BaseRelease):
     @property
     def last(self) -> Scored:
         """The last Newton round, in units of 1."""
-        return self.newton[-1].scored()
+        return self.newton[-1].scored(outcome_of(self.design).bound)
 
     def _content(self) -> dict[str, Any]:
         return {

@@ -58,7 +58,7 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
 @dataclass(frozen=True)
 class Scored:
-    """A Newton round, in units of 1.
+    """A Newton round, in units of 1 (a count is in units of itself).
 
     Parameters
     ----------
@@ -165,15 +165,16 @@ def _matched(outcome: Outcome, first: Scored, constant: float) -> Floats:
 
     eta, mean, slope, total = _tables(outcome)
     at = constant * float(first.theta[0])
-    gram = first.within_noise() / float(np.interp(at, eta, slope))
+    # The tables are in units of a count's bound.
+    gram = first.within_noise() / (outcome.bound * float(np.interp(at, eta, slope)))
     mass = float(gram[0, 0]) / constant**2
     centre = gram[0] / (constant * mass)
     covariance = gram / mass - np.outer(centre, centre)
     covariance[0] = covariance[:, 0] = 0.0
     sizes, directions = np.linalg.eigh(covariance)
     covariance = (directions * np.maximum(sizes, 0.0)) @ directions.T
-    target = first.score / mass + centre * float(np.interp(at, eta, mean))
-    ridge = first.score_sd / mass / _PRIOR
+    target = first.score / (outcome.bound * mass) + centre * float(np.interp(at, eta, mean))
+    ridge = first.score_sd / (outcome.bound * mass) / _PRIOR
 
     def objective(theta: Floats) -> tuple[float, Floats]:
         middle, sd = float(centre @ theta), math.sqrt(max(theta @ covariance @ theta, 1e-18))

@@ -48,7 +48,8 @@ as it stands.
 **Counts.** y is cut off at a bound C, and m(η) is the mean of a Poisson count that is cut off at C,
 with m' = μ P(count < C) ≤ m, μ = exp(η). So the score has mean 0 however low C is. Divided by C all
 are in [0, 1]; κ = 1, and M is the maximum over the table (m' and m of a knot, y at 0 or at C, where
-(y - m)² is largest).
+(y - m)² is largest). The variance of the cut-off count f is at most m': it is Cov(f, f), m' is
+Cov(f, count), and count - f grows with the count as f does, so Cov(f, count - f) ≥ 0.
 
 **The table.** η is rounded to a knot, a multiple of 2**-10 from -16 to 16. No mean times 2**16 is
 so near to a half that another machine's exponential could round it to another integer

@@ -257,7 +257,7 @@ class GlmRequest(InRounds[GlmRelease]):
             if isinstance(found, Explore):
                 return found
             shape = newton_shape(setting, found)
-        scored = [one.scored() for one in begun.newton]
+        scored = [one.scored(self.outcome.bound) for one in begun.newton]
         theta = next_theta(self.outcome, len(self.design.columns), scored)
         share = SHARES[len(scored)] / sum(SHARES[len(scored) :])
         return Score(shape, theta, share)
