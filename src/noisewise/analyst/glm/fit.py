@@ -25,6 +25,7 @@ from noisewise.core.design import INTERCEPT
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.glm import GlmRelease
 from noisewise.core.kinds.rounds import is_number
+from noisewise.core.rounds.transform import Transform
 
 MAX_DRAWS = 1_000_000
 METHOD = "newton"
@@ -150,13 +151,14 @@ def prior_of(
 
 def _centre_and_sds(release: GlmRelease) -> tuple[FloatArray, FloatArray]:
     """A row w at the covariates' centre, levels at their reference; and sds, 1 for indicators."""
-    numbers = [0, *(1 + np.flatnonzero(is_number(release.design.covariates)))]
-    size = len(release.design.columns)
-    spread, middle = release.shape.transform.spread_and_centre()
+    numbers = 1 + np.flatnonzero(is_number(release.design.covariates))
+    size, transform = len(release.design.columns), release.shape.transform
     centre, sds = np.zeros(size), np.ones(size)
     centre[0] = 1.0
-    centre[numbers[1:]] = middle
-    sds[numbers[1:]] = np.linalg.norm(spread, axis=1) if len(release.looks) > 1 else _IN_BOUNDS
+    if len(numbers):
+        spread, centre[numbers] = transform.spread_and_centre()
+        found = transform != Transform.box(len(numbers))
+        sds[numbers] = np.linalg.norm(spread, axis=1) if found else _IN_BOUNDS
     return centre, sds
 
 
