@@ -163,6 +163,22 @@ def test_files_predictions_and_words(tmp_path):
     assert posterior.prob("x > 0") == np.mean(posterior.draws("x") > 0)
 
 
+def test_average_effects_are_those_of_the_rows(tmp_path):
+    """Against the average slope of the rows themselves, at the true coefficients."""
+    rng = np.random.default_rng(12)
+    truth = (-2.0, 0.5, 0.4)
+    x, b, y = simulate(20_000, rng, truth)
+    posterior = fit_glm(draw_release(x, b, y, epsilon=4), draws=300, seed=4)
+    mean = 1 / (1 + np.exp(-(truth[0] + truth[1] * x + truth[2] * b)))
+    row = posterior.average_effects().rows["x"]
+    assert row.median == pytest.approx(truth[1] * np.mean(mean * (1 - mean)), abs=4 * row.spread)
+    assert np.median(posterior.slope) == pytest.approx(np.mean(mean * (1 - mean)), rel=0.1)
+    posterior.report(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "percentage points more likely" in page
+    assert "odds ratio" in page
+
+
 def test_the_same_release_does_not_count_twice():
     rng = np.random.default_rng(11)
     release = draw_release(*simulate(3000, rng, (-2.0, 0.5, 0.4)))

@@ -81,7 +81,11 @@ def fit_glm(
     design = given[0].design
     columns = ModelColumns(design.schema, design.features, design.target, design.family)
     observations = [
-        Observed(release.last, release.shape.map(is_number(release.design.covariates)))
+        Observed(
+            release.last,
+            release.shape.map(is_number(release.design.covariates)),
+            release.weighted_rows,
+        )
         for release in given
     ]
     drawn = sample(
@@ -94,6 +98,7 @@ def fit_glm(
     posterior = GlmPosterior(
         columns,
         columns.theta_to_original(drawn.beta),
+        drawn.slope,
         Fit(
             method=METHOD,
             reason="score and information of the last round, with the noise on both",

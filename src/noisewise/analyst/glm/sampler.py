@@ -57,10 +57,13 @@ class Observed:
     last : Scored
     map : array, shape (p, p)
         K: takes w = (1, covariates) on unit scale to u. Coefficients on unit scale are K'theta.
+    rows : (float, float)
+        Σ ω, as it was released, and the sd of its noise.
     """
 
     last: Scored
     map: FloatArray
+    rows: tuple[float, float] = (1.0, 0.0)
 
     @property
     def size(self) -> int:
@@ -76,10 +79,11 @@ class NormalPrior(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """Draws of the coefficients on unit scale, and how far they are from each theta_T."""
+    """Draws of the coefficients on unit scale, and what goes with them."""
 
     beta: FloatArray  # (chains, draws, p)
     shift: FloatArray  # (chains, draws): largest over Releases of the mean size of u·d
+    slope: FloatArray  # (chains, draws): mean of m'(η) over the rows of all Releases
 
 
 def sample(
@@ -105,11 +109,11 @@ def sample(
     """
     rngs = generators(seed, chains)
 
-    def run(chain: int, report: Report) -> tuple[FloatArray, FloatArray]:
+    def run(chain: int, report: Report) -> Draws:
         return _chain(observations, prior, draws, rngs[chain], report)
 
     found = run_chains(run, chains=chains, length=draws)
-    return Draws(np.array([beta for beta, _ in found]), np.array([shift for _, shift in found]))
+    return Draws(*(np.array(part) for part in zip(*found, strict=True)))
 
 
 def _chain(
@@ -118,10 +122,11 @@ def _chain(
     draws: int,
     rng: np.random.Generator,
     report: Report,
-) -> tuple[FloatArray, FloatArray]:
+) -> Draws:
+    """One chain: arrays as in `Draws`, without the first axis."""
     states = [_Information(one, rng) for one in observations]
     parts = [state.about_beta() for state in states]
-    kept, shifts = np.empty((draws, len(prior.linear))), np.empty(draws)
+    kept = Draws(np.empty((draws, len(prior.linear))), np.empty(draws), np.empty(draws))
     for step in range(-_WARM_UP, draws * _STEPS):
         for i, state in enumerate(states):
             precision = prior.precision + sum(p for j, (p, _) in enumerate(parts) if j != i)
@@ -136,10 +141,18 @@ def _chain(
         beta = mean + solve_triangular(
             factor[0], rng.standard_normal(len(mean)), lower=True, trans="T"
         )
-        kept[step // _STEPS] = beta
-        shifts[step // _STEPS] = max(state.shift(beta) for state in states)
-        report(step // _STEPS + 1)
-    return kept, shifts
+        place = step // _STEPS
+        kept.beta[place] = beta
+        kept.shift[place] = max(state.shift(beta) for state in states)
+        kept.slope[place] = _mean_slope(states, rng)
+        report(place + 1)
+    return kept
+
+
+def _mean_slope(states: Sequence[_Information], rng: np.random.Generator) -> float:
+    """Σ ω m'(η) over Σ ω, of all Releases: the latter has noise of its own."""
+    rows = sum(middle + sd * rng.standard_normal() for middle, sd in (s.rows for s in states))
+    return sum(state.slopes for state in states) / max(float(rows), 1.0)
 
 
 class _Information:
@@ -149,6 +162,7 @@ class _Information:
         self._last, self._rng = observed.last, rng
         self._size = observed.size
         self._constant = float(observed.map[0, 0])
+        self.rows = observed.rows
         self._back = np.linalg.inv(observed.map).T  # theta = back @ beta
         self._noise = self._last.score_sd**2 * np.eye(self._size)
         start = self._last.within_noise()
@@ -201,5 +215,9 @@ class _Information:
     def shift(self, beta: FloatArray) -> float:
         """Root mean square of u·d over rows, weighted as the information is."""
         d = self._back @ beta - self._last.theta
-        mass = float(self.J[0, 0]) / self._constant**2
-        return math.sqrt(max(float(d @ self.J @ d), 0.0) / mass)
+        return math.sqrt(max(float(d @ self.J @ d), 0.0) / self.slopes)
+
+    @property
+    def slopes(self) -> float:
+        """Σ ω m'(η): the first entry of u is public."""
+        return float(self.J[0, 0]) / self._constant**2

@@ -37,6 +37,9 @@ class GlmPosterior(BasePosterior):
         Of family logistic or poisson.
     theta : array, shape (chains, draws, d)
         The intercept first: log odds, or logarithms of rates.
+    slope : array, shape (chains, draws)
+        How much the probability, or the expected count, changes with the linear predictor, on
+        average over the rows behind the Releases.
     info : Fit
     """
 
@@ -44,6 +47,7 @@ class GlmPosterior(BasePosterior):
 
     columns: ModelColumns
     theta: FloatArray
+    slope: FloatArray
     info: Fit
 
     @property
@@ -102,6 +106,17 @@ class GlmPosterior(BasePosterior):
         rows: dict[str, Row] = {}
         for name in self.names[1:]:
             rows[name] = row_of(np.exp(np.clip(self.draws(name), -700.0, 700.0)), level)
+        return Summary(rows, level)
+
+    def average_effects(self, level: float = 0.95) -> Summary:
+        """How much the probability, or the expected count, changes on average over the rows.
+
+        For one more of a number, or for a level beside the reference: the coefficient times the
+        average slope, which is what a small change does.
+        """
+        rows: dict[str, Row] = {}
+        for name in self.names[1:]:
+            rows[name] = row_of(self.draws(name) * self.slope, level)
         return Summary(rows, level)
 
     def interval(self, name: str, level: float = 0.95) -> tuple[float, float]:
@@ -174,6 +189,7 @@ class GlmPosterior(BasePosterior):
         return {
             "summary": self.summary(level).to_dict(),
             f"{self.ratio}s".replace(" ", "_"): self.ratios(level).to_dict(),
+            "average_effects": self.average_effects(level).to_dict(),
             "level": level,
             "family": self.columns.family,
             "target": self.columns.target,
@@ -217,7 +233,7 @@ class GlmPosterior(BasePosterior):
         import arviz as az
 
         return az.from_dict(
-            posterior={"theta": self.theta},
+            posterior={"theta": self.theta, "slope": self.slope},
             coords={"coefficient": list(self.names)},
             dims={"theta": ["coefficient"]},
         )
@@ -241,7 +257,8 @@ class GlmPosterior(BasePosterior):
             document["target"],
             document["family"],
         )
-        theta = arrays(data.posterior)["theta"]
-        if theta.ndim != 3 or theta.shape[-1] != len(columns.names):
+        drawn = arrays(data.posterior)
+        theta, slope = drawn["theta"], drawn["slope"]
+        if theta.shape != (*slope.shape, len(columns.names)) or slope.ndim != 2:
             raise ReleaseError("the draws do not fit the model")
-        return cls(columns, theta, Fit(**tuples(document["info"])))
+        return cls(columns, theta, slope, Fit(**tuples(document["info"])))

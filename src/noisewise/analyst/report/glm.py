@@ -1,4 +1,4 @@
-"""The page about a logistic or Poisson regression: sentences in percent, ratios, and limits."""
+"""The page about a logistic or Poisson regression: what it says in percent, ratios, limits."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def contents(posterior: GlmPosterior, level: float) -> Contents:
 
 
 def _comparing(posterior: GlmPosterior, level: float) -> str:
-    what = "odds of" if posterior.columns.family == "logistic" else "rate of"
     return (
-        f"The {what} {posterior.event}: people are compared who differ in one feature and are "
-        f"alike in the others. Brackets hold the true difference with probability {percent(level)}."
+        f"{posterior.event}: people are compared who differ in one feature and are alike in the "
+        "others. Numbers are averages over the people whose rows were summed; brackets hold the "
+        f"true difference with probability {percent(level)}."
     )
 
 
@@ -78,38 +78,40 @@ def _sure(draws: FloatArray) -> float:
 
 
 def _finding(posterior: GlmPosterior, column: DesignColumn, draws: FloatArray, level: float) -> str:
-    """What one slope says, as percent more or less of the odds or the rate."""
-    what = "odds" if posterior.columns.family == "logistic" else "rate"
+    """What one slope says: percentage points of the event's probability, or percent of a rate."""
     compared = words.compared(column, posterior.columns.schema)
     step = 1.0 if compared is None else compared.step
-    found = words.Estimate.of(100 * np.expm1(np.clip(step * draws, -50.0, 50.0)), level)
-    where = (
-        f"With one more of {column.name}, "
-        if compared is None
-        else compared.where or f"For {compared.who}, "
-    )
-    than = "" if compared is None else compared.than.replace(" than ", " than for ")
-    if _sure(draws) < words.LIKELY:
+    where, than = f"With one more of {column.name}, ", ""
+    if compared is not None:
+        where = compared.where or f"For {compared.who}, "
+        than = compared.than.replace(" than ", " than for ")
+    sure = _sure(draws)
+    probably = "" if sure >= words.SURE else "probably "
+    if posterior.columns.family == "logistic":
+        found = words.Estimate.of(100 * step * draws * posterior.slope, level)
+        more, less, unit = "more likely", "less likely", " percentage points"
+        start, what = "it is", f" that {_event(posterior)}"
+    else:
+        found = words.Estimate.of(100 * np.expm1(np.clip(step * draws, -50.0, 50.0)), level)
+        more, less, unit = "higher", "lower", "%"
+        start, what = f"the rate of {posterior.event} is", ""
+    if sure < words.LIKELY:
         return (
-            f"{where}it is undecided whether the {what} {_are(what)} higher or lower{than}: the "
-            f"difference is between {_size(found.low)}% and {_size(found.high)}%."
+            f"{where}it is undecided whether {start} {more} or {less}{what}{than}: the difference "
+            f"is between {short(found.low, 2)} and {short(found.high, 2)}{unit}."
         )
     up = found.centre >= 0
-    ends = (found.low, found.high) if up else (-found.high, -found.low)
-    probably = "" if _sure(draws) >= words.SURE else "probably "
+    low, high = (found.low, found.high) if up else (-found.high, -found.low)
+    size = f"about {short(abs(found.centre), 2)}{unit} {more if up else less}"
     return (
-        f"{where}the {what} {_are(what)} {probably}{'higher' if up else 'lower'} by about "
-        f"{_size(abs(found.centre))}% ({_size(ends[0])} to {_size(ends[1])}%){than}."
+        f"{where}{start} {probably}{size} ({short(low, 2)} to {short(high, 2)}){what}{than}."
     )
 
 
-def _are(what: str) -> str:
-    return "are" if what == "odds" else "is"
-
-
-def _size(value: float) -> str:
-    """Percent without false precision."""
-    return short(value, 2)
+def _event(posterior: GlmPosterior) -> str:
+    """Such as "ill is yes"."""
+    schema, target = posterior.columns.schema, posterior.columns.target
+    return f"{schema.label(target)} is {posterior.event.rpartition(' = ')[2]}"
 
 
 def _coefficients(posterior: GlmPosterior, level: float) -> Markup:

@@ -36,7 +36,12 @@ from noisewise.core.rounds.newton import LARGEST_THETA, SHARES, THETA_BITS, Scor
 from noisewise.core.rounds.plan import MOST_ROUNDS
 from noisewise.core.rounds.transform import Shape
 from noisewise.core.schema import Schema
-from noisewise.core.statistics.ball_moments import LARGEST_SQUARE, PRODUCT_ONE, longest_square
+from noisewise.core.statistics.ball_moments import (
+    LARGEST_SQUARE,
+    PRODUCT_ONE,
+    ROW_BITS,
+    longest_square,
+)
 from noisewise.core.statistics.scores import (
     SCORE_ONE,
     information_scale,
@@ -215,6 +220,19 @@ class GlmRelease(BaseRelease):
         """The last Newton round, in units of 1."""
         return self.newton[-1].scored(outcome_of(self.design).bound)
 
+    @property
+    def weighted_rows(self) -> tuple[float, float]:
+        """Σ ω, how many rows count (far ones less than 1), and the sd of its noise.
+
+        The first Newton round has a theta without slopes, so every row has the same slope there:
+        its information is that public number times Σ ω uu', and the first entry of u is public.
+        """
+        first, law = self.newton[0], outcome_of(self.design)
+        constant = self.shape.constant / (1 << ROW_BITS)
+        slope = law.slope_at(first.theta[0] / (1 << THETA_BITS) * constant)
+        unit = PRODUCT_ONE * constant**2 * slope
+        return first.information[0] / unit, first.information_scale / unit
+
     def _content(self) -> dict[str, Any]:
         return {
             "features": list(self.design.features),
@@ -277,6 +295,8 @@ def _check(release: GlmRelease) -> None:
         fail("the ball of the Newton rounds is too large")
     for step in release.newton:
         step.check(design, shape)
+    if any(release.newton[0].theta[1:]):
+        fail("the first Newton round must be at a theta without slopes")
     if not isinstance(event, GaussianEvent):
         fail("rounds have one Gaussian event for all together")
     squares, slack = spent(noises(release.looks, release.newton))

@@ -105,6 +105,12 @@ class Outcome:
         """κ where rows are added or removed; twice that where they are replaced."""
         return _KAPPA[self.family]
 
+    def slope_at(self, eta: float) -> float:
+        """m'(η) at the knot of η, in units of the bound."""
+        last = LARGEST_PREDICTOR << KNOT_BITS
+        knot = math.floor(eta * (1 << KNOT_BITS) + 0.5)
+        return float(self.root[min(max(knot, -last), last) + last] / OUTCOME_ONE) ** 2
+
     @cached_property
     def largest(self) -> int:
         """M in units of 2**-32, exact up to rounding up."""
