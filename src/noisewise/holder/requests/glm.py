@@ -41,7 +41,13 @@ from noisewise.core.rounds.newton import (
     next_of_covariates,
     next_theta,
 )
-from noisewise.core.rounds.plan import LEAST_SHARE, MOST_ROUNDS, Explore, Setting
+from noisewise.core.rounds.plan import (
+    LEAST_FIRST_SHARE,
+    LEAST_SHARE,
+    MOST_ROUNDS,
+    Explore,
+    Setting,
+)
 from noisewise.core.rounds.transform import LARGEST_OFFSET, LARGEST_ROW, Shape, Transform
 from noisewise.core.schema import Schema
 from noisewise.core.statistics.ball_moments import (
@@ -119,12 +125,17 @@ class GlmRequest(InRounds[GlmRelease]):
         super().__post_init__()
         if self.schema.unit_column is not None:
             raise RequestError(
-                f"family: rows of a unit are averaged, and a mean of yes and no is neither; leave "
+                "family: rows of a unit are averaged, and a mean of yes and no is neither; leave "
                 f"out the unit column {self.schema.unit_column!r} and declare max_rows_per_unit"
             )
+        # The most noise that any round could need, whatever is published.
         longest = LARGEST_SQUARE * PRODUCT_ONE
         share = Fraction(LEAST_SHARE) * self.budget
         check_scale(self.scale(gram_sensitivity(self.schema, longest), share))
+        if self.setting.numbers:
+            box = box_shape(self.setting.numbers)
+            first = gram_sensitivity(self.schema, longest_square(box.constant, 0, 0, box.radius))
+            check_scale(self.scale(first, Fraction(LEAST_FIRST_SHARE) * self.budget))
         scale = self.scale(score_sensitivity(self.schema, self.outcome, longest), share)
         check_scale(scale)
         check_scale(information_scale(self.schema, self.outcome, longest, scale))
