@@ -24,7 +24,12 @@ from studies.self_audit.regressions import SUBJECTS as CONTROLS
 from studies.self_audit.regressions import request_for
 
 CONFIDENCE = 0.9999
-QUICK = {"fourth-exact": 300, "noise-twice": 300, "posterior-clamped": 3500}
+QUICK = {
+    "fourth-exact": 300,
+    "noise-twice": 300,
+    "posterior-clamped": 3500,
+    "half-noise-scores": 300,
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,7 +48,7 @@ def test_mistakes_are_caught(name):
 @pytest.mark.parametrize(
     "name",
     ["laplace-category", "laplace-rows", "laplace-add-remove", "gaussian-ball", "fourth-moments",
-     "eigenvalue", "noise-once", "posterior-truncated"],
+     "eigenvalue", "noise-once", "posterior-truncated", "logistic"],
 )  # fmt: skip
 def test_sound_mechanisms_keep_their_claims(name):
     subject = subjects()[name]
@@ -56,11 +61,12 @@ def test_every_mistake_that_was_promised_is_there():
     broken = {name for name, subject in subjects().items() if not subject.sound}
     assert {
         *("half-noise", "half-noise-gaussian", "add-remove", "fourth-exact"),
-        *("noise-twice", "posterior-clamped", "half-noise-rounds"),
+        *("noise-twice", "posterior-clamped", "half-noise-rounds", "half-noise-scores"),
     } <= broken
     sound = {name for name, subject in subjects().items() if subject.sound}
     assert {"laplace", "gaussian", "gaussian-isometric", "eigenvalue", "fourth-moments"} <= sound
     assert {"rounds", "rounds-add-remove"} <= sound
+    assert {"logistic", "logistic-category", "poisson"} <= sound
     assert {"network-laplace", "network-fourier", "summary-sign", "summary-fisher"} <= sound
 
 
