@@ -6,8 +6,8 @@ For every data set: the error of slopes in standard errors of the maximum likeli
 the same rows (root mean square over slopes and Releases), for noisewise with delta = 1e-6 and for
 diffprivlib's LogisticRegression, which is purely private, at each of four penalties. Its best
 penalty is chosen by looking at the errors, which nobody could do in private. Both get the same
-public bounds; diffprivlib's rows are scaled to them, so that their norm is known. noisewise also has
-the share of 95% intervals that hold that estimate, and diffprivlib has no intervals.
+public bounds; diffprivlib's rows are scaled to them, so that their norm is known. noisewise also
+has the share of 95% intervals that hold that estimate, and diffprivlib has no intervals.
 
 diffprivlib runs in the environment of NOISEWISE_DIFFPRIVLIB (a Python), because it needs an older
 scikit-learn; without it only noisewise is measured, and the output says so.
@@ -128,7 +128,8 @@ def main() -> None:
             )
             shown = f"{least:.2f} (C = {penalty})"
         share = float(held[:, 1:].mean())
-        print(f"| {name} | {len(table.y):,} | {rmse(middle):.2f}, {share:.0%} | {shown} |", flush=True)
+        own = f"{rmse(middle):.2f}, {share:.0%}"
+        print(f"| {name} | {len(table.y):,} | {own} | {shown} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ its own published coordinates and at its own theta.
 **The pair.** The outcome of the rows that both data sets share falls steeply with the first number,
 so that rows with a higher value of it hardly ever have the event. The unit has a higher value, and
 the event: its residual is nearly 1. A row further out counts less, so its score is longest at the
-edge of the ball, and there the unit is. Where it is absent from the other data set, its first number
+edge of the ball, and there the unit is. If it is absent from the other data set, its first number
 alone takes it there. Where it is replaced, the other numbers do, on one side in one data set and on
 the other side in the other: the constant and the first number cancel, so that no pair comes nearer
 to the bound than R/√(c² + R²), 0.8 of it with two numbers. With fewer than two numbers the unit has

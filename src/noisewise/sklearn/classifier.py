@@ -133,8 +133,9 @@ class PrivateBayesianClassifier(ClassifierMixin, BoundedFeatures):
         self.classes_, declared = self._public_classes()
         target = target_name(table)
         columns = {**declared_columns(self.bounds, list(table)), target: declared}
+        schema = Schema(self.dataset, columns, self.neighbours, self.max_rows_per_unit)
         request = make_glm_request(
-            Schema(self.dataset, columns, self.neighbours, self.max_rows_per_unit),  # type: ignore[arg-type]
+            schema,
             family="logistic",
             target=target,
             features=list(table),
