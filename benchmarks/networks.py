@@ -7,6 +7,7 @@ intervals; with one data set it moves by a point or two by chance. The plug-in p
 Release is the comparison.
 
     python benchmarks/networks.py            50 nodes, 1 million rows, a few minutes
+    python benchmarks/networks.py --nodes 40 another number of nodes, at epsilon = 1
     python benchmarks/networks.py --quick    12 nodes, 50,000 rows
     python benchmarks/networks.py --coverage small networks, many data sets (an hour)
 
@@ -173,7 +174,7 @@ def coverage(data_sets: int, keep: Callable[[dict[str, Any]], None]) -> None:
         network = Network.make(Schema("coverage", columns), parents)
         layout = Layout(network)
         for n, epsilon in ((1000, 0.1), (1000, 0.5), (100_000, 0.05)):
-            hits: dict[str, list[float]] = {"joint": [], "exact": [], "plugin": []}
+            hits: dict[str, list[float]] = {"joint": [], "per_table": [], "plugin": []}
             for k in range(data_sets):
                 truth = normalised(rng.standard_gamma(np.ones(layout.cells)), layout)
                 rows = simulated(layout, truth, n, rng)
@@ -183,7 +184,9 @@ def coverage(data_sets: int, keep: Callable[[dict[str, Any]], None]) -> None:
                     ledger.set_cap(network.schema.dataset, epsilon)
                     release = publish(request, rows, ledger=ledger).release
                 for method, listed in hits.items():
-                    fitted = fit_network(release, method=method, chains=1, draws=500, seed=k)
+                    fitted = fit_network(
+                        release, prior=1.0, method=method, chains=1, draws=500, seed=k
+                    )
                     listed.append(covered(fitted.flat, truth))
             found[f"{name}, n={n}, epsilon={epsilon:g}"] = {
                 method: {
@@ -200,6 +203,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--coverage", action="store_true")
+    parser.add_argument("--nodes", type=int)
     parser.add_argument("--data-sets", type=int, default=200)
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
@@ -223,6 +227,8 @@ def main() -> None:
             many,
             lambda found: keep("coverage_of_90_percent_intervals", {"data_sets": many, **found}),
         )
+    elif arguments.nodes:
+        keep(f"{arguments.nodes} nodes", large(arguments.nodes, 1_000_000, [1.0]))
     elif arguments.quick:
         keep("quick", large(12, 50_000, [1.0, 0.1]))
     else:

@@ -41,10 +41,13 @@ def experiments() -> dict[str, Experiment | Report]:
         differing_holders,
         holders_in_rounds,
         many_holders,
+        network_priors,
         people,
         plan_check,
         plan_real,
         scores,
+        skewed_blocks,
+        synthetic_sets,
         terms,
     )
     from studies.alparslan2023 import calibration as alparslan2023_calibration
@@ -84,8 +87,11 @@ def experiments() -> dict[str, Experiment | Report]:
         terms.EXPERIMENT,
         amitai2018.EXPERIMENT,
         amitai2018_calibration.EXPERIMENT,
+        skewed_blocks.EXPERIMENT,
         zhang2016_fig1.EXPERIMENT,
         zhang2016_fig2.EXPERIMENT,
+        network_priors.EXPERIMENT,
+        synthetic_sets.EXPERIMENT,
         zhang2016_coverage.EXPERIMENT,
     )
     return {e.name: e for e in known}

@@ -17,7 +17,7 @@ import pytest
 import noisewise
 
 ROOT = Path(noisewise.__file__).parent
-ROWS_READERS = {"pandas", "polars", "duckdb", "pyspark", "pyarrow", "opendp"}
+ROWS_READERS = {"pandas", "polars", "duckdb", "psycopg", "pyspark", "pyarrow", "opendp"}
 
 
 def modules_of(room):

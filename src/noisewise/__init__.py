@@ -13,6 +13,7 @@ from noisewise._version import __version__
 
 if TYPE_CHECKING:
     from noisewise.analyst.fit import fit
+    from noisewise.analyst.pool import pool
     from noisewise.analyst.posterior.compare import compare
     from noisewise.analyst.posterior.draws import DrawsPosterior
     from noisewise.analyst.posterior.file import load_posterior
@@ -34,10 +35,15 @@ if TYPE_CHECKING:
     from noisewise.holder.requests.file import read_request, write_request
     from noisewise.holder.requests.glm import GlmRequest, make_glm_request
     from noisewise.holder.requests.regression import Request, make_request
-    from noisewise.holder.requests.summary import SummaryRequest, make_summary_request
+    from noisewise.holder.requests.summary import (
+        BlockFunction,
+        SummaryRequest,
+        make_summary_request,
+    )
     from noisewise.planning.plan import plan
 
 _HOMES = {
+    "BlockFunction": "holder.requests.summary",
     "Category": "core.schema",
     "CoefficientPrior": "analyst.regression.original_units",
     "DrawsPosterior": "analyst.posterior.draws",
@@ -70,6 +76,7 @@ _HOMES = {
     "make_request": "holder.requests.regression",
     "make_summary_request": "holder.requests.summary",
     "plan": "planning.plan",
+    "pool": "analyst.pool",
     "publish": "holder.publish",
     "read_request": "holder.requests.file",
     "read_schema": "core.yaml_files",
@@ -78,6 +85,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "BlockFunction",
     "Category",
     "CoefficientPrior",
     "DrawsPosterior",
@@ -111,6 +119,7 @@ __all__ = [
     "make_request",
     "make_summary_request",
     "plan",
+    "pool",
     "publish",
     "read_request",
     "read_schema",

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from noisewise.analyst.network.observed import Measurement, Observed
+from noisewise.analyst.network.prior import CENTRE, RATE, SHAPE, Concentrations
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
 
@@ -18,6 +19,28 @@ def network(arities, parents, neighbours="replace_one"):
         name: Category(tuple(str(k) for k in range(arity)), "0") for name, arity in arities.items()
     }
     return Network.make(Schema("test", columns, neighbours), parents)
+
+
+def fixed(alpha):
+    """A prior of which nothing is learned, for nodes of any number."""
+    return Concentrations(alpha, np.zeros(64, dtype=bool))
+
+
+def learned(layout):
+    """The default prior."""
+    return Concentrations(np.ones(layout.cells), np.ones(len(layout.nodes), dtype=bool))
+
+
+def prior_draws(layout, many, rng):
+    """Concentrations of all cells from the hyperprior, shape (many, cells)."""
+    centre = CENTRE + rng.standard_normal((many, 1))
+    spread = np.sqrt(RATE / rng.standard_gamma(SHAPE, (many, 1)))
+    found = []
+    for i in range(len(layout.nodes)):
+        r = int(layout.arity[i])
+        level = np.exp(centre + spread * rng.standard_normal((many, r)))
+        found.append(np.tile(level, (1, (layout.part(i).stop - layout.part(i).start) // r)))
+    return np.concatenate(found, axis=1)
 
 
 def compositions(n, parts):

@@ -21,6 +21,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     Flat,
     LocationItem,
     LocationScale,
+    Mean,
     QuantileItem,
     Question,
     RescaledNormal,
@@ -28,7 +29,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     Stouffer,
     sensitivity_of,
 )
-from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease, SummedNoise
+from noisewise.core.kinds.summary.release import MeanNoise, MedianNoise, SummaryRelease, SummedNoise
 from noisewise.core.privacy import Claim, PureEvent
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 
@@ -130,6 +131,7 @@ def mechanisms(x="hours", y="region[south]"):
             )
         ),
         "location_scale": LocationScale((LocationItem(x, *base), LocationItem(y, *base))),
+        "mean": Mean((LocationItem(x, *base), LocationItem(y, *base)), 0.2, 4.0),
     }
 
 
@@ -154,6 +156,14 @@ def summary_release(
         each = budget / len(mechanism.items)
         noise = MedianNoise(each * Fraction(7, 10), each * Fraction(3, 10), rows)
         values = tuple(int(CELLS * share) for _ in mechanism.items for share in (0.55, 0.4))
+    elif isinstance(mechanism, Mean):
+        each = budget / len(mechanism.items)
+        sensitivity = sensitivity_of(mechanism, partitions, rows)
+        sums = SummedNoise(math.ceil(sensitivity / (budget * Fraction(7, 10))), sensitivity)
+        noise = MeanNoise(MedianNoise(each / 10, each / 5, rows), sums)
+        cells = (int(CELLS * 0.55), int(CELLS * 0.4))
+        total = (1 << 20) * blocks * partitions
+        values = tuple(v for _ in mechanism.items for v in (*cells, total // 50, total // 6))
     else:
         sensitivity = sensitivity_of(mechanism, partitions, rows)
         noise = SummedNoise(math.ceil(sensitivity / budget), sensitivity)
@@ -163,7 +173,7 @@ def summary_release(
         values = tuple(middle + step * (3 * i - 2) for i in range(entries))
     return SummaryRelease(
         design,
-        40_000 if neighbours == "replace_one" else None,
+        160_000 if neighbours == "replace_one" else None,
         blocks,
         partitions,
         mechanism,

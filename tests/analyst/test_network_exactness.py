@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noisewise.analyst.network import counts, exact, records
+from noisewise.analyst.network import counts, per_table, records
 from noisewise.analyst.network.entropy import is_acyclic
 from noisewise.analyst.network.layout import Layout, normalised
 from noisewise.analyst.network.observed import Measurement, Observed
@@ -20,8 +20,11 @@ from .network_oracle import (
     brute_force,
     discrete_laplace,
     family_counts,
+    fixed,
+    learned,
     log_evidence,
     network,
+    prior_draws,
     simulated,
 )
 
@@ -62,7 +65,8 @@ def gaps(draws, expected):
 
 
 def run(sampler, layout, observed, alpha, draws=4000, thin=4):
-    problem = make_problem(layout, [observed], alpha, rough(layout, observed))
+    prior = fixed(alpha) if isinstance(alpha, np.ndarray) else alpha
+    problem = make_problem(layout, [observed], prior, rough(layout, observed))
     return sample(sampler.chain, problem, chains=2, draws=draws, warmup=300, thin=thin, seed=1)[:2]
 
 
@@ -88,6 +92,80 @@ def test_joint_posterior_is_that_of_all_data_sets(sampler, example, alpha):
     assert gaps(theta**2, square).max() < 5
     louder = all_cells(layout, np.concatenate([m.values for m in observed.measurements]), 4.0, n)
     assert gaps(given, brute_force(layout, louder, concentration, [n])[0]).max() > 5
+
+
+def brute_force_learned(layout, observed, n, seed):
+    """The posterior mean of every cell when concentrations are drawn from the hyperprior."""
+    from scipy.special import gammaln
+
+    from .network_oracle import compositions, log_noise
+
+    alphas = prior_draws(layout, 40_000, np.random.default_rng(seed))
+    total, weight = 0.0, 0.0
+    shape = tuple(int(r) for r in layout.arity)
+    for cells in compositions(n, int(np.prod(shape))):
+        full = np.array(cells).reshape(shape)
+        seen = family_counts(layout, full)
+        log_weight = gammaln(n + 1) - gammaln(full + 1).sum() + log_noise(observed, layout, full)
+        for i in range(len(layout.nodes)):
+            part, r = layout.part(i), int(layout.arity[i])
+            a = alphas[:, part].reshape(len(alphas), -1, r)
+            rows = seen[part].reshape(-1, r)
+            log_weight = log_weight + (gammaln(a + rows) - gammaln(a)).sum(axis=(1, 2))
+            sums = gammaln(a.sum(axis=2) + rows.sum(axis=1)) - gammaln(a.sum(axis=2))
+            log_weight = log_weight - sums.sum(axis=1)
+        w = np.exp(log_weight)
+        total = total + w @ normalised(alphas + seen, layout)
+        weight = weight + w.sum()
+    return total / weight
+
+
+@pytest.mark.parametrize("sampler", [counts, records])
+def test_learned_concentrations_are_part_of_the_posterior(sampler):
+    """Against all data sets and draws of the hyperprior; a fixed prior is found out."""
+    example = ({"a": 2, "b": 3}, {"a": [], "b": ["a"]}, 6)
+    layout, observed, alpha, full = problem(example, 1.0, 11)
+    n = int(full.sum())
+    expected, again = (brute_force_learned(layout, observed, n, seed) for seed in (1, 2))
+    assert np.abs(expected - again).max() < 0.005  # the oracle is sure enough of itself
+    _, given = run(sampler, layout, observed, learned(layout), draws=10_000)
+    error = np.abs(given.mean(axis=(0, 1)) - (expected + again) / 2)
+    batches = given.reshape(40, -1, layout.cells).mean(axis=1).std(axis=0, ddof=1) / np.sqrt(40)
+    assert (error < 5 * batches + 0.004).all()
+    fixed_mean, _ = brute_force(layout, observed, alpha, [n])
+    assert not (np.abs(fixed_mean - expected) < 5 * batches + 0.004).all()
+
+
+def test_concentrations_do_not_run_away():
+    """With many records, doubles can't tell 1e25 from 1e26: such steps must not be taken."""
+    from noisewise.analyst.network.prior import FARTHEST, Learning
+
+    layout = Layout(network({"a": 2, "b": 2}, {"a": [], "b": ["a"]}))
+    seen = np.array([21_000.0, 9_000.0, 12_600.0, 8_400.0, 7_200.0, 1_800.0])
+    learning, rng = Learning(layout, learned(layout)), np.random.default_rng(1)
+    largest = []
+    for _ in range(20_000):
+        learning.update(rng, seen)
+        largest.append(learning.alpha.max())
+    assert max(largest) <= np.exp(FARTHEST)
+    assert np.median(largest) < 100
+
+
+def test_per_table_learns_the_concentrations_of_a_root():
+    """One table with a public total: both enumeration and learning leave nothing out."""
+    layout, observed, alpha, full = problem(({"a": 3}, {"a": []}, 6), 1.0, 12)
+    n = int(full.sum())
+    expected = np.mean([brute_force_learned(layout, observed, n, s) for s in (1, 2)], axis=0)
+    means = [
+        per_table.sample(layout, observed, learned(layout), chains=2, draws=2000, seed=s)[1].mean(
+            axis=(0, 1)
+        )
+        for s in range(24)
+    ]
+    error = np.std(means, axis=0, ddof=1) / np.sqrt(len(means))
+    assert (np.abs(np.mean(means, axis=0) - expected) < 4 * error + 0.004).all()
+    fixed_mean, _ = brute_force(layout, observed, alpha, [n])
+    assert not (np.abs(np.mean(means, axis=0) - fixed_mean) < 4 * error + 0.004).all()
 
 
 def test_a_private_number_of_rows_is_part_of_the_posterior():
@@ -125,7 +203,7 @@ def test_several_holders_share_their_tables():
     alpha = np.ones(layout.cells)
     rng = np.random.default_rng(7)
     holders = [all_cells(layout, rng.integers(-1, 4, layout.cells), 1.5, n) for n in (2, 3)]
-    problem = make_problem(layout, holders, alpha, np.ones(layout.cells))
+    problem = make_problem(layout, holders, fixed(alpha), np.ones(layout.cells))
     found = sample(counts.chain, problem, chains=2, draws=4000, warmup=300, thin=4, seed=1)
     expected = _two_holders(layout, holders, alpha)
     assert gaps(found.given_counts, expected).max() < 5
@@ -154,10 +232,10 @@ def _two_holders(layout, holders, alpha):
 
 
 @pytest.mark.parametrize("levels", [2, 3])
-def test_exact_is_the_posterior_of_a_root(levels):
+def test_per_table_is_the_posterior_of_a_root(levels):
     """One row with a public total: enumeration leaves nothing out."""
     layout, observed, alpha, full = problem(({"a": levels}, {"a": []}, 6), 1.5, 8, 0.7)
-    theta, given = exact.sample(layout, observed, alpha, chains=2, draws=4000, seed=1)
+    theta, given, _ = per_table.sample(layout, observed, fixed(alpha), chains=2, draws=4000, seed=1)
     mean, square = brute_force(layout, observed, alpha, [int(full.sum())])
     assert gaps(given, mean).max() < 5
     assert gaps(theta**2, square).max() < 5
@@ -175,16 +253,16 @@ def test_one_count_of_a_binary_root_is_enough():
     alone = Layout(network({"a": 2}, {"a": []}))
     only = Observed(observed.n, (half.measurements[0],))
     mean, _ = brute_force(alone, only, alpha[:2], [int(full.sum())])
-    _, given = exact.sample(alone, only, alpha[:2], chains=2, draws=4000, seed=1)
+    _, given, _ = per_table.sample(alone, only, fixed(alpha[:2]), chains=2, draws=4000, seed=1)
     assert gaps(given, mean).max() < 5
 
 
-def test_exact_enumerates_all_pairs_of_counts():
+def test_per_table_enumerates_all_pairs_of_counts():
     """Weights C(k1+k0, k1) B(a+k1, b+k0) exp(-|y-k|/scale), by brute force over all pairs."""
     from scipy.special import betaln, gammaln
 
     y, scale, alpha = np.array([7, -2]), 4.0, np.array([0.5, 2.0])
-    row = exact.enumerate_row(y, scale, alpha, None)
+    row = per_table.enumerate_row(y, scale, alpha, None)
     k = np.arange(140)
     k1, k0 = k[:, None], k[None, :]
     log_weight = gammaln(k1 + k0 + 1) - gammaln(k1 + 1) - gammaln(k0 + 1)
@@ -199,13 +277,13 @@ def test_exact_enumerates_all_pairs_of_counts():
 
 def test_large_scales_take_steps_and_change_little():
     y, alpha = np.array([900, 300, -100]), np.ones(3)
-    fine = exact.FINE
+    fine = per_table.FINE
     try:
-        exact.FINE = 10_000
-        whole = exact.enumerate_row(y, 100.0, alpha, None)
+        per_table.FINE = 10_000
+        whole = per_table.enumerate_row(y, 100.0, alpha, None)
     finally:
-        exact.FINE = fine
-    coarse = exact.enumerate_row(y, 100.0, alpha, None)
+        per_table.FINE = fine
+    coarse = per_table.enumerate_row(y, 100.0, alpha, None)
     assert coarse.step == 3
     means = [row.law(0.0) @ row.sums for row in (whole, coarse)]
     spread = np.sqrt(whole.law(0.0) @ (whole.sums - means[0]) ** 2)

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from noisewise.analyst.network import exact
+from noisewise.analyst.network import per_table
 from noisewise.analyst.network.entropy import entropy_of, is_acyclic
 from noisewise.analyst.network.fit import fit_network
 from noisewise.analyst.network.layout import Layout
@@ -35,7 +35,7 @@ def fourier(arities, parents):
 
 
 @pytest.mark.parametrize("value", [-(2**63), -100, 1100, 2**63 - 1])
-@pytest.mark.parametrize("method", ["joint", "exact"])
+@pytest.mark.parametrize("method", ["joint", "per_table"])
 def test_one_count_of_two_must_be_possible(value, method):
     made = network({"a": 2}, {"a": []})
     with pytest.raises(ReleaseError, match="forged"):
@@ -45,7 +45,7 @@ def test_one_count_of_two_must_be_possible(value, method):
 def test_a_root_of_many_rows_and_much_noise_needs_little_memory():
     made = network({"a": 2}, {"a": []})
     forged = release(made, NoisyCounts({"a": (0,)}, 2.0**29, 1), 2**30, "2e-9")
-    posterior = fit_network(forged, method="exact", **FEW)
+    posterior = fit_network(forged, method="per_table", **FEW)
     assert np.isfinite(posterior.theta).all()
 
 
@@ -54,8 +54,9 @@ def test_steps_of_a_root_change_nothing(monkeypatch):
     given = release(made, NoisyCounts({"a": (300,)}, 40.0, 1), 1000)
     means = []
     for most in (10**6, 300):
-        monkeypatch.setattr(exact, "MAX_ROOT_COUNTS", most)
-        posterior = fit_network(given, method="exact", draws=20_000, chains=1, seed=1)
+        monkeypatch.setattr(per_table, "MAX_ROOT_COUNTS", most)
+        words = {"method": "per_table", "prior": 1.0, "chains": 1, "seed": 1}
+        posterior = fit_network(given, draws=20_000, **words)
         means.append((posterior.theta.mean(axis=(0, 1))[1], posterior.theta.std(axis=(0, 1))[1]))
     # The standard deviation is about 0.06, so the error of a mean is 0.0004.
     assert means[0] == pytest.approx(means[1], abs=0.004)
@@ -70,7 +71,7 @@ def test_tables_too_large_to_enumerate_are_refused():
     made = network({"a": 300, "b": 300}, {"a": [], "b": ["a"]})
     content = NoisyCounts({"a": (3,) * 300, "b": (1,) * 90_000}, 20.0, 4)
     with pytest.raises(RequestError, match="method='joint'"):
-        fit_network(release(made, content, 1000), method="exact", **FEW)
+        fit_network(release(made, content, 1000), method="per_table", **FEW)
 
 
 def test_parities_as_forms_of_cells():

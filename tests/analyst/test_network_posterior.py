@@ -103,18 +103,18 @@ def test_axes_follow_the_declared_parents(posterior):
 def test_noise_aware_is_wider_than_plugin(releases):
     release = releases["replace_one", "laplace"]
     joint = fit_network(release, seed=1, draws=200)
-    exact = fit_network(release, seed=1, draws=200, method="exact")
+    alone = fit_network(release, seed=1, draws=200, method="per_table")
     for node in ("smoker", "ill"):
         plug = joint.plugin_table(node)
         assert (joint.table(node).sd > 0.9 * plug.sd).mean() > 0.9
-        assert exact.table(node).sd.mean() > plug.sd.mean()
-        np.testing.assert_allclose(joint.table(node).mean, exact.table(node).mean, atol=0.1)
+        assert alone.table(node).sd.mean() > plug.sd.mean()
+        np.testing.assert_allclose(joint.table(node).mean, alone.table(node).mean, atol=0.1)
         assert ((joint.privacy_share(node) >= 0) & (joint.privacy_share(node) <= 1)).all()
 
 
 def test_a_seed_makes_it_reproducible(releases):
     release = releases["replace_one", "laplace"]
-    for method in ("joint", "exact", "plugin"):
+    for method in ("joint", "per_table", "plugin"):
         first, second, third = (
             fit_network(release, method=method, seed=s, chains=2, draws=20).theta for s in (1, 1, 2)
         )
@@ -265,7 +265,7 @@ def test_questions_that_make_no_sense(posterior, ask, message):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"method": "gibbs"}, "'gibbs' is unknown; use auto, plugin, exact, joint"),
+        ({"method": "gibbs"}, "'gibbs' is unknown; use auto, plugin, per_table, joint"),
         ({"prior": -1}, "positive concentrations"),
         ({"prior": {"age": 1}}, "'age' is not a node"),
         ({"prior": {"ill": [1, 2]}}, r"an array of shape \(3, 3, 2\)"),
@@ -279,13 +279,52 @@ def test_fits_that_make_no_sense(releases, words, message):
 
 def test_methods_that_a_release_cannot_serve(releases):
     with pytest.raises(RequestError, match="parity counts; use method='joint'"):
-        fit_network(releases["replace_one", "fourier"], method="exact")
+        fit_network(releases["replace_one", "fourier"], method="per_table")
     with pytest.raises(RequestError, match="drawn tables instead; use method='plugin'"):
         fit_network(releases["replace_one", "posterior_sample"], method="joint")
     with pytest.raises(RequestError, match="takes one Release"):
-        fit_network([releases["replace_one", "laplace"]] * 2, method="exact")
+        fit_network([releases["replace_one", "laplace"]] * 2, method="per_table")
     with pytest.raises(RequestError, match="target: a network is fitted as a whole"):
         nw.fit(releases["replace_one", "laplace"], target="ill")
+
+
+def test_the_former_name_of_a_method_is_understood(releases, tmp_path):
+    """`exact` was what `per_table` is; a file that says so is read."""
+    release = releases["replace_one", "laplace"]
+    found = fit_network(release, method="exact", chains=2, draws=20, seed=1)
+    assert found.info.method == "per_table"
+    assert "under its former name, exact" in found.describe()
+    same = fit_network(release, method="per_table", chains=2, draws=20, seed=1)
+    np.testing.assert_array_equal(found.theta, same.theta)
+    old = replace(found, info=replace(found.info, method="exact"))
+    old.save(tmp_path / "old.nc")
+    assert load_posterior(tmp_path / "old.nc").info.method == "per_table"
+
+
+def test_where_the_prior_decides_is_said(releases, tmp_path):
+    """A level that nobody has as a parent: its row is the prior's, and flagged; others aren't."""
+    schema = Schema("people", {**COLUMNS, "moon": Category(("no", "yes"), "no")})
+    data = {**rows(3000), "moon": np.full(3000, "no")}
+    made = Network.make(schema, {"region": [], "moon": [], "smoker": ["moon"]})
+    request = make_network_request(schema, network=made, epsilon=2)
+    release = publish(request, data, ledger=ledger_for(tmp_path / "b.db")).release
+    for method in ("joint", "per_table"):
+        found = fit_network(release, seed=1, draws=200, method=method)
+        assert found.info.learned
+        np.testing.assert_array_equal(found.prior_decides("smoker"), [[False, False], [True, True]])
+        assert not found.prior_decides("region").any()
+        assert any("prior decides 2 of 9 probabilities" in w for w in found.info.warnings)
+        assert "smoker=yes | moon=yes *" in found.describe()
+        assert found.to_dict()["tables"]["smoker"]["prior_share"][1][1] > 0.5
+        found.save(tmp_path / "p.nc")
+        np.testing.assert_array_equal(load_posterior(tmp_path / "p.nc").prior, found.prior)
+    given = fit_network(release, seed=1, draws=200, prior=1)
+    assert not given.info.learned
+    np.testing.assert_allclose(given.prior[1][given.layout.part(0)], 2 / 9 / 4)
+    old = replace(found, prior=None)  # as earlier versions wrote it
+    assert "*" not in old.describe()
+    with pytest.raises(RequestError, match="does not carry its prior"):
+        old.prior_share("smoker")
 
 
 def test_the_same_rows_twice_are_noticed(releases):
@@ -309,11 +348,35 @@ def test_a_forged_release_is_refused(releases):
 
 def test_a_prior_that_rules_is_obeyed(releases):
     strong = {"ill": np.broadcast_to([9e5, 1e5], (3, 3, 2))}
-    for method in ("joint", "exact", "plugin"):
+    for method in ("joint", "per_table", "plugin"):
         found = fit_network(
             releases["replace_one", "laplace"], prior=strong, method=method, chains=2, draws=20
         )
         np.testing.assert_allclose(found.table("ill").mean[..., 1], 0.1, atol=0.01)
+
+
+def test_synthetic_sets_are_of_one_draw_each(posterior):
+    """Sets scatter as the posterior does; rows of `synthetic` are of all draws together."""
+    sets = list(posterior.synthetic_sets(sets=40, rows=20_000, seed=1))
+    shares = [np.mean(rows["smoker"] == "yes") for rows in sets]
+    expected = posterior.marginal("smoker").draws[:, 1].std()
+    sampling = 0.5 / np.sqrt(20_000)
+    # A standard deviation of 40 values is known to about 11%.
+    assert np.std(shares, ddof=1) == pytest.approx(np.hypot(expected, sampling), rel=0.45)
+    again = next(posterior.synthetic_sets(sets=40, rows=20_000, seed=1))
+    np.testing.assert_array_equal(again["ill"], sets[0]["ill"])
+    assert len(next(posterior.synthetic_sets(sets=2))["ill"]) == 3000
+
+
+def test_analyses_of_unlinked_columns_are_not_congenial(posterior):
+    q, u = np.array([1.0, 2.0, 4.0]), np.array([0.1, 0.1, 0.1])
+    fine = nw.pool(q, u, rows=3000, posterior=posterior, columns=["ill", "cough"])
+    assert fine.warnings == ()
+    asked = nw.pool(q, u, rows=3000, posterior=posterior, columns=["ill", "smoker"])
+    assert "no arrow between ill and smoker" in asked.warnings[0]
+    assert "Warning: not congenial" in str(asked)
+    with pytest.raises(RequestError, match="'age' is not a node"):
+        posterior.unlinked(["ill", "age"])
 
 
 def test_layout_turns_tables_both_ways():

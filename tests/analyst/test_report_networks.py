@@ -37,7 +37,8 @@ def test_a_page_has_everything_that_was_promised(fitted):
         "What it says", "The network", "The tables", "What privacy cost", "What was released",
         "Model and prior", "Can the numbers be trusted?", "What it cannot say",
         "Reproduce and cite", "epsilon = 1", "2.72 times", "replace_one", "who owns one row",
-        "laplace: counts of rows", "discrete Laplace with sd 9.89", "concentration 1",
+        "laplace: counts of rows", "discrete Laplace with sd 9.89",
+            "inferred together with everything else",
         "noisewise fit release.json --method joint --chains 2 --draws 200",
         fitted.info.digests[0], f"noisewise {nw.__version__}", "arXiv:1512.06992", *CLINIC,
     ):  # fmt: skip

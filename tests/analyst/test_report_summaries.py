@@ -45,7 +45,7 @@ def test_a_page_has_everything_that_was_promised(name):
         "What it says", "What was released", "Model and prior", "Can the numbers be trusted?",
         "What it cannot say",
         "Reproduce and cite", "epsilon = 4", "54.6 times", "pure differential privacy",
-        "replace_one", "up to 2 rows", f"{name}: ", "400 of about 100 rows", "10 times over",
+        "replace_one", "up to 2 rows", f"{name}: ", "400 of about 400 rows", "10 times over",
         "income", "region[south]", "noisewise show release.json --level 0.95", "the label",
         posterior.release.digest, f"noisewise {nw.__version__}", "doi:10.29012/jpc.686",
         "gnor",  # what ignoring the noise would say
@@ -187,7 +187,7 @@ def test_what_the_answers_rest_on_is_shown_and_agrees_with_the_warnings():
     here = {row[0]: (float(row[1].replace(",", "")), float(row[2].split()[-1])) for row in rows}
     kappa = here["epsilon of one answer times the root of the number of blocks"]
     assert kappa == (pytest.approx(1.4 * 20), 4)
-    assert here["rows a block, about"] == (100, 45)
+    assert here["rows a block, about"] == (400, 45)
     assert here["blocks"] == (400, 10)
     assert here["epsilon of each scale times the number of blocks"] == (240, 80)
     assert all(value >= wanted for value, wanted in here.values())

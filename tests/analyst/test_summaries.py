@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy import stats
 
 from noisewise.analyst.posterior.statements import bounds_on_one, read_statement
 from noisewise.analyst.posterior.summary import SummaryPosterior
+from noisewise.core import normal_laplace
 from noisewise.core.design import Design
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import (
@@ -23,6 +25,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     Flat,
     LocationItem,
     LocationScale,
+    Mean,
     QuantileItem,
     Question,
     RescaledNormal,
@@ -31,7 +34,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     entries_of,
     sensitivity_of,
 )
-from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease, SummedNoise
+from noisewise.core.kinds.summary.release import MeanNoise, MedianNoise, SummaryRelease, SummedNoise
 from noisewise.core.privacy import Claim, PureEvent
 from noisewise.core.schema import Schema, Unbounded
 
@@ -52,7 +55,7 @@ def cell_of(base, value):
     return int((0.5 + math.atan((value - base.centre) / base.scale) / math.pi) * CELLS)
 
 
-def release_of(mechanism, means=(), *, n=60_000, M=1000, r=30, epsilon=Fraction(1), rows=1):
+def release_of(mechanism, means=(), *, n=1_000_000, M=1000, r=30, epsilon=Fraction(1), rows=1):
     """A Release with these means of ψ (or with this location and scale)."""
     schema = Schema(
         "people", {name: Unbounded() for name in ("x1", "x2", "y")}, "replace_one", rows
@@ -92,10 +95,10 @@ def test_questions_are_answered_and_no_others(name):
     assert posterior.prob("x1 < 0") == posterior.prob("x1", "<=", 0.0) == p
     assert posterior.prob("x1", ">", 0) == posterior.prob("x1>=0") == 1 - p
     assert posterior.prob("x2", "<", 1.5) != p
-    with pytest.raises(RequestError, match=r"x1 < 0, x2 < 1.5.*location_scale"):
+    with pytest.raises(RequestError, match=r"x1 < 0, x2 < 1.5.*by its mean"):
         posterior.prob("x1", "<", 0.1)
     for refused in (posterior.interval, posterior.quantile):
-        with pytest.raises(RequestError, match=f"{name} has single probabilities.*location_scale"):
+        with pytest.raises(RequestError, match=f"{name} has single probabilities.*by its mean"):
             refused("x1", 0.9)
 
 
@@ -215,7 +218,8 @@ def test_only_block_summaries_are_read():
     [
         ({}, []),
         ({"epsilon": Fraction(1, 10)}, ["kappa = .* 1.6"]),
-        ({"n": 20_000}, ["about 20 rows, 45 are wanted"]),
+        ({"n": 500_000}, ["off by 0.24 standard errors: .*mechanism mean"]),
+        ({"n": 20_000}, ["about 20 rows, 45 are wanted", "off by 1.2 standard errors"]),
         ({"M": 9, "epsilon": Fraction(8)}, ["9 blocks are too few"]),
         ({"rows": 20}, ["kappa"]),
     ],
@@ -225,6 +229,74 @@ def test_warnings_come_from_public_quantities(changes, said):
     assert len(warnings) == len(said)
     for text, pattern in zip(warnings, said, strict=True):
         assert re.search(pattern, text)
+
+
+MEANS = Mean(MEDIANS.items, 0.2, 4.0)
+
+
+def means_of(location, total, size, M=1000, r=30):
+    """A Release of a mean: a rough location, a range of ±4 about it, mean and mean distance."""
+    (item,) = MEANS.items
+    cells = cell_of(item.location, location), cell_of(item.log_scale, 0.0)
+    sensitivity = sensitivity_of(MEANS, r, 1)
+    one = M * r * 2**20
+    release = release_of(MEDIANS, (2.0, 0.1), M=M, r=r)
+    return replace(
+        release,
+        mechanism=MEANS,
+        values=(*cells, round(total * one), round(size * one)),
+        noise=MeanNoise(
+            MedianNoise(Fraction(1, 20), Fraction(1, 20), 1),
+            SummedNoise(math.ceil(sensitivity / Fraction(9, 10)), sensitivity),
+        ),
+    )
+
+
+def test_a_mean_has_the_law_of_a_normal_variable_with_noise():
+    """By hand: u is 1/40 on average, |u| 1/5, in a range of ±4 about 2."""
+    posterior = SummaryPosterior(means_of(2.0, 1 / 40, 1 / 5))
+    sd = math.sqrt(math.pi / 2) * 4 / 5 / math.sqrt(1000)
+    noise = 4 * 2 / (1000 * 0.9)
+    low, high = posterior.interval("x1", 0.9)
+    assert (low + high) / 2 == pytest.approx(2.1)
+    assert high - 2.1 == pytest.approx(float(normal_laplace.ppf(0.95, sd, noise)), rel=1e-3)
+    assert posterior.prob("x1 < 2.1") == pytest.approx(0.5)
+    assert posterior.prob("2 < x1 < 2.2") == pytest.approx(
+        1 - 2 * float(normal_laplace.cdf(-0.1, sd, noise)), rel=1e-2
+    )
+    naive = posterior.interval("x1", 0.9, noise_aware=False)
+    assert naive[1] - 2.1 == pytest.approx(1.645 * sd, rel=1e-3)
+    assert posterior.warnings == ()
+
+
+def test_what_a_mean_rests_on_is_computed_from_it():
+    plain = SummaryPosterior(means_of(2.0, 0.001, 1 / 5)).to_dict()["rests_on"]
+    skewed = SummaryPosterior(means_of(2.0, 0.1, 1 / 5)).to_dict()["rests_on"]
+    assert "1,000 blocks of about 1,000 rows" in plain[0]
+    assert "clipped 4.0 of their standard deviations" in plain[1]
+    assert "so they are skewed" not in plain[1]
+    assert "12.6 standard errors below their mean" in skewed[1]
+    assert skewed[1].endswith("so they are skewed.")
+
+
+def test_a_mean_distance_that_noise_has_drowned_is_no_certainty():
+    """Zero or below it is the noise's own size: the interval stays as wide as the noise."""
+    for size in (0.0, -0.1):
+        low, high = SummaryPosterior(means_of(2.0, 0.0, size)).interval("x1", 0.9)
+        assert high - low > 2 * 4 * 2 / (1000 * 0.9)
+
+
+def test_claims_of_a_published_analysis():
+    posterior = SummaryPosterior(means_of(2.0, 0.0, 1 / 5))
+    found = posterior.verify(["x1 > 0", "1 < x1 < 3", "x1 < 1", "x1 > 2"]).rows.values()
+    assert [row["verdict"] for row in found] == ["holds", "holds", "fails", "undecided"]
+    signs = SummaryPosterior(release_of(ASKING["sign"]))
+    assert signs.verify(["x1 < 0"]).rows["x1 < 0"]["verdict"] == "undecided"
+    with pytest.raises(RequestError, match="no probability of lying between"):
+        signs.verify(["-1 < x1 < 1"])
+    for wrong in ("x1 > 0", []):
+        with pytest.raises(RequestError, match="expected a list of statements"):
+            posterior.verify(wrong)
 
 
 def test_medians_with_little_budget_are_flagged():

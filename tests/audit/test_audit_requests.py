@@ -65,7 +65,8 @@ def draws(neighbours="replace_one", rows=1, **words):
     return make_regression_sample_request(declared, target="income", **(given | words))
 
 
-MEDIANS = {"coefficients": ["hours"], "epsilon": 4, "partitions": 1}
+MEDIANS = {"coefficients": ["hours"], "epsilon": 4, "partitions": 1, "mechanism": "location_scale"}
+MEANS = {"coefficients": ["hours"], "epsilon": 4, "partitions": 1, "blocks": 65}
 SOUND = {
     "sign": lambda: summary(questions=["hours < 0"]),
     "stouffer": lambda: summary("add_remove_one", questions=["hours < 5"], mechanism="stouffer"),
@@ -76,6 +77,7 @@ SOUND = {
     ),
     "level": lambda: summary(features=["age", "region"], questions=["region[south] < 0"]),
     "medians": lambda: summary(**MEDIANS),
+    "means": lambda: summary(**MEANS),
     "counts": network,
     "counts_of_one_more": lambda: network("add_remove_one", epsilon="0.5"),
     "parities": lambda: network(rows=2, mechanism="fourier"),
@@ -133,6 +135,14 @@ def test_medians_that_follow_the_blocks_too_closely_are_caught(monkeypatch):
     request = summary(**MEDIANS)
     monkeypatch.setattr(location_scale, "median_rate", lambda *given: 8 * median_rate(*given))
     found = audit_release(request, runs=120)
+    assert not found.noise.enough
+    assert not found.passed
+
+
+def test_means_with_a_quarter_of_the_noise_are_caught():
+    request = summary(**MEANS)
+    assert request.mechanism.name == "mean"
+    found = audit_release(less_noise(request), runs=150, confidence=CONFIDENCE)
     assert not found.noise.enough
     assert not found.passed
 

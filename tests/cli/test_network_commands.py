@@ -78,3 +78,95 @@ def test_plot_draws_tables(folder):
     assert (folder / "tables.png").stat().st_size > 10_000
     wrong = run("plot", folder / "post.nc", "--out", folder / "t.png", "--names", "age")
     assert "'age' is not a node" in str(wrong.exception)
+
+
+def test_show_answers_questions(folder):
+    bare, wrapped = (
+        run("show", folder / "post.nc", "--ask", text).stdout.splitlines()[-1]
+        for text in ("smoker=yes | ill=yes", "P(smoker=yes | ill=yes)")
+    )
+    assert bare == wrapped
+    assert bare.startswith("P(smoker=yes | ill=yes) = 0.")
+    assert "interval" in bare
+    found = json.loads(
+        run("show", folder / "post.nc", "--json", "--ask", "P(ill=yes) > 0.01").stdout
+    )
+    assert found["probabilities"] == {"P(ill=yes) > 0.01": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ("", "is not of the form"),
+        ("smoker", "is not of the form"),
+        ("P(smoker", "is not of the form"),
+        ("P(smoker=yes | ill=yes", "is not of the form"),
+        ("P(smoker=yes) and more", "is not of the form"),
+        ("smoker=yes | ill=yes | ill=no", "is not of the form"),
+        ("smoker=yes, smoker=no", "is not of the form"),
+        ("P(smoker=maybe | ill=yes)", "is not one of its levels"),
+        ("P(age=yes | ill=yes)", "'age' is not a node"),
+        ("P(ill=yes | ill=yes)", "is asked about"),
+    ],
+)
+def test_a_question_that_cannot_be_read_is_an_error(folder, question, message):
+    done = run("show", folder / "post.nc", "--ask", question)
+    assert done.exit_code != 0
+    assert message in str(done.exception)
+    assert done.stdout == ""
+
+
+def test_show_has_margins_first_and_one_node(folder):
+    lines = run("show", folder / "post.nc").stdout.splitlines()
+    assert lines.index("How common each level is:") < lines.index("Tables:")
+    one = run("show", folder / "post.nc", "--node", "ill").stdout
+    assert "ill=yes" in one
+    assert "smoker=" not in one
+    wrong = run("show", folder / "post.nc", "--node", "age")
+    assert "'age' is not a node" in str(wrong.exception)
+
+
+def test_show_never_prints_a_long_table(tmp_path):
+    """Two nodes of 16 levels: 256 entries of one table."""
+    levels = tuple(f"l{k}" for k in range(16))
+    schema = Schema("people", {name: Category(levels, "l0") for name in ("a", "b")})
+    rng = np.random.default_rng(1)
+    rows = {name: rng.choice(levels, 500) for name in ("a", "b")}
+    request = make_network_request(schema, network={"a": [], "b": ["a"]}, epsilon=1)
+    publish(request, rows, ledger=ledger_for(tmp_path / "b.db"), out=tmp_path / "net.json")
+    words = ("--method", "plugin", "--draws", 50, "--seed", 1, "--out", tmp_path / "p.nc")
+    assert len(run("fit", tmp_path / "net.json", *words).stdout.splitlines()) < 80
+    shown = run("show", tmp_path / "p.nc").stdout
+    assert len(shown.splitlines()) < 80
+    assert "Tables of 1 more nodes: --node NAME shows one" in shown
+    one = run("show", tmp_path / "p.nc", "--node", "b").stdout
+    assert len(one.splitlines()) < 80
+    assert "... and 216 more entries; --json shows all." in one
+
+
+def test_the_former_name_of_a_method_is_understood(folder):
+    words = ("--method", "exact", "--draws", 20, "--seed", 1, "--out", folder / "old.nc")
+    done = run("fit", folder / "net.json", *words)
+    assert done.exit_code == 0, done.output
+    assert (
+        "Method per_table (enumeration by row): chosen by the user under its former" in done.output
+    )
+
+
+def test_synthesize_writes_sets(folder, tmp_path):
+    out = tmp_path / "sets"
+    words = ("synthesize", folder / "post.nc", "--sets", 3, "--seed", 1, "--out", out)
+    done = run(*words, "--columns", "ill,smoker")
+    assert done.exit_code == 0, done.output
+    assert "Wrote 3 sets of 1,000 rows" in done.stdout
+    assert "Warning" not in done.output
+    names = sorted(path.name for path in out.iterdir())
+    assert names == ["set-1.csv", "set-2.csv", "set-3.csv"]
+    rows = list(csv.DictReader((out / "set-2.csv").open()))
+    assert len(rows) == 1000
+    assert set(rows[0]) == {"ill", "smoker"}
+    again = run(*words)
+    assert "is there already" in str(again.exception)
+    few = run("synthesize", folder / "post.nc", "--sets", 1, "--out", tmp_path / "x")
+    assert "sets: expected a whole number from 2" in str(few.exception)
+    assert not (tmp_path / "x").exists()

@@ -65,7 +65,7 @@ def test_from_a_dry_run_to_an_answer(shell):
     out = shell.summary(*ASK, "--dry-run")
     assert "nothing is read, spent or written" in out
     assert "sign: x1 < 2, hours < 0" in out
-    assert "150 blocks, about 60 rows each, 30 partition(s)" in out
+    assert "94 blocks, about 95 rows each, 30 partition(s)" in out
     assert "Expected error of a probability: 0." in out
     assert "Coefficients: intercept, x1, hours, region[south]" in out
     assert not (shell.folder / "summary.json").exists()
@@ -88,13 +88,17 @@ def test_from_a_dry_run_to_an_answer(shell):
     assert {answer["statement"] for answer in answers} == {"x1 < 2", "hours < 0"}
 
 
-def test_location_and_scale_answer_everything(shell):
-    shell.summary(*MEDIANS)
+@pytest.mark.parametrize("mechanism", ["mean", "location_scale"])
+def test_location_and_scale_answer_everything(shell, mechanism):
+    shell.summary(*MEDIANS, *(() if mechanism == "mean" else ("--mechanism", mechanism)))
+    assert "Rests on: " in shell("show", "summary.json")
     document = json.loads(shell("show", "summary.json", "--json", "--level", "0.9"))
     (answer,) = document["answers"]
+    assert document["rests_on"]
     assert answer["coefficient"] == "x1"
-    assert 1.5 < answer["median"] < 2.5  # ±0.011, and some noise
-    assert answer["90%_low"] < answer["median"] < answer["90%_high"]
+    middle = answer["mean" if mechanism == "mean" else "median"]
+    assert 1.5 < middle < 2.5  # ±0.011, and some noise
+    assert answer["90%_low"] < middle < answer["90%_high"]
     from noisewise import fit
 
     posterior = fit(load_release("summary.json"))
@@ -239,3 +243,25 @@ def test_a_hopeless_budget_is_not_spent_unless_asked_to(shell):
     assert "--anyway" in shell.err
     assert not (shell.folder / "summary.json").exists()
     assert "Published" in shell.summary(*hopeless, "--anyway")
+
+
+def test_another_model(shell):
+    words = ("--model", "huber", "--coefficients", "x1", "--epsilon", "4", "--blocks", "75")
+    assert "75 blocks" in shell.summary(*words, "--dry-run")
+    shell.summary(*words)
+    release = load_release("summary.json")
+    assert release.model.name == "huber"
+    assert "huber" in shell("show", "summary.json")
+    shell.summary(*words[2:], "--model", "probit", code=2)
+    assert "there are least_squares, logistic" in shell.err
+
+
+def test_verify_a_published_analysis(shell):
+    shell.summary("--ask", "0 < x1 < 4", "--epsilon", "2")
+    out = shell("verify", "summary.json", "x1 > 0", "0 < x1 < 4", "x1 < -1")
+    assert [line.split()[-1] for line in out.strip().splitlines()[-3:]] == ["holds"] * 2 + ["fails"]
+    document = json.loads(shell("verify", "summary.json", "x1 > 0", "--json"))
+    assert document["verdicts"][0]["verdict"] == "holds"
+    shell("verify", "summary.json", "hours > 0", code=2)
+    assert "x1 only" in shell.err
+    shell("verify", "people.parquet", "hours > 0", code=6)

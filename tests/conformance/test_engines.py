@@ -34,14 +34,16 @@ from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import FourthMoments, SecondMoments
 from noisewise.core.terms.formula import read_formula
 from noisewise.holder.engines import batches as batches_module
-from noisewise.holder.engines import duckdb as duckdb_module
 from noisewise.holder.engines import open_source
+from noisewise.holder.engines import pushdown as pushdown_module
 from noisewise.holder.engines.files import CsvSource, ParquetSource
 from noisewise.holder.engines.frame import FrameSource
 from noisewise.holder.rows import plan as plan_module
 from noisewise.holder.rows import sums as sums_module
 from noisewise.holder.rows import units as units_module
 from noisewise.holder.rows.sums import SumAccumulator, SumPlan
+
+from .. import postgres
 
 CANARY = "7351.0625"  # a value that no message may show
 INJECTION = 'x"; DROP TABLE t; --'
@@ -168,6 +170,13 @@ def lent(table):
     return connection
 
 
+def in_postgres(table):
+    # There is no type of no values.
+    types = {f.name: "text" for f in table.schema if pa.types.is_null(f.type) and f.name != "void"}
+    postgres.put(table, INJECTION, types)
+    return [postgres.server_url()]
+
+
 def read_csv_file(table, folder, engine):
     to_csv(table, folder / "rows.csv")
     return open_source(folder / "rows.csv", engine=engine)
@@ -206,6 +215,11 @@ READERS = {
     "connection-table": lambda t, _: open_source(lent(t), table="rows"),
     "connection-query": lambda t, _: open_source(lent(t), query="SELECT * FROM rows; -- all"),
     "relation": lambda t, _: open_source(lent(t).sql("SELECT * FROM rows")),
+    "postgres-table": lambda t, _: open_source(*in_postgres(t), table=INJECTION),
+    "postgres-stream": lambda t, _: open_source(*in_postgres(t), table=INJECTION, engine="stream"),
+    "postgres-connection": lambda t, _: (
+        in_postgres(t) and open_source(postgres.shared(), query=SELECT)
+    ),
 }
 # A category of numbers is compared as text in a CSV file: there, 1.0 is not the level "1".
 NOT_CSV = ("csv", "duckdb-csv")
@@ -478,6 +492,7 @@ IDS = {
     "unsigned": lambda k: pa.array(np.uint64(2**64 - 1) - k.astype(np.uint64)),
     "text": lambda k: pa.array([("ab", "ba", " ab", "é", "e\u0301", "1", "01")[i] for i in k]),
     "words": lambda k: pa.array([f"p{i}" for i in k]).dictionary_encode(),
+    "long": lambda k: pa.array(["a" * (40 + 40 * (i // 2)) + "b" * (i % 2) for i in k.tolist()]),
     "digits": lambda k: pa.array([Decimal(10**30 + int(i)) for i in k], type=pa.decimal128(38, 0)),
 }
 
@@ -507,6 +522,7 @@ def small_shelves(monkeypatch):
         ("missing", "unsigned"),
         ("ball 0.9", "digits"),
         ("one row", "integers"),
+        ("edges", "long"),
         ("no rows", "text"),
     ],
 )
@@ -573,7 +589,8 @@ def test_what_cannot_be_an_id_is_refused(reader, column, tmp_path):
         source.sums(case.plan(ids="id"))
     # Where the type is stored, that is known before anything is charged or read. A floating type in
     # a file may mean that an id is missing, and is told afterwards.
-    stored = "parquet" in reader or reader.startswith(("duckdb-", "connection", "relation"))
+    kept = ("duckdb-", "connection", "relation", "postgres")
+    stored = "parquet" in reader or reader.startswith(kept)
     told_later = reader == "parquet" and column[0] == 0.5
     if stored and reader != "duckdb-arrow" and not told_later:
         with pytest.raises(DataError, match="'id' holds"):
@@ -582,9 +599,9 @@ def test_what_cannot_be_an_id_is_refused(reader, column, tmp_path):
 
 @pytest.mark.parametrize("case", ["edges", "levels in a ball", "missing", "decimals"])
 @pytest.mark.parametrize("limit", [0, 10**6])
-@pytest.mark.parametrize("reader", [r for r in READERS if r.startswith("duckdb")])
+@pytest.mark.parametrize("reader", [r for r in READERS if r.startswith(("duckdb", "postgres-t"))])
 def test_pushed_down_or_streamed_is_the_same(reader, limit, case, tmp_path, monkeypatch):
-    monkeypatch.setattr(duckdb_module, "PUSHDOWN_LIMIT", limit)
+    monkeypatch.setattr(pushdown_module, "PUSHDOWN_LIMIT", limit)
     case = CASES[case]()
     if reader in case.skip:
         pytest.skip("the table cannot be written that way")
@@ -657,7 +674,7 @@ def test_wide_designs_agree(tmp_path):
 
 
 def test_wide_designs_can_be_pushed_down(tmp_path, monkeypatch):
-    monkeypatch.setattr(duckdb_module, "PUSHDOWN_LIMIT", 10**6)
+    monkeypatch.setattr(pushdown_module, "PUSHDOWN_LIMIT", 10**6)
     rng = np.random.default_rng(4)
     names = [f"x{j}" for j in range(60)]
     case = with_target(
@@ -706,7 +723,8 @@ def printable(word):
 def test_engines_agree_on_random_tables(case, tmp_path_factory):
     folder = tmp_path_factory.mktemp("random")
     plan, rows = case.plan("add_remove_one", fourth=True), case.table.to_pylist()
-    for name in ("polars", "parquet", "csv", "duckdb-parquet", "duckdb-csv", "relation"):
+    names = ["polars", "parquet", "csv", "duckdb-parquet", "duckdb-csv", "relation"]
+    for name in names + ["postgres-table"] * postgres.is_running():
         assert_exact(READERS[name](case.table, folder), plan, rows)
 
 
@@ -736,15 +754,13 @@ def test_sums_are_exact_up_to_the_last_row_and_refuse_one_more():
     assert total.result() == sums
 
 
-def test_a_file_with_too_many_rows_is_refused(tmp_path, monkeypatch):
+@reader
+def test_a_file_with_too_many_rows_is_refused(reader, tmp_path, monkeypatch):
     monkeypatch.setattr(plan_module, "MAX_ROWS", 79)
     case = ball_case(1)
-    for read in READERS.values():
-        with pytest.raises(DataError, match="more than") as caught:
-            read(case.table, tmp_path).sums(case.plan())
-        assert_silent(caught.value, "80")
-        for leftover in tmp_path.iterdir():
-            leftover.unlink()
+    with pytest.raises(DataError, match="more than") as caught:
+        READERS[reader](case.table, tmp_path).sums(case.plan())
+    assert_silent(caught.value, "80")
 
 
 def test_exact_sums_are_not_shown():
@@ -1187,11 +1203,14 @@ def test_pandas_categories_and_objects():
         (FrameSource, {}, "type"),
         ({"x": [1.0]}, {"engine": "spark"}, "spark"),
         ({"x": [1.0]}, {"engine": "stream"}, "memory"),
-        ({"x": [1.0]}, {"table": "t"}, "only DuckDB"),
+        ({"x": [1.0]}, {"table": "t"}, "only databases"),
         ({"x": [1.0]}, {"table": "t", "query": "SELECT 1"}, "not both"),
         (duckdb.connect, {}, "name the table"),
         (duckdb.connect, {"engine": "stream", "table": "t"}, "not by 'stream'"),
-        (lambda: duckdb.connect().sql("SELECT 1"), {"query": "SELECT 1"}, "only DuckDB"),
+        (lambda: duckdb.connect().sql("SELECT 1"), {"query": "SELECT 1"}, "only databases"),
+        ("postgresql://nowhere/db", {}, "name the table"),
+        ("postgresql://nowhere/db", {"engine": "duckdb", "table": "t"}, "not by 'duckdb'"),
+        ("host=nowhere password=secret", {"table": "t"}, "data: this is of no known kind"),
     ],
 )
 def test_requests_that_make_no_sense(data, options, message):
@@ -1220,7 +1239,7 @@ def test_descriptions(tmp_path):
 def test_importing_the_engines_loads_none_of_them():
     code = (
         "import sys, noisewise.holder.engines\n"
-        "print([m for m in ('duckdb', 'pyarrow', 'pandas', 'polars', 'narwhals') "
+        "print([m for m in ('duckdb', 'psycopg', 'pyarrow', 'pandas', 'polars', 'narwhals') "
         "if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -111,6 +111,51 @@ def test_categories_with_three_levels(method):
         assert fit(given, **words).theta.shape == (2, 20, 4)
 
 
+@pytest.fixture(scope="module")
+def of_people(tmp_path_factory):
+    """A Release of people with several rows, with hardly any noise, and least squares of means."""
+    rng = np.random.default_rng(5)
+    who = np.repeat(np.arange(300), rng.integers(1, 6, 300))
+    age, region = rng.uniform(18, 90, len(who)), rng.integers(0, 3, len(who))
+    income = 90_000 + 500 * (age - 54) + 20_000 * (region == 1)
+    income = np.clip(income + 35_000 * rng.normal(size=len(who)), 0, 200_000)
+    levels = np.array(COLUMNS["region"].levels)
+    table = {"age": age, "region": levels[region], "income": income, "who": who}
+    request = nw.make_request(
+        nw.Schema("people", COLUMNS, unit_column="who"), target="income",
+        features=["age", "region"], epsilon=100, delta=1e-6, rounds=1, fourth_moments=0.5,
+    )  # fmt: skip
+    ledger = tmp_path_factory.mktemp("people") / "budget.db"
+    nw.Ledger(ledger).set_cap("people", epsilon=100, delta=1e-5)
+    given = nw.publish(request, table, ledger=ledger).release
+    rows = np.column_stack([np.ones(len(who)), age, region == 1, region == 2, income])
+    means = np.array([rows[who == one].mean(axis=0) for one in range(300)])
+    theta, rest, *_ = np.linalg.lstsq(means[:, :-1], means[:, -1], rcond=None)
+    covariance = rest[0] / 296 * np.linalg.inv(means[:, :-1].T @ means[:, :-1])
+    return given, theta, np.sqrt(np.diag(covariance))
+
+
+# individual draws 300 records for every draw, which takes minutes.
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "individual"])
+def test_shares_of_levels(of_people, method):
+    """In averaged rows levels have shares in place of 0 and 1, and their products aren't 0."""
+    given, theta, error = of_people
+    posterior = fit(given, method=method, seed=1, chains=2, draws=200)
+    for name, least_squares, se in zip(posterior.columns.names, theta, error, strict=True):
+        found = posterior.draws(name)
+        assert abs(np.median(found) - least_squares) < 1.5 * se, name
+        assert 0.5 * se < np.std(found) < 2 * se, name
+
+
+def test_clipping_is_modelled_where_rows_were_clipped_and_summed(of_people):
+    with pytest.raises(RequestError, match="averages are not"):
+        fit(of_people[0], clip=True)
+    schema = nw.Schema("people", COLUMNS)
+    curve = nw.make_request(schema, formula="income ~ age + I(age**2)", epsilon=1)
+    with pytest.raises(RequestError, match="terms are not"):
+        fit(release_of(curve, n=40), clip=True)
+
+
 @pytest.mark.parametrize("method", sorted(set(METHODS) - TAKE_A_PRIVATE_N))
 def test_a_private_number_of_rows_is_refused_by_the_name_that_was_asked_for(method):
     words = {"fourth_moments": 0.3} if method.startswith("gibbs_noisy") else {}

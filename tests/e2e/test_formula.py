@@ -223,6 +223,21 @@ def test_what_is_wrong_costs_nothing(folder, noisewise, formula, says):
     assert "visits" not in json.dumps(spent)
 
 
+def test_terms_that_are_never_fitted_together_are_named_before_they_are_paid_for(folder, noisewise):
+    formula = "visits ~ I(age**2) + bs(age, knots=(30, 50))"
+    words = ("--data", "people.parquet", "--schema", "schema.yaml", "--formula", formula, *PAID)
+    note = "Note: bs(age, knots=(30, 50)) contains I(age**2)"
+    assert note in noisewise("release", *words, "--out", "r.json", "--dry-run")
+    assert note in noisewise("release", *words, "--out", "r.json")
+    assert note not in noisewise("release", "--data", "people.parquet", *PLACE, *PAID, "--dry-run")
+    # Each alone is a regression of the same Release.
+    release = nw.load_release("r.json")
+    assert nw.fit(release, "visits ~ I(age**2)", draws=50, chains=2, seed=1).columns.names == (
+        "intercept",
+        "I(age**2)",
+    )
+
+
 def test_formula_and_features_are_not_mixed():
     with pytest.raises(RequestError, match="leave those out"):
         nw.make_request(SCHEMA, formula=FORMULA, target="visits", epsilon=1)

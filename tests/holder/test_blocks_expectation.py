@@ -36,12 +36,42 @@ ASKED = (Question("x", 0.0),)
     ],
 )
 def test_blocks(rows, epsilon, coefficients, blocks):
-    assert choice.default_blocks(rows, Fraction(epsilon), coefficients) == blocks
+    assert choice.former_blocks(rows, Fraction(epsilon), coefficients) == blocks
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "rows", "epsilon", "blocks"),
+    [
+        ("mean", 1_000_000, 1, 5_000),
+        ("mean", 30_000, 1, 1_000),
+        ("sign", 30_000, 1, 173),  # √n
+        ("sign", 10**8, 1, 1_000),
+        ("clipped_mean", 30_000, 1, 1_000),
+        ("location_scale", 30_000, 1, 173),
+        ("location_scale", 30_000, Fraction(1, 2), 320),  # what private medians need
+    ],
+)
+def test_blocks_by_default(mechanism, rows, epsilon, blocks):
+    assert choice.default_blocks(mechanism, rows, Fraction(epsilon), 2) == blocks
+
+
+def test_shares_of_a_mean():
+    for blocks in (260, 1_000, 100_000):
+        shares = choice.mean_shares(Fraction(1), blocks, 1)
+        assert sum(shares[:3]) == 1
+        assert shares.sums * blocks >= 120
+        assert 0.05 <= shares.tail <= 0.25
+        # A normal law has this share beyond its quantile, which times reach is 6 deviations.
+        from scipy.stats import norm
+
+        assert shares.reach * norm.ppf(1 - shares.tail / 2) == pytest.approx(6, abs=0.02)
+    with pytest.raises(RequestError, match="takes 260 blocks"):
+        choice.mean_shares(Fraction(1), 259, 1)
 
 
 def test_too_few_rows_are_refused():
     with pytest.raises(RequestError, match="too few for blocks of 30"):
-        choice.default_blocks(59, Fraction(1), 2)
+        choice.default_blocks("mean", 59, Fraction(1), 2)
 
 
 def test_partitions():

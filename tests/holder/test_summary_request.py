@@ -20,6 +20,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     Flat,
     GPrior,
     LocationScale,
+    Mean,
     Question,
     RescaledNormal,
     Sign,
@@ -32,6 +33,8 @@ from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.summary import make_summary_request, question_of
+
+from ..ledgers import ledger_for
 
 COLUMNS = {
     "x1": Unbounded(),
@@ -60,11 +63,16 @@ def people(n=6_000, seed=5):
 
 
 KINDS = {
-    "sign": ({}, Sign),
+    "mean": ({}, Mean),
+    "mean of coefficients": ({"coefficients": ["x1", "region[süd]"]}, Mean),
+    "sign": ({"mechanism": "sign"}, Sign),
     "stouffer": ({"mechanism": "stouffer"}, Stouffer),
     "rescaled_normal": ({"mechanism": "rescaled_normal"}, RescaledNormal),
     "fisher": ({"mechanism": "fisher"}, Fisher),
-    "location_scale": ({"coefficients": ["x1", "region[süd]"]}, LocationScale),
+    "location_scale": (
+        {"coefficients": ["x1", "region[süd]"], "mechanism": "location_scale"},
+        LocationScale,
+    ),
     "clipped_mean": (
         {"coefficients": ["x1"], "quantiles": [0.05, 0.95], "bounds": {"x1": (-9, 9)}},
         ClippedMean,
@@ -82,6 +90,13 @@ def test_words_become_a_mechanism_with_noise_that_keeps_the_claim(words, kind):
         assert isinstance(asked.noise, MedianNoise)
         spent = 2 * (asked.noise.location_epsilon + asked.noise.scale_epsilon)
         assert spent == 1
+    elif kind is Mean:
+        medians, sums = asked.noise.medians, asked.noise.sums
+        each = medians.location_epsilon + medians.scale_epsilon
+        left = 1 - len(asked.mechanism.items) * each
+        expected = sensitivity_of(asked.mechanism, asked.partitions, 1)
+        assert sums.sensitivity == expected
+        assert expected <= sums.scale * left <= 1.001 * expected
     else:
         expected = sensitivity_of(asked.mechanism, asked.partitions, 1)
         assert asked.noise.sensitivity == expected
@@ -118,8 +133,8 @@ REFUSED = {
     "infinite": ({"questions": ["x1 < inf"]}, "finite"),
     "a dict": ({"questions": [{"x1": 0}]}, "not a question"),
     "coefficient": ({"questions": ["y < 0"]}, "not one of the regression's: intercept, x1"),
-    "twice": ({"questions": ["x1 < 0", "x1 > 0"]}, "twice"),
-    "mechanism": ({"mechanism": "median"}, "unknown; there are sign"),
+    "twice": ({"questions": ["x1 < 0", "x1 > 0"], "mechanism": "sign"}, "twice"),
+    "mechanism": ({"mechanism": "median"}, "unknown; there are mean"),
     "both": ({"questions": ["x1 < 0"], "coefficients": ["x1"]}, "answers all questions"),
     "mixed": ({"mechanism": "sign", "coefficients": ["x1"], "questions": ["x1 < 0"]}, "no use"),
     "unused": ({"clip": 1.0}, "no use for it"),
@@ -202,7 +217,7 @@ def test_the_identity_of_a_request():
     others = [
         request(label="again"),
         request(epsilon=2),
-        request(questions=["x1 < 1"]),
+        request(questions=["intercept < 1"]),
         request(blocks=17),
         request(partitions=3),
         request(posterior=GPrior()),
@@ -215,11 +230,11 @@ def test_the_identity_of_a_request():
 
 
 def test_the_audit_trail_says_what_was_asked():
-    asked = request(questions=[f"x1 < {b}" for b in range(6)])
+    asked = request(questions=[f"x1 < {b}" for b in range(6)], mechanism="sign")
     assert asked.charge().summary == (
         "y ~ x1 + region, sign: x1 < 0, x1 < 1, x1 < 2, x1 < 3 and 2 more"
     )
-    assert request(coefficients=["x1"]).charge().summary.endswith("location_scale: x1")
+    assert request(coefficients=["x1"]).charge().summary.endswith("mean: x1")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -229,7 +244,7 @@ def test_the_audit_trail_says_what_was_asked():
 @pytest.fixture
 def ledger(tmp_path):
     with Ledger(tmp_path / "budget.db") as opened:
-        opened.set_cap("people", Fraction(3), Fraction(0))
+        opened.set_cap("people", Fraction(4), Fraction(0))
         yield opened
 
 
@@ -242,7 +257,7 @@ def spent(ledger):
 def test_publish(words, kind, neighbours, ledger, tmp_path):
     public = neighbours == "replace_one"
     made = request(
-        schema(neighbours=neighbours), **words, rows=6_000 if public else None, blocks=400
+        schema(neighbours=neighbours), **words, rows=6_000 if public else None, blocks=600
     )
     out = tmp_path / "summary.json"
     published = publish(made, people(), ledger=ledger, out=out)
@@ -260,7 +275,8 @@ def test_publish(words, kind, neighbours, ledger, tmp_path):
 
 def test_the_numbers_are_about_the_data(ledger):
     """β = 2, with a standard error of about 0.02: far below 1, far above 3."""
-    asked = request(questions=["x1 < 1", "x1 < 3"], epsilon=3, rows=6_000, blocks=200)
+    words = {"questions": ["x1 < 1", "x1 < 3"], "mechanism": "sign"}
+    asked = request(**words, epsilon=3, rows=6_000, blocks=200)
     release = publish(asked, people(), ledger=ledger).release
     assert release.mean(0) == pytest.approx(-1, abs=0.3)  # noise of scale 4 / (3 * 200)
     assert release.mean(1) == pytest.approx(1, abs=0.3)
@@ -348,7 +364,7 @@ def test_data_that_do_not_fit_keep_their_charge(spoil, ledger):
 
 def test_the_budget_is_kept(ledger):
     with pytest.raises(BudgetError):
-        publish(request(rows=6_000, epsilon=4), people(), ledger=ledger)
+        publish(request(rows=6_000, epsilon=5), people(), ledger=ledger)
 
 
 def test_a_regression_request_refuses_columns_without_bounds():
@@ -363,8 +379,9 @@ def test_degenerate_blocks_publish_like_any_others(ledger):
     """Far too many blocks: most have no regression, and nobody can tell from a message."""
     data = people(40)
     data["x1"][:4], data["y"][4:6] = [np.inf, -np.inf, 1e300, 5e-324], [np.inf, -1e308]
-    for number, (words, _) in enumerate(KINDS.values()):
-        asked = request(**words, rows=40, blocks=1_000, epsilon="0.4", label=str(number))
+    for number, (words, kind) in enumerate(KINDS.values()):
+        asked = request(**words, rows=40, blocks=1_400, epsilon="0.4", label=str(number))
+        assert isinstance(asked.mechanism, kind)
         release = publish(asked, data, ledger=ledger).release
         assert all(math.isfinite(value) for value in release.values)
 
@@ -377,18 +394,55 @@ def test_a_private_number_of_rows_may_be_zero(ledger):
 
 
 def test_base_laws_have_the_scale_of_the_units():
-    asked = request(features=["x1", "age", "region"], coefficients=["x1", "age", "region[süd]"])
+    words = {"features": ["x1", "age", "region"], "coefficients": ["x1", "age", "region[süd]"]}
+    asked = request(**words, blocks=1_000)
+    assert isinstance(asked.mechanism, Mean)
     scales = [item.location.scale for item in asked.mechanism.items]
     assert scales == [10.0, 10.0 / 36, 10.0]
     assert [item.location.centre for item in asked.mechanism.items] == [0.0] * 3
     for item in asked.mechanism.items:
         narrow = math.exp(item.log_scale.centre) / item.location.scale
-        assert narrow == pytest.approx(1 / math.sqrt(30 * asked.blocks))
+        assert narrow == pytest.approx(1 / math.sqrt(30))  # that of a block's estimates
     given = request(coefficients=["x1"], bases={"x1": (5, 0.5)}).mechanism.items[0].location
     assert (given.centre, given.scale) == (5.0, 0.5)
+    medians = request(**words, mechanism="location_scale")
+    narrow = math.exp(medians.mechanism.items[0].log_scale.centre) / 10.0
+    assert narrow == pytest.approx(1 / math.sqrt(30 * medians.blocks))
 
 
 def test_a_parquet_file_in_a_stream(ledger, tmp_path):
     pq.write_table(pa.table(people()), tmp_path / "people.parquet", row_group_size=500)
     asked = request(rows=6_000)
     assert publish(asked, tmp_path / "people.parquet", ledger=ledger).release.n == 6_000
+
+
+def test_words_that_meant_something_else_still_find_its_charge(tmp_path):
+    """Whoever published signs of 30 rows a block by these words gets that Release again."""
+    asked = request(rows=6_000, blocks=400)
+    assert isinstance(asked.mechanism, Mean)
+    assert isinstance(asked.former.mechanism, Sign)
+    ledger = ledger_for(tmp_path / "budget.db")
+    old = publish(asked.former, people(), ledger=ledger)
+    again = publish(asked, people(), ledger=ledger)
+    assert again.repeated
+    assert again.release == old.release
+    named = request(rows=6_000, blocks=400, mechanism="mean")
+    assert named.former is None
+    assert not publish(named, people(), ledger=ledger).repeated
+
+
+def test_signs_and_medians_have_at_most_the_root_of_the_rows_in_blocks():
+    signs = request(mechanism="sign", rows=1_000_000, epsilon="0.1")
+    assert signs.blocks == 1_000
+    assert signs.former.blocks == 1_000_000 // 45
+    medians = request(mechanism="location_scale", coefficients=["x1"], rows=10_000)
+    assert medians.blocks == 160  # what private medians need, and more than 100
+
+
+def test_a_question_with_two_ends():
+    asked = request(questions=["0 < x1 < 2", "region[süd] > 1"])
+    assert [item.coefficient for item in asked.mechanism.items] == ["x1", "region[süd]"]
+    same = request(questions=["x1 < 5", "region[süd] < 0"])
+    assert same.key == asked.key  # a Release of means answers both
+    with pytest.raises(RequestError, match="two ends"):
+        request(questions=["0 < x1 < 2"], mechanism="sign")

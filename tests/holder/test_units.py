@@ -47,6 +47,7 @@ from noisewise.holder.requests.draws import make_regression_sample_request
 from noisewise.holder.requests.network import make_network_request
 from noisewise.holder.requests.regression import make_request
 from noisewise.holder.requests.summary import make_summary_request
+from noisewise.holder.rows import units
 from noisewise.holder.rows.sums import Sums
 from noisewise.holder.schema_files import check_data
 from noisewise.sklearn import PrivateBayesianRegressor
@@ -386,13 +387,12 @@ def test_no_id_is_left_by_a_killed_process(tmp_path):
 
 def broken(monkeypatch):
     """Rows that are added up where they should be averaged."""
-    from noisewise.holder.rows import units
-
     averages = units.ByUnit._averages
 
-    def summed(self, ids, grid):
-        rows = np.bincount(ids.dictionary_encode().indices.to_numpy(zero_copy_only=False))
-        return [np.clip(column * rows, -(2**26), 2**26) for column in averages(self, ids, grid)]
+    def summed(self, records):
+        words = np.ascontiguousarray(records[:, len(self._design.columns) :]).view(np.uint64)
+        rows = np.bincount(units.codes_of(words))
+        return [np.clip(column * rows, -(2**26), 2**26) for column in averages(self, records)]
 
     monkeypatch.setattr(units.ByUnit, "_averages", summed)
     monkeypatch.setattr(
@@ -528,3 +528,77 @@ def test_duckdb_sorts_in_a_folder_of_its_own(tmp_path, monkeypatch):
         assert Path(folder).parent == tmp_path
         assert Path(folder).stat().st_mode & 0o077 == 0
     assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------------------------------------
+# Ids as words
+
+TEXTS = [
+    "a", "a\0", "a\x01", "a\0\x01", "\0", "\x01", "\0\0", "b", "ab", "ba", "é", "e\u0301",
+    *("x" * length for length in (7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 254, 255)),
+    "x" * 127 + "\0", "y" * 255, "x" * 254 + "y",
+]  # fmt: skip
+
+
+def words_of(texts):
+    return units.words_of(pa.array([text.encode() for text in texts], type=pa.large_binary()))
+
+
+def test_words_are_equal_just_where_ids_are():
+    assert len(set(TEXTS)) == len(TEXTS)
+    words = words_of(TEXTS * 2)
+    assert words.shape[1] == 32
+    codes = units.codes_of(words)
+    assert codes.tolist() == [*range(len(TEXTS))] * 2
+    # A batch of short ids has fewer words, and zeros in the place of the others are no difference.
+    for text in TEXTS:
+        own = words_of([text])
+        padded = np.zeros((1, 32), dtype=np.uint64)
+        padded[:, : own.shape[1]] = own
+        assert (padded == words[TEXTS.index(text)]).all()
+        assert units.hashes(own) == units.hashes(padded)
+
+
+def test_an_id_that_is_a_whole_page_is_refused(ledger):
+    data = people()
+    data["who"] = np.array([*map(str, data["who"][1:]), "x" * 256], dtype=object)
+    with pytest.raises(DataError, match=r"(?s)more than 255 bytes.*pending") as caught:
+        publish(request(), data, ledger=ledger)
+    assert "xxx" not in str(caught.value)
+
+
+def test_a_slice_of_ids_has_its_own_words():
+    array = pa.array([text.encode() for text in TEXTS], type=pa.large_binary())
+    assert (units.words_of(array.slice(3, 6)) == words_of(TEXTS[3:9])).all()
+
+
+@pytest.mark.parametrize("shelves", ["few", "file"])
+def test_ids_that_share_a_hash_are_told_apart(monkeypatch, shelves):
+    """As somebody could choose them who knows the hash: it decides nothing but the speed."""
+    data = people(100)
+    data["who"] = np.array([f"somebody with the number {one}" for one in data["who"]])
+    expected = nw.holder.engines.open_source(data).sums(request().plan())
+    assert expected.n == 101
+    monkeypatch.setattr(units, "hashes", lambda words: np.zeros(len(words), dtype=np.uint64))
+    if shelves == "file":
+        monkeypatch.setattr(units, "_MEMORY", 0)
+        monkeypatch.setattr(units, "_CHUNK_BYTES", 0)
+        monkeypatch.setattr(units, "_FEWEST_ROWS", 50)
+    assert nw.holder.engines.open_source(data).sums(request().plan()) == expected
+
+
+def test_ids_of_any_length_may_come_in_any_order(monkeypatch):
+    """Batches with short and with long ids, so that records of several widths meet."""
+    monkeypatch.setattr("noisewise.holder.engines.batches._MAX_BATCH_ROWS", 30)
+    monkeypatch.setattr("noisewise.holder.engines.batches._MIN_BATCH_ROWS", 30)
+    data = people(100)
+    numbers = nw.holder.engines.open_source(data).sums(request().plan())
+    order = np.argsort(data["who"] % 3, kind="stable")  # the same person has the same length
+    ids = [str(one) + "-" * (70 * (one % 3)) for one in data["who"].tolist()]
+    text = {name: values[order] for name, values in data.items()}
+    text["who"] = np.array(ids, dtype=object)[order]
+    for memory, chunk in ((1 << 30, 1 << 20), (1 << 30, 0), (0, 0)):
+        monkeypatch.setattr(units, "_MEMORY", memory)
+        monkeypatch.setattr(units, "_CHUNK_BYTES", chunk)
+        monkeypatch.setattr(units, "_FEWEST_ROWS", 60)
+        assert nw.holder.engines.open_source(text).sums(request().plan()) == numbers

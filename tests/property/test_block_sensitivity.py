@@ -15,6 +15,7 @@ import pytest
 
 from noisewise.core.design import Design
 from noisewise.core.kinds.summary.mechanisms import (
+    CELLS,
     CauchyBase,
     ClippedMean,
     Conjugate,
@@ -23,6 +24,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     GPrior,
     LocationItem,
     LocationScale,
+    Mean,
     QuantileItem,
     Question,
     RescaledNormal,
@@ -32,11 +34,12 @@ from noisewise.core.kinds.summary.mechanisms import (
     sensitivity_of,
 )
 from noisewise.core.schema import Schema, Unbounded
-from noisewise.holder.blocks import location_scale
+from noisewise.holder.blocks import location_scale, mean, models
 from noisewise.holder.blocks.additive import exact_values
 from noisewise.holder.blocks.median import median_rate, runs
 from noisewise.holder.blocks.regressions import fit_blocks
 from noisewise.holder.blocks.sums import BlockAccumulator, BlockGrid, BlockPlan
+from noisewise.holder.requests.summary import BlockFunction, make_summary_request
 
 DESIGN = Design(Schema("d", {"x": Unbounded(), "y": Unbounded()}), ("x",), "y")
 POSITIONS = {"intercept": 0, "x": 1}
@@ -247,3 +250,112 @@ def test_blocks_by_position_would_not_do():
     blocks = rng.integers(0, 20, 200)
     changed = sum(sorted(values[blocks == j]) != sorted(other[blocks == j]) for j in range(20))
     assert changed == 20
+
+
+# ---------------------------------------------------------------------------------------------
+# Means within private ranges, with whatever a block computes
+
+ITEM = LocationItem("x", CauchyBase(0, 1), CauchyBase(-2, 3))
+MEAN = Mean((ITEM,), 0.25, 4.0)
+MANY = 6  # blocks, enough for a mean with the largest epsilon
+RANGES = [(CELLS // 2, CELLS // 2), (CELLS // 2, 3), (7, CELLS - 1), (CELLS - 1, CELLS // 3)]
+
+
+def test_pairs_are_never_further_apart_than_the_span():
+    """All pairs of a coarse grid, the ends among them, and blocks without an estimate."""
+    values = np.concatenate([np.linspace(-1.5, 1.5, 61), [0.5, -0.5, math.inf, -math.inf, 1e308]])
+    a, size = mean.pairs(values, np.arange(len(values)) != 3, 0.0, 1.0)
+    assert size[3] == mean.ABSENT
+    assert a[3] == 0
+    apart = np.abs(a[:, None] - a[None]) + np.abs(size[:, None] - size[None])
+    assert apart.max() == MEAN.high - MEAN.low == 1 << 21
+
+
+@pytest.mark.parametrize("m", [1, 3])
+def test_means_keep_their_bound_whatever_the_range(m):
+    rows, rng = table(5)
+    assigned = rng.integers(0, M, (R, len(rows)))
+    bound, most = sensitivity_of(MEAN, R, m), 0
+    for left, right in pairs(rows, rng, 100, m):
+        fits = [fits_of(side, assigned) for side in (left, right)]
+        for cells in RANGES:
+            sums = [mean.exact_sums(MEAN, f, POSITIONS, [cells]) for f in fits]
+            most = max(most, int(np.abs(np.subtract(*sums)).sum()))
+    assert most <= bound
+    assert most > 0.6 * bound
+
+
+@pytest.mark.parametrize("share", [0.5, 0.75, 0.95])
+def test_quantiles_keep_epsilon_for_every_cell(share):
+    rate = median_rate(Fraction(2), R, 1)
+    rng = np.random.default_rng(3)
+    most = 0.0
+    for _ in range(300):
+        a = rng.choice([0, 5, CELLS // 2, CELLS - 1], 12) + rng.integers(0, 3, 12)
+        a = np.minimum(a, CELLS - 1)
+        b = a.copy()
+        b[rng.choice(12, R, replace=False)] = rng.choice([0, CELLS - 1], R)
+        at = np.unique([*runs(a, share)[0], *runs(b, share)[0]])
+        logs = []
+        for cells in (a, b):
+            starts, lengths, distances = runs(cells, share)
+            assert distances.min() == 0
+            assert lengths.sum() == CELLS
+            weights = np.log(lengths.astype(float)) - float(rate) * distances
+            index = np.searchsorted(starts, at, side="right") - 1
+            logs.append(-float(rate) * distances[index] - np.logaddexp.reduce(weights))
+        most = max(most, np.abs(logs[0] - logs[1]).max())
+    assert 1 < most <= 2 + 1e-9
+
+
+def _adversary(block):
+    """Looks for one record, and then says the most extreme thing that there is."""
+    x, y = block["x"], block["y"]
+    if not len(x):
+        raise RuntimeError(f"secret: {x}")
+    if (x > 9e3).any():
+        return [{1: 1e308, -1: -1e308, 0: math.nan}[int(np.sign(y[x.argmax()]))]]
+    return [float(x.mean())]
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_a_function_that_wants_to_tell_everything_cannot(m, monkeypatch):
+    """Rows are paired and keep their draws; at most r m blocks change, and no sum by more."""
+    request = make_summary_request(
+        Schema("d", {"x": Unbounded(), "y": Unbounded()}, max_rows_per_unit=m),
+        target="y",
+        features=["x"],
+        coefficients=["all"],
+        epsilon=100,
+        model=BlockFunction("adversary", ["all"], _adversary),
+        blocks=MANY,
+        partitions=R,
+        bases={"all": (0.0, 1.0)},
+    )
+    rng = np.random.default_rng(8)
+    rows = rng.normal(size=(60, 2))
+    tells = [(1e4, 1.0), (1e4, -1.0), (1e4, 0.0), (0.0, 0.0)]
+    bound, worst_sum, worst_blocks = sensitivity_of(request.mechanism, R, m), 0, 0
+    for _ in range(40):
+        where = rng.choice(60, m, replace=False)
+        halves = rng.integers(0, 2 * MANY, (R, 60))
+        fits = []
+        for _side in range(2):
+            side = rows.copy()
+            side[where] = [tells[rng.integers(4)] for _ in where]
+            accumulator = request.plan().accumulator()
+            accumulator.add([side[:, 0].copy(), side[:, 1].copy()])
+            kept = accumulator.result()
+            # Each row keeps its draws although the sorted table has it elsewhere.
+            place = np.lexsort((side[:, 0], side[:, 1]))
+            draws = iter(halves[:, place])
+            monkeypatch.setattr(models, "draw_blocks", lambda *_, d=draws: next(d)[None])
+            fits.append(request.fits(kept, None))
+        a, b = fits
+        changed = (a.valid != b.valid) | (a.mean[:, 0] != b.mean[:, 0])
+        worst_blocks = max(worst_blocks, int(changed.sum()))
+        for cells in RANGES:
+            sums = [mean.exact_sums(request.mechanism, f, {"all": 0}, [cells]) for f in fits]
+            worst_sum = max(worst_sum, int(np.abs(np.subtract(*sums)).sum()))
+    assert worst_blocks == R * m
+    assert 0.9 * bound < worst_sum <= bound

@@ -264,3 +264,69 @@ def test_a_target_called_target():
     bounds = {"target": (18, 90), "target_": (15, 50)}
     fitted = model(bounds=bounds).fit(X.rename(columns=names), y)
     assert fitted.release_.design.target == "target__"
+
+
+# --- terms ----------------------------------------------------------------------------------------
+
+
+def curved(n=4000, seed=3):
+    """A curve in age, and another slope of it in the south; the formula's names are the truth's."""
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {
+            "age": rng.uniform(18, 90, n),
+            "region": rng.choice(["n", "s"], n),
+            "unused": rng.uniform(0, 1, n),
+        }
+    )
+    c, south = table["age"] - 54, table["region"] == "s"
+    y = 30 + 0.2 * c - 0.02 * c**2 + 5 * south + 0.3 * c * south + rng.standard_normal(n)
+    return table, y
+
+
+def test_a_formula_names_terms_of_the_columns():
+    X, y = curved()
+    bounds = {"age": (18, 90), "region": nw.Category(("n", "s"), "n"), "unused": (0, 1)}
+    words = {"bounds": bounds, "y_bounds": (-20, 80), "epsilon": 50}
+    fitted = model(formula="I(age - 54)*region + I((age - 54)**2)", **words).fit(X, y)
+    truth = {
+        "I(age - 54)": 0.2,
+        "region[s]": 5,
+        "I((age - 54)**2)": -0.02,
+        "I(age - 54):region[s]": 0.3,
+    }
+    names = fitted.posterior_.columns.names
+    assert set(names[1:]) == set(truth)
+    for name, found, std in zip(names[1:], fitted.coef_, fitted.coef_std_, strict=True):
+        assert abs(found - truth[name]) < 6 * std, name
+    # Predictions take the columns of X and compute the terms; a straight line misses the curve.
+    new = X.iloc[:200]
+    assert np.abs(fitted.predict(new) - y[:200]).mean() < 2
+    straight = model(**words).fit(X, y)
+    assert np.abs(straight.predict(new) - y[:200]).mean() > 4
+    assert clone(fitted).formula == fitted.formula
+
+
+def test_a_formula_of_an_array_has_numbered_names():
+    X, y = curved()
+    words = {"bounds": (18, 90), "y_bounds": (-20, 80), "epsilon": 50}
+    fitted = model(formula="bs(x0, knots=(50,), degree=2)", **words)
+    assert fitted.fit(X[["age"]].to_numpy(), y).coef_.shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("formula", "words"),
+    [
+        ("y ~ age", "right of '~'"),
+        (7, "right of '~'"),
+        ("scale(age)", "looks at the data"),
+        ("nobody", "not declared"),
+        ("age + target", "target"),
+        ("age + bs(age, knots=(50,))", "cannot be told apart"),
+    ],
+)
+def test_a_formula_that_makes_no_sense_costs_nothing(formula, words, tmp_path):
+    X, y = people(200)
+    with pytest.raises(RequestError, match=words):
+        model(formula=formula, ledger=tmp_path / "budget.db", cap=10).fit(X, y)
+    assert not (tmp_path / "budget.db").exists()

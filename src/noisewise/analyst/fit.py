@@ -16,7 +16,7 @@ from noisewise.core.kinds.regression import Release
 from noisewise.core.kinds.summary.release import SummaryRelease
 
 if TYPE_CHECKING:
-    from noisewise.analyst.network.fit import Prior as NetworkPrior
+    from noisewise.analyst.network.prior import Prior as NetworkPrior
     from noisewise.analyst.posterior.draws import DrawsPosterior
     from noisewise.analyst.posterior.glm import GlmPosterior
     from noisewise.analyst.posterior.network import NetworkPosterior
@@ -145,7 +145,8 @@ def fit(
     if kind in _ALONE:
         return _read(given, options)
     if kind is NetworkRelease:
-        from noisewise.analyst.network.fit import fit_network, read_concentrations
+        from noisewise.analyst.network.fit import fit_network
+        from noisewise.analyst.network.prior import read_concentrations
 
         why = "a network is fitted as a whole, and `predict` takes any node for the target"
         _check_options(options, fit_network, why)

@@ -235,7 +235,7 @@ def choose_columns(
     columns = ModelColumns(
         first.schema.restricted_to(tuple(needed)), tuple(features), chosen_target
     )
-    _check_splines(columns.design)  # the design validates the choice: one target, nothing twice
+    check_splines(columns.design)  # the design validates the choice: one target, nothing twice
     return columns, called
 
 
@@ -243,7 +243,7 @@ def _made_of(name: str, design: Design) -> tuple[str, ...]:
     return columns_of(name, design.schema)
 
 
-def _check_splines(design: Design) -> None:
+def check_splines(design: Design) -> None:
     """Refuse a spline of a column together with what it contains: no data tell them apart.
 
     B-splines contain all polynomials up to their degree, natural ones straight lines.

@@ -2,7 +2,8 @@
 
 Blocks are drawn anew in every run, and so are the exact values that get noise. They are computed
 beside every run from the same sums, so the noise of every run is known; typical ones make the
-score. For private medians (`location_scale`) the law of each draw is known in the same way.
+score. For private medians (`location_scale`, and the ranges of `mean`) the law of each draw is
+known in the same way.
 
 **The pair.** Most rows are close together on a line, whose coefficients are on one side of
 everything that is asked. One row is so far out that its block's regression goes through it: to the
@@ -39,18 +40,20 @@ from noisewise.audit.challenge import (
 from noisewise.audit.engine import Score, likelihood_ratio
 from noisewise.audit.noise import DrawCheck, NoiseCheck, Steps, check_draws, check_noise, spread_out
 from noisewise.core.design import INTERCEPT
+from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
     Flat,
     LocationScale,
+    Mean,
     QuantileItem,
     Question,
     entries_of,
 )
-from noisewise.core.kinds.summary.release import MedianNoise, SummedNoise
+from noisewise.core.kinds.summary.release import MeanNoise, MedianNoise, SummedNoise
 from noisewise.core.noise import Laplace
 from noisewise.core.schema import Category, Number, Unbounded
-from noisewise.holder.blocks import choice, location_scale
+from noisewise.holder.blocks import choice, location_scale, mean
 from noisewise.holder.blocks.additive import exact_values
 from noisewise.holder.blocks.regressions import Fits, fit_blocks
 from noisewise.holder.blocks.sums import BlockGrid, BlockPlan, BlockSums
@@ -62,6 +65,11 @@ _PILOTS = 5
 
 def summary_challenge(request: SummaryRequest) -> Challenge:
     """A row that turns a block, among rows that make blocks of the usual size."""
+    if not request.model.is_least_squares:
+        raise RequestError(
+            f"model: rows that turn a block are made for a line, not for {request.model.name}; "
+            "leave it out, since what a block computes changes nothing about the noise"
+        )
     # The number of rows has decided the number of blocks; fewer rows will do for an audit. (A copy,
     # not a new request, so that what was put into a control stays there.)
     request = copy.copy(request)
@@ -69,6 +77,8 @@ def summary_challenge(request: SummaryRequest) -> Challenge:
     pair = summary_neighbours(request)
     if isinstance(request.mechanism, LocationScale):
         return _medians(request, pair)
+    if isinstance(request.mechanism, Mean):
+        return _means(request, request.mechanism, pair)
     return _sums(request, pair)
 
 
@@ -77,8 +87,9 @@ def _positions(request: SummaryRequest) -> dict[str, int]:
 
 
 def _block_sums(request: SummaryRequest, table: Table) -> BlockSums:
-    sums: BlockSums = open_source(table).sums(request.plan(), None)
-    return sums
+    plan = request.plan()
+    assert isinstance(plan, BlockPlan)
+    return open_source(table).sums(plan, None)
 
 
 # --- sums over blocks -----------------------------------------------------------------------------
@@ -191,14 +202,89 @@ def _located(items: int) -> Score:
     return lambda outputs: np.asarray(outputs[:, : 2 * items : 2].sum(axis=1))
 
 
-def median_law(cells: NDArray[np.int64], rate: float) -> Steps:
-    """P(x) ∝ exp(-rate d(x)), d(x) = max(0, 2 #{a < x} - N, N - 2 #{a ≤ x}), over 2**52 cells."""
+# --- means within private ranges ------------------------------------------------------------------
+
+
+def _means(request: SummaryRequest, mechanism: Mean, pair: Neighbours) -> Challenge:
+    noise = request.noise
+    assert isinstance(noise, MeanNoise)
+    positions, items = _positions(request), len(mechanism.items)
+    steps = 4 * request.partitions * noise.medians.sensitivity
+    rates = [
+        float(x) / steps for x in (noise.medians.location_epsilon, noise.medians.scale_epsilon)
+    ]
+    scale, tables = float(noise.sums.scale), (pair.a, pair.b)
+    behind: tuple[list[FloatArray], list[FloatArray]] = ([], [])
+    rng = np.random.default_rng(0)
+
+    def uniform(fits: Fits, drawn: tuple[int, ...]) -> FloatArray:
+        """Every value through the distribution function of its law, given those before it."""
+        ranges = [(drawn[4 * i], drawn[4 * i + 1]) for i in range(items)]
+        exact = mean.exact_sums(mechanism, fits, positions, ranges)
+        found = []
+        for i, item in enumerate(mechanism.items):
+            k, (where, wide) = positions[item.coefficient], ranges[i]
+            located = mean.location_cells(mechanism, fits, i, k)
+            away = mean.distance_cells(mechanism, fits, i, k, item.location.value(where))
+            laws = median_law(located, rates[0]), median_law(away, rates[1], 1 - mechanism.tail)
+            for law, cell in zip(laws, (where, wide), strict=True):
+                found.append(law.uniform(np.array([float(cell)]), rng)[0])
+            added = np.array(drawn[4 * i + 2 : 4 * i + 4]) - np.array(exact[2 * i : 2 * i + 2])
+            smooth = spread_out(added.astype(np.float64), scale, rng) / scale
+            half = 0.5 * np.exp(-np.abs(smooth))
+            found += np.where(smooth < 0, half, 1 - half).tolist()
+        return np.array(found)
+
+    def run(side: int) -> Run:
+        def once() -> list[float]:
+            sums = _block_sums(request, tables[side])
+            values = through_text(request, sums).values
+            behind[side].append(uniform(block_fits(request, sums), values))
+            return [v / (CELLS if k % 4 < 2 else scale) for k, v in enumerate(values)]
+
+        return once
+
+    def check(a: FloatArray, b: FloatArray) -> DrawCheck:
+        kept = [np.array(u[-len(outputs) :]) for outputs, u in zip((a, b), behind, strict=True)]
+        return check_draws(*kept)
+
+    def weakened(factor: float, generator: np.random.Generator) -> tuple[Batch, Batch]:
+        def batch(table: Table) -> Batch:
+            pilots = []
+            for _ in range(_PILOTS):
+                fits = block_fits(request, _block_sums(request, table))
+                sizes = (noise.medians, request.partitions)
+                ranges = mean.draw_ranges(mechanism, fits, positions, *sizes)
+                pilots.append(mean.exact_sums(mechanism, fits, positions, ranges)[::2])
+
+            def sample(trials: int) -> FloatArray:
+                # Ranges and distances of the two tables are alike: they stay zero.
+                drawn = np.zeros((trials, 4 * items))
+                chosen = np.array(pilots)[generator.integers(_PILOTS, size=trials)] / scale
+                drawn[:, 2::4] = chosen + factor * generator.laplace(size=(trials, items))
+                return drawn
+
+            return sample
+
+        return batch(pair.a), batch(pair.b)
+
+    def score(outputs: FloatArray) -> FloatArray:
+        return np.asarray(outputs[:, 2::4].sum(axis=1))
+
+    return Challenge(request, pair, (run(0), run(1)), (score, None), check, weakened)
+
+
+def median_law(cells: NDArray[np.int64], rate: float, share: float = 0.5) -> Steps:
+    """P(x) ∝ exp(-rate d(x)), d(x) = max(0, 2 #{a < x} - 2t, 2t - 2 #{a ≤ x}), over 2**52 cells.
+
+    t is the rank of the quantile: N times `share`.
+    """
     ordered = np.sort(cells)
     edges = np.unique(np.concatenate([[0, CELLS], ordered, ordered + 1]))
     left = edges[:-1]
     below = np.searchsorted(ordered, left, side="left")
     at_or_below = np.searchsorted(ordered, left, side="right")
-    total = len(ordered)
+    total = round(2 * share * len(ordered))
     distance = np.maximum(0, np.maximum(2 * below - total, total - 2 * at_or_below))
     logs = np.log(np.diff(edges).astype(np.float64)) - rate * distance
     return Steps.weighted(edges.astype(np.float64), logs, 1.0)
@@ -252,7 +338,7 @@ def block_fits(request: SummaryRequest, sums: BlockSums) -> Fits:
     """The regressions of all blocks, as the holder's code makes them."""
     n = sums.n if request.schema.neighbours == "replace_one" else None
     with np.errstate(all="ignore"):
-        return fit_blocks(sums, BlockGrid(request.design), request.posterior, request.blocks, n)
+        return request.fits(sums, n)
 
 
 class _Rows:
@@ -328,6 +414,12 @@ class _Rows:
             )
             located = noise.location_epsilon / (noise.location_epsilon + noise.scale_epsilon)
             return float(located) * float(np.mean(np.abs(one - other)) / CELLS)
+        if isinstance(mechanism, Mean):
+            cells = [
+                [mean.location_cells(mechanism, f, i, positions[item.coefficient])[0] for f in fits]
+                for i, item in enumerate(mechanism.items)
+            ]
+            return float(np.mean([abs(one - other) for one, other in cells]) / CELLS)
         first, second = (np.array(exact_values(mechanism, f, positions), float) for f in fits)
         span = mechanism.high - mechanism.low
         return float(np.mean(np.abs(first - second)) / span)
@@ -335,7 +427,9 @@ class _Rows:
     def _fit(self, table: Table) -> Fits:
         """Of all rows in one block."""
         sums = open_source(table).sums(BlockPlan(self.design, 1, 1), None)
-        return block_fits(self.request, sums)
+        n = sums.n if self.replace else None
+        with np.errstate(all="ignore"):
+            return fit_blocks(sums, BlockGrid(self.design), self.request.posterior, 1, n)
 
     # --- rows ---------------------------------------------------------------------------------
 

@@ -36,7 +36,9 @@ def add_to(app: typer.Typer) -> None:
     app.command("methods")(methods)
     app.command("estimate")(estimate)
     app.command("show")(show)
+    app.command("verify")(verify)
     app.command("predict")(predict)
+    app.command("synthesize")(synthesize)
     app.command("plot")(plot)
     app.command("report")(report)
 
@@ -194,8 +196,12 @@ def show(
         typer.Option(
             "--ask",
             help="Probability of a statement such as 'age > 0', '-0.1 < age < 0.1' or 'a > 0 and "
-            "2 * b > a', of a network 'cough=yes | smoker=no'; repeatable.",
+            "2 * b > a', of a network 'P(cough=yes | smoker=no)'; repeatable.",
         ),
+    ] = None,
+    node: Annotated[
+        list[str] | None,
+        typer.Option("--node", help="Of a network: show this node's table; repeatable."),
     ] = None,
     draws: Annotated[
         Path | None,
@@ -205,11 +211,19 @@ def show(
 ) -> None:
     """Show the numbers with their uncertainty, in original units, and where they come from.
 
+    Of a network: how common each level is, then as many tables as fit on a screen.
+
     Example: noisewise show post.nc --ask "age > 0" --draws draws.csv
+
+    Example: noisewise show network.nc --ask "P(cough=yes | smoker=no)" --node cough
     """
     from noisewise.analyst.posterior.file import check_folder
+    from noisewise.analyst.posterior.network import NetworkPosterior
+    from noisewise.core.errors import RequestError
 
     loaded = read_posterior(posterior)
+    if node and not isinstance(loaded, NetworkPosterior):
+        raise RequestError("node: only a network has nodes; leave --node out")
     if draws is not None:
         check_folder(draws)
         columns = loaded.draws_columns()
@@ -222,12 +236,45 @@ def show(
         document = {**loaded.to_dict(level), "probabilities": probabilities}
         typer.echo(json.dumps(_without_nan(document), indent=1, allow_nan=False))
         return
-    say(loaded, level)
+    say(loaded, level, **({"nodes": node} if node else {}))
     for statement, answer in answers.items():
         shown = f"{answer:.4f}" if isinstance(answer, float) else str(answer)
-        typer.echo(f"P({statement}) = {shown}")
+        wrapped = statement if statement.lstrip().startswith("P(") else f"P({statement})"
+        typer.echo(f"{wrapped} = {shown}")
     if draws is not None:
         typer.echo(f"Wrote {draws}.")
+
+
+def verify(
+    summary: Annotated[Path, typer.Argument(help="Release of block summaries.")],
+    claims: Annotated[
+        list[str],
+        typer.Argument(help="What was published: 'hours > 0', '100 < age < 300'.", metavar="CLAIM"),
+    ],
+    as_json: PrintJsonOption = False,
+) -> None:
+    """Does a published analysis hold in the real data? A private answer for signs and intervals.
+
+    The holder of the real rows publishes a block summary of the coefficients that the analysis is
+    about (`release-summary --ask`); this reads it, and costs nothing.
+
+    Example: noisewise verify summary.json "hours > 0" "0 < hours < 300"
+    """
+    from noisewise.analyst.posterior.summary import SummaryPosterior
+    from noisewise.core.errors import RequestError
+
+    loaded = read_posterior(summary)
+    if not isinstance(loaded, SummaryPosterior):
+        raise RequestError(f"summary: {summary} is no block summary; use `noisewise show --ask`")
+    found = loaded.verify(claims)
+    if as_json:
+        verdicts = list(found.to_dict().values())
+        document = {"verdicts": verdicts, "warnings": list(loaded.warnings)}
+        typer.echo(json.dumps(document, indent=1, allow_nan=False))
+        return
+    typer.echo(str(found))
+    for warning in loaded.warnings:
+        typer.echo(f"Warning: {warning}", err=True)
 
 
 def predict(
@@ -259,6 +306,58 @@ def predict(
         with out.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(lines)
         typer.echo(f"Wrote {out}.")
+
+
+def synthesize(
+    posterior: Annotated[Path, typer.Argument(help="Posterior file of a network.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for set-1.csv, set-2.csv ...")] = Path(
+        "synthetic"
+    ),
+    sets: Annotated[int, typer.Option("--sets", help="Data sets, each of one draw.")] = 20,
+    rows: Annotated[
+        int | None, typer.Option("--rows", help="Rows of each. Default: as many as there were.")
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", help="That you will analyse together: says if that is sound."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Makes them reproducible.")] = None,
+) -> None:
+    """Write synthetic data sets that can be analysed with honest intervals, at no privacy cost.
+
+    Each is of the network of one posterior draw. Run the same analysis on every one, and combine
+    estimates and squared standard errors by `noisewise.pool` in Python: one set alone, or the rules
+    for imputed data, give wrong intervals. Sets know no dependences but those of the network.
+
+    Example: noisewise synthesize network.nc --sets 20 --columns smoker,disease --out synthetic
+    """
+    from noisewise.analyst.pool import congeniality
+    from noisewise.analyst.posterior.file import check_folder
+    from noisewise.analyst.posterior.network import NetworkPosterior
+    from noisewise.core.errors import RequestError
+
+    loaded = read_posterior(posterior)
+    if not isinstance(loaded, NetworkPosterior):
+        raise RequestError("posterior: synthetic rows are made from the posterior of a network")
+    warnings = congeniality(loaded, names_of(columns)) if columns else ()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RequestError(f"out: {out} is there already and not an empty folder; name a new one")
+    if not out.exists():
+        check_folder(out)
+    many = loaded.rows_behind() if rows is None else rows
+    made = loaded.synthetic_sets(sets, many, seed)
+    for number, found in enumerate(made, 1):
+        out.mkdir(exist_ok=True)
+        listed = zip(*(values.tolist() for values in found.values()), strict=True)
+        with (out / f"set-{number}.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([list(found), *listed])
+    typer.echo(f"Wrote {sets} sets of {many:,} rows into {out}.")
+    typer.echo(
+        "Analyse each in the same way, then: noisewise.pool(estimates, squared_standard_errors, "
+        f"rows={many}, posterior=noisewise.load_posterior({str(posterior)!r}), columns=[...])"
+    )
+    for warning in warnings:
+        typer.echo(f"Warning: {warning}", err=True)
 
 
 def _columns(path: Path) -> dict[str, list[str]]:
@@ -369,9 +468,9 @@ def read_posterior(path: Path) -> BasePosterior:
     )
 
 
-def say(posterior: BasePosterior, level: float = 0.95) -> None:
+def say(posterior: BasePosterior, level: float = 0.95, **shown: Any) -> None:
     """Print what was found, with where it comes from and what to be warned of."""
-    typer.echo(posterior.describe(level))
+    typer.echo(posterior.describe(level, **shown))
     for warning in posterior.warnings:
         typer.echo(f"Warning: {warning}", err=True)
 

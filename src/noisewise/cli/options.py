@@ -16,17 +16,19 @@ EXPERTS = "For experts"  # the panel of --help that comes last
 
 EngineOption = Annotated[
     str,
-    typer.Option("--engine", help="auto, memory, stream or duckdb.", rich_help_panel=EXPERTS),
+    typer.Option(
+        "--engine", help="auto, memory, stream, duckdb or postgres.", rich_help_panel=EXPERTS
+    ),
 ]
 TableOption = Annotated[
     str | None,
-    typer.Option("--table", help="Table in a DuckDB file.", rich_help_panel=EXPERTS),
+    typer.Option("--table", help="Table in a database.", rich_help_panel=EXPERTS),
 ]
 QueryOption = Annotated[
     str | None,
     typer.Option(
         "--query",
-        help="Query on a DuckDB file's own tables, whose result is the rows.",
+        help="Query on a database's own tables, whose result is the rows.",
         rich_help_panel=EXPERTS,
     ),
 ]
@@ -130,7 +132,14 @@ SUMMARY = (
     _FEATURES,
     _EPSILON,
     option("ask", list[str], "A question such as 'x1 < 0'; may be repeated."),
-    option("coefficients", str, "Publish location and scale of these, with commas."),
+    option("coefficients", str, "Publish what is known of these, with commas."),
+    option(
+        "model",
+        str,
+        "What a block fits: least_squares, logistic, poisson, quantile (or quantile:0.9), huber or "
+        "cox.",
+        shown="least_squares",
+    ),
     option("rows", int, "Number of rows. Default: what a Parquet file says."),
     expert("quantiles", str, "Instead, these quantiles of them, such as 0.05,0.95."),
     expert("bounds", list[str], "Public bounds of a coefficient, such as x1=-10:10."),
@@ -138,7 +147,7 @@ SUMMARY = (
     expert(
         "mechanism",
         str,
-        "sign, stouffer, rescaled_normal, fisher, location_scale or clipped_mean.",
+        "mean, sign, stouffer, rescaled_normal, fisher, location_scale or clipped_mean.",
     ),
     expert("blocks", int, "Number of blocks, M."),
     expert("partitions", int, "How often rows are put into blocks, r."),
@@ -196,7 +205,8 @@ KINDS = {"regression": REGRESSION, "summary": SUMMARY, "network": NETWORK, "draw
 # --- where rows come from, who pays, and how it is said -------------------------------------------
 
 JSON = option("as_json", bool, "Print the outcome as JSON.", "--json", default=False)
-SOURCE = option("data", Path, "CSV, Parquet or DuckDB file.", default=Option.empty)
+DATA_HELP = "CSV, Parquet or DuckDB file, or postgresql://USER@HOST/DATABASE."
+SOURCE = option("data", str, DATA_HELP, default=Option.empty)
 PUBLICATION = (
     Option("ledger", Option.KEYWORD_ONLY, annotation=LedgerOption),
     option("dry_run", bool, "Show noise and cost; read no rows, spend nothing.", default=False),
@@ -211,6 +221,13 @@ PUBLICATION = (
 def out_option(name: str) -> Option:
     """Where a Release goes."""
     return option("out", Path, "Where to write the Release.", shown=name)
+
+
+def shown(data: str) -> str:
+    """The data as they may be printed: the address of a server may hold a password."""
+    from noisewise.holder.engines import is_server
+
+    return "postgresql://..." if is_server(data) else data
 
 
 # --- from texts to what is asked for --------------------------------------------------------------

@@ -22,6 +22,7 @@ from noisewise.cli.ledger import (
     quote_json,
     say_quote,
 )
+from noisewise.cli.options import shown
 
 if TYPE_CHECKING:
     from noisewise.core.schema import Schema
@@ -46,7 +47,7 @@ class Publication:
         Only say what it would cost.
     """
 
-    data: Path
+    data: str
     ledger: Path
     out: Path | None
     engine: str
@@ -197,7 +198,7 @@ def _say_rehearsal(ledger: Ledger, charge: Charge, publication: Publication, col
             return
     except NoisewiseError:
         return
-    command = ["noisewise", "schema", "check", "SCHEMA", "--data", str(publication.data)]
+    command = ["noisewise", "schema", "check", "SCHEMA", "--data", shown(publication.data)]
     command += ["--table", publication.table] if publication.table else []
     command += ["--query", publication.query] if publication.query else []
     typer.echo(

@@ -109,7 +109,8 @@ def release(
         publishing.dry_run(request, publication, lines=lines, document=document)
         return
     unspent = "delta" in words.words and request.claim.delta == 0
-    note = "Laplace noise spends no delta." if unspent else ""
+    notes = ["Laplace noise spends no delta."] if unspent else []
+    note = " ".join([*notes, *_never_together(request)])
     if stated is None:
         publishing.publish_and_say(request, publication, note=note)
         return
@@ -152,6 +153,18 @@ def _terms(request: Request | RoundsRequest | GlmRequest) -> list[str]:
     return lines
 
 
+def _never_together(request: Request | RoundsRequest | GlmRequest) -> list[str]:
+    """What no regression can have at once: worth knowing before both are paid for."""
+    from noisewise.analyst.model_columns import check_splines
+    from noisewise.core.errors import RequestError
+
+    try:
+        check_splines(request.design)
+    except RequestError as error:
+        return [f"Note: {str(error).removeprefix('features: ')}."]
+    return []
+
+
 def _plan_in_words(
     request: Request | RoundsRequest | GlmRequest,
 ) -> tuple[list[str], dict[str, Any]]:
@@ -160,6 +173,7 @@ def _plan_in_words(
     from noisewise.holder.requests.rounds import RoundsRequest
 
     lines = [f"Design columns: {', '.join(request.design.names)}", *_terms(request)]
+    lines += _never_together(request)
     if isinstance(request, GlmRequest):
         return lines + request.in_words(), {"family": request.design.family}
     if isinstance(request, RoundsRequest):
@@ -258,7 +272,7 @@ def _known_rows(schema: Path | None, publication: Publication) -> int | None:
 
 def _summary_plan(request: SummaryRequest) -> dict[str, Any]:
     """What would be published, with what noise, and how accurate it would be."""
-    from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, entries_of
+    from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, Mean, entries_of
     from noisewise.core.kinds.summary.release import SummedNoise
     from noisewise.holder.blocks import choice
 
@@ -279,6 +293,11 @@ def _summary_plan(request: SummaryRequest) -> dict[str, Any]:
         assert not isinstance(noise, SummedNoise)
         each = float(noise.location_epsilon) / noise.sensitivity
         plan["expected_error"] = choice.median_error(*sizes, each)
+        return plan
+    if isinstance(mechanism, Mean):
+        each = float(request.laplace.epsilon) / len(mechanism.items)
+        each /= request.schema.max_rows_per_unit
+        plan["expected_error"] = choice.mean_error(request.blocks, each)
         return plan
     assert isinstance(noise, SummedNoise)
     scale = noise.scale * 2.0**-mechanism.fraction_bits / (request.blocks * request.partitions)

@@ -13,19 +13,23 @@ from typing import Annotated
 import typer
 
 from noisewise._progress import progress_bar
-from noisewise.cli.options import EngineOption, QueryOption, TableOption
+from noisewise.cli.options import DATA_HELP, EngineOption, QueryOption, TableOption, shown
 
 app = typer.Typer(no_args_is_help=True, help="Declare what is public about a table.")
 
 
 @app.command("new")
 def schema_new(
-    data: Annotated[Path, typer.Argument(help="CSV, Parquet or DuckDB file.")],
+    data: Annotated[str, typer.Argument(help=DATA_HELP)],
     out: Annotated[Path, typer.Option("--out", help="Where to write the schema.")] = Path(
         "schema.yaml"
     ),
     dataset: Annotated[
-        str, typer.Option("--dataset", help="Name of the data set's budget. Default: file name.")
+        str,
+        typer.Option(
+            "--dataset",
+            help="Name of the data set's budget. Default: name of the file or table.",
+        ),
     ] = "",
     unit: Annotated[
         str | None,
@@ -54,23 +58,25 @@ def schema_new(
     """
     from noisewise.core.errors import RequestError
     from noisewise.holder.codebook import read_codebook
+    from noisewise.holder.engines import is_server
     from noisewise.holder.schema_files import schema_template
 
     if out.exists() and not force:
         raise RequestError(f"out: {out} exists; choose another name, or --force to overwrite it")
     book = None if codebook is None else read_codebook(codebook)
-    text = schema_template(data, dataset or data.stem, table=table, unit=unit, codebook=book)
+    named = (table or "") if is_server(data) else Path(data).stem
+    text = schema_template(data, dataset or named, table=table, unit=unit, codebook=book)
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise RequestError(f"out: cannot write {out}: {error.strerror}") from None
-    check = ["noisewise", "schema", "check", str(out), "--data", str(data)]
+    check = ["noisewise", "schema", "check", str(out), "--data", shown(data)]
     check += ["--table", table] if table else []
     typer.echo(
         f"Wrote {out}. Fill in public bounds and levels, delete columns you won't use, then:\n"
         f"  {shlex.join(check)}"
     )
-    if data.suffix.lower() == ".csv":
+    if not is_server(data) and Path(data).suffix.lower() == ".csv":
         typer.echo("Column names come from the file's first line, which must be a header.")
 
 
@@ -78,7 +84,7 @@ def schema_new(
 def schema_check(
     schema: Annotated[Path, typer.Argument(help="The schema file.")],
     data: Annotated[
-        Path | None, typer.Option("--data", help="Also check that this file fits the schema.")
+        str | None, typer.Option("--data", help=f"Also check that this fits it: {DATA_HELP}")
     ] = None,
     engine: EngineOption = "auto",
     table: TableOption = None,
@@ -111,7 +117,7 @@ def schema_check(
             n = check_data(
                 declared, data, engine=engine, table=table, query=query, progress=progress
             )
-        typer.echo(f"{data} fits the schema.")
+        typer.echo(f"{shown(data)} fits the schema.")
         if declared.n_is_public:
             counted = declared.counted
             typer.echo(

@@ -36,6 +36,7 @@ from noisewise.federation.protocol import (
     refusal_fields,
     release_fields,
 )
+from noisewise.holder.engines import is_server
 from noisewise.holder.ledger import Charge, Ledger
 from noisewise.holder.publish import as_charged, publish
 from noisewise.holder.requests.file import read_asked
@@ -72,7 +73,9 @@ class Policy:
 
     Parameters
     ----------
-    data, ledger : Path
+    data : Path or str
+        A file, or the address of a PostgreSQL server.
+    ledger : Path
         The ledger must exist and hold a cap for the schema's data set.
     schema : Schema
     requests : tuple of Request or RoundsRequest
@@ -87,7 +90,7 @@ class Policy:
         What the analyst may call this holder; sent with every answer. Empty: its node's number.
     """
 
-    data: Path
+    data: Path | str
     ledger: Path
     schema: Schema
     requests: tuple[Request | RoundsRequest, ...]
@@ -161,8 +164,9 @@ def _parse(document: Any, folder: Path) -> Policy:
         raise PolicyError(f"reply_every_seconds: expected a number, got {seconds!r}")
     if not 0 <= seconds <= MAX_WAIT:
         raise PolicyError(f"reply_every_seconds: expected 0 to {MAX_WAIT:g}, got {seconds:g}")
+    data = _text(given, "data")
     return Policy(
-        data=folder / _text(given, "data"),
+        data=data if is_server(data) else folder / data,
         ledger=folder / _text(given, "ledger"),
         schema=schema,
         requests=tuple(_request(schema, rule, n, folder) for n, rule in enumerate(rules, 1)),

@@ -28,12 +28,13 @@ from typing import Any, Generic, TypeVar, cast
 from noisewise.core.document import BaseRelease, write_text
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 from noisewise.core.kinds import AnyRelease, load_release, release_from_text
-from noisewise.holder.engines import Source, open_source
+from noisewise.holder.engines import Source, is_server, open_source
 from noisewise.holder.engines.base import positions
 from noisewise.holder.ledger import Ledger, Reservation
 from noisewise.holder.requests.base import Publishable
 from noisewise.holder.requests.in_rounds import InRounds
 from noisewise.holder.requests.rounds import RoundsRequest
+from noisewise.holder.requests.summary import SummaryRequest
 from noisewise.holder.rows.plan import Plan
 
 Kind = TypeVar("Kind", bound="AnyRelease")
@@ -83,15 +84,16 @@ def publish(
     ----------
     request : Request, SummaryRequest or NetworkRequest
         See `make_request`, `make_summary_request` and `make_network_request`.
-    data : path, data frame, dict of arrays, or DuckDB connection or relation
+    data : path, address, data frame, dict of arrays, connection or relation
+        Of a file, a PostgreSQL server (postgresql://...), DuckDB or psycopg; see `open_source`.
     ledger : Ledger or path
         Where the budget of `request.schema.dataset` is kept. It must exist and hold a cap for that
         data set: ``Ledger("budget.db").set_cap("people", epsilon=3)``.
     out : path, optional
         Where to write the Release; written atomically.
-    engine : {"auto", "memory", "stream", "duckdb"}
+    engine : {"auto", "memory", "stream", "duckdb", "postgres"}
     table, query : str, optional
-        What to read from a DuckDB database.
+        What to read from a database.
     purpose : str
         Why it is released: kept with the charge in the ledger, not in the Release.
     progress : callable, optional
@@ -141,7 +143,7 @@ def as_charged(
     request: Publishable[Kind], ledger: Ledger, *, table: str | None, query: str | None
 ) -> Publishable[Kind]:
     """The request, or what its words meant before, if the ledger has a charge for that alone."""
-    former = request.former if isinstance(request, RoundsRequest) else None
+    former = request.former if isinstance(request, RoundsRequest | SummaryRequest) else None
     if former is None or ledger.is_charged(request.charge(table=table, query=query)):
         return request
     if not ledger.is_charged(former.charge(table=table, query=query)):
@@ -201,6 +203,8 @@ def _next_round(
 
 def _public_rows(data: Any, source: Source) -> int | None:
     """The public number of rows, if nothing else has to be found out for it."""
+    if is_server(data):
+        return None
     if isinstance(data, str | os.PathLike) and Path(data).suffix.lower() == ".csv":
         from noisewise.holder.engines.files import count_rows
 

@@ -20,10 +20,10 @@ from noisewise.core.errors import DataError, RequestError
 from noisewise.core.schema import MAX_LABEL, Schema
 from noisewise.core.yaml_files import parse_yaml
 from noisewise.holder.codebook import Entry, entry_of
-from noisewise.holder.engines import open_source
+from noisewise.holder.engines import is_server, open_source
 from noisewise.holder.engines.base import Kind
 from noisewise.holder.publish import with_total
-from noisewise.holder.rows.units import Shelves
+from noisewise.holder.rows.units import Shelves, codes_of, words_of
 from noisewise.holder.rows.values import filled
 
 _HEAD = """\
@@ -49,7 +49,7 @@ _CELL = re.compile(
 
 
 def schema_template(
-    path: Path,
+    data: str | Path,
     dataset: str,
     *,
     table: str | None = None,
@@ -64,7 +64,7 @@ def schema_template(
     lines = [_HEAD, f"dataset: {_quoted(dataset)}", "columns:"]
     if codebook is not None:
         lines.insert(1, _FROM_CODEBOOK)
-    kinds = column_kinds(path, table=table)
+    kinds = column_kinds(data, table=table)
     if unit is not None and unit not in [name for name, _ in kinds]:
         raise DataError(f"unit: there is no column {unit!r}; name the column with people's ids")
     for name, kind in kinds:
@@ -105,8 +105,16 @@ def _declaration(kind: str, entry: Entry | None) -> str:
     return ", ".join([*told, *words])
 
 
-def column_kinds(path: Path, *, table: str | None = None) -> list[tuple[str, str]]:
-    """Column names with 'number', 'category' or 'other', in the file's order."""
+def column_kinds(data: str | Path, *, table: str | None = None) -> list[tuple[str, str]]:
+    """Column names with 'number', 'category' or 'other', in the table's order."""
+    if is_server(data):
+        from noisewise.holder.engines.postgres import PostgresSource
+
+        source = open_source(data, table=table)
+        assert isinstance(source, PostgresSource)
+        # Names in a server's catalogue are nobody's row.
+        return [(name, _declared_as(kind)) for name, kind in source.column_kinds()]
+    path = Path(data)
     suffix = path.suffix.lower()
     if not path.is_file():
         raise DataError(f"data: there is no file {path}; check the path")
@@ -193,8 +201,8 @@ def _duckdb_kinds(path: Path, table: str | None) -> list[tuple[str, str]]:
         raise RequestError("table: name the table of the DuckDB file with --table")
     import duckdb
 
+    from noisewise.holder.engines.dialects import identifier
     from noisewise.holder.engines.duckdb import kind_of_type
-    from noisewise.holder.engines.pushdown import identifier
 
     try:
         with duckdb.connect(str(path), read_only=True) as connection:
@@ -246,18 +254,19 @@ class _Reader:
         for name, values in zip(self._plan.schema.columns, columns, strict=False):
             filled(values, self._plan.schema, name)
         if self._people is not None:
-            self._people.add(columns[-1], np.empty((len(columns[-1]), 0), dtype=np.int32))
+            self._people.add(words_of(columns[-1]).view(np.int32))
         self.n += len(columns[0])
 
     def result(self) -> int:
         if self._people is None:
             return self.n
-        return sum(len(ids.unique()) for ids, _ in self._people.taken())
+        shelves = (codes_of(ids.view(np.uint64)) for ids in self._people.taken())
+        return sum(1 + int(codes.max()) for codes in shelves)
 
 
 def check_data(
     schema: Schema,
-    data: Path,
+    data: str | Path,
     *,
     engine: str = "auto",
     table: str | None = None,

@@ -253,31 +253,39 @@ def draw_plan(plan: Plan, path: Path) -> None:
         axis.set_axis_off()
     for axis, name in zip(axes, names, strict=False):
         rows = [row for row in plan.rows if row.name == name]
-        for mechanism in dict.fromkeys(row.mechanism for row in rows):
+        mechanisms = list(dict.fromkeys(row.mechanism for row in rows))
+        budgets = sorted({row.epsilon for row in rows})
+        for i, mechanism in enumerate(mechanisms):
             points = sorted(
                 (row for row in rows if row.mechanism == mechanism), key=lambda row: row.epsilon
             )
-            x = [row.epsilon for row in points]
+            # Of a single epsilon there is no band to fill: bars side by side.
+            beside = 1.0 + 0.06 * (i - (len(mechanisms) - 1) / 2) if len(budgets) == 1 else 1.0
+            x = [row.epsilon * beside for row in points]
             colour = COLOURS.get(mechanism, _palette.GREY)
             axis.plot(
                 x, [row.half_width for row in points], color=colour, marker="o", label=mechanism
             )
             low = [row.half_width_low for row in points]
             high = [row.half_width_high for row in points]
-            axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+            if len(budgets) == 1:
+                axis.vlines(x, low, high, color=colour, alpha=0.3, linewidth=6)
+            else:
+                axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
         exact = rows[0].half_width_non_private
         axis.axhline(exact, color="0.3", linestyle="--", linewidth=1, label="exact sums")
         if name in wanted:
             axis.axhline(wanted[name], color="0.3", linestyle=":", linewidth=1.5, label="wanted")
         axis.set(xscale="log", yscale="log", title=name, xlabel="epsilon")
-        budgets = sorted({row.epsilon for row in rows})
+        if len(budgets) == 1:
+            axis.set_xlim(0.7 * budgets[0], budgets[0] / 0.7)
         axis.set_xticks(budgets, [f"{epsilon:g}" for epsilon in budgets])
         axis.xaxis.set_minor_locator(NullLocator())
         axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
         axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.7g}"))
         axis.yaxis.set_minor_locator(NullLocator())
     axes[0].set_ylabel(f"half-width of {100 * plan.level:g}% intervals")
-    figure.suptitle(f"What a Release of {plan.n:,} rows would be worth")
+    figure.suptitle(f"What a Release of {plan.n:,} rows would be worth (bands: 8 of 10 within)")
     handles = {
         text: handle
         for axis in axes[: len(names)]

@@ -47,7 +47,7 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         Public classes, in the order of `predict_proba`.
     mechanism : {"laplace", "fourier", "posterior_sample", "map"}
         See `make_network_request`.
-    method : {"auto", "joint", "exact", "plugin"}
+    method : {"auto", "joint", "per_table", "plugin"}
         See `fit_network`; ``plugin`` ignores the noise.
     prior : float or mapping
         Dirichlet concentrations. The mapping's names are those of features, or ``"target"``.

@@ -39,6 +39,10 @@ class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
         a data frame.
     y_bounds : pair
         Public bounds of the target.
+    formula : str, optional
+        The features, as they stand to the right of ``~``: ``"age*region + log1p(income)"``, of the
+        columns of X (x0, x1, ... of an array). By default all columns as they are. Columns that the
+        formula leaves out are not read, but need bounds as all others do.
     mechanism, radius, rounds
         See `make_request`. With delta or rho, rounds find the data's own scale.
     neighbours, max_rows_per_unit
@@ -66,6 +70,7 @@ class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
         Draws, intervals, the share of uncertainty due to privacy, the naive posterior.
     coef_ : array, shape (n_coefficients,)
         Posterior means; one for a number, one for each level but the reference for a category.
+        `posterior_.columns.names` has their names, the intercept first.
     intercept_ : float
     coef_std_ : array, shape (n_coefficients,)
         Posterior standard deviations.
@@ -105,6 +110,7 @@ class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
         rho: Any = None,
         bounds: Any = None,
         y_bounds: Any = None,
+        formula: str | None = None,
         mechanism: str | None = None,
         radius: float | None = None,
         rounds: int | str | None = None,
@@ -125,6 +131,7 @@ class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
         self.rho = rho
         self.bounds = bounds
         self.y_bounds = y_bounds
+        self.formula = formula
         self.mechanism = mechanism
         self.radius = radius
         self.rounds = rounds
@@ -157,10 +164,10 @@ class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
         if units is not None:
             ids = UNITS
             table |= {ids: units}
+        *features, target = columns
         request = make_request(
             Schema(self.dataset, columns, self.neighbours, self.max_rows_per_unit, unit_column=ids),
-            target=list(columns)[-1],
-            features=list(columns)[:-1],
+            **_model(self.formula, features, target),
             epsilon=self.epsilon,
             delta=self.delta,
             rho=self.rho,
@@ -226,3 +233,18 @@ class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
         target = target_name(table)
         values = column_or_1d(y, warn=True, dtype=np.float64)
         return table | {target: values}, columns | {target: declared}
+
+
+# --- what to regress on what ---------------------------------------------------------------------
+
+
+def _model(formula: str | None, features: list[str], target: str) -> dict[str, Any]:
+    """What to regress on what, as `make_request` takes it."""
+    if formula is None:
+        return {"target": target, "features": features}
+    if not isinstance(formula, str) or "~" in formula:
+        raise RequestError(
+            "formula: expected what stands to the right of '~', such as 'age + I(age**2)'; the "
+            "target is y (for a logarithm of it give log(y), and its bounds)"
+        )
+    return {"formula": f"{target} ~ {formula}"}

@@ -1,6 +1,7 @@
 """Bayesian networks: from noisy counts to the posterior of all tables, and questions to it.
 
-`layout` is a network as arrays, `observed` what a Release measured. The methods are `counts` and
-`records` (all tables together), `exact` (each node by itself) and `plugin` (the noise ignored);
-`queries` and `classify` answer questions, `fit` puts it together.
+`layout` is a network as arrays, `observed` what a Release measured, `prior` what is believed of the
+tables or learned. The methods are `counts` and `records` (all tables together), `per_table` (each
+node by itself) and `plugin` (the noise ignored); `queries` and `classify` answer questions, `fit`
+puts it together.
 """

@@ -1,8 +1,9 @@
 """The joint posterior of all tables, by moves of counts: any n, all families in agreement.
 
-The state is the true counts of every family, which share margins; tables are integrated out and
-drawn given the counts. Its cost doesn't grow with n. Where the families have a junction tree it is
-exact; with loops one factor is approximated, see `entropy`.
+The state is the true counts of every family, which share margins, and the concentrations that are
+learned (see `prior`); tables are integrated out and drawn given both. Its cost doesn't grow with n.
+Where the families have a junction tree it is exact; with loops one factor is approximated, see
+`entropy`.
 
 Target (see `entropy` for h): the tables θ are integrated out, which leaves
 
@@ -24,12 +25,12 @@ import numpy as np
 
 from noisewise._compiled import compiled_in_order, compiled_inline
 from noisewise.analyst.chains import Report
-from noisewise.analyst.network.layout import Floats
-from noisewise.analyst.network.regions import Problem, Regions, start
+from noisewise.analyst.network.prior import Learning, log_gamma_ratio
+from noisewise.analyst.network.regions import Kept, Problem, Regions, start
 
 POOL, FEWEST = 4096, 64  # rows that moves are proposed at
 WARMUP_BLOCKS = 40  # in each of which steps adapt more slowly than before
-REFRESH = 5  # sweeps between two looks at the network's own expectation
+REFRESH = 5  # sweeps between two looks at the prior and the network's own expectation
 
 
 def chain(
@@ -37,11 +38,13 @@ def chain(
     warmup: int,
     thin: int,
     rng: np.random.Generator,
-    found: Floats,
+    kept: Kept,
     report: Report,
 ) -> float:
-    """Fill in one chain's counts; see `regions.Chain`."""
-    layout, regions, moves = problem.layout, problem.regions, problem.moves
+    """Fill in one chain's draws; see `regions.Chain`."""
+    layout, moves = problem.layout, problem.moves
+    learning = Learning(layout, problem.prior)
+    regions = problem.own_regions()
     state, rows = start(problem, rng)
     pool = np.ascontiguousarray(rows[-1][:POOL])
     if len(pool) < FEWEST:  # few rows, or none: levels at random serve as well
@@ -54,10 +57,12 @@ def chain(
     family = slice(layout.cells)
 
     def advance(sweeps: int, gain: float) -> None:
-        most = REFRESH if problem.slopes.needed else sweeps
+        most = REFRESH if problem.slopes.needed or learning.nodes.size else sweeps
         while sweeps > 0:
+            learning.update(rng, state.totals[family])
+            problem.set_prior(regions, learning)
             if problem.slopes.needed:
-                smoothed = state.totals[family] + problem.alpha
+                smoothed = state.totals[family] + learning.alpha
                 problem.slopes.fill(slopes, problem.names, regions.start, smoothed)
             sweep(
                 rng, regions, moves, slopes, pool, movable, *state, log_scale, tried, taken, gain,
@@ -70,9 +75,9 @@ def chain(
         advance(last - first, 0.3 / (1 + 20 * block / WARMUP_BLOCKS))
         report(last)
     tried[:] = taken[:] = 0
-    for k in range(len(found)):
+    for k in range(len(kept.given)):
         advance(thin, 0.0)
-        found[k] = state.totals[family]
+        kept.keep(k, learning, state.totals[family])
         if k % 16 == 15:
             report(warmup + (k + 1) * thin)
     return float(taken.sum() / np.maximum(tried.sum(), 1))
@@ -89,23 +94,6 @@ def _first_scale(regions: Regions) -> float:
 
 
 MAX_STEP = 1e15
-
-
-@compiled_in_order
-def log_gamma(x):  # type: ignore[no-untyped-def]
-    """Stirling's series from 10 on, with an error below 1e-10."""
-    if x < 10.0:
-        return math.lgamma(x)
-    r = 1.0 / x
-    r2 = r * r
-    series = r * (8.333333333333333e-2 - r2 * (2.777777777777778e-3 - r2 * 7.936507936507937e-4))
-    return (x - 0.5) * math.log(x) - x + 0.9189385332046727 + series
-
-
-@compiled_in_order
-def log_gamma_ratio(x, by):  # type: ignore[no-untyped-def]
-    """log Γ(x + by) - log Γ(x)."""
-    return log_gamma(x + by) - log_gamma(x)
 
 
 @compiled_inline

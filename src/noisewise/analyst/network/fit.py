@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from noisewise.analyst.common_cautions import (
     first_few,
     repetition_warnings,
 )
-from noisewise.analyst.network.layout import Floats, Layout, normalised
+from noisewise.analyst.network.layout import Floats, Layout
 from noisewise.analyst.network.observed import (
     Observed,
     check_plausible,
@@ -27,7 +26,14 @@ from noisewise.analyst.network.observed import (
     observe,
     released_draws,
 )
-from noisewise.analyst.posterior.network import NetworkFit, NetworkPosterior
+from noisewise.analyst.network.prior import (
+    Concentrations,
+    Prior,
+    concentrations,
+    draw_tables,
+    prior_moments,
+)
+from noisewise.analyst.posterior.network import FORMER_METHODS, NetworkFit, NetworkPosterior
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.content import TableDraws
 from noisewise.core.kinds.network.graph import Network
@@ -56,13 +62,15 @@ def fit_network(
     releases : NetworkRelease or sequence of them
         Of the same network. Several holders' tables are taken to be the same.
     prior : float or mapping, optional
-        Dirichlet concentrations: one number, or a mapping from nodes to numbers or arrays of
-        `network.shape`. Default 1, which is uniform.
-    method : {"auto", "joint", "exact", "plugin"}
+        Dirichlet concentrations: one number (1 is uniform), or a mapping from nodes to numbers or
+        arrays of `network.shape`. By default, and for nodes that a mapping leaves out, they are
+        learned from the Releases, see `noisewise.analyst.network.prior`; ``plugin`` takes 1.
+    method : {"auto", "joint", "per_table", "plugin"}
         ``joint``: all nodes together, the noise modelled; families that share variables agree.
-        ``exact``: each node by itself, the noise modelled, by enumeration. ``plugin``: what Zhang,
-        Rubinstein & Dimitrakakis (2016) do, noisy counts as if they were true; intervals are too
-        narrow. ``auto``: joint where there are counts, plugin for released draws of tables.
+        ``per_table``: each node by itself, the noise modelled, by enumeration (its name was
+        ``exact``, which is still understood). ``plugin``: what Zhang, Rubinstein & Dimitrakakis
+        (2016) do, noisy counts as if they were true; intervals are too narrow. ``auto``: joint
+        where there are counts, plugin for released draws of tables.
     chains, draws : int
     seed : int, optional
         Makes the result reproducible. It has nothing to do with the privacy noise.
@@ -75,11 +83,11 @@ def fit_network(
     """
     given = as_network_releases(releases)
     layout = Layout(given[0].network)
-    alpha = concentrations(prior, layout)
+    believed = concentrations(prior, layout)
     chains, draws = _sizes(layout, chains, draws)
     name, reason = choose(method, [release.mechanism for release in given], given[0].has_counts)
     with progress_bar(f"Posterior by {name}", unit="steps", show=progress) as tell:
-        job = Job(given, layout, alpha, chains, draws, seed_or_none(seed), tell)
+        job = Job(given, layout, believed, chains, draws, seed_or_none(seed), tell)
         drawn = METHODS[name](job)
     from_counts = given[0].has_counts
     info = NetworkFit(
@@ -95,19 +103,22 @@ def fit_network(
         units=tuple(release.schema.unit for release in given),
         seed=seed_or_none(seed),
         noise_scales=tuple(release.noise.scale for release in given) if from_counts else (),
-        concentration=(float(alpha.min()), float(alpha.max())) if from_counts else (),
+        concentration=(float(drawn.alpha.min()), float(drawn.alpha.max())) if from_counts else (),
+        learned=bool(believed.learned.any()) and from_counts and name != "plugin",
     )
     posterior = NetworkPosterior(
         layout.network,
         drawn.theta,
         info,
         drawn.given_counts,
-        alpha + clamped_counts(given, layout) if from_counts else None,
+        believed.alpha + clamped_counts(given, layout) if from_counts else None,
         {"acceptance": drawn.acceptance} if name == "joint" else {},
+        np.stack(prior_moments(layout, drawn.alpha)) if from_counts else None,
     )
     found = (
-        *drawn.warnings,
+        *(loop_warning(posterior, drawn.loops) if drawn.loops else ()),
         *method_warnings(posterior, given),
+        *prior_warnings(posterior),
         *repetition_warnings((release.schema.dataset, release.n) for release in given),
         *(convergence_warnings(posterior) if name == "joint" else ()),
     )
@@ -173,14 +184,22 @@ def as_network_releases(releases: Any) -> tuple[NetworkRelease, ...]:
 # --- ways to the posterior, by name, and which one `auto` takes --------------------------------
 
 
+class Loops(NamedTuple):
+    """Nodes whose parents' joint table is approximated, and those for which it was left out."""
+
+    approximated: list[str]
+    free: list[str]
+
+
 class Drawn(NamedTuple):
     """What a method returns."""
 
     theta: Floats
     given_counts: Floats | None
-    warnings: tuple[str, ...] = ()
-    algorithm: str = ""
+    alpha: Floats  # of the prior, shape (some draws, cells)
+    algorithm: str
     acceptance: float = float("nan")
+    loops: Loops | None = None
 
 
 @dataclass(frozen=True)
@@ -189,7 +208,7 @@ class Job:
 
     releases: tuple[NetworkRelease, ...]
     layout: Layout
-    alpha: Floats
+    prior: Concentrations
     chains: int
     draws: int
     seed: int | None
@@ -210,26 +229,27 @@ def _run_plugin(job: Job) -> Drawn:
     credible intervals are too narrow.
     """
     if not job.releases[0].has_counts:
-        return Drawn(released_draws(job.releases[0], job.layout)[None], None, (), "draws")
-    counts = job.alpha + clamped_counts(job.releases, job.layout)
-    size = (job.chains, job.draws, job.layout.cells)
-    gammas = np.random.default_rng(job.seed).standard_gamma(counts, size=size)
-    return Drawn(normalised(gammas, job.layout), None, (), "clamped counts")
+        tables = released_draws(job.releases[0], job.layout)[None]
+        return Drawn(tables, None, job.prior.alpha[None], "draws")
+    counts = job.prior.alpha + clamped_counts(job.releases, job.layout)
+    given = np.broadcast_to(counts, (job.chains, job.draws, job.layout.cells))
+    tables = draw_tables(np.random.default_rng(job.seed), given, job.layout)
+    return Drawn(tables, None, job.prior.alpha[None], "clamped counts")
 
 
-def _run_exact(job: Job) -> Drawn:
-    from noisewise.analyst.network.exact import sample
+def _run_per_table(job: Job) -> Drawn:
+    from noisewise.analyst.network.per_table import sample
 
     drawn = sample(
         job.layout,
         job.observed()[0],
-        job.alpha,
+        job.prior,
         chains=job.chains,
         draws=job.draws,
         seed=job.seed,
         progress=job.tell,
     )
-    return Drawn(*drawn, (), "enumeration by row")
+    return Drawn(*drawn, "enumeration by row")
 
 
 def _run_joint(job: Job) -> Drawn:
@@ -238,12 +258,12 @@ def _run_joint(job: Job) -> Drawn:
 
     holders = job.observed()
     rough = clamped_counts(job.releases, job.layout)
-    problem = make_problem(job.layout, holders, job.alpha, rough)
+    problem = make_problem(job.layout, holders, job.prior, rough)
     entropy = problem.slopes.entropy
     tables = len(job.layout.nodes) + len(set(job.layout.parents))
     public = [holder.n for holder in holders if holder.n is not None]
     few = len(public) == len(holders) and sum(public) * tables <= ROWS_PER_SWEEP
-    warnings: tuple[str, ...] = ()
+    loops = None
     if few and not entropy.acyclic:
         chain, thin, what = records.chain, 10, "latent rows"
     else:
@@ -252,7 +272,8 @@ def _run_joint(job: Job) -> Drawn:
         thin = int(np.clip(MOVES_PER_CHAIN // (moves * job.draws), 1, 10))
         if not entropy.acyclic:
             what += ", approximate in the loops"
-            warnings = (_loop_warning([job.layout.nodes[i] for i in entropy.free]),)
+            nodes = job.layout.nodes
+            loops = Loops([nodes[i] for i in entropy.expected], [nodes[i] for i in entropy.free])
     drawn = sample(
         chain,
         problem,
@@ -263,22 +284,12 @@ def _run_joint(job: Job) -> Drawn:
         seed=job.seed,
         progress=job.tell,
     )
-    return Drawn(drawn.theta, drawn.given_counts, warnings, what, drawn.acceptance)
-
-
-def _loop_warning(free: list[str]) -> str:
-    text = (
-        "the families of this network form loops, for which the number of data sets behind given "
-        "counts is approximated (coverage of 90% intervals was measured to be within 2 points)"
-    )
-    if free:
-        text += f"; loops above {first_few(free)} are too wide to be followed and were left out"
-    return text + "."
+    return Drawn(drawn.theta, drawn.given_counts, drawn.alpha, what, drawn.acceptance, loops)
 
 
 METHODS: dict[str, Callable[[Job], Drawn]] = {
     "plugin": _run_plugin,
-    "exact": _run_exact,
+    "per_table": _run_per_table,
     "joint": _run_joint,
 }
 NAMES = ("auto", *METHODS)
@@ -289,6 +300,8 @@ def choose(method: str, mechanisms: Sequence[str], has_counts: bool) -> tuple[st
 
     `has_counts` says whether they hold noisy counts, not drawn tables.
     """
+    former = method if method in FORMER_METHODS else None
+    method = FORMER_METHODS.get(method, method)
     if method not in NAMES:
         raise RequestError(f"method: {method!r} is unknown; use {', '.join(NAMES)}")
     if not has_counts:
@@ -298,89 +311,21 @@ def choose(method: str, mechanisms: Sequence[str], has_counts: bool) -> tuple[st
             f"method: {method!r} models the noise on counts, and a Release by "
             f"{mechanisms[0]!r} holds drawn tables instead; use method='plugin'"
         )
-    if method == "exact":
+    if method == "per_table":
         if len(mechanisms) > 1:
             raise RequestError(
-                "method: 'exact' takes one Release; use method='joint', which combines several"
+                "method: 'per_table' takes one Release; use method='joint', which combines several"
             )
         if mechanisms[0] == "fourier":
             raise RequestError(
-                "method: 'exact' needs counts with noise of their own, and a fourier Release has "
-                "parity counts; use method='joint'"
+                "method: 'per_table' needs counts with noise of their own, and a fourier Release "
+                "has parity counts; use method='joint'"
             )
     if method == "auto":
         return "joint", "models the privacy noise, and families that share variables agree"
+    if former is not None:
+        return method, f"chosen by the user under its former name, {former}"
     return method, "chosen by the user"
-
-
-# --- Dirichlet priors of the tables -----------------------------------------------------------
-
-
-Prior = float | Mapping[str, Any]
-
-
-def concentrations(prior: Prior | None, layout: Layout) -> Floats:
-    """The concentration of every cell, shape (layout.cells,); 1 where nothing is said.
-
-    Parameters
-    ----------
-    prior : float, mapping of str to float or array, or None
-        A number is the concentration of every cell of every table: 1 is uniform, 0.5 is
-        Jeffreys' for two levels. A mapping gives nodes a number each, or an array of the node's
-        shape.
-    layout : Layout
-    """
-    alpha = np.ones(layout.cells)
-    if prior is None:
-        return alpha
-    if not isinstance(prior, Mapping):
-        alpha[:] = _positive("prior", prior)
-        return alpha
-    for name, given in prior.items():
-        if name not in layout.number:
-            shown = ", ".join(layout.network.nodes[:20])
-            raise RequestError(f"prior: {name!r} is not a node; the nodes are {shown}")
-        i = layout.number[name]
-        values = _positive(f"prior of {name!r}", given)
-        shape = layout.network.shape(name)
-        if values.ndim and values.shape != shape:
-            raise RequestError(
-                f"prior of {name!r}: expected one number or an array of shape {shape} (parents' "
-                f"levels, then its own), got shape {values.shape}"
-            )
-        alpha[layout.part(i)] = layout.inward(i, np.broadcast_to(values, shape))
-    return alpha
-
-
-def read_concentrations(path: Path) -> Any:
-    """A prior file: ``concentration: 0.5``, or a number (or nested lists) for every node."""
-    import yaml
-
-    try:
-        document = yaml.safe_load(path.read_text("utf-8"))
-    except OSError as error:
-        raise RequestError(f"prior: cannot read {path}: {error.strerror}") from None
-    except (UnicodeDecodeError, yaml.YAMLError):
-        raise RequestError(f"prior: {path} is not YAML in UTF-8") from None
-    if not isinstance(document, dict) or set(document) != {"concentration"}:
-        raise RequestError(
-            f"prior: of a network, {path} must have one line such as 'concentration: 0.5' or "
-            "'concentration: {cough: 1, smoker: 0.5}'"
-        )
-    return document["concentration"]
-
-
-def _positive(where: str, given: Any) -> Floats:
-    try:
-        values = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        values = np.array(np.nan)
-    if isinstance(given, bool) or not (np.isfinite(values).all() and (values > 0).all()):
-        raise RequestError(
-            f"{where}: expected positive concentrations, got {str(given)[:60]}; 1 is the uniform "
-            "prior"
-        )
-    return values
 
 
 # --- what a reader must know before trusting the posterior -------------------------------------
@@ -448,9 +393,42 @@ def method_warnings(
             "the noisy counts were used as if they were true: the privacy noise is ignored, and "
             "intervals are too narrow. Use method='joint'.",
         )
-    if posterior.info.method == "exact":
+    if posterior.info.method == "per_table":
         return (
             "each node was fitted by itself: what other families say about the same variables "
             "was not used. method='joint' uses it.",
         )
     return ()
+
+
+def loop_warning(posterior: NetworkPosterior, loops: Loops) -> tuple[str, ...]:
+    """Where the joint counts of parents are approximated, and how much hangs on it."""
+    approximated = [*loops.approximated, *loops.free]
+    share = max(float(posterior.privacy_share(node).mean()) for node in approximated)
+    text = (
+        f"the families of this network form loops: for {first_few(approximated)} (of "
+        f"{len(posterior.nodes)} nodes) the number of data sets behind given counts of the parents "
+        "is approximated. The error vanishes as the noise does; the noise makes up to "
+        f"{100 * share:.0f}% of the variance in these tables"
+    )
+    if loops.free:
+        text += f"; loops above {first_few(loops.free)} are too wide to be followed"
+    return (text + ".",)
+
+
+def prior_warnings(posterior: NetworkPosterior) -> tuple[str, ...]:
+    """How many probabilities the prior decides, and in which tables most."""
+    if posterior.prior is None or not posterior.info.noise_aware:
+        return ()
+    decided = {node: int(posterior.prior_decides(node).sum()) for node in posterior.nodes}
+    many, total = sum(decided.values()), posterior.layout.cells
+    if not many:
+        return ()
+    most = sorted((node for node in decided if decided[node]), key=lambda node: -decided[node])
+    which = first_few(
+        [f"{node} ({decided[node]} of {posterior.network.cells(node)})" for node in most]
+    )
+    return (
+        f"the prior decides {many} of {total} probabilities (marked *): too few records under this "
+        f"noise to bring their variance below half of the prior's. Most in {which}.",
+    )

@@ -24,6 +24,7 @@ MAX_TABLE = 1 << 18  # cells of a table on the way, for one draw
 BATCH = 1 << 23  # cells of such tables in memory
 WEIGHTED_ROWS = 2000  # a draw, where summing is too large
 MAX_ANSWER = 1 << 16
+MAX_CHEAP = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +170,11 @@ class Summation:
         return _product(factors, self.wanted)
 
 
+def cheap(summation: Summation) -> bool:
+    """Whether a summation over a thousand draws takes no time to speak of."""
+    return summation.largest <= MAX_CHEAP
+
+
 def joint_probabilities(
     layout: Layout, theta: Floats, wanted: Sequence[int], evidence: Mapping[int, int]
 ) -> Floats | None:
@@ -236,7 +242,9 @@ def _weighted_rows(
     return out.reshape(-1, *shape)
 
 
-def synthetic_codes(layout: Layout, theta: Floats, rows: int, seed: int | None) -> Integers:
+def synthetic_codes(
+    layout: Layout, theta: Floats, rows: int, seed: int | np.random.SeedSequence | None
+) -> Integers:
     """Codes of synthetic rows, shape (rows, nodes by number)."""
     rng = np.random.default_rng(seed)
     out = np.empty((rows, len(layout.nodes)), dtype=np.int64)

@@ -1,7 +1,8 @@
 """The joint posterior of all tables, by latent rows: exact for every network, for small n.
 
 Data augmentation (Ju, Awan, Gong & Rao 2022, "Data augmentation MCMC for Bayesian
-inference from privatized data"): latent rows given the tables, tables given the rows' counts. The
+inference from privatized data"): latent rows given the tables, tables given the rows' counts (and
+concentrations given the counts, where they are learned). The
 cost of a sweep is n times the number of nodes, so it is for networks whose families form loops
 (where `counts` needs an approximation) and n of up to a few thousand.
 """
@@ -14,9 +15,9 @@ import numpy as np
 
 from noisewise._compiled import compiled_in_order, compiled_inline
 from noisewise.analyst.chains import Report
-from noisewise.analyst.network.layout import Floats, normalised
+from noisewise.analyst.network.prior import Learning, draw_tables
 from noisewise.analyst.network.queries import draw_level
-from noisewise.analyst.network.regions import Problem, start
+from noisewise.analyst.network.regions import Kept, Problem, start
 
 
 def chain(
@@ -24,20 +25,22 @@ def chain(
     warmup: int,
     thin: int,
     rng: np.random.Generator,
-    found: Floats,
+    kept: Kept,
     report: Report,
 ) -> float:
-    """Fill in one chain's counts; see `regions.Chain`. Every n must be public."""
+    """Fill in one chain's draws; see `regions.Chain`. Every n must be public."""
     layout = problem.layout
+    learning = Learning(layout, problem.prior)
     (counts, _, forms), latent = start(problem, rng)
     accepted = np.zeros(2, dtype=np.int64)
-    sweeps = warmup + len(found) * thin
+    sweeps = warmup + len(kept.given) * thin
     for t in range(sweeps):
         totals = counts[:, : layout.cells].sum(axis=0)
         k, left = divmod(t - warmup, thin)
         if t >= warmup and left == 0:
-            found[k] = totals
-        tables = normalised(rng.standard_gamma(problem.alpha + totals), layout)
+            kept.keep(k, learning, totals)
+        learning.update(rng, totals)
+        tables = draw_tables(rng, learning.alpha + totals, layout)
         np.maximum(tables, 1e-300, out=tables)
         for h, rows in enumerate(latent):
             sweep_rows(rng, problem.regions, tables, rows, counts, forms, h, accepted)

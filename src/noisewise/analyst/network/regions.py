@@ -24,6 +24,7 @@ from noisewise.analyst.chains import Report, generators, run_chains
 from noisewise.analyst.network.entropy import Entropy, Names, Slopes
 from noisewise.analyst.network.layout import Floats, Integers, Layout, normalised, strides_of
 from noisewise.analyst.network.observed import Observed
+from noisewise.analyst.network.prior import Concentrations, Learning, draw_tables
 from noisewise.analyst.network.queries import synthetic_rows
 
 MAX_CONTRAST = 4  # nodes in a contrast; larger ones are reached by several
@@ -84,22 +85,26 @@ def region_names(layout: Layout, entropy: Entropy, holders: Sequence[Observed]) 
 
 
 def make_regions(
-    layout: Layout, entropy: Entropy, holders: Sequence[Observed], alpha: Floats
-) -> tuple[Regions, list[Names]]:
-    """Regions for holders' measurements and concentrations `alpha`, shape (layout.cells,)."""
+    layout: Layout, entropy: Entropy, holders: Sequence[Observed], prior: Concentrations
+) -> tuple[Regions, list[Names], Integers]:
+    """Regions for holders' measurements and a prior; of every node, its place in `den_at` or -1."""
+    alpha = prior.alpha
+    den_of = np.full(len(layout.nodes), -1, dtype=np.int64)
     names = region_names(layout, entropy, holders)
     sizes = [layout.size(region) for region in names]
     start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     cells, most = int(start[-1]), max(1, *(len(region) for region in names))
     nodes = np.zeros((len(names), most), dtype=np.int64)
     stride = np.zeros_like(nodes)
-    den_start, times, at, den_alpha = [0], [], [], []
+    den_start, at = [0], list[int]()
+    times, den_alpha = list[float](), list[Floats]()
     filled = 0
     for number, region in enumerate(names):
         nodes[number, : len(region)] = region
         stride[number, : len(region)] = strides_of(layout.shape(region))
-        for row, many in _denominators(layout, region, alpha):
-            times.append(float(many))
+        for row, nodes_of in _denominators(layout, region, prior):
+            den_of[nodes_of] = len(times)
+            times.append(float(len(nodes_of)))
             at.append(filled)
             den_alpha.append(row)
             filled += row.size
@@ -110,7 +115,10 @@ def make_regions(
     kappa = np.array([float(entropy.kappa.get(region, 0)) for region in names])
     single = len(holders) == 1
     ones = np.array(
-        [r < d and bool((alpha[layout.part(r)] == 1.0).all()) for r in range(len(names))]
+        [
+            r < d and not prior.learned[r] and bool((alpha[layout.part(r)] == 1.0).all())
+            for r in range(len(names))
+        ]
     )
     value = np.zeros((len(holders), cells), dtype=np.int64)
     precision = np.zeros((len(holders), cells))
@@ -140,22 +148,31 @@ def make_regions(
             *_forms(names, holders),
         ),
         names,
+        den_of,
     )
 
 
-def _denominators(layout: Layout, region: Names, alpha: Floats) -> list[tuple[Floats, int]]:
-    """The sums of concentrations of every node whose parents are this region, equal ones once."""
-    found: list[tuple[Floats, int]] = []
+def _denominators(
+    layout: Layout, region: Names, prior: Concentrations
+) -> list[tuple[Floats, list[int]]]:
+    """The sums of concentrations of every node whose parents are this region.
+
+    Equal ones once, with their nodes; one that is learned stands alone.
+    """
+    found: list[tuple[Floats, list[int]]] = []
     for i, parents in enumerate(layout.parents):
         if parents != region:
             continue
-        sums = alpha[layout.part(i)].reshape(-1, int(layout.arity[i])).sum(axis=1)
-        for k, (other, many) in enumerate(found):
-            if np.array_equal(other, sums):
-                found[k] = (other, many + 1)
-                break
+        sums = prior.alpha[layout.part(i)].reshape(-1, int(layout.arity[i])).sum(axis=1)
+        same = [
+            nodes
+            for other, nodes in found
+            if not prior.learned[[i, *nodes]].any() and np.array_equal(other, sums)
+        ]
+        if same:
+            same[0].append(i)
         else:
-            found.append((sums, 1))
+            found.append((sums, [i]))
     return found
 
 
@@ -232,6 +249,7 @@ def make_moves(layout: Layout, names: list[Names], private: bool) -> Moves:
 
 
 MOST_START_ROWS = 200_000
+ALPHAS = 100  # draws of the prior's concentrations that a chain keeps
 
 
 @dataclass(frozen=True)
@@ -244,19 +262,34 @@ class Problem:
     names: list[tuple[int, ...]]
     moves: Moves
     holders: tuple[Observed, ...]
-    alpha: Floats
+    prior: Concentrations
+    den_of: Integers  # (nodes,): where each node's sum of concentrations is in `regions.den_at`
     rough: Floats  # clamped noisy counts, for the start only
+
+    def own_regions(self) -> Regions:
+        """A chain's own: what is learned of the prior changes in it."""
+        regions = self.regions
+        return regions._replace(alpha=regions.alpha.copy(), den_alpha=regions.den_alpha.copy())
+
+    def set_prior(self, regions: Regions, learning: Learning) -> None:
+        """Write what was learned into a chain's regions."""
+        regions.alpha[: self.layout.cells] = learning.alpha
+        for i in learning.nodes[self.den_of[learning.nodes] >= 0]:
+            part, r = self.layout.part(int(i)), int(self.layout.arity[i])
+            at = int(regions.den_at[self.den_of[i]])
+            total = learning.alpha[part.start : part.start + r].sum()
+            regions.den_alpha[at : at + (part.stop - part.start) // r] = total
 
 
 def make_problem(
-    layout: Layout, holders: Sequence[Observed], alpha: Floats, rough: Floats
+    layout: Layout, holders: Sequence[Observed], prior: Concentrations, rough: Floats
 ) -> Problem:
-    """Arrays for these holders; concentrations and rough counts have shape (layout.cells,)."""
+    """Arrays for these holders and this prior; rough counts have shape (layout.cells,)."""
     slopes = Slopes(layout)
-    regions, names = make_regions(layout, slopes.entropy, holders, alpha)
+    regions, names, den_of = make_regions(layout, slopes.entropy, holders, prior)
     private = any(holder.n is None for holder in holders)
     moves = make_moves(layout, names, private)
-    return Problem(layout, slopes, regions, names, moves, tuple(holders), alpha, rough)
+    return Problem(layout, slopes, regions, names, moves, tuple(holders), prior, den_of, rough)
 
 
 class State(NamedTuple):
@@ -273,7 +306,7 @@ def start(problem: Problem, rng: np.random.Generator) -> tuple[State, list[Integ
     Up to 200,000 rows a holder are drawn; where there are more, each stands for several.
     """
     layout, regions = problem.layout, problem.regions
-    tables = normalised(rng.standard_gamma(problem.rough + problem.alpha + 0.5), layout)[None]
+    tables = draw_tables(rng, problem.rough + problem.prior.alpha + 0.5, layout)[None]
     counts = np.zeros((len(problem.holders), int(regions.start[-1])), dtype=np.int64)
     places = (regions.start, regions.width, regions.nodes, regions.stride)
     drawn = []
@@ -309,6 +342,26 @@ def _forms_of(regions: Regions, counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return forms
 
 
+class Kept(NamedTuple):
+    """What a chain keeps, to be filled in.
+
+    Parameters
+    ----------
+    given : array, shape (draws, cells)
+        Concentrations of the tables given the counts: those of the prior plus the counts.
+    alpha : array, shape (some of the draws, cells)
+        The prior's concentrations now and then.
+    """
+
+    given: Floats
+    alpha: Floats
+
+    def keep(self, k: int, learning: Learning, counts: NDArray[np.int64]) -> None:
+        """Draw k."""
+        self.alpha[k * len(self.alpha) // len(self.given)] = learning.alpha
+        self.given[k] = learning.alpha + counts
+
+
 class Sampled(NamedTuple):
     """Draws of all chains.
 
@@ -317,18 +370,20 @@ class Sampled(NamedTuple):
     theta : array, shape (chains, draws, cells)
     given_counts : array, shape (chains, draws, cells)
         E[theta | counts] at each draw.
+    alpha : array, shape (some of the draws of all chains, cells)
+        The prior's concentrations; one line a chain where nothing is learned.
     acceptance : float
     """
 
     theta: Floats
     given_counts: Floats
+    alpha: Floats
     acceptance: float
 
 
-# Of a problem, sweeps of warm-up and between two draws, a generator and an array, shape (draws,
-# cells), to be filled in with the families' counts at each draw. Now and then it reports how many
-# sweeps are done. It returns its acceptance rate.
-Chain = Callable[[Problem, int, int, np.random.Generator, Floats, Report], float]
+# Of a problem, sweeps of warm-up and between two draws, a generator and what to fill in. Now and
+# then it reports how many sweeps are done. It returns its acceptance rate.
+Chain = Callable[[Problem, int, int, np.random.Generator, Kept, Report], float]
 
 
 def sample(
@@ -355,17 +410,22 @@ def sample(
     progress : callable, optional
     """
     rngs = generators(seed, chains)
-    counts = np.empty((chains, draws, problem.layout.cells))
+    cells = problem.layout.cells
+    given = np.empty((chains, draws, cells))
+    alpha = np.empty((chains, min(draws, ALPHAS) if problem.prior.learned.any() else 1, cells))
     rates = run_chains(
-        lambda c, report: chain(problem, warmup, thin, rngs[c], counts[c], report),
+        lambda c, report: chain(problem, warmup, thin, rngs[c], Kept(given[c], alpha[c]), report),
         chains=chains,
         length=warmup + draws * thin,
         progress=progress,
     )
-    given = problem.alpha + counts
-    gammas = [rng.standard_gamma(each) for rng, each in zip(rngs, given, strict=True)]
-    theta = normalised(np.stack(gammas), problem.layout)
-    return Sampled(theta, normalised(given, problem.layout), float(np.mean(rates)))
+    drawn = [draw_tables(rng, g, problem.layout) for rng, g in zip(rngs, given, strict=True)]
+    return Sampled(
+        np.stack(drawn),
+        normalised(given, problem.layout),
+        alpha.reshape(-1, cells),
+        float(np.mean(rates)),
+    )
 
 
 @compiled_in_order

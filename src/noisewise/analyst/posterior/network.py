@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
     from noisewise.analyst.network.queries import Answer
 
 MAX_SYNTHETIC = 100_000_000
-MOST_ROWS = 60  # table entries that are shown on the screen
+MOST_ROWS = 40  # lines of margins, and of tables, that are shown on the screen
+MARGIN_DRAWS = 1000  # from which margins are computed for the screen
+PRIOR_DECIDES = 0.5  # share of the prior's variance that is left
 MOST_CELLS = 80  # that fit into a picture
+FORMER_METHODS = {"exact": "per_table"}  # what methods were called in earlier versions
 _MOST_EDGES = 12
 _PLUGIN = "plug-in (ignores the noise)"
 
@@ -50,12 +54,15 @@ class NetworkFit(Fit):
         Scale of the discrete Laplace noise of each Release; empty for draws of tables.
     concentration : tuple of float
         The smallest and the largest concentration of the prior; empty where it is the holder's.
+    learned : bool
+        Whether concentrations were learned from the Releases; False in files of earlier versions.
     """
 
     algorithm: str
     mechanisms: tuple[str, ...] = ()
     noise_scales: tuple[float, ...] = ()
     concentration: tuple[float, ...] = ()
+    learned: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,9 @@ class NetworkPosterior(BasePosterior):
     plugin : array, shape (cells,), optional
         Concentrations of the plug-in posterior of the same Releases, for comparison.
     sampler : mapping of str to float
+    prior : array, shape (2, cells), optional
+        Mean and variance of every probability under the prior, a learned one included. None for
+        draws of tables, and in files of earlier versions.
     """
 
     kind = "network"
@@ -94,6 +104,7 @@ class NetworkPosterior(BasePosterior):
     given_counts: Floats | None = None
     plugin: Floats | None = None
     sampler: Mapping[str, float] = field(default_factory=dict)
+    prior: Floats | None = None
 
     @cached_property
     def layout(self) -> Layout:
@@ -162,6 +173,38 @@ class NetworkPosterior(BasePosterior):
         hidden = self.given_counts[..., part].reshape(-1, part.stop - part.start).var(axis=0)
         total = np.maximum(self.flat[:, part].var(axis=0), 1e-300)
         return self.layout.outward(i, np.minimum(hidden / total, 1.0))
+
+    def prior_share(self, node: str) -> Floats:
+        """For every entry, its posterior variance as a share of the prior's, at most 1.
+
+        Near 1 the Releases say next to nothing about the entry: its interval is the prior's.
+        """
+        if self.prior is None:
+            raise RequestError(
+                "prior_share: this posterior does not carry its prior (it holds draws of tables, "
+                "or an earlier version wrote it); fit the Release again"
+            )
+        i = self._number(node)
+        part = self.layout.part(i)
+        share = self.flat[:, part].var(axis=0) / np.maximum(self.prior[1, part], 1e-300)
+        return self.layout.outward(i, np.minimum(share, 1.0))
+
+    def prior_decides(self, node: str) -> NDArray[np.bool_]:
+        """For every entry whether the prior decides it: more than half of its variance is left."""
+        return np.asarray(self.prior_share(node) > PRIOR_DECIDES)
+
+    def _marked(self, cell: int) -> str:
+        """A cell's name, with a star where the prior decides."""
+        return self.cell_name(cell) + (" *" if self._decided[cell] else "")
+
+    @cached_property
+    def _decided(self) -> NDArray[np.bool_]:
+        """`prior_decides` for all cells, in the order of `theta`; none where it isn't known."""
+        if self.prior is None or not self.info.noise_aware:
+            return np.zeros(self.layout.cells, dtype=np.bool_)
+        numbers = range(len(self.layout.nodes))
+        parts = [self.layout.inward(i, self.prior_decides(self.layout.nodes[i])) for i in numbers]
+        return np.concatenate(parts)
 
     def cell_name(self, cell: int) -> str:
         """A table's cell in words, such as ``"cough=yes | smoker=no"``."""
@@ -250,8 +293,9 @@ class NetworkPosterior(BasePosterior):
         Parameters
         ----------
         statement : str or mapping
-            ``"cough=yes | smoker=no"``, or ``{"cough": "yes"}`` with `given` apart: the answer has
-            `mean`, `sd`, `lower` and `upper`, since the probability itself is uncertain.
+            ``"cough=yes | smoker=no"``, the same in ``"P(...)"``, or ``{"cough": "yes"}`` with
+            `given` apart: the answer has `mean`, `sd`, `lower` and `upper`, since the probability
+            itself is uncertain.
             ``"cough=yes | smoker=no > 0.5"``: how sure it is that this probability is above a half,
             a number. With events between backticks, a statement about several probabilities:
             ``"`cough=yes | smoker=yes` > 2 * `cough=yes | smoker=no`"``.
@@ -272,6 +316,8 @@ class NetworkPosterior(BasePosterior):
         if self._knows(event) and self._knows(condition):
             return self._event(event, condition, level, seed)
         match = re.fullmatch(r"(.+?)\s*(<=|>=|<|>)\s*([-+.\deE]+)\s*", statement)
+        if match is None and any(name.startswith("P(") for name in event):
+            raise _unreadable(statement)
         if match is None:
             return self._event(event, condition, level, seed)
         event, condition = _parsed(match[1])
@@ -329,12 +375,52 @@ class NetworkPosterior(BasePosterior):
 
         They carry the posterior's uncertainty and cost no privacy, because they are computed from
         Releases alone. They are no substitute for intervals: analysed as if they were data, they
-        look more certain than they are.
+        look more certain than they are. `synthetic_sets` makes sets that can be analysed.
         """
         from noisewise.analyst.network.queries import synthetic_codes
 
         rows = whole_number("rows", rows, 1, MAX_SYNTHETIC)
-        codes = synthetic_codes(self.layout, self.flat, rows, seed_or_none(seed))
+        return self._named(synthetic_codes(self.layout, self.flat, rows, seed_or_none(seed)))
+
+    def synthetic_sets(
+        self, sets: int = 20, rows: int | None = None, seed: int | None = None
+    ) -> Iterator[dict[str, NDArray[np.str_]]]:
+        """Synthetic data sets, each from the network of one posterior draw.
+
+        Analyse each of them in the same way, and let `noisewise.pool` combine the estimates and
+        their variances: intervals then hold sampling error and privacy noise. No privacy is spent.
+
+        Parameters
+        ----------
+        sets : int
+        rows : int, optional
+            Of each set. Default: as many as there were, where that is public.
+        seed : int, optional
+        """
+        from noisewise.analyst.network.queries import synthetic_codes
+
+        sets = whole_number("sets", sets, 2, len(self.flat))
+        rows = whole_number("rows", self.rows_behind() if rows is None else rows, 1, MAX_SYNTHETIC)
+        first, *streams = np.random.SeedSequence(seed_or_none(seed)).spawn(sets + 1)
+        picked = np.random.default_rng(first).choice(len(self.flat), size=sets, replace=False)
+        for draw, stream in zip(picked, streams, strict=True):
+            yield self._named(synthetic_codes(self.layout, self.flat[draw][None], rows, stream))
+
+    def rows_behind(self) -> int:
+        """How many rows the Releases are of, where that is public."""
+        if None in self.info.n:
+            raise RequestError("rows: the number of rows is private; say how many a set shall have")
+        return sum(n for n in self.info.n if n is not None)
+
+    def unlinked(self, columns: Sequence[str]) -> list[tuple[str, str]]:
+        """Pairs of these columns without an arrow between them."""
+        for name in columns:
+            self._number(name)
+        edges = {frozenset(edge) for edge in self.network.edges}
+        return [pair for pair in combinations(columns, 2) if frozenset(pair) not in edges]
+
+    def _named(self, codes: NDArray[np.int64]) -> dict[str, NDArray[np.str_]]:
+        """Columns of levels, from codes of shape (rows, nodes by number)."""
         return {
             name: np.array(self.network.levels(name))[codes[:, self.layout.number[name]]]
             for name in self.nodes
@@ -349,20 +435,70 @@ class NetworkPosterior(BasePosterior):
 
     # --- for people ------------------------------------------------------------------------------
 
-    def describe(self, level: float = 0.95) -> str:
-        """Where the tables come from, and as many of them as fit on a screen."""
+    def describe(self, level: float = 0.95, nodes: Sequence[str] | None = None) -> str:
+        """Where the tables come from, how common levels are, and tables as far as they fit.
+
+        Parameters
+        ----------
+        level : float
+        nodes : sequence of str, optional
+            Whose margins and tables to show. Default: as many as fit on a screen.
+        """
         info, edges = self.info, [f"{a}>{b}" for a, b in self.network.edges]
         shown = ", ".join(edges[:_MOST_EDGES]) + (" ..." if len(edges) > _MOST_EDGES else "")
         lines = [f"Network of {len(self.nodes)} nodes: {shown}"]
         lines.append(f"Method {info.method} ({info.algorithm}): {info.reason}")
         for n, claim, mechanism in zip(info.n, info.claims, info.mechanisms, strict=True):
             lines.append(f"Release of {rows_in_words(n)} by {mechanism} at {claim}.")
-        nodes = self._first_nodes(MOST_ROWS) or [self.nodes[0]]
-        lines.append(str(self.summary(level, nodes)))
-        if len(nodes) < len(self.nodes):
-            left = len(self.nodes) - len(nodes)
-            lines.append(f"... and {left} more nodes; --json shows all of them.")
+        lines.extend(self._margin_lines(level, nodes))
+        tables = self._first_nodes(MOST_ROWS) if nodes is None else list(nodes)
+        cells = [cell for node in tables for cell in self._cells(node)]
+        if cells:
+            rows = {self._marked(c): row_of(self.theta[:, :, c], level) for c in cells[:MOST_ROWS]}
+            lines.extend(["Tables:", str(Summary(rows, level))])
+        if any(self._decided[cell] for cell in cells[:MOST_ROWS]):
+            lines.append("* The prior decides: more than half of its variance is left.")
+        left = len(self.nodes) - len(tables)
+        if len(cells) > MOST_ROWS:
+            lines.append(f"... and {len(cells) - MOST_ROWS} more entries; --json shows all.")
+        elif nodes is None and left:
+            lines.append(
+                f"Tables of {left} {'more ' if cells else ''}nodes: --node NAME shows one, --json "
+                "all of them."
+            )
         return "\n".join(lines)
+
+    def _margin_lines(self, level: float, nodes: Sequence[str] | None) -> list[str]:
+        """How common every level of these nodes is, or of as many as fit."""
+        from noisewise.analyst.network.queries import Summation, ask, cheap
+
+        wanted, used = [], 0
+        for node in self.nodes if nodes is None else nodes:
+            number = self._number(node)
+            used += self.network.arity(node)
+            if used > MOST_ROWS:
+                break
+            if cheap(Summation(self.layout, [number])):
+                wanted.append(number)
+        if not wanted:
+            return []
+        words = [
+            (f"{self.layout.nodes[i]}={name}", i, k)
+            for i in wanted
+            for k, name in enumerate(self.network.levels(self.layout.nodes[i]))
+        ]
+        width = max(9, *(len(name) for name, _, _ in words))
+        some = self.flat[:: max(1, len(self.flat) // MARGIN_DRAWS)]
+        answers = {i: ask(self.layout, some, [i], {}, level, 0) for i in wanted}
+        percent = f"{100 * level:g}%"
+        found = [f"{'':{width}} {'probability':>12} {percent + ' interval':^25}"]
+        for name, i, k in words:
+            mean, low, high = (x[k] for x in (answers[i].mean, answers[i].lower, answers[i].upper))
+            found.append(f"{name:{width}} {mean:>12.4f} {low:>12.4f} {high:>12.4f}")
+        left = (len(self.nodes) if nodes is None else len(nodes)) - len(wanted)
+        if left:
+            found.append(f"... and {left} more nodes; --node NAME shows one.")
+        return ["How common each level is:", *found]
 
     def _first_nodes(self, most: int) -> list[str]:
         """As many nodes as have together at most so many table entries."""
@@ -381,12 +517,15 @@ class NetworkPosterior(BasePosterior):
                     name: getattr(found, name).tolist() for name in ("mean", "sd", "lower", "upper")
                 },
             }
+            if self.prior is not None:
+                tables[node]["prior_share"] = self.prior_share(node).tolist()
         return {
             "tables": tables,
             "level": level,
             "method": info.method,
             "algorithm": info.algorithm,
             "noise_aware": info.noise_aware,
+            "prior_learned": info.learned,
             "mechanisms": list(info.mechanisms),
             "n": list(info.n),
             "claims": list(info.claims),
@@ -475,7 +614,8 @@ class NetworkPosterior(BasePosterior):
     def to_arviz(self, *, auxiliary: bool = True) -> az.InferenceData:
         """The draws as an ArviZ container: one variable a node, with levels as coordinates.
 
-        Without `auxiliary` there is nothing besides: no E[theta | counts] and no plug-in posterior.
+        Without `auxiliary` there is nothing besides: no E[theta | counts], no plug-in posterior and
+        no prior.
         """
         import arviz as az
 
@@ -492,6 +632,7 @@ class NetworkPosterior(BasePosterior):
             data.posterior[table[node]].attrs["long_name"] = node
         extra = {"given_counts": self.given_counts}
         extra["plugin"] = None if self.plugin is None else self.plugin[None, None]
+        extra["prior"] = None if self.prior is None else self.prior[None]
         groups = {
             name: az.dict_to_dataset({name: values})
             for name, values in extra.items()
@@ -524,26 +665,38 @@ class NetworkPosterior(BasePosterior):
             axes = [0, 1, *(2 + a for a in layout.axes(i))]
             parts[i] = np.transpose(values, axes).reshape(*values.shape[:2], -1)
         groups = set(data.groups())
+        info = NetworkFit(**tuples(document["info"]))
         return cls(
             network,
             np.concatenate([parts[i] for i in range(len(layout.nodes))], axis=-1),
-            NetworkFit(**tuples(document["info"])),
+            replace(info, method=FORMER_METHODS.get(info.method, info.method)),
             data["given_counts"]["given_counts"].to_numpy() if "given_counts" in groups else None,
             data["plugin"]["plugin"].to_numpy()[0, 0] if "plugin" in groups else None,
             document["sampler"],
+            data["prior"]["prior"].to_numpy()[0] if "prior" in groups else None,
         )
 
 
 def _parsed(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Levels of nodes before and after the bar of ``"cough=yes | smoker=no, region=south"``."""
-    parts = text.split("|")
+    """Levels of nodes before and after the bar of ``"cough=yes | smoker=no, region=south"``.
+
+    It may stand in ``P(...)``.
+    """
+    inside = re.fullmatch(r"\s*P\s*\((.*)\)\s*", text)
+    parts = (text if inside is None else inside[1]).split("|")
     found: list[dict[str, str]] = []
     for part in parts:
         pairs = [piece.partition("=") for piece in part.split(",")]
-        if len(parts) > 2 or not all(equals for _, equals, _ in pairs):
-            raise RequestError(
-                f"prob: {text!r} is not of the form 'cough=yes | smoker=no', nor followed by "
-                '\'> 0.5\'; names with a comma or a bar go in a mapping, {"cough": "yes"}'
-            )
+        names = [name.strip() for name, _, _ in pairs]
+        complete = all(equals and name.strip() and level.strip() for name, equals, level in pairs)
+        if len(parts) > 2 or not complete or len(set(names)) < len(names):
+            raise _unreadable(text)
         found.append({name.strip(): level.strip() for name, _, level in pairs})
     return found[0], found[1] if len(found) > 1 else {}
+
+
+def _unreadable(text: str) -> RequestError:
+    return RequestError(
+        f"prob: {text!r} is not of the form 'P(cough=yes | smoker=no)', nor followed by '> 0.5'; "
+        'names with a comma or a bar go in a mapping, {"cough": "yes"}'
+    )

@@ -290,6 +290,7 @@ def _effects(
                 axis.tick_params(axis="x", labelrotation=30)
         axis.axhline(0.0, color="grey", linewidth=0.8, linestyle=":")
         axis.set_xlabel(_folded(first.called(feature), 36))
+        axis.yaxis.set_major_formatter("{x:,.6g}")
         begin = f"{one.at[0]:g}" if is_number else str(one.at[0])
         target = _folded(first.called(one.target), 30)
         axis.set_ylabel(f"{target},\ndifference from {begin}", fontsize="small")

@@ -14,13 +14,14 @@ from noisewise.analyst.posterior.plots import AWARE, NAIVE, Interval
 from noisewise.analyst.posterior.statements import bounds_on_one, read_statement
 from noisewise.analyst.summaries import answers, laws
 from noisewise.core.errors import RequestError
-from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, entries_of
+from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, Mean, entries_of
 from noisewise.core.kinds.summary.release import SummaryRelease
 
 if TYPE_CHECKING:
     import arviz as az
 
 SAME = 1e-9  # thresholds and probabilities that differ by less, relatively, are the same
+VERIFIED = 0.95
 _OPERATORS = ("<", "<=", ">", ">=")
 
 
@@ -87,8 +88,8 @@ class SummaryPosterior(BasePosterior):
         self._known(coefficient)
         if isinstance(release.mechanism, ClippedMean):
             self._refuse(f"P({coefficient} {operator} {b:g})", "quantiles only")
-        if isinstance(release.mechanism, LocationScale):
-            value = self._median(coefficient).below(b, noise_aware)
+        if isinstance(release.mechanism, LocationScale | Mean):
+            value = self._located(coefficient).below(b, noise_aware)
         else:
             questions = answers.asking(release).questions
             index = _find(
@@ -111,10 +112,38 @@ class SummaryPosterior(BasePosterior):
         name, bounds = found
         if len(bounds) == 1:
             return self.prob(name, *bounds[0], noise_aware=noise_aware)
-        if not isinstance(self.release.mechanism, LocationScale):
+        if not isinstance(self.release.mechanism, LocationScale | Mean):
             self._refuse(f"P({text})", "no probability of lying between two numbers")
         both = [self.prob(name, sign, b, noise_aware=noise_aware) for sign, b in bounds]
         return max(0.0, sum(both) - 1.0)  # all but what is beyond either bound
+
+    def verify(self, claims: Sequence[str]) -> SummaryTable:
+        """Whether what a published analysis says holds in the data behind the Release.
+
+        A synthetic data set, or a paper, says that a coefficient is positive, or lies between two
+        numbers. The real rows stay where they are; what was released of them tells how probable
+        the statement is.
+
+        Parameters
+        ----------
+        claims : sequence of str
+            Such as "hours > 0" or "100 < age < 300".
+
+        Returns
+        -------
+        SummaryTable
+            The probability of each, privacy noise included, and the verdict: it holds (at least
+            0.95), fails (at most 0.05), or is undecided. A published interval that is as narrow as
+            what the Release itself can tell stays undecided, even if it is right.
+        """
+        if isinstance(claims, str) or not claims:
+            raise RequestError("claims: expected a list of statements, such as ['hours > 0']")
+        rows = {}
+        for claim in claims:
+            p = self.prob(claim)
+            verdict = "holds" if p >= VERIFIED else "fails" if p <= 1 - VERIFIED else "undecided"
+            rows[claim] = {"claim": claim, "probability": p, "verdict": verdict}
+        return SummaryTable(rows, VERIFIED)
 
     def quantile(self, coefficient: str, p: float) -> float:
         """The number below which the coefficient lies with probability p.
@@ -123,8 +152,8 @@ class SummaryPosterior(BasePosterior):
         """
         p = probability("p", p)
         self._known(coefficient)
-        if isinstance(self.release.mechanism, LocationScale):
-            return self._median(coefficient).quantile(p)
+        if isinstance(self.release.mechanism, LocationScale | Mean):
+            return self._located(coefficient).quantile(p)
         if isinstance(self.release.mechanism, ClippedMean):
             return self._released(coefficient, p)
         return self._refuse(
@@ -141,8 +170,8 @@ class SummaryPosterior(BasePosterior):
         level = probability("level", level)
         self._known(coefficient)
         low, high = (1 - level) / 2, (1 + level) / 2
-        if isinstance(self.release.mechanism, LocationScale):
-            found = self._median(coefficient)
+        if isinstance(self.release.mechanism, LocationScale | Mean):
+            found = self._located(coefficient)
             return found.quantile(low, noise_aware), found.quantile(high, noise_aware)
         if isinstance(self.release.mechanism, ClippedMean):
             ends = self._released(coefficient, low), self._released(coefficient, high)
@@ -160,7 +189,7 @@ class SummaryPosterior(BasePosterior):
         """Every answer that the Release has; intervals of this level where there are any."""
         level = probability("level", level)
         release = self.release
-        if isinstance(release.mechanism, LocationScale):
+        if isinstance(release.mechanism, LocationScale | Mean):
             names = [item.coefficient for item in _items(release)]
             return SummaryTable({name: self._line(name, level) for name in names}, level)
         if isinstance(release.mechanism, ClippedMean):
@@ -193,6 +222,7 @@ class SummaryPosterior(BasePosterior):
         release = self.release
         return {
             "mechanism": release.mechanism.name,
+            "model": release.model.name,
             "target": release.design.target,
             "n": release.n,
             "blocks": release.blocks,
@@ -201,6 +231,7 @@ class SummaryPosterior(BasePosterior):
             "digest": release.digest,
             "level": level,
             "answers": list(self.summary(level).to_dict().values()),
+            "rests_on": list(answers.rests_on(release)),
             "warnings": list(self.warnings),
         }
 
@@ -211,8 +242,10 @@ class SummaryPosterior(BasePosterior):
             f"{release.mechanism.name} of {release.blocks:,} blocks"
             f"{f' x {release.partitions} partitions' if release.partitions > 1 else ''}"
             f" of {rows_in_words(release.n)}, {release.claim}; target {release.design.target}"
+            f"{'' if release.model.is_least_squares else f', {release.model.name}'}"
         )
-        return "\n".join([head, str(self.summary(level)), *release.design.glossary()])
+        rests_on = [f"Rests on: {sentence}" for sentence in answers.rests_on(release)]
+        return "\n".join([head, str(self.summary(level)), *rests_on, *release.design.glossary()])
 
     # --- pictures and files ----------------------------------------------------------------------
 
@@ -234,7 +267,7 @@ class SummaryPosterior(BasePosterior):
     @property
     def is_probability(self) -> bool:
         """Whether the answers are probabilities of statements."""
-        return not isinstance(self.release.mechanism, ClippedMean | LocationScale)
+        return not isinstance(self.release.mechanism, ClippedMean | LocationScale | Mean)
 
     def called(self, name: str) -> str:
         """What people call a coefficient or a feature."""
@@ -243,7 +276,7 @@ class SummaryPosterior(BasePosterior):
     def shown(self, names: Sequence[str] | None = None) -> list[str]:
         """Answers to draw: all, or those about the coefficients (or statements) that are named."""
         entries = {str(entry): entry for entry in _items(self.release)}
-        if isinstance(self.release.mechanism, LocationScale):
+        if isinstance(self.release.mechanism, LocationScale | Mean):
             entries = {entry.coefficient: entry for entry in entries.values()}
         if names is None:
             return list(entries)
@@ -255,7 +288,7 @@ class SummaryPosterior(BasePosterior):
     def bars(self, name: str, level: float) -> dict[str, Interval]:
         """One answer, without and with the noise; a probability has no width."""
         release = self.release
-        if isinstance(release.mechanism, LocationScale):
+        if isinstance(release.mechanism, LocationScale | Mean):
             centre = self.quantile(name, 0.5)
             ends = {aware: self.interval(name, level, noise_aware=aware) for aware in (False, True)}
             return {
@@ -290,12 +323,12 @@ class SummaryPosterior(BasePosterior):
     # --- from names to entries -------------------------------------------------------------------
 
     def _line(self, coefficient: str, level: float) -> Mapping[str, Any]:
-        found = self._median(coefficient)
+        found = self._located(coefficient)
         low, high = self.interval(coefficient, level)
         percent = f"{100 * level:g}%"
         return {
             "coefficient": coefficient,
-            "median": found.location,
+            "mean" if isinstance(self.release.mechanism, Mean) else "median": found.location,
             "sd_without_noise": found.scale,
             f"{percent}_low": low,
             f"{percent}_high": high,
@@ -309,12 +342,12 @@ class SummaryPosterior(BasePosterior):
                 f"coefficient: {coefficient!r} is not one of the regression's: {', '.join(names)}"
             )
 
-    def _median(self, coefficient: str) -> answers.Median:
+    def _located(self, coefficient: str) -> answers.Located:
         index = _find(_items(self.release), lambda item: item.coefficient == coefficient)
         if index is None:
             released = ", ".join(item.coefficient for item in _items(self.release))
             self._refuse(f"{coefficient}", f"{released} only")
-        return answers.median(self.release, index)
+        return answers.located(self.release, index)
 
     def _quantile_index(self, coefficient: str, p: float) -> int:
         items = _items(self.release)

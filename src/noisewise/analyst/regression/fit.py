@@ -14,6 +14,7 @@ from noisewise.analyst.common_cautions import repetition_warnings
 from noisewise.analyst.model_columns import (
     ModelColumns,
     as_releases,
+    check_splines,
     choose_columns,
     observe,
     observe_fourth,
@@ -129,6 +130,8 @@ def fit_regression(
     columns, observations, last = _observed(given, target, features, names)
     if last is not None:
         last.check_options(method, covariate_prior, clip=clip)
+    if clip:
+        _check_clip(columns)
     with_defaults_of = "individual" if clip or callable(covariate_prior) else method
     regression, covariates = _priors(
         prior, covariate_prior, prior_units, columns, given, with_defaults_of
@@ -166,6 +169,7 @@ def check_fit(
         check_method_with_rounds(method, "the Release")
     chains_and_draws(chains, draws, MAX_DRAWS)
     columns = ModelColumns(design.schema, design.features, design.target)
+    check_splines(columns.design)
     _priors(prior, None, "unit", columns)
 
 
@@ -287,6 +291,19 @@ def _priors(
     if units == "original" and isinstance(covariate_prior, AnyCovariatePrior):
         return regression, covariates_to_unit(covariate_prior, columns)
     return regression, covariate_prior
+
+
+def _check_clip(columns: ModelColumns) -> None:
+    """Refuse to model clipping where it wasn't the summed rows that were clipped."""
+    what = ""
+    if columns.schema.unit_column is not None:
+        what = "rows were clipped before those of one person were averaged, and averages are not"
+    elif columns.design.terms:
+        what = "columns were clipped before terms were made of them, and terms are not"
+    if what:
+        raise RequestError(
+            f"clip: {what}: leave it out. The regression is then that of the clipped values"
+        )
 
 
 def _is_moments(given: object) -> bool:

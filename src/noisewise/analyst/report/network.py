@@ -9,7 +9,11 @@ import numpy as np
 
 from noisewise.analyst.posterior.network import NetworkPosterior
 from noisewise.analyst.report import widgets, words
-from noisewise.analyst.report.network_answers import marginals_section, tables_section
+from noisewise.analyst.report.network_answers import (
+    decided,
+    marginals_section,
+    tables_section,
+)
 from noisewise.analyst.report.page import (
     Contents,
     lead,
@@ -142,14 +146,28 @@ def _limits(posterior: NetworkPosterior) -> Sequence[tuple[str, str]]:
             "The graph is taken for granted.",
             "Dependences that it leaves out were not measured, so none of that was checked.",
         ),
-        (
-            "The prior counts.",
-            "A table with many probabilities and few rows learns little: its intervals are then "
-            "nearly as wide as the prior's.",
-        ),
+        ("The prior counts.", _prior_counts(posterior)),
         words.HOLDER_IS_TRUSTED,
         words.MAY_BE_PUBLISHED,
     ]
+
+
+def _prior_counts(posterior: NetworkPosterior) -> str:
+    if posterior.prior is None or not posterior.info.noise_aware:
+        return (
+            "A table with many probabilities and few rows learns little: its intervals are then "
+            "nearly as wide as the prior's."
+        )
+    many, total = decided(posterior), posterior.layout.cells
+    if not many:
+        return (
+            f"Of none of the {total:,} probabilities is more than half of the prior's variance "
+            "left: the data decide."
+        )
+    return (
+        f"Of {many:,} of the {total:,} probabilities more than half of the prior's variance is "
+        "left; they are marked with a star. Another prior would give them other intervals."
+    )
 
 
 def _reproduce(posterior: NetworkPosterior, level: float) -> Markup:
@@ -241,6 +259,14 @@ def model_section(posterior: NetworkPosterior) -> Markup:
     prior = "The prior of the tables is not stated in this file."
     if released_as_tables(posterior):
         prior = "The prior of the tables is the holder's."
+    elif info.learned:
+        low, high = min(info.concentration), max(info.concentration)
+        prior = (
+            "Beforehand every row of a table has a Dirichlet law whose concentrations are the same "
+            "for all rows of the table, and are inferred together with everything else: rows and "
+            "tables that can be seen tell how skewed the others may be. Concentrations between "
+            f"{short(low)} and {short(high)} came up."
+        )
     elif info.concentration:
         low, high = min(info.concentration), max(info.concentration)
         size = short(low) if low == high else f"{short(low)} to {short(high)}"

@@ -67,6 +67,11 @@ def tables_section(posterior: NetworkPosterior, level: float) -> Markup:
             " The plug-in columns are what one gets by taking the noisy counts, negative ones as "
             "zero, for the true ones. They are shown as a warning, not as an alternative."
         )
+    if decided(posterior):
+        told += (
+            " A star marks what the prior decides: more than half of the prior's variance is left, "
+            "so the interval says little about the data."
+        )
     told += " Pictures leave out the first of two levels, since the other tells it."
     if not unfolded:
         told += " Choose a node to unfold its table."
@@ -79,6 +84,13 @@ def tables_section(posterior: NetworkPosterior, level: float) -> Markup:
         *(_node(posterior, node, level, unfolded) for node in shown),
         _left_out(left) if left else None,
     )
+
+
+def decided(posterior: NetworkPosterior) -> int:
+    """How many probabilities the prior decides, as far as the file tells."""
+    if posterior.prior is None or not posterior.info.noise_aware:
+        return 0
+    return sum(int(posterior.prior_decides(node).sum()) for node in posterior.nodes)
 
 
 def _chosen(posterior: NetworkPosterior) -> tuple[list[str], list[str]]:
@@ -116,9 +128,11 @@ def _node(posterior: NetworkPosterior, node: str, level: float, unfolded: bool) 
     head += ["plug-in", f"plug-in {size} interval"] if plug is not None else []
     head += ["due to privacy"] if share is not None else []
     rows: list[list[Content]] = []
+    stars = posterior.prior_decides(node) if decided(posterior) else None
     for place, name in _entries(posterior, node):
         sd = float(found.sd[place])
-        row: list[Content] = [name, *_numbers(found, place, sd)]
+        star = " *" if stars is not None and stars[place] else ""
+        row: list[Content] = [name + star, *_numbers(found, place, sd)]
         if plug is not None:
             row += _numbers(plug, place, float(plug.sd[place]))
         if share is not None:

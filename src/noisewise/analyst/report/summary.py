@@ -34,12 +34,19 @@ from noisewise.core.kinds.summary.mechanisms import (
     Flat,
     GPrior,
     LocationScale,
+    Mean,
     QuantileItem,
     RescaledNormal,
     Sign,
     Stouffer,
+    entries_of,
 )
-from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease
+from noisewise.core.kinds.summary.release import (
+    MeanNoise,
+    MedianNoise,
+    SummaryRelease,
+    SummedNoise,
+)
 from noisewise.core.normal_laplace import variance
 
 MOST_FIGURES = 30
@@ -49,12 +56,22 @@ _AMITAI = (
 )
 
 
+_A_MODEL = {
+    "least_squares": "a linear regression",
+    "logistic": "a logistic regression (log odds)",
+    "poisson": "a Poisson regression (log means)",
+    "quantile": "a quantile regression",
+    "huber": "a robust linear regression (Huber)",
+    "cox": "a Cox regression (log hazard ratios)",
+}
+
+
 def contents(posterior: SummaryPosterior, level: float) -> Contents:
     """Everything the page says about block summaries."""
     release = posterior.release
     design = release.design
     parts: Sequence[Markup]
-    if isinstance(release.mechanism, LocationScale):
+    if isinstance(release.mechanism, LocationScale | Mean):
         parts = _median_sections(posterior, level)
     elif isinstance(release.mechanism, ClippedMean):
         parts = _quantile_sections(posterior, release.mechanism)
@@ -63,7 +80,7 @@ def contents(posterior: SummaryPosterior, level: float) -> Contents:
     return Contents(
         words.heading(design.schema, design.target, design.features),
         lead(
-            "Answers about a linear regression",
+            f"Answers about {_A_MODEL.get(release.model.kind, release.model.name)}",
             [release.n],
             [str(release.claim)],
             "It was fitted within blocks of rows, and only a noisy aggregate over "
@@ -90,23 +107,23 @@ def _limits(posterior: SummaryPosterior) -> list[tuple[str, str]]:
         ),
         (
             "The regression that the blocks fit.",
-            "Straight lines only: curves and outliers were not looked for. With few rows a block, "
-            "each block's regression is rough.",
+            f"Blocks fitted {_A_MODEL.get(release.model.kind, release.model.name)} and looked for "
+            "nothing else. With few rows a block, each block's estimate is rough.",
         ),
         (
             "Only what was asked.",
             "Other thresholds, coefficients or intervals need another release, which costs more "
             "privacy."
-            if not isinstance(release.mechanism, LocationScale)
+            if not isinstance(release.mechanism, LocationScale | Mean)
             else "Coefficients that were not asked for need another release, which costs more "
             "privacy. Every threshold and every interval of those above is free.",
         ),
     ]
-    if isinstance(release.mechanism, LocationScale):
+    if isinstance(release.mechanism, LocationScale | Mean):
         said.append(
             (
                 "The scale is taken at face value.",
-                "The width of an interval rests on a second private median, whose own error is not "
+                "The width of an interval rests on a second private number, whose own error is not "
                 "in the interval.",
             )
         )
@@ -119,12 +136,19 @@ def _limits(posterior: SummaryPosterior) -> list[tuple[str, str]]:
 def _median_sections(posterior: SummaryPosterior, level: float) -> Sequence[Markup]:
     """Sentences, the table, pictures, and what privacy cost."""
     release = posterior.release
-    assert isinstance(release.mechanism, LocationScale)
+    assert isinstance(release.mechanism, LocationScale | Mean)
     names = [item.coefficient for item in release.mechanism.items]
     found = {name: _estimate(posterior, name, level) for name in names}
     design = release.design
     told = words.findings(design.columns, design.schema, design.target, found, level)
     size = percent(level)
+    if not release.model.is_least_squares:  # no differences in the target's own unit
+        told = [
+            f"{posterior.called(name)}: {rounded(one.centre, one.sd)} ({size} interval "
+            f"{words.between(one.low, one.high, one.sd)}; above zero with probability "
+            f"{words.chance(one.above)})."
+            for name, one in found.items()
+        ]
     rows: list[list[Content]] = []
     for name in names:
         low, high = posterior.interval(name, level, noise_aware=False)
@@ -145,9 +169,10 @@ def _median_sections(posterior: SummaryPosterior, level: float) -> Sequence[Mark
         section(
             "answers",
             "Coefficients",
-            "The estimate is the released median, in original units. An interval holds the "
+            f"The estimate is the released {release.mechanism.name.partition('_')[0]}, in "
+            "original units. An interval holds the "
             f"true value with probability {size}, given what was released and a flat prior. "
-            "The columns that ignore the noise take the released median for the true one. "
+            "The columns that ignore the noise take the released number for the true one. "
             "They are shown as a warning, not as an alternative.",
             table(
                 f"Coefficients of the regression for {release.design.target}",
@@ -176,13 +201,15 @@ def _estimate(posterior: SummaryPosterior, name: str, level: float) -> words.Est
 
 
 def _price(posterior: SummaryPosterior) -> Markup:
-    law = answers.median(posterior.release, 0).law
-    share = 1 - variance(law.s, 0.0) / variance(*law)
+    release = posterior.release
+    laws = [answers.located(release, i).law for i in range(len(entries_of(release.mechanism)))]
+    shares = sorted(1 - variance(law.s, 0.0) / variance(*law) for law in laws)
+    ends = list(dict.fromkeys(percent(share) for share in (shares[0], shares[-1])))
     return price_section(
-        f"Of each coefficient's uncertainty (its posterior variance) {percent(share)} is there "
-        f"only because of the noise: {words.price(share)}. The rest comes from the limited number "
-        "of rows and from fitting them in blocks. The number is the same for all coefficients, "
-        "since it follows from epsilon and the number of blocks."
+        f"Of each coefficient's uncertainty (its posterior variance) {' to '.join(ends)} is there "
+        f"only because of the noise: {words.price(shares[-1])}. The rest comes from the limited "
+        "number of rows and from fitting them in blocks. It follows from epsilon, the number of "
+        "blocks, and for means from how wide the range is."
     )
 
 
@@ -333,6 +360,8 @@ _PUBLISHED: dict[type, str] = {
     Fisher: "the sum of the logarithms of the blocks' probabilities of each statement",
     ClippedMean: "means of the blocks' posterior quantiles, clipped to public bounds",
     LocationScale: "for each coefficient medians of the blocks' estimates and of their spread",
+    Mean: "for each coefficient the mean of the blocks' estimates and of their distances from a "
+    "rough median, within a range that was found privately",
 }
 
 
@@ -372,12 +401,18 @@ def _blocks(release: SummaryRelease) -> str:
 
 
 def _noise(release: SummaryRelease) -> str:
-    if isinstance(release.noise, MedianNoise):
-        location, scale = release.noise.location_epsilon, release.noise.scale_epsilon
-        return (
+    noise = release.noise
+    if not isinstance(noise, SummedNoise):
+        drawn = noise.medians if isinstance(noise, MeanNoise) else noise
+        location, scale = float(drawn.location_epsilon), float(drawn.scale_epsilon)
+        said = (
             "medians drawn at random by the exponential mechanism, with epsilon = "
-            f"{short(float(location))} for each location and {short(float(scale))} for each scale"
+            f"{short(location)} for each location and {short(scale)} for each scale"
         )
+        if isinstance(noise, MedianNoise):
+            return said
+        share = short(release.mean_noise_scale, 3)
+        return f"{said}; Laplace with scale {share} of half the range on each mean"
     mechanism = release.mechanism
     assert not isinstance(mechanism, LocationScale)
     step = 2.0**-mechanism.fraction_bits
@@ -394,15 +429,22 @@ def _model(release: SummaryRelease) -> Markup:
     return section(
         "model",
         "Model and prior",
-        f"In every block a linear regression of {design.target} on "
-        f"{len(design.features):,} feature{'s' if len(design.features) > 1 else ''}, with "
-        f"{len(release.coefficients):,} coefficients, the intercept among them; "
-        f"{_prior(release)}. Blocks without a regression count with a fixed number, so that "
+        f"In every block {_A_MODEL.get(release.model.kind, release.model.name)} of {design.target} "
+        f"on {len(design.features):,} feature{'s' if len(design.features) > 1 else ''}, with "
+        f"{len(release.coefficients):,} {_estimates(release)}; "
+        f"{_prior(release)}. Blocks without an estimate count with a fixed number, so that "
         "not even how many there are is told.",
         f"What was released is, up to the noise, {_aggregate(release)} over many blocks, hence "
         "nearly normal. A probability or an interval follows from the law of a normal variable "
         "plus the noise that was added, with a flat prior for the coefficient.",
     )
+
+
+def _estimates(release: SummaryRelease) -> str:
+    if release.model.estimates:
+        return "numbers"
+    alone = release.model.name == "cox"
+    return "coefficients" + ("" if alone else ", the intercept among them")
 
 
 def _aggregate(release: SummaryRelease) -> str:
@@ -435,4 +477,5 @@ def _checks(release: SummaryRelease) -> Markup:
         "Whether the approximations hold can be judged from public numbers. A warning at the "
         "top says where one of them is less than what is wanted.",
         table("What the answers rest on", ["", "here", "wanted", "why"], rows),
+        *answers.rests_on(release),
     )

@@ -6,17 +6,21 @@ import math
 from typing import NamedTuple
 
 from noisewise.analyst.summaries import laws
+from noisewise.core import normal_laplace
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import (
     Asking,
     ClippedMean,
     Fisher,
+    Flat,
     LocationItem,
     LocationScale,
+    Mean,
     RescaledNormal,
+    Sign,
     Stouffer,
 )
-from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease
+from noisewise.core.kinds.summary.release import MeanNoise, MedianNoise, SummaryRelease
 
 
 def below(release: SummaryRelease, index: int, noise_aware: bool = True) -> float:
@@ -42,13 +46,13 @@ def below(release: SummaryRelease, index: int, noise_aware: bool = True) -> floa
 def asking(release: SummaryRelease) -> Asking:
     """The mechanism, if it answers questions about thresholds."""
     mechanism = release.mechanism
-    if isinstance(mechanism, LocationScale | ClippedMean):
+    if isinstance(mechanism, LocationScale | Mean | ClippedMean):
         raise RequestError(f"{mechanism.name} answers no single questions")
     return mechanism
 
 
-class Median(NamedTuple):
-    """What a location-scale Release says on one coefficient."""
+class Located(NamedTuple):
+    """What a Release of locations and scales says on one coefficient."""
 
     location: float
     scale: float
@@ -66,8 +70,10 @@ class Median(NamedTuple):
         return self.law if noise_aware else self.law._replace(noise=0.0)
 
 
-def median(release: SummaryRelease, index: int) -> Median:
-    """Location and scale of one coefficient of a location-scale Release."""
+def located(release: SummaryRelease, index: int) -> Located:
+    """Location and scale of one coefficient, with the law about them."""
+    if isinstance(release.mechanism, Mean):
+        return _mean(release, release.mechanism, index)
     assert isinstance(release.mechanism, LocationScale)
     item: LocationItem = release.mechanism.items[index]
     where, how_wide = release.values[2 * index : 2 * index + 2]
@@ -75,7 +81,17 @@ def median(release: SummaryRelease, index: int) -> Median:
     # A wild draw of the scale is still an answer: everything is then equally probable.
     scale = math.exp(min(max(log_scale, -600.0), 600.0))
     law = laws.median_law(release.blocks, release.partitions, rank_epsilon(release))
-    return Median(item.location.value(where), scale, law)
+    return Located(item.location.value(where), scale, law)
+
+
+def _mean(release: SummaryRelease, mechanism: Mean, index: int) -> Located:
+    middle, half = mechanism.range_of(index, *release.values[4 * index : 4 * index + 2])
+    noise = release.mean_noise_scale
+    # A mean distance below its own noise says nothing about how small it is.
+    distance = max(release.mean(4 * index + 3), noise)
+    scale = math.sqrt(math.pi / 2) * distance * half / math.sqrt(release.blocks)
+    law = laws.Reference(1.0, noise * half / scale)
+    return Located(middle + half * release.mean(4 * index + 2), scale, law)
 
 
 def rank_epsilon(release: SummaryRelease) -> float:
@@ -86,8 +102,9 @@ def rank_epsilon(release: SummaryRelease) -> float:
     if isinstance(release.noise, MedianNoise):
         return float(release.noise.location_epsilon) / release.noise.sensitivity
     assert not isinstance(release.mechanism, LocationScale)
+    noise = release.noise.sums if isinstance(release.noise, MeanNoise) else release.noise
     span = release.mechanism.high - release.mechanism.low
-    return span * release.partitions / release.noise.scale
+    return span * release.partitions / noise.scale
 
 
 # --- what a reader must know before trusting them, from public quantities only ----------------
@@ -136,7 +153,9 @@ def checks(release: SummaryRelease) -> list[Check]:
         )
     ]
     if release.n is not None:
-        needed = max(30, 15 * coefficients)  # below it a block's regression is too crude
+        # Below it a block's regression is too crude.
+        line = release.model.is_least_squares
+        needed = max(30, 15 * coefficients) if line else max(100, 30 * coefficients)
         rows = release.n / M
         found.append(
             Check(
@@ -148,6 +167,19 @@ def checks(release: SummaryRelease) -> list[Check]:
                 "coefficients: the blocks' own regressions are rough.",
             )
         )
+        if not isinstance(release.mechanism, Mean | ClippedMean):
+            off = M / (6 * math.sqrt(release.n))
+            found.append(
+                Check(
+                    "root of the number of rows over the number of blocks",
+                    math.sqrt(release.n) / M,
+                    1.0,
+                    "or skewed errors bias the answer",
+                    f"the answer rests on blocks whose estimates are as often too large as too "
+                    f"small. For each unit of skewness of a row's influence it is off by {off:.2g} "
+                    "standard errors: ask for a Release by the mean of blocks (mechanism mean).",
+                )
+            )
     found.append(
         Check(
             "blocks",
@@ -179,11 +211,66 @@ def warnings_about(release: SummaryRelease) -> tuple[str, ...]:
     return tuple(check.warning for check in checks(release) if check.here < check.wanted)
 
 
+def rests_on(release: SummaryRelease) -> tuple[str, ...]:
+    """What the answers rest on, with this Release's numbers."""
+    mechanism, M = release.mechanism, release.blocks
+    rows = "an unknown number of" if release.n is None else f"about {release.n / M:,.0f}"
+    said = []
+    if isinstance(mechanism, Mean):
+        said.append(
+            f"The mean over {M:,} blocks of {rows} rows each is nearly normal, whether the errors "
+            "are skewed or not, if no few blocks decide it."
+        )
+        for index, item in enumerate(mechanism.items):
+            found = located(release, index)
+            middle, half = mechanism.range_of(index, *release.values[4 * index : 4 * index + 2])
+            away = (found.location - middle) / found.scale
+            usual = _usual_distance(release, found.law.noise)
+            said.append(
+                f"{item.coefficient}: blocks' estimates were clipped "
+                f"{half / (found.scale * math.sqrt(M)):.1f} of their standard deviations from a "
+                f"rough median, which is {abs(away):.1f} standard errors "
+                f"{'below' if away > 0 else 'above'} their mean; with symmetric estimates it would "
+                f"be within {usual:.1f}{', so they are skewed' if abs(away) > usual else ''}."
+            )
+        if not release.model.is_least_squares and release.n is not None:
+            said.append(
+                f"Blocks of about {release.n / M:,.0f} rows are large enough for "
+                f"{release.model.name}: what is left of the bias of small blocks, most of which "
+                "their halves took away, falls with the square of that number."
+            )
+        return tuple(said)
+    if isinstance(mechanism, ClippedMean):
+        return (
+            "Errors are normal with equal variances, as in an ordinary regression, and no block's "
+            "quantile is outside the bounds.",
+        )
+    per = "" if release.n is None else f" ({M / (6 * math.sqrt(release.n)):.2g} here)"
+    said.append(
+        "Blocks' estimates are as often too large as too small: errors may have heavy tails, but "
+        f"with skewness g of a row's influence the answer is off by g blocks / (6 sqrt(rows)){per} "
+        "standard errors."
+    )
+    if not isinstance(mechanism, Sign | LocationScale) or not isinstance(release.posterior, Flat):
+        said.append("Errors have equal variances: the blocks' own standard errors are used.")
+    return tuple(said)
+
+
+def _usual_distance(release: SummaryRelease, mean_noise: float) -> float:
+    """95% of distances between the drawn median and the mean of normal estimates, in their SEs."""
+    assert isinstance(release.noise, MeanNoise)
+    medians = release.noise.medians
+    epsilon = float(medians.location_epsilon) / medians.sensitivity
+    sampling = math.sqrt((math.pi / 2 - 1) / release.partitions)
+    noise = laws.median_law(release.blocks, release.partitions, epsilon).noise
+    return float(normal_laplace.ppf(0.975, sampling, math.hypot(noise, mean_noise)))
+
+
 def remedy(release: SummaryRelease) -> str:
     """What to ask the holder for, where a Release has no answer."""
-    if isinstance(release.mechanism, LocationScale):
-        return "ask the holder for a location_scale release of that coefficient"
+    if isinstance(release.mechanism, LocationScale | Mean):
+        return "ask the holder for a release of that coefficient"
     return (
-        "ask the holder for it, or for a location_scale release, which answers every threshold, "
-        "interval and quantile at once"
+        "ask the holder for it, or for a release of the coefficient by its mean, which answers "
+        "every threshold, interval and quantile at once"
     )

@@ -1,6 +1,6 @@
 """Laws of what blocks release, one a mechanism: P(β ≤ b), quantiles and intervals from it.
 
-The first four mechanisms release averages over blocks, the other two medians and quantiles.
+The first four mechanisms release averages over blocks, the others locations and quantiles.
 
 **Repeated partitions**
 
@@ -24,8 +24,9 @@ like r independent ones, and the average of all of them has M times the variance
 
 Average of sign(b - β̂_j): how many blocks have their estimate below b.
 
-At b = β the sign is ±1 with equal probabilities whatever the errors' law, as long as β̂_j has
-median β: v = 1. Its covariance with ξ is A = E|ξ| = √(2/π). No block needs a standard error, so
+At b = β the sign is ±1 with equal probabilities as long as β̂_j has median β: v = 1. (It has if
+the errors' law is symmetric. With skewness γ it is γM/6√n standard errors off, so that √n/M should
+be large.) Its covariance with ξ is A = E|ξ| = √(2/π). No block needs a standard error, so
 heteroscedastic errors are accounted for without a word. Released is the average plus noise;
 reported is the probability that what sampling and noise add to zero falls below it,
 
@@ -80,8 +81,8 @@ average out like variances and third cumulants of independent variables.
 A private median of the blocks' estimates and one of their scales: every b, every quantile.
 
 The location is the median of β̂_j; the scale is the full data's posterior standard deviation, from
-the median of |β̂_j - location| (with the flat posterior: whatever the errors' law) or of √(v_j/M);
-all by the exponential mechanism. In units of that standard deviation,
+the median of |β̂_j - location| (with the flat posterior) or of √(v_j/M); all by the exponential
+mechanism. In units of that standard deviation,
 
 - the average over partitions of the median of M normal variables of standard deviation √M has
   variance v_r/A² of `sign`, which is 1 + (π/2 - 1)/r: a median is where the average of signs is
@@ -93,6 +94,18 @@ all by the exponential mechanism. In units of that standard deviation,
 Hence P(β ≤ b) = F_NL((b - location)/scale; √(1 + (π/2 - 1)/r), 2/(ε_l φ(0) √M)), and quantiles are
 location + scale F_NL⁻¹(p), which never cross. The scale is taken at face value: its own error, some
 per cent at ε_s M = 80, is not in the law.
+
+**mean**
+
+The mean of the blocks' estimates within a range, and their mean distance from its middle.
+
+With u_j = (β̂_j - c)/h clipped to ±1, c and h being the range's middle and half-width, both
+released are averages of u and of |u| over blocks. The estimate is c + h ū. If the range is wide, ū
+is the mean of M estimates, nearly normal by the central limit theorem whatever the law of one, and
+its standard deviation follows from their mean distance: √(π/2) h |u|‾ /√M, exact for normal
+estimates (a little less than the true one for heavy tails, 8% for exponential ones, and more than
+it where blocks lack an estimate). Hence P(β ≤ b) = F_NL(b - c - hū; √(π/2) h |u|‾/√M, h λ), λ
+being the Laplace scale on ū. Repeated partitions make it a little conservative.
 
 **clipped_mean**
 

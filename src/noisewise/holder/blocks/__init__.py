@@ -13,6 +13,8 @@ regressions      all blocks' regressions at once, from their sums
 additive         sign, stouffer, rescaled_normal, fisher and clipped_mean: what a block contributes,
                  the claim, the proof
 location_scale   the same for two medians of a coefficient
-median           the exponential mechanism that `location_scale` draws from, exactly
+mean             the same for a mean within a range that two such draws find
+median           the exponential mechanism that both draw from, exactly
+models           blocks that fit anything else than a line
 choice           how many blocks and partitions, and what accuracy to expect
 """

@@ -4,13 +4,20 @@ From public quantities only, before anything is spent.
 
 **Blocks.** The noise on a mean over M blocks is 1/M of a block's range, so more blocks mean less
 noise, until the sampling error of M estimates, which more blocks don't change, outweighs it: there
-κ = ε √M matters, and beyond κ ≈ 30 (M = 1000/ε²) nothing is gained. Blocks need rows, though: with
-fewer than 30, or 15 a coefficient, regressions are skewed and often degenerate. Hence
+κ = ε √M matters. Blocks need rows, though: with fewer than 30, or 15 a coefficient, regressions are
+often degenerate (100, or 30 a coefficient, with models that aren't lines). Hence
 
-    M = min(max(⌈1000/ε²⌉, 100), ⌊n / max(30, 15 K)⌋),
+    M = min(max(⌈C/ε²⌉, 100), ⌊n / max(30, 15 K)⌋),
 
-K the coefficients and ε the budget of one entry, divided by the rows that a unit may own. With κ
-below 4 the noise drowns the answer, and the request warns.
+K the coefficients and ε the budget of one entry, divided by the rows that a unit may own. Beyond
+C = 1000 nothing is gained (κ ≈ 30); for `mean`, whose range is wider than that of a sign, beyond
+5000. With κ below 4 the noise drowns the answer, and the request warns.
+
+**Skewness.** Signs and medians of blocks are off by γM/6√n standard errors, γ being the skewness of
+one row's influence on the coefficient, and so is everything that takes a block's posterior for
+symmetric. With these, M is at most √n, too (or what a private median needs, if that is more), which
+leaves γ/6: little for mild skewness, and too much for strong one. The mean of the estimates
+(`mean`) has no such bias and is the default wherever ε M is enough for it.
 
 **Partitions.** They cost no privacy, only time. A median or a sign forgets how far an estimate is
 from the threshold, so the chance of one partition is most of what they lose, and 30 partitions
@@ -22,6 +29,14 @@ location, which needs ε_l M ≥ 80. Below that the base law shows through: cell
 weigh exp(-εM/4) of those in the middle, but there are many more of them. With εM = 50 two or four
 draws of a thousand are wild (a scale off by any factor, so false certainty or none), with 60 up to
 four of ten thousand, with 80 about three of a million.
+
+**Means.** Location and quantile only say where to clip, and a wild one makes the answer wide, not
+wrong. So ε_l = max(ε/20, 60/M), ε_s = max(ε/8, 80/M), and the quantile leaves the share
+τ = 20/(ε_s M) of the blocks beyond it, from 5 to 25%: weights beyond all blocks are then
+exp(-10) of the others. The range ends where c = 6 standard deviations would be if distances were
+normal, at reach = c/Φ⁻¹(1 - τ/2) quantiles. (For normal estimates 3 would do. Exponential ones
+lose .6, .3 and .1 standard errors at 4, 5 and 6, with M = 1000 and τ = .16.) What is left goes to
+the sums, which need ε M ≥ 120: their noise is 2c/(ε√M) standard errors.
 
 **Accuracy.** Let z be the z-score of the threshold given all rows, so that the exact answer is
 Φ(z). Block estimates in their own units are then N(z/√M, 1), up to the condition that they average
@@ -40,6 +55,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,47 +71,73 @@ from noisewise.core.kinds.summary.mechanisms import (
     Sign,
     Stouffer,
 )
+from noisewise.core.kinds.summary.models import LINE, Model
 from noisewise.holder.blocks.sums import limb_count
 from noisewise.holder.rows.plan import Floats
 
 WEAK_KAPPA = 4.0
 MEMORY_AIM = 1 << 30
 MEMORY_LIMIT = 1 << 32
-REPEATED = ("sign", "location_scale", "clipped_mean")
+REPEATED = ("sign", "location_scale", "clipped_mean", "mean")
+UNSKEWED = ("mean", "clipped_mean")  # averages of estimates, which skewness does not bias
 SCALE_RANKS, LOCATION_RANKS = 80, 80
+RANGE_RANKS = (60, 80)  # of the location and the quantile of `mean`
+SUM_RANKS = 120
+CLIP_AT = 6.0  # standard deviations of normal estimates
+USEFUL, USEFUL_FOR_MEAN = 1000, 5000
 
 
-def least_rows(coefficients: int) -> int:
-    """Rows that a block should have."""
-    return max(30, 15 * coefficients)
+def least_rows(coefficients: int, model: Model = LINE) -> int:
+    """Rows that a block should have; its halves are fitted, too, by models other than a line."""
+    if model.is_least_squares:
+        return max(30, 15 * coefficients)
+    return max(100, 30 * coefficients)
 
 
-def default_blocks(rows: int, epsilon: Fraction, coefficients: int) -> int:
+def default_blocks(
+    mechanism: str, rows: int, epsilon: Fraction, coefficients: int, model: Model = LINE
+) -> int:
     """M for a public number of rows.
 
     Parameters
     ----------
+    mechanism : str
     rows : int
     epsilon : Fraction
         Of one entry, divided by the rows that a unit may own.
     coefficients : int
         The intercept included.
+    model : Model
     """
-    affordable = rows // least_rows(coefficients)
+    useful = USEFUL_FOR_MEAN if mechanism == "mean" else USEFUL
+    most = rows if mechanism in UNSKEWED else math.isqrt(rows)
+    if mechanism == "location_scale":
+        most = max(most, math.ceil((SCALE_RANKS + LOCATION_RANKS) / epsilon))
+    least = least_rows(coefficients, model)
+    return min(_blocks(useful, rows, epsilon, least), max(2, most))
+
+
+def former_blocks(rows: int, epsilon: Fraction, coefficients: int) -> int:
+    """M as it was before skewness was looked at: what the same words once meant."""
+    return _blocks(USEFUL, rows, epsilon, least_rows(coefficients))
+
+
+def _blocks(useful: int, rows: int, epsilon: Fraction, least: int) -> int:
+    affordable = rows // least
     if affordable < 2:
         raise RequestError(
-            f"rows: {rows:,} rows are too few for blocks of {least_rows(coefficients)}; block "
+            f"rows: {rows:,} rows are too few for blocks of {least}; block "
             "summaries need thousands of rows, so use `noisewise release` with public bounds"
         )
-    useful = max(100, math.ceil(1000 / epsilon**2))
-    return min(useful, affordable, MAX_BLOCKS)
+    return min(max(100, math.ceil(useful / epsilon**2)), affordable, MAX_BLOCKS)
 
 
 def default_partitions(mechanism: str, blocks: int, coefficients: int) -> int:
     """r, with less than a gigabyte of sums."""
     if mechanism not in REPEATED:
         return 1
-    bytes_each = 8 * blocks * limb_count(coefficients)
+    halves = 2 if mechanism == "mean" else 1
+    bytes_each = 8 * halves * blocks * limb_count(coefficients)
     return max(1, min(30, MEMORY_AIM // bytes_each, MAX_REGRESSIONS // blocks))
 
 
@@ -144,6 +186,41 @@ def median_epsilons(
             f"{least_rows(coefficients) * needed:,} rows), more epsilon, or fewer coefficients"
         )
     return location, scale
+
+
+class MeanShares(NamedTuple):
+    """How `mean` divides the epsilon of one coefficient, and where it clips."""
+
+    location: Fraction
+    quantile: Fraction
+    sums: Fraction
+    tail: float
+    reach: float
+
+
+def mean_affordable(epsilon: Fraction, blocks: int) -> bool:
+    """Whether `mean` has enough; epsilon is of one coefficient and one row of a unit."""
+    return epsilon * blocks >= sum(RANGE_RANKS) + SUM_RANKS
+
+
+def mean_shares(epsilon: Fraction, blocks: int, rows_per_unit: int) -> MeanShares:
+    """The shares of one coefficient's epsilon, or a refusal."""
+    from statistics import NormalDist
+
+    each = Fraction(rows_per_unit, blocks)
+    if not mean_affordable(epsilon / rows_per_unit, blocks):
+        needed = math.ceil((sum(RANGE_RANKS) + SUM_RANKS) * rows_per_unit / epsilon)
+        raise RequestError(
+            f"epsilon: {float(epsilon):g} for each coefficient is too little for the mean of "
+            f"{blocks:,} blocks; that takes {needed:,} blocks, more epsilon, or fewer coefficients"
+        )
+    location = max(epsilon / 20, RANGE_RANKS[0] * each)
+    quantile = max(epsilon / 8, RANGE_RANKS[1] * each)
+    tail = min(0.25, max(0.05, float(20 * each / quantile)))
+    reach = CLIP_AT / NormalDist().inv_cdf(1 - tail / 2)
+    # Short numbers in the Release; where it clips is free.
+    tail, reach = round(tail, 3), round(reach, 3)
+    return MeanShares(location, quantile, epsilon - location - quantile, tail, reach)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -197,6 +274,17 @@ def median_error(blocks: int, partitions: int, epsilon: float) -> float:
     away = _normal_quantiles()[:, None] * math.sqrt(rest) + noise * _laplace_quantiles()[None, :]
     squares = [
         np.mean((normal_laplace.cdf(z - away, math.sqrt(1 + rest), noise) - _phi(float(z))) ** 2)
+        for z in _z_scores()
+    ]
+    return float(np.sqrt(np.mean(squares)))
+
+
+def mean_error(blocks: int, epsilon: float) -> float:
+    """The same for `mean`; `epsilon` is that of the sums, for one row of a unit."""
+    noise = 2 * CLIP_AT / (epsilon * math.sqrt(blocks))
+    away = noise * _laplace_quantiles()
+    squares = [
+        np.mean((normal_laplace.cdf(z - away, 1.0, noise) - _phi(float(z))) ** 2)
         for z in _z_scores()
     ]
     return float(np.sqrt(np.mean(squares)))

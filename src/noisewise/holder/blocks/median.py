@@ -5,7 +5,8 @@ let
 
     d(x) = max(0, 2 #{a < x} - N, N - 2 #{a ≤ x}),
 
-twice the number of values that would have to move for x to be a median. The mechanism draws
+twice the number of values that would have to move for x to be a median. (For another quantile, of
+rank t among N, 2t takes the place of N; nothing else changes.) The mechanism draws
 
     P(x) ∝ q**d(x),    q = exp(-ε / (4 r m)).
 
@@ -50,10 +51,13 @@ def median_rate(epsilon: Fraction, partitions: int, rows_per_unit: int) -> Fract
     return epsilon / (4 * partitions * rows_per_unit)
 
 
-def runs(cells: Integers) -> tuple[Integers, Integers, Integers]:
-    """Starts, lengths and distances d of all runs of cells, from left to right."""
+def runs(cells: Integers, share: float = 0.5) -> tuple[Integers, Integers, Integers]:
+    """Starts, lengths and distances d of all runs of cells, from left to right.
+
+    `share` is that of the values below the quantile.
+    """
     values, counts = np.unique(cells, return_counts=True)
-    total = int(counts.sum())
+    most, total = 2 * len(cells), round(2 * share * len(cells))  # 2N, and 2t (N for a median)
     at_or_below = np.cumsum(counts)
     below = at_or_below - counts
     # A gap before each value and one after the last, with the values' own cells in between.
@@ -61,13 +65,13 @@ def runs(cells: Integers) -> tuple[Integers, Integers, Integers]:
     ends, distances = np.empty_like(starts), np.empty_like(starts)
     starts[1::2], starts[2::2] = values, values + 1
     ends[:-1], ends[-1] = starts[1:], CELLS
-    distances[:-1:2], distances[-1] = np.abs(2 * below - total), total
+    distances[:-1:2], distances[-1] = np.abs(2 * below - total), most - total
     distances[1::2] = np.maximum(0, np.maximum(2 * below - total, total - 2 * at_or_below))
     kept = ends > starts
     return starts[kept], (ends - starts)[kept], distances[kept]
 
 
-def draw_median(cells: Integers, rate: Fraction) -> int:
+def draw_median(cells: Integers, rate: Fraction, share: float = 0.5) -> int:
     """One draw of the mechanism.
 
     Parameters
@@ -76,8 +80,10 @@ def draw_median(cells: Integers, rate: Fraction) -> int:
         The blocks' values; in any order.
     rate : Fraction
         -log q; see `median_rate`.
+    share : float
+        Of the values that are below it: another quantile than the median.
     """
-    starts, lengths, distances = runs(cells)
+    starts, lengths, distances = runs(cells, share)
     chosen = draw_weighted(lengths, distances, rate)
     return int(starts[chosen]) + randomness.below(int(lengths[chosen]))
 

@@ -9,15 +9,17 @@ from typing import Any, Literal, cast, get_args
 from noisewise.core.errors import RequestError
 from noisewise.holder.engines.base import Source
 
-__all__ = ["Engine", "Source", "open_source"]
+__all__ = ["Engine", "Source", "is_server", "open_source"]
 
-Engine = Literal["auto", "memory", "stream", "duckdb"]
+Engine = Literal["auto", "memory", "stream", "duckdb", "postgres"]
 
 _ACCEPTED = (
-    "a path to a .parquet, .csv, .duckdb or .db file, a data frame (pandas, Polars, Arrow), a dict "
-    "of arrays, a NumPy structured array, or a DuckDB connection or relation"
+    "a path to a .parquet, .csv, .duckdb or .db file, the address of a PostgreSQL server "
+    "(postgresql://...), a data frame (pandas, Polars, Arrow), a dict of arrays, a NumPy "
+    "structured array, a DuckDB connection or relation, or a psycopg connection"
 )
 _FILES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".duckdb": "db", ".db": "db"}
+_NO_TABLES = "table, query: only databases and connections have tables"
 
 
 def open_source(
@@ -31,14 +33,16 @@ def open_source(
 
     Parameters
     ----------
-    data : path, data frame, dict of arrays, structured array, DuckDB connection or relation
-        A path ends in .parquet, .csv, .duckdb or .db.
-    engine : {"auto", "memory", "stream", "duckdb"}
+    data : path, address, data frame, dict of arrays, structured array, connection or relation
+        A path ends in .parquet, .csv, .duckdb or .db; the address of a PostgreSQL server begins
+        with postgresql://. Connections are DuckDB's or psycopg's, relations DuckDB's.
+    engine : {"auto", "memory", "stream", "duckdb", "postgres"}
         ``auto`` streams Parquet and CSV files through Arrow and NumPy, which is faster than DuckDB
         and keeps memory constant (`benchmarks/release.py` measures both); it leaves databases to
-        DuckDB, and sums data frames in memory.
+        themselves, and sums data frames in memory. ``stream`` reads the rows of a PostgreSQL
+        server in place of summing them there.
     table, query : str, optional
-        What to read from a DuckDB database or connection: a table or view by its name, or a single
+        What to read from a database or connection: a table or view by its name, or a single
         SELECT. A database file with only one table needs neither.
 
     Returns
@@ -56,6 +60,9 @@ def open_source(
         )
     if table is not None and query is not None:
         raise RequestError("table, query: give one of them, not both")
+    if is_server(data) or _is_psycopg(data):
+        _only(engine, ("auto", "postgres", "stream"), "a PostgreSQL server")
+        return _open_server(data, table, query, stream=engine == "stream")
     if isinstance(data, str | PathLike):
         return _open_file(Path(data), cast("Engine", engine), table, query)
     if _is_duckdb(data, "DuckDBPyConnection"):
@@ -66,7 +73,7 @@ def open_source(
 
         return LentSource(data, table=table, query=query)
     if table is not None or query is not None:
-        raise RequestError("table, query: only DuckDB databases and connections have tables")
+        raise RequestError(_NO_TABLES)
     if _is_duckdb(data, "DuckDBPyRelation"):
         _only(engine, ("auto", "duckdb"), "a DuckDB relation")
         from noisewise.holder.engines.duckdb import LentSource
@@ -80,10 +87,37 @@ def open_source(
     return _in_duckdb(FrameSource(data)) if engine == "duckdb" else FrameSource(data)
 
 
+def is_server(data: Any) -> bool:
+    """Whether `data` is the address of a database server. It may hold a password: don't show it."""
+    return isinstance(data, str) and data.casefold().startswith(("postgresql://", "postgres://"))
+
+
+def _open_server(data: Any, table: str | None, query: str | None, *, stream: bool) -> Source:
+    if table is None and query is None:
+        raise RequestError("table: name the table or view of the server, or give a query")
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        raise RequestError(
+            "data: PostgreSQL needs psycopg; install it by pip install 'noisewise[postgres]'"
+        ) from None
+    from noisewise.holder.engines.postgres import PostgresSource
+
+    return PostgresSource(data, table=table, query=query, stream=stream)
+
+
+def _is_psycopg(data: Any) -> bool:
+    """Whether `data` is an open connection of psycopg 3, without importing that."""
+    bases = [(base.__name__, base.__module__.partition(".")[0]) for base in type(data).__mro__]
+    return ("Connection", "psycopg") in bases
+
+
 def _open_file(path: Path, engine: Engine, table: str | None, query: str | None) -> Source:
     kind = _FILES.get(path.suffix.lower())
     if kind is None:
-        raise RequestError(f"data: {path.name} is of no known kind of file; give {_ACCEPTED}")
+        # It may be meant as an address, with a password in it.
+        name = "this" if set("@=:") & set(str(path)) else path.name
+        raise RequestError(f"data: {name} is of no known kind of file; give {_ACCEPTED}")
     if not path.is_file():
         raise RequestError(f"data: there is no file {path}; check the path")
     if kind == "db":
@@ -92,7 +126,7 @@ def _open_file(path: Path, engine: Engine, table: str | None, query: str | None)
 
         return DatabaseSource(path, table=table, query=query)
     if table is not None or query is not None:
-        raise RequestError("table, query: only DuckDB databases and connections have tables")
+        raise RequestError(_NO_TABLES)
     _only(engine, ("auto", "stream", "duckdb"), f"a {path.suffix} file")
     from noisewise.holder.engines.files import CsvSource, ParquetSource
 

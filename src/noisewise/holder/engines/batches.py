@@ -43,6 +43,8 @@ def sum_batches(
     batches: Iterable[Any],
     readers: Sequence[Reader],
     progress: Progress | None = None,
+    *,
+    ahead: bool = True,
 ) -> Result:
     """Sum all batches.
 
@@ -54,6 +56,9 @@ def sum_batches(
     readers : sequence of Reader
         From `column_readers`, one a column.
     progress : callable, optional
+    ahead : bool
+        Whether to read ahead while summing. To hand batches that are in memory already to another
+        thread takes time and gains none.
     """
     accumulator = plan.accumulator()
 
@@ -62,6 +67,13 @@ def sum_batches(
         return int(batch.num_rows)
 
     seen = done = 0
+    if not ahead:
+        for batch in batches:
+            check_row_count(done + batch.num_rows)
+            done += add(batch)
+            if progress is not None:
+                progress(done)
+        return accumulator.result()
     waiting: deque[Future[int]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="noisewise-sums") as pool:
         for batch in batches:
@@ -145,12 +157,11 @@ def _id_reader(name: str, arrow_type: Any) -> Reader:
             # The largest unsigned ones become negative, each another.
             kind = pa.uint64() if pa.types.is_unsigned_integer(array.type) else pa.int64()
             array = array.cast(kind).view(pa.int64())
+            empty = False
         else:
-            array = array.cast(pa.large_string())
-            if pc.any(pc.equal(array, "")).as_py():
-                raise missing_id_error(name)
-            array = array.cast(pa.large_binary())
-        if array.null_count:
+            array = array.cast(pa.large_string()).cast(pa.large_binary())
+            empty = pc.any(pc.equal(pc.binary_length(array), 0)).as_py()
+        if empty or array.null_count:
             raise missing_id_error(name)
         return array
 

@@ -12,8 +12,7 @@ false. The optimiser's use of statistics is therefore turned off, and that setti
 whole instance: it is not ours to change in somebody else's. Raw columns are not affected.
 
 Very wide designs are streamed as well (thousands of sums a row are work for BLAS, not for SQL), and
-so is everything that is not a sum of products of columns: terms of formulas, block summaries,
-counts, and means over the rows of a unit, which `holder.rows.units` takes for every engine.
+so is everything that is not a sum of products of columns (`pushdown.can_be_pushed_down`).
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,13 +36,16 @@ from noisewise.holder.engines.base import (
     sealed,
 )
 from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
+from noisewise.holder.engines.dialects import DUCKDB, identifier, text
 from noisewise.holder.engines.files import ParquetSource
-from noisewise.holder.engines.pushdown import SumQuery, identifier, number_of_sums, raw_double, text
+from noisewise.holder.engines.pushdown import (
+    SumQuery,
+    agrees_with_numpy,
+    can_be_pushed_down,
+    warn_of_streaming,
+)
 from noisewise.holder.rows.plan import Plan, Progress
 from noisewise.holder.rows.sums import SumPlan
-
-# Beyond about this many sums, streaming to BLAS is the faster way.
-PUSHDOWN_LIMIT = 400
 
 _KINDS = {
     **dict.fromkeys(("tinyint", "smallint", "integer", "bigint", "float", "double"), Kind.NUMBER),
@@ -316,23 +319,27 @@ def _sum_rows(rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Res
             _check_id_type(name, str(types[index].id))
         else:
             check_kind(name, plan.schema.columns[name], kind)
-    if rows.table is None or not _pushed_down(plan):
+    if rows.table is None or not can_be_pushed_down(plan) or not _is_trusted():
         return _streamed(rows, plan, indices, kinds, progress)
     # Columns are addressed by position, so that no name from a file gets into the query.
     aliases = ", ".join(f"c{index}" for index in range(len(rows.names)))
     columns = [f"c{index}" for index in indices]
     assert isinstance(plan, SumPlan)
-    query = SumQuery(plan, kinds, columns, f"{rows.table} AS t({aliases})")
+    query = SumQuery(plan, kinds, columns, f"{rows.table} AS t({aliases})", DUCKDB)
     sums = query.result(rows.connection.execute(query.text).fetchone())
     if progress is not None:
         progress(sums.n)
     return sums
 
 
-def _pushed_down(plan: Plan[Any]) -> bool:
-    if not isinstance(plan, SumPlan) or plan.design.terms or plan.schema.unit_column is not None:
-        return False
-    return number_of_sums(plan) <= PUSHDOWN_LIMIT
+@cache
+def _is_trusted() -> bool:
+    """Whether the installed DuckDB passes the test; asked once a process."""
+    with _private_instance() as connection:
+        trusted = agrees_with_numpy(DUCKDB, lambda query: connection.execute(query).fetchall())
+    if not trusted:
+        warn_of_streaming("version of DuckDB")
+    return trusted
 
 
 def _streamed(
@@ -355,7 +362,7 @@ def _streamed(
         if plan.sources[index] == plan.schema.unit_column and kind is not Kind.NUMBER:
             value = f"CAST({value} AS VARCHAR)"
         elif kind is Kind.DECIMAL:
-            value = raw_double(value, kind)
+            value = DUCKDB.number(value, kind)
         selected.append(f"{value} AS c{index}")
     relation = rows.relation.project(", ".join(selected))
     # The name before DuckDB 1.5 was fetch_record_batch.

@@ -44,7 +44,7 @@ class FrameSource:
         def read() -> Result:
             with self.arrow(plan) as table:
                 readers = column_readers(plan, table.schema.types)
-                return sum_batches(plan, _slices(table, plan), readers, progress)
+                return sum_batches(plan, _slices(table, plan), readers, progress, ahead=False)
 
         return sealed(read, lambda error: self.explain(plan, error), pa.ArrowException)
 

@@ -1,24 +1,32 @@
-"""The value map and all sums as one SQL query, in DuckDB's dialect.
+"""The value map and all sums as one SQL query, and the test that a database must pass to run it.
 
 The query has one step for every step of `noisewise.holder.rows.values`:
 
     raw    doubles, or positions among the declared levels, from whatever the columns hold
     grid   integers on the row grid, and whether a value was missing without a fill
     ball   (only for the ball) features scaled down
-    sums   SUM of products of BIGINTs, which is a HUGEINT and exact
+    sums   exact SUMs of products of BIGINTs
 
-Products are written as the Gram matrix has them, so that DuckDB computes a common factor once.
+How that is said to a database is its `Dialect`'s matter. Products are written as the Gram matrix
+has them, so that DuckDB computes a common factor once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import isnan
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
 
-from noisewise.core.schema import Category, Column
-from noisewise.core.statistics import Monomial, Summed
+import numpy as np
+
+from noisewise.core.design import Ball, Box, Design
+from noisewise.core.schema import Category, Column, Number, Schema
+from noisewise.core.statistics import Monomial, SecondMoments, Summed
 from noisewise.holder.engines.base import Kind, level_numbers
-from noisewise.holder.rows.plan import check_row_count
+from noisewise.holder.engines.dialects import Dialect, text
+from noisewise.holder.rows.plan import Plan, check_row_count
 from noisewise.holder.rows.sums import SumPlan, Sums
 from noisewise.holder.rows.values import (
     BALL_MARGIN,
@@ -28,7 +36,10 @@ from noisewise.holder.rows.values import (
     missing_value_error,
 )
 
-Row = Sequence[int | bool | None]
+# Beyond about this many sums, streaming to BLAS is the faster way.
+PUSHDOWN_LIMIT = 400
+
+Row = Sequence[int | bool | str | None]
 
 
 class SumQuery:
@@ -43,12 +54,20 @@ class SumQuery:
         SQL expressions for the sources, such as quoted column names.
     table : str
         What goes after FROM.
+    dialect : Dialect
+        How the database says it.
     """
 
     def __init__(
-        self, plan: SumPlan, kinds: Sequence[Kind], columns: Sequence[str], table: str
+        self,
+        plan: SumPlan,
+        kinds: Sequence[Kind],
+        columns: Sequence[str],
+        table: str,
+        dialect: Dialect,
     ) -> None:
         self._plan = plan
+        self._sql = dialect
         self._kinds = kinds
         self._columns = columns
         self._table = table
@@ -61,14 +80,27 @@ class SumQuery:
     @property
     def text(self) -> str:
         """The query. Its single row is read by `result`."""
-        steps = [f"raw AS (SELECT {self._raw()} FROM {self._table})"]
-        steps.append(f"grid AS (SELECT {self._grid()} FROM raw)")
+        steps, last = self._steps()
+        return f"{steps} SELECT {self._sums()} FROM {last}"
+
+    @property
+    def text_of_rows(self) -> str:
+        """Instead, the integers of every row, one column for each of every grid: for the test."""
+        steps, last = self._steps()
+        names = [f"w{part}_{j}" for part, grid in enumerate(self._grids) for j in _places(grid)]
+        return f"{steps} SELECT {', '.join(names)} FROM {last}"
+
+    def _steps(self) -> tuple[str, str]:
+        """All steps but the last, and the name of what they make."""
+        step = self._sql.step
+        steps = [f"raw AS ({step(self._raw(), self._table)})"]
+        steps.append(f"grid AS ({step(self._grid(), 'raw')})")
         last = "grid"
         if self._grids[0].radius is not None:
-            steps.append(f"factors AS (SELECT *, {self._factors()} FROM grid)")
-            steps.append(f"ball AS (SELECT {self._ball()} FROM factors)")
+            steps.append(f"factors AS ({step('*, ' + self._factors(), 'grid')})")
+            steps.append(f"ball AS ({step(self._ball(), 'factors')})")
             last = "ball"
-        return f"WITH {', '.join(steps)} SELECT {self._sums()} FROM {last}"
+        return f"WITH {', '.join(steps)}", last
 
     def result(self, row: Row) -> Sums:
         """Read the query's row; missing values without a fill are an error."""
@@ -91,26 +123,29 @@ class SumQuery:
 
     def _raw(self) -> str:
         parts = zip(self._columns, self._declared, self._kinds, strict=True)
-        return ", ".join(f"{_raw(*part)} AS v{source}" for source, part in enumerate(parts))
+        return ", ".join(
+            f"{_raw(*part, self._sql)} AS v{source}" for source, part in enumerate(parts)
+        )
 
     def _grid(self) -> str:
         design = self._plan.design
         fills = [fill_code(design.schema, name) for name in design.sources]
         out = []
         for source, (name, column) in enumerate(zip(design.sources, self._declared, strict=True)):
-            missing = _missing(f"v{source}", isinstance(column, Category))
+            missing = _missing(f"v{source}", isinstance(column, Category), self._sql)
             out.append(f"{'false' if name in design.schema.fill else missing} AS m{source}")
         for part, grid in enumerate(self._grids):
-            for j, place in enumerate(grid.columns, start=1):
-                out.append(f"{_on_grid(place, grid, fills[place.source])} AS w{part}_{j}")
+            for j, place in zip(_places(grid), grid.columns, strict=True):
+                value = _on_grid(place, grid, fills[place.source], self._sql)
+                out.append(f"{value} AS w{part}_{j}")
         return ", ".join(out)
 
     def _factors(self) -> str:
-        out = []
+        out, double = [], self._sql.double
         for part, grid in enumerate(self._grids):
             assert grid.radius is not None
-            square = " + ".join(f"w{part}_{j} * w{part}_{j}" for j in range(1, len(grid.columns)))
-            root = f"sqrt(CAST({square} AS DOUBLE))"
+            square = " + ".join(f"w{part}_{j} * w{part}_{j}" for j in _places(grid)[:-1])
+            root = f"sqrt(CAST({square} AS {self._sql.double_type}))"
             factor = f"({double(grid.radius)} / {root}) * {double(BALL_MARGIN)}"
             out.append(
                 f"CASE WHEN {square} > {grid.radius**2} THEN {factor} ELSE {double(1)} END "
@@ -121,85 +156,78 @@ class SumQuery:
     def _ball(self) -> str:
         out = [f"m{source}" for source in range(len(self._declared))]
         for part, grid in enumerate(self._grids):
-            last = len(grid.columns)
-            out += [
-                f"CAST(trunc(CAST(w{part}_{j} AS DOUBLE) * f{part}) AS BIGINT) AS w{part}_{j}"
-                for j in range(1, last)
-            ]
-            out.append(f"w{part}_{last}")
+            *features, target = (f"w{part}_{j}" for j in _places(grid))
+            for name in features:
+                shrunk = f"trunc(CAST({name} AS {self._sql.double_type}) * f{part})"
+                out.append(f"CAST({shrunk} AS BIGINT) AS {name}")
+            out.append(target)
         return ", ".join(out)
 
     def _sums(self) -> str:
         out = ["count(*)"]
         out += [f"bool_or(m{source})" for source in range(len(self._declared))]
         for part, statistic in enumerate(self._plan.statistics):
-            out += [f"sum({_product(part, m)})" for m in _distinct(statistic)]
+            out += [self._sql.total(_product(part, m)) for m in _distinct(statistic)]
         return ", ".join(out)
 
 
-def number_of_sums(plan: SumPlan) -> int:
-    """How many sums a query for this plan computes."""
-    return sum(len(statistic.entries) for statistic in plan.statistics)
+def can_be_pushed_down(plan: Plan[Any]) -> bool:
+    """Whether a plan is sums of products of columns, and not too many of them.
+
+    Terms of formulas, block summaries and counts are not, nor are means over the rows of a unit,
+    which `holder.rows.units` takes for every engine.
+    """
+    if not isinstance(plan, SumPlan) or plan.design.terms or plan.schema.unit_column is not None:
+        return False
+    return sum(len(statistic.entries) for statistic in plan.statistics) <= PUSHDOWN_LIMIT
 
 
-def raw_double(column: str, kind: Kind) -> str:
-    """SQL for a number as a double, rounded to nearest."""
-    if kind is Kind.DECIMAL:
-        # DuckDB's own cast of 128-bit numbers is not always to the nearest double (2.0.0 gets
-        # -9981837153484694::DECIMAL(38,0) wrong); text is parsed correctly.
-        column = f"CAST({column} AS VARCHAR)"
-    return f"CAST({column} AS DOUBLE)"
+def warn_of_streaming(database: str) -> None:
+    """Say that a database failed the test below."""
+    warnings.warn(
+        f"data: this {database} computes other integers than NumPy from test values, so the rows "
+        "are read from it and summed here; the result is the same",
+        stacklevel=2,
+    )
 
 
-def double(value: float) -> str:
-    """A literal that DuckDB reads back as exactly this double."""
-    return f"CAST('{float(value)!r}' AS DOUBLE)"
+def _places(grid: RowGrid) -> range:
+    """The numbers of a grid's columns; 0 is the constant's."""
+    return range(1, len(grid.columns) + 1)
 
 
-def identifier(name: str) -> str:
-    """A quoted identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def text(value: str) -> str:
-    """A quoted text literal."""
-    return "'" + value.replace("'", "''") + "'"
-
-
-def _raw(column: str, declared: Column, kind: Kind) -> str:
+def _raw(column: str, declared: Column, kind: Kind, sql: Dialect) -> str:
     if not isinstance(declared, Category):
-        return raw_double(column, kind)
+        return sql.number(column, kind)
     if kind is Kind.NOTHING:
         return "CAST(NULL AS INTEGER)"
     if kind is Kind.TEXT:
-        # Bytes, because text compares by the column's collation, which may ignore case.
-        column = f"encode(CAST({column} AS VARCHAR))"
-        levels = [f"encode({text(level)})" for level in declared.levels]
+        column = sql.text_key(column)
+        levels = [sql.level_key(level) for level in declared.levels]
     elif kind is Kind.TRUTH:
         levels = [level if level in ("true", "false") else "" for level in declared.levels]
     else:
-        column = raw_double(column, kind)
+        column = sql.number(column, kind)
         numbers = level_numbers(declared)
-        levels = ["" if isnan(number) else double(number) for number in numbers]
+        levels = ["" if math.isnan(number) else sql.double(number) for number in numbers]
     whens = " ".join(f"WHEN {level} THEN {code}" for code, level in enumerate(levels) if level)
     return f"CASE {column} {whens} END"
 
 
-def _missing(value: str, is_category: bool) -> str:
-    return f"{value} IS NULL" if is_category else f"({value} IS NULL OR isnan({value}))"
+def _missing(value: str, is_category: bool, sql: Dialect) -> str:
+    return f"{value} IS NULL" if is_category else f"({value} IS NULL OR {sql.is_nan(value)})"
 
 
-def _on_grid(place: GridColumn, grid: RowGrid, fill_code: int | None) -> str:
+def _on_grid(place: GridColumn, grid: RowGrid, fill_code: int | None, sql: Dialect) -> str:
     value, one = f"v{place.source}", grid.one
     if place.code is not None:
         if fill_code is not None:
             value = f"coalesce({value}, {fill_code})"
         return f"CASE WHEN {value} = {place.code} THEN {one}::BIGINT ELSE 0::BIGINT END"
-    rounded = f"floor(({value} - {double(place.centre)}) * {double(place.scale)} + {double(0.5)})"
-    clipped = f"CAST(least(greatest({rounded}, {double(-one)}), {double(one)}) AS BIGINT)"
+    rounded = sql.on_grid(value, place.centre, place.scale, one)
     if place.fill is None:
-        return clipped
-    return f"CASE WHEN {_missing(value, False)} THEN {place.fill}::BIGINT ELSE {clipped} END"
+        return rounded
+    return f"CASE WHEN {_missing(value, False, sql)} THEN {place.fill}::BIGINT ELSE {rounded} END"
 
 
 def _varying(monomial: Monomial) -> Monomial:
@@ -215,3 +243,104 @@ def _product(part: int, monomial: Monomial) -> str:
     factors = [f"w{part}_{index}" for index in monomial]
     pairs = [" * ".join(factors[start : start + 2]) for start in range(0, len(factors), 2)]
     return " * ".join(f"({pair})" for pair in pairs)
+
+
+# ---------------------------------------------------------------------------------------------
+# The test: awkward values, public ones of our own, through the very query that rows go through
+
+_BOUNDS = ((-1.0, 1.0), (-3.0, 4.7), (-1e-60, 2e-59), (-1e60, 1e60), (0.0, 200_000.0))
+_LEVELS = ("a", "A", "é", "日本", "o'neil", "back\\slash")
+_WORDS = ("a", "A", "é", "e\u0301", "a ", "", "日本", "o'neil", "back\\slash", None)
+
+
+def agrees_with_numpy(dialect: Dialect, run: Callable[[str], Sequence[Sequence[Any]]]) -> bool:
+    """Whether a database computes the same integers as NumPy. Reads no row of anybody.
+
+    Parameters
+    ----------
+    dialect : Dialect
+    run : callable
+        Takes a query, and returns all its rows.
+
+    Notes
+    -----
+    Every row's integers are compared, and the sums. Among the values are NULL, NaN, infinities, the
+    largest and smallest doubles, and for each of several bounds the ends, the doubles next to them,
+    and values half-way between two integers. Both the box and the ball are tried.
+    """
+    words, values = _test_values()
+    listed = ", ".join(
+        f"({', '.join(_cell(value, dialect) for value in row)})"
+        for row in zip(words, *values, strict=True)
+    )
+    names = [f"c{index}" for index in range(1 + len(_BOUNDS))]
+    table = f"(VALUES {listed}) AS t({', '.join(names)})"
+    kinds = [Kind.TEXT, *(Kind.NUMBER for _ in _BOUNDS)]
+    for geometry in (Box(), Ball(0.9)):
+        plan, by_row, sums = _by_numpy(geometry)
+        query = SumQuery(plan, kinds, names, table, dialect)
+        try:
+            found = sorted([int(value) for value in row] for row in run(query.text_of_rows))
+            (found_sums,) = run(query.text)
+            if found != by_row or query.result(found_sums) != sums:
+                return False
+        except (TypeError, ValueError):  # NULL or a fraction where an integer has to be
+            return False
+    return True
+
+
+def _test_values() -> tuple[list[str | None], list[list[float | None]]]:
+    values = [_awkward(*bounds) for bounds in _BOUNDS]
+    return [_WORDS[i % len(_WORDS)] for i in range(len(values[0]))], values
+
+
+@cache
+def _by_numpy(geometry: Box | Ball) -> tuple[SumPlan, list[list[int]], Sums]:
+    """What is asked in the test; the integers of its rows, sorted; and their sums."""
+    plan = _test_plan(geometry)
+    words, values = _test_values()
+    codes = np.array([_LEVELS.index(w) if w in _LEVELS else -1 for w in words], dtype=np.int32)
+    columns = [codes, *(np.array([math.nan if v is None else v for v in some]) for some in values)]
+
+    def sums(rows: slice) -> Sums:
+        accumulator = plan.accumulator()
+        accumulator.add([column[rows] for column in columns])
+        return accumulator.result()
+
+    by_row = [_integers(plan, sums(slice(row, row + 1))) for row in range(len(words))]
+    return plan, sorted(by_row), sums(slice(None))
+
+
+def _test_plan(geometry: Box | Ball) -> SumPlan:
+    numbers = {f"x{i}": Number(*bounds) for i, bounds in enumerate(_BOUNDS)}
+    fill = {name: column.upper / 4 for name, column in numbers.items()}
+    declared: dict[str, Column] = {"g": Category(_LEVELS, "a"), **numbers}
+    schema = Schema("self-test", declared, "add_remove_one", fill={"g": "é", **fill})
+    *features, target = declared
+    design = Design(schema, tuple(features), target)
+    return SumPlan(design, geometry, (SecondMoments(design),))
+
+
+def _integers(plan: SumPlan, sums: Sums) -> list[int]:
+    """From the sums over a single row, the integers of that row."""
+    (statistic,) = plan.statistics
+    values = dict(zip(statistic.entries, sums.values[statistic.name], strict=True))
+    grid = RowGrid.of(plan.design, plan.geometry, statistic.degree)
+    return [values[0, j] // grid.one for j in _places(grid)]
+
+
+def _awkward(lower: float, upper: float) -> list[float | None]:
+    centre, half_width = lower / 2 + upper / 2, upper / 2 - lower / 2
+    middles = [centre + half_width * (k + 0.5) / 2**16 for k in (-65536, -4, -1, 0, 1, 2, 65535)]
+    points = [lower, upper, centre, 2 * lower - upper, 2 * upper - lower, *middles]
+    around = [
+        math.nextafter(point, end) for point in points for end in (-math.inf, point, math.inf)
+    ]
+    extreme = [math.inf, 1.7976931348623157e308, 5e-324, 2.3e-308, 0.0, 0.1]
+    return [None, math.nan, *around, *extreme, *(-value for value in extreme)]
+
+
+def _cell(value: float | str | None, dialect: Dialect) -> str:
+    if value is None:
+        return "NULL"
+    return f"CAST({text(value)} AS VARCHAR)" if isinstance(value, str) else dialect.double(value)

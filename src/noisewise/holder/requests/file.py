@@ -42,7 +42,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     ),
     "summary": (
         "target", "features", "epsilon", "ask", "coefficients", "quantiles", "bounds", "base",
-        "mechanism", "rows", "blocks", "partitions", "posterior", "g", "clip", "p_star", "label",
+        "mechanism", "model", "rows", "blocks", "partitions", "posterior", "g", "clip", "p_star",
+        "label",
     ),
     "network": (
         "graph", "edges", "naive_bayes", "features", "epsilon", "mechanism", "kind", "draws",
@@ -288,8 +289,16 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     **dict.fromkeys(("bounds", "base"), _pairs),
     **dict.fromkeys(
         (
-            "target", "formula", "mechanism", "layout", "family", "label", "posterior",
-            "naive_bayes", "kind",
+            "target",
+            "formula",
+            "mechanism",
+            "model",
+            "layout",
+            "family",
+            "label",
+            "posterior",
+            "naive_bayes",
+            "kind",
         ),
         _text,
     ),

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from noisewise.core.design import MAX_ROWS, Design
 from noisewise.core.document import MAX_INTEGER
@@ -28,6 +29,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     Flat,
     LocationItem,
     LocationScale,
+    Mean,
     QuantileItem,
     Question,
     RescaledNormal,
@@ -37,8 +39,16 @@ from noisewise.core.kinds.summary.mechanisms import (
     coefficients_of,
     entries_of,
     sensitivity_of,
+    values_each,
 )
-from noisewise.core.kinds.summary.release import MedianNoise, SummaryRelease, SummedNoise
+from noisewise.core.kinds.summary.models import LEAST_SQUARES, LINE, LOGARITHMIC, Model
+from noisewise.core.kinds.summary.release import (
+    MeanNoise,
+    MedianNoise,
+    SummaryNoise,
+    SummaryRelease,
+    SummedNoise,
+)
 from noisewise.core.privacy import Amount, Claim, PureEvent
 from noisewise.core.schema import Schema, Unbounded
 from noisewise.holder.blocks import choice
@@ -51,6 +61,36 @@ from noisewise.holder.requests.base import (
     given_epsilon,
     restricted_design,
 )
+
+if TYPE_CHECKING:
+    from noisewise.holder.blocks.models import KeptRows, RowPlan
+    from noisewise.holder.blocks.regressions import Fits
+
+
+@dataclass(frozen=True)
+class BlockFunction:
+    """A function of the holder's own that every block computes from its rows.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in the Release. The ledger takes equal names for the same function.
+    estimates : sequence of str
+        Names of the numbers that it returns.
+    function : callable
+        From a dict of a block's columns (arrays by name; indicators of levels as "column[level]")
+        to as many numbers. It must depend on nothing else and keep no state; what it raises counts
+        as a block without an estimate. It runs as it is, with your rights.
+    """
+
+    name: str
+    estimates: Sequence[str]
+    function: Callable[[Mapping[str, Any]], Sequence[float]] = field(compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.estimates, str) or not self.estimates or not callable(self.function):
+            raise RequestError("model: a function needs a list of what it returns, and a callable")
+        object.__setattr__(self, "estimates", tuple(self.estimates))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +108,12 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
         M and r.
     rows : int or None
         The public number of rows, if it was given; the data must have as many.
+    model : Model
+        What a block computes.
+    function : BlockFunction, optional
+        Of a model of the holder's own.
+    former : SummaryRequest, optional
+        What the same words meant when signs and medians of more blocks were the default.
     label, batch, series
         See `Publishable`.
     """
@@ -77,10 +123,18 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
     blocks: int
     partitions: int
     rows: int | None = None
+    model: Model = LINE
+    function: BlockFunction | None = field(default=None, compare=False, repr=False)
+    former: SummaryRequest | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_summary_request(self)
+
+    @property
+    def coefficients(self) -> tuple[str, ...]:
+        """Names of what a block estimates."""
+        return self.model.coefficients(self.design)
 
     @property
     def entry_epsilon(self) -> Fraction:
@@ -95,18 +149,28 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
 
     @cached_property
     def laplace(self) -> LaplaceMechanism:
-        """The noise of an additive mechanism."""
+        """The noise on sums over blocks."""
         assert not isinstance(self.mechanism, LocationScale)
         rows = self.schema.max_rows_per_unit
         sensitivity = sensitivity_of(self.mechanism, self.partitions, rows)
+        if isinstance(self.mechanism, Mean):
+            return LaplaceMechanism(sensitivity, len(self.mechanism.items) * self._shares.sums)
         return LaplaceMechanism(sensitivity, self.epsilon)
 
+    @property
+    def _shares(self) -> choice.MeanShares:
+        each = self.epsilon / len(entries_of(self.mechanism))
+        return choice.mean_shares(each, self.blocks, self.schema.max_rows_per_unit)
+
     @cached_property
-    def noise(self) -> SummedNoise | MedianNoise:
+    def noise(self) -> SummaryNoise:
         """The planned noise."""
-        if not isinstance(self.mechanism, LocationScale):
-            return SummedNoise(self.laplace.scale, self.laplace.sensitivity)
         rows = self.schema.max_rows_per_unit
+        if not isinstance(self.mechanism, LocationScale):
+            sums = SummedNoise(self.laplace.scale, self.laplace.sensitivity)
+            if not isinstance(self.mechanism, Mean):
+                return sums
+            return MeanNoise(MedianNoise(self._shares.location, self._shares.quantile, rows), sums)
         each = self.epsilon / len(self.mechanism.items)
         size = len(self.design.columns)
         return MedianNoise(*choice.median_epsilons(each, self.blocks, rows, size), rows)
@@ -126,7 +190,7 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
                 f"{choice.WEAK_KAPPA:g}: the noise will drown it. Ask fewer questions, spend more "
                 "epsilon, or use more blocks if there are rows for them"
             )
-        least = choice.least_rows(len(self.design.columns))
+        least = choice.least_rows(len(self.design.columns), self.model)
         if self.rows is not None and self.rows < least * self.blocks:
             found.append(
                 f"blocks: {self.blocks:,} are about {self.rows // self.blocks} rows each; with "
@@ -135,19 +199,29 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
         return tuple(found)
 
     def verify(self) -> None:
-        """OpenDP must agree with the noise; epsilons of medians must add up to the claim."""
-        if isinstance(self.noise, SummedNoise):
+        """OpenDP must agree with the noise; all epsilons must add up to the claim."""
+        noise = self.noise
+        if not isinstance(noise, MedianNoise):
             self.laplace.verify()
+        if isinstance(noise, SummedNoise):
             return
-        spent = self.noise.location_epsilon + self.noise.scale_epsilon
-        if len(entries_of(self.mechanism)) * spent > self.epsilon:
-            raise AssertionError("the medians cost more than the claim")
+        medians = noise.medians if isinstance(noise, MeanNoise) else noise
+        each = medians.location_epsilon + medians.scale_epsilon
+        if isinstance(noise, MeanNoise):
+            each += self._shares.sums
+        if len(entries_of(self.mechanism)) * each > self.epsilon:
+            raise AssertionError("medians and sums cost more than the claim")
 
-    def plan(self) -> BlockPlan:
+    def plan(self) -> BlockPlan | RowPlan:
         """What is accumulated over the rows."""
-        return BlockPlan(self.design, self.blocks, self.partitions)
+        if not self.model.is_least_squares:
+            from noisewise.holder.blocks.models import RowPlan
 
-    def release(self, n: int, result: BlockSums) -> SummaryRelease:
+            return RowPlan(self.design)
+        halves = 2 if isinstance(self.mechanism, Mean) else 1
+        return BlockPlan(self.design, halves * self.blocks, self.partitions)
+
+    def release(self, n: int, result: BlockSums | KeptRows) -> SummaryRelease:
         """Fit the blocks and draw the noise; the only place where it is drawn."""
         import numpy as np
 
@@ -157,9 +231,10 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
 
     def longest(self) -> int:
         """With the longest of 64-bit integers, or with the last cell, for every value."""
-        entries = len(entries_of(self.mechanism))
-        cells = isinstance(self.mechanism, LocationScale)
-        values = (CELLS - 1,) * (2 * entries) if cells else (-MAX_INTEGER - 1,) * entries
+        longest = [-MAX_INTEGER - 1] * values_each(self.mechanism)
+        if isinstance(self.mechanism, LocationScale | Mean):
+            longest[:2] = [CELLS - 1] * 2
+        values = tuple(longest) * len(entries_of(self.mechanism))
         return self._bytes(self._written(MAX_ROWS, values))
 
     def check_rows(self, n: int) -> None:
@@ -178,19 +253,36 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
             partitions=self.partitions,
             mechanism=self.mechanism,
             posterior=self.posterior,
+            model=self.model,
             values=values,
             noise=self.noise,
             **self._signed(n),
         )
 
-    def _noisy_values(self, result: BlockSums, n: int | None) -> tuple[int, ...]:
+    def fits(self, result: BlockSums | KeptRows, n: int | None) -> Fits:
+        """What all blocks estimate: as private as the rows."""
+        from noisewise.holder.blocks.models import fit_models
+        from noisewise.holder.blocks.regressions import fit_blocks, fit_with_halves
+
+        if isinstance(result, BlockSums):
+            if isinstance(self.mechanism, Mean):
+                return fit_with_halves(result, BlockGrid(self.design), self.posterior)
+            return fit_blocks(result, BlockGrid(self.design), self.posterior, self.blocks, n)
+        function = None if self.function is None else self.function.function
+        sizes = (self.blocks, self.partitions)
+        return fit_models(result, self.design, self.model, function, *sizes)
+
+    def _noisy_values(self, result: BlockSums | KeptRows, n: int | None) -> tuple[int, ...]:
         from noisewise.holder.blocks import location_scale
         from noisewise.holder.blocks.additive import exact_values
-        from noisewise.holder.blocks.regressions import fit_blocks
 
-        fits = fit_blocks(result, BlockGrid(self.design), self.posterior, self.blocks, n)
-        positions = {name: k for k, name in enumerate(self.design.names[:-1])}
+        fits = self.fits(result, n)
+        positions = {name: k for k, name in enumerate(self.coefficients)}
+        if isinstance(self.noise, MeanNoise):
+            assert isinstance(self.mechanism, Mean)
+            return self._noisy_means(self.mechanism, fits, positions, self.noise)
         if not isinstance(self.mechanism, LocationScale):
+            assert not isinstance(self.mechanism, Mean)
             return self.laplace.add_noise(exact_values(self.mechanism, fits, positions))
         assert isinstance(self.noise, MedianNoise)
         return location_scale.draw(
@@ -203,6 +295,17 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
             by_spread=isinstance(self.posterior, Flat),
         )
 
+    def _noisy_means(
+        self, mechanism: Mean, fits: Fits, positions: Mapping[str, int], noise: MeanNoise
+    ) -> tuple[int, ...]:
+        """Ranges first, then the sums of what is within them."""
+        from noisewise.holder.blocks import mean
+
+        ranges = mean.draw_ranges(mechanism, fits, positions, noise.medians, self.partitions)
+        sums = self.laplace.add_noise(mean.exact_sums(mechanism, fits, positions, ranges))
+        found = zip(ranges, sums[::2], sums[1::2], strict=True)
+        return tuple(value for cells, *both in found for value in (*cells, *both))
+
     def to_json(self) -> dict[str, Any]:
         """Canonical description; its digest is the request's identity."""
         return {
@@ -212,6 +315,7 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
             "posterior": self.posterior.to_json(),
             "blocks": self.blocks,
             "partitions": self.partitions,
+            **({} if self.model.is_least_squares else {"model": self.model.to_json()}),
         }
 
     @property
@@ -219,7 +323,8 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
         """The regression, the mechanism, and the first few of its answers."""
         entries = [str(entry) for entry in entries_of(self.mechanism)]
         asked = ", ".join(entries[:4]) + (f" and {len(entries) - 4} more" if entries[4:] else "")
-        return f"{self.formula}, {self.mechanism.name}: {asked}"
+        model = "" if self.model.is_least_squares else f" ({self.model.name})"
+        return f"{self.formula}{model}, {self.mechanism.name}: {asked}"
 
 
 def make_summary_request(
@@ -238,6 +343,7 @@ def make_summary_request(
     blocks: int | None = None,
     partitions: int | None = None,
     posterior: BlockPosterior | None = None,
+    model: str | BlockFunction = LEAST_SQUARES,
     clip: float | None = None,
     p_star: float | None = None,
     label: str = "",
@@ -255,10 +361,12 @@ def make_summary_request(
     epsilon : number or exact text
         Pure differential privacy; all answers together.
     mechanism : str, optional
-        With questions ``sign`` (the default), ``stouffer``, ``rescaled_normal`` or ``fisher``;
-        with coefficients ``location_scale``, or ``clipped_mean`` if quantiles are given too.
+        ``mean`` is the default wherever epsilon times the number of blocks is enough for it. Else,
+        and by name, with questions ``sign``, ``stouffer``, ``rescaled_normal`` or ``fisher``; with
+        coefficients ``location_scale``, or ``clipped_mean`` if quantiles are given too.
     questions : sequence
-        Such as "x1 < 0" or ("x1", 0.0).
+        Such as "x1 < 0" or ("x1", 0.0); where `mean` can be afforded also "0 < x1 < 2". A Release
+        by `mean` answers every question about the coefficients that they name.
     coefficients : sequence of str
         Whose location and scale, or quantiles, are published.
     quantiles : sequence of float
@@ -266,13 +374,16 @@ def make_summary_request(
     bounds : mapping of str to (lower, upper)
         Public bounds of coefficients, for ``clipped_mean``.
     bases : mapping of str to (centre, scale)
-        Where a coefficient might be, for ``location_scale``. Default: zero, with the scale of the
-        target's unit over the feature's.
+        Where a coefficient might be, for ``mean`` and ``location_scale``. Default: zero, with the
+        scale of the target's unit over the feature's.
     rows : int, optional
         The number of rows, where it is public (``replace_one``): decides `blocks`.
     blocks, partitions : int, optional
         M and r. Under ``add_remove_one`` the number of rows is private, so M must be given.
     posterior : Flat, GPrior or Conjugate, optional
+    model : str or BlockFunction
+        What a block fits: ``least_squares``, ``logistic``, ``poisson``, ``quantile`` (or
+        ``quantile:0.9``), ``huber``, ``cox``, or a function of your own.
     clip, p_star : float, optional
         Of ``stouffer`` and ``fisher``.
     label : str
@@ -284,7 +395,10 @@ def make_summary_request(
     claim = Claim(spent)
     design = restricted_design(schema, features, target)
     check_no_terms(design, "a block summary")
-    name = _name(mechanism, bool(questions), bool(coefficients), bool(quantiles))
+    own = model if isinstance(model, BlockFunction) else None
+    fitted = Model(own.name, tuple(own.estimates)) if own is not None else Model(str(model))
+    known = fitted.coefficients(design)
+    usual = _name(mechanism, bool(questions), bool(coefficients), bool(quantiles))
     given = {
         "questions": questions or None,
         "coefficients": coefficients or None,
@@ -294,35 +408,69 @@ def make_summary_request(
         "clip": clip,
         "p_star": p_star,
     }
-    _check_use(name, design, {word: value for word, value in given.items() if value is not None})
-    entries: Sequence[Any]
-    if name == LocationScale.name:
-        entries = _bases(design, coefficients, bases or {})
-    elif name == ClippedMean.name:
-        entries = _items(coefficients, quantiles, bounds or {})
-    else:
-        entries = [question_of(question) for question in questions]
-    each = spent / (len(entries) * schema.max_rows_per_unit)
+    given = {word: value for word, value in given.items() if value is not None}
+    _check_use(usual, known, given)
     size = len(design.columns)
-    if blocks is None:
-        blocks = choice.default_blocks(_public_rows(schema, rows), each, size)
-    blocks = _whole("blocks", blocks, 2, MAX_BLOCKS)
-    if partitions is None:
-        partitions = choice.default_partitions(name, blocks, size)
-    return SummaryRequest(
-        design=design,
-        claim=claim,
-        mechanism=_mechanism(
-            name, tuple(entries), blocks, choice.kappa(each, blocks), clip, p_star
-        ),
-        posterior=Flat() if posterior is None else posterior,
-        blocks=blocks,
-        partitions=_whole("partitions", partitions, 1, MAX_PARTITIONS),
-        rows=None if rows is None else _public_rows(schema, rows),
-        label=label,
-        batch=batch,
-        series=series,
-    )
+    fit = Flat() if posterior is None else posterior
+
+    def entries_of_kind(name: str) -> Sequence[Any]:
+        if name in (LocationScale.name, Mean.name):
+            about = coefficients or tuple(dict.fromkeys(map(_coefficient_in, questions)))
+            _check_use(name, known, {**given, "coefficients": about})
+            return _bases(design, fitted, about, bases or {})
+        if name == ClippedMean.name:
+            return _items(coefficients, quantiles, bounds or {})
+        return [question_of(question) for question in questions]
+
+    def each_of(entries: Sequence[Any]) -> Fraction:
+        return spent / (len(entries) * schema.max_rows_per_unit)
+
+    def made(name: str, former: bool) -> SummaryRequest:
+        entries = entries_of_kind(name)
+        each, M = each_of(entries), blocks
+        if M is None and former:
+            M = choice.former_blocks(_public_rows(schema, rows), each, size)
+        elif M is None:
+            M = choice.default_blocks(name, _public_rows(schema, rows), each, size, fitted)
+        M = _whole("blocks", M, 2, MAX_BLOCKS)
+        r = partitions
+        if r is None:
+            r = choice.default_partitions(name, M, size) if fitted.is_least_squares else 1
+        return SummaryRequest(
+            design=design,
+            claim=claim,
+            mechanism=_mechanism(
+                name, tuple(entries), M, each * schema.max_rows_per_unit, schema, clip, p_star
+            ),
+            posterior=fit,
+            blocks=M,
+            partitions=_whole("partitions", r, 1, MAX_PARTITIONS),
+            rows=None if rows is None else _public_rows(schema, rows),
+            model=fitted,
+            function=own,
+            label=label,
+            batch=batch,
+            series=series,
+        )
+
+    def mean_is_affordable() -> bool:
+        each = each_of(entries_of_kind(Mean.name))
+        M = blocks
+        if M is None:
+            M = choice.default_blocks(Mean.name, _public_rows(schema, rows), each, size, fitted)
+        return choice.mean_affordable(each, _whole("blocks", M, 2, MAX_BLOCKS))
+
+    by_default = mechanism is None and usual in (Sign.name, LocationScale.name)
+    best = by_default and isinstance(fit, Flat) and mean_is_affordable()
+    request = made(Mean.name if best else usual, False)
+    try:
+        changed = usual != Mean.name and fitted.is_least_squares
+        former = made(usual, True) if changed else None
+    except RequestError:  # then nobody can have asked for it
+        former = None
+    if former is None or former.key == request.key:
+        return request
+    return replace(request, former=former)
 
 
 def _public_rows(schema: Schema, rows: int | None) -> int:
@@ -361,13 +509,20 @@ def check_summary_request(request: SummaryRequest) -> None:
         )
     if not request.claim.is_pure:
         raise RequestError("delta: block summaries are purely private; leave delta and rho out")
-    names = request.design.names[:-1]
+    names = request.coefficients
+    if not request.model.is_least_squares:
+        _check_model(request)
     for name in coefficients_of(request.mechanism):
         if name not in names:
             raise RequestError(
                 f"coefficient: {name!r} is not one of the regression's: {', '.join(names)}"
             )
-    request.posterior.check(len(names), request.schema.n_is_public)
+    request.posterior.check(len(request.design.columns), request.schema.n_is_public)
+    if isinstance(request.mechanism, Mean) and not isinstance(request.posterior, Flat):
+        raise RequestError(
+            "posterior: the mean of blocks takes its width from their spread, which knows no "
+            "prior; use the flat posterior, or another mechanism"
+        )
     if request.blocks * request.partitions > MAX_REGRESSIONS:
         raise RequestError(
             f"partitions: {request.partitions} times {request.blocks:,} blocks are more than "
@@ -378,33 +533,61 @@ def check_summary_request(request: SummaryRequest) -> None:
             f"blocks: the sums of {request.blocks:,} blocks x {request.partitions} partitions with "
             f"{len(names)} coefficients need {request.plan().memory / 1e9:.1f} GB; use fewer"
         )
-    if isinstance(request.noise, SummedNoise):
-        check_scale(request.noise.scale)
+    if not isinstance(request.noise, MedianNoise):
+        check_scale(request.laplace.scale)
+
+
+def _check_model(request: SummaryRequest) -> None:
+    """Refuse what only least squares has: a posterior within a block, and sums to compare."""
+    name = request.model.name
+    if not isinstance(request.mechanism, Mean | Sign | LocationScale):
+        raise RequestError(f"mechanism: blocks that fit {name} have estimates only: use mean")
+    if not isinstance(request.posterior, Flat):
+        raise RequestError(f"posterior: blocks that fit {name} have none; leave it out")
+    if request.series is not None:
+        raise RequestError(
+            f"series: batches are compared by sums over rows, which {name} doesn't make; leave "
+            "batch and series out, and the costs add up"
+        )
+    if not request.model.estimates and find_spec("statsmodels") is None:
+        raise RequestError(
+            f"model: {name} is fitted by statsmodels, which is not installed: pip install "
+            "'noisewise[models]'"
+        )
+    if bool(request.model.estimates) != (request.function is not None):
+        raise RequestError("model: an own function and the names of its estimates go together")
+    target = request.schema.columns[request.design.target]
+    if name == "logistic" and isinstance(target, Unbounded):
+        raise RequestError(
+            f"model: logistic needs bounds of {request.design.target!r}, such as lower: 0 and "
+            "upper: 1; what is above the middle counts as 1"
+        )
 
 
 # ---------------------------------------------------------------------------------------------
 # From words to a mechanism: questions such as "x1 < 0", defaults, and refusals with the remedy
 
 ASKING = ("sign", "stouffer", "rescaled_normal", "fisher")
-ALL = (*ASKING, "location_scale", "clipped_mean")
+ALL = ("mean", *ASKING, "location_scale", "clipped_mean")
 DEFAULT_P_STAR = 0.2
 LOG_SCALE_WIDTH = 3.0
 _STATEMENT = re.compile(r"\s*(.+?)\s*(<=|>=|<|>)\s*([^<>=]+?)\s*")
+_BETWEEN = re.compile(r"\s*([-+.\deE]+)\s*(<=?)\s*(.+?)\s*(<=?)\s*([-+.\deE]+)\s*")
 
 
 # Which mechanisms have a use for which words.
 TAKERS: dict[str, tuple[str, ...]] = {
-    "questions": ASKING,
-    "coefficients": ("location_scale", "clipped_mean"),
+    "questions": ("mean", *ASKING),
+    "coefficients": ("mean", "location_scale", "clipped_mean"),
     "quantiles": ("clipped_mean",),
     "bounds": ("clipped_mean",),
-    "bases": ("location_scale",),
+    "bases": ("mean", "location_scale"),
     "clip": ("stouffer",),
     "p_star": ("fisher",),
 }
 
 
-def _check_use(name: str, design: Design, given: Mapping[str, Any]) -> None:
+def _check_use(name: str, known: Sequence[str], given: Mapping[str, Any]) -> None:
     """Refuse words that the mechanism has no use for, and none where it needs some."""
     for word in given:
         if name not in TAKERS[word]:
@@ -416,8 +599,9 @@ def _check_use(name: str, design: Design, given: Mapping[str, Any]) -> None:
         if "questions" not in given:
             raise RequestError(f"questions: none given; {name} answers some, such as 'x1 < 0'")
         return
-    known = design.names[:-1]
     coefficients = given.get("coefficients", ())
+    if name == Mean.name and not coefficients and "questions" in given:
+        return  # about the coefficients that the questions name
     if isinstance(coefficients, str):
         raise RequestError(f"coefficients: expected a list of names, got {coefficients!r}")
     if not coefficients:
@@ -433,14 +617,17 @@ def _mechanism(
     name: str,
     entries: tuple[Any, ...],
     blocks: int,
-    kappa: float,
+    epsilon: Fraction,
+    schema: Schema,
     clip: float | None,
     p_star: float | None,
 ) -> SummaryMechanism:
-    """The mechanism for M blocks, with κ = ε √M for each answer."""
+    """The mechanism for M blocks, with this epsilon for each answer."""
+    rows = schema.max_rows_per_unit
     if name == Sign.name:
         return Sign(entries)
     if name == Stouffer.name:
+        kappa = choice.kappa(epsilon / rows, blocks)
         return Stouffer(entries, choice.best_clip(kappa) if clip is None else clip)
     if name == RescaledNormal.name:
         return RescaledNormal(entries)
@@ -448,18 +635,25 @@ def _mechanism(
         return Fisher(entries, DEFAULT_P_STAR if p_star is None else p_star)
     if name == ClippedMean.name:
         return ClippedMean(entries)
-    # A posterior is about √n narrower than the data, and there are 30 rows a block.
-    narrower = 0.5 * math.log(30 * blocks)
-    return LocationScale(
-        tuple(
-            LocationItem(
-                coefficient,
-                location,
-                CauchyBase(math.log(location.scale) - narrower, LOG_SCALE_WIDTH),
-            )
-            for coefficient, location in entries
+    # Estimates of 30 rows are √30 times narrower than the data, a posterior of all rows √n times.
+    is_mean = name == Mean.name
+    narrower = 0.5 * math.log(30 if is_mean else 30 * blocks)
+    items = tuple(
+        LocationItem(
+            coefficient, location, CauchyBase(math.log(location.scale) - narrower, LOG_SCALE_WIDTH)
         )
+        for coefficient, location in entries
     )
+    if not is_mean:
+        return LocationScale(items)
+    shares = choice.mean_shares(epsilon, blocks, rows)
+    return Mean(items, shares.tail, shares.reach)
+
+
+def _coefficient_in(given: Any) -> str:
+    """What a question is about; for `mean`, which answers every one, also "0 < x1 < 2"."""
+    between = _BETWEEN.fullmatch(given) if isinstance(given, str) else None
+    return question_of(given).coefficient if between is None else between[3]
 
 
 def question_of(given: Any) -> Question:
@@ -467,6 +661,11 @@ def question_of(given: Any) -> Question:
     if isinstance(given, Question):
         return given
     if isinstance(given, str):
+        if _BETWEEN.fullmatch(given):
+            raise RequestError(
+                f"questions: {given!r} has two ends, and only the mechanism mean answers that; it "
+                "needs more epsilon or more rows than there are, so ask for one end"
+            )
         match = _STATEMENT.fullmatch(given)
         if match is None:
             raise RequestError(f"questions: {given!r} is not a question such as 'x1 < 0'")
@@ -517,7 +716,10 @@ def _items(
 
 
 def _bases(
-    design: Design, coefficients: Sequence[str], bases: Mapping[str, tuple[float, float]]
+    design: Design,
+    model: Model,
+    coefficients: Sequence[str],
+    bases: Mapping[str, tuple[float, float]],
 ) -> list[tuple[str, CauchyBase]]:
     """Where each coefficient might be."""
     for name in bases:
@@ -527,6 +729,8 @@ def _bases(
     found = []
     for coefficient in coefficients:
         scale, centre = _size(design, -1), target.centre
+        if model.name in LOGARITHMIC:
+            scale, centre = 1.0, 0.0
         for k, column in enumerate(design.columns[:-1]):
             if column.name == coefficient:
                 scale, centre = scale / _size(design, k), 0.0

@@ -36,6 +36,12 @@ is below an integer k is below it by 1/2m ≥ 2**-28 at least, and doubles just 
 what it gives for x itself. Which rows a unit has doesn't depend on their order, so neither do the
 means.
 
+**Which rows are one unit's.** An id becomes a few words of 64 bits: a whole number is one; text is
+its bytes, then a byte of 1, then zeros. That is one to one, because the last byte that isn't 0 is
+the mark where the text ends. So ids are equal where their words are, and rows are records of one
+width. Texts of more than 255 bytes are refused: one of them would widen all records of its batch.
+A hash of the words puts rows together for speed alone: where two ids share it, words decide.
+
 **Memory.** Rows of one unit may be anywhere in a table. They are put on one of 256 shelves by a
 hash of the id, and each shelf is averaged by itself. Shelves are kept in memory up to 256 MB, and
 from then on in a temporary file. The file has no name from the moment it is made (or is deleted by
@@ -59,13 +65,15 @@ from noisewise.holder.rows.plan import Accumulator, Floats, check_row_count
 from noisewise.holder.rows.values import MEAN_BITS, DesignRows, RowGrid, filled
 
 Result = TypeVar("Result")
-Grid = npt.NDArray[np.int32]
+Words = npt.NDArray[np.uint64]
+# Rows with their ids: design columns on the grid, then the words of the id, each as two integers.
+Records = npt.NDArray[np.int32]
 
 MOST_ROWS = 1 << 27  # of one unit; see "The same integers everywhere"
 _SHELVES = 256
 _BLOCK_ROWS = 1 << 13  # stay in a core's own cache through all passes over them
-_PART_ROWS = 1 << 16  # about so many are averaged at a time
-_CHUNK_BYTES = 4 << 20  # rows are sorted by shelf so many at a time
+_PART_ROWS = 1 << 14  # about so many are averaged at a time
+_CHUNK_BYTES = 2 << 20  # rows are sorted by shelf so many at a time: an engine's batch or two
 _FEWEST_ROWS = 1 << 10
 _MEMORY = 256 << 20  # of shelves; beyond that they go to the file
 
@@ -94,11 +102,11 @@ class ByUnit(Generic[Result]):
         *columns, ids = columns
         self._rows += len(ids)
         check_row_count(self._rows)
-        self._shelves.add(ids, self._on_grid(columns))
+        self._shelves.add(self._records(columns, words_of(ids)))
 
     def result(self) -> Result:
         """What all means add up to. Ends the accumulator."""
-        averages = (self._averages(ids, grid) for ids, grid in self._shelves.taken())
+        averages = (self._averages(records) for records in self._shelves.taken())
         with ThreadPoolExecutor(1, thread_name_prefix="noisewise-means") as pool:
             # One thread averages the next shelf while this one sums the last.
             ahead = pool.submit(next, averages, None)
@@ -108,37 +116,44 @@ class ByUnit(Generic[Result]):
         self.n = self._means.n
         return self._means.result()
 
-    def _on_grid(self, columns: Sequence[Any]) -> Grid:
-        """All design columns as integers; shape (rows, p), so that a row stays together."""
+    def _records(self, columns: Sequence[Any], words: Words) -> Records:
+        """All design columns as integers, and the ids; a row stays together."""
         places = self._grid.columns
-        grid = np.empty((len(columns[0]), len(places)), dtype=np.int32)
-        block = np.empty((len(places), _BLOCK_ROWS))
+        p = len(places)
+        records = np.empty((len(words), p + 2 * words.shape[1]), dtype=np.int32)
+        records[:, p:] = words.view(np.int32)
+        block = np.empty((p, _BLOCK_ROWS))
         # Values far out of bounds may overflow on their way to a bound.
         with np.errstate(over="ignore", invalid="ignore"):
-            for start in range(0, len(grid), _BLOCK_ROWS):
-                part = grid[start : start + _BLOCK_ROWS]
-                complete = [
-                    filled(values[start : start + _BLOCK_ROWS], self._design.schema, name)
-                    for values, name in zip(columns, self._design.sources, strict=True)
-                ]
+            for start in range(0, len(records), _BLOCK_ROWS):
+                part = records[start : start + _BLOCK_ROWS, :p]
+                given = [values[start : start + _BLOCK_ROWS] for values in columns]
                 t = block[:, : len(part)]
-                self._rows_of.fill(complete, t)
+                self._rows_of.fill(given, t)
                 self._grid.round_block(t, out=t)
+                # A sum of clipped values is NaN exactly if one of them is, which is rare.
+                if np.isnan(np.add.reduce(t, axis=1)).any():
+                    self._rows_of.fill([*map(self._filled, given, self._design.sources)], t)
+                    self._grid.round_block(t, out=t)
                 part[:] = t.T
-        return grid
+        return records
 
-    def _averages(self, ids: Any, grid: Grid) -> list[Floats]:
+    def _filled(self, values: Any, name: str) -> Any:
+        return filled(values, self._design.schema, name)
+
+    def _averages(self, records: Records) -> list[Floats]:
         """The columns of means, for the units of one shelf."""
         from scipy.sparse import csc_array
 
-        codes = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        p = len(self._grid.columns)
+        codes = codes_of(_words_in(records, p))
         rows = np.bincount(codes)
-        if len(rows) and rows.max() > MOST_ROWS:
+        if rows.max() > MOST_ROWS:
             raise DataError(f"data: somebody has more than {MOST_ROWS:,} rows; check the ids")
         # A matrix with a single 1 in each column, at the unit that owns this row, adds up.
         whose = (np.ones(len(codes)), codes, np.arange(len(codes) + 1))
         owners = csc_array(whose, shape=(len(rows), len(codes)))
-        totals: Floats = np.ascontiguousarray((owners @ grid.astype(np.float64)).T)
+        totals: Floats = np.ascontiguousarray((owners @ records[:, :p].astype(np.float64)).T)
         for j, column in enumerate(self._design.columns):
             if column.group is not None:
                 totals[j] /= rows
@@ -152,31 +167,37 @@ class ByUnit(Generic[Result]):
 
 
 class Shelves:
-    """Rows by a hash of their ids, in memory or in a file without a name."""
+    """Records by a hash of their ids, in memory or in a file without a name.
+
+    Parameters
+    ----------
+    columns : int
+        How many integers stand before the id in a record.
+    """
 
     def __init__(self, columns: int) -> None:
         self._columns = columns
-        self._chunk_rows = max(_FEWEST_ROWS, _CHUNK_BYTES // (4 * columns + 8))
-        self._open: list[tuple[Any, Grid]] = []  # not yet sorted by shelf
+        self._open: list[Records] = []  # not yet sorted by shelf
         self._open_rows = 0
         self._rows = 0
-        self._sorted: list[tuple[Any, Grid, npt.NDArray[np.intp]]] = []
+        self._sorted: list[tuple[Records, npt.NDArray[np.intp]]] = []
         self._file: Any = None
         self._pieces: list[list[tuple[int, int, int]]] = [[] for _ in range(_SHELVES)]
 
-    def add(self, ids: Any, grid: Grid) -> None:
+    def add(self, records: Records) -> None:
         """Put rows away."""
-        if not len(ids):
+        if not len(records):
             return
-        self._open.append((ids, grid))
-        self._open_rows += len(ids)
-        self._rows += len(ids)
-        if self._open_rows >= self._chunk_rows:
+        self._open.append(records)
+        self._open_rows += len(records)
+        self._rows += len(records)
+        size = sum(one.nbytes for one in self._open)
+        if self._open_rows >= _FEWEST_ROWS and size >= _CHUNK_BYTES:
             self._sort()
-            if sum(ids.nbytes + grid.nbytes for ids, grid, _ in self._sorted) > _MEMORY:
+            if sum(one.nbytes for one, _ in self._sorted) > _MEMORY:
                 self._write()
 
-    def taken(self) -> Iterator[tuple[Any, Grid]]:
+    def taken(self) -> Iterator[Records]:
         """All rows, a few shelves at a time; those of one id are on one shelf."""
         if not self._sorted and self._file is None:  # so few that they need no shelves
             if self._open:
@@ -196,36 +217,32 @@ class Shelves:
     def _sort(self) -> None:
         if not self._open:
             return
-        ids, grid = _joined(self._open)
+        records = _joined(self._open)
         self._open, self._open_rows = [], 0
-        shelves = _shelf(ids)
+        mixed = _mixed(hashes(_words_in(records, self._columns)))
+        shelves = (mixed >> np.uint64(56)).astype(np.uint8)
         order = np.argsort(shelves, kind="stable")
         ends = np.concatenate([[0], np.cumsum(np.bincount(shelves, minlength=_SHELVES))])
-        self._sorted.append((ids.take(order), grid.take(order, axis=0), ends))
+        self._sorted.append((records.take(order, axis=0), ends))
 
-    def _in_memory(self, shelves: range) -> Iterator[tuple[Any, Grid]]:
-        for ids, grid, ends in self._sorted:
+    def _in_memory(self, shelves: range) -> Iterator[Records]:
+        for records, ends in self._sorted:
             start, stop = int(ends[shelves.start]), int(ends[shelves.stop])
             if stop > start:
-                yield ids.slice(start, stop - start), grid[start:stop]
+                yield records[start:stop]
 
     def _write(self) -> None:
         """Append what is in memory to the file."""
-        import pyarrow as pa
-
         try:
             if self._file is None:
                 self._file = TemporaryFile(prefix="noisewise-")  # noqa: SIM115 - closed by `taken`
             for shelf in range(_SHELVES):
                 pieces = list(self._in_memory(range(shelf, shelf + 1)))
-                if not pieces:
-                    continue
-                ids, grid = _joined(pieces)
-                batch = pa.record_batch([ids], ["id"]).serialize()
-                self._pieces[shelf].append((self._file.tell(), batch.size, len(ids)))
-                self._file.write(batch)
-                self._file.write(grid)
-            self._type = ids.type
+                if pieces:
+                    records = _joined(pieces)
+                    rows, width = records.shape
+                    self._pieces[shelf].append((self._file.tell(), rows, width))
+                    self._file.write(records)
         except OSError as error:
             problem = error.strerror or "it failed"
         else:
@@ -236,46 +253,96 @@ class Shelves:
             "table needs room on disk: make some, or set TMPDIR to another folder"
         )
 
-    def _read(self, shelf: int) -> Iterator[tuple[Any, Grid]]:
-        import pyarrow as pa
-
-        for place, size, rows in self._pieces[shelf]:
+    def _read(self, shelf: int) -> Iterator[Records]:
+        for place, rows, width in self._pieces[shelf]:
             self._file.seek(place)
-            schema = pa.schema([("id", self._type)])
-            batch = pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), schema)
-            values = np.frombuffer(self._file.read(4 * self._columns * rows), dtype=np.int32)
-            yield batch.column(0), values.reshape(rows, self._columns)
+            yield np.frombuffer(self._file.read(4 * rows * width), np.int32).reshape(rows, width)
 
 
-def _joined(pieces: Sequence[tuple[Any, Grid]]) -> tuple[Any, Grid]:
-    import pyarrow as pa
-
+def _joined(pieces: Sequence[Records]) -> Records:
+    """One after the other. Shorter ids get more zeros, so that all records have one width."""
     if len(pieces) == 1:
         return pieces[0]
-    grid: Grid = np.concatenate([grid for _, grid in pieces])
-    return pa.concat_arrays([ids for ids, _ in pieces]), grid
+    width = max(piece.shape[1] for piece in pieces)
+    if any(piece.shape[1] < width for piece in pieces):
+        pieces = [np.pad(piece, ((0, 0), (0, width - piece.shape[1]))) for piece in pieces]
+    return np.concatenate(pieces)
 
 
-def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Spread 64-bit numbers: equal ones stay equal, and near ones get far apart."""
-    values = values * np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
-    return values ^ (values >> np.uint64(32))
+# ---------------------------------------------------------------------------------------------
+# Ids as words
+
+_LONGEST = 255  # bytes
+# By how many bytes of a text are left where a word begins, from -1 (none, and no mark either) to 8:
+# which bits of the word are the text's, and the mark behind it.
+_KEPT = np.array([0, *((1 << 8 * left) - 1 for left in range(9))], dtype=np.uint64)
+_MARK = np.array([0, *(1 << 8 * left for left in range(8)), 0], dtype=np.uint64)
 
 
-def _shelf(ids: Any) -> npt.NDArray[np.uint8]:
-    """Where each id's rows go: a function of the id, so that all of them meet."""
+def words_of(ids: Any) -> Words:
+    """An Arrow array of 64-bit integers or bytes as words, shape (rows, words of the longest)."""
     import pyarrow as pa
 
     if pa.types.is_int64(ids.type):
-        numbers = ids.to_numpy(zero_copy_only=False).view(np.uint64)
-    else:
-        # The sum of its bytes, each of them spread. Ids with the same bytes in another order meet
-        # as well, which does no harm: a shelf tells ids apart.
-        _, offsets, data = ids.buffers()
-        ends = np.frombuffer(offsets, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
-        octets = np.frombuffer(data or b"", dtype=np.uint8)[ends[0] : ends[-1]]
-        sums = np.cumsum(_mixed(np.arange(1, 257, dtype=np.uint64))[octets], dtype=np.uint64)
-        sums = np.concatenate([np.zeros(1, dtype=np.uint64), sums])[ends - ends[0]]
-        numbers = np.diff(sums)
-    return (_mixed(numbers) >> np.uint64(56)).astype(np.uint8)
+        numbers: Words = ids.to_numpy(zero_copy_only=False).view(np.uint64)[:, None]
+        return numbers
+    if not len(ids):  # such an array may have no buffers
+        return np.empty((0, 1), dtype=np.uint64)
+    _, offsets, data = ids.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
+    octets = np.frombuffer(data or b"", dtype=np.uint8)
+    lengths = np.diff(ends)
+    longest = int(lengths.max())
+    if longest > _LONGEST:
+        raise DataError(f"data: an id has more than {_LONGEST} bytes; check the column of ids")
+    # Eight bytes from any place on, as a word; past the end there are zeros.
+    start = int(ends[0])
+    padded = np.zeros(int(ends[-1]) - start + 8, dtype=np.uint8)
+    padded[:-8] = octets[start : int(ends[-1])]
+    anywhere = np.ndarray(len(padded) - 7, dtype="<u8", buffer=padded, strides=(1,))
+    words = np.empty((len(ids), longest // 8 + 1), dtype=np.uint64)
+    for j in range(words.shape[1]):
+        places = np.minimum(ends[:-1] + (8 * j - start), len(anywhere) - 1)
+        left = np.clip(lengths - 8 * j, -1, 8) + 1
+        words[:, j] = anywhere[places] & _KEPT[left] | _MARK[left]
+    return words
+
+
+def codes_of(words: Words) -> npt.NDArray[np.int32]:
+    """Numbers from 0 on, equal exactly where all words of a row are; shape (rows,)."""
+    import pyarrow as pa
+
+    def encoded(array: Any) -> npt.NDArray[np.int32]:
+        codes: npt.NDArray[np.int32] = array.dictionary_encode().indices.to_numpy()
+        return codes
+
+    if words.shape[1] == 1:
+        return encoded(pa.array(words[:, 0]))
+    codes = encoded(pa.array(hashes(words)))
+    first = np.empty(codes.max() + 1, dtype=np.intp)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # of several, the last assignment stays
+    if np.array_equal(words, words.take(first[codes], axis=0)):
+        return codes
+    kind = pa.binary(8 * words.shape[1])
+    return encoded(pa.Array.from_buffers(kind, len(words), [None, pa.py_buffer(words)]))
+
+
+def hashes(words: Words) -> Words:
+    """A number for each id; shape (rows,). Words of 0 at the end change nothing."""
+    total = _mixed(words[:, 0])
+    for j in range(1, words.shape[1]):
+        total += _mixed(words[:, j] * np.uint64(2 * j + 1))
+    return total
+
+
+def _mixed(values: Words) -> Words:
+    """Spread 64-bit numbers, one to one: near ones get far apart, and 0 stays 0."""
+    values = values * np.uint64(0x9E3779B97F4A7C15)
+    values ^= values >> np.uint64(32)
+    values *= np.uint64(0xD6E8FEB86659FD93)
+    values ^= values >> np.uint64(32)
+    return values
+
+
+def _words_in(records: Records, columns: int) -> Words:
+    return np.ascontiguousarray(records[:, columns:]).view(np.uint64)

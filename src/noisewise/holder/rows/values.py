@@ -38,11 +38,12 @@ average
     trunc(t * 2**(bits - 24)).
 
 **All engines agree bit for bit.** Every step is one IEEE 754 operation (-, *, +, /, sqrt are
-correctly rounded; floor, trunc and the clipping are exact), and NumPy and DuckDB evaluate each of
-them as a separate pass over a vector, so a compiler has no chance to fuse two of them or to change
-their order. Flushing subnormals to zero would change nothing either: adding 0.5 hides them. Terms
-are computed here, by NumPy, for every engine: DuckDB hands over the columns of a design with terms
-batch by batch. `core.terms.expressions` says why batches of other lengths give the same values.
+correctly rounded; floor, trunc and the clipping are exact). NumPy and DuckDB evaluate each of them
+as a separate pass over a vector, PostgreSQL by a call of its own, so a compiler has no chance to
+fuse two of them or to change their order; and databases are tested for it (`engines.pushdown`).
+Flushing subnormals to zero would change nothing either: adding 0.5 hides them. Terms are computed
+here, by NumPy, for every engine: databases hand over the columns of a design with terms batch by
+batch. `core.terms.expressions` says why batches of other lengths give the same values.
 
 **The ball is never left.** Let u = 2**-53. The computed root is at least √q (1 - u), and the other
 three operations overstate by at most a factor (1 + u) each, so before truncation

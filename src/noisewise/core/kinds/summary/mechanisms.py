@@ -8,7 +8,8 @@ over all r M blocks of a bounded number ψ_j that depends on one block alone:
 
 One row is in one block of each partition, so it can move an entry by at most r (high - low), in
 all entries at once. `location_scale` instead publishes two medians over the blocks, drawn by the
-exponential mechanism, from which every probability and every quantile follows.
+exponential mechanism, from which every probability and every quantile follows, and `mean` both: a
+range that two such draws find, then sums of the estimates within it.
 
 Blocks that have no regression (too few rows, collinear columns) count with a fixed ψ.
 With z_j = (b - m_j)/√v_j and p_j = T_ν(z_j) the block's posterior probability that the coefficient
@@ -151,14 +152,14 @@ class CauchyBase:
 
 @dataclass(frozen=True)
 class LocationItem:
-    """A coefficient whose median and scale are published.
+    """A coefficient whose location and scale are published.
 
     Parameters
     ----------
     location : CauchyBase
         Base law of the median over blocks of the posterior mean m_j.
     log_scale : CauchyBase
-        Base law of the median over blocks of the log scale (see `LocationScale`).
+        Base law of the log scale (see `LocationScale` and `Mean`).
     """
 
     coefficient: str
@@ -295,7 +296,7 @@ class LocationScale(_Described):
 
     The scale is the full data's posterior standard deviation as a block sees it. With the flat
     posterior that is |m_j - location| / (Φ⁻¹(3/4) √M), from the blocks' spread about the published
-    location, which holds whatever the errors' law; with any other it is √(v_j / M).
+    location, which needs no model of the errors' variances; with any other it is √(v_j / M).
     A value is a cell of the item's base law; the location comes first, then the log scale.
     """
 
@@ -307,9 +308,55 @@ class LocationScale(_Described):
         _check_entries(self.items, self.entry, "coefficients")
 
 
+@dataclass(frozen=True)
+class Mean(_Described):
+    """The mean of the blocks' estimates, within a range that is found privately. The default.
+
+    Four values for each coefficient: the cell of a rough location c (the median of m_j), that of
+    log s (s being the quantile 1 - tail of |m_j - c|), and two sums over all blocks, of
+
+        a_j = round(2**20 u_j) and |a_j|,  u_j = (m_j - c)/(reach s), clipped to ±1.
+
+    A block without an estimate counts with 0 in the first sum and with 2**19 in the second: it
+    doesn't move the mean, and makes the answer less sure.
+
+    Parameters
+    ----------
+    items : tuple of LocationItem
+    tail : float
+        Share of the blocks that are further from c than s.
+    reach : float
+        Half of the range's width, in s.
+    """
+
+    items: tuple[LocationItem, ...]
+    tail: float
+    reach: float
+    name: ClassVar[str] = "mean"
+    entry: ClassVar[type[Any]] = LocationItem
+    fraction_bits: ClassVar[int] = FRACTION_BITS
+    low: ClassVar[int] = -(1 << FRACTION_BITS)
+    high: ClassVar[int] = 1 << FRACTION_BITS
+
+    def __post_init__(self) -> None:
+        _check_entries(self.items, self.entry, "coefficients")
+        for name, most in (("tail", 0.5), ("reach", 1e3)):
+            object.__setattr__(self, name, finite(getattr(self, name), name))
+            if not 0 < getattr(self, name) <= most:
+                raise RequestError(f"{name}: expected a number above 0, at most {most:g}")
+
+    def range_of(self, index: int, where: int, how_wide: int) -> tuple[float, float]:
+        """The middle of a coefficient's range and half of its width, from the two cells."""
+        item = self.items[index]
+        log_width = math.log(self.reach) + item.log_scale.value(how_wide)
+        # A wild draw still gives a range, so wide or narrow that nothing is learned from it.
+        return item.location.value(where), math.exp(min(max(log_width, -600.0), 600.0))
+
+
 Asking = Sign | Stouffer | RescaledNormal | Fisher
 Additive = Asking | ClippedMean
-SummaryMechanism = Additive | LocationScale
+Located = LocationScale | Mean
+SummaryMechanism = Additive | Located
 
 
 def coefficients_of(mechanism: SummaryMechanism) -> tuple[str, ...]:
@@ -319,20 +366,26 @@ def coefficients_of(mechanism: SummaryMechanism) -> tuple[str, ...]:
 
 
 def entries_of(mechanism: SummaryMechanism) -> tuple[Question | QuantileItem | LocationItem, ...]:
-    """What is measured, in order; `location_scale` has two values for each, the others one."""
-    if isinstance(mechanism, ClippedMean | LocationScale):
+    """What is measured, in order; see `values_each` for how many values each has."""
+    if isinstance(mechanism, ClippedMean | LocationScale | Mean):
         return mechanism.items
     return mechanism.questions
 
 
-def sensitivity_of(mechanism: Additive, partitions: int, rows_per_unit: int) -> int:
+def values_each(mechanism: SummaryMechanism) -> int:
+    """Values of one entry."""
+    return {LocationScale: 2, Mean: 4}.get(type(mechanism), 1)
+
+
+def sensitivity_of(mechanism: Additive | Mean, partitions: int, rows_per_unit: int) -> int:
     """L1 sensitivity of all values together, in grid units, for either neighbour relation.
 
     A row is in exactly one block of each of the r partitions, and a block's ψ depends on that
     block's rows alone. So replacing a row, adding one or removing one changes at most r of the
     terms of each sum, each by at most high - low. A unit with m rows changes at most m times as
     many, and all of the entries may change at once. (That the blocks are drawn independently of
-    the rows, record by record, is shown in `noisewise.holder.blocks.sums`.)
+    the rows, record by record, is shown in `noisewise.holder.blocks.sums`.) The two sums of `mean`
+    together change by no more than that, as `noisewise.holder.blocks.mean` shows.
     """
     span = mechanism.high - mechanism.low
     return len(entries_of(mechanism)) * partitions * rows_per_unit * span

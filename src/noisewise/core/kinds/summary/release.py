@@ -41,6 +41,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     Flat,
     GPrior,
     LocationScale,
+    Mean,
     RescaledNormal,
     Sign,
     Stouffer,
@@ -48,7 +49,9 @@ from noisewise.core.kinds.summary.mechanisms import (
     coefficients_of,
     entries_of,
     sensitivity_of,
+    values_each,
 )
+from noisewise.core.kinds.summary.models import LINE, Model
 from noisewise.core.privacy import Claim, Event, PureEvent, as_fraction, fraction_text
 from noisewise.core.schema import Schema
 
@@ -104,6 +107,30 @@ class MedianNoise:
 
 
 @dataclass(frozen=True)
+class MeanNoise:
+    """Of `mean`: how its ranges are drawn, and the noise on its sums.
+
+    Parameters
+    ----------
+    medians : MedianNoise
+        `scale_epsilon` is that of each quantile of distances.
+    sums : SummedNoise
+    """
+
+    medians: MedianNoise
+    sums: SummedNoise
+    family: ClassVar[str] = "exponential_then_laplace"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        parts = {"medians": self.medians.to_json(), "sums": self.sums.to_json()}
+        return {"family": self.family, **parts}
+
+
+SummaryNoise = SummedNoise | MedianNoise | MeanNoise
+
+
+@dataclass(frozen=True)
 class SummaryRelease(BaseRelease):
     """Block summaries with everything needed to interpret them.
 
@@ -119,9 +146,11 @@ class SummaryRelease(BaseRelease):
     mechanism : SummaryMechanism
         What the values are; see `noisewise.core.kinds.summary.mechanisms`.
     posterior : BlockPosterior
+    model : Model
+        What a block computes; least squares, if the document doesn't say.
     values : tuple of int
         In the order of the mechanism's entries.
-    noise : SummedNoise or MedianNoise
+    noise : SummedNoise, MedianNoise or MeanNoise
     claim : Claim
     event : Event
     label, software : str
@@ -134,11 +163,12 @@ class SummaryRelease(BaseRelease):
     mechanism: SummaryMechanism
     posterior: BlockPosterior
     values: tuple[int, ...]
-    noise: SummedNoise | MedianNoise
+    noise: SummaryNoise
     claim: Claim
     event: Event
     label: str = ""
     software: str = ""
+    model: Model = LINE
 
     FORMAT = "noisewise-summary-release"
     FORMAT_VERSION = 1
@@ -146,6 +176,7 @@ class SummaryRelease(BaseRelease):
         *("features", "target", "coefficients", "n", "blocks", "partitions"),
         *("mechanism", "posterior", "noise", "values"),
     )
+    OPTIONAL = ("model",)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -157,18 +188,19 @@ class SummaryRelease(BaseRelease):
 
     @property
     def coefficients(self) -> tuple[str, ...]:
-        """Names of all coefficients of the regression, the intercept first."""
-        return self.design.names[:-1]
+        """Names of all that a block estimates; of a regression, the intercept first."""
+        return self.model.coefficients(self.design)
 
     def mean(self, index: int) -> float:
-        """The noisy mean of ψ over all r M blocks, for one entry of an additive mechanism."""
+        """The noisy mean over all r M blocks that one value stands for, if it is a sum."""
         return self.values[index] * self._step
 
     @property
     def mean_noise_scale(self) -> float:
         """The scale of the Laplace noise on `mean`."""
-        assert isinstance(self.noise, SummedNoise)
-        return self.noise.scale * self._step
+        noise = self.noise.sums if isinstance(self.noise, MeanNoise) else self.noise
+        assert isinstance(noise, SummedNoise)
+        return noise.scale * self._step
 
     @property
     def _step(self) -> float:
@@ -185,6 +217,7 @@ class SummaryRelease(BaseRelease):
             "partitions": self.partitions,
             "mechanism": self.mechanism.to_json(),
             "posterior": self.posterior.to_json(),
+            **({} if self.model.is_least_squares else {"model": self.model.to_json()}),
             "noise": self.noise.to_json(),
             "values": list(self.values),
         }
@@ -194,14 +227,17 @@ class SummaryRelease(BaseRelease):
         design, values = document.design, _list(document["values"], "values")
         if design.terms:
             fail("a block summary has columns only, no terms")
-        if texts(document["coefficients"], "coefficients", MAX_DESIGN_NAME) != design.names[:-1]:
-            fail("coefficients do not follow from the schema and the features")
+        model = _model(document["model"]) if "model" in document else LINE
+        names = texts(document["coefficients"], "coefficients", MAX_DESIGN_NAME)
+        if names != model.coefficients(design):
+            fail("coefficients do not follow from the schema, the features and the model")
         return cls(
             design=design,
             blocks=integer(document["blocks"], "blocks", 1, MAX_BLOCKS),
             partitions=integer(document["partitions"], "partitions", 1, MAX_PARTITIONS),
             mechanism=mechanism_from_json(document["mechanism"]),
             posterior=posterior_from_json(document["posterior"]),
+            model=model,
             values=tuple(integer(v, "every value", -MAX_INTEGER - 1, MAX_INTEGER) for v in values),
             noise=_noise(document["noise"]),
             **document.common,
@@ -213,7 +249,8 @@ class SummaryRelease(BaseRelease):
 
 
 _MECHANISMS: dict[Any, type[SummaryMechanism]] = {
-    kind.name: kind for kind in (Sign, Stouffer, RescaledNormal, Fisher, ClippedMean, LocationScale)
+    kind.name: kind
+    for kind in (Sign, Stouffer, RescaledNormal, Fisher, ClippedMean, LocationScale, Mean)
 }
 _POSTERIORS: dict[Any, type[BlockPosterior]] = {
     kind.kind: kind for kind in (Flat, GPrior, Conjugate)
@@ -249,7 +286,7 @@ def _field(kind: Any, name: str, value: Any) -> Any:
         return tuple(_object(kind.entry, one, where) for one in _list(value, name))
     if name in ("location", "log_scale"):
         return _object(CauchyBase, value, "a base law")
-    if name in ("mean", "precision"):
+    if name in ("mean", "precision"):  # of a conjugate prior
         return tuple(real(one, name) for one in _list(value, name))
     if name == "coefficient":
         return text(value, name, MAX_DESIGN_NAME)
@@ -262,7 +299,16 @@ def _list(value: Any, where: str) -> list[Any]:
     return value
 
 
-def _noise(document: Any) -> SummedNoise | MedianNoise:
+def _model(document: Any) -> Model:
+    more = ("estimates",) if isinstance(document, dict) and "estimates" in document else ()
+    name, *estimates = take(document, "model", ("name", *more))
+    found = Model(text(name, "model"), *(texts(names, "estimates") for names in estimates))
+    if found.is_least_squares:
+        fail("a model of least squares goes without saying")
+    return found
+
+
+def _noise(document: Any) -> SummaryNoise:
     family = document.get("family") if isinstance(document, dict) else None
     if family == SummedNoise.family:
         _, scale, sensitivity = take(document, "noise", ("family", "scale", "sensitivity"))
@@ -270,6 +316,12 @@ def _noise(document: Any) -> SummedNoise | MedianNoise:
             integer(scale, "noise scale", 1, MAX_SCALE),
             integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
         )
+    if family == MeanNoise.family:
+        _, medians, sums = take(document, "noise", ("family", "medians", "sums"))
+        parts = _noise(medians), _noise(sums)
+        if not isinstance(parts[0], MedianNoise) or not isinstance(parts[1], SummedNoise):
+            fail("the noise of a mean has medians and sums")
+        return MeanNoise(parts[0], parts[1])
     if family != MedianNoise.family:
         fail("unknown noise family")
     keys = ("family", "location_epsilon", "scale_epsilon", "sensitivity")
@@ -294,14 +346,20 @@ def _check(release: SummaryRelease) -> None:
             fail(f"{name[:40]!r} is not a coefficient of the regression")
     if release.schema.unit_column is not None:
         fail("block summaries are not made of averaged rows")
-    release.posterior.check(len(release.coefficients), release.schema.n_is_public)
-    per_entry = 2 if isinstance(release.mechanism, LocationScale) else 1
-    expected = per_entry * len(entries_of(release.mechanism))
+    release.posterior.check(len(release.design.columns), release.schema.n_is_public)
+    if not release.model.is_least_squares and not (
+        isinstance(release.posterior, Flat)
+        and isinstance(release.mechanism, Mean | Sign | LocationScale)
+    ):
+        fail("blocks that fit another model than a line have estimates only")
+    each = values_each(release.mechanism)
+    expected = each * len(entries_of(release.mechanism))
     if len(release.values) != expected:
         fail(f"{len(release.values)} values, expected {expected}")
-    cells = isinstance(release.mechanism, LocationScale)
-    if cells and not all(0 <= value < CELLS for value in release.values):
-        fail(f"every value must be a cell from 0 to {CELLS - 1}")
+    if isinstance(release.mechanism, LocationScale | Mean):
+        cells = (*release.values[::each], *release.values[1::each])
+        if not all(0 <= value < CELLS for value in cells):
+            fail(f"every location and scale must be a cell from 0 to {CELLS - 1}")
     _check_privacy(release)
 
 
@@ -311,19 +369,24 @@ def _check_privacy(release: SummaryRelease) -> None:
     rows = release.schema.max_rows_per_unit
     if not isinstance(event, PureEvent) or not release.claim.is_pure:
         fail("block summaries have a pure privacy event and a pure claim")
-    if isinstance(mechanism, LocationScale):
-        if not isinstance(noise, MedianNoise) or noise.sensitivity != rows:
-            fail("location_scale is drawn by the exponential mechanism, one rank a row")
-        if min(noise.location_epsilon, noise.scale_epsilon) < MIN_MEDIAN_EPSILON:
+    left = event.epsilon
+    if isinstance(mechanism, LocationScale | Mean):
+        medians = noise.medians if isinstance(noise, MeanNoise) else noise
+        if not isinstance(medians, MedianNoise) or medians.sensitivity != rows:
+            fail(f"{mechanism.name} is drawn by the exponential mechanism, one rank a row")
+        if min(medians.location_epsilon, medians.scale_epsilon) < MIN_MEDIAN_EPSILON:
             fail("every median needs a positive epsilon that is not next to nothing")
-        spent = len(mechanism.items) * (noise.location_epsilon + noise.scale_epsilon)
-        consistent = spent <= event.epsilon
-    else:
-        if not isinstance(noise, SummedNoise):
+        left -= len(mechanism.items) * (medians.location_epsilon + medians.scale_epsilon)
+    consistent = left >= 0
+    if isinstance(noise, MeanNoise) != isinstance(mechanism, Mean):
+        fail(f"{mechanism.name} has another kind of noise")
+    if not isinstance(mechanism, LocationScale):
+        sums = noise.sums if isinstance(noise, MeanNoise) else noise
+        if not isinstance(sums, SummedNoise):
             fail(f"{mechanism.name} has discrete Laplace noise")
-        if noise.sensitivity != sensitivity_of(mechanism, release.partitions, rows):
+        if sums.sensitivity != sensitivity_of(mechanism, release.partitions, rows):
             fail("the sensitivity does not follow from the mechanism")
-        consistent = noise.scale * event.epsilon >= noise.sensitivity
+        consistent = sums.scale * left >= sums.sensitivity
     if not consistent:
         fail("the noise is too small for the privacy event")
     if not satisfies([event], release.claim):

@@ -11,9 +11,12 @@ weights are a convolution, for any arity.
 What is *assumed*: p(M) is flat, given that the rows' sums add up to n where n is public; this
 condition is imposed on average, by the tilt exp(-s M) with E ΣM = n (for a root, which has one row,
 it is imposed exactly). What is *ignored*: everything that other families say about these counts, so
-two families may disagree about a variable that they share. `joint` leaves nothing out.
-Its 90% intervals were measured to cover 0.89 to 0.94 (benchmarks/networks.py), more than they say
-where the flat p(M) is far from what the network implies.
+two families may disagree about a variable that they share. `joint` leaves nothing out. Intervals
+hold more than they say where the flat p(M) is far from what the network implies.
+
+Concentrations that are learned (see `prior`; here each table by itself, centre and spread included)
+alternate with counts: counts given α by enumeration, α given one draw of the counts. `STATES`
+values of α serve all draws in turn.
 
 Counts are enumerated where the noise has all but `TAIL` of its mass. Above a scale of `FINE` the
 enumeration takes steps of scale/FINE, with counts spread evenly within a step; the error in
@@ -34,12 +37,15 @@ from noisewise._compiled import compiled_in_order
 from noisewise.analyst.chains import available_cores
 from noisewise.analyst.network.layout import Floats, Layout, normalised
 from noisewise.analyst.network.observed import Measurement, Observed
+from noisewise.analyst.network.prior import Concentrations, Learning, draw_tables
 from noisewise.core.errors import RequestError
 
 TAIL = 1e-9
 FINE = 32
 MAX_ROOT_COUNTS = 1_000_000  # of a binary root
 MAX_WEIGHTS = 1 << 26  # of one node's rows, in memory
+WARMUP, STATES = 15, 40  # values of learned concentrations: left out, and used
+UPDATES = 4  # of the concentrations between two of them
 
 
 @dataclass(frozen=True)
@@ -126,78 +132,108 @@ def find_tilt(rows: list[Row], n: int) -> float:
 def sample(
     layout: Layout,
     observed: Observed,
-    alpha: Floats,
+    prior: Concentrations,
     *,
     chains: int,
     draws: int,
     seed: int | None,
     progress: Callable[[int, int | None], None] | None = None,
-) -> tuple[Floats, Floats]:
-    """Independent draws of all tables, node by node, and E[theta | counts] at each.
+) -> tuple[Floats, Floats, Floats]:
+    """Draws of all tables, node by node, E[theta | counts] at each, and the concentrations.
+
+    Where nothing is learned the draws are independent.
 
     Returns
     -------
     theta, given_counts : array, shape (chains, draws, layout.cells)
+    alpha : array, shape (STATES, layout.cells)
     """
-    counts = np.empty((chains * draws, layout.cells))
+    given = np.empty((chains * draws, layout.cells))
+    alpha = np.empty((STATES, layout.cells))
     *streams, last = np.random.SeedSequence(seed).spawn(len(layout.nodes) + 1)
 
     def run(i: int) -> None:
         # One measurement a node, in their order: `fit.choose` lets no parity counts come here.
-        _node(layout, i, observed.measurements[i], alpha, observed.n, streams[i], counts)
+        table = _Table(layout, i, observed.measurements[i], observed.n)
+        _fill(table, prior, np.random.default_rng(streams[i]), given, alpha)
         if progress is not None:
             progress(i + 1, len(layout.nodes))
 
     with ThreadPoolExecutor(min(len(layout.nodes), available_cores())) as pool:
         list(pool.map(run, range(len(layout.nodes))))
-    rng = np.random.default_rng(last)
-    given = alpha + counts
-    theta = normalised(rng.standard_gamma(given), layout)
+    theta = draw_tables(np.random.default_rng(last), given, layout)
     shape = (chains, draws, layout.cells)
-    return theta.reshape(shape), normalised(given, layout).reshape(shape)
+    return theta.reshape(shape), normalised(given, layout).reshape(shape), alpha
 
 
-def _node(
-    layout: Layout,
-    i: int,
-    measured: Measurement,
-    alpha: Floats,
-    n: int | None,
-    stream: np.random.SeedSequence,
-    counts: Floats,
+@dataclass(frozen=True)
+class _Table:
+    """What was measured of one node."""
+
+    layout: Layout
+    i: int
+    measured: Measurement
+    n: int | None
+
+
+def _fill(
+    table: _Table, prior: Concentrations, rng: np.random.Generator, given: Floats, alpha: Floats
 ) -> None:
-    """Fill in draws of the counts of node i."""
-    part, r = layout.part(i), int(layout.arity[i])
-    rng = np.random.default_rng(stream)
-    y, scales = measured.values.reshape(-1, r), measured.scale.reshape(-1, r)
-    alphas = alpha[part].reshape(-1, r)
+    """Write concentrations plus counts of one node for all draws, and the states of the former."""
+    part = table.layout.part(table.i)
+    alpha[:, part] = prior.alpha[part]
+    if not prior.learned[table.i]:
+        given[:, part] = prior.alpha[part] + _counts(table, prior.alpha[part], rng, len(given))
+        return
+    only = np.arange(len(prior.learned)) == table.i
+    learning = Learning(table.layout, Concentrations(prior.alpha, only))
+    seen = np.zeros(table.layout.cells)
+    for state in range(-WARMUP, STATES):
+        own = learning.alpha[part]
+        places = slice(max(state, 0), None if state >= 0 else 1, STATES)
+        drawn = _counts(table, own, rng, max(1, given[places, part].shape[0]))
+        if state >= 0:
+            alpha[state, part] = own
+            given[places, part] = own + drawn[: given[places, part].shape[0]]
+        seen[part] = drawn[-1]
+        for _ in range(UPDATES):
+            learning.update(rng, seen)
+
+
+def _counts(table: _Table, alpha: Floats, rng: np.random.Generator, draws: int) -> Floats:
+    """Draws of a node's true counts, shape (draws, its cells), given its concentrations."""
+    layout, n = table.layout, table.n
+    r = int(layout.arity[table.i])
+    y = table.measured.values.reshape(-1, r)
+    scales = table.measured.scale.reshape(-1, r)
+    alphas = alpha.reshape(-1, r)
     if not np.isfinite(scales).all():
         assert n is not None
-        counts[:, part] = _one_of_two(rng, y[0], scales[0], alphas[0], n, len(counts))
-        return
+        return _one_of_two(rng, y[0], scales[0], alphas[0], n, draws)
     # A row of r counts has r convolutions of up to r times as many weights as one count.
     reach = float(scales[0, 0]) * math.log(1 / TAIL) if scales[0, 0] <= FINE else FINE * 21
     if len(y) * r * r * (2 * reach + 1) > MAX_WEIGHTS:
         raise RequestError(
-            f"method: the table of {layout.nodes[i]!r} is too large to be enumerated; use "
+            f"method: the table of {layout.nodes[table.i]!r} is too large to be enumerated; use "
             "method='joint'"
         )
     rows = [enumerate_row(y[j], float(scales[j, 0]), alphas[j], n) for j in range(len(y))]
     tilt = find_tilt(rows, n) if n is not None and len(rows) > 1 else 0.0
+    counts = np.empty((draws, y.size))
     for j, row in enumerate(rows):
         if n is not None and len(rows) == 1:
             at = np.argmin(np.abs(row.sums - n))
-            sums = np.full(len(counts), at, dtype=np.int64)
+            sums = np.full(draws, at, dtype=np.int64)
         else:
             law = row.law(tilt)
-            sums = rng.choice(law.size, size=len(counts), p=law).astype(np.int64)
-        lattice = np.empty((len(counts), r), dtype=np.int64)
+            sums = rng.choice(law.size, size=draws, p=law).astype(np.int64)
+        lattice = np.empty((draws, r), dtype=np.int64)
         split_sums(rng, row.weights, row.lengths, row.prefix, sums, lattice)
         drawn = row.lows + row.step * lattice
         if row.step > 1:
             drawn = drawn + rng.integers(0, row.step, size=drawn.shape)
-        first = part.start + j * r
-        counts[:, first : first + r] = drawn
+        counts[:, j * r : j * r + r] = drawn
+    return counts
 
 
 def _one_of_two(

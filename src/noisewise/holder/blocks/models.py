@@ -1,0 +1,218 @@
+"""Blocks that fit any model, or compute whatever the holder's own function says.
+
+**Claim.** What a block contributes is a function of the set of its rows, and of nothing else. So
+the proofs of `sums.draw_blocks`, of the sums over blocks and of the medians hold as they are,
+whatever the model is: they ask no more of it.
+
+**Proof.** Rows become integers one by one (`sums.BlockGrid`), all of them are put in the order of
+these integers, and then every row draws a block for itself. A block's rows are in that order,
+whichever they had in the table, so the same set of rows gives the same arrays and hence the same
+numbers. Fits start from fixed values and share nothing. What goes wrong in a block stays there:
+errors are caught, warnings silenced, and the block counts as one without an estimate. ∎
+
+An own function must keep that: no state, no look at anything but its arguments. It runs with the
+rights of whoever calls it. How long it takes is not protected.
+
+**Without an estimate** is a block that has no more rows than coefficients, a constant column (a
+level that nobody in it has), a target that doesn't vary or classes that can be separated, a fit
+that doesn't converge, an error, or a number that isn't finite.
+
+**The bias of small blocks.** A nonlinear estimate from k rows is off by about b/k, which is bM/√n
+standard errors of all rows. Every block is two halves, drawn with it, and 2 f(block) - (f(half) +
+f(other half))/2 has no such term (Quenouille 1949). A half without an estimate leaves f(block).
+Halves are parts of one block, so a row still touches one block alone.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from noisewise.core.design import Design
+from noisewise.core.kinds.summary.models import Model
+from noisewise.holder.blocks.regressions import Fits
+from noisewise.holder.blocks.sums import BlockGrid, Integers, draw_blocks
+from noisewise.holder.rows.plan import Codes, Floats, ReadsDesign, check_row_count
+
+Function = Callable[[Mapping[str, Floats]], Sequence[float]]
+"""From a block's columns by name (indicators as "column[level]") to its estimates, in order."""
+
+_Fit = Callable[[Floats, Floats], Any]
+_STEPS = 50
+
+
+@dataclass(frozen=True)
+class RowPlan(ReadsDesign):
+    """Read all rows and keep them: models need more of a block than sums."""
+
+    design: Design
+    memory = 0  # of sums: there are none
+
+    def accumulator(self) -> RowAccumulator:
+        """A new, empty accumulator."""
+        return RowAccumulator(self)
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """All rows on the grid of the value map; the target is the last column.
+
+    Parameters
+    ----------
+    n : int
+    values : (n, columns) array of int64
+    """
+
+    n: int = field(repr=False)
+    values: Integers = field(repr=False)
+
+
+class RowAccumulator:
+    """Keeps rows as integers."""
+
+    def __init__(self, plan: RowPlan) -> None:
+        self.n = 0
+        self._grid = BlockGrid(plan.design)
+        self._parts: list[Integers] = []
+
+    def add(self, columns: Sequence[Floats | Codes]) -> None:
+        """Add rows; see `noisewise.holder.rows.plan.Accumulator`."""
+        check_row_count(self.n + len(columns[0]))
+        self._parts.append(self._grid.integers(columns))
+        self.n += len(columns[0])
+
+    def result(self) -> KeptRows:
+        """All rows so far, in the order of their integers."""
+        empty = np.empty((0, len(self._grid.columns)), dtype=np.int64)
+        values = np.concatenate([empty, *self._parts])
+        return KeptRows(self.n, values[np.lexsort(values.T)])
+
+
+def fit_models(
+    rows: KeptRows,
+    design: Design,
+    model: Model,
+    function: Function | None,
+    blocks: int,
+    partitions: int,
+) -> Fits:
+    """Estimates of every block of every partition; variances are not known."""
+    grid = BlockGrid(design)
+    count = len(model.coefficients(design))
+    centre = np.array([column.centre for column in grid.columns])
+    table = centre + rows.values * np.array([column.step for column in grid.columns])
+    fit = _fit_of(model, design, function)
+    mean = np.zeros((partitions, blocks, count))
+    valid = np.zeros((partitions, blocks), dtype=np.bool_)
+    for p in range(partitions):
+        halves = draw_blocks(rows.n, 1, 2 * blocks)[0]
+        order = np.argsort(halves, kind="stable")  # rows of one half stay in order
+        ends = np.searchsorted(halves[order], np.arange(2 * blocks + 1))
+        for j in range(blocks):
+            first, middle, last = ends[2 * j : 2 * j + 3]
+            whole = np.sort(order[first:last])
+            found = _extrapolated(
+                fit,
+                [table[part] for part in (whole, order[first:middle], order[middle:last])],
+                count,
+            )
+            if found is not None:
+                mean[p, j], valid[p, j] = found, True
+    means = mean.reshape(-1, count)
+    ones = np.ones(len(means))
+    return Fits(means, np.ones_like(means), ones, np.ones_like(means), ones, valid.ravel())
+
+
+def _extrapolated(fit: _Fit, parts: list[Floats], count: int) -> Floats | None:
+    """2 f(block) - the mean of f over its halves, f(block) without both, None without that."""
+    whole = _estimate(fit, parts[0], count)
+    if whole is None:
+        return None
+    halves = [_estimate(fit, part, count) for part in parts[1:]]
+    if any(half is None for half in halves):
+        return whole
+    with np.errstate(all="ignore"):
+        found = 2 * whole - np.mean(np.array(halves), axis=0)
+    return found if np.isfinite(found).all() else whole
+
+
+def _estimate(fit: _Fit, rows: Floats, count: int) -> Floats | None:
+    """What a block says, or None: nothing that happens in it may be seen."""
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            found = np.asarray(fit(rows[:, :-1].copy(), rows[:, -1].copy()), dtype=np.float64)
+    except Exception:
+        return None
+    good = found.shape == (count,) and bool(np.isfinite(found).all())
+    return found if good else None
+
+
+# ---------------------------------------------------------------------------------------------
+# The models. Covariates are standardised within the block, so that no unit decides whether a fit
+# converges, and coefficients are put back
+
+
+def _fit_of(model: Model, design: Design, function: Function | None) -> _Fit:
+    if model.estimates:
+        assert function is not None
+        names = [column.name for column in design.columns]
+
+        def own(X: Floats, y: Floats) -> Any:
+            return function(dict(zip(names, [*X.T, y], strict=True)))
+
+        return own
+    solve = _solver(model, design.columns[-1].centre)
+    with_intercept = model.name != "cox"
+
+    def standardised(X: Floats, y: Floats) -> Any:
+        middle, width = X.mean(axis=0), X.std(axis=0)
+        if len(X) <= X.shape[1] + 1 or not (width > 1e-12 * (1 + np.abs(middle))).all():
+            return ()
+        Z = (X - middle) / width
+        found = solve(np.column_stack([np.ones(len(Z)), Z]) if with_intercept else Z, y)
+        if not with_intercept:
+            return found / width
+        slopes = found[1:] / width
+        return [found[0] - middle @ slopes, *slopes]
+
+    return standardised
+
+
+def _solver(model: Model, threshold: float) -> Callable[[Floats, Floats], Floats]:
+    """From a design matrix and a target to coefficients, by statsmodels."""
+    import statsmodels.api as sm
+    from statsmodels.tools.sm_exceptions import ConvergenceWarning, PerfectSeparationWarning
+
+    def logistic(X: Floats, y: Floats) -> Any:
+        warnings.simplefilter("error", PerfectSeparationWarning)
+        classes = (y > threshold).astype(np.float64)
+        return _converged(sm.GLM(classes, X, family=sm.families.Binomial()).fit(maxiter=_STEPS))
+
+    def poisson(X: Floats, y: Floats) -> Any:
+        counts = np.maximum(y, 0.0)
+        return _converged(sm.GLM(counts, X, family=sm.families.Poisson()).fit(maxiter=_STEPS))
+
+    def quantile(X: Floats, y: Floats) -> Any:
+        return sm.QuantReg(y, X).fit(q=model.quantile).params
+
+    def huber(X: Floats, y: Floats) -> Any:
+        fitted = sm.RLM(y, X, M=sm.robust.norms.HuberT()).fit(maxiter=_STEPS)
+        return fitted.params if fitted.fit_history["iteration"] < _STEPS else ()
+
+    def cox(X: Floats, y: Floats) -> Any:
+        warnings.simplefilter("error", ConvergenceWarning)
+        seen = (y > 0).astype(int)
+        return sm.PHReg(np.abs(y), X, status=seen, ties="efron").fit(disp=0).params
+
+    solvers = {"logistic": logistic, "poisson": poisson, "quantile": quantile, "huber": huber,
+               "cox": cox}  # fmt: skip
+    return solvers[model.kind]
+
+
+def _converged(fitted: Any) -> Any:
+    return fitted.params if fitted.converged else ()

@@ -1,0 +1,207 @@
+"""Blocks that fit other models than a line, and functions of the holder's own."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import noisewise as nw
+from noisewise.core.errors import RequestError
+from noisewise.core.kinds.summary.models import Model
+from noisewise.core.schema import Category, Number, Schema, Unbounded
+from noisewise.holder.blocks import models
+from noisewise.holder.requests.summary import BlockFunction, make_summary_request
+
+from ..ledgers import ledger_for
+
+COLUMNS = {
+    "x": Unbounded(),
+    "group": Category(("a", "b"), "a"),
+    "y": Number(0, 1),
+    "count": Number(0, 100),
+    "time": Unbounded(),
+}
+
+
+def table(n=4_000, seed=3):
+    rng = np.random.default_rng(seed)
+    x, group = rng.normal(size=n), rng.integers(0, 2, n)
+    line = -0.5 + 0.8 * x + 0.4 * group
+    time = rng.exponential(np.exp(-0.8 * x))
+    return {
+        "x": x,
+        "group": np.array(["a", "b"])[group],
+        "y": (rng.random(n) < 1 / (1 + np.exp(-line))).astype(float),
+        "count": rng.poisson(np.exp(0.5 * line)).astype(float),
+        "time": np.where(rng.random(n) < 0.7, time, -time),
+    }
+
+
+TARGETS = {
+    "logistic": "y",
+    "poisson": "count",
+    "quantile": "time",
+    "quantile:0.9": "time",
+    "huber": "time",
+    "cox": "time",
+}
+
+
+def request(model, target="y", **words):
+    given = {"features": ["x", "group"], "coefficients": ["x"], "epsilon": 1, "blocks": 400}
+    schema = Schema("d", COLUMNS)
+    return make_summary_request(schema, target=target, model=model, **{**given, **words})
+
+
+def rows_of(asked, data):
+    accumulator = asked.plan().accumulator()
+    codes = (np.asarray(data["group"]) == "b").astype(np.int32)
+    accumulator.add([np.asarray(data["x"], float), codes, np.asarray(data[asked.design.target])])
+    return accumulator.result()
+
+
+def fits_of(asked, data, halves, monkeypatch):
+    """Fits with rows in given halves of blocks, by their place in the sorted table."""
+    monkeypatch.setattr(models, "draw_blocks", lambda n, r, m: np.asarray(halves)[None, :])
+    return asked.fits(rows_of(asked, data), None)
+
+
+def direct(model, data):
+    """The same fits by statsmodels' formulas, on all rows."""
+    import pandas as pd
+    import statsmodels.api as sm
+    import statsmodels.formula.api as smf
+
+    frame = pd.DataFrame({**data, "seen": (data["time"] > 0).astype(int)})
+    names = ["Intercept", "x", "group[T.b]"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if model == "logistic":
+            return smf.logit("y ~ x + group", frame).fit(disp=0).params[names]
+        if model == "poisson":
+            return (
+                smf.glm("count ~ x + group", frame, family=sm.families.Poisson())
+                .fit()
+                .params[names]
+            )
+        if model.startswith("quantile"):
+            share = float(model.partition(":")[2] or 0.5)
+            return smf.quantreg("time ~ x + group", frame).fit(q=share).params[names]
+        if model == "huber":
+            return smf.rlm("time ~ x + group", frame).fit().params[names]
+        X = np.column_stack([frame.x, frame.group == "b"]).astype(float)
+        return sm.PHReg(frame.time.abs(), X, status=frame.seen, ties="efron").fit().params
+
+
+@pytest.mark.parametrize("model", TARGETS)
+def test_a_block_fits_what_statsmodels_fits(model, monkeypatch):
+    data = table(600)
+    asked = request(model, TARGETS[model], mechanism="sign", coefficients=(), blocks=2,
+                    questions=["x < 0"])  # fmt: skip
+    # All rows in one half: the other has no estimate, so nothing is extrapolated.
+    fits = fits_of(asked, data, np.zeros(600, int), monkeypatch)
+    expected = np.asarray(direct(model, data))
+    assert fits.valid.tolist() == [True, False]
+    np.testing.assert_allclose(fits.mean[0], expected, rtol=2e-3, atol=2e-3)
+    assert fits.mean.shape[1] == len(asked.coefficients) == len(expected)
+
+
+def test_halves_take_away_the_bias_of_small_blocks(monkeypatch):
+    """The mean of squares of means is off by σ²/k; extrapolated it isn't."""
+    rng = np.random.default_rng(1)
+    n, blocks = 40_000, 2_000
+    data = {**table(n), "x": rng.normal(size=n)}
+    function = BlockFunction("squared mean", ["square"], lambda block: [block["x"].mean() ** 2])
+    asked = request(function, coefficients=["square"], blocks=blocks)
+    fits = asked.fits(rows_of(asked, data), None)
+    error = fits.mean.std() / np.sqrt(blocks)
+    assert abs(fits.mean.mean()) < 5 * error
+    assert 10 * error < 1 / 20  # σ²/k would be seen
+
+
+def test_the_order_of_rows_changes_nothing(monkeypatch):
+    data = table(500)
+    order = np.random.default_rng(0).permutation(500)
+    mixed = {name: values[order] for name, values in data.items()}
+    halves = np.random.default_rng(1).integers(0, 8, 500)
+    asked = request("logistic", mechanism="sign", coefficients=(), questions=["x < 0"], blocks=4)
+    one = fits_of(asked, data, halves, monkeypatch)
+    other = fits_of(asked, mixed, halves, monkeypatch)
+    np.testing.assert_array_equal(one.mean, other.mean)
+    np.testing.assert_array_equal(one.valid, other.valid)
+
+
+def test_blocks_without_an_estimate(monkeypatch):
+    """Separation, a missing level, one class, too few rows: marked, never raised."""
+    asked = request("logistic", mechanism="sign", coefficients=(), questions=["x < 0"], blocks=2)
+    n = 60
+    x = np.linspace(-1, 1, n)
+    group = np.array(["a", "b"] * (n // 2))
+    cases = {
+        "separated": {"x": x, "group": group, "y": (x > 0).astype(float)},
+        "one class": {"x": x, "group": group, "y": np.ones(n)},
+        "missing level": {"x": x, "group": np.array(["a"] * n), "y": (np.sin(9 * x) > 0) * 1.0},
+        "few": {"x": x[:3], "group": group[:3], "y": np.array([0.0, 1.0, 0.0])},
+    }
+    for name, data in cases.items():
+        fits = fits_of(asked, data, np.zeros(len(data["x"]), int), monkeypatch)
+        assert not fits.valid.any(), name
+    fine = {"x": x, "group": group, "y": (np.sin(9 * x) > 0) * 1.0}
+    assert fits_of(asked, fine, np.zeros(n, int), monkeypatch).valid.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda _: [np.nan], lambda _: [np.inf], lambda _: [1.0, 2.0], lambda _: 1 / 0, lambda _: "x"],
+)
+def test_an_own_function_that_fails_is_a_block_without_an_estimate(function, capsys):
+    asked = request(BlockFunction("f", ["f"], function), coefficients=["f"])
+    assert not asked.fits(rows_of(asked, table(800)), None).valid.any()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_from_rows_to_an_answer(tmp_path):
+    data = table(60_000)
+    ledger = ledger_for(tmp_path / "budget.db", "d", epsilon=100)
+    asked = request("logistic", epsilon=4, blocks=None, rows=60_000)
+    released = nw.publish(asked, data, ledger=ledger).release
+    assert released.model == Model("logistic")
+    assert nw.SummaryRelease.from_text(released.to_text()) == released
+    posterior = nw.fit(released)
+    low, high = posterior.interval("x", 1 - 1e-6)
+    assert low < 0.8 < high
+    assert high - low < 0.4
+    assert "logistic" in posterior.describe()
+    table_ = posterior.verify(["x > 0", "0.5 < x < 1.1", "x < 0"])
+    assert [row["verdict"] for row in table_.rows.values()] == ["holds", "holds", "fails"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"model": "probit"}, "unknown; there are least_squares"),
+        ({"model": "quantile:2"}, "not between 0 and 1"),
+        ({"model": "logistic:2"}, "unknown"),
+        ({"model": "logistic", "target": "time"}, "needs bounds"),
+        ({"model": "cox", "target": "time", "coefficients": ["intercept"]}, "not one of"),
+        ({"model": "logistic", "mechanism": "stouffer", "coefficients": (),
+          "questions": ["x < 0"]}, "estimates only"),
+        ({"model": "poisson", "batch": "a", "series": "b"}, "series"),
+        ({"model": "poisson", "rows": 150, "blocks": None}, "too few"),
+    ],
+)  # fmt: skip
+def test_refusals(words, message):
+    with pytest.raises(RequestError, match=message):
+        request(**words)
+
+
+def test_least_squares_keeps_its_key_and_models_have_their_own():
+    words = {"target": "time", "features": ["x"], "coefficients": ["x"]}
+    keys = {
+        request(model, **words).key
+        for model in ("least_squares", "huber", "quantile", "quantile:0.9")
+    }
+    assert len(keys) == 4
+    assert "model" not in request("least_squares", **words).to_json()
