@@ -22,6 +22,7 @@ from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 if TYPE_CHECKING:
     from noisewise.core.privacy import Event
     from noisewise.holder.requests.glm import GlmRequest
+from noisewise.holder.requests.glm import GlmRequest
 from noisewise.holder.requests.regression import Request
 from fractions import Fraction
 from typing import Any
