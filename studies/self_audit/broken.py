@@ -21,9 +21,7 @@ from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 
 if TYPE_CHECKING:
     from noisewise.core.privacy import Event
-    from noisewise.holder.requests.glm import GlmRequest
-from noisewise.holder.requests.glm import GlmRequest
-from noisewise.holder.requests.regression import Request
+    from noisewise.holder.requests.regression import Request
 from fractions import Fraction
 from typing import Any
 
@@ -35,6 +33,7 @@ from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample, split_samplers
+from noisewise.holder.requests.glm import GlmRequest
 from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.holder.rows.sums import Sums
 
