@@ -109,7 +109,7 @@ class BallPlan(ReadsDesign):
         longest = longest_square(shape.constant, shape.weight, groups, shape.radius)
         if longest > LARGEST_SQUARE * PRODUCT_ONE:
             raise ValueError("shape: so large a ball could overflow 64-bit sums")
-        _check_transform(self.design, shape.transform)
+        check_transform(self.design, shape.transform)
 
     def accumulator(self) -> Accumulator[BallSums]:
         """A new, empty one."""
@@ -124,20 +124,21 @@ class TailPlan(ReadsDesign):
     transform: Transform
 
     def __post_init__(self) -> None:
-        _check_transform(self.design, self.transform)
+        check_transform(self.design, self.transform)
 
     def accumulator(self) -> Accumulator[TailCounts]:
         """A new, empty one."""
         return averaged(self.design, TailAccumulator(self))
 
 
-def _check_transform(design: Design, transform: Transform) -> None:
+def check_transform(design: Design, transform: Transform) -> None:
+    """Refuse integers that are no transform of the design's numbers."""
     problem = transform.problem(design.number_of_numbers)
     if problem is not None:
         raise ValueError(problem)
 
 
-class _Coordinates(ABC):
+class Coordinates(ABC):
     """From table columns to blocks of z."""
 
     def __init__(self, design: Design, transform: Transform) -> None:
@@ -202,7 +203,7 @@ class _Coordinates(ABC):
         """
 
 
-class BallAccumulator(_Coordinates):
+class BallAccumulator(Coordinates):
     """Adds up the Gram matrices of a shape."""
 
     def __init__(self, plan: BallPlan) -> None:
@@ -236,14 +237,14 @@ class BallAccumulator(_Coordinates):
             else:
                 np.multiply(centred[i], self._shape.weight, out=row)
         if not len(far):
-            self.inside += _gram(u)
+            self.inside += gram_of(u)
             return
-        outside = _gram(np.ascontiguousarray(u[:, far]))
+        outside = gram_of(np.ascontiguousarray(u[:, far]))
         self.outside += outside
-        self.inside += _gram(u) - outside
+        self.inside += gram_of(u) - outside
 
 
-class TailAccumulator(_Coordinates):
+class TailAccumulator(Coordinates):
     """Counts rows by their length, in the bins of `core.rounds.tail.EDGES`."""
 
     def __init__(self, plan: TailPlan) -> None:
@@ -261,7 +262,7 @@ class TailAccumulator(_Coordinates):
         )
 
 
-def _gram(u: Floats) -> npt.NDArray[np.int64]:
+def gram_of(u: Floats) -> npt.NDArray[np.int64]:
     """The upper tiles of uu', exact."""
     size = len(u)
     gram = np.zeros((size, size))

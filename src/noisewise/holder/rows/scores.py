@@ -49,8 +49,9 @@ from noisewise.core.statistics.scores import (
     outcome_of,
 )
 from noisewise.holder.rows.plan import Accumulator, Floats, ReadsDesign
-from noisewise.holder.rows.rounds import MARGIN, _check_transform, _Coordinates, _gram
+from noisewise.holder.rows.rounds import MARGIN, Coordinates, check_transform, gram_of
 from noisewise.holder.rows.values import MEAN_BITS
+
 
 @dataclass(frozen=True)
 class ScoreSums:
@@ -91,7 +92,7 @@ class ScorePlan(ReadsDesign):
     def __post_init__(self) -> None:
         if longest_of(self.design, self.shape) > LARGEST_SQUARE * PRODUCT_ONE:
             raise ValueError("shape: so large a ball could overflow 64-bit sums")
-        _check_transform(self.design.covariates, self.shape.transform)
+        check_transform(self.design.covariates, self.shape.transform)
         if len(self.theta) != len(self.design.columns):
             raise ValueError("theta: expected one entry for the constant and each covariate")
         if self.design.schema.unit_column is not None:
@@ -102,7 +103,7 @@ class ScorePlan(ReadsDesign):
         return ScoreAccumulator(self)
 
 
-class ScoreAccumulator(_Coordinates):
+class ScoreAccumulator(Coordinates):
     """Adds up scores and information."""
 
     def __init__(self, plan: ScorePlan) -> None:
@@ -147,7 +148,7 @@ class ScoreAccumulator(_Coordinates):
             u[:, far] = np.trunc(u[:, far] * factor)
             residual[far] = np.trunc(residual[far] * factor)
         self.score += (u @ residual).astype(np.int64)
-        self.information += _gram(np.trunc(u * self._root[knot]))
+        self.information += gram_of(np.trunc(u * self._root[knot]))
 
     def _outcome(self, target: Floats) -> Floats:
         """The target in units of 2**-16 of its bound."""
