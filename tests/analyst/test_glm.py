@@ -47,8 +47,8 @@ def simulate(n, rng, beta):
     return x, b, rng.random(n) < 1 / (1 + np.exp(-eta))
 
 
-def test_against_a_grid():
-    """Two coefficients and a J of three entries: the density of the docstring, by brute force."""
+def test_against_importance_sampling():
+    """Two coefficients and a J of three entries: the density of the docstring, by weights."""
     rng = np.random.default_rng(5)
     last = Scored(
         np.array([0.1, -0.2]),
@@ -108,12 +108,11 @@ def test_coverage_and_its_negative_control():
             low, high = posterior.interval(name, 0.8)
             held.append(low <= truth[j] <= high)
         last = release.last
-        K = release.shape.map([True, False])
         J = last.within_noise()
-        centre = K.T @ (last.theta + np.linalg.solve(J, last.score))
-        columns = posterior.columns
-        sd = np.sqrt(np.diag(columns.theta_to_original(K.T @ np.linalg.inv(J) @ K)))
-        inside = np.abs(columns.theta_to_original(centre) - truth) < 1.28 * np.abs(sd)
+        to_original = posterior.columns.theta_to_original(release.shape.map([True, False])).T
+        centre = to_original @ (last.theta + np.linalg.solve(J, last.score))
+        sd = np.sqrt(np.diag(to_original @ np.linalg.inv(J) @ to_original.T))
+        inside = np.abs(centre - truth) < 1.28 * sd
         ignoring += inside.tolist()
     error = np.sqrt(0.16 / 40)  # coefficients of one Release are not independent
     assert abs(np.mean(held) - 0.8) < 4 * error
