@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,8 @@ def plan_glm(
     if not 0 < level < 1:
         raise RequestError(f"level: expected a probability such as 0.95, got {level!r}")
     epsilons = [epsilon] if isinstance(epsilon, int | float) else list(epsilon)
+    if not epsilons:
+        raise RequestError("epsilon: none given; give one or several")
     rows = []
     for value in epsilons:
         request = make_glm_request(
@@ -161,9 +164,8 @@ def _row(request: GlmRequest, n: int, epsilon: float, mean: float, z: float) -> 
     q = setting.numbers
     shape = newton_shape(setting, Transform.box(q) if q else Transform((), (), ()))
     longest = longest_of(request.design, shape)
-    scale = request.scale(
-        score_sensitivity(schema, outcome, longest), request.budget * _last_share(request, n)
-    )
+    budget = request.budget * Fraction(_last_share(request, n))
+    scale = request.scale(score_sensitivity(schema, outcome, longest), budget)
     noise = scale / SCORE_ONE
     hidden = information_scale(schema, outcome, longest, scale) / PRODUCT_ONE
     # In units of the bound: of a yes or no m(1 - m), of a count its mean over the bound.
