@@ -78,7 +78,7 @@ def commands_of(page):
     ("release", "method"),
     [
         (summary_release(), None),
-        (network_release(), "exact"),
+        (network_release(), "per_table"),
         (draws_release(), "auto"),
         (release_of(example_request()), "naive"),
     ],

@@ -121,6 +121,16 @@ def test_halves_take_away_the_bias_of_small_blocks(monkeypatch):
     assert 10 * error < 1 / 20  # σ²/k would be seen
 
 
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_what_a_function_raises_stays_in_its_block(error):
+    def leaves(block):
+        raise error("secret")
+
+    asked = request(BlockFunction("leaves", ["one"], leaves), coefficients=["one"], blocks=2000)
+    fits = asked.fits(rows_of(asked, table(400)), None)
+    assert not fits.valid.any()
+
+
 def test_the_order_of_rows_changes_nothing(monkeypatch):
     data = table(500)
     order = np.random.default_rng(0).permutation(500)

@@ -115,6 +115,7 @@ def test_other_posteriors_keep_their_own_width():
             blocks=1000,
             partitions=3,
             posterior=posterior,
+            mechanism="location_scale",
         )
         accumulator = request.plan().accumulator()
         accumulator.add([data["x"], data["y"]])

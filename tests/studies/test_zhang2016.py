@@ -319,7 +319,7 @@ def test_joint_samples_what_is_enumerated(kind):
         found = nb.enumerate_parities(nb.ParityCounts(n, at[(("y", 1),)], x, xy), scale)
     weight = special.softmax(found.log_weight)
     expected = np.einsum("k,kjc->jc", weight, found.theta)
-    posterior = fit_network(release, method="joint", chains=2, draws=1500, seed=1)
+    posterior = fit_network(release, method="joint", prior=1, chains=2, draws=1500, seed=1)
     draws = np.stack([posterior.draws(f"x{j}")[..., 1] for j in range(d)], axis=2)
     error = [
         draws[..., j, c].std() / float(az.ess(draws[..., j, c])) ** 0.5

@@ -20,8 +20,9 @@ usual size, and the change is compared with the stated sensitivity.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,31 @@ def _sums(request: SummaryRequest, pair: Neighbours) -> Challenge:
 # --- private medians ------------------------------------------------------------------------------
 
 
+def _followed(
+    request: SummaryRequest,
+    pair: Neighbours,
+    uniform: Callable[[Fits, tuple[int, ...]], FloatArray],
+    units: Sequence[float],
+) -> tuple[tuple[Run, Run], Callable[[FloatArray, FloatArray], DrawCheck]]:
+    """Runs whose values, in `units` (over and over), are kept as uniform numbers too; a check."""
+    behind: tuple[list[FloatArray], list[FloatArray]] = ([], [])
+
+    def run(table: Table, kept: list[FloatArray]) -> Run:
+        def once() -> list[float]:
+            sums = _block_sums(request, table)
+            values = through_text(request, sums).values
+            kept.append(uniform(block_fits(request, sums), values))
+            return [value / unit for value, unit in zip(values, cycle(units), strict=False)]
+
+        return once
+
+    def check(a: FloatArray, b: FloatArray) -> DrawCheck:
+        kept = [np.array(u[-len(outputs) :]) for outputs, u in zip((a, b), behind, strict=True)]
+        return check_draws(*kept)
+
+    return (run(pair.a, behind[0]), run(pair.b, behind[1])), check
+
+
 def _medians(request: SummaryRequest, pair: Neighbours) -> Challenge:
     mechanism, noise = request.mechanism, request.noise
     assert isinstance(mechanism, LocationScale)
@@ -143,8 +169,6 @@ def _medians(request: SummaryRequest, pair: Neighbours) -> Challenge:
     positions = _positions(request)
     steps = 4 * request.partitions * noise.sensitivity
     rates = (float(noise.location_epsilon) / steps, float(noise.scale_epsilon) / steps)
-    tables = (pair.a, pair.b)
-    behind: tuple[list[FloatArray], list[FloatArray]] = ([], [])
     rng = np.random.default_rng(0)
 
     def uniform(fits: Fits, drawn: tuple[int, ...]) -> FloatArray:
@@ -159,19 +183,6 @@ def _medians(request: SummaryRequest, pair: Neighbours) -> Challenge:
             for k, column in enumerate(cells.T)
         ]
         return np.concatenate(found)
-
-    def run(side: int) -> Run:
-        def once() -> list[float]:
-            sums = _block_sums(request, tables[side])
-            values = through_text(request, sums).values
-            behind[side].append(uniform(block_fits(request, sums), values))
-            return [value / CELLS for value in values]
-
-        return once
-
-    def check(a: FloatArray, b: FloatArray) -> DrawCheck:
-        kept = [np.array(u[-len(outputs) :]) for outputs, u in zip((a, b), behind, strict=True)]
-        return check_draws(*kept)
 
     def weakened(factor: float, generator: np.random.Generator) -> tuple[Batch, Batch]:
         def batch(table: Table) -> Batch:
@@ -193,8 +204,8 @@ def _medians(request: SummaryRequest, pair: Neighbours) -> Challenge:
 
         return batch(pair.a), batch(pair.b)
 
-    scores = (_located(len(mechanism.items)), None)
-    return Challenge(request, pair, (run(0), run(1)), scores, check, weakened)
+    runs, check = _followed(request, pair, uniform, [float(CELLS)])
+    return Challenge(request, pair, runs, (_located(len(mechanism.items)), None), check, weakened)
 
 
 def _located(items: int) -> Score:
@@ -213,8 +224,7 @@ def _means(request: SummaryRequest, mechanism: Mean, pair: Neighbours) -> Challe
     rates = [
         float(x) / steps for x in (noise.medians.location_epsilon, noise.medians.scale_epsilon)
     ]
-    scale, tables = float(noise.sums.scale), (pair.a, pair.b)
-    behind: tuple[list[FloatArray], list[FloatArray]] = ([], [])
+    scale = float(noise.sums.scale)
     rng = np.random.default_rng(0)
 
     def uniform(fits: Fits, drawn: tuple[int, ...]) -> FloatArray:
@@ -234,19 +244,6 @@ def _means(request: SummaryRequest, mechanism: Mean, pair: Neighbours) -> Challe
             half = 0.5 * np.exp(-np.abs(smooth))
             found += np.where(smooth < 0, half, 1 - half).tolist()
         return np.array(found)
-
-    def run(side: int) -> Run:
-        def once() -> list[float]:
-            sums = _block_sums(request, tables[side])
-            values = through_text(request, sums).values
-            behind[side].append(uniform(block_fits(request, sums), values))
-            return [v / (CELLS if k % 4 < 2 else scale) for k, v in enumerate(values)]
-
-        return once
-
-    def check(a: FloatArray, b: FloatArray) -> DrawCheck:
-        kept = [np.array(u[-len(outputs) :]) for outputs, u in zip((a, b), behind, strict=True)]
-        return check_draws(*kept)
 
     def weakened(factor: float, generator: np.random.Generator) -> tuple[Batch, Batch]:
         def batch(table: Table) -> Batch:
@@ -271,7 +268,8 @@ def _means(request: SummaryRequest, mechanism: Mean, pair: Neighbours) -> Challe
     def score(outputs: FloatArray) -> FloatArray:
         return np.asarray(outputs[:, 2::4].sum(axis=1))
 
-    return Challenge(request, pair, (run(0), run(1)), (score, None), check, weakened)
+    runs, check = _followed(request, pair, uniform, [float(CELLS)] * 2 + [scale] * 2)
+    return Challenge(request, pair, runs, (score, None), check, weakened)
 
 
 def median_law(cells: NDArray[np.int64], rate: float, share: float = 0.5) -> Steps:

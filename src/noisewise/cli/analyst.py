@@ -76,6 +76,8 @@ def fit(
     default, which `show` prints. Of a network it has a line such as "concentration: 0.5".
 
     Example: noisewise fit release.json --seed 1 --out post.nc
+
+    Example: noisewise fit network.json --seed 1 --out network.nc
     """
     from noisewise.analyst.fit import file_names
     from noisewise.analyst.fit import fit as run
@@ -215,7 +217,7 @@ def show(
 
     Example: noisewise show post.nc --ask "age > 0" --draws draws.csv
 
-    Example: noisewise show network.nc --ask "P(cough=yes | smoker=no)" --node cough
+    Example: noisewise show network.nc --ask "P(disease=yes | region=south)" --node region
     """
     from noisewise.analyst.posterior.file import check_folder
     from noisewise.analyst.posterior.network import NetworkPosterior
@@ -329,7 +331,7 @@ def synthesize(
     estimates and squared standard errors by `noisewise.pool` in Python: one set alone, or the rules
     for imputed data, give wrong intervals. Sets know no dependences but those of the network.
 
-    Example: noisewise synthesize network.nc --sets 20 --columns smoker,disease --out synthetic
+    Example: noisewise synthesize network.nc --sets 20 --columns region,disease --out synthetic
     """
     from noisewise.analyst.pool import congeniality
     from noisewise.analyst.posterior.file import check_folder

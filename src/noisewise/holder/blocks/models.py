@@ -146,7 +146,7 @@ def _estimate(fit: _Fit, rows: Floats, count: int) -> Floats | None:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             found = np.asarray(fit(rows[:, :-1].copy(), rows[:, -1].copy()), dtype=np.float64)
-    except Exception:
+    except (Exception, SystemExit):
         return None
     good = found.shape == (count,) and bool(np.isfinite(found).all())
     return found if good else None
