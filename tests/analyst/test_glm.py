@@ -151,7 +151,7 @@ def test_files_predictions_and_words(tmp_path):
     assert np.array_equal(again.theta, posterior.theta)
     assert again.info == posterior.info
     predicted = again.predict({"x": [2.0, 6.0], "g": ["a", "b"]})
-    assert np.all((0 < predicted.lower) & (predicted.upper < 1))
+    assert np.all((predicted.lower > 0) & (predicted.upper < 1))
     assert np.all(predicted.lower < predicted.estimate)
     eta = posterior.theta.reshape(-1, 3) @ np.array([1.0, 6.0, 1.0])
     assert predicted.estimate[1] == pytest.approx(np.median(1 / (1 + np.exp(-eta))))

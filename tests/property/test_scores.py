@@ -62,9 +62,9 @@ def random_plan(design, rng):
         transform = Transform.of(spread, rng.uniform(-1.2, 1.2, q))
     weight = int(rng.integers(1, 3000)) if covariates.category_sizes else 0
     shape = Shape(transform, int(rng.integers(1, 1400)), weight, int(rng.integers(1, 6000)))
-    size = 10 ** rng.uniform(0, 6)
-    theta = tuple(int(v) for v in rng.normal(size=len(covariates.columns) + 1) * size)
-    return ScorePlan(design, shape, theta)
+    theta = rng.normal(size=len(covariates.columns) + 1) * 10 ** rng.uniform(0, 6)
+    theta[1:] *= rng.choice([1.0, 0.01])  # with flat slopes rows at both ends have one residual
+    return ScorePlan(design, shape, tuple(int(v) for v in theta))
 
 
 def sums(plan, columns):

@@ -75,7 +75,7 @@ def _tables(request: GlmRequest) -> tuple[Table, Table]:
     b: Table = {}
     decides = rng.random(n) < 0.5  # where there is no number, nothing does
     numbers = 0
-    for name in request.covariates.sources:
+    for name in request.covariates.sources[:-1]:  # the last one is the target
         column = schema.columns[name]
         if isinstance(column, Category):
             shared: list[Any] = [column.levels[k % len(column.levels)] for k in range(n)]
@@ -95,10 +95,10 @@ def _tables(request: GlmRequest) -> tuple[Table, Table]:
         a[name] = [*shared, *[ends[0]] * copies]
         b[name] = [*shared, *([ends[1]] * copies if setting.replaces else [])]
     target = schema.columns[request.design.target]
+    no: float | str = 0.0
+    yes: float | str = float(request.outcome.bound)
     if isinstance(target, Category):
         no, yes = target.reference, target.indicated[0]
-    else:
-        no, yes = target.lower, target.upper
     outcomes = [yes if event else no for event in decides]
     a[request.design.target] = [*outcomes, *[yes] * copies]
     replaced = [no if alone else yes] * copies if setting.replaces else []

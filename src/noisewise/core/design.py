@@ -84,14 +84,7 @@ class Design:
     @property
     def covariates(self) -> Covariates:
         """The same features without the target."""
-        schema = self.schema.restricted_to(
-            tuple(
-                dict.fromkeys(
-                    source for name in self.features for source in columns_of(name, self.schema)
-                )
-            )
-        )
-        return Covariates(schema, self.features, self.target, self.family)
+        return Covariates(self.schema, self.features, self.target, self.family)
 
     @cached_property
     def terms(self) -> dict[str, Term]:
@@ -105,10 +98,9 @@ class Design:
     @cached_property
     def sources(self) -> tuple[str, ...]:
         """The table columns that are read, each once, in the order in which they are needed."""
+        names = (*self.features, self.target)
         return tuple(
-            dict.fromkeys(
-                source for name in self.regressed for source in columns_of(name, self.schema)
-            )
+            dict.fromkeys(source for name in names for source in columns_of(name, self.schema))
         )
 
     @property
@@ -187,7 +179,10 @@ class Design:
 
 @dataclass(frozen=True)
 class Covariates(Design):
-    """The features of a regression alone: w = (1, x). The target is known by name only."""
+    """The features of a regression alone: w = (1, x).
+
+    The target is read with them: if a value of it is missing, the first pass should say so.
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", names_of(self.features))

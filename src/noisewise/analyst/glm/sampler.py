@@ -39,6 +39,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg.lapack import dpotrf, dtrtrs
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.chains import Report, generators, run_chains
@@ -112,7 +113,8 @@ def sample(
     def run(chain: int, report: Report) -> Draws:
         return _chain(observations, prior, draws, rngs[chain], report)
 
-    found = run_chains(run, chains=chains, length=draws)
+    # One at a time: matrices are so small that threads would only wait for Python's lock.
+    found = run_chains(run, chains=chains, length=draws, cores=1)
     return Draws(*(np.array(part) for part in zip(*found, strict=True)))
 
 
@@ -175,14 +177,12 @@ class _Information:
         centre = self._back @ np.linalg.solve(precision, linear) - self._last.theta
 
         def log_density(J: FloatArray) -> float:
-            try:
-                np.linalg.cholesky(J)
-                root = np.linalg.cholesky(J @ variance @ J + J + self._noise)
-            except np.linalg.LinAlgError:
+            root, failed = dpotrf(J @ variance @ J + J + self._noise, lower=True)
+            if failed or dpotrf(J)[1]:
                 return -math.inf
-            misfit = solve_triangular(root, self._last.score - J @ centre, lower=True)
-            size = 2 * float(np.sum(np.log(root.diagonal())))
-            return -(float(misfit @ misfit) + size) / 2 - self._rate * float(np.trace(J))
+            misfit, _ = dtrtrs(root, self._last.score - J @ centre, lower=True)
+            size = 2 * float(np.log(root.diagonal()).sum())
+            return -(float(misfit @ misfit) + size) / 2 - self._rate * float(J.trace())
 
         middle = self._last.information
         away, other = self.J - middle, self._symmetric_noise()

@@ -103,9 +103,7 @@ def _finding(posterior: GlmPosterior, column: DesignColumn, draws: FloatArray, l
     up = found.centre >= 0
     low, high = (found.low, found.high) if up else (-found.high, -found.low)
     size = f"about {short(abs(found.centre), 2)}{unit} {more if up else less}"
-    return (
-        f"{where}{start} {probably}{size} ({short(low, 2)} to {short(high, 2)}){what}{than}."
-    )
+    return f"{where}{start} {probably}{size} ({short(low, 2)} to {short(high, 2)}){what}{than}."
 
 
 def _event(posterior: GlmPosterior) -> str:

@@ -113,20 +113,18 @@ class Newton:
         theta, noise, sensitivity, score, information = take(
             document, "a Newton round", ("theta", "noise", "sensitivity", "score", "information")
         )
-        family, *scales = take(
+        family, scale, on_diagonal, off_diagonal = take(
             noise, "noise", ("family", "scale", "information_scale", "off_diagonal_scale")
         )
         if family != "discrete_gaussian":
             fail("a Newton round must have discrete Gaussian noise")
-        least = (SMALLEST_SCALE, SMALLEST_SCALE, SMALLEST_SCALE // 2)
         return cls(
             _integers(theta, "theta", LARGEST_THETA),
             _integers(score, "score", MAX_INTEGER),
             _integers(information, "information", MAX_INTEGER),
-            *(
-                integer(scale, "noise scale", low, MAX_SCALE)
-                for scale, low in zip(scales, least, strict=True)
-            ),
+            integer(scale, "noise scale", SMALLEST_SCALE, MAX_SCALE),
+            integer(on_diagonal, "information_scale", SMALLEST_SCALE, MAX_SCALE),
+            integer(off_diagonal, "off_diagonal_scale", SMALLEST_SCALE // 2, MAX_SCALE),
             integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
         )
 

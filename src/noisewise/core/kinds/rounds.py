@@ -359,6 +359,7 @@ def _integers(value: Any, where: str, limit: int = MAX_INTEGER) -> tuple[int, ..
 
 
 def transform_from_json(document: Any) -> Transform:
+    """Read what `Transform.to_json` wrote, as far as it can be checked without the design."""
     matrix, offset, shift = take(document, "a transform", ("matrix", "offset", "shift"))
     return Transform(
         tuple(_integers(row, "matrix") for row in _list(matrix, "matrix")),

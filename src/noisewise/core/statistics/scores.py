@@ -145,10 +145,9 @@ def outcome(family: Family, bound: int) -> Outcome:
         cumulated += np.exp(log_mass)
         below += 1 - np.minimum(cumulated, 1.0)
         log_mass = log_mass + eta - math.log(j + 1)
-    slope = np.exp(eta) * np.minimum(cumulated, 1.0) / bound
     mean = np.floor(OUTCOME_ONE * (below / bound) + 0.5).astype(np.int64)
-    root = np.floor(OUTCOME_ONE * np.sqrt(np.minimum(slope, mean / OUTCOME_ONE)))
-    return Outcome(family, bound, mean, root.astype(np.int64))
+    slopes = np.minimum(np.exp(eta) * np.minimum(cumulated, 1.0) / bound, mean / OUTCOME_ONE)
+    return Outcome(family, bound, mean, np.floor(OUTCOME_ONE * np.sqrt(slopes)).astype(np.int64))
 
 
 def score_sensitivity(schema: Schema, outcome: Outcome, longest: int) -> int:
