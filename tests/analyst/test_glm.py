@@ -59,9 +59,9 @@ def test_against_importance_sampling():
     )
     K = np.array([[1.25, 0.0], [0.4, 2.0]])
     prior = NormalPrior(np.diag([0.5, 0.3]), np.array([0.1, 0.0]))
-    drawn = sample([Observed(last, K)], prior, chains=4, draws=4000, seed=1)
+    drawn = sample([Observed(last, K)], prior, chains=4, draws=1500, seed=1)
     # Importance sampling: J from its noise, theta from its conditional law, weighted by the rest.
-    trials = 400_000
+    trials = 200_000
     E = rng.standard_normal((trials, 2, 2)) * last.information_sd
     off = E[:, 0, 1] / np.sqrt(2)
     J = np.array(last.information) + np.stack(
@@ -103,7 +103,7 @@ def test_coverage_and_its_negative_control():
     held, ignoring = [], []
     for _ in range(40):
         release = draw_release(*simulate(3000, rng, truth))
-        posterior = fit_glm(release, chains=2, draws=200, seed=1)
+        posterior = fit_glm(release, chains=1, draws=200, seed=1)
         for j, name in enumerate(posterior.names):
             low, high = posterior.interval(name, 0.8)
             held.append(low <= truth[j] <= high)

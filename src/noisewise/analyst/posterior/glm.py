@@ -173,14 +173,17 @@ class GlmPosterior(BasePosterior):
     # --- for people ------------------------------------------------------------------------------
 
     def describe(self, level: float = 0.95) -> str:
-        """Where the numbers come from, the coefficients, and odds or rate ratios."""
+        """Where the numbers come from, the coefficients, ratios and average effects."""
         info, family = self.info, self.columns.family
         what = "log odds of" if family == "logistic" else "log rate of"
         lines = [f"{what} {self.event} ~ {' + '.join(self.columns.features)}"]
         lines.append(f"Method {info.method}: {info.reason}")
         for n, claim in zip(info.n, info.claims, strict=True):
             lines.append(f"Release of {rows_in_words(n)} at {claim}.")
-        lines += [str(self.summary(level)), "", f"As {self.ratio}s:", str(self.ratios(level))]
+        changed = "probability of the event" if family == "logistic" else "expected count"
+        lines += [str(self.summary(level)), "", f"As {self.ratio}s:", str(self.ratios(level)), ""]
+        lines += [f"Change of the {changed}, on average over the rows:"]
+        lines += [str(self.average_effects(level))]
         return "\n".join([*lines, *self.columns.design.glossary()])
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:

@@ -57,10 +57,12 @@ def contents(posterior: GlmPosterior, level: float) -> Contents:
 
 
 def _comparing(posterior: GlmPosterior, level: float) -> str:
+    averages = ""
+    if posterior.columns.family == "logistic":
+        averages = "Numbers are averages over the people whose rows were summed. "
     return (
         f"{posterior.event}: people are compared who differ in one feature and are alike in the "
-        "others. Numbers are averages over the people whose rows were summed; brackets hold the "
-        f"true difference with probability {percent(level)}."
+        f"others. {averages}Brackets hold the true difference with probability {percent(level)}."
     )
 
 

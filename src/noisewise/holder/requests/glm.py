@@ -122,6 +122,11 @@ class GlmRequest(InRounds[GlmRelease]):
     def __post_init__(self) -> None:
         if self.design.family not in FAMILIES:
             raise RequestError("family: expected logistic or poisson")
+        if self.claim.is_pure:
+            raise RequestError(
+                f"delta: a {self.design.family} regression needs Gaussian noise; give a delta "
+                "above 0, or leave it out for 1e-6"
+            )
         super().__post_init__()
         if self.schema.unit_column is not None:
             raise RequestError(
