@@ -48,6 +48,8 @@ class Setting(NamedTuple):
     rare : bool
         Whether about 5% have the event, else about 40%.
     family : {"logistic", "poisson"}
+    bound : int
+        Of counts. They have a mean of about 1.7 with 3 covariates, and 2.3 with 5.
     """
 
     x: str
@@ -55,6 +57,7 @@ class Setting(NamedTuple):
     k: int = 0
     rare: bool = False
     family: Family = "logistic"
+    bound: int = 5
 
 
 GRID = (
@@ -69,6 +72,7 @@ GRID = (
     Setting("normal", 20_000, 11),
     Setting("skewed", 100_000, 11, rare=True),
     Setting("normal", 5000, 3, family="poisson"),
+    Setting("normal", 20_000, 3, family="poisson", bound=15),
     Setting("yes_no", 20_000, 5, family="poisson"),
     Setting("rand"),
     Setting("fair"),
@@ -109,7 +113,7 @@ def simulated(setting: Setting, rng: np.random.Generator) -> Table:
         columns["y"], declared["y"] = y, _yes_or_no()
     else:
         y = rng.poisson(np.exp(eta))
-        columns["y"], declared["y"] = y.astype(np.float64), Number(0, 12)
+        columns["y"], declared["y"] = y.astype(np.float64), Number(0, setting.bound)
     matrix = np.column_stack([np.ones(n), x])
     schema = Schema("simulated", declared)
     return Table(columns, schema, matrix, y.astype(np.float64), np.append(intercept, slopes))
@@ -233,6 +237,7 @@ def trial(setting: Setting, number: int) -> Record:
 def row_of(setting: Setting, records: Sequence[Record]) -> Row:
     """One line of the table."""
     rare = ", 5%" if setting.rare else ""
+    rare += f", up to {setting.bound}" if setting.family == "poisson" else ""
     size = f", n = {setting.n:,}, k = {setting.k}{rare}" if setting.n else ""
     row: Row = {"cell": f"{setting.family}, {setting.x}{size}", "trials": len(records)}
     held = np.array([one["held"] for one in records])

@@ -63,7 +63,8 @@ def random_plan(design, rng):
     weight = int(rng.integers(1, 3000)) if covariates.category_sizes else 0
     shape = Shape(transform, int(rng.integers(1, 1400)), weight, int(rng.integers(1, 6000)))
     theta = rng.normal(size=len(covariates.columns) + 1) * 10 ** rng.uniform(0, 6)
-    theta[1:] *= rng.choice([1.0, 0.01])  # with flat slopes rows at both ends have one residual
+    if rng.random() < 0.5:  # no slopes: rows at opposite ends may have the same large residual
+        theta = np.append(rng.uniform(-3e5, 3e5), np.zeros(len(theta) - 1))
     return ScorePlan(design, shape, tuple(int(v) for v in theta))
 
 

@@ -6,8 +6,10 @@ mean weight of rows, for normal rows. The score has noise of sd s, and the poste
 
     1/J + (s/J)².
 
-The first is what the rows themselves leave open. Where the noise on the information is as large as
-the information, no width can be promised: then the plan says that there are too few rows.
+The first is what the rows themselves leave open. No width can be promised where the noise on the
+information is as large as the information, or where the round before the last one leaves theta so
+open that the expansion about it would be rough (`analyst.glm.fit` warns then, too). In both cases
+the plan says that there are too few rows.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ from noisewise.holder.requests.glm import GlmRequest, make_glm_request
 
 _LOOKS = 2  # exploring rounds that most tables take
 _HIDDEN = 2.0  # as in `analyst.glm.fit`: information over the spectral size of its noise
+_IN_BOUNDS = 0.25  # as there: sd of a number on unit scale, where no round has looked for it
+_LEAST_BENT = 0.3  # as there: |m''/m'| of yes or no
+_ROUGH = 0.5  # half of the shift at which a fit warns: noise may be worse than on average
 _LEVEL = 0.3  # share of rows that have a level, where nothing is known
 
 
@@ -96,8 +101,9 @@ class GlmPlan:
             )
         if not all(row.enough for row in self.rows):
             lines.append(
-                "Too few rows: the noise would hide how much the rows say, and intervals would "
-                "lean on the prior. Take fewer features, more rows or a larger epsilon."
+                "Too few rows: the noise would hide how much the rows say, or the rounds would end "
+                "far from the coefficients, and intervals could miss. Take fewer features, more "
+                "rows, a larger epsilon or, for counts, a lower bound."
             )
         return "\n".join(lines)
 
@@ -173,17 +179,32 @@ def _row(request: GlmRequest, n: int, epsilon: float, mean: float, z: float) -> 
     constant, weight = shape.constant / (1 << ROW_BITS), shape.weight / (1 << ROW_BITS)
     fixed = constant**2 + setting.categories * _LEVEL * weight**2
     points = np.linspace(0.0005, 0.9995, 1000)
-    squares = chi2.ppf(points, q) if q else np.zeros(1)
+    # Numbers have spread 1 in the coordinates that looks find; too few rows leave them the bounds.
+    spread = 1.0 if setting.worthwhile(n) else _IN_BOUNDS
+    squares = spread**2 * chi2.ppf(points, q) if q else np.zeros(1)
     counted = np.minimum(1.0, longest / PRODUCT_ONE / (fixed + squares))
     number = level = None
-    found = [n * slope * float(counted.mean()) * constant**2]
+    found = {"constant": n * slope * float(counted.mean()) * constant**2}
+    sizes = {"constant": 1}
     if q:
-        found.append(n * slope * float(np.mean(counted * squares)) / q)
-        number = _half_width(found[-1], noise, 1.0, outcome.bound, z)
+        found["number"] = n * slope * float(np.mean(counted * squares)) / q
+        sizes["number"] = q
+        number = _half_width(found["number"], noise, spread, outcome.bound, z)
     if setting.categories:
         share = _LEVEL * (1 - _LEVEL)
-        found.append(n * slope * float(counted.mean()) * weight**2 * share)
-        level = _half_width(found[-1], noise, weight, outcome.bound, z)
+        found["level"] = n * slope * float(counted.mean()) * weight**2 * share
+        sizes["level"] = len(request.design.columns) - 1 - q
+        level = _half_width(found["level"], noise, weight, outcome.bound, z)
+    # Mean squares of the error of a row's linear predictor, after the last round and before it.
+    last, before = (
+        sum(
+            sizes[name] * (1 / outcome.bound + noise**2 * more / J) / (n * slope)
+            for name, J in found.items()
+        )
+        for more in (1.0, SHARES[-1] / SHARES[-2])
+    )
+    bent = 1.0 if outcome.family == "poisson" else max(abs(1 - 2 * mean), _LEAST_BENT)
+    rough = bent * (last + before) > _ROUGH * math.sqrt(last)
     spectral = hidden * math.sqrt(len(request.design.columns))
     return GlmPlanRow(
         epsilon=float(epsilon),
@@ -192,7 +213,7 @@ def _row(request: GlmRequest, n: int, epsilon: float, mean: float, z: float) -> 
         level=None if level is None else level[0],
         number_non_private=None if number is None else number[1],
         level_non_private=None if level is None else level[1],
-        enough=min(found) >= _HIDDEN * spectral,
+        enough=min(found.values()) >= _HIDDEN * spectral and not rough,
     )
 
 

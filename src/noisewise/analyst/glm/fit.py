@@ -21,7 +21,7 @@ from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.base import Fit
 from noisewise.analyst.posterior.glm import GlmPosterior
 from noisewise.analyst.regression.original_units import CoefficientPrior
-from noisewise.core.design import INTERCEPT
+from noisewise.core.design import INTERCEPT, Family
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.glm import GlmRelease
 from noisewise.core.kinds.rounds import is_number
@@ -32,7 +32,7 @@ METHOD = "newton"
 
 _SLOPE, _INTERCEPT = 2.5, 5.0  # sds of the default prior, for one sd of a number or one level
 _IN_BOUNDS = 0.25  # sd of a number on unit scale, where no round has looked for it
-_FAR = 0.5  # of the linear predictor: from there on the expansion is rough
+_LEAST_BENT = 0.3  # |m''/m'| of yes or no: if half have the event, not all of them have odds of 1
 _HIDDEN = 2.0  # eigenvalue of the information in units of the noise's spectral size
 
 
@@ -114,7 +114,7 @@ def fit_glm(
     found = (
         *repetition_warnings([(r.schema.dataset, r.n) for r in given], names),
         *_hidden_warnings(given),
-        *_shift_warnings(drawn),
+        *_shift_warnings(design.family, drawn),
         *_convergence_warnings(posterior),
     )
     return posterior.with_warnings(found)
@@ -212,15 +212,25 @@ def _hidden_warnings(releases: Sequence[GlmRelease]) -> tuple[str, ...]:
     )
 
 
-def _shift_warnings(drawn: Draws) -> tuple[str, ...]:
-    """Coefficients that are far from where the last round looked."""
-    shift = float(np.median(drawn.shift))
-    if shift <= _FAR:
+def _shift_warnings(family: Family, drawn: Draws) -> tuple[str, ...]:
+    """Coefficients that are far from where the last round looked, for how well they are known.
+
+    The next term of the expansion moves linear predictors by about ρδ²/2, with δ the shift of a
+    row's predictor and ρ = |m''/m'|: 1 for counts, |1 - 2m| for yes or no. That should be less than
+    half of their own standard deviation.
+    """
+    square = float(np.mean(drawn.shift**2))
+    spread = np.sqrt(max(square - float(np.mean(drawn.centre_shift)) ** 2, 0.0))
+    bent = 1.0
+    if family == "logistic":
+        bent = np.sqrt(max(1 - 4 * float(np.median(drawn.slope)), _LEAST_BENT**2))
+    if bent * square <= spread:
         return ()
     return (
-        f"the coefficients are far from where the last round looked ({shift:.1f} on the scale of "
-        "the linear predictor): intervals may miss, because the likelihood is known near that "
-        "point only. More rows or a larger epsilon would help.",
+        f"the coefficients are far from where the last round looked ({np.sqrt(square):.1g} on the "
+        "scale of the linear predictor): intervals may miss, because the likelihood is known near "
+        "that point only. More rows, a larger epsilon, fewer columns or, for counts, a lower bound "
+        "would help.",
     )
 
 

@@ -83,8 +83,9 @@ class Draws(NamedTuple):
     """Draws of the coefficients on unit scale, and what goes with them."""
 
     beta: FloatArray  # (chains, draws, p)
-    shift: FloatArray  # (chains, draws): largest over Releases of the mean size of u·d
+    shift: FloatArray  # (chains, draws): root mean square of u·d, largest over Releases
     slope: FloatArray  # (chains, draws): mean of m'(η) over the rows of all Releases
+    centre_shift: FloatArray  # (chains,): the shift of a chain's mean
 
 
 def sample(
@@ -128,7 +129,9 @@ def _chain(
     """One chain: arrays as in `Draws`, without the first axis."""
     states = [_Information(one, rng) for one in observations]
     parts = [state.about_beta() for state in states]
-    kept = Draws(np.empty((draws, len(prior.linear))), np.empty(draws), np.empty(draws))
+    kept = Draws(
+        np.empty((draws, len(prior.linear))), np.empty(draws), np.empty(draws), np.empty(())
+    )
     for step in range(-_WARM_UP, draws * _STEPS):
         for i, state in enumerate(states):
             precision = prior.precision + sum(p for j, (p, _) in enumerate(parts) if j != i)
@@ -148,6 +151,8 @@ def _chain(
         kept.shift[place] = max(state.shift(beta) for state in states)
         kept.slope[place] = _mean_slope(states, rng)
         report(place + 1)
+    centre = kept.beta.mean(axis=0)
+    kept.centre_shift[()] = max(state.shift(centre) for state in states)
     return kept
 
 
