@@ -38,7 +38,7 @@ _LOOKS = 2  # exploring rounds that most tables take
 _HIDDEN = 2.0  # as in `analyst.glm.fit`: information over the spectral size of its noise
 _IN_BOUNDS = 0.25  # as there: sd of a number on unit scale, where no round has looked for it
 _LEAST_BENT = 0.3  # as there: |m''/m'| of yes or no
-_ROUGH = 0.5  # half of the shift at which a fit warns: noise may be worse than on average
+_ROUGH = 1.0  # half of the shift at which a fit warns: noise may be worse than on average
 _LEVEL = 0.3  # share of rows that have a level, where nothing is known
 
 

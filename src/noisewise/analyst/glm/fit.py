@@ -85,6 +85,7 @@ def fit_glm(
             release.last,
             release.shape.map(is_number(release.design.covariates)),
             release.weighted_rows,
+            release.row_law,
         )
         for release in given
     ]
@@ -216,15 +217,16 @@ def _shift_warnings(family: Family, drawn: Draws) -> tuple[str, ...]:
     """Coefficients that are far from where the last round looked, for how well they are known.
 
     The next term of the expansion moves linear predictors by about ρδ²/2, with δ the shift of a
-    row's predictor and ρ = |m''/m'|: 1 for counts, |1 - 2m| for yes or no. That should be less than
-    half of their own standard deviation.
+    row's predictor and ρ = |m''/m'|: 1 for counts, |1 - 2m| for yes or no. `bend` accounts for it if
+    rows are normal. For others a part of it is left, so it should be less than their own standard
+    deviation.
     """
     square = float(np.mean(drawn.shift**2))
     spread = np.sqrt(max(square - float(np.mean(drawn.centre_shift)) ** 2, 0.0))
     bent = 1.0
     if family == "logistic":
         bent = np.sqrt(max(1 - 4 * float(np.median(drawn.slope)), _LEAST_BENT**2))
-    if bent * square <= spread:
+    if bent * square <= 2 * spread:
         return ()
     return (
         f"the coefficients are far from where the last round looked ({np.sqrt(square):.1g} on the "

@@ -11,8 +11,9 @@ nearly flat prior, exp(-(p + 1) tr J / 2t) with t the trace of J~. Earlier round
 and nothing else: what they say is about other points, and their expansions would be added up.
 
 **What is approximate.** The expansion. Its next term is to the last one as (1 - 2m)/2 times the
-shift of a row's linear predictor, u·d, for yes or no. The rounds make it small; `shift` says how
-large it is. Score weights lower than 1 make N(0, J) a little wide for S.
+shift of a row's linear predictor, u·d, for yes or no, and as 1/2 times it for counts. The rounds
+make it small, `bend` takes most of it into account by a line A d + b in place of d, and `shift` says
+how large it is. Score weights lower than 1 make N(0, J) a little wide for S.
 
 **Several Releases** share the coefficients, each with a J and coordinates of its own.
 
@@ -35,6 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +45,8 @@ from scipy.linalg.lapack import dpotrf, dtrtrs
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.chains import Report, generators, run_chains
-from noisewise.core.rounds.newton import Scored
+from noisewise.analyst.glm.bend import Line, lines
+from noisewise.core.rounds.newton import RowLaw, Scored
 
 _WARM_UP = 300  # steps from a start within the noise of J~
 _STEPS = 2  # between kept draws
@@ -60,11 +63,19 @@ class Observed:
         K: takes w = (1, covariates) on unit scale to u. Coefficients on unit scale are K'theta.
     rows : (float, float)
         Σ ω, as it was released, and the sd of its noise.
+    law : RowLaw, optional
+        What the rows are like; without it the score is taken for a straight line.
     """
 
     last: Scored
     map: FloatArray
     rows: tuple[float, float] = (1.0, 0.0)
+    law: RowLaw | None = None
+
+    @cached_property
+    def back(self) -> FloatArray:
+        """Takes coefficients on unit scale to theta, shape (p, p)."""
+        return np.asarray(np.linalg.inv(self.map).T)
 
     @property
     def size(self) -> int:
@@ -110,9 +121,17 @@ def sample(
     Draws
     """
     rngs = generators(seed, chains)
+    bent = [Line.straight(one.size) for one in observations]
+    if all(one.law is not None for one in observations):
+        rounds = [(o.last, o.law, o.back) for o in observations if o.law is not None]
+        bent = lines(rounds, prior.precision, prior.linear)
 
     def run(chain: int, report: Report) -> Draws:
-        return _chain(observations, prior, draws, rngs[chain], report)
+        states = [
+            _Information(one, line, rngs[chain])
+            for one, line in zip(observations, bent, strict=True)
+        ]
+        return _chain(states, prior, draws, rngs[chain], report)
 
     # One at a time: matrices are so small that threads would only wait for Python's lock.
     found = run_chains(run, chains=chains, length=draws, cores=1)
@@ -120,14 +139,13 @@ def sample(
 
 
 def _chain(
-    observations: Sequence[Observed],
+    states: Sequence[_Information],
     prior: NormalPrior,
     draws: int,
     rng: np.random.Generator,
     report: Report,
 ) -> Draws:
     """One chain: arrays as in `Draws`, without the first axis."""
-    states = [_Information(one, rng) for one in observations]
     parts = [state.about_beta() for state in states]
     kept = Draws(
         np.empty((draws, len(prior.linear))), np.empty(draws), np.empty(draws), np.empty(())
@@ -165,12 +183,12 @@ def _mean_slope(states: Sequence[_Information], rng: np.random.Generator) -> flo
 class _Information:
     """The latent J of one Release."""
 
-    def __init__(self, observed: Observed, rng: np.random.Generator) -> None:
-        self._last, self._rng = observed.last, rng
+    def __init__(self, observed: Observed, line: Line, rng: np.random.Generator) -> None:
+        self._last, self._line, self._rng = observed.last, line, rng
         self._size = observed.size
         self._constant = float(observed.map[0, 0])
         self.rows = observed.rows
-        self._back = np.linalg.inv(observed.map).T  # theta = back @ beta
+        self._back = observed.back
         self._noise = self._last.score_sd**2 * np.eye(self._size)
         start = self._last.within_noise()
         self._rate = (self._size + 1) / (2 * float(np.trace(start)))
@@ -178,8 +196,10 @@ class _Information:
 
     def step(self, precision: FloatArray, linear: FloatArray) -> None:
         """One step of elliptical slice sampling, given what all else says about beta."""
-        variance = self._back @ np.linalg.solve(precision, self._back.T)
-        centre = self._back @ np.linalg.solve(precision, linear) - self._last.theta
+        bent = self._line.A @ self._back
+        variance = bent @ np.linalg.solve(precision, bent.T)
+        centre = bent @ np.linalg.solve(precision, linear)
+        centre += self._line.b - self._line.A @ self._last.theta
 
         def log_density(J: FloatArray) -> float:
             root, failed = dpotrf(J @ variance @ J + J + self._noise, lower=True)
@@ -210,12 +230,9 @@ class _Information:
         return np.asarray(upper + upper.T + np.diag(drawn.diagonal()))
 
     def about_beta(self) -> tuple[FloatArray, FloatArray]:
-        """Precision and linear term of beta given S~ and J: of N(S~; J d, J + s² I)."""
-        weighted = np.linalg.solve(self.J + self._noise, self.J)
-        precision = self.J @ weighted
-        linear = weighted.T @ self._last.score + precision @ self._last.theta
-        turned = self._back.T @ (precision + precision.T) @ self._back / 2
-        return turned, self._back.T @ linear
+        """Precision and linear term of beta given S~ and J."""
+        precision, linear = self._line.about(self._last, self.J)
+        return self._back.T @ precision @ self._back, self._back.T @ linear
 
     def shift(self, beta: FloatArray) -> float:
         """Root mean square of u·d over rows, weighted as the information is."""

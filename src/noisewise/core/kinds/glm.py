@@ -32,7 +32,7 @@ from noisewise.core.document import (
 )
 from noisewise.core.kinds.rounds import SMALLEST_SCALE, Round, spent, transform_from_json
 from noisewise.core.privacy import Claim, Event, GaussianEvent
-from noisewise.core.rounds.newton import LARGEST_THETA, SHARES, THETA_BITS, Scored
+from noisewise.core.rounds.newton import LARGEST_THETA, SHARES, THETA_BITS, RowLaw, Scored
 from noisewise.core.rounds.plan import MOST_ROUNDS
 from noisewise.core.rounds.transform import Shape
 from noisewise.core.schema import Schema
@@ -217,6 +217,14 @@ class GlmRelease(BaseRelease):
     def last(self) -> Scored:
         """The last Newton round, in units of 1."""
         return self.newton[-1].scored(outcome_of(self.design).bound)
+
+    @property
+    def row_law(self) -> RowLaw:
+        """What rows are like in the coordinates of the Newton rounds, if they are normal."""
+        law = outcome_of(self.design)
+        return RowLaw.of(
+            law, self.newton[0].scored(law.bound), self.shape.constant / (1 << ROW_BITS)
+        )
 
     @property
     def weighted_rows(self) -> tuple[float, float]:

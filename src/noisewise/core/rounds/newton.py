@@ -30,6 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -150,8 +151,9 @@ def _first_predictor(outcome: Outcome) -> float:
     return 0.0 if outcome.family == "logistic" else math.log(outcome.bound / 4)
 
 
+@lru_cache(maxsize=8)
 def _tables(outcome: Outcome) -> tuple[Floats, Floats, Floats, Floats]:
-    """Knots of η; and m, m' and ∫m there."""
+    """Knots of η; and m, m' and ∫m there, in units of a count's bound."""
     last = LARGEST_PREDICTOR << KNOT_BITS
     eta = np.arange(-last, last + 1) / (1 << KNOT_BITS)
     mean = outcome.mean / OUTCOME_ONE
@@ -159,35 +161,69 @@ def _tables(outcome: Outcome) -> tuple[Floats, Floats, Floats, Floats]:
     return eta, mean, (outcome.root / OUTCOME_ONE) ** 2, total
 
 
+@dataclass(frozen=True, eq=False)
+class RowLaw:
+    """What u is like, if it is normal: from a Newton round at a theta without slopes.
+
+    Parameters
+    ----------
+    outcome : Outcome
+    mass : float
+        Σ ω.
+    centre : (p,) array
+    covariance : (p, p) array
+        Positive semidefinite; 0 in the first row and column, as the first entry is constant.
+    """
+
+    outcome: Outcome
+    mass: float
+    centre: Floats
+    covariance: Floats
+
+    @classmethod
+    def of(cls, outcome: Outcome, first: Scored, constant: float) -> RowLaw:
+        """From the information of the first round; `constant` is the first entry of u."""
+        eta, _, slope, _ = _tables(outcome)
+        at = constant * float(first.theta[0])
+        gram = first.within_noise() / (outcome.bound * float(np.interp(at, eta, slope)))
+        mass = float(gram[0, 0]) / constant**2
+        centre = gram[0] / (constant * mass)
+        covariance = gram / mass - np.outer(centre, centre)
+        covariance[0] = covariance[:, 0] = 0.0
+        sizes, directions = np.linalg.eigh(covariance)
+        positive = (directions * np.maximum(sizes, 0.0)) @ directions.T
+        return cls(outcome, mass, centre, positive)
+
+    def expected(self, theta: Floats) -> tuple[float, Floats]:
+        """E ∫m(η), and its gradient E[u m(η)], shape (p,), in units of a count's bound."""
+        eta, mean, slope, total = _tables(self.outcome)
+        along = self.covariance @ theta
+        points = float(self.centre @ theta) + math.sqrt(max(theta @ along, 1e-18)) * _NODES
+        # Beyond the knots the mean stays what it is at the last one.
+        beyond = np.maximum(points - eta[-1], 0.0) * mean[-1]
+        value = float(_WEIGHTS @ (np.interp(points, eta, total) + beyond))
+        gradient = self.centre * float(_WEIGHTS @ np.interp(points, eta, mean))
+        return value, gradient + along * float(_WEIGHTS @ np.interp(points, eta, slope))
+
+
 def _matched(outcome: Outcome, first: Scored, constant: float) -> Floats:
     """The theta that explains the first score, if u is normal."""
     from scipy.optimize import minimize
 
-    eta, mean, slope, total = _tables(outcome)
-    at = constant * float(first.theta[0])
-    # The tables are in units of a count's bound.
-    gram = first.within_noise() / (outcome.bound * float(np.interp(at, eta, slope)))
-    mass = float(gram[0, 0]) / constant**2
-    centre = gram[0] / (constant * mass)
-    covariance = gram / mass - np.outer(centre, centre)
-    covariance[0] = covariance[:, 0] = 0.0
-    sizes, directions = np.linalg.eigh(covariance)
-    covariance = (directions * np.maximum(sizes, 0.0)) @ directions.T
-    target = first.score / (outcome.bound * mass) + centre * float(np.interp(at, eta, mean))
-    ridge = first.score_sd / (outcome.bound * mass) / _PRIOR
+    law = RowLaw.of(outcome, first, constant)
+    unit = outcome.bound * law.mass
+    target = first.score / unit + law.expected(first.theta)[1]
+    ridge = first.score_sd / unit / _PRIOR
 
     def objective(theta: Floats) -> tuple[float, Floats]:
-        middle, sd = float(centre @ theta), math.sqrt(max(theta @ covariance @ theta, 1e-18))
-        points = middle + sd * _NODES
-        # Beyond the knots the mean stays what it is at the last one.
-        beyond = np.maximum(points - eta[-1], 0.0) * mean[-1]
-        value = float(_WEIGHTS @ (np.interp(points, eta, total) + beyond)) - float(target @ theta)
-        gradient = centre * float(_WEIGHTS @ np.interp(points, eta, mean)) - target
-        gradient += covariance @ theta * float(_WEIGHTS @ np.interp(points, eta, slope))
-        return value + ridge * float(theta @ theta) / 2, gradient + ridge * theta
+        value, gradient = law.expected(theta)
+        return (
+            value - float(target @ theta) + ridge * float(theta @ theta) / 2,
+            gradient - target + ridge * theta,
+        )
 
     theta = np.asarray(minimize(objective, first.theta, jac=True, method="BFGS").x)
-    sd = math.sqrt(max(float(theta @ covariance @ theta), 0.0))
+    sd = math.sqrt(max(float(theta @ law.covariance @ theta), 0.0))
     theta[1:] *= min(1.0, _LARGEST_SD / max(sd, 1e-9))
     return theta
 
