@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from noisewise.analyst.glm.bend import Line, lines
 from noisewise.analyst.glm.fit import fit_glm, prior_of
 from noisewise.analyst.glm.sampler import NormalPrior, Observed, sample
 from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.file import load_posterior
 from noisewise.analyst.regression.original_units import CoefficientPrior
 from noisewise.core.errors import RequestError
-from noisewise.core.rounds.newton import Scored
+from noisewise.core.rounds.newton import RowLaw, Scored
 from noisewise.core.schema import Category, Number, Schema
+from noisewise.core.statistics.scores import outcome
 from noisewise.holder.requests.glm import make_glm_request
 
 SCHEMA = Schema(
@@ -85,6 +87,31 @@ def test_against_importance_sampling():
     found = drawn.beta.reshape(-1, 2)
     assert np.all(np.abs(found.mean(axis=0) - mean) < 5 * error + 0.05 * sd)
     assert found.std(axis=0) == pytest.approx(sd, rel=0.08)
+
+
+@pytest.mark.parametrize("family", ["logistic", "poisson"])
+def test_the_bend_of_normal_rows_is_accounted_for(family):
+    """A last round that looked far off: the mode finds theta, and a straight line does not."""
+    rng = np.random.default_rng(13)
+    spread = rng.normal(size=(2, 2)) / 2
+    covariance = np.zeros((3, 3))
+    covariance[1:, 1:] = spread @ spread.T + np.eye(2) / 2
+    target = outcome(family, 1 if family == "logistic" else 9)
+    law = RowLaw(target, 1.0, np.array([1.25, 0.1, 0.0]), covariance)
+    rows = rng.multivariate_normal(law.centre, covariance, 200_000)
+    at, truth = np.array([-0.8, 0.3, 0.2]), np.array([-0.3, 0.9, -0.4])
+    knots = np.linspace(-16, 16, len(target.mean))
+    low, high = (np.interp(rows @ theta, knots, target.mean / 2**16) for theta in (at, truth))
+    slope = np.interp(rows @ at, knots, (target.root / 2**16) ** 2)
+    score, information = rows.T @ (high - low), (rows.T * slope) @ rows
+    last = Scored(at, score, information, 1.0, 1.0)
+    precision, linear = 1e-6 * np.eye(3), np.zeros(3)
+    [line] = lines([(last, law, np.eye(3))], precision, linear)
+    bent, straight = (
+        np.linalg.solve(*one.about(last, information)) for one in (line, Line.straight(3))
+    )
+    assert bent == pytest.approx(truth, abs=0.03)
+    assert np.abs(straight - truth).max() > 0.1
 
 
 def test_releases_together_say_more_than_each():

@@ -39,32 +39,47 @@ def make_design(numbers, sizes=(), *, family="logistic", neighbours="replace_one
 
 
 def random_rows(design, count, rng):
-    """Columns as an engine gives them: at random, in the corners, on and off the bounds."""
+    """Columns as an engine gives them: at random, in the corners, on and off the bounds.
+
+    The last two rows are at opposite ends and have the same outcome, the highest.
+    """
     columns = []
     for name in design.sources:
         declared = design.schema.columns[name]
         if isinstance(declared, Category):
-            columns.append(rng.integers(0, len(declared.levels), count).astype(np.int32))
+            column = rng.integers(0, len(declared.levels), count).astype(np.int32)
+            column[-2:] = 1 if name == "y" else 0
         elif name == "y":
-            columns.append(rng.choice([0.0, 1.0, 3.0, 7.0, 7.0, 1e9, -4.0], count))
+            column = rng.choice([0.0, 1.0, 3.0, 7.0, 7.0, 1e9, -4.0], count)
+            column[-2:] = 7.0
         else:
             values = rng.choice([-1.0, 1.0, -3.0, 1e300, -np.inf, 0.0], count)
-            columns.append(np.where(rng.random(count) < 0.4, rng.uniform(-1, 1, count), values))
+            column = np.where(rng.random(count) < 0.4, rng.uniform(-1, 1, count), values)
+            column[-2:] = [1.0, -1.0]
+        columns.append(column)
     return columns
 
 
 def random_plan(design, rng):
+    """Coordinates and theta at random; or made for the last two of `random_rows`.
+
+    These are then at the edge of the ball, where scores are longest. Without slopes they have the
+    same residual, and their scores point apart.
+    """
     covariates = design.covariates
-    q = covariates.number_of_numbers
+    q, aimed = covariates.number_of_numbers, rng.random() < 0.5
+    radius = int(rng.integers(1500 if aimed else 1, 6000))
     transform = Transform((), (), ())
-    if q:
+    if q and aimed:
+        transform = Transform.of(np.eye(q) * 1024 * np.sqrt(q) / radius, np.zeros(q))
+    elif q:
         spread = rng.normal(size=(q, q)) * 10 ** rng.uniform(-3, 0.3)
         transform = Transform.of(spread, rng.uniform(-1.2, 1.2, q))
     weight = int(rng.integers(1, 3000)) if covariates.category_sizes else 0
-    shape = Shape(transform, int(rng.integers(1, 1400)), weight, int(rng.integers(1, 6000)))
     theta = rng.normal(size=len(covariates.columns) + 1) * 10 ** rng.uniform(0, 6)
-    if rng.random() < 0.5:  # no slopes: rows at opposite ends may have the same large residual
-        theta = np.append(rng.uniform(-3e5, 3e5), np.zeros(len(theta) - 1))
+    if aimed:
+        theta = np.append(-abs(theta[0]), np.zeros(len(theta) - 1))
+    shape = Shape(transform, int(rng.integers(1, 1400)), weight, radius)
     return ScorePlan(design, shape, tuple(int(v) for v in theta))
 
 
@@ -159,7 +174,7 @@ def test_the_ball_is_never_left():
         design = make_design(int(rng.integers(1, 20)), (2,))
         plan = random_plan(design, rng)
         plan = ScorePlan(design, plan.shape, (0,) * len(plan.theta))
-        result = sums(plan, random_rows(design, 1, rng))
+        result = sums(plan, [column[:1] for column in random_rows(design, 3, rng)])
         share = 4 * int(np.trace(result.information)) / longest_of(design, plan.shape)
         assert share <= 1
         full = max(full, share)

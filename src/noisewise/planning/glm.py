@@ -180,7 +180,7 @@ def _row(request: GlmRequest, n: int, epsilon: float, mean: float, z: float) -> 
     fixed = constant**2 + setting.categories * _LEVEL * weight**2
     points = np.linspace(0.0005, 0.9995, 1000)
     # Numbers have spread 1 in the coordinates that looks find; too few rows leave them the bounds.
-    spread = 1.0 if setting.worthwhile(n) else _IN_BOUNDS
+    spread = 1.0 if q and setting.worthwhile(n) else _IN_BOUNDS
     squares = spread**2 * chi2.ppf(points, q) if q else np.zeros(1)
     counted = np.minimum(1.0, longest / PRODUCT_ONE / (fixed + squares))
     number = level = None

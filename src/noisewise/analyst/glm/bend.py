@@ -86,7 +86,7 @@ def lines(
 def _touching(law: RowLaw, at: FloatArray, theta: FloatArray) -> Line:
     first, value = _curvature(law, at), law.expected(theta)[1] - law.expected(at)[1]
     steady = _STEADY * float(np.trace(first)) / len(at) * np.eye(len(at))
-    A = np.linalg.solve(first + steady, _curvature(law, theta) + steady)
+    A = np.asarray(np.linalg.solve(first + steady, _curvature(law, theta) + steady))
     d = theta - at
     return Line(A, np.linalg.solve(first + steady, value + steady @ d) - A @ d)
 

@@ -12,8 +12,8 @@ and nothing else: what they say is about other points, and their expansions woul
 
 **What is approximate.** The expansion. Its next term is to the last one as (1 - 2m)/2 times the
 shift of a row's linear predictor, u·d, for yes or no, and as 1/2 times it for counts. The rounds
-make it small, `bend` takes most of it into account by a line A d + b in place of d, and `shift` says
-how large it is. Score weights lower than 1 make N(0, J) a little wide for S.
+make it small, `bend` takes most of it into account by a line A d + b in place of d, and `shift`
+says how large it is. Score weights lower than 1 make N(0, J) a little wide for S.
 
 **Several Releases** share the coefficients, each with a J and coordinates of its own.
 

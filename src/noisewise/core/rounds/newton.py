@@ -198,7 +198,7 @@ class RowLaw:
         """E ∫m(η), and its gradient E[u m(η)], shape (p,), in units of a count's bound."""
         eta, mean, slope, total = _tables(self.outcome)
         along = self.covariance @ theta
-        points = float(self.centre @ theta) + math.sqrt(max(theta @ along, 1e-18)) * _NODES
+        points = float(self.centre @ theta) + math.sqrt(max(float(theta @ along), 1e-18)) * _NODES
         # Beyond the knots the mean stays what it is at the last one.
         beyond = np.maximum(points - eta[-1], 0.0) * mean[-1]
         value = float(_WEIGHTS @ (np.interp(points, eta, total) + beyond))
