@@ -110,7 +110,7 @@ def test_the_bend_of_normal_rows_is_accounted_for(family):
     bent, straight = (
         np.linalg.solve(*one.about(last, information)) for one in (line, Line.straight(3))
     )
-    assert bent == pytest.approx(truth, abs=0.03)
+    assert bent == pytest.approx(truth, abs=0.05)
     assert np.abs(straight - truth).max() > 0.1
 
 

@@ -144,7 +144,7 @@ def test_no_two_rows_are_further_apart(family, neighbours):
 def test_no_neighbouring_tables_are_further_apart(family, neighbours, rows_per_unit, sizes):
     rng = np.random.default_rng(20261118)
     worst = 0.0
-    for _ in range(30):
+    for _ in range(20):
         numbers = int(rng.integers(0 if sizes else 1, 4))
         design = make_design(
             numbers, sizes, family=family, neighbours=neighbours, rows_per_unit=rows_per_unit
@@ -153,9 +153,9 @@ def test_no_neighbouring_tables_are_further_apart(family, neighbours, rows_per_u
         stated = score_sensitivity(
             design.schema, outcome_of(design), longest_of(design, plan.shape)
         )
-        pool = random_rows(design, 30, rng)
+        pool = random_rows(design, 20, rng)
         found = [
-            sums(plan, [np.repeat(c[i : i + 1], rows_per_unit) for c in pool]) for i in range(30)
+            sums(plan, [np.repeat(c[i : i + 1], rows_per_unit) for c in pool]) for i in range(20)
         ]
         none = sums(plan, [c[:0] for c in pool])
         pairs = combinations(found, 2)
