@@ -8,8 +8,9 @@ mean weight of rows, for normal rows. The score has noise of sd s, and the poste
 
 The first is what the rows themselves leave open. No width can be promised where the noise on the
 information is as large as the information, or where the round before the last one leaves theta so
-open that the expansion about it would be rough (`analyst.glm.fit` warns then, too). In both cases
-the plan says that there are too few rows.
+open that the expansion about it would be rough (`analyst.glm.fit` warns then, too), or where looks
+at the covariates would not find their spread. In all cases the plan says that there are too few
+rows.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from noisewise.holder.requests.glm import GlmRequest, make_glm_request
 _LOOKS = 2  # exploring rounds that most tables take
 _HIDDEN = 2.0  # as in `analyst.glm.fit`: information over the spectral size of its noise
 _IN_BOUNDS = 0.25  # as there: sd of a number on unit scale, where no round has looked for it
+_FOUND = 2  # times the rows from which on there are looks: with fewer, they stop half-way
 _LEAST_BENT = 0.3  # as there: |m''/m'| of yes or no
 _ROUGH = 1.0  # half of the shift at which a fit warns: noise may be worse than on average
 _LEVEL = 0.3  # share of rows that have a level, where nothing is known
@@ -205,6 +207,8 @@ def _row(request: GlmRequest, n: int, epsilon: float, mean: float, z: float) -> 
     )
     bent = 1.0 if outcome.family == "poisson" else max(abs(1 - 2 * mean), _LEAST_BENT)
     rough = bent * (last + before) > _ROUGH * math.sqrt(last)
+    if q:
+        rough = rough or n < _FOUND * setting.rows_needed()
     spectral = hidden * math.sqrt(len(request.design.columns))
     return GlmPlanRow(
         epsilon=float(epsilon),
