@@ -4,6 +4,7 @@
 #   make test    install, then run every check that continuous integration runs
 # and besides:
 #   make diabetes  a small example: 442 people, where naive intervals are plainly wrong
+#   make test-long  laws checked by many repetitions: tests too long for `make test`
 #   make honesty   do default intervals hold fixed truths? about 10 minutes on two cores
 #   make docs      the documentation as a web site, in site/
 #   make dist      wheel and sdist in dist/, installed and used once in a new environment
@@ -13,7 +14,7 @@ VENV   := .venv$(patsubst -python3.11,,-$(notdir $(PYTHON)))
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo diabetes dist docs honesty test lint bench clean
+.PHONY: demo diabetes dist docs honesty test test-long lint bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +30,9 @@ diabetes: $(STAMP)
 # One thread for each of two workers: on two cores threads of BLAS would only wait for one another.
 test: lint
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test-long: $(STAMP)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --long -n 2 --dist load
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -23,11 +23,30 @@ REAL_NOISE = frozenset({"audit", "holder", "property", "statistical"})
 FIRST = ("test_exact.py", "test_gibbs_posterior.py")
 
 
-def pytest_collection_modifyitems(items):
-    """Files with slow tests come first: no worker starts a long one when others are done."""
+def pytest_addoption(parser):
+    parser.addoption(
+        "--long",
+        action="store_true",
+        help="run the tests marked `long`, and only those: laws checked by many repetitions",
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Long tests are a run of their own. Files with slow ones come first, so that no worker starts
+    a slow one when others are done.
+    """
+    wanted = config.getoption("--long")
+    items[:] = [item for item in items if bool(item.get_closest_marker("long")) == wanted]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     place = {name: number for number, name in enumerate(FIRST, -len(FIRST))}
     items.sort(key=lambda item: place.get(item.path.name, item.path not in slow))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if not config.getoption("--long"):
+        terminalreporter.write_line(
+            "Not run here: tests marked `long`. `make test-long` runs them."
+        )
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -156,7 +156,7 @@ def test_a_prior_that_is_given_is_taken_as_it_is():
     assert not np.array_equal(default, box)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_intervals_of_slopes_in_a_small_ball_hold_the_truth():
     """A prior that expects more than the ball can hold is the negative control."""
     k, fits = 10, 20

@@ -427,7 +427,7 @@ def test_simulation_based_calibration():
     assert min(stats.kstest(naive[:, i], "uniform").pvalue for i in range(3)) < 1e-6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_simulation_based_calibration_with_a_private_n():
     """As above, and n's own rank, down to the fewest rows that the model knows.
 

@@ -112,6 +112,7 @@ def test_the_law_of_theta_is_equation_12(isometric):
         np.testing.assert_allclose(H.T @ r, S @ inverse @ one.values[:-1, -1], rtol=1e-9)
 
 
+@pytest.mark.long
 def test_what_noise_on_the_covariates_adds_to_the_covariance():
     rng = np.random.default_rng(2)
     theta, sd = np.array([0.3, -0.5, 0.8]), np.array([[0, 1, 2], [1, 3, 1], [2, 1, 2.0]])
@@ -238,7 +239,7 @@ def test_sigma2_of_the_closed_form(conjugate):
 # --- what it loses --------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_coverage_with_high_noise():
     """90% intervals of slopes; over 400 trials: .65 and .64, and .90 if S's noise is counted."""
     rng = np.random.default_rng(1)

@@ -55,6 +55,7 @@ def holders(k, n, scale, families):
     return [problem(k, n + 50 * j, scale, family, 20 + j) for j, family in enumerate(families)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("k", "n", "scale", "families"),
     [
@@ -114,6 +115,7 @@ def two_holders(method, n):
     return observations, fourth, oracle
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("interweave", [False, True])
 @pytest.mark.parametrize("n", [30, 300])
 @pytest.mark.parametrize("method", ["update", "prior", "aware"])
@@ -143,7 +145,7 @@ def test_two_holders_and_mechanisms_against_importance_sampling(method, n, inter
 
 
 @pytest.mark.filterwarnings("ignore:the smallest holder has")
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_number_of_tries_does_not_change_the_posterior():
     """n = 6: a fifth of the draws are impossible. Drawn again or sliced, the target is one."""
     observations = [problem(1, n=6, scale=1.0, seed=7)]

@@ -57,6 +57,7 @@ JOINT = NIGPrior(CENTRE, PRECISION, 4.0, 1.0)
 INDEPENDENT = NormalInverseGammaIndependent(CENTRE, 0.3 * np.linalg.inv(PRECISION), 4.0, 1.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("prior", "method", "mistake"),
     [

@@ -81,7 +81,7 @@ def test_importance_sampling_oracles(case, interweave):
     assert (ratio > 0.985).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_holders_with_different_rows_and_mechanisms():
     """J = 2 against importance sampling, n = 50 and 90: little is left of the CLT's bias."""
     rng = np.random.default_rng(3)
@@ -108,6 +108,7 @@ def test_two_holders_with_different_rows_and_mechanisms():
     assert (np.abs(x.mean(axis=0) - alone) > 0.3 * sd).any() or (alone_sd > 1.2 * sd).any()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("with_fourth", [False, True])
 def test_noisy_aware_has_no_clt_bias(with_fourth):
     """gibbs_noisy_aware is a proper Gibbs sampler: right at n = 10, flat prior on S (item 28)."""
@@ -208,7 +209,7 @@ def test_independent_prior_and_unknown_scales():
 # --- calibration ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_simulation_based_calibration():
     """n = 100, Laplace noise: ranks of the truth are uniform. The naive posterior's are not."""
     prior = NIGPrior([0.0, 0.0], np.diag([1.0, 1.0]), 5.0, 1.0)

@@ -72,7 +72,9 @@ def assert_agrees(values, mean, sd, quantiles, other_ess):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["laplace_n10", "gaussian_n20"])
+@pytest.mark.parametrize(
+    "name", ["laplace_n10", pytest.param("gaussian_n20", marks=pytest.mark.long)]
+)
 def test_shared_oracles(name):
     (case,) = (case for case in json.loads(ORACLES.read_text()) if case["name"] == name)
     given = case["prior"]
@@ -117,7 +119,7 @@ def wide_normal(n, k):
     return 0.8 * numpyro.sample("x", dist.Normal().expand([n, k]).to_event(2))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["uniform", "clipped"])
 def test_laws_that_exact_does_not_have(case):
     """Uniform covariates with a sum that was not released; normal rows clipped before summing."""
@@ -146,7 +148,7 @@ def test_laws_that_exact_does_not_have(case):
         assert abs(draws.sigma2.mean() - weights @ parameters[:, 2]) > 5 * error
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_agreement_with_exact():
     """Two covariates, two holders with different mechanisms, a sum that was not released."""
     rng = np.random.default_rng(23)
@@ -189,6 +191,7 @@ def sites(law, n, k, **values):
     return {name: site for name, site in found.items() if site["type"] == "sample"}, x, density
 
 
+@pytest.mark.long
 def test_bounded_laws():
     g = np.random.default_rng(4).normal(size=(5, 2))
     _, x, _ = sites(records.uniform, 5, 2, covariate_records=g)
@@ -254,7 +257,7 @@ def test_what_the_model_leaves_out_is_said():
 # --- the sampler ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_seeds_cores_progress_and_precision():
     """A Huang-Wand prior, a public entry, two blocks of draws and a rest."""
     observation = second_moments(12, (1.0, 2.0, 3.0, 0.0, 4.0), [2, 2, 2, 0, 2], "laplace")

@@ -32,8 +32,11 @@ def covered(draws, truth):
 
 @pytest.mark.parametrize(
     ("example", "n", "scale"),
-    [(NAIVE_BAYES, 500, 16.0), (POLYTREE, 1000, 40.0), (DIAMOND, 1000, 30.0)],
-    ids=["naive_bayes", "polytree", "diamond"],
+    [
+        pytest.param(NAIVE_BAYES, 500, 16.0, id="naive_bayes", marks=pytest.mark.long),
+        pytest.param(POLYTREE, 1000, 40.0, id="polytree"),
+        pytest.param(DIAMOND, 1000, 30.0, id="diamond", marks=pytest.mark.long),
+    ],
 )
 def test_noise_aware_intervals_cover_and_plugin_does_not(example, n, scale):
     layout = Layout(network(*example))

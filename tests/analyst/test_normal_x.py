@@ -207,6 +207,7 @@ def joint_test(model, state, prior, covariates, iterations, spoil=lambda holders
     return np.abs((np.mean(means, axis=0) - direct.mean(axis=0)) / error).max()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["independent", "conjugate"])
 def test_successive_and_marginal_conditional_draws_agree(case):
     """Any error in an acceptance ratio moves the chain's law away from the prior."""
@@ -360,6 +361,7 @@ def test_steps_are_pure_and_make_up_the_chain():
     )
 
 
+@pytest.mark.long
 def test_no_covariates_and_no_released_sums_of_one_column():
     seen = problem(0, 200, 2.0, 0)
     prior, covariates = priors(0)

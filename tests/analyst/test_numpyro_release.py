@@ -130,7 +130,7 @@ def test_a_private_number_of_rows_is_one_more_statistic(double):
 # --- a model of a user's own ----------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_user_model_agrees_with_exact():
     """Nothing in the model is from noisewise but the Release."""
     rng = np.random.default_rng(14)

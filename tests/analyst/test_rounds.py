@@ -205,7 +205,7 @@ def is_standard(noise):
     return bool(np.all(np.abs(away) < limit))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("target", "features"), [MODELS[0], MODELS[4]])
 def test_turned_noise_is_independent_with_the_stated_spread(release, target, features):
     spread = spreads(release)

@@ -239,7 +239,7 @@ def ranks(trials, *, forget=False):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ranks_of_truths_from_the_prior_are_uniform():
     """Simulation-based calibration with maps; forgetting them is the control."""
     good, wrong = ranks(120), ranks(40, forget=True)
@@ -553,7 +553,7 @@ def covered(releases, factor, times):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_intervals_hold_the_truth_as_often_as_they_say(releases):
     check_as_often_as_they_say(lambda factor: covered(releases, factor, 20), 20)
 

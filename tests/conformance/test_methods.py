@@ -62,7 +62,13 @@ def posteriors():
     return of
 
 
-@pytest.mark.parametrize("method", METHODS)
+# individual is compiled by JAX for each model, which takes 10 to 20 s.
+QUICK_AND_LONG = [
+    pytest.param(name, marks=pytest.mark.long) if name == "individual" else name for name in METHODS
+]
+
+
+@pytest.mark.parametrize("method", QUICK_AND_LONG)
 def test_every_posterior_can_be_saved_and_loaded(posteriors, method, tmp_path):
     posterior = posteriors(method)
     posterior.save(tmp_path / "post.nc")
@@ -79,7 +85,7 @@ def test_every_posterior_can_be_saved_and_loaded(posteriors, method, tmp_path):
     assert not set(posterior.sample_stats) & {"theta", "sigma2"}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", QUICK_AND_LONG)
 def test_headings_are_true(posteriors, method):
     """Only a method that accounts for all of the noise is called noise-aware."""
     posterior = posteriors(method)
@@ -97,7 +103,7 @@ def test_headings_are_true(posteriors, method):
             posterior.privacy_share()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", QUICK_AND_LONG)
 def test_categories_with_three_levels(method):
     """What docs/methods.md says about them: all methods but normal_x."""
     if method == "individual":

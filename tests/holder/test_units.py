@@ -401,7 +401,9 @@ def broken(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("words", [{}, {"delta": "1e-3", "rounds": 1}])
+@pytest.mark.parametrize(
+    "words", [pytest.param({}, marks=pytest.mark.long), {"delta": "1e-3", "rounds": 1}]
+)
 def test_the_audit_passes_means(words):
     found = audit_release(request(epsilon=2, **words), runs=1000, confidence=0.9999)
     assert found.passed

@@ -478,7 +478,7 @@ def test_too_many_columns_are_refused():
         plan(schema, target="y", features=["a", "b"], n=100, epsilon=1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_columns_are_planned_with_fewer_truths():
     schema = Schema("wide", {f"x{j}": Number(0, 1) for j in range(61)})
     features = [f"x{j}" for j in range(1, 61)]

@@ -215,6 +215,7 @@ def test_fourier_keeps_its_claim():
     ).passed
 
 
+@pytest.mark.long
 def test_retry_until_non_negative_is_caught():
     assert not audited(
         fourier_runs(True), trials=FOURIER_TRIALS, epsilon=1.0, score=fourier_score, batch=True

@@ -251,6 +251,7 @@ def laplace_audit(run_a, run_b, trials, batch=False):
     )
 
 
+@pytest.mark.long
 def test_laplace_power():
     """Effect size: for this pair the score is Σ clip(·) of five Laplace draws. With half of the
     noise the region score >= 0.6 has probabilities 0.185 and 0.041 under A and B, log ratio 1.5;

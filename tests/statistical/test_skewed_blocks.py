@@ -41,6 +41,7 @@ def held(**words):
     return request, count
 
 
+@pytest.mark.long
 def test_the_default_holds_and_the_former_one_does_not():
     least = stats.binom.ppf(1e-6, REPETITIONS, 0.86)
     request, count = held()

@@ -164,6 +164,7 @@ def test_what_the_printed_algorithms_spend():
     assert amitai2018.privacy_spent("sign", cell) == 0.1
 
 
+@pytest.mark.long
 def test_the_study_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(amitai2018, "SIZES", (10_000,))
     monkeypatch.setattr(amitai2018, "PARTITIONS", 10)

@@ -14,6 +14,7 @@ from noisewise.core.privacy import Claim, PureEvent
 from studies import attacks
 
 
+@pytest.mark.long
 def test_nothing_breaks_in_a_quick_campaign(tmp_path):
     # A process of its own, because it forks: the one that runs the tests has threads.
     command = [sys.executable, "-m", "studies", "attacks", "--quick", "--out", str(tmp_path)]

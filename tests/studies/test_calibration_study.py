@@ -157,6 +157,7 @@ def test_list_names_every_experiment():
     assert all(name in shown for name in experiments_by_name())
 
 
+@pytest.mark.long
 def test_one_command_draws_all_panels(tmp_path):
     shown = invoke("run", "bs2019-fig3", "--quick", "--trials", 2, "--out", tmp_path)
     assert shown.exit_code == 0, shown.output

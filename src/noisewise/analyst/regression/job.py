@@ -77,7 +77,10 @@ class Job:
     @contextmanager
     def watched(self) -> Iterator[dict[str, Any]]:
         """`size` and where to report progress, for samplers that take a while."""
-        with progress_bar("sampling", unit="draws", show=self.progress) as report:
+        compiling = "compiling, once on this machine, for about a minute"
+        with progress_bar(
+            "sampling", unit="draws", show=self.progress, at_first=compiling
+        ) as report:
             yield self.size | {"progress": report}
 
 

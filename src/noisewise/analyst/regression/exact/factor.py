@@ -618,7 +618,7 @@ def total_statistics(
     """Sum of the latent A_j at x into work[0] (lower triangle); index of the first extra."""
     A, beta = work[0], work[8, 1]
     A[:] = 0.0
-    end = 0
+    end: Any = np.int64(0)  # no literal: see `logp_and_gradient`
     for j in range(n.size):
         base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
         F, K = work[base], work[base + 1]

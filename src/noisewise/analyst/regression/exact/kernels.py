@@ -352,10 +352,12 @@ def logp_and_gradient(
     rows, Q = work[8], work[9]
     R, beta, betabar = work[SHARED_BUFFERS], rows[1], rows[2]
     logp = scalars[CONSTANT]
-    private, mapped = False, maps.shape[0] > 0
+    # Not literals, for each of which what is called would be compiled once more.
+    private: Any = np.bool_(False)
+    end: Any = np.int64(0)
+    mapped = maps.shape[0] > 0
     A[:] = 0.0
     grad[:] = 0.0
-    end = 0
     for j in range(J):
         base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
         F, K, force = work[base], work[base + 1], work[base + 2]
