@@ -46,7 +46,7 @@ class Setting(NamedTuple):
     n, k : int
         Rows and covariates of simulated tables.
     rare : bool
-        Whether about 5% have the event, else about 40%.
+        Whether 5% have the event, else about 40%.
     family : {"logistic", "poisson"}
     bound : int
         Of counts. They have a mean of about 1.7 with 3 covariates, and 2.3 with 5.
@@ -90,6 +90,9 @@ class Table(NamedTuple):
     truth: FloatArray | None  # (d,), of simulated tables
 
 
+_RARE = {"normal": -3.55, "skewed": -3.9}  # 5% have the event, of 5 and of 11 covariates
+
+
 def simulated(setting: Setting, rng: np.random.Generator) -> Table:
     """A table with known coefficients."""
     n, k = setting.n, setting.k
@@ -106,7 +109,7 @@ def simulated(setting: Setting, rng: np.random.Generator) -> Table:
             x[:, j] = x[:, j] > 0.5
             columns[f"x{j}"], declared[f"x{j}"] = x[:, j].astype(np.int32), _yes_or_no()
     slopes = 0.6 * (-1.0) ** np.arange(k) / np.sqrt(max(1.0, k / 4))
-    intercept = 0.0 if setting.family == "poisson" else -3.2 if setting.rare else -0.5
+    intercept = _RARE[setting.x] if setting.rare else 0.0 if setting.family == "poisson" else -0.5
     eta = intercept + x @ slopes
     if setting.family == "logistic":
         y = (rng.random(n) < 1 / (1 + np.exp(-eta))).astype(np.int32)
