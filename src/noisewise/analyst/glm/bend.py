@@ -25,7 +25,7 @@ _STEPS = 30
 _DAMPED = 0.6
 _LARGEST_STEP = 1.0
 _STEADY = 0.02  # a share of the mean curvature: where nothing is known, d~ is d
-_DIFFERENCE = 1e-4
+_DIFFERENCE = 1e-2  # large beside the knots, whose means are rounded
 
 
 class Line(NamedTuple):
