@@ -62,7 +62,7 @@ def option(
         rich_help_panel=panel,
         show_default=True if shown is None else shown,
     )
-    annotation = Annotated[kind | None if default is None else kind, info]
+    annotation: Any = Annotated[kind | None if default is None else kind, info]
     return Option(name, Option.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

@@ -85,13 +85,14 @@ def release(
             "label: the request file's would be that of all batches, which would be one Release; "
             "take it out of the file, or give --label"
         )
-    in_series = {"batch": batch if disjoint else None, "series": series}
+    more: dict[str, Any] = {} if label is None else {"label": label}
+    more |= {"batch": batch if disjoint else None, "series": series}
     if partition is not None:
         if words.words.get("family", "linear") != "linear":
             raise RequestError("partition: only linear regressions are published by level")
         if "rounds" not in words.words:
             words = words.changed({"rounds": 1})
-    request: Any = words.make(**({} if label is None else {"label": label}), **in_series)
+    request: Any = words.make(**more)
     if partition is not None:
         if stated is not None:
             raise RequestError("partition: its series follows from it; leave --append out")
@@ -273,7 +274,7 @@ def _known_rows(schema: Path | None, publication: Publication) -> int | None:
 def _summary_plan(request: SummaryRequest) -> dict[str, Any]:
     """What would be published, with what noise, and how accurate it would be."""
     from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, Mean, entries_of
-    from noisewise.core.kinds.summary.release import SummedNoise
+    from noisewise.core.kinds.summary.release import MedianNoise, SummedNoise
     from noisewise.holder.blocks import choice
 
     mechanism, noise = request.mechanism, request.noise
@@ -290,7 +291,7 @@ def _summary_plan(request: SummaryRequest) -> dict[str, Any]:
     }
     sizes = (request.blocks, request.partitions)
     if isinstance(mechanism, LocationScale):
-        assert not isinstance(noise, SummedNoise)
+        assert isinstance(noise, MedianNoise)
         each = float(noise.location_epsilon) / noise.sensitivity
         plan["expected_error"] = choice.median_error(*sizes, each)
         return plan

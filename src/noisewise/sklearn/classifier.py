@@ -18,7 +18,7 @@ from noisewise.analyst.posterior.numbers import median_and_spread
 from noisewise.analyst.posterior.regression import Prediction
 from noisewise.analyst.regression.original_units import CoefficientPrior
 from noisewise.core.errors import RequestError
-from noisewise.core.schema import Category, Schema, level_text
+from noisewise.core.schema import Category, Neighbours, Schema, level_text
 from noisewise.holder.requests.glm import make_glm_request
 from noisewise.sklearn.bounded import BoundedFeatures, declared_columns
 from noisewise.sklearn.estimator import released, target_name, without_cells
@@ -90,7 +90,7 @@ class PrivateBayesianClassifier(ClassifierMixin, BoundedFeatures):
         rho: Any = None,
         bounds: Any = None,
         classes: Any = None,
-        neighbours: str = "replace_one",
+        neighbours: Neighbours = "replace_one",
         max_rows_per_unit: int = 1,
         ledger: str | os.PathLike[str] | None = None,
         cap: Any = None,

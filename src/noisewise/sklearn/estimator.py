@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Container
+from fractions import Fraction
 from typing import Any, TypeVar
 
 from sklearn.base import BaseEstimator
@@ -163,7 +164,7 @@ def _agree(ledger: Ledger, dataset: str, cap: Any) -> None:
             if (account.cap_epsilon, account.cap_delta) != (epsilon, delta):
                 raise BudgetError(
                     f"cap: the ledger holds another cap for data set {dataset!r}, epsilon="
-                    f"{float(min(account.cap_epsilon, 10**6)):g} and delta="
+                    f"{float(min(account.cap_epsilon, Fraction(10**6))):g} and delta="
                     f"{float(account.cap_delta or 0):g}; leave cap out to keep it, or change it by "
                     "Ledger.set_cap"
                 )

@@ -19,7 +19,7 @@ from noisewise.analyst.network.classify import Classification
 from noisewise.analyst.network.fit import check_fit, fit_network
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.graph import Network
-from noisewise.core.schema import Category, Schema, level_text
+from noisewise.core.schema import Category, Neighbours, Schema, level_text
 from noisewise.holder.requests.network import make_network_request
 from noisewise.sklearn.estimator import (
     TARGET,
@@ -106,7 +106,7 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         mechanism: str = "laplace",
         method: str = "auto",
         prior: Any = None,
-        neighbours: str = "replace_one",
+        neighbours: Neighbours = "replace_one",
         max_rows_per_unit: int = 1,
         ledger: str | os.PathLike[str] | None = None,
         cap: Any = None,

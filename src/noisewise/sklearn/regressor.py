@@ -14,7 +14,7 @@ from noisewise.analyst.fit import fit as fit_releases
 from noisewise.analyst.posterior.numbers import median_and_spread
 from noisewise.analyst.regression.fit import check_fit
 from noisewise.core.errors import RequestError
-from noisewise.core.schema import Column, Number, Schema
+from noisewise.core.schema import Column, Neighbours, Number, Schema
 from noisewise.holder.requests.regression import make_request
 from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.sklearn.bounded import BoundedFeatures, column_of, declared_columns
@@ -114,7 +114,7 @@ class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
         mechanism: str | None = None,
         radius: float | None = None,
         rounds: int | str | None = None,
-        neighbours: str = "replace_one",
+        neighbours: Neighbours = "replace_one",
         max_rows_per_unit: int = 1,
         ledger: str | os.PathLike[str] | None = None,
         cap: Any = None,
@@ -215,7 +215,7 @@ class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
         return (found.estimate, found.spread) if return_std else found.estimate
 
     def _theta(self) -> FloatArray:
-        draws = self.posterior_.theta
+        draws: FloatArray = self.posterior_.theta
         return draws.reshape(-1, draws.shape[-1])
 
     def _table(self, X: Any, y: Any) -> tuple[dict[str, Any], dict[str, Column]]:
