@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from noisewise.analyst.posterior.compare import compare
     from noisewise.analyst.posterior.draws import DrawsPosterior
     from noisewise.analyst.posterior.file import load_posterior
+    from noisewise.analyst.posterior.glm import GlmPosterior
     from noisewise.analyst.posterior.network import NetworkPosterior
     from noisewise.analyst.posterior.regression import Posterior
     from noisewise.analyst.posterior.summary import SummaryPosterior
     from noisewise.core.errors import NoisewiseError
     from noisewise.core.kinds import load_release
+    from noisewise.core.kinds.glm import GlmRelease
     from noisewise.core.kinds.network.graph import Network
     from noisewise.core.kinds.network.release import NetworkRelease
     from noisewise.core.kinds.regression import Release
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from noisewise.holder.ledger import Ledger
     from noisewise.holder.publish import publish
     from noisewise.holder.requests.file import read_request, write_request
+    from noisewise.holder.requests.glm import GlmRequest, make_glm_request
     from noisewise.holder.requests.regression import Request, make_request
     from noisewise.holder.requests.summary import (
         BlockFunction,
@@ -53,7 +56,11 @@ _HOMES = {
     "Posterior": "analyst.posterior.regression",
     "ada_ssp": "analyst.regression.papers.ada_ssp",
     "compare": "analyst.posterior.compare",
+    "GlmPosterior": "analyst.posterior.glm",
+    "GlmRelease": "core.kinds.glm",
+    "GlmRequest": "holder.requests.glm",
     "fit": "analyst.fit",
+    "make_glm_request": "holder.requests.glm",
     "make_network_request": "holder.requests.network",
     "load_posterior": "analyst.posterior.file",
     "Number": "core.schema",
@@ -82,6 +89,9 @@ __all__ = [
     "Category",
     "CoefficientPrior",
     "DrawsPosterior",
+    "GlmPosterior",
+    "GlmRelease",
+    "GlmRequest",
     "Ledger",
     "Network",
     "NetworkPosterior",
@@ -104,6 +114,7 @@ __all__ = [
     "fit",
     "load_posterior",
     "load_release",
+    "make_glm_request",
     "make_network_request",
     "make_request",
     "make_summary_request",

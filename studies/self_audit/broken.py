@@ -33,6 +33,7 @@ from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample, split_samplers
+from noisewise.holder.requests.glm import GlmRequest
 from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.holder.rows.sums import Sums
 
@@ -129,6 +130,18 @@ class HalfNoiseRounds(RoundsRequest):
     def noise(self, sensitivity: int, square: Fraction, off_diagonal: tuple[bool, ...]) -> Any:
         """As claimed, but half of it is drawn."""
         return noise_scale_halved(super().noise(sensitivity, square, off_diagonal))
+
+
+class HalfNoiseScores(GlmRequest):
+    """Looks and Newton rounds in which every draw has half of the noise that is stated."""
+
+    def noise(self, sensitivity: int, square: Fraction, off_diagonal: tuple[bool, ...]) -> Any:
+        """As claimed, but half of it is drawn."""
+        return noise_scale_halved(super().noise(sensitivity, square, off_diagonal))
+
+    def _mechanisms(self, longest: int, square: Fraction) -> Any:
+        score, information = super()._mechanisms(longest, square)
+        return score, noise_scale_halved(information)
 
 
 def add_remove_passed_off_as_replace_one(request: Request) -> BrokenMechanism:

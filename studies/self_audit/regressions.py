@@ -15,10 +15,12 @@ from noisewise.audit.request import audit_release
 from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
+from noisewise.holder.requests.glm import GlmRequest, make_glm_request
 from noisewise.holder.requests.regression import Request, make_request
 from noisewise.holder.requests.rounds import RoundsRequest
 from studies.self_audit.broken import (
     HalfNoiseRounds,
+    HalfNoiseScores,
     NoiseDrawnOnce,
     add_remove_passed_off_as_replace_one,
     fourth_moments_without_noise,
@@ -55,7 +57,7 @@ def _subject(name: str, describe: str, runs: int = 1000, **words: Any) -> Subjec
 
 
 def _of_request(
-    name: str, describe: str, make: Callable[[], Request | RoundsRequest], runs: int
+    name: str, describe: str, make: Callable[[], Request | RoundsRequest | GlmRequest], runs: int
 ) -> Subject:
     def check(runs: int, confidence: float) -> AuditResult:
         return audit_release(make(), runs=runs, confidence=confidence).result
@@ -83,6 +85,31 @@ def half_noise_rounds(**words: Any) -> HalfNoiseRounds:
     sound = request_for(**words)
     assert isinstance(sound, RoundsRequest)
     return HalfNoiseRounds(**{field.name: getattr(sound, field.name) for field in fields(sound)})
+
+
+def glm_request(
+    family: str = "logistic", neighbours: str = "replace_one", **words: Any
+) -> GlmRequest:
+    """A logistic or Poisson regression on an invented schema."""
+    target = Category(("no", "yes"), "no") if family == "logistic" else Number(0, 9)
+    columns = {name: _COLUMNS[name] for name in ("hours", "age", "region")}
+    columns = {**columns, "ill": target}
+    schema = Schema("audited", columns, neighbours=neighbours)  # type: ignore[arg-type]
+    words = {"features": ["hours", "age"], "rho": "2", **words}
+    return make_glm_request(schema, family=family, target="ill", **words)  # type: ignore[arg-type]
+
+
+def half_noise_scores() -> HalfNoiseScores:
+    """A logistic regression that draws half of its noise."""
+    sound = glm_request(neighbours="add_remove_one")  # where a pair comes near the bound
+    return HalfNoiseScores(**{field.name: getattr(sound, field.name) for field in fields(sound)})
+
+
+def _glm(name: str, describe: str, **words: Any) -> Subject:
+    def check(runs: int, confidence: float) -> AuditResult:
+        return audit_release(glm_request(**words), runs=runs, confidence=confidence).result
+
+    return Subject(name, describe, check, 500)
 
 
 def _fourth() -> Request:
@@ -170,6 +197,17 @@ SUBJECTS = (
         neighbours="add_remove_one",
         rho="2",
         rounds=3,
+    ),
+    _glm("logistic", "scores of yes or no, replacing a row"),
+    _glm(
+        "logistic-category",
+        "scores of yes or no, with a category, one row more or less",
+        features=["hours", "region"],
+        neighbours="add_remove_one",
+    ),
+    _glm("poisson", "scores of counts", family="poisson"),
+    _of_request(
+        "half-noise-scores", "half of the Gaussian noise on scores", half_noise_scores, 500
     ),
     _half_noise("half-noise", "half of the Laplace noise", 6000, epsilon=2),
     _half_noise(

@@ -21,18 +21,19 @@ from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 from noisewise.holder.requests.draws import make_regression_sample_request
 from tests.ledgers import ledger_for
 
-KINDS = ("regression", "network", "summary", "draws")
+KINDS = ("regression", "glm", "network", "summary", "draws")
 FILES = Path(__file__).parent / "files"
 FEW = {"chains": 2, "draws": 100, "seed": 1}
-OPTIONS = {"regression": FEW, "network": FEW, "summary": {}, "draws": {}}
+OPTIONS = {"regression": FEW, "glm": FEW, "network": FEW, "summary": {}, "draws": {}}
 # Of each kind a statement, and one about something that is not there.
 ASKED = {
     "regression": ("age > 0.03", "wage > 0"),
+    "glm": ("age > 0.03", "wage > 0"),
     "network": ("cough=yes | smoker=no > 0.2", "fever=yes > 0.5"),
     "summary": ("age > 0.03", "wage > 0"),
     "draws": ("age > 0.03", "wage > 0"),
 }
-NAMED = {"regression": "age", "network": "smoker", "summary": "age", "draws": "age"}
+NAMED = {**dict.fromkeys(KINDS, "age"), "network": "smoker"}
 NEW = {"age": ["40", "50"], "group": ["a", "b"], "smoker": ["yes", "no"]}
 
 
@@ -63,6 +64,10 @@ def request_of(kind):
         schema = nw.Schema("clinic", {"smoker": yes_no, "cough": yes_no})
         network = nw.Network.make(schema, [("smoker", "cough")])
         return nw.make_network_request(schema, network=network, epsilon=2)
+    if kind == "glm":
+        schema = nw.Schema("clinic", {**people, "cough": yes_no})
+        words = {"family": "logistic", "formula": "cough ~ age + group"}
+        return nw.make_glm_request(schema, **words, epsilon=5)
     if kind == "summary":
         words = {"mechanism": "location_scale", "coefficients": ["age", "group[b]"], "blocks": 66}
         return nw.make_summary_request(schema, **model, **words, epsilon=5)
@@ -403,7 +408,7 @@ def test_predictions_or_what_to_do_instead(posterior):
         with pytest.raises(RequestError, match="noisewise release"):
             posterior.predict(NEW)
         return
-    target = {"network": "cough"}.get(posterior.kind, "score")
+    target = {"network": "cough", "glm": "cough"}.get(posterior.kind, "score")
     head, *lines = posterior.predict(NEW, level=0.9, seed=1, target=target).lines()
     assert len(lines) == 2
     assert {len(line) for line in lines} == {len(head)}

@@ -29,6 +29,7 @@ QUICK = {
     "noise-twice": 300,
     "posterior-clamped": 3500,
     "summary-mean-half-noise": 2000,
+    "half-noise-scores": 250,
 }
 
 
@@ -48,7 +49,8 @@ def test_mistakes_are_caught(name):
 @pytest.mark.parametrize(
     "name",
     ["laplace-category", "laplace-rows", "laplace-add-remove", "gaussian-ball", "fourth-moments",
-     "eigenvalue", "noise-once", "posterior-truncated", "summary-mean"],
+     "eigenvalue", "noise-once", "posterior-truncated", "summary-mean",
+     pytest.param("logistic", marks=pytest.mark.long)],
 )  # fmt: skip
 def test_sound_mechanisms_keep_their_claims(name):
     subject = subjects()[name]
@@ -61,11 +63,12 @@ def test_every_mistake_that_was_promised_is_there():
     broken = {name for name, subject in subjects().items() if not subject.sound}
     assert {
         *("half-noise", "half-noise-gaussian", "add-remove", "fourth-exact"),
-        *("noise-twice", "posterior-clamped", "half-noise-rounds"),
+        *("noise-twice", "posterior-clamped", "half-noise-rounds", "half-noise-scores"),
     } <= broken
     sound = {name for name, subject in subjects().items() if subject.sound}
     assert {"laplace", "gaussian", "gaussian-isometric", "eigenvalue", "fourth-moments"} <= sound
     assert {"rounds", "rounds-add-remove"} <= sound
+    assert {"logistic", "logistic-category", "poisson"} <= sound
     assert {"network-laplace", "network-fourier", "summary-sign", "summary-fisher"} <= sound
 
 

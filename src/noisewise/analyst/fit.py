@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds import load_release
 from noisewise.core.kinds.draws import RegressionSampleRelease
+from noisewise.core.kinds.glm import GlmRelease
 from noisewise.core.kinds.network.release import NetworkRelease
 from noisewise.core.kinds.regression import Release
 from noisewise.core.kinds.summary.release import SummaryRelease
@@ -17,6 +18,7 @@ from noisewise.core.kinds.summary.release import SummaryRelease
 if TYPE_CHECKING:
     from noisewise.analyst.network.prior import Prior as NetworkPrior
     from noisewise.analyst.posterior.draws import DrawsPosterior
+    from noisewise.analyst.posterior.glm import GlmPosterior
     from noisewise.analyst.posterior.network import NetworkPosterior
     from noisewise.analyst.posterior.regression import Posterior
     from noisewise.analyst.posterior.summary import SummaryPosterior
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _KINDS: dict[type[Any], str] = {
     Release: "statistics of a regression",
     NetworkRelease: "networks",
+    GlmRelease: "scores of a logistic or Poisson regression",
     SummaryRelease: "block summaries",
     RegressionSampleRelease: "posterior draws",
 }
@@ -68,6 +71,18 @@ def fit(
     progress: bool = False,
 ) -> NetworkPosterior: ...
 @overload
+def fit(
+    releases: GlmRelease | Sequence[GlmRelease],
+    *,
+    prior: CoefficientPrior | str | Path | None = None,
+    method: str = "auto",
+    chains: int = 4,
+    draws: int = 1000,
+    seed: int | None = None,
+    progress: bool = False,
+    names: Sequence[str] | None = None,
+) -> GlmPosterior: ...
+@overload
 def fit(releases: SummaryRelease) -> SummaryPosterior: ...
 @overload
 def fit(releases: RegressionSampleRelease) -> DrawsPosterior: ...
@@ -91,6 +106,8 @@ def fit(
         A path names a file that a holder published. What kind they are decides what is done:
 
         - statistics of a regression (`Release`), from one holder or many: `fit_regression`;
+        - scores of a logistic or Poisson regression (`GlmRelease`), from one holder or many:
+          `noisewise.analyst.glm.fit.fit_glm`;
         - networks (`NetworkRelease`), from one holder or many: `fit_network`;
         - a block summary (`SummaryRelease`), by itself: its answers, without options;
         - draws of a regression (`RegressionSampleRelease`), by itself: the draws in original units.
@@ -108,7 +125,7 @@ def fit(
 
     Returns
     -------
-    Posterior, NetworkPosterior, SummaryPosterior or DrawsPosterior
+    Posterior, GlmPosterior, NetworkPosterior, SummaryPosterior or DrawsPosterior
         All have `summary`, `prob`, `warnings`, `plot`, `report` and `save`; see
         `noisewise.analyst.posterior.base.BasePosterior`.
     """
@@ -137,8 +154,16 @@ def fit(
         if isinstance(options.get("prior"), str | Path):
             options["prior"] = read_concentrations(Path(options["prior"]))
         return fit_network(given, progress=progress, **options)
-    from noisewise.analyst.regression.fit import fit_regression
     from noisewise.analyst.regression.original_units import read_prior
+
+    if kind is GlmRelease:
+        from noisewise.analyst.glm.fit import fit_glm
+
+        _check_options(options, fit_glm, "scores are of one regression, with one method")
+        if isinstance(options.get("prior"), str | Path):
+            options["prior"] = read_prior(Path(options["prior"]))
+        return fit_glm(given, progress=progress, names=names, **options)
+    from noisewise.analyst.regression.fit import fit_regression
 
     _check_options(options, fit_regression, "a regression has no such option")
     if isinstance(options.get("prior"), str | Path):

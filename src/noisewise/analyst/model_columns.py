@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.observation import Family, Observation, release_names
 from noisewise.core.design import INTERCEPT, Box, Design, DesignColumn, columns_of
+from noisewise.core.design import Family as TargetFamily
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.regression import Release
 from noisewise.core.noise import DiscreteGaussian
@@ -37,11 +38,12 @@ class ModelColumns:
     schema: Schema
     features: tuple[str, ...]
     target: str
+    family: TargetFamily = "linear"
 
     @property
     def design(self) -> Design:
         """The design that a Release of just these columns would have."""
-        return Design(self.schema, self.features, self.target)
+        return Design(self.schema, self.features, self.target, self.family)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -66,6 +68,8 @@ class ModelColumns:
     def _units(self) -> tuple[FloatArray, FloatArray, float, float]:
         centre = np.array([column.centre for column in self.covariates])
         width = np.array([column.half_width for column in self.covariates])
+        if self.family != "linear":  # coefficients are of a linear predictor, which has no unit
+            return centre, width, 0.0, 1.0
         target = self.design.columns[-1]
         return centre, width, target.centre, target.half_width
 

@@ -23,6 +23,7 @@ import numpy as np
 from noisewise.audit.challenge import Challenge, Neighbours, Run, Table
 from noisewise.audit.draws import draws_challenge
 from noisewise.audit.engine import AuditResult, audit
+from noisewise.audit.glm import glm_challenge
 from noisewise.audit.network import network_challenge
 from noisewise.audit.noise import DrawCheck, NoiseCheck
 from noisewise.audit.regression import regression_challenge
@@ -36,6 +37,7 @@ from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.base import DEFAULT_DELTA, Publishable
 from noisewise.holder.requests.draws import RegressionSampleRequest
+from noisewise.holder.requests.glm import GlmRequest
 from noisewise.holder.requests.network import NetworkRequest
 from noisewise.holder.requests.regression import Request
 from noisewise.holder.requests.rounds import RoundsRequest
@@ -44,17 +46,18 @@ from noisewise.holder.requests.summary import SummaryRequest
 Report = Callable[[int, int | None], None]
 RUNS = 1000
 TRAINING = 0.3  # the best score is nearly always known, so only a threshold has to be found
-_MAYBE_GAUSSIAN = (Request, RoundsRequest)
+_MAYBE_GAUSSIAN = (Request, RoundsRequest, GlmRequest)
 _CHALLENGES: tuple[tuple[type, Callable[[Any], Challenge]], ...] = (
     (Request, regression_challenge),
     (RoundsRequest, rounds_challenge),
+    (GlmRequest, glm_challenge),
     (SummaryRequest, summary_challenge),
     (NetworkRequest, network_challenge),
     (RegressionSampleRequest, draws_challenge),
 )
 # What may differ between the files of two data sets. What rounds say beside their values follows
 # from values of earlier ones.
-_NOISY = ("values", "draws", "rounds", "digest")
+_NOISY = ("values", "draws", "rounds", "looks", "shape", "newton", "digest")
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ def stated_epsilon(request: Publishable[Any]) -> float:
     """The claim's epsilon; for zCDP, the one at the default delta."""
     if request.claim.epsilon is not None:
         return float(request.claim.epsilon)
-    assert isinstance(request, Request | RoundsRequest)  # no others have claims without epsilon
+    assert isinstance(request, _MAYBE_GAUSSIAN)  # no others have claims without epsilon
     return float(epsilon_of([request.event], DEFAULT_DELTA))
 
 

@@ -15,7 +15,7 @@ the ball allows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,7 +32,8 @@ from noisewise.audit.challenge import (
     with_ids,
 )
 from noisewise.audit.noise import NoiseCheck, check_noise
-from noisewise.core.design import STATISTIC_ONE
+from noisewise.core.design import STATISTIC_ONE, Design
+from noisewise.core.kinds import release_from_text
 from noisewise.core.kinds.regression import Release
 from noisewise.core.kinds.rounds import Round, Tail, gram_entries
 from noisewise.core.noise import Gaussian
@@ -52,16 +53,33 @@ Part = tuple[FloatArray, FloatArray, FloatArray, FloatArray]  # noisy, exact of 
 
 def rounds_challenge(request: RoundsRequest) -> Challenge:
     """Two data sets far apart, and Releases through all rounds."""
-    tables = _tables(request)
-    sources = (_Rows(request, tables[0]), _Rows(request, tables[1]))
-    found = _parts(request, _released(request, sources[0]), sources)
+    return challenge_in_rounds(request, _tables(request), _parts)
+
+
+def challenge_in_rounds(
+    request: Any,
+    tables: tuple[Table, Table],
+    parts_of: Callable[[Any, Any, Sequence[Rows]], list[Part]],
+) -> Challenge:
+    """The challenge of any request in rounds.
+
+    Parameters
+    ----------
+    request : InRounds
+    tables : two tables
+    parts_of : callable
+        From the request, a Release and both data sets to all that it publishes, the last round
+        last.
+    """
+    sources = (Rows(request, tables[0]), Rows(request, tables[1]))
+    found = parts_of(request, released(request, sources[0]), sources)
     distance = _distance(found)
     pair = Neighbours(*tables, distance * request.event.noise_multiplier)
     size = len(found[0][0]) + len(found[-1][0])
 
     def run_of(side: int) -> Run:
         def run() -> list[float]:
-            parts = _parts(request, _released(request, sources[side]), sources)
+            parts = parts_of(request, released(request, sources[side]), sources)
             ratio = sum(
                 float(np.sum(((u - b) ** 2 - (u - a) ** 2) / (2 * s**2))) for u, a, b, s in parts
             )
@@ -90,30 +108,30 @@ def rounds_challenge(request: RoundsRequest) -> Challenge:
     return Challenge(request, pair, (run_of(0), run_of(1)), (ratio,), check, weakened)
 
 
-class _Rows:
+class Rows:
     """A small table as an engine hands it to accumulators, without the cost of opening it."""
 
-    def __init__(self, request: RoundsRequest, table: Table) -> None:
-        self._columns: list[Any] = []
+    def __init__(self, request: Any, table: Table) -> None:
+        self._columns: dict[str, Any] = {}
         for name in request.sources:
             if name == request.schema.unit_column:
-                self._columns.append(pa.array(table[name], type=pa.int64()))
+                self._columns[name] = pa.array(table[name], type=pa.int64())
                 continue
             column = request.schema.columns[name]
             if isinstance(column, Category):
                 codes = [column.levels.index(level) for level in table[name]]
-                self._columns.append(np.array(codes, dtype=np.int32))
+                self._columns[name] = np.array(codes, dtype=np.int32)
             else:
-                self._columns.append(np.array(table[name], dtype=np.float64))
+                self._columns[name] = np.array(table[name], dtype=np.float64)
 
     def sums(self, plan: Plan[Result]) -> Result:
         """One pass over the rows."""
         accumulator = plan.accumulator()
-        accumulator.add(self._columns)
+        accumulator.add([self._columns[name] for name in plan.sources])
         return accumulator.result()
 
 
-def _released(request: RoundsRequest, source: _Rows) -> Release:
+def released(request: Any, source: Rows) -> Any:
     """Through all rounds, written as text and read back."""
     sums = source.sums(request.plan())
     kept: list[str] = []
@@ -122,42 +140,45 @@ def _released(request: RoundsRequest, source: _Rows) -> Release:
         kept.append(drawn)
         step = request.next_step(kept)
         drawn = request.draw(kept, step, source.sums(request.step_plan(step)))
-    return Release.from_text(drawn.to_text())
+    return release_from_text(drawn.to_text())
 
 
-def _parts(request: RoundsRequest, release: Release, sources: Sequence[_Rows]) -> list[Part]:
+def _parts(request: RoundsRequest, release: Release, sources: Sequence[Rows]) -> list[Part]:
     """All that a Release publishes, the last round last: with the exact sums of both data sets."""
     first = release.second_moments
     exact = [source.sums(request.plan()).values[SecondMoments.name] for source in sources]
-    found = [_scaled(first.values, exact, np.full(len(first.values), first.scale), STATISTIC_ONE)]
+    found = [scaled(first.values, exact, np.full(len(first.values), first.scale), STATISTIC_ONE)]
     rounds = release.rounds
     if rounds is None:
         return found
     if rounds.tail is not None:
         found.append(_of_tail(request, rounds.tail, sources))
-    return found + [_of_round(request, one, sources) for one in (*rounds.explored, rounds.last)]
+    all_rounds = (*rounds.explored, rounds.last)
+    return found + [of_round(request.design, one, sources) for one in all_rounds]
 
 
-def _of_round(request: RoundsRequest, one: Round, sources: Sequence[_Rows]) -> Part:
-    entries = gram_entries(request.design, one.shape)
+def of_round(design: Design, one: Round, sources: Sequence[Rows]) -> Part:
+    """What a round of Gram matrices publishes, and the exact sums of both data sets."""
+    entries = gram_entries(design, one.shape)
     places = tuple(np.array(entries).T)
     exact = []
     for source in sources:
-        sums = source.sums(BallPlan(request.design, one.shape))
+        sums = source.sums(BallPlan(design, one.shape))
         grams = [sums.inside, sums.outside] if len(one.values) > 1 else [sums.inside + sums.outside]
         exact.append(np.concatenate([gram[places] for gram in grams]))
     scale = np.where(places[0] == places[1], one.scale, one.off_diagonal_scale)
     noisy = [value for matrix in one.values for value in matrix]
-    return _scaled(noisy, exact, np.tile(scale, len(one.values)), PRODUCT_ONE)
+    return scaled(noisy, exact, np.tile(scale, len(one.values)), PRODUCT_ONE)
 
 
-def _of_tail(request: RoundsRequest, tail: Tail, sources: Sequence[_Rows]) -> Part:
+def _of_tail(request: RoundsRequest, tail: Tail, sources: Sequence[Rows]) -> Part:
     counts = [source.sums(TailPlan(request.design, tail.transform)).counts for source in sources]
     exact = [[count * COUNT_ONE for count in one] for one in counts]
-    return _scaled(tail.values, exact, np.full(len(tail.values), tail.scale), COUNT_ONE)
+    return scaled(tail.values, exact, np.full(len(tail.values), tail.scale), COUNT_ONE)
 
 
-def _scaled(noisy: Any, exact: Sequence[Any], scale: Any, unit: int) -> Part:
+def scaled(noisy: Any, exact: Sequence[Any], scale: Any, unit: int) -> Part:
+    """All in units of 1."""
     noisy, a, b, sd = (np.asarray(x, dtype=np.float64) / unit for x in (noisy, *exact, scale))
     return noisy, a, b, sd
 

@@ -102,9 +102,15 @@ ASKED = (
     option("request", Path, "Request file: it says what these options leave out."),
     option("save_request", Path, "Write what is asked for to a request file, too."),
 )
-_TARGET = option("target", str, "Numeric column to explain.")
+_TARGET = option("target", str, "Column to explain.")
 _FEATURES = option("features", str, "Columns that explain it, separated by commas.")
 _EPSILON = option("epsilon", str, "Privacy loss to spend, such as 1 or 0.5.")
+FAMILY = option(
+    "family",
+    str,
+    "linear; logistic, for a target of yes or no; poisson, for counts.",
+    shown="linear",
+)
 _LABEL = expert("label", str, "Marks a new release of an equal request; costs anew.")
 _RADIUS = expert("radius", float, "Force rows into a ball, on unit scale.")
 
@@ -114,6 +120,7 @@ REGRESSION = (
     option("formula", str, "Both at once: 'visits ~ age*health + log1p(income)'."),
     _EPSILON,
     option("delta", str, "For Gaussian noise; well below 1 / (number of people)."),
+    FAMILY,
     option("mechanism", str, "laplace, or gaussian (default when delta is given)."),
     expert("rho", str, "zCDP budget instead of epsilon and delta."),
     _RADIUS,

@@ -11,6 +11,7 @@ import typer
 from noisewise.cli.options import (
     ASKED,
     EXPERTS,
+    FAMILY,
     JSON,
     REGRESSION,
     asked,
@@ -36,6 +37,8 @@ _BUDGETS = "0.1,0.3,1,3,10"
         shown=_BUDGETS,
     ),
     option("delta", float, "Of Gaussian noise; 1e-6 by default."),
+    FAMILY,
+    option("mean", float, "Of yes or no, the share of rows with the event; of counts, their mean."),
     option(
         "mechanism",
         str,
@@ -86,13 +89,21 @@ def plan(
     --want 'age: 100' --out plan.png
     """
     from noisewise.analyst.regression.original_units import read_prior
+    from noisewise.core.errors import RequestError
     from noisewise.planning.plan import plan as make_plan
 
     wanted = dict(_wanted(text) for text in want or [])
     if out is not None:
         _check_format(out)
-    epsilon, mechanism = given.pop("epsilon"), given.pop("mechanism")
+    epsilon, mechanism, mean = given.pop("epsilon"), given.pop("mechanism"), given.pop("mean")
     words = asked("regression", **given)
+    if words.words.get("family", "linear") != "linear":
+        others = {"mechanism": mechanism, "want": want, "expect": expect}
+        others |= {"prior": prior, "out": out}
+        _say_scores(words, n, _budgets(epsilon, words), mean, level, others, as_json=as_json)
+        return
+    if mean is not None:
+        raise RequestError("mean: a plan of a linear regression takes --expect; leave it out")
     made = make_plan(
         words.read_schema(),
         target=words.words.get("target"),
@@ -119,6 +130,38 @@ def plan(
     typer.echo(str(made))
     if out is not None:
         typer.echo(f"Wrote {out}.")
+
+
+def _say_scores(
+    words: Asked,
+    n: int,
+    epsilons: list[float],
+    mean: float | None,
+    level: float,
+    others: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """The plan of a logistic or Poisson regression, which takes fewer options."""
+    from noisewise.core.errors import RequestError
+    from noisewise.planning.glm import plan_glm
+
+    for name, value in others.items():
+        if value:
+            raise RequestError(f"{name}: plans of yes/no and counts don't take it; leave it out")
+    made = plan_glm(
+        words.read_schema(),
+        family=words.words["family"],
+        target=words.words.get("target"),
+        features=words.words.get("features"),
+        formula=words.words.get("formula"),
+        n=n,
+        epsilon=epsilons,
+        delta=None if "delta" not in words.words else _amount(words, "delta"),
+        mean=mean,
+        level=level,
+    )
+    typer.echo(json.dumps(made.to_dict()) if as_json else str(made))
 
 
 def _wanted(text: str) -> tuple[str, float]:

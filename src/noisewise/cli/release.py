@@ -26,6 +26,7 @@ from noisewise.cli.publishing import Publication
 
 if TYPE_CHECKING:
     from noisewise.holder.requests.file import Asked
+    from noisewise.holder.requests.glm import GlmRequest
     from noisewise.holder.requests.network import NetworkRequest
     from noisewise.holder.requests.regression import Request
     from noisewise.holder.requests.rounds import RoundsRequest
@@ -67,6 +68,10 @@ def release(
     read in one pass and disjoint by construction, for the cost of one. --out names their folder.
     It needs neighbours: add_remove_one and one row per person.
 
+    A target of yes or no is a category with two levels, for --family logistic; its reference is no
+    event. A count is a number from 0 to a public bound, for --family poisson. Both are published in
+    rounds, and need a delta (1e-6 by default).
+
     Example: noisewise release --data people.parquet --schema schema.yaml --target income
     --features age,region --epsilon 1 --ledger budget.db --out release.json
     """
@@ -84,8 +89,11 @@ def release(
         )
     more: dict[str, Any] = {} if label is None else {"label": label}
     more |= {"batch": batch if disjoint else None, "series": series}
-    if partition is not None and "rounds" not in words.words:
-        words = words.changed({"rounds": 1})
+    if partition is not None:
+        if words.words.get("family", "linear") != "linear":
+            raise RequestError("partition: only linear regressions are published by level")
+        if "rounds" not in words.words:
+            words = words.changed({"rounds": 1})
     request: Any = words.make(**more)
     if partition is not None:
         if stated is not None:
@@ -135,7 +143,7 @@ def _plan(request: Request) -> list[dict[str, Any]]:
     return planned
 
 
-def _terms(request: Request | RoundsRequest) -> list[str]:
+def _terms(request: Request | RoundsRequest | GlmRequest) -> list[str]:
     """Every column of a term with the bounds that follow from the schema."""
     lines = []
     for column in request.design.columns:
@@ -148,7 +156,7 @@ def _terms(request: Request | RoundsRequest) -> list[str]:
     return lines
 
 
-def _never_together(request: Request | RoundsRequest) -> list[str]:
+def _never_together(request: Request | RoundsRequest | GlmRequest) -> list[str]:
     """What no regression can have at once: worth knowing before both are paid for."""
     from noisewise.analyst.model_columns import check_splines
     from noisewise.core.errors import RequestError
@@ -160,12 +168,17 @@ def _never_together(request: Request | RoundsRequest) -> list[str]:
     return []
 
 
-def _plan_in_words(request: Request | RoundsRequest) -> tuple[list[str], dict[str, Any]]:
+def _plan_in_words(
+    request: Request | RoundsRequest | GlmRequest,
+) -> tuple[list[str], dict[str, Any]]:
     """The plan as lines and as a document."""
+    from noisewise.holder.requests.glm import GlmRequest
     from noisewise.holder.requests.rounds import RoundsRequest
 
     lines = [f"Design columns: {', '.join(request.design.names)}", *_terms(request)]
     lines += _never_together(request)
+    if isinstance(request, GlmRequest):
+        return lines + request.in_words(), {"family": request.design.family}
     if isinstance(request, RoundsRequest):
         needed = {"most": request.most, "rows_needed": request.setting.rows_needed()}
         return lines + request.in_words(), {"rounds": needed}

@@ -22,7 +22,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Number, Schema, Unbounded
@@ -33,9 +33,13 @@ __all__ = ["DesignColumn"]
 # A product of entries of a row w = (1, x, y): sorted indices into w.
 Monomial = tuple[int, ...]
 
+# What the target is: any number, yes or no (a category with two levels), or a count from 0 on.
+Family = Literal["linear", "logistic", "poisson"]
+
 INTERCEPT = "intercept"
 RESERVED = (INTERCEPT, "sigma2")
 MAX_DESIGN_COLUMNS = 400
+MOST_COUNT = 1 << 12  # with a higher bound on a count, noise is all that is left
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,11 @@ class Design:
     schema: Schema
     features: tuple[str, ...]
     target: str
+    family: Family = "linear"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", names_of(self.features))
-        _check(self.schema, self.features, self.target)
+        _check(self.schema, self.features, self.target, self.family)
         if len(self.columns) > MAX_DESIGN_COLUMNS:
             raise RequestError(
                 f"features: they expand to {len(self.columns)} columns, at most "
@@ -76,6 +81,11 @@ class Design:
         """Features and target, in order: declared columns and terms."""
         return (*self.features, self.target)
 
+    @property
+    def covariates(self) -> Covariates:
+        """The same features without the target."""
+        return Covariates(self.schema, self.features, self.target, self.family)
+
     @cached_property
     def terms(self) -> dict[str, Term]:
         """Those that are not declared columns."""
@@ -88,10 +98,9 @@ class Design:
     @cached_property
     def sources(self) -> tuple[str, ...]:
         """The table columns that are read, each once, in the order in which they are needed."""
+        names = (*self.features, self.target)
         return tuple(
-            dict.fromkeys(
-                source for name in self.regressed for source in columns_of(name, self.schema)
-            )
+            dict.fromkeys(source for name in names for source in columns_of(name, self.schema))
         )
 
     @property
@@ -168,6 +177,22 @@ class Design:
         return len(self.columns) - sum(self.group_sizes)
 
 
+@dataclass(frozen=True)
+class Covariates(Design):
+    """The features of a regression alone: w = (1, x).
+
+    The target is read with them: if a value of it is missing, the first pass should say so.
+    """
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", names_of(self.features))
+
+    @property
+    def regressed(self) -> tuple[str, ...]:
+        """The features, in order."""
+        return self.features
+
+
 def names_of(features: Sequence[str]) -> tuple[str, ...]:
     """The names, unless they are a text, whose letters would be taken for names."""
     if isinstance(features, str):
@@ -201,7 +226,7 @@ def _expand(name: str, schema: Schema) -> list[DesignColumn]:
     ]
 
 
-def _check(schema: Schema, features: Sequence[str], target: str) -> None:
+def _check(schema: Schema, features: Sequence[str], target: str, family: Family) -> None:
     if not features:
         raise RequestError("features: none given; name at least one declared column")
     for name in (*features, target):
@@ -217,6 +242,9 @@ def _check(schema: Schema, features: Sequence[str], target: str) -> None:
             raise RequestError(
                 f"features: {name!r} is made of {explained[0]!r}, as the target is; take it out"
             )
+    if family != "linear":
+        _check_outcome(schema, target, family)
+        return
     if isinstance(schema.columns.get(target), Category):
         raise RequestError(
             f"target: {target!r} is a category; a linear regression needs a numeric target "
@@ -225,6 +253,26 @@ def _check(schema: Schema, features: Sequence[str], target: str) -> None:
     column, *more = _expand(target, schema)
     if more or column.group is not None:
         raise RequestError(f"target: {target!r} is not one number; choose a column or a number")
+
+
+def _check_outcome(schema: Schema, target: str, family: Family) -> None:
+    """A yes/no target is a category with two levels; a count is a number from 0 to its bound."""
+    column = schema.columns.get(target)
+    if family == "logistic":
+        if not isinstance(column, Category) or len(column.levels) != 2:
+            raise RequestError(
+                f"target: {target!r} is not a category with two levels, which a logistic "
+                "regression needs; declare it so, with the level that is no event as its reference"
+            )
+    elif (
+        not isinstance(column, Number)
+        or column.lower != 0
+        or column.upper not in range(1, MOST_COUNT + 1)
+    ):
+        raise RequestError(
+            f"target: {target!r} is not a count, which a Poisson regression needs; declare it as a "
+            f"number with lower 0 and a whole upper bound of at most {MOST_COUNT}"
+        )
 
 
 def _check_known(schema: Schema, name: str, where: str) -> None:

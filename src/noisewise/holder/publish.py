@@ -28,11 +28,11 @@ from typing import Any, Generic, TypeVar, cast
 from noisewise.core.document import BaseRelease, write_text
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 from noisewise.core.kinds import AnyRelease, load_release, release_from_text
-from noisewise.core.kinds.regression import Release
 from noisewise.holder.engines import Source, is_server, open_source
 from noisewise.holder.engines.base import positions
 from noisewise.holder.ledger import Ledger, Reservation
 from noisewise.holder.requests.base import Publishable
+from noisewise.holder.requests.in_rounds import InRounds
 from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.holder.requests.summary import SummaryRequest
 from noisewise.holder.rows.plan import Plan
@@ -162,8 +162,7 @@ def _fulfil(
     progress: Callable[[int, int | None], None] | None,
 ) -> str:
     """From a charge to stored text. After an error the charge is still pending."""
-    in_rounds = isinstance(request, RoundsRequest)
-    kept = ledger.kept(reservation) if in_rounds else ()
+    kept = ledger.kept(reservation) if isinstance(request, InRounds) else ()
     content = None
     if not kept:
         with still_pending(reservation.charge.epsilon):
@@ -175,31 +174,32 @@ def _fulfil(
 
             content = content_of(request.plan(), result)
     drawn: BaseRelease | str
-    if not isinstance(request, RoundsRequest):
+    if not isinstance(request, InRounds):
         drawn = request.release(result.n, result)
     elif not kept:
         drawn = request.begin(result.n, result)
     else:
         drawn = _next_round(request, kept, reservation, source, progress)
     while isinstance(drawn, str):  # kept before anything is decided by it, and never drawn again
-        assert isinstance(request, RoundsRequest)
+        assert isinstance(request, InRounds)
         kept = ledger.keep(reservation, len(kept), drawn)
         drawn = _next_round(request, kept, reservation, source, progress)
     return ledger.commit(reservation, drawn.to_text(), content)
 
 
 def _next_round(
-    request: RoundsRequest,
+    request: InRounds[Any],
     kept: Sequence[str],
     reservation: Reservation,
     source: Source,
     progress: Callable[[int, int | None], None] | None,
-) -> Release | str:
+) -> BaseRelease | str:
     """One more pass over the rows: what it draws is a part to keep, or the Release."""
     step = request.next_step(kept)
     with still_pending(reservation.charge.epsilon):
         result = source.sums(request.step_plan(step), with_total(source, progress))
-        return request.draw(kept, step, result)
+        drawn: BaseRelease | str = request.draw(kept, step, result)
+        return drawn
 
 
 def _public_rows(data: Any, source: Source) -> int | None:

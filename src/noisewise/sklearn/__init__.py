@@ -10,15 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from noisewise.sklearn.classifier import PrivateBayesianClassifier
     from noisewise.sklearn.naive_bayes import PrivateNaiveBayes
     from noisewise.sklearn.regressor import PrivateBayesianRegressor
 
 _HOMES = {
+    "PrivateBayesianClassifier": "classifier",
     "PrivateBayesianRegressor": "regressor",
     "PrivateNaiveBayes": "naive_bayes",
 }
 
-__all__ = ["PrivateBayesianRegressor", "PrivateNaiveBayes"]
+__all__ = ["PrivateBayesianClassifier", "PrivateBayesianRegressor", "PrivateNaiveBayes"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What both estimators have in common: they publish a Release in `fit` and learn from it alone."""
+"""What all estimators have in common: they publish a Release in `fit` and learn from it alone."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         """
         self._require_target(y)
         table = without_cells(lambda: self._features(X, reset=True))
-        labels = without_cells(lambda: _labels(X, y))
+        labels = without_cells(lambda: labels_of(X, y))
         target = target_name(table)
         declared = _declared(self.levels, list(table))
         self.classes_ = self._public_classes()
@@ -276,7 +276,7 @@ def _category(where: str, given: Any) -> Category:
     return Category(tuple(str(text) for text in texts), str(texts[0]))
 
 
-def _labels(X: Any, y: Any) -> NDArray[Any]:
+def labels_of(X: Any, y: Any) -> NDArray[Any]:
     """The classes of the rows, after scikit-learn's checks."""
     labels = column_or_1d(y, warn=True)
     assert_all_finite(labels, input_name="y")
@@ -289,10 +289,10 @@ def _labels(X: Any, y: Any) -> NDArray[Any]:
 
 
 def _rows(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _texts(values) for name, values in table.items()}
+    return {name: texts_of(values) for name, values in table.items()}
 
 
-def _texts(values: Any) -> list[str | None]:
+def texts_of(values: Any) -> list[str | None]:
     """Levels as texts; what can't be one is missing, which the holder's engine refuses."""
     known: dict[Any, str | None] = {}
     texts = []

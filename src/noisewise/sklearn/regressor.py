@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.fit import fit as fit_releases
 from noisewise.analyst.posterior.numbers import median_and_spread
 from noisewise.analyst.regression.fit import check_fit
 from noisewise.core.errors import RequestError
-from noisewise.core.schema import Category, Column, Neighbours, Number, Schema
+from noisewise.core.schema import Column, Neighbours, Number, Schema
 from noisewise.holder.requests.regression import make_request
 from noisewise.holder.requests.rounds import RoundsRequest
-from noisewise.sklearn.estimator import ReleaseEstimator, released, target_name, without_cells
+from noisewise.sklearn.bounded import BoundedFeatures, column_of, declared_columns
+from noisewise.sklearn.estimator import released, target_name, without_cells
 
 UNITS = "person id"  # what a Release calls the column of ids
 
 
-class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
+class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
     """Bayesian linear regression under differential privacy, noise included in the uncertainty.
 
     `fit` publishes a Release of the rows (clipped to public bounds, summed exactly, noise added)
@@ -221,48 +221,21 @@ class PrivateBayesianRegressor(RegressorMixin, ReleaseEstimator):
     def _table(self, X: Any, y: Any) -> tuple[dict[str, Any], dict[str, Column]]:
         """The rows by name, and what is public about them, the target last."""
         table = self._features(X, y, reset=True)
-        columns = _declared(self.bounds, list(table))
+        columns = declared_columns(self.bounds, list(table))
         if self.y_bounds is None:
             raise RequestError(
                 "y_bounds: none given; say between which limits the target is publicly known to "
                 "be, such as y_bounds=(0, 200_000). They are never taken from the data"
             )
-        declared = _column_of(self.y_bounds, "y_bounds")
+        declared = column_of(self.y_bounds, "y_bounds")
         if not isinstance(declared, Number):
             raise RequestError("y_bounds: the target must be a number; give a pair (lower, upper)")
         target = target_name(table)
         values = column_or_1d(y, warn=True, dtype=np.float64)
         return table | {target: values}, columns | {target: declared}
 
-    def _features(self, X: Any, y: Any = None, *, reset: bool) -> dict[str, Any]:
-        """Columns of X by name, after scikit-learn's checks."""
-        if self._has_categories():
-            validate_data(self, X, skip_check_array=True, reset=reset)
-            if getattr(self, "feature_names_in_", None) is None:
-                raise RequestError("X: a category needs a data frame, whose columns have names")
-            return {str(name): np.asarray(X[name]) for name in self.feature_names_in_}
-        if reset:
-            X, _ = validate_data(
-                self, X, y, dtype=np.float64, ensure_min_samples=2, y_numeric=True, reset=True
-            )
-        else:
-            X = validate_data(self, X, dtype=np.float64, reset=False)
-        return {name: X[:, i] for i, name in enumerate(self._names(X.shape[1]))}
 
-    def _has_categories(self) -> bool:
-        given = self.bounds
-        values = given.values() if hasattr(given, "values") and callable(given.values) else given
-        if values is None or isinstance(values, str | Number | Category | np.ndarray):
-            return isinstance(values, Category)
-        return any(isinstance(value, Category) for value in values)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = tags.input_tags.categorical = self._has_categories()
-        return tags
-
-
-# --- from what the estimator is given to a public schema and its columns --------------------------
+# --- what to regress on what ---------------------------------------------------------------------
 
 
 def _model(formula: str | None, features: list[str], target: str) -> dict[str, Any]:
@@ -275,62 +248,3 @@ def _model(formula: str | None, features: list[str], target: str) -> dict[str, A
             "target is y (for a logarithm of it give log(y), and its bounds)"
         )
     return {"formula": f"{target} ~ {formula}"}
-
-
-def _declared(bounds: Any, names: Sequence[str]) -> dict[str, Column]:
-    """What is public about every feature.
-
-    Parameters
-    ----------
-    bounds : pair, sequence of pairs, or mapping of name to pair, Number or Category
-        One pair (lower, upper) holds for all features.
-    names : sequence of str
-        Names of the features, in order.
-    """
-    if bounds is None:
-        raise RequestError(
-            "bounds: none given; say what is publicly known, such as bounds={'age': (18, 90)} or "
-            "[(18, 90), ...]. They are never taken from the data: a maximum is somebody's value"
-        )
-    if isinstance(bounds, Mapping):
-        missing = [name for name in names if name not in bounds]
-        if missing:
-            raise RequestError(
-                f"bounds: there are none for {missing[0]!r}; the features are {', '.join(names)}"
-            )
-        unknown = [name for name in bounds if name not in names]
-        if unknown:
-            raise RequestError(
-                f"bounds: {unknown[0]!r} is not a feature; the features are {', '.join(names)}"
-            )
-        return {name: _column_of(bounds[name], f"bounds of {name!r}") for name in names}
-    if _is_pair(bounds):
-        return dict.fromkeys(names, _column_of(bounds, "bounds"))
-    if isinstance(bounds, str) or not isinstance(bounds, Sequence | np.ndarray):
-        raise RequestError(f"bounds: expected pairs (lower, upper) or a mapping, got {bounds!r}")
-    if len(bounds) != len(names):
-        raise RequestError(
-            f"bounds: {len(bounds)} given for {len(names)} features; give a pair for each"
-        )
-    return {
-        name: _column_of(given, f"bounds of {name!r}")
-        for name, given in zip(names, bounds, strict=True)
-    }
-
-
-def _column_of(given: Any, where: str) -> Column:
-    """One column's declaration, from a pair or as it is."""
-    if isinstance(given, Number | Category):
-        return given
-    if not _is_pair(given):
-        raise RequestError(f"{where}: expected a pair (lower, upper), got {given!r}")
-    return Number(float(given[0]), float(given[1]))
-
-
-def _is_pair(given: Any) -> bool:
-    if isinstance(given, str | Mapping) or not isinstance(given, Sequence | np.ndarray):
-        return False
-    numbers = (int, float, np.integer, np.floating)
-    return len(given) == 2 and all(
-        isinstance(end, numbers) and not isinstance(end, bool) for end in given
-    )

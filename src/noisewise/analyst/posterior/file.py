@@ -25,6 +25,7 @@ _CLASSES = {  # loaded on demand: a reader of one kind does not pay for the othe
     "network": "NetworkPosterior",
     "summary": "SummaryPosterior",
     "draws": "DrawsPosterior",
+    "glm": "GlmPosterior",
 }
 # Up to version 1 each kind had a format of its own, and only these two were written.
 _FIRST_FORMATS = {FORMAT: "regression", "noisewise-network-posterior": "network"}
@@ -51,7 +52,7 @@ def load_posterior(path: str | Path) -> Any:
 
     Returns
     -------
-    Posterior, NetworkPosterior, SummaryPosterior or DrawsPosterior
+    Posterior, NetworkPosterior, SummaryPosterior, DrawsPosterior or GlmPosterior
 
     Raises
     ------

@@ -141,7 +141,7 @@ def forest_section(posterior: BasePosterior, names: Iterable[str], level: float)
         styles |= {bar.style for bar in bars}
     return section(
         "forest",
-        "How sure, with and without the noise",
+        "How sure" + (", with and without the noise" if "naive" in styles else ""),
         f"Lines are {percent(level)} intervals, their thick parts hold half of the "
         "probability, dots are medians, and the dotted line is zero. Every coefficient has its "
         "own scale.",

@@ -107,13 +107,13 @@ def _finding(
     column: DesignColumn, schema: Schema, target: str, found: Estimate, level: float
 ) -> str:
     """What one slope says about the target, with its interval, in words that people may print."""
-    compared = _compared(column, schema)
-    if compared is None:
+    differing = compared(column, schema)
+    if differing is None:
         return (
             f"The coefficient of {column.name} is {between(found.low, found.high, found.sd)} with "
             f"probability {percent(level)}."
         )
-    where, who, than, step = compared
+    where, who, than, step = differing
     centre, sd, low, high = (step * x for x in (found.centre, found.sd, found.low, found.high))
     sd *= 10  # one digit of it, where tables show two
     up = centre >= 0
@@ -141,7 +141,7 @@ def _sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-class _Compared(NamedTuple):
+class Compared(NamedTuple):
     """Who is compared with whom: words, and by how much the feature differs."""
 
     where: str
@@ -150,7 +150,7 @@ class _Compared(NamedTuple):
     step: float
 
 
-def _compared(column: DesignColumn, schema: Schema) -> _Compared | None:
+def compared(column: DesignColumn, schema: Schema) -> Compared | None:
     """People who differ in one feature; None for a term of a formula.
 
     A label that begins with an article is a thing that people have or don't have.
@@ -167,13 +167,13 @@ def _compared(column: DesignColumn, schema: Schema) -> _Compared | None:
     if levels is not None:
         first, second = levels
         if (first.lower(), second.lower()) in _NO_YES and label.startswith(_ARTICLES):
-            return _Compared("", f"people with {label}", " than people without", 1.0)
-        return _Compared(f"Where {label} is {second} rather than {first}, ", "people", "", 1.0)
+            return Compared("", f"people with {label}", " than people without", 1.0)
+        return Compared(f"Where {label} is {second} rather than {first}, ", "people", "", 1.0)
     if not isinstance(declared, Number | Unbounded):
         return None
     step, unit = _step(declared), schema.unit_of_measure(name)
     unit = f" {_singular(unit) if step == 1 else unit}" if unit else ""
-    return _Compared(f"Where {label} is higher by {short(step)}{unit}, ", "people", "", step)
+    return Compared(f"Where {label} is higher by {short(step)}{unit}, ", "people", "", step)
 
 
 def _step(declared: Number | Unbounded) -> float:

@@ -11,17 +11,21 @@ from noisewise.core.errors import ReleaseError
 
 if TYPE_CHECKING:
     from noisewise.core.kinds.draws import RegressionSampleRelease
+    from noisewise.core.kinds.glm import GlmRelease
     from noisewise.core.kinds.network.release import NetworkRelease
     from noisewise.core.kinds.regression import Release
     from noisewise.core.kinds.summary.release import SummaryRelease
 
-AnyRelease: TypeAlias = "Release | SummaryRelease | NetworkRelease | RegressionSampleRelease"
+AnyRelease: TypeAlias = (
+    "Release | SummaryRelease | NetworkRelease | RegressionSampleRelease | GlmRelease"
+)
 
 # Loaded on demand: a reader of one kind does not pay for the others.
 _KINDS = {
     "noisewise-release": ("regression", "Release"),
     "noisewise-summary-release": ("summary.release", "SummaryRelease"),
     "noisewise-network-release": ("network.release", "NetworkRelease"),
+    "noisewise-glm-release": ("glm", "GlmRelease"),
     "noisewise-regression-sample-release": ("draws", "RegressionSampleRelease"),
 }
 

@@ -107,7 +107,7 @@ class Round:
         scale, off_diagonal = _noise(noise)
         return cls(
             Shape(
-                _transform(transform),
+                transform_from_json(transform),
                 integer(constant, "constant", 1, most),
                 integer(weight, "weight", 0, most),
                 integer(radius, "radius", 1, most),
@@ -211,7 +211,7 @@ class Tail:
         if family != "discrete_gaussian":
             fail("the tail must have discrete Gaussian noise")
         read = cls(
-            _transform(transform),
+            transform_from_json(transform),
             _integers(values, "values"),
             integer(scale, "noise scale", SMALLEST_SCALE, MAX_SCALE),
             integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
@@ -358,7 +358,8 @@ def _integers(value: Any, where: str, limit: int = MAX_INTEGER) -> tuple[int, ..
     return tuple(integer(v, f"each of {where}", -limit - 1, limit) for v in _list(value, where))
 
 
-def _transform(document: Any) -> Transform:
+def transform_from_json(document: Any) -> Transform:
+    """Read what `Transform.to_json` wrote, as far as it can be checked without the design."""
     matrix, offset, shift = take(document, "a transform", ("matrix", "offset", "shift"))
     return Transform(
         tuple(_integers(row, "matrix") for row in _list(matrix, "matrix")),

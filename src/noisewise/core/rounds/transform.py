@@ -81,6 +81,8 @@ class Transform:
             return f"an offset of a transform is larger than {LARGEST_OFFSET}"
         if any(not LEAST_SHIFT <= s <= LARGEST_SHIFT for s in self.shift):
             return f"a shift must be from {LEAST_SHIFT} to {LARGEST_SHIFT}"
+        if numbers == 0:
+            return None
         rows = np.array(self.matrix, dtype=np.float64)
         sizes = np.linalg.norm(rows, axis=1)
         if not sizes.all() or np.linalg.cond(rows / sizes[:, None]) > 1e9:

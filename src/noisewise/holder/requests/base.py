@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from noisewise._version import __version__
 from noisewise.core import document
 from noisewise.core.calibration import gaussian_noise_multiplier, zcdp_noise_multiplier
-from noisewise.core.design import Design, names_of
+from noisewise.core.design import Design, Family, names_of
 from noisewise.core.document import MAX_SCALE, BaseRelease
 from noisewise.core.errors import DataError, RequestError
 from noisewise.core.kinds import AnyRelease
@@ -248,14 +248,20 @@ def given_epsilon(epsilon: Amount | None) -> Fraction:
     return as_fraction(epsilon, "epsilon")
 
 
-def restricted_design(schema: Schema, features: Sequence[str], target: str) -> Design:
+def restricted_design(
+    schema: Schema, features: Sequence[str], target: str, family: Family = "linear"
+) -> Design:
     """The design, with a schema of no other columns than it reads."""
-    checked = Design(schema, names_of(features), target)
+    checked = Design(schema, names_of(features), target, family)
     return replace(checked, schema=schema.restricted_to(checked.sources))
 
 
 def named_design(
-    schema: Schema, target: str | None, features: Sequence[str] | None, formula: str | None
+    schema: Schema,
+    target: str | None,
+    features: Sequence[str] | None,
+    formula: str | None,
+    family: Family = "linear",
 ) -> Design:
     """The design of a target and features, or of a formula, whichever is given."""
     if formula is not None:
@@ -267,7 +273,7 @@ def named_design(
             raise RequestError(f"{name}: not given; a regression request needs it, or a formula")
     assert target is not None
     assert features is not None
-    return restricted_design(schema, features, target)
+    return restricted_design(schema, features, target, family)
 
 
 def check_no_terms(design: Design, what: str) -> None:

@@ -13,6 +13,7 @@ a file and one that is made from the same options have the same key, so they are
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
 import os
 import re
@@ -29,6 +30,7 @@ from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import PlainYamlError, parse_yaml, read_schema, read_yaml
 from noisewise.holder.requests.base import Publishable
 from noisewise.holder.requests.draws import make_regression_sample_request
+from noisewise.holder.requests.glm import make_glm_request
 from noisewise.holder.requests.network import make_network_request
 from noisewise.holder.requests.regression import make_request
 from noisewise.holder.requests.summary import make_summary_request
@@ -36,7 +38,7 @@ from noisewise.holder.requests.summary import make_summary_request
 KEYS: dict[str, tuple[str, ...]] = {
     "regression": (
         "target", "features", "formula", "epsilon", "delta", "rho", "mechanism", "radius", "layout",
-        "fourth_moments", "smallest_eigenvalue", "rounds", "label",
+        "fourth_moments", "smallest_eigenvalue", "rounds", "family", "label",
     ),
     "summary": (
         "target", "features", "epsilon", "ask", "coefficients", "quantiles", "bounds", "base",
@@ -292,6 +294,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
             "mechanism",
             "model",
             "layout",
+            "family",
             "label",
             "posterior",
             "naive_bayes",
@@ -394,8 +397,22 @@ def _edge(text: str) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
+def _regression(schema: Schema, *, family: str = "linear", **words: Any) -> Publishable[Any]:
+    """A linear regression, or one of yes/no or counts, which has fewer words."""
+    if family == "linear":
+        return make_request(schema, **words)
+    if words.get("mechanism") == "gaussian":  # there is no other
+        words.pop("mechanism")
+    known = inspect.signature(make_glm_request).parameters
+    for name, value in words.items():
+        if name not in known and value is not None:
+            raise RequestError(f"{name}: a {family} regression has no such option; leave it out")
+    words = {name: value for name, value in words.items() if name in known}
+    return make_glm_request(schema, family=family, **words)  # type: ignore[arg-type]
+
+
 _MAKERS: dict[str, Callable[..., Publishable[Any]]] = {
-    "regression": make_request,
+    "regression": _regression,
     "summary": _summary,
     "network": _network,
     "draws": make_regression_sample_request,

@@ -1,18 +1,12 @@
 """A request for the moments of a regression in rounds that find the data's own scale.
 
-One request, one charge, taken before a row is read; then a pass over the rows for each round. What
-a round sums and how much noise it gets is decided by `core.rounds.plan` from what earlier rounds
-have published. Whatever they were, the noise of all rounds together is no less than that of the
-Gaussian that was charged: every scale is chosen with exact fractions of what is left of it.
-
-The ledger keeps every drawn round before the next one is decided on. A run that was killed goes on
-from the rounds that are kept, and never draws one of them again.
+What a round sums and how much noise it gets is decided by `core.rounds.plan` from what earlier
+rounds have published; `requests.in_rounds` has what all requests in rounds share.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -21,11 +15,9 @@ from typing import Any, ClassVar, assert_never
 
 import numpy as np
 
-from noisewise.core.calibration import discreteness_slack, gaussian_scale
-from noisewise.core.composition import epsilon_of, satisfies
 from noisewise.core.design import MAX_ROWS, Box
 from noisewise.core.document import MAX_INTEGER, dumps, integer, take
-from noisewise.core.errors import DataError, RequestError
+from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import (
     Measurement,
     Release,
@@ -33,7 +25,6 @@ from noisewise.core.kinds.regression import (
     observed_moments,
 )
 from noisewise.core.kinds.rounds import (
-    SMALLEST_SCALE,
     Round,
     Rounds,
     Tail,
@@ -41,8 +32,6 @@ from noisewise.core.kinds.rounds import (
     is_number,
     spent,
 )
-from noisewise.core.precision import float_up
-from noisewise.core.privacy import GaussianEvent
 from noisewise.core.rounds.estimate import Observed
 from noisewise.core.rounds.plan import (
     LEAST_FIRST_SHARE,
@@ -66,15 +55,8 @@ from noisewise.core.statistics.ball_moments import (
     longest_square,
 )
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
-from noisewise.holder.requests.base import (
-    DEFAULT_DELTA,
-    AboutRegression,
-    Publishable,
-    check_bounded,
-    check_delta,
-    check_scale,
-    noise_multiplier,
-)
+from noisewise.holder.requests.base import Publishable, check_scale
+from noisewise.holder.requests.in_rounds import InRounds, check_same_rows
 from noisewise.holder.rows.plan import Plan
 from noisewise.holder.rows.rounds import BallPlan, BallSums, TailCounts, TailPlan
 from noisewise.holder.rows.sums import SumPlan, Sums
@@ -116,7 +98,7 @@ class Begun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundsRequest(AboutRegression[Release]):
+class RoundsRequest(InRounds[Release]):
     """What a holder asks to publish.
 
     Parameters
@@ -137,20 +119,6 @@ class RoundsRequest(AboutRegression[Release]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_bounded(self.design)
-        if self.claim.is_pure:
-            raise RequestError(
-                "rounds: they need Gaussian noise, so give a delta above 0 or rho; or leave rounds "
-                "out"
-            )
-        check_delta(self.claim)
-        if self.series is not None:
-            # Whether rows were in another batch shows when they are summed. By then rounds have
-            # been drawn from them, which the same batch would publish with other rows.
-            raise RequestError(
-                "rounds: batches of a series can't be made in rounds; leave out the series "
-                "(--disjoint), so that the costs of batches are added up, or the rounds"
-            )
         if self.most is not None and not 2 <= self.most <= MOST_ROUNDS:
             raise RequestError(
                 f"rounds: expected 'auto' or a number from 2 to {MOST_ROUNDS}, got {self.most}"
@@ -162,43 +130,15 @@ class RoundsRequest(AboutRegression[Release]):
             (largest, LEAST_SHARE),
             (count_sensitivity(self.schema), LEAST_SHARE),
         ):
-            check_scale(self._scale(sensitivity, Fraction(share) * self.budget))
+            check_scale(self.scale(sensitivity, Fraction(share) * self.budget))
 
     # -----------------------------------------------------------------------------------------
     # What it costs
 
-    @cached_property
-    def event(self) -> GaussianEvent:
-        """One Gaussian for all rounds; `core.rounds.plan` has the proof.
-
-        The slack is that of as many draws as there may be, each with the coarsest noise that there
-        may be. The calibration is for continuous noise, so the multiplier is raised in tiny steps
-        until the event satisfies the claim.
-        """
-        entries = max(2 * len(SecondMoments(self.design).all_entries), len(EDGES))
-        one = Fraction(discreteness_slack(entries, SMALLEST_SCALE // 2))
-        slack = float_up((MOST_ROUNDS + 1) * one)
-        multiplier = noise_multiplier(self.claim)
-        for doubling in range(30):
-            event = GaussianEvent(multiplier, slack)
-            if satisfies([event], self.claim):
-                return event
-            multiplier *= 1 + 2.0**doubling * 1e-12
-        raise RequestError(
-            f"epsilon: Gaussian noise cannot be certified for {self.claim}; use a larger epsilon"
-        )
-
-    @cached_property
-    def budget(self) -> Fraction:
-        """What Σ (sensitivity / scale)² of all rounds may be."""
-        return 1 / Fraction(self.event.noise_multiplier) ** 2
-
-    def stated_cost(self) -> tuple[Fraction, Fraction]:
-        """As in `Request`."""
-        if self.claim.rho is None:
-            return super().stated_cost()
-        epsilon = math.ceil(epsilon_of([self.event], DEFAULT_DELTA) * 10**6)
-        return Fraction(epsilon, 10**6), DEFAULT_DELTA
+    @property
+    def most_draws(self) -> tuple[int, int]:
+        """The histogram among them."""
+        return MOST_ROUNDS + 1, max(2 * len(SecondMoments(self.design).all_entries), len(EDGES))
 
     def verify(self) -> None:
         """Check the noise of one round with the whole budget; others are checked before a draw."""
@@ -323,11 +263,7 @@ class RoundsRequest(AboutRegression[Release]):
             The Release after the last round; else the text to keep.
         """
         begun = Begun.of(kept)
-        if begun.n is not None and result.n != begun.n:
-            raise DataError(
-                "data: another number of rows than in the first round; restore the data as they "
-                "were, or give the request a new label, which costs anew"
-            )
+        check_same_rows(begun.n, result.n)
         left = self.budget - spent(_drawn(begun))[0]
         if isinstance(step, CountTail):
             assert isinstance(result, TailCounts)
@@ -353,12 +289,6 @@ class RoundsRequest(AboutRegression[Release]):
         """The noise of the first measurement for a share of the budget."""
         entries = len(SecondMoments(self.design).entries)
         return self.noise(self._first_sensitivity, share * self.budget, (False,) * entries)
-
-    def noise(
-        self, sensitivity: int, square: Fraction, off_diagonal: tuple[bool, ...]
-    ) -> GaussianMechanism:
-        """The noise with (sensitivity / scale)² at most `square`."""
-        return GaussianMechanism(sensitivity, self._scale(sensitivity, square), off_diagonal)
 
     @property
     def _first_sensitivity(self) -> int:
@@ -395,11 +325,6 @@ class RoundsRequest(AboutRegression[Release]):
         mechanism.verify()
         noisy = mechanism.add_noise([count * COUNT_ONE for count in result.counts])
         return Tail(step.transform, noisy, mechanism.scale, sensitivity)
-
-    def _scale(self, sensitivity: int, square: Fraction) -> int:
-        """The smallest usable scale with (sensitivity / scale)² at most `square`."""
-        wanted = math.ceil(sensitivity**2 / square)
-        return gaussian_scale(max(math.isqrt(wanted - 1) + 1, SMALLEST_SCALE), 1.0)
 
     def _measurement(self, mechanism: GaussianMechanism, values: tuple[int, ...]) -> Measurement:
         return Measurement(

@@ -51,7 +51,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from noisewise.core.design import Design
+from noisewise.core.design import Covariates, Design
 from noisewise.core.rounds.tail import grid_edges
 from noisewise.core.rounds.transform import GRID_BITS, Shape, Transform
 from noisewise.core.statistics.ball_moments import LARGEST_SQUARE, PRODUCT_ONE, longest_square
@@ -111,7 +111,7 @@ class BallPlan(ReadsDesign):
         longest = longest_square(shape.constant, shape.weight, groups, shape.radius)
         if longest > LARGEST_SQUARE * PRODUCT_ONE:
             raise ValueError("shape: so large a ball could overflow 64-bit sums")
-        _check_transform(self.design, shape.transform)
+        check_transform(self.design, shape.transform)
 
     def accumulator(self) -> Accumulator[BallSums]:
         """A new, empty one."""
@@ -126,20 +126,21 @@ class TailPlan(ReadsDesign):
     transform: Transform
 
     def __post_init__(self) -> None:
-        _check_transform(self.design, self.transform)
+        check_transform(self.design, self.transform)
 
     def accumulator(self) -> Accumulator[TailCounts]:
         """A new, empty one."""
         return averaged(self.design, TailAccumulator(self))
 
 
-def _check_transform(design: Design, transform: Transform) -> None:
+def check_transform(design: Design, transform: Transform) -> None:
+    """Refuse integers that are no transform of the design's numbers."""
     problem = transform.problem(design.number_of_numbers)
     if problem is not None:
         raise ValueError(problem)
 
 
-class _Coordinates(ABC):
+class Coordinates(ABC):
     """From table columns to blocks of z."""
 
     def __init__(self, design: Design, transform: Transform) -> None:
@@ -148,11 +149,17 @@ class _Coordinates(ABC):
         self._of_means = design.schema.unit_column is not None
         self._grid = RowGrid.with_bits(design, GRID_BITS)
         self._rows = DesignRows(design, self._grid.columns)
-        self._numbers = [i for i, c in enumerate(design.columns) if not c.is_indicator]
-        self._matrix = np.array(transform.matrix, dtype=np.float64)
+        # The numbers that the transform is about: of a regression with rounds on its covariates
+        # alone the target, the last column, is none of them.
+        columns = design.columns[: -1 if design.family != "linear" else None]
+        if isinstance(design, Covariates):
+            columns = design.columns
+        self._numbers = [i for i, c in enumerate(columns) if not c.is_indicator]
+        q = len(self._numbers)
+        self._matrix = np.array(transform.matrix, dtype=np.float64).reshape(q, q)
         self._offset = np.array(transform.offset, dtype=np.float64)[:, None]
         self._step = 2.0 ** -np.array(transform.shift, dtype=np.float64)[:, None]
-        self._block = max(_FEWEST_ROWS, min(_MOST_ROWS, _ALONE // len(self._numbers) ** 2))
+        self._block = max(_FEWEST_ROWS, min(_MOST_ROWS, _ALONE // max(q, 1) ** 2))
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
         """Add rows; see `Accumulator.add`."""
@@ -198,7 +205,7 @@ class _Coordinates(ABC):
         """
 
 
-class BallAccumulator(_Coordinates):
+class BallAccumulator(Coordinates):
     """Adds up the Gram matrices of a shape."""
 
     def __init__(self, plan: BallPlan) -> None:
@@ -244,14 +251,14 @@ class BallAccumulator(_Coordinates):
             else:
                 np.multiply(centred[i], self._shape.weight, out=row)
         if not len(far):
-            self.inside += _gram(u)
+            self.inside += gram_of(u)
             return
-        outside = _gram(np.ascontiguousarray(u[:, far]))
+        outside = gram_of(np.ascontiguousarray(u[:, far]))
         self.outside += outside
-        self.inside += _gram(u) - outside
+        self.inside += gram_of(u) - outside
 
 
-class TailAccumulator(_Coordinates):
+class TailAccumulator(Coordinates):
     """Counts rows by their length, in the bins of `core.rounds.tail.EDGES`."""
 
     def __init__(self, plan: TailPlan) -> None:
@@ -279,7 +286,7 @@ class TailAccumulator(_Coordinates):
         )
 
 
-def _gram(u: Floats) -> npt.NDArray[np.int64]:
+def gram_of(u: Floats) -> npt.NDArray[np.int64]:
     """The upper tiles of uu', exact."""
     size = len(u)
     gram = np.zeros((size, size))

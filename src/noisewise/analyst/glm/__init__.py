@@ -1,0 +1,1 @@
+"""Logistic and Poisson regressions from Releases of scores and information."""

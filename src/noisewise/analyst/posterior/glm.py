@@ -1,0 +1,267 @@
+"""The posterior of a logistic or Poisson regression: draws of its coefficients, and questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import expit, ndtr
+
+from noisewise._arrays import FloatArray
+from noisewise.analyst.arguments import probability
+from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.posterior.base import BasePosterior, Fit, rows_in_words
+from noisewise.analyst.posterior.file import arrays, tuples
+from noisewise.analyst.posterior.numbers import Row, Summary, central_interval, row_of
+from noisewise.analyst.posterior.plots import AWARE, Effect
+from noisewise.analyst.posterior.regression import Prediction, check_target, effect_of
+from noisewise.analyst.posterior.statements import statement_probability
+from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.schema import Category, Schema
+
+if TYPE_CHECKING:
+    import arviz as az
+
+_BATCH = 256  # rows that are predicted at a time, which bounds memory
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GlmPosterior(BasePosterior):
+    """Draws of the coefficients of a linear predictor, in original units.
+
+    Parameters
+    ----------
+    columns : ModelColumns
+        Of family logistic or poisson.
+    theta : array, shape (chains, draws, d)
+        The intercept first: log odds, or logarithms of rates.
+    slope : array, shape (chains, draws)
+        How much the probability, or the expected count, changes with the linear predictor, on
+        average over the rows behind the Releases.
+    info : Fit
+    """
+
+    kind = "glm"
+
+    columns: ModelColumns
+    theta: FloatArray
+    slope: FloatArray
+    info: Fit
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know before trusting the numbers."""
+        return self.info.warnings
+
+    def with_warnings(self, warnings: Sequence[str]) -> GlmPosterior:
+        """The same with these warnings."""
+        return replace(self, info=replace(self.info, warnings=tuple(warnings)))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the coefficients, the intercept first."""
+        return self.columns.names
+
+    @property
+    def event(self) -> str:
+        """What the probabilities or rates are of, such as "ill = yes"."""
+        column = self.columns.schema.columns[self.columns.target]
+        if isinstance(column, Category):
+            return f"{self.columns.target} = {column.indicated[0]}"
+        return self.columns.target
+
+    @property
+    def ratio(self) -> str:
+        """What the exponential of a slope is."""
+        return "odds ratio" if self.columns.family == "logistic" else "rate ratio"
+
+    def draws(self, name: str) -> FloatArray:
+        """Draws of one coefficient, shape (chains, draws)."""
+        if name not in self.names:
+            raise RequestError(f"{name!r} is not a parameter; there are {', '.join(self.names)}")
+        return self.theta[..., self.names.index(name)]
+
+    def parameter_draws(self) -> dict[str, FloatArray]:
+        """Draws of all coefficients by name, each of shape (chains, draws)."""
+        return {name: self.draws(name) for name in self.names}
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The data sets behind it."""
+        return self.info.datasets
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def summary(self, level: float = 0.95) -> Summary:
+        """Median, spread, central credible interval, R-hat and effective draws."""
+        return Summary({name: row_of(self.draws(name), level) for name in self.names}, level)
+
+    def ratios(self, level: float = 0.95) -> Summary:
+        """The same of odds or rate ratios: of one more of a number, or of a level beside another.
+
+        How much the odds of the event, or the rate, are multiplied by.
+        """
+        rows: dict[str, Row] = {}
+        for name in self.names[1:]:
+            rows[name] = row_of(np.exp(np.clip(self.draws(name), -700.0, 700.0)), level)
+        return Summary(rows, level)
+
+    def average_effects(self, level: float = 0.95) -> Summary:
+        """How much the probability, or the expected count, changes on average over the rows.
+
+        For one more of a number, or for a level beside the reference: the coefficient times the
+        average slope, which is what a small change does.
+        """
+        rows: dict[str, Row] = {}
+        for name in self.names[1:]:
+            rows[name] = row_of(self.draws(name) * self.slope, level)
+        return Summary(rows, level)
+
+    def interval(self, name: str, level: float = 0.95) -> tuple[float, float]:
+        """Central credible interval of one coefficient."""
+        return central_interval(self.draws(name), level)
+
+    def prob(self, statement: str) -> float:
+        """Posterior probability of a statement about coefficients, such as ``"age > 0"``."""
+        return statement_probability(statement, self.names, self.draws)
+
+    def predict(
+        self, new: Any, level: float = 0.95, *, seed: int | None = None, target: str | None = None
+    ) -> Prediction:
+        """Probability of the event, or expected count, for new rows.
+
+        Intervals are of this probability or expectation, not of what will happen to one person.
+
+        Parameters
+        ----------
+        new : mapping or data frame with one column per feature
+            Categories as their levels.
+        level : float
+        seed : int, optional
+            Nothing is drawn; taken as all posteriors take it.
+        target : str, optional
+            The regression's own; it has no other.
+        """
+        level = probability("level", level)
+        check_target(target, self.columns.target)
+        rows = self.columns.design_matrix(new)
+        points = [0.5, *ndtr([-1.0, 1.0]), (1 - level) / 2, (1 + level) / 2]
+        found = np.empty((5, len(rows)))
+        theta = self.theta.reshape(-1, self.theta.shape[-1])
+        for start in range(0, len(rows), _BATCH):
+            part = slice(start, start + _BATCH)
+            found[:, part] = np.quantile(self._mean(theta @ rows[part].T), points, axis=0)
+        estimate, below, above, lower, upper = found
+        return Prediction(estimate, 0.5 * (above - below), lower, upper)
+
+    def _mean(self, predictor: FloatArray) -> FloatArray:
+        if self.columns.family == "logistic":
+            return np.asarray(expit(predictor))
+        return np.exp(np.minimum(predictor, 700.0))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What may have an effect."""
+        return self.columns.sources
+
+    def effect(self, feature: str) -> Effect:
+        """How the linear predictor changes with a feature, the others as they are."""
+        return effect_of(self.columns, self.theta.reshape(-1, self.theta.shape[-1]), feature)
+
+    # --- for people ------------------------------------------------------------------------------
+
+    def describe(self, level: float = 0.95) -> str:
+        """Where the numbers come from, the coefficients, ratios and average effects."""
+        info, family = self.info, self.columns.family
+        what = "log odds of" if family == "logistic" else "log rate of"
+        lines = [f"{what} {self.event} ~ {' + '.join(self.columns.features)}"]
+        lines.append(f"Method {info.method}: {info.reason}")
+        for n, claim in zip(info.n, info.claims, strict=True):
+            lines.append(f"Release of {rows_in_words(n)} at {claim}.")
+        changed = "probability of the event" if family == "logistic" else "expected count"
+        lines += [str(self.summary(level)), "", f"As {self.ratio}s:", str(self.ratios(level)), ""]
+        lines += [f"Change of the {changed}, on average over the rows:"]
+        lines += [str(self.average_effects(level))]
+        return "\n".join([*lines, *self.columns.design.glossary()])
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+        """The summary with where it comes from, as plain data."""
+        info = self.info
+        return {
+            "summary": self.summary(level).to_dict(),
+            f"{self.ratio}s".replace(" ", "_"): self.ratios(level).to_dict(),
+            "average_effects": self.average_effects(level).to_dict(),
+            "level": level,
+            "family": self.columns.family,
+            "target": self.columns.target,
+            "event": self.event,
+            "features": list(self.columns.features),
+            "method": info.method,
+            "noise_aware": info.noise_aware,
+            "n": list(info.n),
+            "claims": list(info.claims),
+            "warnings": list(info.warnings),
+        }
+
+    @property
+    def _what(self) -> str:
+        return f"a {self.columns.family} regression"
+
+    @property
+    def heading(self) -> str:
+        """The model, and at what privacy its data were published."""
+        name = "Logistic" if self.columns.family == "logistic" else "Poisson"
+        return f"{name} regression for {self.event}{self.info.published_at}"
+
+    def called(self, name: str) -> str:
+        """What people call a coefficient or a feature."""
+        return self.columns.design.called(name)
+
+    def shown(self, names: Sequence[str] | None = None) -> list[str]:
+        """Coefficients to draw: all slopes, or those that are named."""
+        for name in names or ():
+            self.draws(name)
+        return list(self.names[1:] if names is None else names)
+
+    def curves(self, name: str) -> dict[str, FloatArray]:
+        """Draws of one coefficient."""
+        return {AWARE: self.draws(name)}
+
+    # --- files -----------------------------------------------------------------------------------
+
+    def to_arviz(self, *, auxiliary: bool = True) -> az.InferenceData:
+        """The draws as an ArviZ container."""
+        import arviz as az
+
+        return az.from_dict(
+            posterior={"theta": self.theta, "slope": self.slope},
+            coords={"coefficient": list(self.names)},
+            dims={"theta": ["coefficient"]},
+        )
+
+    def document(self) -> dict[str, Any]:
+        """The model and how it was fitted."""
+        return {
+            "schema": self.columns.schema.to_dict(),
+            "features": list(self.columns.features),
+            "target": self.columns.target,
+            "family": self.columns.family,
+            "info": asdict(self.info),
+        }
+
+    @classmethod
+    def from_arviz(cls, data: az.InferenceData, document: dict[str, Any]) -> GlmPosterior:
+        """Read back what `to_arviz` and `document` gave."""
+        columns = ModelColumns(
+            Schema.from_dict(document["schema"]),
+            tuple(document["features"]),
+            document["target"],
+            document["family"],
+        )
+        drawn = arrays(data.posterior)
+        theta, slope = drawn["theta"], drawn["slope"]
+        if theta.shape != (*slope.shape, len(columns.names)) or slope.ndim != 2:
+            raise ReleaseError("the draws do not fit the model")
+        return cls(columns, theta, slope, Fit(**tuples(document["info"])))

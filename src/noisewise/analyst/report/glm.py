@@ -1,0 +1,182 @@
+"""The page about a logistic or Poisson regression: what it says in percent, ratios, limits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noisewise._arrays import FloatArray
+from noisewise.analyst.posterior.glm import GlmPosterior
+from noisewise.analyst.report import words
+from noisewise.analyst.report.page import (
+    Contents,
+    columns_table,
+    findings_section,
+    forest_section,
+    lead,
+    limits_section,
+    promises,
+    reproduce_section,
+    rows_in_words,
+)
+from noisewise.analyst.report.widgets import Content, Markup, section, table
+from noisewise.analyst.report.words import percent, rounded, short
+from noisewise.core.terms.term import DesignColumn
+
+_REFERENCE = (
+    "Cantoni & Ronchetti (2001), Robust inference for generalized linear models, "
+    "doi:10.1198/016214501753209004 (rows that count less); Murray, Adams & MacKay (2010), "
+    "Elliptical slice sampling, arXiv:1001.0175."
+)
+
+
+def contents(posterior: GlmPosterior, level: float) -> Contents:
+    """Everything the page says about a logistic or Poisson regression."""
+    info, columns = posterior.info, posterior.columns
+    name = "A logistic" if columns.family == "logistic" else "A Poisson"
+    return Contents(
+        words.heading(columns.schema, columns.target, columns.features),
+        lead(
+            f"{name} regression",
+            info.n,
+            info.claims,
+            "What was released carries noise that protects people; this analysis accounts for it.",
+        ),
+        (
+            findings_section(
+                info.warnings, _findings(posterior, level), about=_comparing(posterior, level)
+            ),
+            forest_section(posterior, columns.names[1:], level),
+            _coefficients(posterior, level),
+            _released(posterior),
+            limits_section(_limits(posterior)),
+            reproduce_section(
+                info.digests, level, _REFERENCE, "--method auto", random=True, seed=info.seed
+            ),
+        ),
+    )
+
+
+def _comparing(posterior: GlmPosterior, level: float) -> str:
+    averages = ""
+    if posterior.columns.family == "logistic":
+        averages = "Numbers are averages over the people whose rows were summed. "
+    return (
+        f"{posterior.event}: people are compared who differ in one feature and are alike in the "
+        f"others. {averages}Brackets hold the true difference with probability {percent(level)}."
+    )
+
+
+def _findings(posterior: GlmPosterior, level: float) -> list[str]:
+    """The slopes in sentences, the surest first."""
+    columns = posterior.columns
+    told = [(column, posterior.draws(column.name)) for column in columns.covariates]
+    told.sort(key=lambda pair: -_sure(pair[1]))
+    return [_finding(posterior, column, draws, level) for column, draws in told]
+
+
+def _sure(draws: FloatArray) -> float:
+    above = words.chance_above_zero(draws)
+    return max(above, 1 - above)
+
+
+def _finding(posterior: GlmPosterior, column: DesignColumn, draws: FloatArray, level: float) -> str:
+    """What one slope says: percentage points of the event's probability, or percent of a rate."""
+    compared = words.compared(column, posterior.columns.schema)
+    step = 1.0 if compared is None else compared.step
+    where, than = f"With one more of {column.name}, ", ""
+    if compared is not None:
+        where = compared.where or f"For {compared.who}, "
+        than = compared.than.replace(" than ", " than for ")
+    sure = _sure(draws)
+    probably = "" if sure >= words.SURE else "probably "
+    if posterior.columns.family == "logistic":
+        found = words.Estimate.of(100 * step * draws * posterior.slope, level)
+        more, less, unit = "more likely", "less likely", " percentage points"
+        start, what = "it is", f" that {_event(posterior)}"
+    else:
+        found = words.Estimate.of(100 * np.expm1(np.clip(step * draws, -50.0, 50.0)), level)
+        more, less, unit = "higher", "lower", "%"
+        start, what = f"the rate of {posterior.event} is", ""
+    if sure < words.LIKELY:
+        return (
+            f"{where}it is undecided whether {start} {more} or {less}{what}{than}: the difference "
+            f"is between {short(found.low, 2)} and {short(found.high, 2)}{unit}."
+        )
+    up = found.centre >= 0
+    low, high = (found.low, found.high) if up else (-found.high, -found.low)
+    size = f"about {short(abs(found.centre), 2)}{unit} {more if up else less}"
+    return f"{where}{start} {probably}{size} ({short(low, 2)} to {short(high, 2)}){what}{than}."
+
+
+def _event(posterior: GlmPosterior) -> str:
+    """Such as "ill is yes"."""
+    schema, target = posterior.columns.schema, posterior.columns.target
+    return f"{schema.label(target)} is {posterior.event.rpartition(' = ')[2]}"
+
+
+def _coefficients(posterior: GlmPosterior, level: float) -> Markup:
+    size, ratio = percent(level), posterior.ratio
+    ratios = posterior.ratios(level).rows
+    head = ["", "estimate", f"{size} interval", "above zero", ratio, f"{size} interval"]
+    body: list[list[Content]] = []
+    for name, row in posterior.summary(level).rows.items():
+        shown: list[Content] = [
+            posterior.called(name),
+            rounded(row.median, row.spread),
+            words.between(row.lower, row.upper, row.spread),
+            percent(words.chance_above_zero(posterior.draws(name))),
+        ]
+        if name in ratios:
+            own = ratios[name]
+            shown.append(rounded(own.median, own.spread))
+            shown.append(words.between(own.lower, own.upper, own.spread))
+        else:
+            shown += ["", ""]
+        body.append(shown)
+    logarithm = "log odds" if posterior.columns.family == "logistic" else "logarithm of the rate"
+    return section(
+        "coefficients",
+        "Coefficients",
+        f"The estimate is the posterior median, of the {logarithm}, for one more of a number or a "
+        f"level beside the reference. The {ratio} says by how much the "
+        f"{'odds are' if ratio == 'odds ratio' else 'rate is'} multiplied.",
+        table(f"Coefficients of the regression for {posterior.event}", head, body),
+    )
+
+
+def _released(posterior: GlmPosterior) -> Markup:
+    info, schema = posterior.info, posterior.columns.schema
+    body: list[list[Content]] = [
+        [f"file {number}", dataset, rows_in_words(n), claim, words.unit_in_words(unit)]
+        for number, (dataset, n, claim, unit) in enumerate(
+            zip(info.datasets, info.n, info.claims, info.units, strict=True), 1
+        )
+    ]
+    return section(
+        "released",
+        "What was released",
+        "Noisy sums of scores and of information, in rounds: each says where the next one looks. "
+        "The last one has most of the privacy budget, and is the one that is used.",
+        table("Released files", ["", "data set", "rows", "privacy", "protects"], body),
+        columns_table(schema, posterior.columns.target, posterior.columns.features),
+        *promises(list(info.claims)),
+    )
+
+
+def _limits(posterior: GlmPosterior) -> list[tuple[str, str]]:
+    law = "yes or no" if posterior.columns.family == "logistic" else "counts"
+    return [
+        words.NO_CAUSES,
+        (
+            "Rows that are far out count less.",
+            "If the model holds, that costs precision only. If it doesn't, the numbers describe "
+            "people in the middle better than people at the ends.",
+        ),
+        (
+            "Near a point.",
+            f"The likelihood of {law} is known near the point at which the last round looked. A "
+            "warning says if the coefficients are far from it.",
+        ),
+        words.HOLDER_IS_TRUSTED,
+        words.MAY_BE_PUBLISHED,
+    ]

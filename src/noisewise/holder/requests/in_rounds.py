@@ -1,0 +1,136 @@
+"""What requests in rounds share: one charge before a row is read, then a pass for each round.
+
+What a round sums and how much noise it gets is decided from what earlier rounds have published.
+Whatever they were, the noise of all rounds together is no less than that of the Gaussian that was
+charged (`core.rounds.plan` has the proof): every scale is chosen with exact fractions of what is
+left of it. The ledger keeps every drawn round before the next one is decided on. A run that was
+killed goes on from the rounds that are kept, and never draws one of them again.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from noisewise.core.calibration import discreteness_slack, gaussian_scale
+from noisewise.core.composition import epsilon_of, satisfies
+from noisewise.core.errors import DataError, RequestError
+from noisewise.core.kinds.rounds import SMALLEST_SCALE
+from noisewise.core.precision import float_up
+from noisewise.core.privacy import GaussianEvent
+from noisewise.holder.mechanisms.gaussian import GaussianMechanism
+from noisewise.holder.requests.base import (
+    DEFAULT_DELTA,
+    AboutRegression,
+    Kind_co,
+    check_bounded,
+    check_delta,
+    noise_multiplier,
+)
+from noisewise.holder.rows.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class InRounds(AboutRegression[Kind_co]):
+    """A request that is fulfilled in rounds; parameters as in `Request`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_bounded(self.design)
+        if self.claim.is_pure:
+            raise RequestError(
+                "rounds: they need Gaussian noise, so give a delta above 0 or rho; or leave rounds "
+                "out"
+            )
+        check_delta(self.claim)
+        if self.series is not None:
+            # Whether rows were in another batch shows when they are summed. By then rounds have
+            # been drawn from them, which the same batch would publish with other rows.
+            raise RequestError(
+                "rounds: batches of a series can't be made in rounds; leave out the series "
+                "(--disjoint), so that the costs of batches are added up, or the rounds"
+            )
+
+    # -----------------------------------------------------------------------------------------
+    # The rounds
+
+    @abstractmethod
+    def begin(self, n: int, result: Any, /) -> Kind_co | str:
+        """Draw what the first pass has summed: the text to keep, or at once the Release."""
+
+    @abstractmethod
+    def next_step(self, kept: Sequence[str]) -> Any:
+        """What comes after the rounds that are kept."""
+
+    @abstractmethod
+    def step_plan(self, step: Any) -> Plan[Any]:
+        """What a step sums over the rows."""
+
+    @abstractmethod
+    def draw(self, kept: Sequence[str], step: Any, result: Any) -> Kind_co | str:
+        """Draw a step's noise: the text to keep, or the Release after the last round."""
+
+    # -----------------------------------------------------------------------------------------
+    # What it costs
+
+    @property
+    @abstractmethod
+    def most_draws(self) -> tuple[int, int]:
+        """How many rounds there may be, and how many entries one may have."""
+
+    @cached_property
+    def event(self) -> GaussianEvent:
+        """One Gaussian for all rounds; `core.rounds.plan` has the proof.
+
+        The slack is that of as many draws as there may be, each with the coarsest noise that there
+        may be. The calibration is for continuous noise, so the multiplier is raised in tiny steps
+        until the event satisfies the claim.
+        """
+        rounds, entries = self.most_draws
+        slack = float_up(rounds * Fraction(discreteness_slack(entries, SMALLEST_SCALE // 2)))
+        multiplier = noise_multiplier(self.claim)
+        for doubling in range(30):
+            event = GaussianEvent(multiplier, slack)
+            if satisfies([event], self.claim):
+                return event
+            multiplier *= 1 + 2.0**doubling * 1e-12
+        raise RequestError(
+            f"epsilon: Gaussian noise cannot be certified for {self.claim}; use a larger epsilon"
+        )
+
+    @cached_property
+    def budget(self) -> Fraction:
+        """What Σ (sensitivity / scale)² of all rounds may be."""
+        return 1 / Fraction(self.event.noise_multiplier) ** 2
+
+    def stated_cost(self) -> tuple[Fraction, Fraction]:
+        """As in `Request`."""
+        if self.claim.rho is None:
+            return super().stated_cost()
+        epsilon = math.ceil(epsilon_of([self.event], DEFAULT_DELTA) * 10**6)
+        return Fraction(epsilon, 10**6), DEFAULT_DELTA
+
+    def noise(
+        self, sensitivity: int, square: Fraction, off_diagonal: tuple[bool, ...]
+    ) -> GaussianMechanism:
+        """The noise with (sensitivity / scale)² at most `square`."""
+        return GaussianMechanism(sensitivity, self.scale(sensitivity, square), off_diagonal)
+
+    def scale(self, sensitivity: int, square: Fraction) -> int:
+        """The smallest usable scale with (sensitivity / scale)² at most `square`."""
+        wanted = math.ceil(sensitivity**2 / square)
+        return gaussian_scale(max(math.isqrt(wanted - 1) + 1, SMALLEST_SCALE), 1.0)
+
+
+def check_same_rows(begun: int | None, now: int) -> None:
+    """Refuse rows that have changed since the first round, where their number is public."""
+    if begun is not None and now != begun:
+        raise DataError(
+            "data: another number of rows than in the first round; restore the data as they "
+            "were, or give the request a new label, which costs anew"
+        )

@@ -1,0 +1,212 @@
+"""The posterior of logistic and Poisson regressions: against an oracle, and by its coverage."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noisewise.analyst.glm.bend import Line, lines
+from noisewise.analyst.glm.fit import fit_glm, prior_of
+from noisewise.analyst.glm.sampler import NormalPrior, Observed, sample
+from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.posterior.file import load_posterior
+from noisewise.analyst.regression.original_units import CoefficientPrior
+from noisewise.core.errors import RequestError
+from noisewise.core.rounds.newton import RowLaw, Scored
+from noisewise.core.schema import Category, Number, Schema
+from noisewise.core.statistics.scores import outcome
+from noisewise.holder.requests.glm import make_glm_request
+
+SCHEMA = Schema(
+    "people",
+    {"x": Number(0, 10), "g": Category(("a", "b"), "a"), "y": Category(("no", "yes"), "no")},
+)
+
+
+def draw_release(x, b, y, *, epsilon=1.0):
+    """A Release without a ledger, with noise as real as it is."""
+    request = make_glm_request(SCHEMA, family="logistic", formula="y ~ x + g", epsilon=epsilon)
+    table = {"x": x, "g": b.astype(np.int32), "y": y.astype(np.int32)}
+
+    def sums(plan):
+        accumulator = plan.accumulator()
+        accumulator.add([table[name] for name in plan.sources])
+        return accumulator.result()
+
+    drawn = request.begin(len(x), sums(request.plan()))
+    kept = []
+    while isinstance(drawn, str):
+        kept.append(drawn)
+        step = request.next_step(kept)
+        drawn = request.draw(kept, step, sums(request.step_plan(step)))
+    return drawn
+
+
+def simulate(n, rng, beta):
+    x = rng.normal(4, 1, n)
+    b = rng.random(n) < 0.4
+    eta = beta[0] + beta[1] * x + beta[2] * b
+    return x, b, rng.random(n) < 1 / (1 + np.exp(-eta))
+
+
+def test_against_importance_sampling():
+    """Two coefficients and a J of three entries: the density of the docstring, by weights."""
+    rng = np.random.default_rng(5)
+    last = Scored(
+        np.array([0.1, -0.2]),
+        np.array([30.0, -12.0]),
+        np.array([[60.0, 10.0], [10.0, 45.0]]),
+        9.0,
+        14.0,
+    )
+    K = np.array([[1.25, 0.0], [0.4, 2.0]])
+    prior = NormalPrior(np.diag([0.5, 0.3]), np.array([0.1, 0.0]))
+    drawn = sample([Observed(last, K)], prior, chains=4, draws=1500, seed=1)
+    # Importance sampling: J from its noise, theta from its conditional law, weighted by the rest.
+    trials = 200_000
+    E = rng.standard_normal((trials, 2, 2)) * last.information_sd
+    off = E[:, 0, 1] / np.sqrt(2)
+    J = np.array(last.information) + np.stack(
+        [np.stack([E[:, 0, 0], off], -1), np.stack([off, E[:, 1, 1]], -1)], -2
+    )
+    J = J[(J[:, 0, 0] > 0) & (np.linalg.det(J) > 0)]
+    beta = rng.multivariate_normal(
+        np.linalg.solve(prior.precision, prior.linear), np.linalg.inv(prior.precision), len(J)
+    )
+    d = beta @ np.linalg.inv(K) - last.theta
+    V = J + last.score_sd**2 * np.eye(2)
+    gap = last.score - np.einsum("nij,nj->ni", J, d)
+    misfit = np.einsum("ni,ni->n", gap, np.linalg.solve(V, gap[..., None])[..., 0])
+    rate = 3 / (2 * np.trace(last.within_noise()))
+    log_weight = -misfit / 2 - np.log(np.linalg.det(V)) / 2 - rate * np.trace(J, axis1=1, axis2=2)
+    weight = np.exp(log_weight - log_weight.max())
+    weight /= weight.sum()
+    mean = weight @ beta
+    sd = np.sqrt(weight @ (beta - mean) ** 2)
+    error = sd / np.sqrt(1 / np.sum(weight**2))
+    found = drawn.beta.reshape(-1, 2)
+    assert np.all(np.abs(found.mean(axis=0) - mean) < 5 * error + 0.05 * sd)
+    assert found.std(axis=0) == pytest.approx(sd, rel=0.08)
+
+
+@pytest.mark.parametrize("family", ["logistic", "poisson"])
+def test_the_bend_of_normal_rows_is_accounted_for(family):
+    """A last round that looked far off: the mode finds theta, and a straight line does not."""
+    rng = np.random.default_rng(13)
+    spread = rng.normal(size=(2, 2)) / 2
+    covariance = np.zeros((3, 3))
+    covariance[1:, 1:] = spread @ spread.T + np.eye(2) / 2
+    target = outcome(family, 1 if family == "logistic" else 9)
+    law = RowLaw(target, 1.0, np.array([1.25, 0.1, 0.0]), covariance)
+    rows = rng.multivariate_normal(law.centre, covariance, 200_000)
+    at, truth = np.array([-0.8, 0.3, 0.2]), np.array([-0.3, 0.9, -0.4])
+    knots = np.linspace(-16, 16, len(target.mean))
+    low, high = (np.interp(rows @ theta, knots, target.mean / 2**16) for theta in (at, truth))
+    slope = np.interp(rows @ at, knots, (target.root / 2**16) ** 2)
+    score, information = rows.T @ (high - low), (rows.T * slope) @ rows
+    last = Scored(at, score, information, 1.0, 1.0)
+    precision, linear = 1e-6 * np.eye(3), np.zeros(3)
+    [line] = lines([(last, law, np.eye(3))], precision, linear)
+    bent, straight = (
+        np.linalg.solve(*one.about(last, information)) for one in (line, Line.straight(3))
+    )
+    assert bent == pytest.approx(truth, abs=0.05)
+    assert np.abs(straight - truth).max() > 0.1
+
+
+def test_releases_together_say_more_than_each():
+    rng = np.random.default_rng(6)
+    releases = [draw_release(*simulate(6000, rng, (-2.0, 0.5, 0.4))) for _ in range(2)]
+    one = fit_glm(releases[0], draws=300, seed=1).summary().rows["x"]
+    both = fit_glm(releases, draws=300, seed=1).summary().rows["x"]
+    assert both.spread < 0.9 * one.spread
+
+
+@pytest.mark.slow
+def test_coverage_and_its_negative_control():
+    """80% intervals hold the truth about that often; without the noise's part they do not."""
+    rng = np.random.default_rng(7)
+    truth = np.array([-2.5, 0.5, 0.6])
+    held, ignoring = [], []
+    for _ in range(40):
+        release = draw_release(*simulate(3000, rng, truth))
+        posterior = fit_glm(release, chains=1, draws=200, seed=1)
+        for j, name in enumerate(posterior.names):
+            low, high = posterior.interval(name, 0.8)
+            held.append(low <= truth[j] <= high)
+        last = release.last
+        J = last.within_noise()
+        to_original = posterior.columns.theta_to_original(release.shape.map([True, False])).T
+        centre = to_original @ (last.theta + np.linalg.solve(J, last.score))
+        sd = np.sqrt(np.diag(to_original @ np.linalg.inv(J) @ to_original.T))
+        inside = np.abs(centre - truth) < 1.28 * sd
+        ignoring += inside.tolist()
+    error = np.sqrt(0.16 / 40)  # coefficients of one Release are not independent
+    assert abs(np.mean(held) - 0.8) < 4 * error
+    assert np.mean(ignoring) < 0.8 - 2 * error
+
+
+def test_a_prior_in_original_units_is_taken(tmp_path):
+    rng = np.random.default_rng(8)
+    release = draw_release(*simulate(4000, rng, (-2.0, 0.5, 0.4)))
+    tight = CoefficientPrior({"x": (2.0, 1e-4)})
+    posterior = fit_glm(release, prior=tight, draws=200, seed=2)
+    assert posterior.summary().rows["x"].median == pytest.approx(2.0, abs=1e-2)
+    with pytest.raises(RequestError, match="not a coefficient"):
+        fit_glm(release, prior=CoefficientPrior({"z": (0, 1)}))
+    with pytest.raises(RequestError, match="error_sd"):
+        fit_glm(release, prior=CoefficientPrior(error_sd=(1, 2)))
+
+
+def test_the_default_prior_is_on_the_scale_of_one_sd():
+    rng = np.random.default_rng(9)
+    release = draw_release(*simulate(20_000, rng, (-2.0, 0.5, 0.4)))
+    design = release.design
+    columns = ModelColumns(design.schema, design.features, design.target, "logistic")
+    prior = prior_of(release, columns, None)
+    covariance = np.linalg.inv(prior.precision)
+    # x has sd 1 in original units, where a half-width is 5.
+    assert np.sqrt(covariance[1, 1]) / 5 == pytest.approx(2.5, rel=0.15)
+    assert np.sqrt(covariance[2, 2]) == pytest.approx(2.5)
+
+
+def test_files_predictions_and_words(tmp_path):
+    rng = np.random.default_rng(10)
+    posterior = fit_glm(draw_release(*simulate(4000, rng, (-2.0, 0.5, 0.4))), draws=200, seed=3)
+    posterior.save(tmp_path / "post.nc")
+    again = load_posterior(tmp_path / "post.nc")
+    assert np.array_equal(again.theta, posterior.theta)
+    assert again.info == posterior.info
+    predicted = again.predict({"x": [2.0, 6.0], "g": ["a", "b"]})
+    assert np.all((predicted.lower > 0) & (predicted.upper < 1))
+    assert np.all(predicted.lower < predicted.estimate)
+    eta = posterior.theta.reshape(-1, 3) @ np.array([1.0, 6.0, 1.0])
+    assert predicted.estimate[1] == pytest.approx(np.median(1 / (1 + np.exp(-eta))))
+    assert "y = yes" in posterior.describe()
+    assert posterior.ratios().rows["x"].median == pytest.approx(
+        np.exp(posterior.summary().rows["x"].median)
+    )
+    assert posterior.prob("x > 0") == np.mean(posterior.draws("x") > 0)
+
+
+def test_average_effects_are_those_of_the_rows(tmp_path):
+    """Against the average slope of the rows themselves, at the true coefficients."""
+    rng = np.random.default_rng(12)
+    truth = (-2.0, 0.5, 0.4)
+    x, b, y = simulate(20_000, rng, truth)
+    posterior = fit_glm(draw_release(x, b, y, epsilon=4), draws=300, seed=4)
+    mean = 1 / (1 + np.exp(-(truth[0] + truth[1] * x + truth[2] * b)))
+    row = posterior.average_effects().rows["x"]
+    assert row.median == pytest.approx(truth[1] * np.mean(mean * (1 - mean)), abs=4 * row.spread)
+    assert np.median(posterior.slope) == pytest.approx(np.mean(mean * (1 - mean)), rel=0.1)
+    posterior.report(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "percentage points more likely" in page
+    assert "odds ratio" in page
+
+
+def test_the_same_release_does_not_count_twice():
+    rng = np.random.default_rng(11)
+    release = draw_release(*simulate(3000, rng, (-2.0, 0.5, 0.4)))
+    with pytest.raises(RequestError, match="twice"):
+        fit_glm([release, release])
