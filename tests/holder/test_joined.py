@@ -28,6 +28,7 @@ from ..conformance.test_engines import (
     terms_case,
     with_ids,
 )
+from . import test_glm_rows as scores_of
 from . import test_partition as partitions
 from . import test_rounds_rows as rounds
 
@@ -61,6 +62,13 @@ def in_ball():
 
 def tail():
     return TailPlan(rounds.DESIGN, rounds.transform()), round_table()
+
+
+def scores():
+    rng = np.random.default_rng(8)
+    columns = {"x": rng.normal(5, 3, 2000), "z": rng.normal(0, 0.6, 2000)}
+    columns |= {"g": rng.choice(["a", "b", "c"], 2000), "ill": rng.choice(["no", "yes"], 2000)}
+    return scores_of.plan("ill", "logistic"), pa.table(columns)
 
 
 def counts():
@@ -104,6 +112,7 @@ PLANS = [
     terms,
     in_ball,
     tail,
+    scores,
     counts,
     by_level,
     one_block,

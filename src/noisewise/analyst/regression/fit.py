@@ -162,7 +162,9 @@ def fit_regression(
 def _varying(method: str, holders: int) -> str:
     """The method for coefficients that vary by holder, if they can."""
     if method not in ("auto", "exact_varying"):
-        raise RequestError(f"varying: method {method} has one regression for all; leave one of the two out")
+        raise RequestError(
+            f"varying: method {method} has one regression for all; leave one of the two out"
+        )
     if holders == 1:
         raise RequestError(
             "varying: one Release says nothing about how holders differ; leave it out, or give "

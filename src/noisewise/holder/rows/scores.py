@@ -48,7 +48,14 @@ from noisewise.core.statistics.scores import (
     OUTCOME_ONE,
     outcome_of,
 )
-from noisewise.holder.rows.plan import Accumulator, Floats, ReadsDesign
+from noisewise.holder.rows.plan import (
+    Accumulator,
+    Floats,
+    Integers,
+    ReadsDesign,
+    check_row_count,
+    flat,
+)
 from noisewise.holder.rows.rounds import MARGIN, Coordinates, check_transform, gram_of
 from noisewise.holder.rows.values import MEAN_BITS
 
@@ -122,6 +129,18 @@ class ScoreAccumulator(Coordinates):
     def result(self) -> ScoreSums:
         """The sums so far."""
         return ScoreSums(self.n, self.score.copy(), np.triu(self.information))
+
+    def state(self) -> Integers:
+        """See `Accumulator.state`."""
+        return flat(self.n, self.score, self.information)
+
+    def join(self, state: Integers) -> None:
+        """See `Accumulator.join`."""
+        check_row_count(self.n + int(state[0]))
+        self.n += int(state[0])
+        size = len(self.score)
+        self.score += state[1 : 1 + size]
+        self.information += state[1 + size :].reshape(size, size)
 
     def _add_block(self, z: Floats, lengths: Floats, centred: Floats) -> None:
         u = np.empty((len(self._theta), z.shape[1]))
