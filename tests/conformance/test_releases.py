@@ -10,17 +10,21 @@ from importlib import import_module
 
 import pytest
 
+from noisewise.core.design import Design
 from noisewise.core.document import BaseRelease, digest_of
 from noisewise.core.errors import ReleaseError
 from noisewise.core.kinds import _KINDS, load_release, release_from_text
 from noisewise.core.kinds.draws import RegressionLaw, RegressionSampleRelease
+from noisewise.core.kinds.glm import GlmRelease, Newton, longest_of
 from noisewise.core.kinds.network.content import NoisyCounts
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.release import NetworkRelease
 from noisewise.core.kinds.summary.mechanisms import Flat, Question, Sign, sensitivity_of
 from noisewise.core.kinds.summary.release import SummaryRelease, SummedNoise
-from noisewise.core.privacy import Claim, PureEvent
+from noisewise.core.privacy import Claim, GaussianEvent, PureEvent
+from noisewise.core.rounds.transform import Shape, Transform
 from noisewise.core.schema import Category, Schema
+from noisewise.core.statistics.scores import outcome_of, score_sensitivity
 
 from ..releases import example_request, release_of
 
@@ -68,6 +72,20 @@ def draws_release():
     return RegressionSampleRelease(law=law, n=1000, draws=((0, 1, -2, 3),), **COMMON)
 
 
+def glm_release():
+    columns = {name: Category(("no", "yes"), "no") for name in ("smoker", "cough")}
+    design = Design(Schema("people", columns), ("smoker",), "cough", "logistic")
+    shape = Shape(Transform((), (), ()), 1280, 1024, 1)
+    sensitivity = score_sensitivity(design.schema, outcome_of(design), longest_of(design, shape))
+    steps = [
+        Newton(theta, (7, -3), (900, 400, 300), 20 * sensitivity, 10**8, 8 * 10**7, sensitivity)
+        for theta in ((0, 0), (-30_000, 20_000))
+    ]
+    given = {**COMMON, "claim": Claim(Fraction(1), Fraction(1, 10**6))}
+    given["event"] = GaussianEvent(10.0, 1e-12)
+    return GlmRelease(design=design, n=100, looks=(), shape=shape, newton=tuple(steps), **given)
+
+
 # SHA-256 of the files, from before the kinds shared any code: a change here is one of the format.
 KINDS = {
     "noisewise-release": (
@@ -85,6 +103,10 @@ KINDS = {
     "noisewise-regression-sample-release": (
         draws_release,
         "34f9eeb9d58385de70863d0ae06825c18142eefe7f2c6cd8160cd4c523d441dd",
+    ),
+    "noisewise-glm-release": (
+        glm_release,
+        "36c47351c0b9b33e8e092b7c20d67dbdb72302a681961cb2ac0657637400af7d",
     ),
 }
 
@@ -201,16 +223,22 @@ def test_n_is_there_exactly_if_it_is_public(release):
 
 def test_a_claim_stronger_than_the_event_is_refused(release):
     def boast(document):
-        document["privacy"]["claim"]["epsilon"] = "0.999"
+        # A pure event is as strong as its claim here; the Gaussian one has room to spare.
+        is_pure = isinstance(release.event, PureEvent)
+        document["privacy"]["claim"]["epsilon"] = "0.999" if is_pure else "0.3"
 
     assert "does not follow" in refusal(release, boast)
 
 
 def test_an_event_stronger_than_the_noise_is_refused(release):
-    def boast(document):
-        document["privacy"]["event"]["epsilon"] = "1/100"
+    key, value = "epsilon", "1/100"
+    if isinstance(release.event, GaussianEvent):
+        key, value = "noise_multiplier", 1000.0
 
-    assert json.loads(release.to_text())["privacy"]["event"]["epsilon"] != "1/100"
+    def boast(document):
+        document["privacy"]["event"][key] = value
+
+    assert json.loads(release.to_text())["privacy"]["event"][key] != value
     assert "privacy event" in refusal(release, boast)
 
 
