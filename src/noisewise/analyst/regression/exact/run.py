@@ -86,15 +86,15 @@ def _run(job: Job, method: str, *, own_laws: bool) -> Draws:
     seen = added_up(job.observations) if own_laws else job.observations
     given = seen, job.regression_prior, exact_covariates(job, method)
     drawn: IndependentDraws | exact.ExactDraws | None
-    drawn = None if own_laws else draw_independent(*given, **job.size)
-    if drawn is not None:
-        collapsed, how = drawn.posterior, _INDEPENDENT.format(drawn.pareto_k)
-        stats = {"pareto_k": np.full(drawn.sigma2.shape, drawn.pareto_k)}
-    else:
-        collapsed, how = CollapsedPosterior(*given, own_laws=own_laws), ""
-        with job.watched() as options:
+    with job.watched() as options:
+        drawn = None if own_laws else draw_independent(*given, **job.size)
+        if drawn is not None:
+            collapsed, how = drawn.posterior, _INDEPENDENT.format(drawn.pareto_k)
+            stats = {"pareto_k": np.full(drawn.sigma2.shape, drawn.pareto_k)}
+        else:
+            collapsed, how = CollapsedPosterior(*given, own_laws=own_laws), ""
             drawn = exact.sample_posterior(collapsed, keep_covariates=False, **options)
-        stats = drawn.info._asdict()
+            stats = drawn.info._asdict()
     points = drawn.x.reshape(-1, drawn.x.shape[-1])
     some = np.linspace(0, len(points) - 1, min(agreement.CHECKED, len(points))).astype(int)
     rng = np.random.default_rng(job.seed)
