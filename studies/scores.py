@@ -4,7 +4,8 @@ Rows are simulated with known coefficients, go through all rounds as at a holder
 are fitted with two chains of 400 draws, else by the defaults. The control takes the same last round
 for noiseless. Real tables are published again and again as they are; there the maximum likelihood
 estimate from all rows stands for the truth, which intervals hold more often than they claim,
-because it varies less than the truth does. Errors and widths are in standard errors of that
+because it varies less than the truth does. Or as many rows are drawn from them with replacement, as
+from a population whose truth that estimate is. Errors and widths are in standard errors of that
 estimate. The noise of a Release takes no seed, so a second run differs by that.
 """
 
@@ -42,7 +43,7 @@ class Setting(NamedTuple):
     ----------
     x : str
         What the covariates are like: normal, correlated, skewed (lognormal), yes_no (every other
-        one is a category); or a real table, rand or fair.
+        one is a category); or a real table, rand or fair, or rows drawn from it (rand_drawn).
     n, k : int
         Rows and covariates of simulated tables.
     rare : bool
@@ -76,6 +77,8 @@ GRID = (
     Setting("yes_no", 20_000, 5, family="poisson"),
     Setting("rand"),
     Setting("fair"),
+    Setting("rand_drawn"),
+    Setting("fair_drawn"),
 )
 QUICK_GRID = (GRID[0], Setting("normal", 5000, 3, family="poisson"))
 
@@ -87,7 +90,7 @@ class Table(NamedTuple):
     schema: Schema
     x: FloatArray  # (n, d), with the constant
     y: FloatArray  # (n,)
-    truth: FloatArray | None  # (d,), of simulated tables
+    truth: FloatArray | None  # (d,), of simulated tables and rows drawn from real ones
 
 
 _RARE = {"normal": -3.55, "skewed": -3.9}  # 5% have the event, of 5 and of 11 covariates
@@ -138,11 +141,11 @@ _FAIR = {
 }
 
 
-def real(name: str) -> Table:
+def real(name: str, rng: np.random.Generator) -> Table:
     """RAND, more than two visits to a doctor; or Fair, any affair."""
     from statsmodels import datasets
 
-    if name == "rand":
+    if name.startswith("rand"):
         found, bounds = datasets.randhie.load_pandas().data, _RAND
         y = found["mdvis"].to_numpy() > 2
     else:
@@ -155,7 +158,13 @@ def real(name: str) -> Table:
         declared[column] = Number(low, high)
     matrix = np.column_stack([np.ones(len(y)), *columns.values()])
     columns["y"], declared["y"] = y.astype(np.int32), _yes_or_no()
-    return Table(columns, Schema(name, declared), matrix, y.astype(np.float64), None)
+    table = Table(columns, Schema(name, declared), matrix, y.astype(np.float64), None)
+    if not name.endswith("_drawn"):
+        return table
+    rows = rng.integers(0, len(y), len(y))
+    drawn = {column: values[rows] for column, values in columns.items()}
+    truth, _ = most_likely(table, "logistic")
+    return Table(drawn, table.schema, matrix[rows], table.y[rows], truth)
 
 
 def released(request: GlmRequest, columns: dict[str, Any]) -> GlmRelease:
@@ -208,7 +217,7 @@ def as_if_noiseless(release: GlmRelease, posterior: GlmPosterior) -> tuple[Float
 def trial(setting: Setting, number: int) -> Record:
     """One table, published and fitted."""
     rng = np.random.default_rng(seed_of(NAME, *map(str, setting), number))
-    table = simulated(setting, rng) if setting.n else real(setting.x)
+    table = simulated(setting, rng) if setting.n else real(setting.x, rng)
     features = [name for name in table.schema.columns if name != "y"]
     request = make_glm_request(
         table.schema, family=setting.family, target="y", features=features, epsilon=1, delta="1e-6"
@@ -276,7 +285,10 @@ def markdown(rows: Sequence[Row]) -> str:
 def write(out: Path, options: Options) -> list[Path]:
     """The table, as CSV and Markdown."""
     rows = []
-    for setting in QUICK_GRID if options.quick else GRID:
+    grid = QUICK_GRID if options.quick else GRID
+    if "x" in options.settings:
+        grid = tuple(one for one in GRID if one.x in options.settings["x"].split(","))
+    for setting in grid:
         words = [str(word) for word in setting]
         records = kept_trials(
             "-".join([NAME, *words]),
@@ -294,4 +306,5 @@ EXPERIMENT = Report(
     NAME,
     "Coverage and error of logistic and Poisson regressions by private rounds, and a control",
     write,
+    settings=("x",),
 )
