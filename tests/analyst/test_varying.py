@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import noisewise as nw
 from noisewise.analyst.posterior.file import load_posterior
+from noisewise.analyst.regression.cautions import spread_warnings
 from noisewise.analyst.regression.exact import sampler
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
 from noisewise.analyst.regression.exact.own_laws import FLOOR
@@ -395,9 +396,18 @@ def test_a_fit_with_and_without_rounds(posterior):
     assert "average person" in text  # the prior, in words
     assert posterior.to_dict()["holders"]["a"]["age"]["median"] > 0
     assert "age of a" in posterior.draws_columns()
-    assert any("holders say little" in warning for warning in posterior.warnings)  # three of them
     share = posterior.privacy_share()
     assert all(0 <= value <= 1 for value in share.values())
+
+
+def test_a_spread_that_the_prior_decides_is_warned_of(posterior):
+    def warned(spread):  # of the prior's scale
+        told = posterior.holders.spread * 0 + spread * posterior.holders.expected
+        holders = replace(posterior.holders, spread=told)
+        return spread_warnings(replace(posterior, holders=holders))
+
+    assert warned(0.2) == ()
+    assert "3 holders say little about how far apart holders are in" in warned(3.0)[0]
 
 
 def test_predictions_are_for_a_holder_who_is_not_among_them(posterior):

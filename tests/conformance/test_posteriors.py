@@ -254,7 +254,9 @@ def test_two_posteriors_beside_each_other(posterior):
         assert 0.3 < row["prob_above_zero"] < 0.7
         width = row["first_95%_high"] - row["first_95%_low"]
         apart = row["difference_95%_high"] - row["difference_95%_low"]
-        assert 1.1 * width < apart < 1.8 * width  # sqrt 2 times as wide
+        # sqrt 2 times as wide; the ends of an interval of 40 released draws are very rough
+        least, most = (0.7, 2.8) if posterior.kind == "draws" else (1.1, 1.8)
+        assert least * width < apart < most * width
     assert list(alike.to_frame().index) == list(alike.rows)
 
 
