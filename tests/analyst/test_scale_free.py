@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from noisewise.analyst.regression.exact import scale_free
+from noisewise.analyst.regression.exact import density, scale_free
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
 from noisewise.analyst.regression.exact.factor import log_length, spike_radius
 from noisewise.analyst.regression.exact.prior import HALF_T, scale_free_integral
-from noisewise.analyst.regression.exact.sampler import sample_posterior
+from noisewise.analyst.regression.exact.sampler import (
+    sample_enough,
+    sample_posterior,
+    smallest_ess,
+)
 from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.priors import ScaleFreeCovariates, ScaleFreePrior
 
@@ -83,8 +87,11 @@ def log_marginal(A, psi, prior, covariates):
 
 
 def free_statistics(posterior, x):
-    """All that the coordinates stand for: the free entries of each A_j (n first), and ln psi."""
-    A = posterior.statistics(x)
+    """All that the coordinates stand for: the free entries of each A_j (n first), and ln psi.
+
+    Columns are in the order of the arrays.
+    """
+    A = posterior.statistics(x)[:, *np.ix_(posterior.columns, posterior.columns)]
     a = posterior.arrays
     reference = A[posterior.order[0]]
     factor = np.linalg.cholesky(reference / reference[0, 0])[1:-1, 1:-1]
@@ -108,6 +115,7 @@ def counted_from(centre, A):
 def expected(posterior, x, centre=0.0):
     """Log density by x up to a constant: the formula, times the Jacobian by differences."""
     _, grams, psi = free_statistics(posterior, x)
+    centre = np.broadcast_to(centre, posterior.k)[np.array(posterior.columns[1:-1]) - 1]
     prior, covariates = ScaleFreePrior(posterior.k), ScaleFreeCovariates.default(posterior.k)
     total = log_marginal(counted_from(centre, grams.sum(axis=0)), psi, prior, covariates)
     p = posterior.k + 1
@@ -355,3 +363,44 @@ def test_a_column_that_may_not_vary_at_all_is_explored(family):
     assert np.quantile(own, 0.02) < 0.01 * np.median(own)  # the tail is there
     for values in (np.log(own), drawn.theta[..., 1]):
         assert az.ess(values, method="bulk") > 600  # by ln(length): 350 and 250
+
+
+def narrow_first():
+    """A column that noise hides, then one that is well known; y goes with both."""
+    n, sds = 3000, np.array([0.03, 0.55, 0.3])
+    r = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, -0.25], [0.5, -0.25, 1.0]])
+    moments = np.zeros((4, 4))
+    moments[0, 0], moments[1:, 1:] = n, n * r * np.outer(sds, sds)
+    scale = np.full_like(moments, 10.4)
+    scale[0, 0] = 0.0
+    return Observation(n, moments, scale, "laplace")
+
+
+def test_the_best_known_column_comes_first(monkeypatch):
+    given = [narrow_first()], ScaleFreePrior(2), ScaleFreeCovariates.default(2)
+
+    def effective():
+        drawn = sample_posterior(CollapsedPosterior(*given), seed=1, keep_covariates=False)
+        return smallest_ess(drawn.theta, drawn.sigma2)
+
+    ordered = effective()
+    monkeypatch.setattr(density, "_best_known_first", lambda seen, columns: columns)
+    assert effective() < 0.5 * ordered > 150
+
+
+def test_draws_that_depend_on_each_other_are_drawn_once_more(monkeypatch):
+    monkeypatch.setattr(density, "_best_known_first", lambda seen, columns: columns)
+    posterior = CollapsedPosterior(
+        [narrow_first()], ScaleFreePrior(2), ScaleFreeCovariates.default(2)
+    )
+    words = {"chains": 2, "draws": 500, "seed": 1, "keep_covariates": False}
+    once, (enough, how) = sample_posterior(posterior, **words), sample_enough(posterior, **words)
+    assert enough.theta.shape == once.theta.shape
+    assert "times as long" in how
+    assert smallest_ess(enough.theta, enough.sigma2) > 2 * smallest_ess(once.theta, once.sigma2)
+    again, _ = sample_enough(posterior, **words)
+    np.testing.assert_array_equal(again.theta, enough.theta)
+    easy = posterior_of("partial rows")
+    drawn, how = sample_enough(easy, **words)
+    assert how == ""
+    np.testing.assert_array_equal(drawn.theta, sample_posterior(easy, **words).theta)

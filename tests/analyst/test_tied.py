@@ -138,11 +138,11 @@ def test_density_is_that_of_any_columns_without_the_law_of_indicators(layout, pr
     """The same rows' density in other coordinates, at the same A; over that of the first block."""
     rng = np.random.default_rng([7, private])
     seen = observe(rng, layout, private=private)
-    # Indicators first, as the tied posterior has them.
+    priors = scale_free(seen.k)
+    # Columns in the order that the tied posterior has them in, indicators first.
+    seen = seen.in_order(CollapsedPosterior([seen], *priors).columns)
     tied = list(seen.indicators)
     others = [c for c in range(1, seen.k + 1) if c not in tied]
-    seen = seen.in_order([0, *tied, *others, seen.k + 1])
-    priors = scale_free(seen.k)
     ours = CollapsedPosterior([seen], *priors)
     plain = CollapsedPosterior([replace(seen, indicators=())], *priors, partial=False)
     entries = [(a, b) for a in range(seen.k + 2) for b in range(a + 1) if seen.scale[a, b] > 0]

@@ -121,9 +121,14 @@ class CollapsedPosterior:
         k = _check(observations, prior, covariates)
         # Columns of w, the indicators of all holders first (`kernels`).
         tied = set.intersection(*(set(seen.indicators) for seen in observations))
-        self.columns = [0, *sorted(range(1, k + 1), key=lambda c: c not in tied), k + 1]
-        self._place = np.argsort(self.columns)
         several = len(observations) > 1 or not isinstance(covariates, ScaleFreeCovariates)
+        numbers = [c for c in range(1, k + 1) if c not in tied]
+        if not (several or anchored or partial is False) and observations[0].map is None:
+            numbers = _best_known_first(
+                observations[0], numbers
+            )  # maps are triangular as they come
+        self.columns = [0, *sorted(tied), *numbers, k + 1]
+        self._place = np.argsort(self.columns)
         observations = [
             (_without_empty_levels(seen) if several else seen).in_order(self.columns)
             for seen in (replace(seen, indicators=tuple(sorted(tied))) for seen in observations)
@@ -345,6 +350,19 @@ class CollapsedPosterior:
             H[i] = np.tril(work[15, : k + 1, : k + 1])
         U = H[:, 1:, 1:][:, self._place[1:-1] - 1]
         return H[:, self._place[1:-1], 0], U @ np.swapaxes(U, 1, 2), lam, nu
+
+
+def _best_known_first(seen: Observation, columns: list[int]) -> list[int]:
+    """The columns by their spread over the noise, largest first.
+
+    A row's coordinates are its length and its correlations with the rows before it. Where noise
+    hides whether a column varies at all, correlations with it can be anything, and mix slowly: no
+    row but y's has them if such a column is the last.
+    """
+    spread = np.diag(seen.values) - seen.values[0] ** 2 / max(seen.n, 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        known = np.nan_to_num(spread / np.diag(seen.scale), nan=0.0)
+    return sorted(columns, key=lambda c: -known[c])
 
 
 def _without_empty_levels(seen: Observation) -> Observation:

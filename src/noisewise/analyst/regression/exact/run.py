@@ -92,8 +92,8 @@ def _run(job: Job, method: str, *, own_laws: bool) -> Draws:
             collapsed, how = drawn.posterior, _INDEPENDENT.format(drawn.pareto_k)
             stats = {"pareto_k": np.full(drawn.sigma2.shape, drawn.pareto_k)}
         else:
-            collapsed, how = CollapsedPosterior(*given, own_laws=own_laws), ""
-            drawn = exact.sample_posterior(collapsed, keep_covariates=False, **options)
+            collapsed = CollapsedPosterior(*given, own_laws=own_laws)
+            drawn, how = exact.sample_enough(collapsed, keep_covariates=False, **options)
             stats = drawn.info._asdict()
     points = drawn.x.reshape(-1, drawn.x.shape[-1])
     some = np.linspace(0, len(points) - 1, min(agreement.CHECKED, len(points))).astype(int)

@@ -27,6 +27,7 @@ https://github.com/pymc-devs/nutpie.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,6 +64,12 @@ _STATISTICS = (
 )
 _POLL_SECONDS = 0.005
 _START_TRIES = 100
+# When draws are worth a second run (`sample_enough`), and how long that may be.
+_WANTED = 0.1  # of the draws, effective ones: 400 of 4 x 1,000
+_MOST_DIVERGING = 0.001  # of the draws
+_FEWEST_JUDGED = 100  # draws of a chain from which effective ones are estimated
+_LONGEST = 8  # times the first run
+_MOST_SECONDS = 60.0  # of the processor's time, roughly
 
 
 class ExactState(NamedTuple):
@@ -282,6 +289,7 @@ def sample_posterior(
     cores: int | None = None,
     target_accept: float | None = None,
     max_depth: int = 10,
+    thin: int = 1,
     keep_covariates: bool = True,
     progress: Progress | None = None,
 ) -> ExactDraws:
@@ -303,6 +311,8 @@ def sample_posterior(
         bring no more effective draws.
     max_depth : int
         Of NUTS.
+    thin : int
+        Chains are so many times as long, and one of `thin` draws is kept.
     keep_covariates : bool
         Draw mu and T too; they take chains * draws * k² numbers.
     progress : callable, optional
@@ -312,10 +322,9 @@ def sample_posterior(
     -------
     ExactDraws
     """
-    check_lengths(chains=chains, draws=draws, tune=tune)
+    check_lengths(chains=chains, draws=draws, tune=tune, thin=thin)
     if target_accept is None:
-        careful = posterior.own_laws or posterior.arrays.scalars[SCALE_FREE] > 0.0
-        target_accept = 0.9 if careful and not posterior.arrays.laplace.any() else 0.8
+        target_accept = _target_accept(posterior)
     streams = [
         [np.random.default_rng(stream) for stream in chain.spawn(3)]
         for chain in np.random.SeedSequence(seed).spawn(chains)
@@ -326,7 +335,7 @@ def sample_posterior(
             kernels,
             [int(engine.integers(2**63)) for _, engine, _ in streams],
             {
-                "draws": draws,
+                "draws": draws * thin,
                 "tune": tune,
                 "target_accept": target_accept,
                 "maxdepth": max_depth,
@@ -334,7 +343,7 @@ def sample_posterior(
             cores or available_cores(),
             progress,
         )
-        x, info = collect(traces)
+        x, info = collect(traces, thin)
     else:
         # Every statistic is public: nothing is latent, and the draws are independent.
         init(posterior, streams[0][0])
@@ -353,8 +362,62 @@ def sample_posterior(
     return ExactDraws(theta, sigma2, mean, mu, T, x, info)
 
 
-def collect(traces: Sequence[tuple[Any, int]]) -> tuple[FloatArray, NutsInfo]:
-    """Arrays of shape (chains, draws, ...) from what `run_chains` returns.
+def sample_enough(posterior: CollapsedPosterior, **settings: Any) -> tuple[ExactDraws, str]:
+    """`sample_posterior`, and once more where its draws depend too much on each other.
+
+    The second run has smaller steps where the first diverged, and longer chains of which as many
+    draws are kept, as far as the work is bounded. Both are decided by the first run alone, so the
+    same seed gives the same draws.
+
+    Returns
+    -------
+    draws : ExactDraws
+    how : str
+        What was done about the first run; empty if nothing.
+    """
+    drawn = sample_posterior(posterior, **settings)
+    chains, draws = drawn.sigma2.shape
+    if draws < _FEWEST_JUDGED or posterior.ndim == 0:
+        return drawn, ""
+    short = _WANTED * chains * draws / smallest_ess(drawn.theta, drawn.sigma2)
+    diverged = float(drawn.info.diverging.mean())
+    # About the nanoseconds of a gradient, by the size of the statistics.
+    each = len(posterior.order) * (posterior.k + 12) ** 3
+    work = 1e-9 * each * float(drawn.info.n_steps.sum())
+    room = min(_LONGEST, int(_MOST_SECONDS / max(work, 1e-3)))
+    thin = min(math.ceil(1.3 * short), room) if short > 1.0 else 1
+    if room < 1 or (thin <= 1 and diverged <= _MOST_DIVERGING):
+        return drawn, ""
+    how = []
+    if diverged > _MOST_DIVERGING:
+        # Kinks of Laplace noise are crossed with an error that no step makes small enough for more.
+        settings["target_accept"] = 0.93 if posterior.arrays.laplace.any() else 0.95
+        how.append("steps were made smaller, because some had diverged")
+    if thin > 1:
+        settings["thin"] = thin
+        how.append(f"chains were run {thin} times as long, because draws depended on each other")
+    return sample_posterior(posterior, **settings), "; ".join(how)
+
+
+def smallest_ess(theta: FloatArray, sigma2: FloatArray) -> float:
+    """The fewest effective draws of any coefficient or of sigma2, in bulk or tails."""
+    import arviz as az
+
+    every = np.concatenate([theta, sigma2[..., None]], axis=-1)
+    return min(
+        float(az.ess(np.ascontiguousarray(one), method=method))
+        for one in np.moveaxis(every, -1, 0)
+        for method in ("bulk", "tail")
+    )
+
+
+def _target_accept(posterior: CollapsedPosterior) -> float:
+    careful = posterior.own_laws or posterior.arrays.scalars[SCALE_FREE] > 0.0
+    return 0.9 if careful and not posterior.arrays.laplace.any() else 0.8
+
+
+def collect(traces: Sequence[tuple[Any, int]], thin: int = 1) -> tuple[FloatArray, NutsInfo]:
+    """Arrays of shape (chains, draws, ...) from what `run_chains` returns; one of `thin` draws.
 
     Warm-up comes first in traces. Data sets of ArviZ would take longer to make than a small
     posterior to draw.
@@ -365,8 +428,9 @@ def collect(traces: Sequence[tuple[Any, int]]) -> tuple[FloatArray, NutsInfo]:
     for trace, draws in traces:
         (position,), (statistic,) = trace.get_arrow_trace()
         x = list_flatten(position.column("x")).to_numpy().reshape(position.num_rows, -1)
-        positions.append(x[-draws:])
-        statistics.append([statistic.column(name).to_numpy()[-draws:] for name in _STATISTICS])
+        kept = slice(len(x) - draws + thin - 1, None, thin)
+        positions.append(x[kept])
+        statistics.append([statistic.column(name).to_numpy()[kept] for name in _STATISTICS])
     diverging, depth, steps, *others = (np.stack(one) for one in zip(*statistics, strict=True))
     info = NutsInfo(diverging, depth.astype(np.int64), steps.astype(np.int64), *others)
     return np.stack(positions), info
