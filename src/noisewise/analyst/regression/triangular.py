@@ -51,13 +51,16 @@ def invert_triangle(R: FloatArray, size: int, W: FloatArray) -> Any:
 @compiled
 def relative_factor(R: FloatArray, F: FloatArray, K: FloatArray) -> Any:
     """K = R⁻¹ F for lower triangular R and F."""
-    P = R.shape[0]
-    for a in range(P):
+    for a in range(R.shape[0]):
         for b in range(a + 1):
-            total = F[a, b]
-            for c in range(b, a):
-                total -= R[a, c] * K[c, b]
-            K[a, b] = total / R[a, a]
+            K[a, b] = F[a, b]
+        for c in range(a):
+            r = R[a, c]
+            for b in range(c + 1):
+                K[a, b] -= r * K[c, b]
+        inverse = 1.0 / R[a, a]
+        for b in range(a + 1):
+            K[a, b] *= inverse
 
 
 @compiled

@@ -151,14 +151,15 @@ def _partial_row_adjoint(
     from the last one on.
     """
     m = 0
-    left = K[a, a]
-    tail = Kbar[a, a] * left  # sum of Kbar K over the entries to the right
+    square = K[a, a] * K[a, a]
+    tail = Kbar[a, a] * K[a, a]  # sum of Kbar K over the entries to the right
     for b in range(a - 1, 0, -1):
-        lengths[b] = left
+        lengths[b] = math.sqrt(square)
         if not known[b]:
             m += 1
             tail += Kbar[a, b] * K[a, b]
-            left = math.sqrt(left * left + K[a, b] * K[a, b])
+            square += K[a, b] * K[a, b]
+    left = math.sqrt(square)
     grad[m] = tail + m
     stretch, r, R, slope, bend, pull = 1.0, 1.0, 1.0, 1.0, 0.0, 0.0
     if spike > 0.0 and m > 1:

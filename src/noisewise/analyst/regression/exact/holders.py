@@ -136,17 +136,27 @@ def pooled_adjoint(
         relative_factor(R, F, W)
         relative_factor(M, W, V)
     by_rows = 0.0
-    for b in range(P):
-        last = b + 1 if J == 1 else P  # V is diagonal where there is one holder
-        for a in range(P - 1, b - 1, -1):  # column b of S V, then of C⁻ᵀ S V from the bottom up
-            total = 0.0
-            for c in range(b, last):
-                total += (S[a, c] if c <= a else S[c, a]) * V[c, b]
-            by_rows += total * V[a, b]
-            total *= 2.0 * n
-            for c in range(a + 1, P):
-                total -= C[c, a] * W[c, b]
-            W[a, b] = total / C[a, a]
+    for a in range(P - 1, -1, -1):  # row a of S V, then of C⁻ᵀ S V from the bottom up
+        if J == 1:  # V is diagonal
+            for b in range(a + 1):
+                W[a, b] = S[a, b] * V[b, b]
+        else:
+            for b in range(a + 1):
+                W[a, b] = 0.0
+            for c in range(P):
+                s = S[a, c] if c <= a else S[c, a]
+                for b in range(min(a, c) + 1):
+                    W[a, b] += s * V[c, b]
+        for b in range(a + 1):
+            by_rows += W[a, b] * V[a, b]
+            W[a, b] *= 2.0 * n
+        for c in range(a + 1, P):
+            above = C[c, a]
+            for b in range(a + 1):
+                W[a, b] -= above * W[c, b]
+        inverse = 1.0 / C[a, a]
+        for b in range(a + 1):
+            W[a, b] *= inverse
             Fbar[a, b] += W[a, b]
     return by_rows
 
@@ -175,10 +185,12 @@ def _flat_mean(
     others = k - tied
     invert_triangle(C[1:, 1:], k, Q)
     for a in range(k):
+        for c in range(a + 1):
+            W[a, c] = Q[a, c] * psi[c]
         for b in range(a + 1):
             total = 0.0
             for c in range(b + 1):
-                total += Q[a, c] * psi[c] * Q[b, c]
+                total += W[a, c] * Q[b, c]
             B[a, b] = total
         B[a, a] += 1.0
     if not cholesky(B, k):

@@ -91,10 +91,10 @@ def log_precisions_adjoint(
     k = rate.size
     for c in range(k):
         values[c] = bar[c] * math.exp(-values[c])
-    for a in range(k):  # W = Qbar Q'
-        for b in range(k):
+    for a in range(k):  # W = Qbar Q', symmetric
+        for b in range(a + 1):
             total = 0.0
-            for c in range(min(a, b) + 1):
+            for c in range(b + 1):
                 total += values[c] * Q[a, c] * Q[b, c]
             W[a, b] = total
     for a in range(k):

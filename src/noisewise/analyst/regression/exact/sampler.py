@@ -69,6 +69,7 @@ _WANTED = 0.1  # of the draws, effective ones: 400 of 4 x 1,000
 _MOST_DIVERGING = 0.001  # of the draws
 _FEWEST_JUDGED = 100  # draws of a chain from which effective ones are estimated
 _LONGEST = 8  # times the first run
+_FEW_COLUMNS = 6  # with more, steps are small and 0.8 of them are accepted without divergence
 _MOST_SECONDS = 60.0  # of the processor's time, roughly
 
 
@@ -306,9 +307,9 @@ def sample_posterior(
     cores : int, optional
         Chains that run at a time. Default: all cores that this process may use.
     target_accept : float, optional
-        Of NUTS. Default: 0.9 with Gaussian noise under the scale-free prior or with laws of their
-        own, where 0.8 diverges now and then, and 0.8 otherwise; with Laplace noise more steps
-        bring no more effective draws.
+        Of NUTS. Default: 0.9 with Gaussian noise and few columns under the scale-free prior, or
+        with laws of their own, where 0.8 diverges now and then, and 0.8 otherwise; with Laplace
+        noise more steps bring no more effective draws.
     max_depth : int
         Of NUTS.
     thin : int
@@ -412,8 +413,9 @@ def smallest_ess(theta: FloatArray, sigma2: FloatArray) -> float:
 
 
 def _target_accept(posterior: CollapsedPosterior) -> float:
-    careful = posterior.own_laws or posterior.arrays.scalars[SCALE_FREE] > 0.0
-    return 0.9 if careful and not posterior.arrays.laplace.any() else 0.8
+    few = posterior.arrays.scalars[SCALE_FREE] > 0.0 and posterior.k <= _FEW_COLUMNS
+    careful = (posterior.own_laws or few) and not posterior.arrays.laplace.any()
+    return 0.9 if careful else 0.8
 
 
 def collect(traces: Sequence[tuple[Any, int]], thin: int = 1) -> tuple[FloatArray, NutsInfo]:
