@@ -25,7 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from release import BOUNDS, FEATURES
+from release import BOUNDS, NAMES
 
 from noisewise.core.design import Box, Design
 from noisewise.core.schema import Number, Schema
@@ -57,7 +57,7 @@ def generate(path: Path, rows: int, people: int, *, in_order: bool, text: bool =
 def ours(path: Path, *, ids: bool) -> Sums:
     columns = {name: Number(*bounds) for name, bounds in BOUNDS.items()}
     schema = Schema("benchmark", columns, unit_column="person" if ids else None)
-    design = Design(schema, FEATURES, "y")
+    design = Design(schema, tuple(NAMES[:-1]), "y")
     return open_source(path).sums(SumPlan(design, Box(), (SecondMoments(design),)))
 
 

@@ -81,6 +81,16 @@ def test_fewer_and_probably_and_undecided():
     assert "between −0.2 and 0.2" in undecided["age"]
 
 
+def test_nobody_has_more_mmhg():
+    """Units that can't be counted follow the number."""
+    schema = replace(SCHEMA, words=WORDS | {"visits": Words("Blood pressure", "mmHg")})
+    said = told(schema, -1.6)
+    assert said["age"].endswith("“Blood pressure” is lower by about 1.6 mmHg (1.4 to 1.8).")
+    assert said["limited"].startswith("For people with a physical limitation, “Blood pressure” is")
+    assert "higher or lower" in told(schema, 0.02, above=0.6)["age"]
+    assert told(schema, 0.02, above=0.6)["age"].endswith("between −0.2 and 0.2 mmHg.")
+
+
 def test_findings_without_words_name_the_columns():
     said = told(replace(SCHEMA, words={}), -1.6)
     assert said["age"] == "Where age is higher by 1, visits is lower by about 1.6 (1.4 to 1.8)."

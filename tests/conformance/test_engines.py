@@ -509,8 +509,7 @@ def with_ids(case, kind, people=7):
 def small_shelves(monkeypatch):
     """So that even a small table fills all shelves, and goes through the file."""
     monkeypatch.setattr(units_module, "_MEMORY", 100)
-    monkeypatch.setattr(units_module, "_CHUNK_BYTES", 0)
-    monkeypatch.setattr(units_module, "_FEWEST_ROWS", 5)
+    monkeypatch.setattr(units_module, "_PART_ROWS", 5)
 
 
 @reader

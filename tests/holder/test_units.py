@@ -47,7 +47,7 @@ from noisewise.holder.requests.draws import make_regression_sample_request
 from noisewise.holder.requests.network import make_network_request
 from noisewise.holder.requests.regression import make_request
 from noisewise.holder.requests.summary import make_summary_request
-from noisewise.holder.rows import units
+from noisewise.holder.rows import grouping, units
 from noisewise.holder.rows.sums import Sums
 from noisewise.holder.schema_files import check_data
 from noisewise.sklearn import PrivateBayesianRegressor
@@ -317,8 +317,6 @@ def test_no_id_is_written(ledger, tmp_path, caplog, capfd, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(written))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr("noisewise.holder.rows.units._MEMORY", 0)
-    monkeypatch.setattr("noisewise.holder.rows.units._CHUNK_BYTES", 0)
-    monkeypatch.setattr("noisewise.holder.rows.units._FEWEST_ROWS", 50)
     release = publish(request(), people(), ledger=ledger, out=tmp_path / "r.json").release
     posterior = nw.fit(release, chains=2, draws=100, seed=1)
     posterior.save(tmp_path / "p.nc")
@@ -351,7 +349,7 @@ def test_no_id_is_left_by_a_killed_process(tmp_path):
         from noisewise.holder.rows import units
         from noisewise.holder.rows.sums import SumPlan
 
-        units._MEMORY, units._CHUNK_BYTES, units._FEWEST_ROWS = 0, 0, 2000
+        units._MEMORY = 0
         write = units.Shelves._write
 
         def pausing(self):
@@ -390,9 +388,10 @@ def broken(monkeypatch):
     averages = units.ByUnit._averages
 
     def summed(self, records):
-        words = np.ascontiguousarray(records[:, len(self._design.columns) :]).view(np.uint64)
-        rows = np.bincount(units.codes_of(words))
-        return [np.clip(column * rows, -(2**26), 2**26) for column in averages(self, records)]
+        none = np.empty(0, dtype=bool)
+        ids = np.ascontiguousarray(records[:, len(self._design.columns) :])
+        _, rows = grouping.averages(ids, grouping.hashes(ids, 0), none)
+        return np.clip(averages(self, records) * rows, -(2**26), 2**26)
 
     monkeypatch.setattr(units.ByUnit, "_averages", summed)
     monkeypatch.setattr(
@@ -483,8 +482,6 @@ def test_the_command_line_speaks_of_people(tmp_path, capsys, monkeypatch):
 
 def test_people_are_counted_on_shelves_too(tmp_path, monkeypatch):
     monkeypatch.setattr("noisewise.holder.rows.units._MEMORY", 0)
-    monkeypatch.setattr("noisewise.holder.rows.units._CHUNK_BYTES", 0)
-    monkeypatch.setattr("noisewise.holder.rows.units._FEWEST_ROWS", 100)
     monkeypatch.setattr("noisewise.holder.engines.batches._MAX_BATCH_ROWS", 50)
     monkeypatch.setattr("noisewise.holder.engines.batches._MIN_BATCH_ROWS", 50)
     pq.write_table(pa.table(people()), tmp_path / "rows.parquet")
@@ -546,19 +543,25 @@ def words_of(texts):
     return units.words_of(pa.array([text.encode() for text in texts], type=pa.large_binary()))
 
 
+def hashes_of(words):
+    return grouping.hashes(words.view(np.int32), 0)
+
+
 def test_words_are_equal_just_where_ids_are():
     assert len(set(TEXTS)) == len(TEXTS)
     words = words_of(TEXTS * 2)
     assert words.shape[1] == 32
-    codes = units.codes_of(words)
-    assert codes.tolist() == [*range(len(TEXTS))] * 2
+    hashed = hashes_of(words)
+    _, rows = grouping.averages(words.view(np.int32), hashed, np.empty(0, dtype=bool))
+    assert rows.tolist() == [2] * len(TEXTS)
     # A batch of short ids has fewer words, and zeros in the place of the others are no difference.
     for text in TEXTS:
         own = words_of([text])
         padded = np.zeros((1, 32), dtype=np.uint64)
         padded[:, : own.shape[1]] = own
         assert (padded == words[TEXTS.index(text)]).all()
-        assert units.hashes(own) == units.hashes(padded)
+        assert hashes_of(own) == hashes_of(padded)
+    assert len(set(hashed.tolist())) == len(TEXTS)
 
 
 def test_an_id_that_is_a_whole_page_is_refused(ledger):
@@ -581,11 +584,10 @@ def test_ids_that_share_a_hash_are_told_apart(monkeypatch, shelves):
     data["who"] = np.array([f"somebody with the number {one}" for one in data["who"]])
     expected = nw.holder.engines.open_source(data).sums(request().plan())
     assert expected.n == 101
-    monkeypatch.setattr(units, "hashes", lambda words: np.zeros(len(words), dtype=np.uint64))
+    same = lambda records, columns: np.zeros(len(records), dtype=np.uint64)  # noqa: E731
+    monkeypatch.setattr(grouping, "hashes", same)
     if shelves == "file":
         monkeypatch.setattr(units, "_MEMORY", 0)
-        monkeypatch.setattr(units, "_CHUNK_BYTES", 0)
-        monkeypatch.setattr(units, "_FEWEST_ROWS", 50)
     assert nw.holder.engines.open_source(data).sums(request().plan()) == expected
 
 
@@ -599,8 +601,6 @@ def test_ids_of_any_length_may_come_in_any_order(monkeypatch):
     ids = [str(one) + "-" * (70 * (one % 3)) for one in data["who"].tolist()]
     text = {name: values[order] for name, values in data.items()}
     text["who"] = np.array(ids, dtype=object)[order]
-    for memory, chunk in ((1 << 30, 1 << 20), (1 << 30, 0), (0, 0)):
+    for memory in (1 << 30, 0):
         monkeypatch.setattr(units, "_MEMORY", memory)
-        monkeypatch.setattr(units, "_CHUNK_BYTES", chunk)
-        monkeypatch.setattr(units, "_FEWEST_ROWS", 60)
         assert nw.holder.engines.open_source(text).sums(request().plan()) == numbers

@@ -590,3 +590,32 @@ def test_the_verdict():
     assert width(again) == pytest.approx(width(made) / 2, rel=0.15)
     hopeless = plan(SCHEMA, **(WORDS | {"n": 3}), epsilon=0.01, mechanism="laplace", truths=40)
     assert max(hopeless.verdict.chances.values()) < 0.05
+
+
+def test_noise_that_hides_a_spread_widens_slopes():
+    """By the law itself: a root of a variance that is flat up to what the noise allows."""
+    rng = np.random.default_rng(1)
+    T = np.diag([0.04, 0.09])[None]
+    sd, n = np.zeros((4, 4)), 1000
+    sd[1, 1], sd[2, 2] = 0.04 * n, 1e-4 * n  # hides the first column's variance
+    factor = plan_width.unseen_spreads(T, sd, n)[0]
+    r = rng.uniform(0, 0.5, 400_000)
+    r = r[rng.uniform(size=len(r)) < np.exp(-((r**2 / 0.04 - 1) ** 2) / 2)]
+    slopes = rng.standard_normal(len(r)) * 0.2 / r
+    assert factor[0] == pytest.approx(np.quantile(np.abs(slopes), 0.95) / 1.96, rel=0.05)
+    assert factor[0] > 3
+    assert factor[1] == pytest.approx(1, abs=0.01)
+    same = plan_width.unseen_spreads(T, 4 * sd, n, np.diag([2.0, 2.0])[None])
+    assert same[0] == pytest.approx(factor)
+
+
+def test_stated_spreads_tell_of_tails():
+    """A mean near a bound with a large spread is a long tail, and its last round is wider."""
+    tight = {"age": (54.0, 12.0), "income": (100_000.0, 30_000.0)}
+    tailed = {"age": (54.0, 12.0), "income": (20_000.0, 30_000.0)}
+    words = WORDS | {"n": 20_000, "epsilon": 1.0, "mechanism": "rounds", "truths": 40}
+    widths = [
+        next(row.half_width for row in plan(SCHEMA, **words, expect=one).rows if row.name == "age")
+        for one in (tight, tailed)
+    ]
+    assert widths[1] > 1.3 * widths[0]

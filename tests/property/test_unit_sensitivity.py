@@ -281,8 +281,6 @@ def test_rounded_means_stay_in_their_sets():
 def test_batches_without_rows_and_spilled_ones(monkeypatch):
     """Pieces of any size, some of them empty, through memory and file alike."""
     monkeypatch.setattr(units, "_MEMORY", 0)
-    monkeypatch.setattr(units, "_CHUNK_BYTES", 0)
-    monkeypatch.setattr(units, "_FEWEST_ROWS", 3)
     rng = np.random.default_rng(7)
     for kind in ("numbers", "text"):
         shelves, given = units.Shelves(2), []
@@ -290,9 +288,8 @@ def test_batches_without_rows_and_spilled_ones(monkeypatch):
             codes = rng.integers(0, 5, size)
             ids = pa.array(codes if kind == "numbers" else [b"p%d" % c for c in codes])
             ids = ids.cast(pa.int64() if kind == "numbers" else pa.large_binary())
-            words = units.words_of(ids).view(np.int32)
-            grid = np.column_stack([codes, np.arange(size)]).astype(np.int32)
-            shelves.add(np.hstack([grid, words]))
+            grid = np.column_stack([codes, np.arange(size)])
+            shelves.add(units.words_of(ids), [grid[:3].T, grid[3:].T])
             given += grid.tolist()
         taken = list(shelves.taken())
         assert sorted(row for records in taken for row in records[:, :2].tolist()) == sorted(given)

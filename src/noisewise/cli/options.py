@@ -111,7 +111,7 @@ FAMILY = option(
     "linear; logistic, for a target of yes or no; poisson, for counts.",
     shown="linear",
 )
-_LABEL = expert("label", str, "Marks a new release of an equal request; costs anew.")
+_LABEL = expert("label", str, "Marks a new release of an equal request; costs again.")
 _RADIUS = expert("radius", float, "Force rows into a ball, on unit scale.")
 
 REGRESSION = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +111,7 @@ def release(
             publication = replace(publication, out=None)
         lines, document = _plan_in_words(request)
         lines += [] if stated is None else [stated.in_words()]
+        lines += [] if words.schema is None else [_how_wide(words.schema, words.words, request)]
         publishing.dry_run(request, publication, lines=lines, document=document)
         return
     unspent = "delta" in words.words and request.claim.delta == 0
@@ -166,6 +169,18 @@ def _never_together(request: Request | RoundsRequest | GlmRequest) -> list[str]:
     except RequestError as error:
         return [f"Note: {str(error).removeprefix('features: ')}."]
     return []
+
+
+def _how_wide(schema: Path, words: Mapping[str, Any], request: Any) -> str:
+    """The command that says what this Release will be worth."""
+    command = ["noisewise", "plan", "--schema", str(schema)]
+    for name in ("family", "formula", "target", "features", "epsilon", "delta", "radius"):
+        value = words.get(name)
+        if value is not None:
+            text = ",".join(value) if isinstance(value, list | tuple) else str(value)
+            command += [f"--{name}", text]
+    many = "ROWS" if request.schema.unit_column is None else "PEOPLE"
+    return f"How wide intervals will be: {shlex.join(command)} --n {many}"
 
 
 def _plan_in_words(

@@ -47,7 +47,7 @@ REHEARSAL = (
 _REPAIRED = "Once the data are repaired, the same request completes under it at no further cost"
 _OTHER_ROWS = (
     "The same request completes under it only with another number of rows. Another one, say with a "
-    "smaller delta or fewer blocks, costs anew, and this charge stays spent"
+    "smaller delta or fewer blocks, costs again, and this charge stays spent"
 )
 
 

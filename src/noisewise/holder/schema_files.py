@@ -74,7 +74,8 @@ def schema_template(
             lines.append(f"  # {key}: dates and other types are not supported; derive a number")
     lines += [
         "neighbours: replace_one        # or add_remove_one: then the number of rows is private",
-        "max_rows_per_unit: 1           # how many rows one person may own"
+        "max_rows_per_unit: 1           # how many rows one person may own. With ids, instead:\n"
+        "# unit: {column: person_id}    # a person's rows are averaged, however many"
         if unit is None
         else f"unit: {{column: {_quoted(unit)}}}  # whose row it is; a person's rows are averaged",
         "missing: error                 # or public fill values, such as {age: 40}",

@@ -32,6 +32,7 @@ from noisewise.planning.result import LARGEST, SMALLEST, Answer, Plan, PlanRow, 
 from noisewise.planning.rounds import rounds_width
 from noisewise.planning.truths import covariate_prior, draw_truths, moved, with_levels
 from noisewise.planning.width import (
+    Width,
     entry_noise,
     largest_array,
     non_private_width,
@@ -194,6 +195,7 @@ class Planner:
             self.truths = moved(self.truths, *_expected(self.columns, expect))
         numbers = {c.name for c in self.columns.design.columns if not c.is_indicator}
         self._expected_all = numbers <= set(expect or ())
+        self._stated = np.array([c.name in (expect or ()) for c in self.columns.design.columns])
         # `fit` has a prior of its own unless it is told one; in a ball it is the plan's.
         self._weak = prior is None and radius is None
         d = len(self.columns.names)
@@ -214,11 +216,34 @@ class Planner:
         setting = self.noise.rounds(epsilon) if mechanism == "rounds" else None
         if setting is not None and setting.worthwhile(n):
             indicators = np.array([c.is_indicator for c in self.columns.covariates])
-            width = rounds_width(self.truths, n, self.prior, self.covariates, indicators, setting)
+            width = rounds_width(
+                self.truths,
+                n,
+                self.prior,
+                self.covariates,
+                indicators,
+                setting,
+                precision,
+                self._stated,
+            )
         else:
             sd = self.noise.sd("gaussian" if mechanism == "rounds" else mechanism, epsilon)
             width = posterior_width(self.truths, n, self.prior, self.covariates, sd, precision)
-        return self._original(width.private), self._original(width.non_private)
+        private = self._with_unseen(width) if weak else width.private
+        return self._original(private), self._original(width.non_private)
+
+    def _with_unseen(self, width: Width) -> FloatArray:
+        """The covariance with wider slopes where noise hides spreads; see `unseen_spreads`."""
+        m, d = self.truths.theta.shape
+        factor = np.maximum(width.unseen, 1.0)
+        # The level at the mean of x is known whatever the slopes are.
+        to_level = np.broadcast_to(np.eye(d), (m, d, d)).copy()
+        to_level[:, 0, 1:] = self.truths.mu
+        turned = to_level @ width.private @ np.swapaxes(to_level, 1, 2)
+        scale = np.column_stack([np.ones(m), factor])
+        turned *= scale[:, :, None] * scale[:, None, :]
+        to_level[:, 0, 1:] *= -1.0
+        return np.asarray(to_level @ turned @ np.swapaxes(to_level, 1, 2))
 
     def _original(self, covariance: FloatArray) -> FloatArray:
         return np.asarray(np.sqrt(np.einsum("ij,mjk,ik->mi", self._map, covariance, self._map)))

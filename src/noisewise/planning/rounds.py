@@ -13,8 +13,15 @@ is made lower triangular, as the analyst does (`analyst.regression.rounds`). The
 that is independent from entry to entry, and `width.posterior_width` holds for the truth of w':
 theta = M theta' + t. The prior of theta is stated for theta'.
 
-The radius and its noise depend on the data's tails. Planned is what normal rows would get. A long
-tail has a larger radius and more noise (`core.rounds.plan` says how much is allowed).
+**Which radius.** It depends on the data's tails, and a long tail has a larger radius and more noise
+(`core.rounds.plan` says how much is allowed). Where means and spreads were stated, they tell with
+the bounds something of the tails. Let c = s / a be a column's standard deviation over the distance
+of its mean from the nearer bound. The law of largest entropy on one side of a bound is a normal one
+cut off there, from c = 0 (a normal law) to 1 (an exponential one), whose skewness is about 2 c⁴;
+beyond 1 there is none, and a gamma law is taken, of skewness 2 c. So rows are drawn from gamma laws
+of these skewnesses, ended by the farther bound, with columns that are independent in the last
+round's coordinates, and the histogram is theirs. Columns of which nothing was stated are taken for
+normal, and tails that mean and spread don't show are not planned.
 """
 
 from __future__ import annotations
@@ -35,9 +42,14 @@ from noisewise.planning.width import (
     non_private_width,
     posterior_width,
     regression_precision,
+    unseen_spreads,
 )
 
 _SEED = 20_261_117  # of the exploring rounds' noise: a plan is the same every time
+_TAILS = 5  # histograms of a plan
+_ROWS = 2000  # drawn for each
+_LEAST_SKEWNESS = 0.1
+_NEAREST = 1e-3  # of a mean to a bound
 _RADIUS = 3.0  # squared, over q: the smallest of a last round; a unit for priors, no more
 
 
@@ -49,6 +61,7 @@ def rounds_width(
     indicators: NDArray[np.bool_],
     setting: Setting,
     precision: FloatArray | None = None,
+    known: NDArray[np.bool_] | None = None,
 ) -> Width:
     """Approximate covariance of theta given a Release in rounds of n rows, at each truth.
 
@@ -63,6 +76,9 @@ def rounds_width(
         Of the request.
     precision : array, shape (m, d, d), optional
         As in `posterior_width`.
+    known : array of bool, shape (k + 1,), optional
+        Of which columns, the target last, means and spreads were stated. Of the others they are
+        drawn, which says nothing of tails.
     """
     if precision is None:
         precision = regression_precision(truths, prior)
@@ -76,16 +92,18 @@ def rounds_width(
     K[:, numbers, 0] = -np.einsum("mij,mj->mi", lower, mean)
     turned, M = _turned(truths, K)
     precision = np.swapaxes(M, 1, 2) @ precision @ M
-    tail = normal_tail(setting.numbers, n).tolist()
-    out = np.empty((m, d, d))
-    for count in np.unique(explored):
-        which = explored == count
-        noise = last_noise(setting, n, tail, int(count))
+    out, unseen = np.empty((m, d, d)), np.empty((m, d - 1))
+    stated = np.zeros(setting.numbers, dtype=np.bool_) if known is None else known[numbers - 1]
+    whose, tails = _tails(mean, np.sqrt(np.einsum("mii->mi", covariance)), n, stated)
+    for kind, count in np.unique(np.column_stack([whose, explored]), axis=0):
+        which = (whose == kind) & (explored == count)
+        noise = last_noise(setting, n, tails[kind].tolist(), int(count))
         part = Truths(*(values[which] for values in turned))
         sd = _noise(noise, setting.numbers, numbers, levels, d + 1)
         width = posterior_width(part, n, prior, covariates, sd, precision[which])
         out[which] = M[which] @ width.private @ np.swapaxes(M[which], 1, 2)
-    return Width(out, non_private_width(truths, n, prior))
+        unseen[which] = unseen_spreads(truths.T[which], sd, n, K[which, 1:-1, 1:-1])
+    return Width(out, non_private_width(truths, n, prior), unseen)
 
 
 def explore(covariance: FloatArray, n: int, setting: Setting) -> tuple[FloatArray, IntArray]:
@@ -119,10 +137,56 @@ def explore(covariance: FloatArray, n: int, setting: Setting) -> tuple[FloatArra
     return np.asarray(maps), explored
 
 
-def normal_tail(numbers: int, n: int) -> FloatArray:
-    """How many rows are expected in each bin of the histogram where the numbers are normal."""
-    beyond = n * chi2.sf(numbers * np.array(EDGES), numbers)
-    return np.asarray(beyond - np.append(beyond[1:], 0.0))
+def _tails(
+    mean: FloatArray, sd: FloatArray, n: int, stated: NDArray[np.bool_]
+) -> tuple[IntArray, list[FloatArray]]:
+    """How many rows to expect in each bin of the histogram of far rows; see "Which radius".
+
+    Truths with similar tails share a histogram.
+
+    Parameters
+    ----------
+    mean, sd : arrays, shape (m, q)
+        Of the numbers on unit scale.
+    n : int
+    stated : array of bool, shape (q,)
+        Whose means and spreads are known; the others are taken for normal.
+
+    Returns
+    -------
+    whose : array, shape (m,)
+        Which histogram is each truth's.
+    tails : list of arrays, shape (bins,)
+    """
+    near, far = np.maximum(1.0 - np.abs(mean), _NEAREST), 1.0 + np.abs(mean)
+    c = sd / near
+    skewness = np.where(c < 1.0, 2.0 * c**4, 2.0 * c) * stated
+    order = np.argsort((skewness**2).sum(axis=1), kind="stable")
+    whose = np.empty(len(mean), dtype=np.int64)
+    tails: list[FloatArray] = []
+    for group in np.array_split(order, min(_TAILS, len(mean))):
+        middle = group[len(group) // 2]
+        whose[group] = len(tails)
+        tails.append(_tail(skewness[middle], (far / sd)[middle], n))
+    return whose, tails
+
+
+def _tail(skewness: FloatArray, most: FloatArray, n: int) -> FloatArray:
+    """The histogram for columns of this skewness, none beyond `most` standard deviations."""
+    q = len(skewness)
+    skewed = skewness > _LEAST_SKEWNESS
+    normal = q - int(skewed.sum())
+    beyond = np.array(EDGES) * q
+    if normal == q:
+        share = chi2.sf(beyond, q)
+    else:
+        # The normal columns' part has a law; only the others are drawn.
+        shape = 4.0 / skewness[skewed] ** 2
+        rows = np.random.default_rng(_SEED).standard_gamma(shape, (_ROWS, len(shape)))
+        rows = np.minimum((rows - shape) / np.sqrt(shape), most[skewed])
+        left = beyond[:, None] - (rows / rows.std(axis=0)) ** 2 @ np.ones(len(shape))
+        share = (chi2.sf(left, normal) if normal else left < 0.0).mean(axis=1)
+    return np.asarray(n * (share - np.append(share[1:], 0.0)))
 
 
 def _numbers_and_target(

@@ -46,10 +46,14 @@ is needed of H⁻¹, H = κ₂ T⊗T + N, are products <Y, H⁻¹Z> between some
 
 from __future__ import annotations
 
+import math
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.agreement import second_moments
@@ -59,17 +63,22 @@ from noisewise.analyst.regression.priors import (
     RegressionPrior,
     ScaleFreePrior,
 )
-from noisewise.planning.truths import Truths
+from noisewise.planning.truths import LARGEST_VARIANCE, Truths
 
 _NUMBERS_AT_ONCE = 4_000_000  # in an array
+_Z = float(ndtri(0.975))
 _NEARLY_FLAT = 1e-6  # precision of an intercept that has no prior
 
 
 class Width(NamedTuple):
-    """Posterior covariance of theta at m truths, shape (m, d, d), with and without noise."""
+    """Posterior covariance of theta at m truths, shape (m, d, d), with and without noise.
+
+    `unseen`, shape (m, k), is what `unseen_spreads` says.
+    """
 
     private: FloatArray
     non_private: FloatArray
+    unseen: FloatArray
 
 
 def posterior_width(
@@ -101,7 +110,8 @@ def posterior_width(
         which = slice(start, start + chunk)
         known = precision[which], prior.a0
         parts.append(_private(truths.part(which), n, known, covariates, noise_sd, noise))
-    return Width(np.concatenate(parts), non_private_width(truths, n, prior))
+    unseen = unseen_spreads(truths.T, noise_sd, n)
+    return Width(np.concatenate(parts), non_private_width(truths, n, prior), unseen)
 
 
 def _private(
@@ -157,7 +167,7 @@ def scale_free_precision(truths: Truths) -> FloatArray:
     """Of theta in the prior that `fit` has by default, at each truth, shape (m, d, d).
 
     Slopes have covariance (omega² / k) T⁻¹ there, and the intercept is flat. omega is taken at its
-    scale; T as it is, though noise may hide it.
+    scale, and T as it is; `unseen_spreads` says what it changes that noise may hide T.
     """
     k = truths.T.shape[1]
     guide = ScaleFreePrior(k).scale
@@ -165,6 +175,58 @@ def scale_free_precision(truths: Truths) -> FloatArray:
     precision[:, 1:, 1:] = k * truths.T / guide**2
     precision[:, 0, 0] = _NEARLY_FLAT
     return precision
+
+
+# --- spreads that noise hides ---------------------------------------------------------------------
+
+
+def unseen_spreads(
+    T: FloatArray, noise_sd: FloatArray, n: int, turn: FloatArray | None = None
+) -> FloatArray:
+    """By how much slopes are wider because noise hides how much a column varies, shape (m, k).
+
+    Let v be the variance of a column beyond what the others say, and s the standard deviation of
+    the noise in it. The default prior of `fit` is flat in r = √v towards 0, so what is seen leaves
+    r a density of exp(-(r² - v)² / 2s²), and slopes have a standard deviation in proportion to 1/r.
+    The factor is that of the 95% interval of such a slope, over that with r = √v. It is near 1 for
+    s < v/4 and as large as 4 where s is near v. More noise than a
+    variance can be large counts as that.
+
+    Parameters
+    ----------
+    T : array, shape (m, k, k)
+    noise_sd : array, shape (k + 2, k + 2)
+        Of each entry of the sums of (1, x, y).
+    n : int
+    turn : array, shape (m, k, k), optional
+        The sums are those of (turn x) in place of x.
+    """
+    inverse = np.linalg.inv(T)
+    own = np.einsum("mii->mi", inverse)
+    rest = inverse / own[:, None, :]  # column j: x_j less what the others say of it
+    if turn is not None:
+        rest = np.linalg.solve(np.swapaxes(turn, 1, 2), rest)
+    variance = noise_sd[1:-1, 1:-1] ** 2 * (2.0 - np.eye(T.shape[1]))
+    squares = rest**2
+    s = np.sqrt(np.einsum("maj,maj->mj", squares, variance @ squares)) / n
+    return np.asarray(np.interp(np.log(np.minimum(s, LARGEST_VARIANCE) * own), *_unseen_factors()))
+
+
+@cache
+def _unseen_factors() -> tuple[FloatArray, FloatArray]:
+    """ln(s/v), and the factor there."""
+    ratios = np.geomspace(0.02, 1000.0, 80)
+    factors = []
+    for ratio in ratios:
+        r = np.linspace(0.0, math.sqrt(1.0 + 6.0 * ratio), 4001)[1:]
+        density = np.exp(-(((r * r - 1.0) / ratio) ** 2) / 2.0)
+        density /= density.sum()
+
+        def beyond(factor: float, r: FloatArray = r, density: FloatArray = density) -> float:
+            return float(2.0 * ndtr(-_Z * factor * r) @ density) - 0.05
+
+        factors.append(brentq(beyond, 1e-3, 1e3))
+    return np.log(ratios), np.array(factors)
 
 
 # --- the large part: S theta ----------------------------------------------------------------------

@@ -288,6 +288,7 @@ def _effects(
                 axis.plot(place, middle, "_", color=colour, markersize=9)
         if is_number:
             axis.locator_params(axis="x", nbins=5)
+            axis.xaxis.set_major_formatter("{x:,.6g}")
         else:
             axis.set_xticks(range(len(one.at)), [str(value) for value in one.at])
             axis.set_xlim(-0.5, len(one.at) - 0.5)

@@ -118,21 +118,24 @@ def _finding(
     sd *= 10  # one digit of it, where tables show two
     up = centre >= 0
     sure = found.above if up else 1 - found.above
-    unit, fewer = schema.unit_of_measure(target), _fewer(schema.unit_of_measure(target))
+    unit = schema.unit_of_measure(target)
+    counted = _singular(unit) != unit  # people have fewer euros, but no fewer mmHg
     called = f"“{schema.label(target)}”" if target in schema.words else target
     if sure < LIKELY:
-        either = f"{who} have more or {fewer} {unit}{than}"
-        if not unit:
+        either = f"{who} have more or fewer {unit}{than}"
+        if not counted:
             either = f"{called} is higher or lower" + ("" if where else f" for {who}{than}")
+        said = f"{rounded(low, sd)} and {rounded(high, sd)}"
         return (
             f"{where}{'it' if where else 'It'} is undecided whether {either}: the difference is "
-            f"between {rounded(low, sd)} and {rounded(high, sd)}."
+            f"between {said}{'' if counted or not unit else ' ' + unit}."
         )
     probably = "" if sure >= SURE else "probably "
     size, ends = rounded(abs(centre), sd), (low, high) if up else (-high, -low)
-    about = f"about {size} {'more' if up else fewer} {unit} ({between(*ends, sd)})"
-    if unit:
+    if counted:
+        about = f"about {size} {'more' if up else 'fewer'} {unit} ({between(*ends, sd)})"
         return _sentence(f"{where}{who} {probably}have {about}{than}.")
+    size = f"{size} {unit}" if unit else size
     more = f"{probably}{'higher' if up else 'lower'} by about {size} ({between(*ends, sd)})"
     return _sentence(f"{where or f'for {who}, '}{called} is {more}{than}.")
 
@@ -193,10 +196,6 @@ def _singular(unit: str) -> str:
     elif first.endswith("s") and not first.endswith(("ss", "us", "is")):
         first = first[:-1]
     return first + space + rest
-
-
-def _fewer(unit: str) -> str:
-    return "fewer" if _singular(unit) != unit else "less"
 
 
 def between(low: float, high: float, spread: float) -> str:

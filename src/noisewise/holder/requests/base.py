@@ -44,7 +44,7 @@ class Publishable(ABC, Generic[Kind_co]):
     claim : Claim
         The guarantee that was asked for.
     label : str
-        Makes an otherwise equal request a new one, which costs anew.
+        Makes an otherwise equal request a new one, which costs again.
     batch : str or None
         The batch of a stream that the rows belong to.
     series : str or None

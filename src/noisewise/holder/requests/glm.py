@@ -408,7 +408,7 @@ def make_glm_request(
     epsilon, delta : number or text
         The guarantee; delta is 1e-6 unless given. Or `rho` of zero-concentrated privacy.
     label : str
-        Makes an otherwise equal request a new one, which costs anew.
+        Makes an otherwise equal request a new one, which costs again.
     batch : str, optional
         The batch of a stream that the rows belong to.
     """

@@ -132,5 +132,5 @@ def check_same_rows(begun: int | None, now: int) -> None:
     if begun is not None and now != begun:
         raise DataError(
             "data: another number of rows than in the first round; restore the data as they "
-            "were, or give the request a new label, which costs anew"
+            "were, or give the request a new label, which costs again"
         )

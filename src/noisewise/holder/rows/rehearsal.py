@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from noisewise.core.errors import DataError
 from noisewise.core.schema import Schema
 from noisewise.holder.rows.plan import Integers, flat
-from noisewise.holder.rows.units import Shelves, codes_of, words_of
+from noisewise.holder.rows.units import Shelves, words_of
 from noisewise.holder.rows.values import filled
 
 
@@ -38,22 +39,33 @@ class RehearsalAccumulator:
         self.n = 0
         self._elsewhere = 0
         self._plan = plan
+        self._problems: dict[str, str] = {}  # by column: all of them are told at once
         self._people = None if plan.schema.unit_column is None else Shelves(0)
 
     def add(self, columns: Sequence[Any]) -> None:
         """Look at rows; see `Accumulator.add`."""
         for name, values in zip(self._plan.schema.columns, columns, strict=False):
-            filled(values, self._plan.schema, name)
+            try:
+                filled(values, self._plan.schema, name)
+            except DataError as error:
+                self._problems[name] = str(error)
         if self._people is not None:
-            self._people.add(words_of(columns[-1]).view(np.int32))
+            self._people.add(words_of(columns[-1]), [np.empty((0, len(columns[0])))])
         self.n += len(columns[0])
 
     def result(self) -> int:
         """The number of rows, or of people."""
+        if self._problems:
+            raise DataError("\n".join(self._problems[name] for name in sorted(self._problems)))
         if self._people is None:
             return self.n + self._elsewhere
-        shelves = (codes_of(ids.view(np.uint64)) for ids in self._people.taken())
-        return sum(1 + int(codes.max()) for codes in shelves) + self._elsewhere
+        from noisewise.holder.rows import grouping
+
+        none = np.empty(0, dtype=np.bool_)  # of columns there are none
+        found = (
+            grouping.averages(ids, grouping.hashes(ids, 0), none) for ids in self._people.taken()
+        )
+        return sum(len(rows) for _, rows in found) + self._elsewhere
 
     def state(self) -> Integers:
         """See `Accumulator.state`."""

@@ -40,10 +40,11 @@ means.
 its bytes, then a byte of 1, then zeros. That is one to one, because the last byte that isn't 0 is
 the mark where the text ends. So ids are equal where their words are, and rows are records of one
 width. Texts of more than 255 bytes are refused: one of them would widen all records of its batch.
-A hash of the words puts rows together for speed alone: where two ids share it, words decide.
+A hash of the words puts rows together for speed alone: where two ids share it, words decide
+(`grouping.averages` compares them).
 
 **Memory.** Rows of one unit may be anywhere in a table. They are put on one of 256 shelves by a
-hash of the id, and each shelf is averaged by itself. Shelves are kept in memory up to 256 MB, and
+hash of the id, and each shelf is averaged by itself. Shelves are kept in memory up to 384 MB, and
 from then on in a temporary file. The file has no name from the moment it is made (or is deleted by
 the system, where files must have names), so that nothing is left of it if the process is killed.
 Ids are in it as they are. They are nowhere else: nothing that comes out of here has any.
@@ -51,7 +52,7 @@ Ids are in it as they are. They are nowhere else: nothing that comes out of here
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from tempfile import TemporaryFile
 from typing import Any, Generic, TypeVar
@@ -73,9 +74,8 @@ MOST_ROWS = 1 << 27  # of one unit; see "The same integers everywhere"
 _SHELVES = 256
 _BLOCK_ROWS = 1 << 13  # stay in a core's own cache through all passes over them
 _PART_ROWS = 1 << 14  # about so many are averaged at a time
-_CHUNK_BYTES = 2 << 20  # rows are sorted by shelf so many at a time: an engine's batch or two
-_FEWEST_ROWS = 1 << 10
-_MEMORY = 256 << 20  # of shelves; beyond that they go to the file
+_LARGE = 8 << 20  # integers
+_MEMORY = 384 << 20  # of shelves; beyond that they go to the file
 
 
 def averaged(design: Design, accumulator: Accumulator[Result]) -> Accumulator[Result]:
@@ -102,7 +102,9 @@ class ByUnit(Generic[Result]):
         *columns, ids = columns
         self._rows += len(ids)
         check_row_count(self._rows)
-        self._shelves.add(self._records(columns, words_of(ids)))
+        # Values far out of bounds may overflow on their way to a bound.
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._shelves.add(words_of(ids), self._blocks(columns, len(ids)))
 
     def result(self) -> Result:
         """What all means add up to. Ends the accumulator."""
@@ -126,56 +128,38 @@ class ByUnit(Generic[Result]):
             ahead = pool.submit(next, averages, None)
             while (means := ahead.result()) is not None:
                 ahead = pool.submit(next, averages, None)
-                self._means.add(means)
+                self._means.add(list(means))
 
-    def _records(self, columns: Sequence[Any], words: Words) -> Records:
-        """All design columns as integers, and the ids; a row stays together."""
-        places = self._grid.columns
-        p = len(places)
-        records = np.empty((len(words), p + 2 * words.shape[1]), dtype=np.int32)
-        records[:, p:] = words.view(np.int32)
-        block = np.empty((p, _BLOCK_ROWS))
-        # Values far out of bounds may overflow on their way to a bound.
-        with np.errstate(over="ignore", invalid="ignore"):
-            for start in range(0, len(records), _BLOCK_ROWS):
-                part = records[start : start + _BLOCK_ROWS, :p]
-                given = [values[start : start + _BLOCK_ROWS] for values in columns]
-                t = block[:, : len(part)]
-                self._rows_of.fill(given, t)
+    def _blocks(self, columns: Sequence[Any], rows: int) -> Iterator[Floats]:
+        """All design columns on the grid, shape (columns, rows), some rows at a time.
+
+        It is one array, filled again and again; behind the last row is what was there before.
+        """
+        block = np.empty((len(self._grid.columns), _BLOCK_ROWS))
+        for start in range(0, rows, _BLOCK_ROWS):
+            given = [values[start : start + _BLOCK_ROWS] for values in columns]
+            t = block[:, : rows - start]
+            self._rows_of.fill(given, t)
+            self._grid.round_block(t, out=t)
+            # A sum of clipped values is NaN exactly if one of them is, which is rare.
+            if np.isnan(np.add.reduce(t, axis=1)).any():
+                self._rows_of.fill([*map(self._filled, given, self._design.sources)], t)
                 self._grid.round_block(t, out=t)
-                # A sum of clipped values is NaN exactly if one of them is, which is rare.
-                if np.isnan(np.add.reduce(t, axis=1)).any():
-                    self._rows_of.fill([*map(self._filled, given, self._design.sources)], t)
-                    self._grid.round_block(t, out=t)
-                part[:] = t.T
-        return records
+            yield block
 
     def _filled(self, values: Any, name: str) -> Any:
         return filled(values, self._design.schema, name)
 
-    def _averages(self, records: Records) -> list[Floats]:
-        """The columns of means, for the units of one shelf."""
-        from scipy.sparse import csc_array
+    def _averages(self, records: Records) -> Floats:
+        """The means of the units of one shelf, shape (columns, units)."""
+        from noisewise.holder.rows import grouping
 
-        p = len(self._grid.columns)
-        codes = codes_of(_words_in(records, p))
-        rows = np.bincount(codes)
+        cut_off = np.array([column.group is not None for column in self._design.columns])
+        means: Floats
+        means, rows = grouping.averages(records, grouping.hashes(records, len(cut_off)), cut_off)
         if rows.max() > MOST_ROWS:
             raise DataError(f"data: somebody has more than {MOST_ROWS:,} rows; check the ids")
-        # A matrix with a single 1 in each column, at the unit that owns this row, adds up.
-        whose = (np.ones(len(codes)), codes, np.arange(len(codes) + 1))
-        owners = csc_array(whose, shape=(len(rows), len(codes)))
-        totals: Floats = np.ascontiguousarray((owners @ records[:, :p].astype(np.float64)).T)
-        for j, column in enumerate(self._design.columns):
-            if column.group is not None:
-                totals[j] /= rows
-                np.trunc(totals[j], out=totals[j])
-            else:
-                totals[j] *= 2
-                totals[j] += rows
-                totals[j] /= 2 * rows
-                np.floor(totals[j], out=totals[j])
-        return list(totals)
+        return means
 
 
 class Shelves:
@@ -189,33 +173,38 @@ class Shelves:
 
     def __init__(self, columns: int) -> None:
         self._columns = columns
-        self._open: list[Records] = []  # not yet sorted by shelf
-        self._open_rows = 0
         self._rows = 0
-        self._sorted: list[tuple[Records, npt.NDArray[np.intp]]] = []
+        self._sorted: list[tuple[Records, npt.NDArray[np.int64]]] = []
+        # They are in large arrays that are used again: a system takes long to clear new memory.
+        self._large: list[npt.NDArray[np.int32]] = []
+        self._taken = (0, 0)  # of which the first so many are full, and so much of the next
         self._file: Any = None
         self._pieces: list[list[tuple[int, int, int]]] = [[] for _ in range(_SHELVES)]
 
-    def add(self, records: Records) -> None:
-        """Put rows away."""
-        if not len(records):
+    def add(self, words: Words, blocks: Iterable[Floats]) -> None:
+        """Put rows away: their ids, and their columns, shape (columns, rows), in blocks of rows."""
+        from noisewise.holder.rows import grouping
+
+        if not len(words):
             return
-        self._open.append(records)
-        self._open_rows += len(records)
-        self._rows += len(records)
-        size = sum(one.nbytes for one in self._open)
-        if self._open_rows >= _FEWEST_ROWS and size >= _CHUNK_BYTES:
-            self._sort()
-            if sum(one.nbytes for one, _ in self._sorted) > _MEMORY:
-                self._write()
+        ids = words.view(np.int32)
+        hashed = grouping.hashes(ids, 0)
+        records = self._room(len(ids), self._columns + ids.shape[1])
+        ends = grouping.shelf_ends(hashed)
+        places, start = ends.copy(), 0
+        for block in blocks:
+            stop = start + block.shape[1]
+            grouping.put(block, ids[start:stop], hashed[start:stop], places, records)
+            start = stop
+        self._sorted.append((records, ends))
+        self._rows += len(ids)
+        if sum(one.nbytes for one, _ in self._sorted) > _MEMORY:
+            self._write()
 
     def taken(self) -> Iterator[Records]:
         """All rows, a few shelves at a time; those of one id are on one shelf."""
-        if not self._sorted and self._file is None:  # so few that they need no shelves
-            if self._open:
-                yield _joined(self._open)
+        if not self._rows:
             return
-        self._sort()
         together = max(1, min(_SHELVES, _SHELVES * _PART_ROWS // self._rows))
         for start in range(0, _SHELVES, together):
             shelves = range(start, min(start + together, _SHELVES))
@@ -226,16 +215,15 @@ class Shelves:
         if self._file is not None:
             self._file.close()
 
-    def _sort(self) -> None:
-        if not self._open:
-            return
-        records = _joined(self._open)
-        self._open, self._open_rows = [], 0
-        mixed = _mixed(hashes(_words_in(records, self._columns)))
-        shelves = (mixed >> np.uint64(56)).astype(np.uint8)
-        order = np.argsort(shelves, kind="stable")
-        ends = np.concatenate([[0], np.cumsum(np.bincount(shelves, minlength=_SHELVES))])
-        self._sorted.append((records.take(order, axis=0), ends))
+    def _room(self, rows: int, width: int) -> Records:
+        full, used = self._taken
+        size = rows * width
+        while full < len(self._large) and self._large[full].size - used < size:
+            full, used = full + 1, 0
+        if full == len(self._large):
+            self._large.append(np.empty(max(size, _LARGE), dtype=np.int32))
+        self._taken = (full, used + size)
+        return self._large[full][used : used + size].reshape(rows, width)
 
     def _in_memory(self, shelves: range) -> Iterator[Records]:
         for records, ends in self._sorted:
@@ -258,7 +246,7 @@ class Shelves:
         except OSError as error:
             problem = error.strerror or "it failed"
         else:
-            self._sorted = []
+            self._sorted, self._taken = [], (0, 0)
             return
         raise DataError(
             f"data: cannot write a temporary file ({problem}); grouping the rows of so large a "
@@ -267,8 +255,10 @@ class Shelves:
 
     def _read(self, shelf: int) -> Iterator[Records]:
         for place, rows, width in self._pieces[shelf]:
+            records = np.empty((rows, width), dtype=np.int32)
             self._file.seek(place)
-            yield np.frombuffer(self._file.read(4 * rows * width), np.int32).reshape(rows, width)
+            self._file.readinto(records)
+            yield records
 
 
 def _joined(pieces: Sequence[Records]) -> Records:
@@ -285,10 +275,6 @@ def _joined(pieces: Sequence[Records]) -> Records:
 # Ids as words
 
 _LONGEST = 255  # bytes
-# By how many bytes of a text are left where a word begins, from -1 (none, and no mark either) to 8:
-# which bits of the word are the text's, and the mark behind it.
-_KEPT = np.array([0, *((1 << 8 * left) - 1 for left in range(9))], dtype=np.uint64)
-_MARK = np.array([0, *(1 << 8 * left for left in range(8)), 0], dtype=np.uint64)
 
 
 def words_of(ids: Any) -> Words:
@@ -298,6 +284,8 @@ def words_of(ids: Any) -> Words:
     if pa.types.is_int64(ids.type):
         numbers: Words = ids.to_numpy(zero_copy_only=False).view(np.uint64)[:, None]
         return numbers
+    from noisewise.holder.rows import grouping
+
     if not len(ids):  # such an array may have no buffers
         return np.empty((0, 1), dtype=np.uint64)
     _, offsets, data = ids.buffers()
@@ -307,54 +295,6 @@ def words_of(ids: Any) -> Words:
     longest = int(lengths.max())
     if longest > _LONGEST:
         raise DataError(f"data: an id has more than {_LONGEST} bytes; check the column of ids")
-    # Eight bytes from any place on, as a word; past the end there are zeros.
-    start = int(ends[0])
-    padded = np.zeros(int(ends[-1]) - start + 8, dtype=np.uint8)
-    padded[:-8] = octets[start : int(ends[-1])]
-    anywhere = np.ndarray(len(padded) - 7, dtype="<u8", buffer=padded, strides=(1,))
     words = np.empty((len(ids), longest // 8 + 1), dtype=np.uint64)
-    for j in range(words.shape[1]):
-        places = np.minimum(ends[:-1] + (8 * j - start), len(anywhere) - 1)
-        left = np.clip(lengths - 8 * j, -1, 8) + 1
-        words[:, j] = anywhere[places] & _KEPT[left] | _MARK[left]
+    grouping.text_words(octets, ends, words)
     return words
-
-
-def codes_of(words: Words) -> npt.NDArray[np.int32]:
-    """Numbers from 0 on, equal exactly where all words of a row are; shape (rows,)."""
-    import pyarrow as pa
-
-    def encoded(array: Any) -> npt.NDArray[np.int32]:
-        codes: npt.NDArray[np.int32] = array.dictionary_encode().indices.to_numpy()
-        return codes
-
-    if words.shape[1] == 1:
-        return encoded(pa.array(words[:, 0]))
-    codes = encoded(pa.array(hashes(words)))
-    first = np.empty(codes.max() + 1, dtype=np.intp)
-    first[codes[::-1]] = np.arange(len(codes))[::-1]  # of several, the last assignment stays
-    if np.array_equal(words, words.take(first[codes], axis=0)):
-        return codes
-    kind = pa.binary(8 * words.shape[1])
-    return encoded(pa.Array.from_buffers(kind, len(words), [None, pa.py_buffer(words)]))
-
-
-def hashes(words: Words) -> Words:
-    """A number for each id; shape (rows,). Words of 0 at the end change nothing."""
-    total = _mixed(words[:, 0])
-    for j in range(1, words.shape[1]):
-        total += _mixed(words[:, j] * np.uint64(2 * j + 1))
-    return total
-
-
-def _mixed(values: Words) -> Words:
-    """Spread 64-bit numbers, one to one: near ones get far apart, and 0 stays 0."""
-    values = values * np.uint64(0x9E3779B97F4A7C15)
-    values ^= values >> np.uint64(32)
-    values *= np.uint64(0xD6E8FEB86659FD93)
-    values ^= values >> np.uint64(32)
-    return values
-
-
-def _words_in(records: Records, columns: int) -> Words:
-    return np.ascontiguousarray(records[:, columns:]).view(np.uint64)

@@ -1,0 +1,5 @@
+"""`python -m noisewise`, where the command `noisewise` isn't on the path."""
+
+from noisewise.cli.main import main
+
+main()
