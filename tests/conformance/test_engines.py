@@ -430,7 +430,7 @@ def ball_case(radius):
 
 
 def many_levels_case():
-    """So many that they are summed by level, with gaps to fill, rows outside the ball and inside."""
+    """So many that they are summed by level, with gaps to fill, and rows outside the ball."""
     rng = np.random.default_rng(5)
     towns, jobs = tuple(f"t{i:02}" for i in range(23)), tuple(f"j{i}" for i in range(9))
     columns = {

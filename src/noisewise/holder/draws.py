@@ -141,9 +141,11 @@ class RegressionSample:
 def _moments(design: Design, sums: Sums) -> dict[tuple[int, int], int]:
     """All of Σ ww' in units of 2⁻³², the public entries too."""
     statistic = SecondMoments(design)
-    moments = {entry: value * STATISTIC_ONE for entry, value in statistic.public_values(sums.n).items()}
-    moments |= zip(statistic.entries, sums.values[statistic.name], strict=True)
-    moments |= {(j, i): value for (i, j), value in moments.items()}
+    known = statistic.public_values(sums.n)
+    moments = {(i, j): value * STATISTIC_ONE for (i, j), value in known.items()}
+    for (i, j), value in zip(statistic.entries, sums.values[statistic.name], strict=True):
+        moments[i, j] = value
+    moments.update({(j, i): value for (i, j), value in moments.items()})
     return moments
 
 

@@ -131,7 +131,9 @@ class SecondMoments:
 
     def public_values(self, n: int | None) -> Mapping[Monomial, int]:
         """The public entries with their values (`n` rows; None where n is private)."""
-        values = {(a, b): 0 for a, zero in enumerate(self._zeros()) for b in zero if b > a}
+        values: dict[Monomial, int] = {
+            (a, b): 0 for a, zero in enumerate(self._zeros()) for b in zero if b > a
+        }
         if self.design.schema.neighbours == "replace_one":
             if n is None:
                 raise ValueError("n is public under replace_one and must be given")

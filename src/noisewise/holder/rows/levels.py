@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +78,7 @@ class Narrow:
             group = groups[column.source] if grouped else -1
             rows.append(self.presence[group] if grouped else len(narrow))
             of_group.append(group)
-            level.append(column.code if grouped else 0)
+            level.append(column.code or 0)  # read for indicators of these groups alone
         self.columns = tuple(narrow)
         self.rows = np.array(rows)
         self._sources = tuple(groups)
@@ -125,7 +124,7 @@ class Narrow:
         For two levels of one category that is a sum at its reference, which is 0.
         """
         a, b = np.asarray(a), np.asarray(b)
-        at = self.rows[a] * self.width + self.rows[b]
+        at: npt.NDArray[np.intp] = self.rows[a] * self.width + self.rows[b]
         if not self.presence:
             return at
         levels, tables = np.array(self._levels), np.array(self._tables)
