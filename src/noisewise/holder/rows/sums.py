@@ -3,8 +3,8 @@
 Rows on the grid are integers. `SumAccumulator` keeps them as doubles and multiplies blocks of them
 with BLAS, because that is where machines are fast, and still the sums are exact. A product of two
 entries of a Gram matrix is at most 2**32 in size (two 16-bit values, or two products of two 8-bit
-values), and a block has at most 2**13 rows, so every partial sum is an integer of at most
-2**45 < 2**53: a double holds it exactly, and no order of summation, no blocking and no fused
+values), and a block has at most 2**14 rows, so every partial sum is an integer of at most
+2**46 < 2**53: a double holds it exactly, and no order of summation, no blocking and no fused
 multiply-add can change it. Blocks are then added up in 64-bit integers. With at most 2**30 rows
 the total is at most 2**62.
 """
@@ -40,9 +40,10 @@ from noisewise.holder.rows.values import DesignRows, RowGrid, missing_value_erro
 _TILE = 16
 _MAX_BLOCK_ROWS_TILED = 1 << 10
 
-# A block of rows should stay in a core's own cache through all passes over it.
-_BLOCK_BYTES = 1 << 20
-_MAX_BLOCK_ROWS = 1 << 13
+# A block of rows should stay in a core's own cache through all passes over it. (Half of this made
+# summing in memory take 1.15 times as long: each pass is a call.)
+_BLOCK_BYTES = 1 << 21
+_MAX_BLOCK_ROWS = 1 << 14
 _MIN_BLOCK_ROWS = 1 << 7
 
 
