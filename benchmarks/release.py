@@ -13,7 +13,7 @@ slows both. Memory is the peak of a process of its own that does nothing but our
     python benchmarks/release.py --spark    1 and 5 million rows, by Spark on two cores
     python benchmarks/release.py --growth   1 to 50 million rows, 10 to 200 columns, by streaming
 
-Bars: the default engines (streaming for files, memory for data frames) take at most 3 times as
+Bars: the default engines (streaming for files, memory for data frames) take at most 2 times as
 long as their peers, PostgreSQL and Spark at most 4 times as long as their own float sums, and
 reading needs at most 1 GB, however many rows there are. Of Spark that is the driver's Python; its
 Java has a limit of its own.
@@ -60,7 +60,7 @@ def declare(features: int) -> None:
 
 declare(10)
 DEFAULTS = ("stream", "memory", "csv")
-RATIO_BAR = 3.0
+RATIO_BAR = 2.0
 ELSEWHERE_BAR = 4.0  # of PostgreSQL and Spark
 MEMORY_BAR_MB = 1024
 CSV_ROWS = 1_000_000

@@ -429,6 +429,26 @@ def ball_case(radius):
     return with_target(columns, declared, geometry=Ball(radius))
 
 
+def many_levels_case():
+    """So many that they are summed by level, with gaps to fill, and rows outside the ball."""
+    rng = np.random.default_rng(5)
+    towns, jobs = tuple(f"t{i:02}" for i in range(23)), tuple(f"j{i}" for i in range(9))
+    columns = {
+        "town": pa.array([*rng.choice(towns, 68).tolist(), None, "t99"]),
+        "x": numbers([None, *rng.uniform(-2, 2, 69)]),
+        "job": pa.array([None, *rng.choice(jobs, 69).tolist()]),
+        "sex": pa.array(rng.choice(["f", "m"], 70)),
+    }
+    declared = {
+        "town": Category(towns, "t11"),
+        "x": Number(-1, 1),
+        "job": Category(jobs, "j0"),
+        "sex": Category(("f", "m"), "m"),
+    }
+    fill = {"town": "t03", "x": 0.25, "job": "j0"}
+    return with_target(columns, declared, fill, geometry=Ball(1.6))
+
+
 CASES = {
     "edges": lambda: with_target(
         {
@@ -454,6 +474,7 @@ CASES = {
     "names": name_case,
     "levels": lambda: level_case(Box()),
     "levels in a ball": lambda: level_case(Ball(1.25)),
+    "many levels": many_levels_case,
     "missing": null_case,
     "ball 0.01": lambda: ball_case(0.01),
     "ball 0.9": lambda: ball_case(0.9),

@@ -19,6 +19,7 @@ of the order of 1e10.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,7 +39,8 @@ Family = Literal["linear", "logistic", "poisson"]
 
 INTERCEPT = "intercept"
 RESERVED = (INTERCEPT, "sigma2")
-MAX_DESIGN_COLUMNS = 400
+MAX_DESIGN_COLUMNS = 1_200
+MAX_VARYING = 400  # of a row: numbers and categories, however many levels these have
 MOST_COUNT = 1 << 12  # with a higher bound on a count, noise is all that is left
 
 
@@ -63,9 +65,15 @@ class Design:
                 f"features: they expand to {len(self.columns)} columns, at most "
                 f"{MAX_DESIGN_COLUMNS} are supported; merge levels or drop features"
             )
-        names = [column.name for column in self.columns]
-        for name in names:
-            if names.count(name) > 1 or name in RESERVED:
+        varying = self.number_of_numbers + len(self.category_sizes)
+        if varying > MAX_VARYING:
+            raise RequestError(
+                f"features: they are {varying} numbers and categories, at most {MAX_VARYING} are "
+                "supported; drop features"
+            )
+        times = Counter(column.name for column in self.columns)
+        for name in times:
+            if times[name] > 1 or name in RESERVED:
                 raise RequestError(
                     f"features: the design column name {name!r} is "
                     f"{'reserved' if name in RESERVED else 'produced twice'}; rename the column"

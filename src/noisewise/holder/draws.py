@@ -141,11 +141,11 @@ class RegressionSample:
 def _moments(design: Design, sums: Sums) -> dict[tuple[int, int], int]:
     """All of Σ ww' in units of 2⁻³², the public entries too."""
     statistic = SecondMoments(design)
-    found = dict(zip(statistic.entries, sums.values[statistic.name], strict=True))
-    moments = {}
-    for i, j in statistic.all_entries:
-        public = sums.n * STATISTIC_ONE if (i, j) == (0, 0) else 0
-        moments[i, j] = moments[j, i] = found.get((i, j), public)
+    known = statistic.public_values(sums.n)
+    moments = {(i, j): value * STATISTIC_ONE for (i, j), value in known.items()}
+    for (i, j), value in zip(statistic.entries, sums.values[statistic.name], strict=True):
+        moments[i, j] = value
+    moments.update({(j, i): value for (i, j), value in moments.items()})
     return moments
 
 

@@ -18,6 +18,7 @@ from noisewise.analyst.common_cautions import (
     first_few,
     repetition_warnings,
 )
+from noisewise.analyst.convergence import effective_in_bulk
 from noisewise.analyst.network.layout import Floats, Layout
 from noisewise.analyst.network.observed import (
     Observed,
@@ -347,13 +348,11 @@ def split_rhat(draws: Floats) -> Floats:
 
 def convergence_warnings(posterior: NetworkPosterior) -> tuple[str, ...]:
     """What the chains say about themselves; empty when all is well."""
-    import arviz as az
-
     if posterior.theta.shape[0] == 1:
         return (ONE_CHAIN,)
     rhat = split_rhat(posterior.theta)
     worst = np.argsort(rhat)[-LOOKED_AT:]
-    ess = min(float(az.ess(posterior.theta[:, :, cell])) for cell in worst)
+    ess = min(effective_in_bulk(posterior.theta[:, :, cell]) for cell in worst)
     name, largest = posterior.cell_name(int(worst[-1])), float(rhat[worst[-1]])
     warnings = []
     if largest > BAD_RHAT:

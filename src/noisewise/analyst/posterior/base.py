@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from noisewise import _html
 from noisewise._arrays import FloatArray
 from noisewise.analyst.posterior import file, plots
+from noisewise.analyst.posterior.file import Groups
 from noisewise.analyst.posterior.numbers import (
     Summary,
     SummaryTable,
@@ -245,26 +246,30 @@ class BasePosterior(ABC):
 
     # --- files -----------------------------------------------------------------------------------
 
-    @abstractmethod
     def to_arviz(self, *, auxiliary: bool = True) -> az.InferenceData:
         """The draws, or what was released, as an ArviZ container.
 
         Without `auxiliary`, the parameters alone: no draws that only serve comparisons.
         """
+        return self.groups(auxiliary=auxiliary).to_arviz()
+
+    @abstractmethod
+    def groups(self, *, auxiliary: bool = True) -> Groups:
+        """The groups of that container, as data sets of xarray; files have these."""
 
     @abstractmethod
     def document(self) -> dict[str, Any]:
-        """What a file says besides the arrays of `to_arviz`, as JSON."""
+        """What a file says besides the arrays of `groups`, as JSON."""
 
     @classmethod
     @abstractmethod
-    def from_arviz(cls, data: az.InferenceData, document: dict[str, Any]) -> BasePosterior:
-        """Read back what `to_arviz` and `document` gave."""
+    def from_groups(cls, data: Groups, document: dict[str, Any]) -> BasePosterior:
+        """Read back what `groups` and `document` gave."""
 
     def save(self, path: str | Path) -> None:
         """Write a netCDF file that `load_posterior` and ArviZ read."""
         file.check_folder(path)
-        file.write(path, self.kind, self.document(), self.to_arviz())
+        file.write(path, self.kind, self.document(), self.groups())
 
 
 def _free(name: str, taken: Container[str]) -> str:

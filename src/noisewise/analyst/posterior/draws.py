@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.base import BasePosterior, rows_in_words
+from noisewise.analyst.posterior.file import Groups, dataset
 from noisewise.analyst.posterior.numbers import (
     Row,
     Summary,
@@ -34,9 +35,6 @@ from noisewise.analyst.posterior.regression import Prediction, check_target, eff
 from noisewise.analyst.posterior.statements import statement_probability
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.draws import RegressionSampleRelease
-
-if TYPE_CHECKING:
-    import arviz as az
 
 ENOUGH = 20  # draws, for an interval or a probability
 
@@ -235,21 +233,17 @@ class DrawsPosterior(BasePosterior):
 
     # --- files -----------------------------------------------------------------------------------
 
-    def to_arviz(self, *, auxiliary: bool = True) -> az.InferenceData:
-        """The draws as one chain of an ArviZ container."""
-        import arviz as az
-
-        return az.from_dict(
-            posterior={"theta": self.theta[None]},
-            coords={"coefficient": list(self.names)},
-            dims={"theta": ["coefficient"]},
-        )
+    def groups(self, *, auxiliary: bool = True) -> Groups:
+        """The draws as one chain."""
+        drawn = {"theta": self.theta[None]}
+        coords = {"coefficient": list(self.names)}
+        return Groups(posterior=dataset(drawn, coords, {"theta": ["coefficient"]}))
 
     def document(self) -> dict[str, Any]:
         """The Release, from which everything follows."""
         return {"release": self.release.to_text()}
 
     @classmethod
-    def from_arviz(cls, data: az.InferenceData, document: dict[str, Any]) -> DrawsPosterior:
+    def from_groups(cls, data: Groups, document: dict[str, Any]) -> DrawsPosterior:
         """Read the Release back."""
         return cls(RegressionSampleRelease.from_text(document["release"]))

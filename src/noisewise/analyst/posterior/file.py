@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import closing
+import warnings
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from noisewise._version import __version__
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 
-if TYPE_CHECKING:
-    import arviz as az
-
 FORMAT = "noisewise-posterior"
 FORMAT_VERSION = 2
 _ATTRIBUTE = "noisewise"
+_ENGINE: Any = "h5netcdf"
 _CLASSES = {  # loaded on demand: a reader of one kind does not pay for the others
     "regression": "Posterior",
     "network": "NetworkPosterior",
@@ -31,8 +31,59 @@ _CLASSES = {  # loaded on demand: a reader of one kind does not pay for the othe
 _FIRST_FORMATS = {FORMAT: "regression", "noisewise-network-posterior": "network"}
 
 
-def write(path: str | Path, kind: str, document: dict[str, Any], data: az.InferenceData) -> None:
-    """Write a netCDF file: the groups of `data`, with what `document` says of them."""
+class Groups(dict[str, Any]):
+    """Data sets of xarray by name, which is what a container of ArviZ is.
+
+    Importing ArviZ itself takes several times as long as to read or write a file.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def groups(self) -> list[str]:
+        """The names."""
+        return list(self)
+
+    def to_arviz(self) -> Any:
+        """As ArviZ's own container."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # it announces its next major version
+            import arviz as az
+
+        return az.InferenceData(**self, warn_on_custom_groups=False)
+
+
+def dataset(
+    arrays: Mapping[str, Any],
+    coords: Mapping[str, Sequence[str]] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    leading: tuple[str, ...] = ("chain", "draw"),
+) -> Any:
+    """Arrays by name as a data set of xarray, with the names of dimensions that ArviZ gives."""
+    import xarray as xr
+
+    found: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
+    for name, given in arrays.items():
+        values = np.asarray(given) if leading else np.atleast_1d(given)
+        axes = [*leading, *(dims or {}).get(name, ())]
+        axes += [f"{name}_dim_{i - len(leading)}" for i in range(len(axes), values.ndim)]
+        found[name] = (axes, values)
+        sizes.update(zip(axes, values.shape, strict=True))
+    places = {axis: (coords or {}).get(axis, np.arange(size)) for axis, size in sizes.items()}
+    return xr.Dataset(found, coords=places)
+
+
+def write(path: str | Path, kind: str, document: dict[str, Any], data: Any) -> None:
+    """Write a netCDF file: the groups of `data`, with what `document` says of them.
+
+    `data` is a mapping of names to data sets of xarray, as `Groups` and ArviZ's container are.
+    """
+    import xarray as xr
+
     marker = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -40,9 +91,16 @@ def write(path: str | Path, kind: str, document: dict[str, Any], data: az.Infere
         "software": f"noisewise {__version__}",
         **document,
     }
-    data.attrs[_ATTRIBUTE] = json.dumps(marker)
+    marked = xr.Dataset(attrs={_ATTRIBUTE: json.dumps(marker)})
     try:
-        data.to_netcdf(str(path))
+        marked.to_netcdf(str(path), mode="w", engine=_ENGINE)
+        for name, group in data.items():
+            packed = {
+                variable: {"zlib": True}
+                for variable, values in group.variables.items()
+                if values.dtype.kind in "biufc"
+            }
+            group.to_netcdf(str(path), mode="a", group=name, engine=_ENGINE, encoding=packed)
     except OSError as error:
         raise _cannot_write(path, error) from None
 
@@ -59,17 +117,14 @@ def load_posterior(path: str | Path) -> Any:
     ReleaseError
         If the file isn't a posterior of noisewise, or is damaged.
     """
-    import arviz as az
-
     if not Path(path).is_file():
         what = "a folder" if Path(path).is_dir() else "no such file"
         raise ReleaseError(f"{path}: there is {what}; give the file that `fit` wrote")
     try:
-        with closing(az.from_netcdf(str(path))) as data:
-            document = json.loads(data.attrs[_ATTRIBUTE])
-            kind = _kind(document)
-            module = import_module(f"noisewise.analyst.posterior.{kind}")
-            return getattr(module, _CLASSES[kind]).from_arviz(data, document)
+        document, data = _read(path)
+        kind = _kind(document)
+        module = import_module(f"noisewise.analyst.posterior.{kind}")
+        return getattr(module, _CLASSES[kind]).from_groups(data, document)
     except NoisewiseError as error:
         raise ReleaseError(f"{path}: {error}") from None
     except Exception:
@@ -78,6 +133,19 @@ def load_posterior(path: str | Path) -> Any:
             f"{path}: not a posterior file of noisewise, or damaged (a Release becomes one with "
             "`fit`)"
         ) from None
+
+
+def _read(path: str | Path) -> tuple[dict[str, Any], Groups]:
+    import h5netcdf
+    import xarray as xr
+
+    with h5netcdf.File(str(path), mode="r") as opened:
+        document, names = json.loads(opened.attrs[_ATTRIBUTE]), list(opened.groups)
+    groups = Groups()
+    for name in names:
+        with xr.open_dataset(str(path), group=name, engine=_ENGINE) as group:
+            groups[name] = group.load()
+    return document, groups
 
 
 def _kind(document: dict[str, Any]) -> str:

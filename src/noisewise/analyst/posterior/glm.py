@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, ndtr
@@ -13,16 +13,13 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.base import BasePosterior, Fit, rows_in_words
-from noisewise.analyst.posterior.file import arrays, tuples
+from noisewise.analyst.posterior.file import Groups, arrays, dataset, tuples
 from noisewise.analyst.posterior.numbers import Row, Summary, central_interval, row_of
 from noisewise.analyst.posterior.plots import AWARE, Effect
 from noisewise.analyst.posterior.regression import Prediction, check_target, effect_of
 from noisewise.analyst.posterior.statements import statement_probability
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.schema import Category, Schema
-
-if TYPE_CHECKING:
-    import arviz as az
 
 _BATCH = 256  # rows that are predicted at a time, which bounds memory
 
@@ -231,15 +228,11 @@ class GlmPosterior(BasePosterior):
 
     # --- files -----------------------------------------------------------------------------------
 
-    def to_arviz(self, *, auxiliary: bool = True) -> az.InferenceData:
-        """The draws as an ArviZ container."""
-        import arviz as az
-
-        return az.from_dict(
-            posterior={"theta": self.theta, "slope": self.slope},
-            coords={"coefficient": list(self.names)},
-            dims={"theta": ["coefficient"]},
-        )
+    def groups(self, *, auxiliary: bool = True) -> Groups:
+        """The draws."""
+        drawn = {"theta": self.theta, "slope": self.slope}
+        coords = {"coefficient": list(self.names)}
+        return Groups(posterior=dataset(drawn, coords, {"theta": ["coefficient"]}))
 
     def document(self) -> dict[str, Any]:
         """The model and how it was fitted."""
@@ -252,8 +245,8 @@ class GlmPosterior(BasePosterior):
         }
 
     @classmethod
-    def from_arviz(cls, data: az.InferenceData, document: dict[str, Any]) -> GlmPosterior:
-        """Read back what `to_arviz` and `document` gave."""
+    def from_groups(cls, data: Groups, document: dict[str, Any]) -> GlmPosterior:
+        """Read back what `groups` and `document` gave."""
         columns = ModelColumns(
             Schema.from_dict(document["schema"]),
             tuple(document["features"]),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from noisewise.analyst.arguments import probability, seed_or_none, whole_number
 from noisewise.analyst.network.layout import Floats, Layout, row_sums
 from noisewise.analyst.posterior.base import BasePosterior, Fit, rows_in_words
-from noisewise.analyst.posterior.file import tuples
+from noisewise.analyst.posterior.file import Groups, dataset, tuples
 from noisewise.analyst.posterior.numbers import Summary, row_of
 from noisewise.analyst.posterior.plots import AWARE, Interval
 from noisewise.analyst.posterior.statements import statement_probability
@@ -25,8 +25,6 @@ from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Schema
 
 if TYPE_CHECKING:
-    import arviz as az
-
     from noisewise.analyst.network.classify import Classification
     from noisewise.analyst.network.queries import Answer
 
@@ -611,36 +609,31 @@ class NetworkPosterior(BasePosterior):
         model.check_model()
         return model
 
-    def to_arviz(self, *, auxiliary: bool = True) -> az.InferenceData:
-        """The draws as an ArviZ container: one variable a node, with levels as coordinates.
+    def groups(self, *, auxiliary: bool = True) -> Groups:
+        """The draws: one variable a node, with levels as coordinates.
 
         Without `auxiliary` there is nothing besides: no E[theta | counts], no plug-in posterior and
         no prior.
         """
-        import arviz as az
-
         network = self.network
         # Names of dimensions may not be names of variables, and netCDF doesn't take every letter.
         table = {node: f"table_{k}" for k, node in enumerate(network.nodes)}
         axis = {node: f"level_{k}" for k, node in enumerate(network.nodes)}
-        data = az.from_dict(
-            posterior={table[node]: self.draws(node) for node in network.nodes},
-            coords={axis[node]: list(network.levels(node)) for node in network.nodes},
-            dims={table[node]: [axis[n] for n in network.family(node)] for node in network.nodes},
+        drawn = dataset(
+            {table[node]: self.draws(node) for node in network.nodes},
+            {axis[node]: list(network.levels(node)) for node in network.nodes},
+            {table[node]: [axis[n] for n in network.family(node)] for node in network.nodes},
         )
         for node in network.nodes:
-            data.posterior[table[node]].attrs["long_name"] = node
+            drawn[table[node]].attrs["long_name"] = node
         extra = {"given_counts": self.given_counts}
         extra["plugin"] = None if self.plugin is None else self.plugin[None, None]
         extra["prior"] = None if self.prior is None else self.prior[None]
-        groups = {
-            name: az.dict_to_dataset({name: values})
-            for name, values in extra.items()
-            if auxiliary and values is not None
-        }
-        if groups:
-            data.add_groups(groups, warn_on_custom_groups=False)
-        return data
+        groups = Groups(posterior=drawn)
+        for name, values in extra.items():
+            if auxiliary and values is not None:
+                groups[name] = dataset({name: values})
+        return groups
 
     def document(self) -> dict[str, Any]:
         """The network and how it was fitted."""
@@ -652,8 +645,8 @@ class NetworkPosterior(BasePosterior):
         }
 
     @classmethod
-    def from_arviz(cls, data: az.InferenceData, document: dict[str, Any]) -> NetworkPosterior:
-        """Read back what `to_arviz` and `document` gave."""
+    def from_groups(cls, data: Groups, document: dict[str, Any]) -> NetworkPosterior:
+        """Read back what `groups` and `document` gave."""
         network = Network.make(Schema.from_dict(document["schema"]), document["parents"])
         layout = Layout(network)
         parts = {}

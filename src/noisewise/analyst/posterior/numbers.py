@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from noisewise import _html
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
+from noisewise.analyst.convergence import effective_draws, rhat
 from noisewise.core.errors import RequestError
 
 SIGMA2 = "sigma2"  # the error variance, in summaries, pictures and files
@@ -256,8 +257,6 @@ def _pandas() -> Any:
 
 def row_of(draws: FloatArray, level: float) -> Row:
     """Describe draws of shape (chains, draws); diagnostics are NaN where they mean nothing."""
-    import arviz as az
-
     lower, upper = central_interval(draws, level)
     varies = draws.shape[1] >= 4 and bool(draws.min() < draws.max())
     several = varies and draws.shape[0] > 1
@@ -270,8 +269,8 @@ def row_of(draws: FloatArray, level: float) -> Row:
         spread=spread,
         lower=lower,
         upper=upper,
-        rhat=float(az.rhat(draws)) if several else float("nan"),
-        ess=_effective_draws(draws) if varies else float("nan"),
+        rhat=rhat(draws) if several else float("nan"),
+        ess=effective_draws(draws) if varies else float("nan"),
     )
 
 
@@ -286,13 +285,6 @@ def _mean_and_sd(draws: FloatArray) -> tuple[float, float]:
     if draws.size > 1 and draws.min() == draws.max():
         return float(draws.flat[0]), 0.0
     return float(draws.mean()), float(draws.std(ddof=1)) if draws.size > 1 else float("nan")
-
-
-def _effective_draws(draws: FloatArray) -> float:
-    """Effective sample size, of the middle or of the interval's ends, whichever is smaller."""
-    import arviz as az
-
-    return float(min(az.ess(draws, method="bulk"), az.ess(draws, method="tail")))
 
 
 def comparison_row(

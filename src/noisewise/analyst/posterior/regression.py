@@ -14,7 +14,7 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability, seed_or_none
 from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.base import BasePosterior, Fit, rows_in_words
-from noisewise.analyst.posterior.file import arrays, tuples
+from noisewise.analyst.posterior.file import Groups, arrays, dataset, tuples
 from noisewise.analyst.posterior.holders import BETWEEN, Holders
 from noisewise.analyst.posterior.numbers import (
     R2,
@@ -558,8 +558,14 @@ class Posterior(BasePosterior):
         With `new` rows there is a group posterior_predictive too. Without `auxiliary` there are
         the parameters and R2 only, and no naive draws and no E[theta | statistics] besides.
         """
-        import arviz as az
+        groups = self.groups(auxiliary=auxiliary)
+        if new is not None:
+            predicted = {self.columns.target: self.predictive_draws(new, seed)}
+            groups["posterior_predictive"] = dataset(predicted)
+        return groups.to_arviz()
 
+    def groups(self, *, auxiliary: bool = True) -> Groups:
+        """The same without new rows, as data sets of xarray."""
         drawn: dict[str, Any] = {"theta": self.theta, SIGMA2: self.sigma2}
         if self.r2 is not None:
             drawn[R2] = self.r2
@@ -576,22 +582,15 @@ class Posterior(BasePosterior):
                     *(["coefficient"] if SIGMA2 not in name else []),
                 ]
                 drawn[name] = values
-        predicted = None
-        if new is not None:
-            predicted = {self.columns.target: self.predictive_draws(new, seed)}
-        data = az.from_dict(
-            posterior=drawn,
-            sample_stats=dict(self.sample_stats) or None,
-            posterior_predictive=predicted,
-            observed_data={k: np.asarray(v) for k, v in self.observed.items()} or None,
-            coords=coords,
-            dims=dims,
-        )
+        groups = Groups(posterior=dataset(drawn, coords, dims))
+        if self.sample_stats:
+            groups["sample_stats"] = dataset(self.sample_stats)
+        if self.observed:
+            groups["observed_data"] = dataset(self.observed, leading=())
         if auxiliary and self.naive is not None:
             naive = {name: draws[None] for name, draws in self.naive._asdict().items()}
-            group = az.dict_to_dataset(naive, coords=coords, dims={"theta": ["coefficient"]})
-            data.add_groups({"naive": group}, warn_on_custom_groups=False)
-        return data
+            groups["naive"] = dataset(naive, coords, {"theta": ["coefficient"]})
+        return groups
 
     def document(self) -> dict[str, Any]:
         """The model and how it was fitted."""
@@ -604,8 +603,8 @@ class Posterior(BasePosterior):
         }
 
     @classmethod
-    def from_arviz(cls, data: az.InferenceData, document: dict[str, Any]) -> Posterior:
-        """Read back what `to_arviz` and `document` gave."""
+    def from_groups(cls, data: Groups, document: dict[str, Any]) -> Posterior:
+        """Read back what `groups` and `document` gave."""
         schema, features = Schema.from_dict(document["schema"]), tuple(document["features"])
         columns = ModelColumns(schema, features, document["target"])
         info = tuples(document["info"])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior.base import BasePosterior, rows_in_words
+from noisewise.analyst.posterior.file import Groups, dataset
 from noisewise.analyst.posterior.numbers import SummaryTable
 from noisewise.analyst.posterior.plots import AWARE, NAIVE, Interval
 from noisewise.analyst.posterior.statements import bounds_on_one, read_statement
@@ -16,9 +17,6 @@ from noisewise.analyst.summaries import answers, laws
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, Mean, entries_of
 from noisewise.core.kinds.summary.release import SummaryRelease
-
-if TYPE_CHECKING:
-    import arviz as az
 
 SAME = 1e-9  # thresholds and probabilities that differ by less, relatively, are the same
 VERIFIED = 0.95
@@ -304,19 +302,16 @@ class SummaryPosterior(BasePosterior):
         found = {NAIVE: answers.below(release, index, False), AWARE: answers.below(release, index)}
         return {label: Interval(p, p, p) for label, p in found.items()}
 
-    def to_arviz(self, *, auxiliary: bool = True) -> az.InferenceData:
-        """The released numbers as an ArviZ container; there are no draws."""
-        import arviz as az
-        import numpy as np
-
-        return az.from_dict(observed_data={"released": np.asarray(self.release.values)})
+    def groups(self, *, auxiliary: bool = True) -> Groups:
+        """The released numbers; there are no draws."""
+        return Groups(observed_data=dataset({"released": self.release.values}, leading=()))
 
     def document(self) -> dict[str, Any]:
         """The Release, from which everything follows."""
         return {"release": self.release.to_text()}
 
     @classmethod
-    def from_arviz(cls, data: az.InferenceData, document: dict[str, Any]) -> SummaryPosterior:
+    def from_groups(cls, data: Groups, document: dict[str, Any]) -> SummaryPosterior:
         """Read the Release back."""
         return cls(SummaryRelease.from_text(document["release"]))
 

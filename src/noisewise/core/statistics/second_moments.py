@@ -76,8 +76,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations_with_replacement, product
+from itertools import product
 from math import comb
+from typing import Any
 
 from noisewise.core.design import Ball, Design, Geometry, Monomial, row_bits
 
@@ -96,35 +97,44 @@ class SecondMoments:
     name = "second_moments"
     degree = 2
 
-    @cached_property
-    def all_entries(self) -> tuple[Monomial, ...]:
-        """All of the upper triangle."""
-        return tuple(combinations_with_replacement(range(len(self.design.columns) + 1), 2))
+    @property
+    def number_of_products(self) -> int:
+        """How many entries the upper triangle has, public ones included."""
+        return comb(len(self.design.columns) + 2, 2)
 
     @cached_property
     def entries(self) -> tuple[Monomial, ...]:
         """The entries that get noise, in the order of a Release's values."""
-        return tuple(entry for entry in self.all_entries if entry not in self._public)
+        last = len(self.design.columns)
+        found = [
+            (a, b)
+            for a, zero in enumerate(self._zeros())
+            for b in range(a, last + 1)
+            if b not in zero
+        ]
+        return tuple(found[self.design.schema.neighbours == "replace_one" :])
 
-    @cached_property
-    def _public(self) -> frozenset[Monomial]:
-        public = set()
-        if self.design.schema.neighbours == "replace_one":
-            public.add((0, 0))
-        if self.design.schema.unit_column is not None:
-            return frozenset(public)
-        columns = self.design.columns
-        for a, b in self.all_entries:
-            if a == 0 or a == b:
-                continue
-            if columns[a - 1].excludes(columns[b - 1]):
-                public.add((a, b))
-        return frozenset(public)
+    def _zeros(self) -> Iterator[set[int]]:
+        """For every entry of w, indices of those whose product with it is 0 in every row."""
+        members: dict[Any, set[int]] = {}
+        columns = () if self.design.schema.unit_column is not None else self.design.columns
+        for i, column in enumerate(columns, start=1):
+            for factor, level in column.cell if column.is_indicator else ():
+                members.setdefault(factor, set()).add(i)
+                members.setdefault((factor, level), set()).add(i)
+        yield set()
+        for column in self.design.columns:
+            zero: set[int] = set()
+            for factor, level in column.cell if column.is_indicator else ():
+                zero |= members.get(factor, zero) - members.get((factor, level), zero)
+            yield zero
 
     def public_values(self, n: int | None) -> Mapping[Monomial, int]:
         """The public entries with their values (`n` rows; None where n is private)."""
-        values = dict.fromkeys(self._public, 0)
-        if (0, 0) in values:
+        values: dict[Monomial, int] = {
+            (a, b): 0 for a, zero in enumerate(self._zeros()) for b in zero if b > a
+        }
+        if self.design.schema.neighbours == "replace_one":
             if n is None:
                 raise ValueError("n is public under replace_one and must be given")
             values[0, 0] = n

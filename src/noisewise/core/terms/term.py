@@ -101,13 +101,6 @@ class DesignColumn:
     is_indicator: bool = False
     cut_off: bool = False
 
-    def excludes(self, other: DesignColumn) -> bool:
-        """Whether both are indicators, of different levels of one category: their product is 0."""
-        if not (self.is_indicator and other.is_indicator):
-            return False
-        own = dict(self.cell)
-        return any(own.get(factor, level) != level for factor, level in other.cell)
-
 
 @dataclass(frozen=True)
 class Part:

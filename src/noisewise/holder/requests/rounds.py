@@ -138,7 +138,7 @@ class RoundsRequest(InRounds[Release]):
     @property
     def most_draws(self) -> tuple[int, int]:
         """The histogram among them."""
-        return MOST_ROUNDS + 1, max(2 * len(SecondMoments(self.design).all_entries), len(EDGES))
+        return MOST_ROUNDS + 1, max(2 * SecondMoments(self.design).number_of_products, len(EDGES))
 
     def verify(self) -> None:
         """Check the noise of one round with the whole budget; others are checked before a draw."""
@@ -200,7 +200,7 @@ class RoundsRequest(InRounds[Release]):
             "shift": [10] * numbers,
         }
         noise = {"family": "discrete_gaussian", "scale": value, "off_diagonal_scale": value}
-        entries = len(SecondMoments(self.design).all_entries)
+        entries = SecondMoments(self.design).number_of_products
         common = {"transform": transform, "noise": noise, "sensitivity": value}
         shape = dict.fromkeys(("constant", "weight", "radius"), 1 << 16)
         one = {**common, **shape, "values": [[value] * entries] * 2}

@@ -46,7 +46,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,7 @@ from noisewise.core.design import Covariates, Design
 from noisewise.core.rounds.tail import grid_edges
 from noisewise.core.rounds.transform import GRID_BITS, Shape, Transform
 from noisewise.core.statistics.ball_moments import LARGEST_SQUARE, PRODUCT_ONE, longest_square
+from noisewise.holder.rows.levels import Narrow
 from noisewise.holder.rows.plan import (
     Accumulator,
     Codes,
@@ -143,18 +144,21 @@ def check_transform(design: Design, transform: Transform) -> None:
 class Coordinates(ABC):
     """From table columns to blocks of z."""
 
-    def __init__(self, design: Design, transform: Transform) -> None:
+    def __init__(self, design: Design, transform: Transform, *, narrow: bool = True) -> None:
         self.n = 0
         self._design = design
         self._of_means = design.schema.unit_column is not None
         self._grid = RowGrid.with_bits(design, GRID_BITS)
+        self._narrow = Narrow(design, self._grid.columns, allowed=narrow and not self._of_means)
+        self._grid = replace(self._grid, columns=self._narrow.columns)
         self._rows = DesignRows(design, self._grid.columns)
         # The numbers that the transform is about: of a regression with rounds on its covariates
         # alone the target, the last column, is none of them.
         columns = design.columns[: -1 if design.family != "linear" else None]
         if isinstance(design, Covariates):
             columns = design.columns
-        self._numbers = [i for i, c in enumerate(columns) if not c.is_indicator]
+        rows = self._narrow.rows[1:] - 1
+        self._numbers = [int(rows[i]) for i, c in enumerate(columns) if not c.is_indicator]
         q = len(self._numbers)
         self._matrix = np.array(transform.matrix, dtype=np.float64).reshape(q, q)
         self._offset = np.array(transform.offset, dtype=np.float64)[:, None]
@@ -182,7 +186,7 @@ class Coordinates(ABC):
                 lengths = np.zeros(z.shape[1])
                 for row in z:
                     lengths += row * row
-                self._add_block(z, lengths, centred)
+                self._add_block(z, lengths, centred, block)
         self.n += rows
 
     def _in_coordinates(self, centred: Floats) -> Floats:
@@ -198,8 +202,10 @@ class Coordinates(ABC):
         return np.floor(z, out=z)
 
     @abstractmethod
-    def _add_block(self, z: Floats, lengths: Floats, centred: Floats) -> None:
-        """Add a block of rows: their z, |z|² and design columns.
+    def _add_block(
+        self, z: Floats, lengths: Floats, centred: Floats, block: list[Floats | Codes]
+    ) -> None:
+        """Add a block of rows: their z, |z|², narrow design columns, and table columns, filled.
 
         Indicators are 0 or 1 there; all columns are means on the grid where rows are averaged.
         """
@@ -213,13 +219,19 @@ class BallAccumulator(Coordinates):
         self._shape = plan.shape
         with_indicators = plan.shape.weight > 0
         self._places = self._numbers if not with_indicators else range(len(self._grid.columns))
-        size = len(self._places) + 1
-        self.inside = np.zeros((size, size), dtype=np.int64)
-        self.outside = np.zeros((size, size), dtype=np.int64)
+        self._size = len(self._places) + 1
+        by_level = self._narrow.size - self._narrow.width**2 if with_indicators else 0
+        self.inside = np.zeros(self._size**2 + by_level, dtype=np.int64)
+        self.outside = np.zeros_like(self.inside)
 
     def result(self) -> BallSums:
         """The sums so far."""
-        return BallSums(self.n, np.triu(self.inside), np.triu(self.outside))
+        return BallSums(self.n, self._triangle(self.inside), self._triangle(self.outside))
+
+    def _triangle(self, sums: Integers) -> Integers:
+        if self._shape.weight > 0:
+            return self._narrow.triangle(sums)
+        return np.triu(sums.reshape(self._size, self._size))
 
     def state(self) -> Integers:
         """See `Accumulator.state`."""
@@ -229,17 +241,19 @@ class BallAccumulator(Coordinates):
         """See `Accumulator.join`."""
         check_row_count(self.n + int(state[0]))
         self.n += int(state[0])
-        inside, outside = state[1:].reshape(2, *self.inside.shape)
+        inside, outside = state[1:].reshape(2, -1)
         self.inside += inside
         self.outside += outside
 
-    def _add_block(self, z: Floats, lengths: Floats, centred: Floats) -> None:
+    def _add_block(
+        self, z: Floats, lengths: Floats, centred: Floats, block: list[Floats | Codes]
+    ) -> None:
         is_far = lengths > float(self._shape.radius**2)
         far = np.flatnonzero(is_far)
         if len(far):
             factor = (self._shape.radius / np.sqrt(lengths[far])) * MARGIN
             z[:, far] = np.trunc(z[:, far] * factor)
-        u = np.empty((len(self._places) + 1, z.shape[1]))
+        u = np.empty((self._size, z.shape[1]))
         u[0] = self._shape.constant
         place = dict(zip(self._numbers, z, strict=True))
         for row, i in zip(u[1:], self._places, strict=True):
@@ -251,11 +265,15 @@ class BallAccumulator(Coordinates):
             else:
                 np.multiply(centred[i], self._shape.weight, out=row)
         if not len(far):
-            self.inside += gram_of(u)
+            self._add_to(self.inside, u, block)
             return
-        outside = gram_of(np.ascontiguousarray(u[:, far]))
-        self.outside += outside
-        self.inside += gram_of(u) - outside
+        for sums, rows in ((self.inside, np.flatnonzero(~is_far)), (self.outside, far)):
+            self._add_to(sums, np.ascontiguousarray(u[:, rows]), [c[rows] for c in block])
+
+    def _add_to(self, sums: Integers, u: Floats, block: list[Floats | Codes]) -> None:
+        sums[: self._size**2] += gram_of(u).ravel()
+        if self._shape.weight > 0:
+            self._narrow.add_levels(sums, u, block)
 
 
 class TailAccumulator(Coordinates):
@@ -280,7 +298,9 @@ class TailAccumulator(Coordinates):
         self.n += int(state[0])
         self.counts += state[1:]
 
-    def _add_block(self, z: Floats, lengths: Floats, centred: Floats) -> None:
+    def _add_block(
+        self, z: Floats, lengths: Floats, centred: Floats, block: list[Floats | Codes]
+    ) -> None:
         self.counts += np.bincount(
             np.searchsorted(self._edges, lengths, side="left"), minlength=len(self.counts)
         )
@@ -290,7 +310,7 @@ def gram_of(u: Floats) -> npt.NDArray[np.int64]:
     """The upper tiles of uu', exact."""
     size = len(u)
     gram = np.zeros((size, size))
-    step = u.shape[1] if size <= _TILE else _ALONE // _TILE**2
+    step = max(1, u.shape[1]) if size <= _TILE else _ALONE // _TILE**2
     for start in range(0, u.shape[1], step):
         part = u[:, start : start + step]
         for i in range(0, size, _TILE):

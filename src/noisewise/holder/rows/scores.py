@@ -50,6 +50,7 @@ from noisewise.core.statistics.scores import (
 )
 from noisewise.holder.rows.plan import (
     Accumulator,
+    Codes,
     Floats,
     Integers,
     ReadsDesign,
@@ -114,7 +115,7 @@ class ScoreAccumulator(Coordinates):
     """Adds up scores and information."""
 
     def __init__(self, plan: ScorePlan) -> None:
-        super().__init__(plan.design, plan.shape.transform)
+        super().__init__(plan.design, plan.shape.transform, narrow=False)
         self._shape = plan.shape
         self._longest = float(longest_of(plan.design, plan.shape))
         self._theta = [entry * 2.0 ** -(THETA_BITS + ROW_BITS) for entry in plan.theta]
@@ -142,7 +143,9 @@ class ScoreAccumulator(Coordinates):
         self.score += state[1 : 1 + size]
         self.information += state[1 + size :].reshape(size, size)
 
-    def _add_block(self, z: Floats, lengths: Floats, centred: Floats) -> None:
+    def _add_block(
+        self, z: Floats, lengths: Floats, centred: Floats, block: list[Floats | Codes]
+    ) -> None:
         u = np.empty((len(self._theta), z.shape[1]))
         u[0] = self._shape.constant
         place = dict(zip(self._numbers, z, strict=True))

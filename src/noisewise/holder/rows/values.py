@@ -94,6 +94,8 @@ class GridColumn:
     cut_off : bool
         Whether it is cut off towards 0 in place of rounded: columns of a group with B-splines, and
         means of any group, so that their sizes never add up to more than 1.
+    but : bool
+        Whether it is 1 for every level but that of `code` (`rows.levels`).
     """
 
     source: int
@@ -103,6 +105,7 @@ class GridColumn:
     fill: int | None
     term: tuple[str, int] | None = None
     cut_off: bool = False
+    but: bool = False
 
 
 @dataclass(frozen=True)
@@ -236,7 +239,8 @@ class DesignRows:
             elif column.code is None:
                 np.subtract(block[column.source], column.centre, out=row)
             else:
-                np.equal(block[column.source], column.code, out=row)
+                compare = np.not_equal if column.but else np.equal
+                compare(block[column.source], column.code, out=row)
 
     def _terms(self, block: list[Floats | Codes]) -> dict[str, list[Floats]]:
         design = self._design

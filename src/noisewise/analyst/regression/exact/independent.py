@@ -30,6 +30,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray, IntArray
 from noisewise._compiled import compiled
+from noisewise.analyst.convergence import effective_for_mean
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
 from noisewise.analyst.regression.exact.factor import BELOW_SMALLEST_N, TIED
 from noisewise.analyst.regression.exact.kernels import logp_and_gradient
@@ -144,15 +145,13 @@ def errors_apart(draws: IndependentDraws, theta: FloatArray, sigma2: FloatArray)
         By parameter, sigma2 last: the share of the chains below the 5%, 50% and 95% points of the
         independent draws, less that share, in Monte Carlo standard errors of both.
     """
-    import arviz as az
-
     ours = np.concatenate([draws.theta, draws.sigma2[..., None]], axis=-1)
     theirs = np.concatenate([theta, sigma2[..., None]], axis=-1)
     apart = np.empty((ours.shape[-1], 3))
     for i in range(len(apart)):
         for at, level in enumerate((0.05, 0.5, 0.95)):
             below = (theirs[..., i] < np.quantile(ours[..., i], level)).astype(np.float64)
-            each = 1.0 / draws.effective + 1.0 / max(float(az.ess(below, method="mean")), 1.0)
+            each = 1.0 / draws.effective + 1.0 / max(effective_for_mean(below), 1.0)
             apart[i, at] = (below.mean() - level) / math.sqrt(level * (1.0 - level) * each)
     return apart
 
