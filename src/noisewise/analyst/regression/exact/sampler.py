@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.chains import Progress, available_cores
+from noisewise.analyst.convergence import effective_draws
 from noisewise.analyst.regression.exact.c_callback import c_density, c_record, c_table
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
 from noisewise.analyst.regression.exact.pooling import pooling, to_pooled
@@ -402,14 +403,8 @@ def sample_enough(posterior: CollapsedPosterior, **settings: Any) -> tuple[Exact
 
 def smallest_ess(theta: FloatArray, sigma2: FloatArray) -> float:
     """The fewest effective draws of any coefficient or of sigma2, in bulk or tails."""
-    import arviz as az
-
     every = np.concatenate([theta, sigma2[..., None]], axis=-1)
-    return min(
-        float(az.ess(np.ascontiguousarray(one), method=method))
-        for one in np.moveaxis(every, -1, 0)
-        for method in ("bulk", "tail")
-    )
+    return min(effective_draws(one) for one in np.moveaxis(every, -1, 0))
 
 
 def _target_accept(posterior: CollapsedPosterior) -> float:
