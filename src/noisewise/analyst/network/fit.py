@@ -316,6 +316,11 @@ def choose(method: str, mechanisms: Sequence[str], has_counts: bool) -> tuple[st
             raise RequestError(
                 "method: 'per_table' takes one Release; use method='joint', which combines several"
             )
+        if mechanisms[0] == "learn":
+            raise RequestError(
+                "method: 'per_table' takes one table a node, and a learned graph comes with "
+                "several; use method='joint'"
+            )
         if mechanisms[0] == "fourier":
             raise RequestError(
                 "method: 'per_table' needs counts with noise of their own, and a fourier Release "

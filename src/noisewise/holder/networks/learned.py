@@ -193,23 +193,37 @@ class LearnedGraph:
         return final, LearnedCounts(levels, pairs, triples, choice)
 
     def longest(self) -> LearnedCounts:
-        """Of the graph that `largest` makes, with the longest of 64-bit integers."""
-        return self._filled(self.largest())
+        """Of the tree that `largest` makes, with the longest of 64-bit integers."""
+        tree = self.largest()
+        parts = []
+        for group, families in learned_families(tree).items():
+            cells = {v: math.prod(map(tree.arity, names)) for v, names in families.items()}
+            alone = one_level_is_enough if group == "levels" else lambda _network, _node: False
+            values = {
+                node: (-MAX_INTEGER - 1,) * (1 if alone(tree, node) else size)
+                for node, size in cells.items()
+            }
+            # As long as any text of a scale, and so large that its cost is next to nothing.
+            parts.append(NoisyCounts(values, 2.0**56 / 1.1, learned_sensitivities(tree)[group]))
+        return LearnedCounts(*parts, self.epsilon * (ONE_PARENT.tree + Fraction(1, 10**9)))
 
     def largest(self) -> Network:
-        """A graph with no fewer cells than any that may be chosen.
-
-        A spanning tree of greatest weight, where an edge weighs the cells of its pair's table and,
-        if there may be second parents, those of the largest table of three columns that it is in.
-        """
+        """A tree whose tables of pairs have no fewer cells than those of any other."""
         network, arity = self.network, self.network.arity
-        most = sorted(map(arity, network.nodes))[-1]
-        several = self.second_parents > 0
-        weight = {
-            (a, b): arity(a) * arity(b) * (1 + several * most)
-            for a, b in combinations(network.nodes, 2)
-        }
+        weight = {(a, b): arity(a) * arity(b) for a, b in combinations(network.nodes, 2)}
         return Network(network.schema, rooted(network, spanning(network, weight, _first_largest)))
+
+    def more_bytes(self) -> int:
+        """What the text of any graph may have beyond that of `largest`: names and triples.
+
+        Every node names at most two parents and its triples once more; a JSON text has at most
+        twelve bytes for a character of a name. An integer has 20 digits and a sign at most, and a
+        comma, a space or a line with its indentation around it.
+        """
+        network = self.network
+        name = 12 * max(len(node) for node in network.nodes) + 40
+        cells = math.prod(sorted(map(network.arity, network.nodes))[-3:])
+        return 3 * name * len(network.nodes) + 40 * cells * self.second_parents + 200
 
     # -----------------------------------------------------------------------------------------
 
@@ -262,19 +276,6 @@ class LearnedGraph:
         noisy = iter(randomness.invoke(randomness.laplace_measurement(scale), exact))
         values = {node: tuple(islice(noisy, size)) for node, size in sizes.items()}
         return NoisyCounts(values, scale, learned_sensitivities(network)[group])
-
-    def _filled(self, network: Network) -> LearnedCounts:
-        """All cells of a graph as long as they can be, and as many triples as there may be."""
-        low = -MAX_INTEGER - 1
-        parts = []
-        for group, families in learned_families(network).items():
-            values = {
-                node: (low,) * math.prod(map(network.arity, family))
-                for node, family in families.items()
-            }
-            parts.append(NoisyCounts(values, 2.0**56 - 1, MAX_INTEGER))
-            _ = group
-        return LearnedCounts(*parts, self.epsilon / 7**9)
 
     # -----------------------------------------------------------------------------------------
     # Choices
