@@ -35,7 +35,7 @@ from noisewise.analyst.network.prior import (
 )
 from noisewise.analyst.posterior.network import FORMER_METHODS, NetworkFit, NetworkPosterior
 from noisewise.core.errors import RequestError
-from noisewise.core.kinds.network.content import TableDraws
+from noisewise.core.kinds.network.content import LearnedCounts, TableDraws
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.release import NetworkRelease
 
@@ -402,6 +402,13 @@ def method_warnings(
         return (
             "each node was fitted by itself: what other families say about the same variables "
             "was not used. method='joint' uses it.",
+        )
+    if isinstance(content, LearnedCounts):
+        return (
+            f"the graph was learned from the rows, for {float(content.choice):.3g} of epsilon; "
+            "arrows say what predicts what, not what causes what. Intervals are for the network "
+            "with this graph: where columns without an arrow depend on each other in other ways "
+            "than through it, no interval shows that.",
         )
     return ()
 

@@ -163,6 +163,13 @@ class LearnedGraph:
             "scale_of_levels": self._scale("levels", self.network, most.levels),
         }
 
+    def scales(self, graph: Network, rows: int) -> dict[str, float]:
+        """The noise of a graph's groups of tables, if there are so many rows."""
+        shares = self._shares(rows)
+        groups = (("levels", shares.levels), ("pairs", shares.pairs), ("triples", shares.triples))
+        tables = learned_families(graph)
+        return {g: self._scale(g, graph, share) for g, share in groups if share and tables[g]}
+
     def draw(self, counts: FamilyCounts) -> LearnedCounts:
         """See `choose_and_draw`; without the graph, nobody can read it."""
         return self.choose_and_draw(counts)[1]
@@ -357,9 +364,7 @@ def rooted(network: Network, edges: Sequence[Pair]) -> Parents:
 # Scores: integers, from exact counts and from what is published
 
 
-def counted(
-    network: Network, counts: FamilyCounts, names: Sequence[str]
-) -> NDArray[np.int64]:
+def counted(network: Network, counts: FamilyCounts, names: Sequence[str]) -> NDArray[np.int64]:
     """The exact table of these columns, in this order; tables are counted in declared order."""
     place = {node: k for k, node in enumerate(network.nodes)}
     key = tuple(sorted(names, key=place.__getitem__))

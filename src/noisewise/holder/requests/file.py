@@ -387,9 +387,7 @@ def _network(
         words |= {"network": LEARN, "features": features}
         return make_network_request(schema, epsilon=epsilon, **words)
     if features is not None and naive_bayes is None:
-        raise RequestError(
-            "features: they go with --naive-bayes and --graph learn; leave them out"
-        )
+        raise RequestError("features: they go with --naive-bayes and --graph learn; leave them out")
     if naive_bayes is not None:
         network = Network.naive_bayes(schema, naive_bayes, features)
     else:

@@ -265,7 +265,7 @@ def learnable(schema: Schema, features: Sequence[str] | None) -> Network:
                 f"features: {name!r} is a number, and a graph is learned among categories; name "
                 "the categories as features, or declare bands of it as levels"
             )
-    return Network.make(schema, {name: () for name in columns})
+    return Network.make(schema, dict.fromkeys(columns, ()))
 
 
 def _options(mechanism: str, kind: str | None, given: dict[str, Any]) -> dict[str, Any]:
