@@ -8,7 +8,9 @@ import itertools
 import json
 import math
 from fractions import Fraction
+from importlib import resources
 
+import jsonschema
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -317,6 +319,19 @@ def _missing(document):
 
 def _as_declared(document):
     document["mechanism"] = "laplace"
+
+
+def test_the_published_schema_describes_it():
+    described = resources.files("noisewise.core.kinds").joinpath("network_release.schema.json")
+    check = jsonschema.Draft202012Validator(json.loads(described.read_text("utf-8")))
+    document = json.loads(_release().to_text())
+    check.validate(document)
+    for words in ({}, {"mechanism": "fourier"}, {"mechanism": "posterior_sample"}):
+        request = make_network_request(schema(2, 3), network={"x1": ["x0"]}, epsilon=1, **words)
+        counts = open_source({"x0": ["0", "1"], "x1": ["2", "0"]}).sums(request.plan(), None)
+        check.validate(json.loads(request.release(counts.n, counts).to_text()))
+    del document["result"]["choice"]
+    assert not check.is_valid(document)
 
 
 @pytest.mark.parametrize(

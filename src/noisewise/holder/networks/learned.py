@@ -48,7 +48,7 @@ from noisewise.holder.networks.counts import FamilyCounts
 Pair = tuple[str, str]
 Parents = dict[str, tuple[str, ...]]
 MAX_TRIPLES = 3000  # tables of three columns that are counted in one pass: of up to 27 columns
-WORTH = Fraction(1, 20)  # of the rows: how much noise on a typical table of three columns may be
+WORTH = Fraction(1, 15)  # of the rows: how much noise on a typical table of three columns may be
 
 
 class Shares(NamedTuple):
@@ -139,19 +139,24 @@ class LearnedGraph:
         return PureEvent(self.epsilon)
 
     def verify(self) -> None:
-        """OpenDP's maps of what is published and of what is chosen must be at most their shares."""
+        """OpenDP's maps of what is published and of what is chosen must be at most their shares.
+
+        A choice has the ratio of noise on 2R, exp(-2R/s), so it is checked as that.
+        """
+        most, changed = self.second_parents, self._changed
         for shares in {self._shares(rows) for rows in (1, MAX_INTEGER)}:
-            assert sum(shares) == 1
-            for group, share in (("levels", shares.levels), ("pairs", shares.pairs)):
+            if sum(shares) != 1:
+                raise AssertionError(f"the shares of epsilon add up to {sum(shares)}")
+            for share, times, sensitivity in (
+                (shares.levels, 1, learned_sensitivities(self.network)["levels"]),
+                (shares.tree, self._edges, 2 * changed),
+                (shares.pairs, 1, changed * self._edges),
+                (shares.second, most, 2 * changed),
+                (shares.triples, 1, changed * most),
+            ):
                 if share:
-                    delta = self._sensitivity(group)
-                    scale = float_up(delta / (share * self.epsilon))
-                    verify_laplace(scale, delta, share * self.epsilon)
-            for share, most in ((shares.tree, self._edges), (shares.second, self.second_parents)):
-                if share:
-                    # A choice is no riskier than noise on 2R: the same ratio, exp(-2R/s).
-                    each, change = share * self.epsilon / most, 2 * self._changed
-                    verify_laplace(float_up(change / each), change, each)
+                    each = share * self.epsilon / times
+                    verify_laplace(float_up(sensitivity / each), sensitivity, each)
 
     def describe(self) -> dict[str, Any]:
         """What each step costs, and the noise on the counts of levels."""
@@ -159,7 +164,11 @@ class LearnedGraph:
         return {
             "columns": len(self.network.nodes),
             "most_second_parents": self.second_parents,
-            **{f"epsilon_of_{k}": fraction_text(v * self.epsilon) for k, v in _said(most)},
+            **{
+                f"epsilon_of_{name}": fraction_text(share * self.epsilon)
+                for name, share in most._asdict().items()
+                if share
+            },
             "scale_of_levels": self._scale("levels", self.network, most.levels),
         }
 
@@ -171,7 +180,7 @@ class LearnedGraph:
         return {g: self._scale(g, graph, share) for g, share in groups if share and tables[g]}
 
     def draw(self, counts: FamilyCounts) -> LearnedCounts:
-        """See `choose_and_draw`; without the graph, nobody can read it."""
+        """The counts alone; see `choose_and_draw`."""
         return self.choose_and_draw(counts)[1]
 
     def choose_and_draw(self, counts: FamilyCounts) -> tuple[Network, LearnedCounts]:
@@ -212,7 +221,9 @@ class LearnedGraph:
             }
             # As long as any text of a scale, and so large that its cost is next to nothing.
             parts.append(NoisyCounts(values, 2.0**56 / 1.1, learned_sensitivities(tree)[group]))
-        return LearnedCounts(*parts, self.epsilon * (ONE_PARENT.tree + Fraction(1, 10**9)))
+        levels, pairs, triples = parts
+        choice = self.epsilon * (ONE_PARENT.tree + Fraction(1, 10**9))
+        return LearnedCounts(levels, pairs, triples, choice)
 
     def largest(self) -> Network:
         """A tree whose tables of pairs have no fewer cells than those of any other."""
@@ -256,11 +267,6 @@ class LearnedGraph:
         typical = math.exp(sum(map(math.log, sizes)) / len(sizes))
         noise = noise_on_pair(typical, typical, typical, float(scale))
         return TWO_PARENTS if noise <= WORTH * rows else ONE_PARENT
-
-    def _sensitivity(self, group: str) -> int:
-        return {"levels": learned_sensitivities(self.network)["levels"]}.get(
-            group, self._changed * self._edges
-        )
 
     def _scale(self, group: str, network: Network, share: Fraction) -> float:
         return float_up(learned_sensitivities(network)[group] / (share * self.epsilon))
@@ -306,10 +312,6 @@ class LearnedGraph:
             z, x = left[chosen]
             parents[x] = (*parents[x], z)
         return parents
-
-
-def _said(shares: Shares) -> list[tuple[str, Fraction]]:
-    return [(name, share) for name, share in shares._asdict().items() if share]
 
 
 def noisy_maximum(scores: Sequence[int], scale: float) -> int:

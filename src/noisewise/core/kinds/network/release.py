@@ -254,12 +254,13 @@ def content_from_json(document: Any) -> Content:
     if kind == TableDraws.kind:
         return _draws(document)
     if kind == LearnedCounts.kind:
-        names = ("levels", "pairs", "triples")
-        _, choice, *parts = take(document, "result", ("kind", "choice", *names))
-        groups = [content_from_json(part) for part in parts]
-        if not all(isinstance(group, NoisyCounts) for group in groups):
+        groups = ("levels", "pairs", "triples")
+        _, choice, *given = take(document, "result", ("kind", "choice", *groups))
+        parts = [part for part in map(content_from_json, given) if isinstance(part, NoisyCounts)]
+        if len(parts) < len(given):
             fail("levels, pairs and triples must be counts")
-        return LearnedCounts(*groups, _fraction(choice, "choice"))  # type: ignore[arg-type]
+        levels, pairs, triples = parts
+        return LearnedCounts(levels, pairs, triples, _fraction(choice, "choice"))
     return fail("the result must be counts, parities or draws")
 
 
@@ -348,13 +349,12 @@ def _check_learned(network: Network, content: LearnedCounts) -> None:
     """The graph is one that may be chosen, and every table has its counts."""
     if sum(not parents for parents in network.parents.values()) != 1:
         fail("a graph that is learned is connected: one node has no parents")
-    for node, (*parents,) in network.parents.items():
-        first = parents[:1]
+    first = {node: parents[:1] for node, parents in network.parents.items()}
+    for node, parents in network.parents.items():
         if len(parents) > MAX_PARENTS_LEARNED:
             fail(f"node {node!r} has more parents than are learned")
-        if len(parents) == MAX_PARENTS_LEARNED:
-            beside = [list(network.parents[parents[0]][:1]), list(network.parents[parents[1]][:1])]
-            if [parents[1]] != beside[0] and first != beside[1]:
+        for second in parents[1:]:
+            if first[parents[0]] != (second,) and first[second] != first[node]:
                 fail(f"the second parent of {node!r} is not next to the first")
     for group, families in learned_families(network).items():
         values = content.parts[group].values
