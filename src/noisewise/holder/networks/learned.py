@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import combinations, islice
 from typing import Any, NamedTuple
 
@@ -70,15 +71,16 @@ ALONE = Shares(*map(Fraction, (1, 0, 0, 0, 0)))
 def counted_families(network: Network) -> dict[Any, tuple[str, ...]]:
     """The tables that are counted: all pairs and, where they aren't too many, all triples."""
     nodes = network.nodes
-    pairs, triples = list(combinations(nodes, 2)), list(combinations(nodes, 3))
+    pairs = list(combinations(nodes, 2))
+    triples = list(combinations(nodes, 3)) if math.comb(len(nodes), 3) <= MAX_TRIPLES else []
     sizes = [math.prod(map(network.arity, names)) for names in (*pairs, *triples)]
     if sum(sizes[: len(pairs)]) > MAX_CELLS:
         raise RequestError(
             f"graph: the tables of all pairs of columns have more than {MAX_CELLS:,} cells; name "
             "fewer columns with --features, merge levels, or declare the graph"
         )
-    several = len(triples) <= MAX_TRIPLES and sum(sizes) <= MAX_CELLS
-    tables = [*((node,) for node in nodes), *pairs, *(triples if several else ())]
+    fit = sum(sizes) <= MAX_CELLS
+    tables = [*((node,) for node in nodes), *pairs, *(triples if fit else ())]
     return {names: names for names in tables}
 
 
@@ -128,7 +130,7 @@ class LearnedGraph:
     network: Network
     epsilon: Fraction
 
-    @property
+    @cached_property
     def second_parents(self) -> int:
         """How many nodes may get a second parent: at most half of those that can."""
         several = any(len(names) == 3 for names in counted_families(self.network))
