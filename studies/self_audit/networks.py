@@ -23,6 +23,7 @@ from noisewise.holder.engines import open_source
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts
+from noisewise.holder.networks.learned import noisy_maximum
 from noisewise.holder.networks.map import plan_grid_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample
 from noisewise.holder.requests.draws import make_regression_sample_request
@@ -122,6 +123,26 @@ def _check_regression(make: Callable[[], Any], runs: int, confidence: float) -> 
     )
 
 
+def _check_choice(share: float, runs: int, confidence: float) -> AuditResult:
+    """Two candidates whose scores a neighbour turns round: 2 more of the one, 2 less of the other.
+
+    At epsilon = 1 the noise is to have scale 2 * 2; `share` of it is drawn.
+    """
+
+    def outputs(scores: Sequence[int]) -> Callable[[], FloatArray]:
+        return lambda: np.array([float(noisy_maximum(scores, 4.0 * share))])
+
+    return audit(
+        *(outputs(scores) for scores in ((2, 0), (0, 2))),
+        trials=runs,
+        epsilon=1.0,
+        confidence=confidence,
+        seed=0,
+        training=0.3,
+        score=lambda values: values[:, 0],
+    )
+
+
 def _subject(
     name: str,
     describe: str,
@@ -159,6 +180,14 @@ SUBJECTS = (
         3000,
     ),
     _subject("network-map", "MAP on a grid", _grid, ((1, 0), (0, 1)), 1.0, 1500),
+    Subject("network-choice", "an edge of a learned graph", partial(_check_choice, 1.0), 1500),
+    Subject(
+        "network-choice-half-noise",
+        "an edge chosen with half of the noise",
+        partial(_check_choice, 0.5),
+        2000,
+        sound=False,
+    ),
     Subject(
         "regression-draw",
         "a draw of a regression's tempered posterior",

@@ -25,8 +25,10 @@ from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.median import draw_median, median_rate
 from noisewise.holder.draws import RegressionSample
+from noisewise.holder.mechanisms import randomness
 from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts
+from noisewise.holder.networks.learned import LearnedGraph
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample
 from noisewise.holder.requests.draws import make_regression_sample_request
@@ -40,6 +42,7 @@ COLUMNS = {
     "hours": Unbounded(10.0),
     "region": Category(("north", "south", "east"), "north"),
     "disease": Category(("no", "yes"), "no"),
+    "smoker": Category(("no", "yes"), "no"),
     "income": Number(0, 200_000),
 }
 
@@ -88,6 +91,7 @@ SOUND = {
     "tables_of_a_firm_prior": lambda: network(mechanism="posterior_sample", concentration=10**5),
     "map": lambda: network(mechanism="map", kind="tempered"),
     "grid": lambda: network(mechanism="map", kind="grid", points=4),
+    "learned": lambda: network(network="learn", features=["region", "disease", "smoker"]),
     "coefficients": draws,
 }
 
@@ -171,6 +175,23 @@ def test_counts_with_less_noise_are_caught(monkeypatch):
     found = audit_release(request, runs=300, confidence=CONFIDENCE)
     assert not found.noise.enough
     assert not found.result.passed, str(found.result)
+
+
+@pytest.mark.parametrize("share", [2, 8])
+def test_a_learned_graph_with_less_noise_is_caught(share, monkeypatch):
+    """Half of all its noise shows; with an eighth the attack alone, on all that it publishes, wins.
+
+    The choices have less noise, too: everything comes from one function.
+    """
+    sound = randomness.laplace_measurement
+    monkeypatch.setattr(randomness, "laplace_measurement", lambda scale: sound(scale / share))
+    with pytest.raises(AssertionError, match="OpenDP charges"):
+        SOUND["learned"]().verify()  # which the door would ask for first
+    monkeypatch.setattr(LearnedGraph, "verify", lambda _: None)
+    found = audit_release(SOUND["learned"](), runs=300, confidence=CONFIDENCE)
+    assert not found.noise.enough
+    assert not found.passed
+    assert share == 2 or not found.result.passed, str(found.result)
 
 
 def test_parities_that_share_noise_are_caught(monkeypatch):

@@ -76,6 +76,12 @@ def test_every_engine_counts_the_same(files):
         assert result.n == ROWS
         for node, table in exact.items():
             assert (result.tables[node] == table).all(), source.description
+        # Of a graph that is to be learned, tables by their columns.
+        learned = make_network_request(schema(), network="learn", epsilon=1).plan()
+        tables = source.sums(learned, None).tables
+        assert (tables["smoker", "region", "cough"] == exact["cough"]).all(), source.description
+        assert (tables["smoker", "region"] == exact["region"]).all(), source.description
+        assert (tables["smoker",] == exact["smoker"]).all(), source.description
 
 
 def test_pieces_in_any_order_make_the_same():

@@ -36,16 +36,21 @@ from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.content import (
     TABLE_BITS,
     TableDraws,
+    learned_families,
+    learned_sensitivities,
     one_is_enough,
+    one_level_is_enough,
     split_totals,
     splits,
     total_depth,
 )
+from noisewise.core.kinds.network.graph import Network
 from noisewise.core.noise import Laplace
 from noisewise.holder.engines import open_source
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts
+from noisewise.holder.networks.learned import LearnedGraph, counted
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample
 from noisewise.holder.requests.network import NetworkRequest
@@ -65,6 +70,8 @@ def network_challenge(request: NetworkRequest) -> Challenge:
     first, second = records.worst()
     if isinstance(request.planned, PosteriorSample | GridMap):
         return _drawn(request, records, first, second)
+    if isinstance(request.planned, LearnedGraph):
+        return _learned(request, records, first, second)
     return _noisy(request, records, first, second)
 
 
@@ -96,6 +103,72 @@ def _noisy(request: NetworkRequest, records: _Records, u: Record, v: Record) -> 
 def _noisy_values(content: Any) -> list[float]:
     by_node = content.values.values() if hasattr(content.values, "values") else (content.values,)
     return [float(value) for values in by_node for value in values]
+
+
+# --- learned graphs -------------------------------------------------------------------------------
+
+
+def _star(network: Network) -> Network:
+    """A tree: the first node is the parent of all others."""
+    first, *others = network.nodes
+    return Network(network.schema, {first: (), **dict.fromkeys(others, (first,))})
+
+
+def _learned(request: NetworkRequest, records: _Records, u: Record, v: Record) -> Challenge:
+    """Values of the levels, and one number more: what the other tables say by their likelihood.
+
+    Which tables there are is chosen anew in every run, but two records that differ in every column
+    change any tree's as much: runs with weaker noise are simulated with one tree.
+    """
+    pair = records.pair(u, v, others=2)
+    first, second = records.counts(pair.a), records.counts(pair.b)
+    star, network = _star(request.network), request.network
+    many = sum(
+        1 if one_level_is_enough(network, node) else network.arity(node) for node in network.nodes
+    )
+    exact = (records.measured(first), records.measured(second))
+    assert isinstance(request.planned, LearnedGraph)
+    scales = request.planned.scales(star, first.n)
+    laws = [Laplace(scales["levels"])] * many
+    levels = likelihood_ratio(laws, exact[0][:many], exact[1][:many])
+
+    def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
+        noise = np.concatenate([a[:, :many] - exact[0][:many], b[:, :many] - exact[1][:many]])
+        return check_noise(spread_out(noise, laws[0].scale, np.random.default_rng(0)), laws)
+
+    def run(counts: FamilyCounts) -> Run:
+        def once() -> list[float]:
+            release = through_text(request, counts)
+            found = [float(x) for values in release.content.levels.values.values() for x in values]
+            ratio = 0.0
+            for node in network.nodes:
+                for names, noisy, _own, scale in release.measured_tables(node)[1:]:
+                    far, near = (
+                        np.abs(noisy - counted(network, c, names)).sum() for c in (second, first)
+                    )
+                    ratio += float(far - near) / scale
+            return [*found, ratio]
+
+        return once
+
+    def score(outputs: FloatArray) -> FloatArray:
+        return np.asarray(np.round(levels(outputs[:, :many]) + outputs[:, many], 9))
+
+    def weakened(factor: float, rng: np.random.Generator) -> tuple[Batch, Batch]:
+        def batch(values: FloatArray) -> Batch:
+            def sample(trials: int) -> FloatArray:
+                spread = np.repeat([scales["levels"], scales["pairs"]], [many, len(values) - many])
+                noisy = values + rng.laplace(0.0, factor * spread, (trials, len(values)))
+                rest = [x[many:] for x in (noisy.T, exact[1], exact[0])]
+                apart = [np.abs(rest[0] - x[:, None]).sum(axis=0) for x in rest[1:]]
+                ratio = (apart[0] - apart[1]) / scales["pairs"]
+                return np.column_stack([noisy[:, :many], ratio])
+
+            return sample
+
+        return batch(exact[0]), batch(exact[1])
+
+    return Challenge(request, pair, (run(first), run(second)), (score, None), check, weakened)
 
 
 # --- drawn tables ---------------------------------------------------------------------------------
@@ -258,6 +331,12 @@ class _Records:
                 exact[positions] = planned.parities.parity_counts(node, counts.tables[node])
             return exact if public else np.concatenate([[float(counts.n)], exact])
         parts = []
+        if isinstance(planned, LearnedGraph):  # with one of the trees
+            for group, families in learned_families(_star(network)).items():
+                for node, names in families.items():
+                    alone = group == "levels" and one_level_is_enough(network, node)
+                    parts.append(counted(network, counts, names).ravel()[1 if alone else 0 :])
+            return np.concatenate(parts).astype(np.float64)
         for node in network.nodes:
             table = counts.tables[node]
             if isinstance(planned, PosteriorSample | GridMap):
@@ -273,6 +352,8 @@ class _Records:
         planned = self.request.planned
         if isinstance(planned, PosteriorSample | GridMap):
             return float(self.network.schema.records_changed * total_depth(self.network))
+        if isinstance(planned, LearnedGraph):
+            return float(sum(learned_sensitivities(_star(self.network)).values()))
         assert isinstance(planned, LaplaceCounts | FourierParities)
         return float(planned.sensitivity)
 

@@ -167,10 +167,10 @@ SUMMARY = (
 )
 NETWORK = (
     _EPSILON,
-    option("graph", Path, "YAML file: every node and a list of parents."),
+    option("graph", Path, "YAML file: every node and a list of parents; or the word learn."),
     option("edges", str, "Edges, such as 'smoker>cough, region>cough'."),
     option("naive_bayes", str, "Column that is the parent of all others."),
-    option("features", str, "Its children, separated by commas; else all columns."),
+    option("features", str, "Its children, or the columns to learn among; else all."),
     option("mechanism", str, "laplace, fourier, posterior_sample or map.", shown="laplace"),
     expert("kind", str, "Of map: counts, tempered or grid."),
     expert("draws", int, "Number of posterior draws; they share epsilon."),
@@ -361,6 +361,8 @@ def _pairs(texts: Sequence[str], argument: str) -> dict[str, tuple[float, float]
 
 
 def _read_graph(path: Path, argument: str) -> Any:
+    if str(path) == "learn":
+        return "learn"
     from noisewise.core.errors import RequestError
     from noisewise.core.yaml_files import PlainYamlError, read_yaml
 

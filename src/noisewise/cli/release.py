@@ -365,10 +365,11 @@ def _summary_in_words(request: SummaryRequest, plan: dict[str, Any]) -> list[str
 def release_network(**given: Any) -> None:
     """Publish a differentially private Release of a Bayesian network.
 
-    The graph is yours to declare, and all its columns are categories with public levels. Charges
-    the budget first, counts all families in one pass, and publishes noisy counts (laplace),
-    noisy counts that agree about common marginals (fourier), tables drawn from the posterior
-    (posterior_sample), or one best table (map).
+    The graph is yours to declare, or --graph learn chooses one from the rows for a part of
+    epsilon. All its columns are categories with public levels. Charges the budget first, counts all
+    families in one pass, and publishes noisy counts (laplace), noisy counts that agree about common
+    marginals (fourier), tables drawn from the posterior (posterior_sample), or one best table
+    (map).
 
     Example: noisewise release-network --data people.parquet --schema schema.yaml
     --naive-bayes disease --epsilon 1 --ledger budget.db --out network.json

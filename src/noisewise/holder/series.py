@@ -193,8 +193,8 @@ def content_of(plan: Any, result: Sums | FamilyCounts | BlockSums) -> dict[str, 
         sums = result.values[SecondMoments.name]
         texts[_key("second moments", asked)] = json.dumps([result.n, *sums])
     if isinstance(plan, CountPlan) and isinstance(result, FamilyCounts):
-        asked = [plan.schema.to_identity(), plan.network.to_json()]
-        tables = {node: table.ravel().tolist() for node, table in result.tables.items()}
+        asked = [plan.schema.to_identity(), plan.network.to_json(), *(plan.families or ())]
+        tables = {str(key): table.ravel().tolist() for key, table in result.tables.items()}
         texts[_key("families", asked)] = json.dumps([result.n, tables], sort_keys=True)
     return texts
 
@@ -208,7 +208,7 @@ def _columns(plan: Any, result: Any) -> Iterator[tuple[str, str, Sequence[int]]]
     """A column's name, the kind of its numbers, and the numbers."""
     if isinstance(plan, CountPlan):
         for node in plan.sources:
-            table = result.tables[node]
+            table = result.tables[node if plan.families is None else (node,)]
             yield node, "levels", table.reshape(-1, table.shape[-1]).sum(axis=0).tolist()
         return
     design, blocks = plan.design, isinstance(plan, BlockPlan)

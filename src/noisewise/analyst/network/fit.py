@@ -36,7 +36,7 @@ from noisewise.analyst.network.prior import (
 )
 from noisewise.analyst.posterior.network import FORMER_METHODS, NetworkFit, NetworkPosterior
 from noisewise.core.errors import RequestError
-from noisewise.core.kinds.network.content import TableDraws
+from noisewise.core.kinds.network.content import LearnedCounts, TableDraws
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.release import NetworkRelease
 
@@ -317,6 +317,11 @@ def choose(method: str, mechanisms: Sequence[str], has_counts: bool) -> tuple[st
             raise RequestError(
                 "method: 'per_table' takes one Release; use method='joint', which combines several"
             )
+        if mechanisms[0] == "learn":
+            raise RequestError(
+                "method: 'per_table' takes one table a node, and a learned graph comes with "
+                "several; use method='joint'"
+            )
         if mechanisms[0] == "fourier":
             raise RequestError(
                 "method: 'per_table' needs counts with noise of their own, and a fourier Release "
@@ -396,6 +401,13 @@ def method_warnings(
         return (
             "each node was fitted by itself: what other families say about the same variables "
             "was not used. method='joint' uses it.",
+        )
+    if isinstance(content, LearnedCounts):
+        return (
+            f"the graph was learned from the rows, for {float(content.choice):.3g} of epsilon; "
+            "arrows say what predicts what, not what causes what. Intervals are for the network "
+            "with this graph: where columns without an arrow depend on each other in other ways "
+            "than through it, no interval shows that.",
         )
     return ()
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from noisewise.analyst.network.layout import Floats, Integers, Layout
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.kinds.network.content import NoisyCounts, NoisyParities
+from noisewise.core.kinds.network.content import LearnedCounts, NoisyCounts, NoisyParities
 from noisewise.core.kinds.network.release import NetworkRelease
 
 IMPOSSIBLE = 20.0  # standard deviations
@@ -62,6 +62,8 @@ def observe(release: NetworkRelease, layout: Layout) -> Observed:
     if isinstance(content, NoisyCounts):
         found = [_cells(release, content, layout, i) for i in range(len(layout.nodes))]
         return Observed(release.n, tuple(found))
+    if isinstance(content, LearnedCounts):
+        return Observed(release.n, tuple(_learned(release, layout)))
     assert isinstance(content, NoisyParities)  # `fit.choose` refuses to model drawn tables
     return Observed(release.n, tuple(_parities(release, content, layout)))
 
@@ -73,6 +75,21 @@ def _cells(release: NetworkRelease, content: NoisyCounts, layout: Layout, i: int
     values = np.where(measured, layout.inward(i, release.counts(node)), 0.0)
     whole = np.clip(np.rint(values), -LARGEST, LARGEST).astype(np.int64)
     return Measurement(layout.families[i], whole, scale)
+
+
+def _learned(release: NetworkRelease, layout: Layout) -> Iterator[Measurement]:
+    """All tables that were measured: levels, pairs and triples."""
+    for node in layout.nodes:
+        for names, counts, measured, scale in release.measured_tables(node):
+            numbers = [layout.number[name] for name in names]
+            axes = np.argsort(numbers)
+            own = np.transpose(measured, axes).reshape(-1)
+            values = np.clip(np.transpose(counts, axes).reshape(-1), -LARGEST, LARGEST)
+            yield Measurement(
+                tuple(sorted(numbers)),
+                np.where(own, np.rint(values), 0.0).astype(np.int64),
+                np.where(own, scale, np.inf),
+            )
 
 
 def _parities(

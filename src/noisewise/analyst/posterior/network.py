@@ -447,7 +447,8 @@ class NetworkPosterior(BasePosterior):
         lines = [f"Network of {len(self.nodes)} nodes: {shown}"]
         lines.append(f"Method {info.method} ({info.algorithm}): {info.reason}")
         for n, claim, mechanism in zip(info.n, info.claims, info.mechanisms, strict=True):
-            lines.append(f"Release of {rows_in_words(n)} by {mechanism} at {claim}.")
+            how = "with a learned graph" if mechanism == "learn" else f"by {mechanism}"
+            lines.append(f"Release of {rows_in_words(n)} {how} at {claim}.")
         lines.extend(self._margin_lines(level, nodes))
         tables = self._first_nodes(MOST_ROWS) if nodes is None else list(nodes)
         cells = [cell for node in tables for cell in self._cells(node)]

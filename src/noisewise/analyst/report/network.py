@@ -193,6 +193,8 @@ _PUBLISHED = {
     "fourier": "parity counts, each with noise, from which the counts of all tables follow",
     "posterior_sample": "tables drawn at random from a tempered posterior",
     "map": "tables near the most probable ones, drawn at random or made of noisy counts",
+    "learn": "a graph chosen from the rows at random, near the best, and noisy counts of its "
+    "tables, of its pairs and of single nodes",
 }
 
 
@@ -232,7 +234,9 @@ def _file(posterior: NetworkPosterior, number: int) -> list[Content]:
         rows_in_words(info.n[number]),
         info.claims[number],
         _mechanism(info.mechanisms[number]),
-        _noise(info.noise_scales[number]) if info.noise_scales else _unknown(posterior),
+        _noise(info.noise_scales[number], info.mechanisms[number])
+        if info.noise_scales
+        else _unknown(posterior),
         # Only the first file's unit is known of posteriors from earlier versions.
         words.unit_in_words(
             info.units[number] if info.units else schema.unit if number == 0 else ""
@@ -244,9 +248,10 @@ def _mechanism(name: str) -> str:
     return f"{name}: {_PUBLISHED[name]}" if name in _PUBLISHED else name
 
 
-def _noise(scale: float) -> str:
+def _noise(scale: float, mechanism: str) -> str:
+    of = " of a pair" if mechanism == "learn" else ""
     sd = math.sqrt(DiscreteLaplace(scale).variance)
-    return f"discrete Laplace with sd {short(sd, 3)} on each count"
+    return f"discrete Laplace with sd {short(sd, 3)} on each count{of}"
 
 
 def _unknown(posterior: NetworkPosterior) -> str:

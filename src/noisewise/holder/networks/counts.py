@@ -5,6 +5,7 @@ Counts are integers by nature, so every engine and every order of rows gives the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -31,18 +32,26 @@ class FamilyCounts:
     n : int
         The number of rows.
     tables : mapping of str to ndarray of int
-        By node, of `network.shape(node)`.
+        By node, of `network.shape(node)`; or by the columns of each table (`CountPlan.families`).
     """
 
     n: int = field(repr=False)
-    tables: Mapping[str, Table] = field(repr=False)
+    tables: Mapping[Any, Table] = field(repr=False)
 
 
 @dataclass(frozen=True)
 class CountPlan:
-    """Count all families of a network."""
+    """Count all families of a network.
+
+    Parameters
+    ----------
+    network : Network
+    families : mapping of keys to tuples of str, optional
+        Other tables than those of the network's families, by the key that each will have.
+    """
 
     network: Network
+    families: Mapping[Any, tuple[str, ...]] | None = None
 
     @property
     def schema(self) -> Schema:
@@ -67,11 +76,13 @@ class CountAccumulator:
         network = plan.network
         self._plan = plan
         position = {name: i for i, name in enumerate(plan.sources)}
+        wanted = plan.families or {node: network.family(node) for node in network.nodes}
+        self._shape = {key: tuple(map(network.arity, names)) for key, names in wanted.items()}
         self._families = {
-            node: [(position[name], network.arity(name)) for name in network.family(node)]
-            for node in network.nodes
+            key: [(position[name], network.arity(name)) for name in names]
+            for key, names in wanted.items()
         }
-        self._counts = {node: np.zeros(network.cells(node), np.int64) for node in network.nodes}
+        self._counts = {key: np.zeros(math.prod(s), np.int64) for key, s in self._shape.items()}
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
         """Add rows; a missing value takes its public fill value, or is an error."""
@@ -101,8 +112,7 @@ class CountAccumulator:
 
     def result(self) -> FamilyCounts:
         """The counts so far."""
-        shape = self._plan.network.shape
-        tables = {node: c.reshape(shape(node)).copy() for node, c in self._counts.items()}
+        tables = {key: c.reshape(self._shape[key]).copy() for key, c in self._counts.items()}
         return FamilyCounts(self.n, tables)
 
 

@@ -31,7 +31,7 @@ from noisewise.core.yaml_files import PlainYamlError, parse_yaml, read_schema, r
 from noisewise.holder.requests.base import Publishable
 from noisewise.holder.requests.draws import make_regression_sample_request
 from noisewise.holder.requests.glm import make_glm_request
-from noisewise.holder.requests.network import make_network_request
+from noisewise.holder.requests.network import LEARN, make_network_request
 from noisewise.holder.requests.regression import make_request
 from noisewise.holder.requests.summary import make_summary_request
 
@@ -270,9 +270,13 @@ def _pairs(value: Any, key: str) -> dict[str, tuple[float, float]]:
     return {_text(name, key): (_number(a, key), _number(b, key)) for name, (a, b) in pairs}
 
 
-def _graph(value: Any, key: str) -> dict[str, Any]:
+def _graph(value: Any, key: str) -> dict[str, Any] | str:
+    if value == LEARN:
+        return LEARN
     if not isinstance(value, dict):
-        raise RequestError(f"{key}: expected lines such as 'cough: [smoker, region]'")
+        raise RequestError(
+            f"{key}: expected lines such as 'cough: [smoker, region]', or the word learn"
+        )
     return {node: [] if parents is None else parents for node, parents in value.items()}
 
 
@@ -370,7 +374,7 @@ def _posterior(name: str, g: float | None) -> BlockPosterior:
 def _network(
     schema: Schema,
     *,
-    graph: dict[str, Any] | None = None,
+    graph: dict[str, Any] | str | None = None,
     edges: list[str] | None = None,
     naive_bayes: str | None = None,
     features: list[str] | None = None,
@@ -379,8 +383,11 @@ def _network(
 ) -> Publishable[Any]:
     if sum(given is not None for given in (graph, edges, naive_bayes)) != 1:
         raise RequestError("graph: give one of --graph, --edges and --naive-bayes")
+    if graph == LEARN:
+        words |= {"network": LEARN, "features": features}
+        return make_network_request(schema, epsilon=epsilon, **words)
     if features is not None and naive_bayes is None:
-        raise RequestError("features: they go with --naive-bayes; leave them out")
+        raise RequestError("features: they go with --naive-bayes and --graph learn; leave them out")
     if naive_bayes is not None:
         network = Network.naive_bayes(schema, naive_bayes, features)
     else:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from noisewise.core.design import MAX_ROWS
+from noisewise.core.design import MAX_ROWS, names_of
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.content import MAX_DRAWS, Content, TableDraws
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.release import CONTENTS, MechanismName, NetworkRelease
 from noisewise.core.privacy import Amount, Claim, PureEvent, as_fraction, fraction_text
-from noisewise.core.schema import Schema
+from noisewise.core.schema import Category, Schema
 from noisewise.holder.networks.counts import CountPlan, FamilyCounts, NetworkMechanism
 from noisewise.holder.networks.fourier import DEFAULT_STEALTH, FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts
+from noisewise.holder.networks.learned import LearnedGraph, counted_families
 from noisewise.holder.networks.map import plan_grid_map, plan_tempered_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample
 from noisewise.holder.requests.base import Publishable, check_draws, given_epsilon
@@ -33,7 +34,9 @@ OPTIONS: dict[tuple[str, str | None], tuple[str, ...]] = {
     ("map", "counts"): (),
     ("map", "tempered"): ("omega",),
     ("map", "grid"): ("omega", "points"),
+    ("learn", None): (),
 }
+LEARN = "learn"  # in place of a graph
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +46,9 @@ class NetworkRequest(Publishable[NetworkRelease]):
     Parameters
     ----------
     network : Network
+        Without edges where the graph is to be learned.
     claim : Claim
-    mechanism : {"laplace", "fourier", "posterior_sample", "map"}
+    mechanism : {"laplace", "fourier", "posterior_sample", "map", "learn"}
     kind : {"counts", "tempered", "grid"} or None
         Of the MAP estimate.
     concentration : mapping of str to Fraction
@@ -79,6 +83,8 @@ class NetworkRequest(Publishable[NetworkRelease]):
     def planned(self) -> NetworkMechanism:
         """The planned mechanism."""
         network, epsilon, options = self.network, self.epsilon, self.options
+        if self.mechanism == LEARN:
+            return LearnedGraph(network, epsilon)
         if self.mechanism == "fourier":
             return FourierParities(network, epsilon, options.get("stealth", DEFAULT_STEALTH))
         if self.mechanism == "posterior_sample":
@@ -108,16 +114,23 @@ class NetworkRequest(Publishable[NetworkRelease]):
         self.planned.verify()
 
     def plan(self) -> CountPlan:
-        """Count all families in one pass."""
-        return CountPlan(self.network)
+        """Count all families in one pass; of a graph that is to be learned, all that may be."""
+        learns = self.mechanism == LEARN
+        return CountPlan(self.network, counted_families(self.network) if learns else None)
 
     def release(self, n: int, result: FamilyCounts) -> NetworkRelease:
         """Draw the noise, or the tables."""
+        if isinstance(self.planned, LearnedGraph):
+            network, content = self.planned.choose_and_draw(result)
+            return self._written(n, content, network)
         return self._written(n, self.planned.draw(result))
 
     def longest(self) -> int:
         """With the longest integer of its range for every value; see `NetworkMechanism.longest`."""
         content = self.planned.longest()
+        if isinstance(self.planned, LearnedGraph):
+            written = self._written(MAX_ROWS, content, self.planned.largest())
+            return self._bytes(written) + self.planned.more_bytes()
         one = self._bytes(self._written(MAX_ROWS, content))
         draws: int = self.options.get("draws", 1)
         if draws == 1:
@@ -126,9 +139,10 @@ class NetworkRequest(Publishable[NetworkRelease]):
         two = replace(content, draws=2 * content.draws)
         return one + (draws - 1) * (self._bytes(self._written(MAX_ROWS, two)) - one)
 
-    def _written(self, n: int, content: Content) -> NetworkRelease:
+    def _written(self, n: int, content: Content, graph: Network | None = None) -> NetworkRelease:
+        network = self.network if graph is None else graph
         return NetworkRelease(
-            network=self.network, mechanism=self.mechanism, content=content, **self._signed(n)
+            network=network, mechanism=self.mechanism, content=content, **self._signed(n)
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -153,6 +167,7 @@ class NetworkRequest(Publishable[NetworkRelease]):
         nodes = self.network.nodes
         shown = ", ".join(nodes[:4]) + (", …" if len(nodes) > 4 else "")
         what = self.mechanism if self.kind is None else f"{self.mechanism} ({self.kind})"
+        what = "graph learned" if what == LEARN else what
         return f"network of {len(nodes)} nodes ({shown}), {what}"
 
 
@@ -161,6 +176,7 @@ def make_network_request(
     *,
     network: Any,
     epsilon: Amount | None,
+    features: Sequence[str] | None = None,
     mechanism: str = "laplace",
     kind: str | None = None,
     draws: int | None = None,
@@ -179,8 +195,10 @@ def make_network_request(
     ----------
     schema : Schema
         Declares every node as a category.
-    network : Network, mapping, list of pairs, or graph
-        See `Network.make`.
+    network : Network, mapping, list of pairs, graph, or "learn"
+        See `Network.make`. ``"learn"``: chosen from the rows, see `LearnedGraph`.
+    features : sequence of str, optional
+        Where the graph is learned, its columns; every column of the schema unless given.
     epsilon : number or exact text
         Privacy loss; all mechanisms are purely private.
     mechanism : {"laplace", "fourier", "posterior_sample", "map"}
@@ -204,7 +222,16 @@ def make_network_request(
         that nobody is in two batches of it. Only then batches don't add up (`Charge.series`).
     """
     claim = Claim(given_epsilon(epsilon))
-    if mechanism not in CONTENTS:
+    learns = isinstance(network, str) and network == LEARN
+    if learns and mechanism in ("laplace", LEARN):
+        mechanism, network = LEARN, learnable(schema, features)
+    elif learns:
+        raise RequestError(
+            f"mechanism: a graph is learned with noisy counts, not with {mechanism}; leave it out"
+        )
+    elif features is not None:
+        raise RequestError("features: the graph names its columns; leave them out")
+    if mechanism not in CONTENTS or (mechanism == LEARN) != learns:
         raise RequestError(
             f"mechanism: {mechanism!r} is unknown; use laplace, fourier, posterior_sample or map"
         )
@@ -227,6 +254,18 @@ def make_network_request(
         batch=batch,
         series=series,
     )
+
+
+def learnable(schema: Schema, features: Sequence[str] | None) -> Network:
+    """The columns among which a graph is learned, without edges."""
+    columns = tuple(schema.columns) if features is None else names_of(features)
+    for name in columns:
+        if name in schema.columns and not isinstance(schema.columns[name], Category):
+            raise RequestError(
+                f"features: {name!r} is a number, and a graph is learned among categories; name "
+                "the categories as features, or declare bands of it as levels"
+            )
+    return Network.make(schema, dict.fromkeys(columns, ()))
 
 
 def _options(mechanism: str, kind: str | None, given: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 Everything random in them is an integer. `NoisyCounts` and `NoisyParities` carry the law of their
 noise, so that an analyst can allow for it; `TableDraws` carry the law that they were drawn from.
+`LearnedCounts` are noisy counts of a graph that was chosen from the rows.
 """
 
 from __future__ import annotations
@@ -161,7 +162,50 @@ class TableDraws:
         }
 
 
-Content = NoisyCounts | NoisyParities | TableDraws
+@dataclass(frozen=True)
+class LearnedCounts:
+    """Counts of a network whose graph was chosen from the rows, privately: first a tree.
+
+    Every node but the first has one node as its first parent, and some have a second one, which is
+    next to the first parent in the tree. Three groups of tables are measured, each with noise of
+    its own, and none is left out: they are evidence about each other.
+
+    Parameters
+    ----------
+    levels : NoisyCounts
+        Of every node, how many rows have each level; of a binary node where n is public the
+        second only.
+    pairs : NoisyCounts
+        Of every node with a parent, the table of its first parent and itself.
+    triples : NoisyCounts
+        Of every node with two parents, the table of both and itself.
+    choice : Fraction
+        Epsilon that the choice of the graph cost, the noise aside.
+    """
+
+    levels: NoisyCounts
+    pairs: NoisyCounts
+    triples: NoisyCounts
+    choice: Fraction
+    kind = "learned_counts"
+
+    @property
+    def parts(self) -> dict[str, NoisyCounts]:
+        """The groups of tables, by name."""
+        return {"levels": self.levels, "pairs": self.pairs, "triples": self.triples}
+
+    @property
+    def noise(self) -> DiscreteLaplace:
+        """The law of the noise on the tables of pairs; on those of levels, where there are none."""
+        return (self.pairs if self.pairs.values else self.levels).noise
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        parts = {name: part.to_json() for name, part in self.parts.items()}
+        return {"kind": self.kind, "choice": fraction_text(self.choice), **parts}
+
+
+Content = NoisyCounts | NoisyParities | TableDraws | LearnedCounts
 
 
 # ---------------------------------------------------------------------------------------------
@@ -263,6 +307,32 @@ def l1_sensitivity(network: Network) -> int:
     if network.schema.neighbours != "replace_one":
         return rows * len(network.nodes)
     return rows * sum(1 if one_is_enough(network, True, node) else 2 for node in network.nodes)
+
+
+def one_level_is_enough(network: Network, node: str) -> bool:
+    """Whether one count of levels tells the other: a binary node where n is public."""
+    return network.schema.n_is_public and network.arity(node) == 2
+
+
+def learned_families(network: Network) -> dict[str, dict[str, tuple[str, ...]]]:
+    """By group of `LearnedCounts` and node, the columns of every table that is measured."""
+    given = network.parents
+    return {
+        "levels": {node: (node,) for node in network.nodes},
+        "pairs": {node: (given[node][0], node) for node in network.nodes if given[node]},
+        "triples": {node: (*p, node) for node, p in given.items() if len(p) == 2},
+    }
+
+
+def learned_sensitivities(network: Network) -> dict[str, int]:
+    """Δ of every group of `LearnedCounts`; the proof is at `holder.networks.LearnedGraph`."""
+    schema, tables = network.schema, learned_families(network)
+    fewer = sum(one_level_is_enough(network, node) for node in network.nodes)
+    return {
+        group: schema.records_changed * len(families)
+        - (fewer * schema.max_rows_per_unit if group == "levels" else 0)
+        for group, families in tables.items()
+    }
 
 
 def least_parity_sensitivity(parities: Parities) -> int:

@@ -1,7 +1,7 @@
 """A discrete Bayesian network: which categories depend on which, all of it public.
 
-The graph is declared by whoever asks, never learned from the rows. Every node is a category with
-public levels, so every table has a shape that is known before a row is read.
+The graph is declared by whoever asks, or chosen from the rows by a private mechanism
+(`holder.networks.learned`) and published. Every node is a category with public levels.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ everything it can check and raises one ReleaseError otherwise.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -31,15 +32,19 @@ from noisewise.core.document import (
 from noisewise.core.kinds.network.content import (
     TABLE_BITS,
     Content,
+    LearnedCounts,
     NoisyCounts,
     NoisyParities,
     TableDraws,
     check_draws,
     check_nodes,
     l1_sensitivity,
+    learned_families,
+    learned_sensitivities,
     least_parity_sensitivity,
     log_odds,
     one_is_enough,
+    one_level_is_enough,
     rows_of_splits,
     score_change,
     total_depth,
@@ -50,7 +55,7 @@ from noisewise.core.noise import DiscreteLaplace
 from noisewise.core.privacy import Claim, Event, as_fraction
 from noisewise.core.schema import Schema
 
-MechanismName = Literal["laplace", "fourier", "posterior_sample", "map"]
+MechanismName = Literal["laplace", "fourier", "posterior_sample", "map", "learn"]
 
 # What each mechanism publishes. A MAP estimate is a draw of an exponential mechanism, or is
 # computed from noisy counts.
@@ -59,7 +64,9 @@ CONTENTS: dict[str, tuple[type[Content], ...]] = {
     "fourier": (NoisyParities,),
     "posterior_sample": (TableDraws,),
     "map": (TableDraws, NoisyCounts),
+    "learn": (LearnedCounts,),
 }
+MAX_PARENTS_LEARNED = 2
 
 
 @dataclass(frozen=True)
@@ -72,8 +79,9 @@ class NetworkRelease(BaseRelease):
         The graph; its schema is restricted to the nodes.
     n : int or None
         Number of rows where it is public (``replace_one``), else None.
-    mechanism : {"laplace", "fourier", "posterior_sample", "map"}
-    content : NoisyCounts, NoisyParities or TableDraws
+    mechanism : {"laplace", "fourier", "posterior_sample", "map", "learn"}
+        ``learn``: the graph was chosen from the rows, and what that cost is part of the claim.
+    content : NoisyCounts, NoisyParities, TableDraws or LearnedCounts
     claim : Claim
         The guarantee that was asked for: pure, of every mechanism.
     event : Event
@@ -120,6 +128,8 @@ class NetworkRelease(BaseRelease):
         From parity counts they are rebuilt, and their noise is correlated: see `parities`.
         """
         shape = self.network.shape(node)
+        if isinstance(self.content, LearnedCounts):
+            return self.measured_tables(node)[-1][1].reshape(shape)
         if isinstance(self.content, NoisyCounts):
             values = self.content.values[node]
             if self._one_is_enough(node):
@@ -132,6 +142,29 @@ class NetworkRelease(BaseRelease):
                 return self.parities.table(node, self.n, values)
             return self.parities.table(node, values[0], values[1:])
         return fail("its tables were drawn at random; it holds no counts")
+
+    def measured_tables(
+        self, node: str
+    ) -> list[tuple[tuple[str, ...], FloatArray, npt.NDArray[np.bool_], float]]:
+        """Of a learned graph, every table that was measured for a node, the family's last.
+
+        For each its columns, its noisy counts, which of them have noise of their own, and the
+        noise's scale.
+        """
+        if not isinstance(self.content, LearnedCounts):
+            fail("only of a learned graph several tables of a node were measured")
+        found = []
+        for group, families in learned_families(self.network).items():
+            if node in families:
+                part = self.content.parts[group]
+                values, own = part.values[node], np.ones(len(part.values[node]), dtype=bool)
+                if group == "levels" and one_level_is_enough(self.network, node):
+                    assert self.n is not None
+                    values, own = (self.n - values[0], values[0]), np.array([False, True])
+                shape = tuple(self.network.arity(name) for name in families[node])
+                table = np.array(values, dtype=np.float64).reshape(shape)
+                found.append((families[node], table, own.reshape(shape), part.scale))
+        return found
 
     def measured(self, node: str) -> npt.NDArray[np.bool_]:
         """Which counts of a node have noise of their own (with noisy counts, not parities).
@@ -220,6 +253,14 @@ def content_from_json(document: Any) -> Content:
         )
     if kind == TableDraws.kind:
         return _draws(document)
+    if kind == LearnedCounts.kind:
+        groups = ("levels", "pairs", "triples")
+        _, choice, *given = take(document, "result", ("kind", "choice", *groups))
+        parts = [part for part in map(content_from_json, given) if isinstance(part, NoisyCounts)]
+        if len(parts) < len(given):
+            fail("levels, pairs and triples must be counts")
+        levels, pairs, triples = parts
+        return LearnedCounts(levels, pairs, triples, _fraction(choice, "choice"))
     return fail("the result must be counts, parities or draws")
 
 
@@ -282,7 +323,7 @@ def _sensitivity(value: Any) -> int:
 def _check(release: NetworkRelease) -> None:
     network, content = release.network, release.content
     if release.mechanism not in CONTENTS:
-        fail("the mechanism must be laplace, fourier, posterior_sample or map")
+        fail("the mechanism must be laplace, fourier, posterior_sample, map or learn")
     if not isinstance(content, CONTENTS[release.mechanism]):
         fail(f"the mechanism {release.mechanism} does not publish {content.kind}")
     check_n(release)
@@ -297,9 +338,34 @@ def _check(release: NetworkRelease) -> None:
         expected = len(release.parities) + (release.n is None)
         if len(content.values) != expected:
             fail(f"there are {len(content.values)} parity counts, expected {expected}")
+    elif isinstance(content, LearnedCounts):
+        _check_learned(network, content)
     else:
         check_draws(network, content)
     _check_privacy(release)
+
+
+def _check_learned(network: Network, content: LearnedCounts) -> None:
+    """The graph is one that may be chosen, and every table has its counts."""
+    if sum(not parents for parents in network.parents.values()) != 1:
+        fail("a graph that is learned is connected: one node has no parents")
+    first = {node: parents[:1] for node, parents in network.parents.items()}
+    for node, parents in network.parents.items():
+        if len(parents) > MAX_PARENTS_LEARNED:
+            fail(f"node {node!r} has more parents than are learned")
+        for second in parents[1:]:
+            if first[parents[0]] != (second,) and first[second] != first[node]:
+                fail(f"the second parent of {node!r} is not next to the first")
+    for group, families in learned_families(network).items():
+        values = content.parts[group].values
+        if set(values) != set(families):
+            fail(f"there must be {group} for every node that has them, and for nothing else")
+        for node, family in families.items():
+            expected = math.prod(network.arity(name) for name in family)
+            if group == "levels" and one_level_is_enough(network, node):
+                expected = 1
+            if len(values[node]) != expected:
+                fail(f"node {node!r} has {len(values[node])} {group}, expected {expected}")
 
 
 def _check_privacy(release: NetworkRelease) -> None:
@@ -310,12 +376,25 @@ def _check_privacy(release: NetworkRelease) -> None:
         if cost_of_draws(release.network, content) > event.epsilon:
             fail("the draws follow the data more closely than the privacy event allows")
         return
+    if isinstance(content, LearnedCounts):
+        least_of = learned_sensitivities(release.network)
+        if any(part.sensitivity < least_of[name] for name, part in content.parts.items()):
+            fail("the sensitivity is smaller than one unit's influence on these counts")
+        if cost_of_learning(content) > event.epsilon:
+            fail("the noise and the choice are too close to the data for the privacy event")
+        return
     exact = isinstance(content, NoisyCounts)
     least = l1_sensitivity(release.network) if exact else least_parity_sensitivity(release.parities)
     if content.sensitivity < least:
         fail("the sensitivity is smaller than one unit's influence on these counts")
     if Fraction(content.scale) * event.epsilon < content.sensitivity:
         fail("the noise is too small for the privacy event")
+
+
+def cost_of_learning(content: LearnedCounts) -> Fraction:
+    """Epsilon of the choice and of every group of counts that is there, added up."""
+    there = [part for part in content.parts.values() if part.values]
+    return content.choice + sum(part.sensitivity / Fraction(part.scale) for part in there)
 
 
 def cost_of_draws(network: Network, content: TableDraws) -> Fraction:
