@@ -170,7 +170,7 @@ def plan_glm(
 def _row(request: GlmRequest, n: int, epsilon: float, mean: float, z: float) -> GlmPlanRow:
     setting, schema, outcome = request.setting, request.schema, request.outcome
     q = setting.numbers
-    shape = newton_shape(setting, Transform.box(q) if q else Transform((), (), ()))
+    shape = newton_shape(setting, outcome, Transform.box(q) if q else Transform((), (), ()), n)
     longest = longest_of(request.design, shape)
     budget = request.budget * Fraction(_last_share(request, n))
     scale = request.scale(score_sensitivity(schema, outcome, longest), budget)

@@ -4,8 +4,15 @@ First the covariates alone: a look in the public bounds and the exploring rounds
 until their numbers have centre 0 and spread 1. Then Newton rounds in these coordinates, all of one
 shape: score and information at a public theta (`core.statistics.scores`), each of which moves theta
 to where the score is 0. The last one has most of the budget and is the one that a posterior uses.
-Rows out of the ball count less, without bias, so the ball is smaller than that of a linear
-regression, and no histogram of far rows is needed.
+Rows out of the ball count less, without bias if the model holds, so the ball is smaller than that
+of a linear regression, and no histogram of far rows is needed.
+
+**The ball.** With a squared radius of 1.5 for each number the noise is about smallest for normal
+rows. But no model holds exactly, and then coefficients describe the rows that count, by ever more
+standard errors the more rows there are. So the ball is as much larger as costs 2% of the total
+error, of rows and noise: with e² the noise's variance over the rows', e² is in proportion to
+N, and 1 + e² may grow by 1.02². With few rows that is next to nothing, with many it takes in all
+but a few of them.
 
 **The first theta** has no slopes. There the information is a public number times Σ ω uu', which
 says what centre and spread u has. A Newton step from there would stop short, badly so if an outcome
@@ -49,7 +56,8 @@ SHARES = (0.1, 0.2, 0.7)  # of the Newton rounds, of what the covariates have le
 THETA_BITS = 16
 LARGEST_THETA = 1 << 22  # in units of 2**-16: 64
 
-_RADIUS = 1.5  # squared radius over the number of numbers
+_RADIUS, _WIDEST = 1.5, 9.0  # squared radius over the number of numbers
+_PRICE = 0.02  # of the total error, for a ball wider than the least
 _PRIOR = 2.5  # sd of an entry of theta, for steps only
 _LARGEST_STEP = 3.0
 _LARGEST_SD = 5.0  # of the linear predictor, after the first step
@@ -103,12 +111,16 @@ def box_shape(numbers: int) -> Shape:
     )
 
 
+def rows_of(first: Observed, n: int | None) -> float:
+    """How many rows there are, by a look in the bounds where that is private."""
+    return float(n) if n is not None else max(float(first.values[0, 0]), 1.0)
+
+
 def next_of_covariates(
     setting: Setting, first: Observed, n: int | None, explored: Sequence[Explored]
 ) -> Explore | Transform:
     """One more exploring round, or the coordinates for all Newton rounds."""
-    rows = float(n) if n is not None else max(float(first.values[0, 0]), 1.0)
-    if not setting.worthwhile(rows):
+    if not setting.worthwhile(rows_of(first, n)):
         return Transform.box(setting.numbers)
     step = next_step(setting, first, n, explored)
     if isinstance(step, Explore):
@@ -116,9 +128,18 @@ def next_of_covariates(
     return step.transform if isinstance(step, CountTail) else step.shape.transform
 
 
-def newton_shape(setting: Setting, transform: Transform) -> Shape:
-    """The shape of all Newton rounds."""
-    radius = max(1, math.isqrt(int(_RADIUS * setting.numbers * PRODUCT_ONE)))
+def newton_shape(setting: Setting, outcome: Outcome, transform: Transform, rows: float) -> Shape:
+    """The shape of all Newton rounds; `rows` is their number, or its noisy value."""
+    groups, constant = 2 if setting.categories else 1, (CONSTANT / (1 << ROW_BITS)) ** 2
+    square = float(setting.numbers)  # in the bounds: no row is further out
+    if setting.numbers and setting.worthwhile(rows):
+        side = setting.rows_per_unit * (2 if setting.replaces else 1) / setting.mu
+        slope = outcome.slope_at(_first_predictor(outcome)) / outcome.bound
+        of_noise = outcome.largest / OUTCOME_ONE**2 * side**2 / SHARES[-1]
+        least = constant + _RADIUS * square
+        wider = ((1 + _PRICE) ** 2 - 1) * (least + rows * slope / (groups * of_noise))
+        square = min(least + wider - constant, _WIDEST * square)
+    radius = max(1, math.isqrt(int(square * PRODUCT_ONE)))
     weight = 0
     if setting.categories:
         weight = math.isqrt((CONSTANT**2 + radius**2) // setting.categories)

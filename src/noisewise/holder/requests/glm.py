@@ -40,6 +40,7 @@ from noisewise.core.rounds.newton import (
     newton_shape,
     next_of_covariates,
     next_theta,
+    rows_of,
 )
 from noisewise.core.rounds.plan import (
     LEAST_FIRST_SHARE,
@@ -195,7 +196,7 @@ class GlmRequest(InRounds[GlmRelease]):
 
     def verify(self) -> None:
         """Check the noise of one round with the whole budget; others are checked before a draw."""
-        shape = newton_shape(self.setting, Transform.box(self.setting.numbers))
+        shape = newton_shape(self.setting, self.outcome, Transform.box(self.setting.numbers), 1.0)
         for mechanism in self._mechanisms(longest_of(self.design, shape), self.budget):
             mechanism.verify()
 
@@ -262,7 +263,7 @@ class GlmRequest(InRounds[GlmRelease]):
         if begun.shape is not None:
             shape = begun.shape
         elif not setting.numbers:
-            shape = newton_shape(setting, Transform((), (), ()))
+            shape = newton_shape(setting, self.outcome, Transform((), (), ()), 1.0)
         elif not begun.looks:
             # Where n is public, it is not known before the first pass.
             return Explore(box_shape(setting.numbers), 0.0)
@@ -272,7 +273,7 @@ class GlmRequest(InRounds[GlmRelease]):
             found = next_of_covariates(setting, first, begun.n, explored)
             if isinstance(found, Explore):
                 return found
-            shape = newton_shape(setting, found)
+            shape = newton_shape(setting, self.outcome, found, rows_of(first, begun.n))
         scored = [one.scored(self.outcome.bound) for one in begun.newton]
         theta = next_theta(self.outcome, len(self.design.columns), scored)
         share = SHARES[len(scored)] / sum(SHARES[len(scored) :])
