@@ -100,6 +100,7 @@ def fit_glm(
         columns,
         columns.theta_to_original(drawn.beta),
         drawn.slope,
+        *_rows_behind(observations, columns),
         Fit(
             method=METHOD,
             reason="score and information of the last round, with the noise on both",
@@ -166,6 +167,21 @@ def _centre_and_sds(release: GlmRelease) -> tuple[FloatArray, FloatArray]:
         found = transform != Transform.box(len(numbers))
         sds[numbers] = np.linalg.norm(spread, axis=1) if found else _IN_BOUNDS
     return centre, sds
+
+
+def _rows_behind(
+    observations: Sequence[Observed], columns: ModelColumns
+) -> tuple[FloatArray, FloatArray]:
+    """Mean and covariance of (1, covariates) over the rows of all Releases, in original units."""
+    to_unit = columns.theta_to_original(np.eye(len(columns.names)))
+    total = np.zeros_like(to_unit)
+    for one in observations:
+        if one.law is not None:
+            back = np.linalg.inv(one.map @ to_unit)
+            second = one.law.covariance + np.outer(one.law.centre, one.law.centre)
+            total += one.law.mass * back @ second @ back.T
+    centre = total[0] / total[0, 0]
+    return centre, total / total[0, 0] - np.outer(centre, centre)
 
 
 def _checked(releases: Any) -> list[GlmRelease]:

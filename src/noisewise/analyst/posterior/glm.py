@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import arviz as az
 
 _BATCH = 256  # rows that are predicted at a time, which bounds memory
+_NODES = np.linspace(-5.0, 5.0, 51)  # for means over a normal law
+_WEIGHTS = np.exp(-(_NODES**2) / 2) / np.exp(-(_NODES**2) / 2).sum()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,6 +42,9 @@ class GlmPosterior(BasePosterior):
     slope : array, shape (chains, draws)
         How much the probability, or the expected count, changes with the linear predictor, on
         average over the rows behind the Releases.
+    centre, covariance : array, shape (d,) and (d, d)
+        Of these rows, as (1, covariates) in original units: noisy, and used to tell how the average
+        slope bends over a difference that is not small.
     info : Fit
     """
 
@@ -48,6 +53,8 @@ class GlmPosterior(BasePosterior):
     columns: ModelColumns
     theta: FloatArray
     slope: FloatArray
+    centre: FloatArray
+    covariance: FloatArray
     info: Fit
 
     @property
@@ -111,13 +118,69 @@ class GlmPosterior(BasePosterior):
     def average_effects(self, level: float = 0.95) -> Summary:
         """How much the probability, or the expected count, changes on average over the rows.
 
-        For one more of a number, or for a level beside the reference: the coefficient times the
-        average slope, which is what a small change does.
+        For a level, if all rows had it rather than the reference. For a number, what a small
+        change does, for one more of it: the coefficient times the average slope.
         """
         rows: dict[str, Row] = {}
-        for name in self.names[1:]:
-            rows[name] = row_of(self.draws(name) * self.slope, level)
+        for column in self.columns.covariates:
+            draws = self.draws(column.name) * self.slope
+            if column.is_indicator:
+                draws = self.average_change(column.name)
+            rows[column.name] = row_of(draws, level)
         return Summary(rows, level)
+
+    def average_change(self, name: str, step: float = 1.0) -> FloatArray:
+        """Draws of what a difference does on average over the rows, shape (chains, draws).
+
+        Parameters
+        ----------
+        name : str
+            Of a slope. If it is of a level, rows with it are compared with rows at the reference.
+        step : float
+            Of a number: rows that have half of it more are compared with rows that have half of it
+            less.
+
+        Notes
+        -----
+        For a small difference it is the coefficient times the average slope. By how much a larger
+        one does more or less than that follows from how the linear predictor varies among the rows,
+        which is taken for normal.
+        """
+        place = self.names.index(name) if name in self.names[1:] else 0
+        if not place:
+            raise RequestError(f"{name!r} is not a slope; there are {', '.join(self.names[1:])}")
+        column = self.columns.covariates[place - 1]
+        theta = self.theta.reshape(-1, len(self.names))
+        others, difference = theta.copy(), theta[:, place] * step
+        start = -difference / 2
+        if column.is_indicator:
+            group = [c.source == column.source for c in self.columns.covariates]
+            others[:, 1:][:, group] = 0.0
+            difference, start = theta[:, place], np.zeros(len(theta))
+        middle, spread = self._predictor(others)
+        middle += start
+        change = self._over_rows(middle + difference, spread) - self._over_rows(middle, spread)
+        slope = self._over_rows(*self._predictor(theta), slope=True)
+        ratio = change / np.maximum(slope, 1e-300)
+        change = ratio.reshape(self.slope.shape) * self.slope
+        return change if self.columns.family == "poisson" else np.clip(change, -1.0, 1.0)
+
+    def _predictor(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and sd of the linear predictor among the rows, for each of (N, d) draws."""
+        square = np.einsum("ni,ij,nj->n", theta, self.covariance, theta)
+        return theta @ self.centre, np.sqrt(np.maximum(square, 0.0))
+
+    def _over_rows(
+        self, middle: FloatArray, spread: FloatArray, *, slope: bool = False
+    ) -> FloatArray:
+        """E m(η) or E m'(η) for normal η, for each of N middles and spreads."""
+        if self.columns.family == "poisson":
+            return np.exp(np.clip(middle + spread**2 / 2, -300.0, 300.0))
+        total = np.zeros(len(middle))
+        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+            mean = expit(middle + spread * node)
+            total += weight * (mean * (1 - mean) if slope else mean)
+        return total
 
     def interval(self, name: str, level: float = 0.95) -> tuple[float, float]:
         """Central credible interval of one coefficient."""
@@ -248,6 +311,8 @@ class GlmPosterior(BasePosterior):
             "features": list(self.columns.features),
             "target": self.columns.target,
             "family": self.columns.family,
+            "centre": self.centre.tolist(),
+            "covariance": self.covariance.tolist(),
             "info": asdict(self.info),
         }
 
@@ -264,4 +329,8 @@ class GlmPosterior(BasePosterior):
         theta, slope = drawn["theta"], drawn["slope"]
         if theta.shape != (*slope.shape, len(columns.names)) or slope.ndim != 2:
             raise ReleaseError("the draws do not fit the model")
-        return cls(columns, theta, slope, Fit(**tuples(document["info"])))
+        size = len(columns.names)
+        centre = np.array(document["centre"], dtype=np.float64).reshape(size)
+        covariance = np.array(document["covariance"], dtype=np.float64).reshape(size, size)
+        info = Fit(**tuples(document["info"]))
+        return cls(columns, theta, slope, centre, covariance, info)

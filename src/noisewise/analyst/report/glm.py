@@ -90,7 +90,7 @@ def _finding(posterior: GlmPosterior, column: DesignColumn, draws: FloatArray, l
     sure = _sure(draws)
     probably = "" if sure >= words.SURE else "probably "
     if posterior.columns.family == "logistic":
-        found = words.Estimate.of(100 * step * draws * posterior.slope, level)
+        found = words.Estimate.of(100 * posterior.average_change(column.name, step), level)
         more, less, unit = "more likely", "less likely", " percentage points"
         start, what = "it is", f" that {_event(posterior)}"
     else:
