@@ -26,6 +26,7 @@ from noisewise.core.errors import RequestError
 from noisewise.core.kinds.glm import GlmRelease
 from noisewise.core.kinds.rounds import is_number
 from noisewise.core.rounds.transform import Transform
+from noisewise.core.statistics.scores import OUTCOME_ONE, outcome_of
 
 MAX_DRAWS = 1_000_000
 METHOD = "newton"
@@ -96,10 +97,12 @@ def fit_glm(
         draws=draws,
         seed=seed_or_none(seed),
     )
+    law = outcome_of(design)
+    steepest = law.bound * float(law.root.max() / OUTCOME_ONE) ** 2
     posterior = GlmPosterior(
         columns,
         columns.theta_to_original(drawn.beta),
-        drawn.slope,
+        np.minimum(drawn.slope, steepest),
         *_rows_behind(observations, columns),
         Fit(
             method=METHOD,
