@@ -20,6 +20,7 @@ from noisewise.analyst.posterior.regression import Prediction, check_target, eff
 from noisewise.analyst.posterior.statements import statement_probability
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.schema import Category, Schema
+from noisewise.core.terms.term import DesignColumn
 
 if TYPE_CHECKING:
     import arviz as az
@@ -72,6 +73,17 @@ class GlmPosterior(BasePosterior):
         return self.columns.names
 
     @property
+    def stand_alone(self) -> tuple[DesignColumn, ...]:
+        """Design columns in which rows may differ and be alike in all others."""
+        terms = self.columns.design.terms
+        shared = {name for term in terms.values() for name in term.columns}
+        return tuple(
+            column
+            for column in self.columns.covariates
+            if column.source not in shared and column.source not in terms
+        )
+
+    @property
     def event(self) -> str:
         """What the probabilities or rates are of, such as "ill = yes"."""
         column = self.columns.schema.columns[self.columns.target]
@@ -119,10 +131,11 @@ class GlmPosterior(BasePosterior):
         """How much the probability, or the expected count, changes on average over the rows.
 
         For a level, if all rows had it rather than the reference. For a number, what a small
-        change does, for one more of it: the coefficient times the average slope.
+        change does, for one more of it: the coefficient times the average slope. Terms, and columns
+        that are in terms, are left out: nothing differs in one of these alone.
         """
         rows: dict[str, Row] = {}
-        for column in self.columns.covariates:
+        for column in self.stand_alone:
             draws = self.draws(column.name) * self.slope
             if column.is_indicator:
                 draws = self.average_change(column.name)
@@ -245,8 +258,9 @@ class GlmPosterior(BasePosterior):
             lines.append(f"Release of {rows_in_words(n)} at {claim}.")
         changed = "probability of the event" if family == "logistic" else "expected count"
         lines += [str(self.summary(level)), "", f"As {self.ratio}s:", str(self.ratios(level)), ""]
-        lines += [f"Change of the {changed}, on average over the rows:"]
-        lines += [str(self.average_effects(level))]
+        if self.stand_alone:
+            lines += [f"Change of the {changed}, on average over the rows:"]
+            lines += [str(self.average_effects(level))]
         return "\n".join([*lines, *self.columns.design.glossary()])
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
