@@ -227,8 +227,8 @@ def _hidden_warnings(releases: Sequence[GlmRelease]) -> tuple[str, ...]:
     if not weak:
         return ()
     return (
-        "the noise hides what the rows say in some direction: intervals are wide there and lean "
-        "on the prior. More rows, a larger epsilon or fewer columns would help.",
+        "the noise hides what the rows say in some direction: there intervals lean on the prior "
+        "and may be too narrow. More rows, a larger epsilon or fewer columns would help.",
     )
 
 

@@ -133,7 +133,7 @@ class GlmRequest(InRounds[GlmRelease]):
         super().__post_init__()
         if self.schema.unit_column is not None:
             raise RequestError(
-                "family: rows of a unit are averaged, and a mean of yes and no is neither; leave "
+                "family: rows of a unit are averaged, and a mean of outcomes is no outcome; leave "
                 f"out the unit column {self.schema.unit_column!r} and declare max_rows_per_unit"
             )
         # The most noise that any round could need, whatever is published.
