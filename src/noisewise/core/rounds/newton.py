@@ -10,9 +10,9 @@ of a linear regression, and no histogram of far rows is needed.
 
 **The ball.** With a squared radius of 1.5 for each number the noise is about smallest for normal
 rows. But no model holds exactly, and then coefficients describe the rows that count, by ever more
-standard errors the more rows there are. So the ball is as much larger as costs 2% of the total
+standard errors the more rows there are. So the ball is as much larger as costs 3% of the total
 error, of rows and noise: with e² the noise's variance over the rows', e² is in proportion to
-N, and 1 + e² may grow by 1.02². With few rows that is next to nothing, with many it takes in all
+N, and 1 + e² may grow by 1.03². With few rows that is next to nothing, with many it takes in all
 but a few of them.
 
 **The first theta** has no slopes. There the information is a public number times Σ ω uu', which
@@ -59,7 +59,7 @@ THETA_BITS = 16
 LARGEST_THETA = 1 << 22  # in units of 2**-16: 64
 
 _RADIUS, _WIDEST = 1.5, 9.0  # squared radius over the number of numbers
-_PRICE = 0.02  # of the total error, for a ball wider than the least
+_PRICE = 0.03  # of the total error, for a ball wider than the least
 _EARLIER = 0.3  # the most that rounds before the last one get of what the covariates have left
 _LEAST_EARLIER = 0.3  # of that
 _PRIOR = 2.5  # sd of an entry of theta, for steps only
