@@ -240,7 +240,8 @@ def test_files_predictions_and_words(tmp_path):
     assert np.all(predicted.lower < predicted.estimate)
     eta = posterior.theta.reshape(-1, 3) @ np.array([1.0, 6.0, 1.0])
     assert predicted.estimate[1] == pytest.approx(np.median(1 / (1 + np.exp(-eta))))
-    assert "y = yes" in posterior.describe()
+    assert posterior.describe().startswith("log odds of y = yes ~ x + g")
+    assert posterior.called(posterior.effect("x").target) == "log odds of y = yes"
     assert posterior.ratios().rows["x"].median == pytest.approx(
         np.exp(posterior.summary().rows["x"].median)
     )

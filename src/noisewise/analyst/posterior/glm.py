@@ -92,6 +92,12 @@ class GlmPosterior(BasePosterior):
         return self.columns.target
 
     @property
+    def predictor(self) -> str:
+        """What coefficients add up to, such as "log odds of ill = yes"."""
+        what = "log odds of" if self.columns.family == "logistic" else "log rate of"
+        return f"{what} {self.event}"
+
+    @property
     def ratio(self) -> str:
         """What the exponential of a slope is."""
         return "odds ratio" if self.columns.family == "logistic" else "rate ratio"
@@ -244,15 +250,15 @@ class GlmPosterior(BasePosterior):
 
     def effect(self, feature: str) -> Effect:
         """How the linear predictor changes with a feature, the others as they are."""
-        return effect_of(self.columns, self.theta.reshape(-1, self.theta.shape[-1]), feature)
+        found = effect_of(self.columns, self.theta.reshape(-1, self.theta.shape[-1]), feature)
+        return found._replace(target=self.predictor)
 
     # --- for people ------------------------------------------------------------------------------
 
     def describe(self, level: float = 0.95) -> str:
         """Where the numbers come from, the coefficients, ratios and average effects."""
         info, family = self.info, self.columns.family
-        what = "log odds of" if family == "logistic" else "log rate of"
-        lines = [f"{what} {self.event} ~ {' + '.join(self.columns.features)}"]
+        lines = [f"{self.predictor} ~ {' + '.join(self.columns.features)}"]
         lines.append(f"Method {info.method}: {info.reason}")
         for n, claim in zip(info.n, info.claims, strict=True):
             lines.append(f"Release of {rows_in_words(n)} at {claim}.")
@@ -294,7 +300,7 @@ class GlmPosterior(BasePosterior):
 
     def called(self, name: str) -> str:
         """What people call a coefficient or a feature."""
-        return self.columns.design.called(name)
+        return name if name == self.predictor else self.columns.design.called(name)
 
     def shown(self, names: Sequence[str] | None = None) -> list[str]:
         """Coefficients to draw: all slopes, or those that are named."""
