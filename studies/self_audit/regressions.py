@@ -99,9 +99,9 @@ def glm_request(
     return make_glm_request(schema, family=family, target="ill", **words)  # type: ignore[arg-type]
 
 
-def half_noise_scores() -> HalfNoiseScores:
-    """A logistic regression that draws half of its noise."""
-    sound = glm_request(neighbours="add_remove_one")  # where a pair comes near the bound
+def half_noise_scores(family: str = "logistic") -> HalfNoiseScores:
+    """A logistic or Poisson regression that draws half of its noise."""
+    sound = glm_request(family, "add_remove_one")  # where a pair comes near the bound
     return HalfNoiseScores(**{field.name: getattr(sound, field.name) for field in fields(sound)})
 
 
@@ -208,6 +208,12 @@ SUBJECTS = (
     _glm("poisson", "scores of counts", family="poisson"),
     _of_request(
         "half-noise-scores", "half of the Gaussian noise on scores", half_noise_scores, 500
+    ),
+    _of_request(
+        "half-noise-counts",
+        "half of the Gaussian noise on scores of counts",
+        lambda: half_noise_scores("poisson"),
+        500,
     ),
     _half_noise("half-noise", "half of the Laplace noise", 6000, epsilon=2),
     _half_noise(

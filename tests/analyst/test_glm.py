@@ -240,7 +240,8 @@ def test_files_predictions_and_words(tmp_path):
     assert np.all(predicted.lower < predicted.estimate)
     eta = posterior.theta.reshape(-1, 3) @ np.array([1.0, 6.0, 1.0])
     assert predicted.estimate[1] == pytest.approx(np.median(1 / (1 + np.exp(-eta))))
-    assert "y = yes" in posterior.describe()
+    assert posterior.describe().startswith("log odds of y = yes ~ x + g")
+    assert posterior.called(posterior.effect("x").target) == "log odds of y = yes"
     assert posterior.ratios().rows["x"].median == pytest.approx(
         np.exp(posterior.summary().rows["x"].median)
     )
@@ -248,15 +249,30 @@ def test_files_predictions_and_words(tmp_path):
 
 
 def test_average_effects_are_those_of_the_rows(tmp_path):
-    """Against the average slope of the rows themselves, at the true coefficients."""
+    """Against averages over the rows themselves, at the true coefficients."""
     rng = np.random.default_rng(12)
-    truth = (-2.0, 0.5, 0.4)
+    truth = (-4.0, 0.5, 2.5)
     x, b, y = simulate(20_000, rng, truth)
     posterior = fit_glm(draw_release(x, b, y, epsilon=4), draws=300, seed=4)
-    mean = 1 / (1 + np.exp(-(truth[0] + truth[1] * x + truth[2] * b)))
-    row = posterior.average_effects().rows["x"]
-    assert row.median == pytest.approx(truth[1] * np.mean(mean * (1 - mean)), abs=4 * row.spread)
-    assert np.median(posterior.slope) == pytest.approx(np.mean(mean * (1 - mean)), rel=0.1)
+
+    def mean(x, b):
+        return 1 / (1 + np.exp(-(truth[0] + truth[1] * x + truth[2] * b)))
+
+    slope = np.mean(mean(x, b) * (1 - mean(x, b)))
+    assert np.median(posterior.slope) == pytest.approx(slope, rel=0.1)
+    rows = posterior.average_effects().rows
+    assert rows["x"].median == pytest.approx(truth[1] * slope, abs=4 * rows["x"].spread)
+    level = np.mean(mean(x, 1) - mean(x, 0))
+    assert rows["g[b]"].median == pytest.approx(level, abs=4 * rows["g[b]"].spread)
+    assert abs(truth[2] * slope - level) > 6 * rows["g[b]"].spread  # a small change's effect is not
+    three = posterior.average_change("x", 3.0)
+    assert np.median(three) == pytest.approx(
+        np.mean(mean(x + 1.5, b) - mean(x - 1.5, b)), abs=4 * np.std(three)
+    )
+    assert np.allclose(
+        posterior.average_change("x", 1e-4), 1e-4 * posterior.draws("x") * posterior.slope
+    )
+    assert np.all(np.abs(posterior.average_change("x", 1000.0)) <= 1.0)
     posterior.report(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text("utf-8")
     assert "percentage points more likely" in page

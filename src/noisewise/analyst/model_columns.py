@@ -161,8 +161,8 @@ def as_releases(releases: Release | Sequence[Release]) -> list[Release]:
     for number, item in enumerate(given, 1):
         if not isinstance(item, Release):
             raise RequestError(
-                f"releases: expected Releases, got {type(item).__name__}; read files with "
-                "load_release"
+                f"releases: expected Releases of second moments, got {type(item).__name__}; read "
+                "files with load_release, and `fit` those of other kinds"
             )
         if item.digest in first:
             raise RequestError(

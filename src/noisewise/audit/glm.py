@@ -24,7 +24,8 @@ import numpy as np
 from noisewise.audit.challenge import Challenge, Table, rows_of_one
 from noisewise.audit.rounds import Part, Rows, challenge_in_rounds, of_round, scaled
 from noisewise.core.kinds.glm import GlmRelease, Newton, information_entries
-from noisewise.core.rounds.transform import Shape
+from noisewise.core.rounds.newton import newton_shape
+from noisewise.core.rounds.transform import Shape, Transform
 from noisewise.core.schema import Category
 from noisewise.core.statistics.ball_moments import PRODUCT_ONE
 from noisewise.core.statistics.scores import SCORE_ONE
@@ -34,7 +35,7 @@ from noisewise.holder.rows.scores import ScorePlan
 _FEWEST = 400
 _SPREAD = 0.15  # of the rows that both data sets share, on the bounds' own scale
 _HIGHER = 0.6  # the unit's first number, in these spreads, if others take it to the edge
-_EDGE = 1.45  # squared radius over the number of numbers: a little less than that of the rounds
+_EDGE = 0.97  # of the squared radius of the rounds
 
 
 def glm_challenge(request: GlmRequest) -> Challenge:
@@ -69,7 +70,9 @@ def _tables(request: GlmRequest) -> tuple[Table, Table]:
     if setting.numbers:  # with room for a noisy number of rows
         n = max(n, setting.rows_needed() * (1 if setting.replaces else 2))
     rng, (_, copies) = np.random.default_rng(0), rows_of_one(schema)
-    places = _places(setting.numbers, replaced=setting.replaces)
+    radius = newton_shape(setting, request.outcome, Transform.box(setting.numbers), n).radius
+    edge = _EDGE * radius**2 / PRODUCT_ONE
+    places = _places(setting.numbers, edge, replaced=setting.replaces)
     alone = setting.numbers < 2
     a: Table = {}
     b: Table = {}
@@ -106,9 +109,8 @@ def _tables(request: GlmRequest) -> tuple[Table, Table]:
     return a, b
 
 
-def _places(numbers: int, *, replaced: bool) -> list[float]:
-    """Where the unit is, in spreads, by number: at the edge of the ball."""
-    edge = _EDGE * numbers
+def _places(numbers: int, edge: float, *, replaced: bool) -> list[float]:
+    """Where the unit is, in spreads, by number: at a squared distance of `edge`."""
     if not replaced or numbers < 2:
         return [math.sqrt(edge)] + [0.0] * (numbers - 1)
     rest = math.sqrt((edge - _HIGHER**2) / (numbers - 1))

@@ -256,7 +256,8 @@ def _check(schema: Schema, features: Sequence[str], target: str, family: Family)
     if isinstance(schema.columns.get(target), Category):
         raise RequestError(
             f"target: {target!r} is a category; a linear regression needs a numeric target "
-            "(declare a 0/1 column as a number with lower 0 and upper 1)"
+            "(of yes or no take family logistic, or declare a 0/1 column as a number with lower 0 "
+            "and upper 1)"
         )
     column, *more = _expand(target, schema)
     if more or column.group is not None:
@@ -270,7 +271,8 @@ def _check_outcome(schema: Schema, target: str, family: Family) -> None:
         if not isinstance(column, Category) or len(column.levels) != 2:
             raise RequestError(
                 f"target: {target!r} is not a category with two levels, which a logistic "
-                "regression needs; declare it so, with the level that is no event as its reference"
+                "regression needs; declare it so, with the level that is no event as its reference "
+                "(of more levels, make a column of one of them against the others)"
             )
     elif (
         not isinstance(column, Number)

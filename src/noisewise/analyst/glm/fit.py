@@ -26,6 +26,7 @@ from noisewise.core.errors import RequestError
 from noisewise.core.kinds.glm import GlmRelease
 from noisewise.core.kinds.rounds import is_number
 from noisewise.core.rounds.transform import Transform
+from noisewise.core.statistics.scores import OUTCOME_ONE, outcome_of
 
 MAX_DRAWS = 1_000_000
 METHOD = "newton"
@@ -96,10 +97,13 @@ def fit_glm(
         draws=draws,
         seed=seed_or_none(seed),
     )
+    law = outcome_of(design)
+    steepest = law.bound * float(law.root.max() / OUTCOME_ONE) ** 2
     posterior = GlmPosterior(
         columns,
         columns.theta_to_original(drawn.beta),
-        drawn.slope,
+        np.minimum(drawn.slope, steepest),
+        *_rows_behind(observations, columns),
         Fit(
             method=METHOD,
             reason="score and information of the last round, with the noise on both",
@@ -168,6 +172,21 @@ def _centre_and_sds(release: GlmRelease) -> tuple[FloatArray, FloatArray]:
     return centre, sds
 
 
+def _rows_behind(
+    observations: Sequence[Observed], columns: ModelColumns
+) -> tuple[FloatArray, FloatArray]:
+    """Mean and covariance of (1, covariates) over the rows of all Releases, in original units."""
+    to_unit = columns.theta_to_original(np.eye(len(columns.names)))
+    total = np.zeros_like(to_unit)
+    for one in observations:
+        if one.law is not None:
+            back = np.linalg.inv(one.map @ to_unit)
+            second = one.law.covariance + np.outer(one.law.centre, one.law.centre)
+            total += one.law.mass * back @ second @ back.T
+    centre = total[0] / total[0, 0]
+    return centre, total / total[0, 0] - np.outer(centre, centre)
+
+
 def _checked(releases: Any) -> list[GlmRelease]:
     given: list[Any] = list(releases) if isinstance(releases, Sequence) else [releases]
     if not given:
@@ -208,8 +227,8 @@ def _hidden_warnings(releases: Sequence[GlmRelease]) -> tuple[str, ...]:
     if not weak:
         return ()
     return (
-        "the noise hides what the rows say in some direction: intervals are wide there and lean "
-        "on the prior. More rows, a larger epsilon or fewer columns would help.",
+        "the noise hides what the rows say in some direction: there intervals lean on the prior "
+        "and may be too narrow. More rows, a larger epsilon or fewer columns would help.",
     )
 
 

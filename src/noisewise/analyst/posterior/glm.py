@@ -20,8 +20,11 @@ from noisewise.analyst.posterior.regression import Prediction, check_target, eff
 from noisewise.analyst.posterior.statements import statement_probability
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.schema import Category, Schema
+from noisewise.core.terms.term import DesignColumn
 
 _BATCH = 256  # rows that are predicted at a time, which bounds memory
+_NODES = np.linspace(-5.0, 5.0, 51)  # for means over a normal law
+_WEIGHTS = np.exp(-(_NODES**2) / 2) / np.exp(-(_NODES**2) / 2).sum()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,6 +40,9 @@ class GlmPosterior(BasePosterior):
     slope : array, shape (chains, draws)
         How much the probability, or the expected count, changes with the linear predictor, on
         average over the rows behind the Releases.
+    centre, covariance : array, shape (d,) and (d, d)
+        Of these rows, as (1, covariates) in original units: noisy, and used to tell how the average
+        slope bends over a difference that is not small.
     info : Fit
     """
 
@@ -45,6 +51,8 @@ class GlmPosterior(BasePosterior):
     columns: ModelColumns
     theta: FloatArray
     slope: FloatArray
+    centre: FloatArray
+    covariance: FloatArray
     info: Fit
 
     @property
@@ -62,12 +70,29 @@ class GlmPosterior(BasePosterior):
         return self.columns.names
 
     @property
+    def stand_alone(self) -> tuple[DesignColumn, ...]:
+        """Design columns in which rows may differ and be alike in all others."""
+        terms = self.columns.design.terms
+        shared = {name for term in terms.values() for name in term.columns}
+        return tuple(
+            column
+            for column in self.columns.covariates
+            if column.source not in shared and column.source not in terms
+        )
+
+    @property
     def event(self) -> str:
         """What the probabilities or rates are of, such as "ill = yes"."""
         column = self.columns.schema.columns[self.columns.target]
         if isinstance(column, Category):
             return f"{self.columns.target} = {column.indicated[0]}"
         return self.columns.target
+
+    @property
+    def predictor(self) -> str:
+        """What coefficients add up to, such as "log odds of ill = yes"."""
+        what = "log odds of" if self.columns.family == "logistic" else "log rate of"
+        return f"{what} {self.event}"
 
     @property
     def ratio(self) -> str:
@@ -108,13 +133,70 @@ class GlmPosterior(BasePosterior):
     def average_effects(self, level: float = 0.95) -> Summary:
         """How much the probability, or the expected count, changes on average over the rows.
 
-        For one more of a number, or for a level beside the reference: the coefficient times the
-        average slope, which is what a small change does.
+        For a level, if all rows had it rather than the reference. For a number, what a small
+        change does, for one more of it: the coefficient times the average slope. Terms, and columns
+        that are in terms, are left out: nothing differs in one of these alone.
         """
         rows: dict[str, Row] = {}
-        for name in self.names[1:]:
-            rows[name] = row_of(self.draws(name) * self.slope, level)
+        for column in self.stand_alone:
+            draws = self.draws(column.name) * self.slope
+            if column.is_indicator:
+                draws = self.average_change(column.name)
+            rows[column.name] = row_of(draws, level)
         return Summary(rows, level)
+
+    def average_change(self, name: str, step: float = 1.0) -> FloatArray:
+        """Draws of what a difference does on average over the rows, shape (chains, draws).
+
+        Parameters
+        ----------
+        name : str
+            Of a slope. If it is of a level, rows with it are compared with rows at the reference.
+        step : float
+            Of a number: rows that have half of it more are compared with rows that have half of it
+            less.
+
+        Notes
+        -----
+        For a small difference it is the coefficient times the average slope. By how much a larger
+        one does more or less than that follows from how the linear predictor varies among the rows,
+        which is taken for normal.
+        """
+        place = self.names.index(name) if name in self.names[1:] else 0
+        if not place:
+            raise RequestError(f"{name!r} is not a slope; there are {', '.join(self.names[1:])}")
+        column = self.columns.covariates[place - 1]
+        theta = self.theta.reshape(-1, len(self.names))
+        others, difference = theta.copy(), theta[:, place] * step
+        start = -difference / 2
+        if column.is_indicator:
+            group = [c.source == column.source for c in self.columns.covariates]
+            others[:, 1:][:, group] = 0.0
+            difference, start = theta[:, place], np.zeros(len(theta))
+        middle, spread = self._predictor(others)
+        middle += start
+        change = self._over_rows(middle + difference, spread) - self._over_rows(middle, spread)
+        slope = self._over_rows(*self._predictor(theta), slope=True)
+        ratio = change / np.maximum(slope, 1e-300)
+        change = ratio.reshape(self.slope.shape) * self.slope
+        return change if self.columns.family == "poisson" else np.clip(change, -1.0, 1.0)
+
+    def _predictor(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and sd of the linear predictor among the rows, for each of (N, d) draws."""
+        square = np.einsum("ni,ij,nj->n", theta, self.covariance, theta)
+        return theta @ self.centre, np.sqrt(np.maximum(square, 0.0))
+
+    def _over_rows(
+        self, middle: FloatArray, spread: FloatArray, *, slope: bool = False
+    ) -> FloatArray:
+        """E m(η) or E m'(η) for normal η, for each of N middles and spreads."""
+        if self.columns.family == "poisson":
+            return np.exp(np.clip(middle + spread**2 / 2, -300.0, 300.0))
+        total = np.zeros(len(middle))
+        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+            mean = expit(middle + spread * node)
+            total += weight * (mean * (1 - mean) if slope else mean)
+        return total
 
     def interval(self, name: str, level: float = 0.95) -> tuple[float, float]:
         """Central credible interval of one coefficient."""
@@ -165,22 +247,23 @@ class GlmPosterior(BasePosterior):
 
     def effect(self, feature: str) -> Effect:
         """How the linear predictor changes with a feature, the others as they are."""
-        return effect_of(self.columns, self.theta.reshape(-1, self.theta.shape[-1]), feature)
+        found = effect_of(self.columns, self.theta.reshape(-1, self.theta.shape[-1]), feature)
+        return found._replace(target=self.predictor)
 
     # --- for people ------------------------------------------------------------------------------
 
     def describe(self, level: float = 0.95) -> str:
         """Where the numbers come from, the coefficients, ratios and average effects."""
         info, family = self.info, self.columns.family
-        what = "log odds of" if family == "logistic" else "log rate of"
-        lines = [f"{what} {self.event} ~ {' + '.join(self.columns.features)}"]
+        lines = [f"{self.predictor} ~ {' + '.join(self.columns.features)}"]
         lines.append(f"Method {info.method}: {info.reason}")
         for n, claim in zip(info.n, info.claims, strict=True):
             lines.append(f"Release of {rows_in_words(n)} at {claim}.")
         changed = "probability of the event" if family == "logistic" else "expected count"
         lines += [str(self.summary(level)), "", f"As {self.ratio}s:", str(self.ratios(level)), ""]
-        lines += [f"Change of the {changed}, on average over the rows:"]
-        lines += [str(self.average_effects(level))]
+        if self.stand_alone:
+            lines += [f"Change of the {changed}, on average over the rows:"]
+            lines += [str(self.average_effects(level))]
         return "\n".join([*lines, *self.columns.design.glossary()])
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
@@ -214,7 +297,7 @@ class GlmPosterior(BasePosterior):
 
     def called(self, name: str) -> str:
         """What people call a coefficient or a feature."""
-        return self.columns.design.called(name)
+        return name if name == self.predictor else self.columns.design.called(name)
 
     def shown(self, names: Sequence[str] | None = None) -> list[str]:
         """Coefficients to draw: all slopes, or those that are named."""
@@ -241,6 +324,8 @@ class GlmPosterior(BasePosterior):
             "features": list(self.columns.features),
             "target": self.columns.target,
             "family": self.columns.family,
+            "centre": self.centre.tolist(),
+            "covariance": self.covariance.tolist(),
             "info": asdict(self.info),
         }
 
@@ -257,4 +342,8 @@ class GlmPosterior(BasePosterior):
         theta, slope = drawn["theta"], drawn["slope"]
         if theta.shape != (*slope.shape, len(columns.names)) or slope.ndim != 2:
             raise ReleaseError("the draws do not fit the model")
-        return cls(columns, theta, slope, Fit(**tuples(document["info"])))
+        size = len(columns.names)
+        centre = np.array(document["centre"], dtype=np.float64).reshape(size)
+        covariance = np.array(document["covariance"], dtype=np.float64).reshape(size, size)
+        info = Fit(**tuples(document["info"]))
+        return cls(columns, theta, slope, centre, covariance, info)

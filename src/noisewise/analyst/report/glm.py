@@ -59,7 +59,7 @@ def contents(posterior: GlmPosterior, level: float) -> Contents:
 def _comparing(posterior: GlmPosterior, level: float) -> str:
     averages = ""
     if posterior.columns.family == "logistic":
-        averages = "Numbers are averages over the people whose rows were summed. "
+        averages = "Differences are averages over the people whose rows were summed. "
     return (
         f"{posterior.event}: people are compared who differ in one feature and are alike in the "
         f"others. {averages}Brackets hold the true difference with probability {percent(level)}."
@@ -80,17 +80,23 @@ def _sure(draws: FloatArray) -> float:
 
 
 def _finding(posterior: GlmPosterior, column: DesignColumn, draws: FloatArray, level: float) -> str:
-    """What one slope says: percentage points of the event's probability, or percent of a rate."""
+    """What one slope says: percentage points of the event's probability, or percent of a rate.
+
+    A term of a formula, or a column that is in one, says little by itself: its number is told.
+    """
     compared = words.compared(column, posterior.columns.schema)
-    step = 1.0 if compared is None else compared.step
-    where, than = f"With one more of {column.name}, ", ""
-    if compared is not None:
-        where = compared.where or f"For {compared.who}, "
-        than = compared.than.replace(" than ", " than for ")
+    if compared is None or column not in posterior.stand_alone:
+        own = words.Estimate.of(draws, level)
+        return (
+            f"The coefficient of {column.name} is {words.between(own.low, own.high, own.sd)} with "
+            f"probability {percent(level)}."
+        )
+    step, where = compared.step, compared.where or f"For {compared.who}, "
+    than = compared.than.replace(" than ", " than for ")
     sure = _sure(draws)
     probably = "" if sure >= words.SURE else "probably "
     if posterior.columns.family == "logistic":
-        found = words.Estimate.of(100 * step * draws * posterior.slope, level)
+        found = words.Estimate.of(100 * posterior.average_change(column.name, step), level)
         more, less, unit = "more likely", "less likely", " percentage points"
         start, what = "it is", f" that {_event(posterior)}"
     else:

@@ -3,9 +3,17 @@
 First the covariates alone: a look in the public bounds and the exploring rounds of `rounds.plan`,
 until their numbers have centre 0 and spread 1. Then Newton rounds in these coordinates, all of one
 shape: score and information at a public theta (`core.statistics.scores`), each of which moves theta
-to where the score is 0. The last one has most of the budget and is the one that a posterior uses.
-Rows out of the ball count less, without bias, so the ball is smaller than that of a linear
-regression, and no histogram of far rows is needed.
+to where the score is 0. The last one has most of the budget and is the one that a posterior uses;
+the less noise there is beside the rows' own variation, the less the others need to find the place.
+Rows out of the ball count less, without bias if the model holds, so the ball is smaller than that
+of a linear regression, and no histogram of far rows is needed.
+
+**The ball.** With a squared radius of 1.5 for each number the noise is about smallest for normal
+rows. But no model holds exactly, and then coefficients describe the rows that count, by ever more
+standard errors the more rows there are. So the ball is as much larger as costs 3% of the total
+error, of rows and noise: with e² the noise's variance over the rows', e² is in proportion to
+N, and 1 + e² may grow by 1.03². With few rows that is next to nothing, with many it takes in all
+but a few of them.
 
 **The first theta** has no slopes. There the information is a public number times Σ ω uu', which
 says what centre and spread u has. A Newton step from there would stop short, badly so if an outcome
@@ -45,11 +53,15 @@ from noisewise.core.statistics.scores import (
     Outcome,
 )
 
-SHARES = (0.1, 0.2, 0.7)  # of the Newton rounds, of what the covariates have left
+ROUNDS = 3
+LEAST_NEWTON_SHARE = 0.01  # of the whole budget
 THETA_BITS = 16
 LARGEST_THETA = 1 << 22  # in units of 2**-16: 64
 
-_RADIUS = 1.5  # squared radius over the number of numbers
+_RADIUS, _WIDEST = 1.5, 9.0  # squared radius over the number of numbers
+_PRICE = 0.03  # of the total error, for a ball wider than the least
+_EARLIER = 0.3  # the most that rounds before the last one get of what the covariates have left
+_LEAST_EARLIER = 0.3  # of that
 _PRIOR = 2.5  # sd of an entry of theta, for steps only
 _LARGEST_STEP = 3.0
 _LARGEST_SD = 5.0  # of the linear predictor, after the first step
@@ -103,12 +115,16 @@ def box_shape(numbers: int) -> Shape:
     )
 
 
+def rows_of(first: Observed, n: int | None) -> float:
+    """How many rows there are, by a look in the bounds where that is private."""
+    return float(n) if n is not None else max(float(first.values[0, 0]), 1.0)
+
+
 def next_of_covariates(
     setting: Setting, first: Observed, n: int | None, explored: Sequence[Explored]
 ) -> Explore | Transform:
     """One more exploring round, or the coordinates for all Newton rounds."""
-    rows = float(n) if n is not None else max(float(first.values[0, 0]), 1.0)
-    if not setting.worthwhile(rows):
+    if not setting.worthwhile(rows_of(first, n)):
         return Transform.box(setting.numbers)
     step = next_step(setting, first, n, explored)
     if isinstance(step, Explore):
@@ -116,13 +132,39 @@ def next_of_covariates(
     return step.transform if isinstance(step, CountTail) else step.shape.transform
 
 
-def newton_shape(setting: Setting, transform: Transform) -> Shape:
-    """The shape of all Newton rounds."""
-    radius = max(1, math.isqrt(int(_RADIUS * setting.numbers * PRODUCT_ONE)))
+def newton_shares(setting: Setting, outcome: Outcome, rows: float) -> tuple[float, ...]:
+    """Of the Newton rounds, of what looks at the covariates have left."""
+    noise = math.sqrt(_square(setting, _RADIUS) / _strength(setting, outcome, rows))
+    earlier = _EARLIER * min(max(noise, _LEAST_EARLIER), 1.0)
+    return earlier / 3, 2 * earlier / 3, 1 - earlier
+
+
+def newton_shape(setting: Setting, outcome: Outcome, transform: Transform, rows: float) -> Shape:
+    """The shape of all Newton rounds; `rows` is their number, or its noisy value."""
+    relative = 1.0  # in the bounds no row is further out
+    if setting.numbers and setting.worthwhile(rows):
+        wider = _strength(setting, outcome, rows) + _square(setting, _RADIUS)
+        groups = _square(setting, 1.0) - _square(setting, 0.0)  # of N, for each unit of `relative`
+        relative = min(_RADIUS + ((1 + _PRICE) ** 2 - 1) * wider / groups, _WIDEST)
+    radius = max(1, math.isqrt(int(relative * setting.numbers * PRODUCT_ONE)))
     weight = 0
     if setting.categories:
         weight = math.isqrt((CONSTANT**2 + radius**2) // setting.categories)
     return Shape(transform, CONSTANT, weight, radius)
+
+
+def _square(setting: Setting, relative: float) -> float:
+    """N with a squared radius of `relative` for each number."""
+    rest = (CONSTANT / (1 << ROW_BITS)) ** 2 + relative * setting.numbers
+    return rest * (2 if setting.categories else 1)
+
+
+def _strength(setting: Setting, outcome: Outcome, rows: float) -> float:
+    """N at which the last round's noise is as large as the rows' own variation."""
+    side = setting.rows_per_unit * (2 if setting.replaces else 1) / setting.mu
+    slope = outcome.slope_at(_first_predictor(outcome)) / outcome.bound
+    of_noise = outcome.largest / OUTCOME_ONE**2 * side**2 / (1 - _EARLIER)
+    return rows * slope / of_noise
 
 
 def next_theta(outcome: Outcome, size: int, scored: Sequence[Scored]) -> tuple[int, ...]:
