@@ -139,7 +139,7 @@ def _check_choice(share: float, runs: int, confidence: float) -> AuditResult:
         confidence=confidence,
         seed=0,
         training=0.3,
-        score=lambda values: values[:, 0],
+        score=(lambda values: values[:, 0], lambda values: -values[:, 0]),
     )
 
 

@@ -28,6 +28,7 @@ QUICK = {
     "fourth-exact": 300,
     "noise-twice": 300,
     "posterior-clamped": 3500,
+    "network-choice-half-noise": 2000,
     "summary-mean-half-noise": 2000,
     "half-noise-scores": 250,
 }
