@@ -152,7 +152,9 @@ def test_rounds_find_the_slopes(tmp_path):
         release = publish(asked(label=str(k)), data, ledger=ledger).release
         errors.append((slopes(release) - truth) / se)
         assert not release.rounds.warns(release.design, ROWS)
-    assert np.sqrt(np.mean(np.square(errors))) < 3
+    # The median, because once in a thousand Releases or so noise makes a direction look found that
+    # is not: exploring ends early, and the last round has more noise, which the posterior knows.
+    assert np.median(np.sqrt(np.mean(np.square(errors), axis=1))) < 2.5
 
 
 @pytest.mark.parametrize("changes", [{"neighbours": "add_remove_one"}, {"max_rows_per_unit": 2}])
