@@ -8,7 +8,11 @@ from mpmath import mp
 
 from noisewise.core.design import Covariates, Design
 from noisewise.core.errors import RequestError
+from noisewise.core.rounds.newton import newton_shape
+from noisewise.core.rounds.plan import Setting
+from noisewise.core.rounds.transform import Transform
 from noisewise.core.schema import Category, Number, Schema
+from noisewise.core.statistics.ball_moments import LARGEST_SQUARE, PRODUCT_ONE, longest_square
 from noisewise.core.statistics.scores import KNOT_BITS, LARGEST_PREDICTOR, OUTCOME_ONE, outcome
 
 KNOTS = np.arange(-LARGEST_PREDICTOR << KNOT_BITS, (LARGEST_PREDICTOR << KNOT_BITS) + 1)
@@ -73,3 +77,18 @@ def test_covariates_are_a_design_without_its_target():
     assert found.sources == ("x", "g", "y")  # read, so that what is missing shows
     assert found.number_of_numbers == 1
     assert found.category_sizes == (1,)
+
+
+def test_the_ball_grows_with_the_rows_and_never_overflows():
+    law = outcome("logistic", 1)
+    for numbers, categories in [(1, 0), (5, 2), (399, 3)]:
+        setting = Setting(numbers, categories, rows_per_unit=1, replaces=True, mu=0.24)
+        found = []
+        for rows in (10.0, 1e4, 1e5, 1e9):
+            shape = newton_shape(setting, law, Transform.box(numbers), rows)
+            longest = longest_square(shape.constant, shape.weight, categories, shape.radius)
+            assert longest <= LARGEST_SQUARE * PRODUCT_ONE
+            found.append(shape.radius**2 / numbers / PRODUCT_ONE)
+        assert found[0] == pytest.approx(1.0, abs=2e-3)  # bounds hold all rows
+        assert found == sorted(found)
+        assert found[-1] > 5

@@ -28,7 +28,7 @@ from scipy.stats import chi2
 from noisewise.core.design import MAX_ROWS, Family
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.glm import longest_of
-from noisewise.core.rounds.newton import newton_shape, newton_shares
+from noisewise.core.rounds.newton import SHARES, newton_shape
 from noisewise.core.rounds.transform import Transform
 from noisewise.core.schema import Schema
 from noisewise.core.statistics.ball_moments import PRODUCT_ONE, ROW_BITS
@@ -172,8 +172,7 @@ def _row(request: GlmRequest, n: int, epsilon: float, mean: float, z: float) -> 
     q = setting.numbers
     shape = newton_shape(setting, outcome, Transform.box(q) if q else Transform((), (), ()), n)
     longest = longest_of(request.design, shape)
-    shares = newton_shares(setting, outcome, n if q else 1.0)
-    budget = request.budget * Fraction(_left(request, n) * shares[-1])
+    budget = request.budget * Fraction(_last_share(request, n))
     scale = request.scale(score_sensitivity(schema, outcome, longest), budget)
     noise = scale / SCORE_ONE
     hidden = information_scale(schema, outcome, longest, scale) / PRODUCT_ONE
@@ -204,7 +203,7 @@ def _row(request: GlmRequest, n: int, epsilon: float, mean: float, z: float) -> 
             sizes[name] * (1 / outcome.bound + noise**2 * more / J) / (n * slope)
             for name, J in found.items()
         )
-        for more in (1.0, shares[-1] / shares[-2])
+        for more in (1.0, SHARES[-1] / SHARES[-2])
     )
     bent = 1.0 if outcome.family == "poisson" else max(abs(1 - 2 * mean), _LEAST_BENT)
     rough = bent * (last + before) > _ROUGH * math.sqrt(last)
@@ -235,12 +234,12 @@ def _half_width(
     return z * sd, z * unit * math.sqrt(exact)
 
 
-def _left(request: GlmRequest, n: int) -> float:
-    """Of the budget, for all Newton rounds."""
+def _last_share(request: GlmRequest, n: int) -> float:
+    """Of the budget, for the last Newton round."""
     setting = request.setting
     left = 1.0
     if setting.numbers:
         left -= setting.first_share(n if setting.replaces else None)
         if setting.worthwhile(n):
             left -= _LOOKS * setting.exploring_share(n)
-    return left
+    return left * SHARES[-1]

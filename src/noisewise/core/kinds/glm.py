@@ -32,7 +32,7 @@ from noisewise.core.document import (
 )
 from noisewise.core.kinds.rounds import SMALLEST_SCALE, Round, spent, transform_from_json
 from noisewise.core.privacy import Claim, Event, GaussianEvent
-from noisewise.core.rounds.newton import LARGEST_THETA, ROUNDS, THETA_BITS, RowLaw, Scored
+from noisewise.core.rounds.newton import LARGEST_THETA, SHARES, THETA_BITS, RowLaw, Scored
 from noisewise.core.rounds.plan import MOST_ROUNDS
 from noisewise.core.rounds.transform import Shape
 from noisewise.core.schema import Schema
@@ -283,8 +283,8 @@ def _check(release: GlmRelease) -> None:
     if design.schema.unit_column is not None:
         fail("scores are of rows, and this schema averages them")
     check_n(release)
-    if len(release.looks) > MOST_ROUNDS or not 1 <= len(release.newton) <= ROUNDS:
-        fail(f"there must be at most {MOST_ROUNDS} looks and 1 to {ROUNDS} Newton rounds")
+    if len(release.looks) > MOST_ROUNDS or not 1 <= len(release.newton) <= MOST_NEWTON:
+        fail(f"there must be at most {MOST_ROUNDS} looks and 1 to {MOST_NEWTON} Newton rounds")
     if bool(release.looks) != bool(covariates.number_of_numbers):
         fail("there must be looks at the covariates exactly if they have numbers")
     for place, one in enumerate(release.looks):
@@ -310,6 +310,9 @@ def _check(release: GlmRelease) -> None:
         fail("the noise of all rounds together is too small for the privacy event")
     if not satisfies([event], release.claim):
         fail("the privacy claim does not follow from the event")
+
+
+MOST_NEWTON = len(SHARES)
 
 
 def noises(looks: Sequence[Round], newton: Sequence[Newton]) -> list[tuple[int, int, int, int]]:

@@ -3,8 +3,7 @@
 First the covariates alone: a look in the public bounds and the exploring rounds of `rounds.plan`,
 until their numbers have centre 0 and spread 1. Then Newton rounds in these coordinates, all of one
 shape: score and information at a public theta (`core.statistics.scores`), each of which moves theta
-to where the score is 0. The last one has most of the budget and is the one that a posterior uses;
-the less noise there is beside the rows' own variation, the less the others need to find the place.
+to where the score is 0. The last one has most of the budget and is the one that a posterior uses.
 Rows out of the ball count less, without bias if the model holds, so the ball is smaller than that
 of a linear regression, and no histogram of far rows is needed.
 
@@ -45,7 +44,7 @@ import numpy as np
 from noisewise.core.rounds.estimate import Observed
 from noisewise.core.rounds.plan import CONSTANT, CountTail, Explore, Explored, Setting, next_step
 from noisewise.core.rounds.transform import Floats, Shape, Transform
-from noisewise.core.statistics.ball_moments import PRODUCT_ONE, ROW_BITS
+from noisewise.core.statistics.ball_moments import LARGEST_SQUARE, PRODUCT_ONE, ROW_BITS
 from noisewise.core.statistics.scores import (
     KNOT_BITS,
     LARGEST_PREDICTOR,
@@ -53,15 +52,14 @@ from noisewise.core.statistics.scores import (
     Outcome,
 )
 
-ROUNDS = 3
-LEAST_NEWTON_SHARE = 0.01  # of the whole budget
+# Of the Newton rounds, of what the covariates have left. With less than that for the first two, the
+# last one misses the place if outcomes are rare and covariates skewed.
+SHARES = (0.1, 0.2, 0.7)
 THETA_BITS = 16
 LARGEST_THETA = 1 << 22  # in units of 2**-16: 64
 
 _RADIUS, _WIDEST = 1.5, 9.0  # squared radius over the number of numbers
 _PRICE = 0.03  # of the total error, for a ball wider than the least
-_EARLIER = 0.3  # the most that rounds before the last one get of what the covariates have left
-_LEAST_EARLIER = 0.3  # of that
 _PRIOR = 2.5  # sd of an entry of theta, for steps only
 _LARGEST_STEP = 3.0
 _LARGEST_SD = 5.0  # of the linear predictor, after the first step
@@ -132,20 +130,14 @@ def next_of_covariates(
     return step.transform if isinstance(step, CountTail) else step.shape.transform
 
 
-def newton_shares(setting: Setting, outcome: Outcome, rows: float) -> tuple[float, ...]:
-    """Of the Newton rounds, of what looks at the covariates have left."""
-    noise = math.sqrt(_square(setting, _RADIUS) / _strength(setting, outcome, rows))
-    earlier = _EARLIER * min(max(noise, _LEAST_EARLIER), 1.0)
-    return earlier / 3, 2 * earlier / 3, 1 - earlier
-
-
 def newton_shape(setting: Setting, outcome: Outcome, transform: Transform, rows: float) -> Shape:
     """The shape of all Newton rounds; `rows` is their number, or its noisy value."""
     relative = 1.0  # in the bounds no row is further out
     if setting.numbers and setting.worthwhile(rows):
         wider = _strength(setting, outcome, rows) + _square(setting, _RADIUS)
-        groups = _square(setting, 1.0) - _square(setting, 0.0)  # of N, for each unit of `relative`
-        relative = min(_RADIUS + ((1 + _PRICE) ** 2 - 1) * wider / groups, _WIDEST)
+        unit = _square(setting, 1.0) - _square(setting, 0.0)  # of N, for 1 more of `relative`
+        most = (LARGEST_SQUARE - _square(setting, 0.0)) / unit
+        relative = min(_RADIUS + ((1 + _PRICE) ** 2 - 1) * wider / unit, _WIDEST, most)
     radius = max(1, math.isqrt(int(relative * setting.numbers * PRODUCT_ONE)))
     weight = 0
     if setting.categories:
@@ -163,7 +155,7 @@ def _strength(setting: Setting, outcome: Outcome, rows: float) -> float:
     """N at which the last round's noise is as large as the rows' own variation."""
     side = setting.rows_per_unit * (2 if setting.replaces else 1) / setting.mu
     slope = outcome.slope_at(_first_predictor(outcome)) / outcome.bound
-    of_noise = outcome.largest / OUTCOME_ONE**2 * side**2 / (1 - _EARLIER)
+    of_noise = outcome.largest / OUTCOME_ONE**2 * side**2 / SHARES[-1]
     return rows * slope / of_noise
 
 

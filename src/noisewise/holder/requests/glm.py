@@ -34,12 +34,10 @@ from noisewise.core.kinds.rounds import SMALLEST_SCALE, Round, gram_entries, is_
 from noisewise.core.privacy import Amount, Claim, as_fraction
 from noisewise.core.rounds.estimate import Observed
 from noisewise.core.rounds.newton import (
-    LEAST_NEWTON_SHARE,
-    ROUNDS,
+    SHARES,
     Score,
     box_shape,
     newton_shape,
-    newton_shares,
     next_of_covariates,
     next_theta,
     rows_of,
@@ -144,7 +142,6 @@ class GlmRequest(InRounds[GlmRelease]):
             box = box_shape(self.setting.numbers)
             first = gram_sensitivity(self.schema, longest_square(box.constant, 0, 0, box.radius))
             check_scale(self.scale(first, Fraction(LEAST_FIRST_SHARE) * self.budget))
-        share = Fraction(LEAST_NEWTON_SHARE) * self.budget
         scale = self.scale(score_sensitivity(self.schema, self.outcome, longest), share)
         check_scale(scale)
         check_scale(information_scale(self.schema, self.outcome, longest, scale))
@@ -177,7 +174,7 @@ class GlmRequest(InRounds[GlmRelease]):
     def most_draws(self) -> tuple[int, int]:
         """Looks at the covariates and Newton rounds."""
         size = len(self.design.columns)
-        return MOST_ROUNDS + ROUNDS, size * (size + 1)
+        return MOST_ROUNDS + len(SHARES), size * (size + 1)
 
     @property
     def summary(self) -> str:
@@ -186,12 +183,11 @@ class GlmRequest(InRounds[GlmRelease]):
 
     def in_words(self) -> list[str]:
         """What the rounds will do, from public quantities."""
-        least = newton_shares(self.setting, self.outcome, 1.0)[-1]
+        newton = ", ".join(f"{share:.0%}" for share in SHARES)
         words = [
             f"  Rounds: at most {MOST_ROUNDS} looks at the covariates for at most "
-            f"{_LARGEST_TOTAL:.0%} of the budget, then {ROUNDS} Newton rounds, the last one with "
-            f"at least {least:.0%} of what is left, with a pass over the rows for each. One charge "
-            "pays for all"
+            f"{_LARGEST_TOTAL:.0%} of the budget, then {len(SHARES)} Newton rounds with {newton} "
+            "of what is left, with a pass over the rows for each. One charge pays for all"
         ]
         if self.setting.numbers:
             words.append(
@@ -246,7 +242,7 @@ class GlmRequest(InRounds[GlmRelease]):
             "n": MAX_ROWS,
             "looks": [look] * MOST_ROUNDS,
             "shape": shape,
-            "newton": [newton] * ROUNDS,
+            "newton": [newton] * len(SHARES),
             # An event has two floats, of 24 characters at most.
             "privacy": {"claim": self.claim.to_json(), "event": 300 * " "},
         }
@@ -269,9 +265,7 @@ class GlmRequest(InRounds[GlmRelease]):
 
     def next_step(self, kept: Sequence[str]) -> Step:
         """What comes after the rounds that are kept."""
-        begun, setting, rows = Begun.of(kept), self.setting, 1.0
-        if begun.looks:
-            rows = rows_of(self._of_numbers(begun.looks[0]), begun.n)
+        begun, setting = Begun.of(kept), self.setting
         if begun.shape is not None:
             shape = begun.shape
         elif not setting.numbers:
@@ -285,11 +279,11 @@ class GlmRequest(InRounds[GlmRelease]):
             found = next_of_covariates(setting, first, begun.n, explored)
             if isinstance(found, Explore):
                 return found
-            shape = newton_shape(setting, self.outcome, found, rows)
+            shape = newton_shape(setting, self.outcome, found, rows_of(first, begun.n))
         scored = [one.scored(self.outcome.bound) for one in begun.newton]
         theta = next_theta(self.outcome, len(self.design.columns), scored)
-        shares = newton_shares(setting, self.outcome, rows)[len(scored) :]
-        return Score(shape, theta, shares[0] / sum(shares))
+        share = SHARES[len(scored)] / sum(SHARES[len(scored) :])
+        return Score(shape, theta, share)
 
     def _of_numbers(self, look: Round) -> Observed:
         """What a look says about the constant and the numbers."""
@@ -310,7 +304,7 @@ class GlmRequest(InRounds[GlmRelease]):
         begun = Begun.of(kept)
         check_same_rows(begun.n, result.n)
         drawn = self._drawn(kept, step, result)
-        if len(begun.newton) + 1 < ROUNDS:
+        if len(begun.newton) + 1 < len(SHARES):
             return json.dumps(drawn)
         assert isinstance(step, Score)
         return GlmRelease(
@@ -329,7 +323,7 @@ class GlmRequest(InRounds[GlmRelease]):
         left = self.budget - spent(noises(begun.looks, begun.newton))[0]
         if isinstance(step, Score):
             assert isinstance(result, ScoreSums)
-            share = Fraction(step.share) if len(begun.newton) + 1 < ROUNDS else Fraction(1)
+            share = Fraction(step.share) if len(begun.newton) + 1 < len(SHARES) else Fraction(1)
             newton = self._newton(step, result, share * left)
             # Beside the round, because another machine may find another last digit.
             return {"newton": newton.to_json(), "shape": shape_to_json(step.shape)}
