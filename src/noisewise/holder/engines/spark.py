@@ -24,8 +24,8 @@ quote nothing (noisewise's own) come back as a result, and are raised by the dri
 replaced, in the worker, by one with fixed words. What Spark itself reports on the driver is
 replaced as well.
 
-**What workers need** is Spark's own Python side (NumPy, PyArrow) and this package's code, SciPy for
-ids, and Numba for block summaries. A small job without rows tells before anything is charged
+**What workers need** is Spark's own Python side (NumPy, PyArrow) and this package's code, and Numba
+for ids and block summaries. A small job without rows tells before anything is charged
 whether they have it: the same version, and the same integers from awkward values.
 """
 
