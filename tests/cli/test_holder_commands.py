@@ -126,6 +126,10 @@ def test_a_dry_run_reads_spends_and_writes_nothing(shell):
     assert "gaussian" in out
     assert spent(shell) == 0
     assert not (shell.folder / "release.json").exists()
+    assert "Verdict" not in out  # Gaussian noise in one round is nobody's default
+    out = shell.release("--epsilon", "1", "--dry-run")
+    assert "Verdict for epsilon = 1 with laplace" in out
+    assert f"--epsilon 1 --n {pq.read_metadata('people.parquet').num_rows}" in out
     plan = json.loads(shell.release("--epsilon", "1", "--dry-run", "--json"))
     assert plan["measurements"][0]["entries"] == 13
     assert plan["budget"]["allowed"] is True

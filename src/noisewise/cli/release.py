@@ -111,7 +111,8 @@ def release(
             publication = replace(publication, out=None)
         lines, document = _plan_in_words(request)
         lines += [] if stated is None else [stated.in_words()]
-        lines += [] if words.schema is None else [_how_wide(words.schema, words.words, request)]
+        if words.schema is not None and not publication.as_json:
+            lines += _worth(words.schema, words.words, request, publication)
         publishing.dry_run(request, publication, lines=lines, document=document)
         return
     unspent = "delta" in words.words and request.claim.delta == 0
@@ -171,16 +172,53 @@ def _never_together(request: Request | RoundsRequest | GlmRequest) -> list[str]:
     return []
 
 
-def _how_wide(schema: Path, words: Mapping[str, Any], request: Any) -> str:
-    """The command that says what this Release will be worth."""
+def _worth(
+    schema: Path, words: Mapping[str, Any], request: Any, publication: Publication
+) -> list[str]:
+    """What this Release will be worth: a verdict where rows are public and known, and how to ask.
+
+    A Parquet file's footer says how many rows there are.
+    """
+    from noisewise.core.errors import RequestError
+    from noisewise.holder.engines import open_source
+    from noisewise.holder.requests.regression import Request
+    from noisewise.holder.requests.rounds import RoundsRequest
+    from noisewise.planning.plan import plan
+
+    public = request.schema.neighbours == "replace_one" and request.schema.unit_column is None
+    rows, lines = None, []
+    if public and str(publication.data).endswith(".parquet"):
+        rows = open_source(publication.data, **publication.source).row_count()
+    by_default = isinstance(request, RoundsRequest) or (
+        isinstance(request, Request)
+        and "radius" not in words
+        and [one.family for one in request.mechanisms] == ["discrete_laplace"]
+    )
+    if rows and by_default and "epsilon" in words:
+        design = request.design
+        budget: dict[str, Any] = {
+            name: float(words[name]) for name in ("epsilon", "delta") if name in words
+        }
+        try:
+            made = plan(
+                request.schema,
+                target=design.target,
+                features=design.features,
+                n=rows,
+                mechanism="rounds" if isinstance(request, RoundsRequest) else "laplace",
+                **budget,
+            )
+            lines.append(str(made.verdict))
+        except RequestError:
+            pass  # a budget beyond what a plan takes, say: the command explains
     command = ["noisewise", "plan", "--schema", str(schema)]
     for name in ("family", "formula", "target", "features", "epsilon", "delta", "radius"):
         value = words.get(name)
         if value is not None:
             text = ",".join(value) if isinstance(value, list | tuple) else str(value)
             command += [f"--{name}", text]
-    many = "ROWS" if request.schema.unit_column is None else "PEOPLE"
-    return f"How wide intervals will be: {shlex.join(command)} --n {many}"
+    many = str(rows or ("ROWS" if request.schema.unit_column is None else "PEOPLE"))
+    return [*lines, f"How wide intervals will be: {shlex.join(command)} --n {many}"]
 
 
 def _plan_in_words(

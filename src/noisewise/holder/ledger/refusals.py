@@ -23,6 +23,7 @@ import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -103,13 +104,15 @@ def no_cap(path: Path, book: Book, account: OpenAccount, charge: Charge) -> str:
 
 
 def _remedy(path: Path, account: OpenAccount, charge: Charge) -> str:
-    """Return the command that sets the least round cap under which the charge fits."""
+    """Return the command that sets the least cap under which the charge fits; it lowers none."""
     cap_delta = account.delta()
     candidates = {cap_delta, max(cap_delta, charge.delta), cap_delta + charge.delta}
     for delta in sorted(one for one in candidates if one < 1):
         total = total_epsilon(account.losses(charge), delta)
         if total != math.inf:
-            return cap_command(path, account.dataset, up(total), exact(delta))
+            present = account.cap[0] if account.cap is not None else Fraction(0)
+            needed = exact(present) if present > total else up(total)
+            return cap_command(path, account.dataset, needed, exact(delta))
     return cap_command(path, account.dataset, "EPSILON", "DELTA")
 
 
