@@ -60,6 +60,7 @@ LARGEST_THETA = 1 << 22  # in units of 2**-16: 64
 
 _RADIUS, _WIDEST = 1.5, 9.0  # squared radius over the number of numbers
 _PRICE = 0.03  # of the total error, for a ball wider than the least
+_RARE = 0.1  # m' over a count's bound as the price takes it: it isn't known yet, and may be small
 _PRIOR = 2.5  # sd of an entry of theta, for steps only
 _LARGEST_STEP = 3.0
 _LARGEST_SD = 5.0  # of the linear predictor, after the first step
@@ -154,9 +155,8 @@ def _square(setting: Setting, relative: float) -> float:
 def _strength(setting: Setting, outcome: Outcome, rows: float) -> float:
     """N at which the last round's noise is as large as the rows' own variation."""
     side = setting.rows_per_unit * (2 if setting.replaces else 1) / setting.mu
-    slope = outcome.slope_at(_first_predictor(outcome)) / outcome.bound
     of_noise = outcome.largest / OUTCOME_ONE**2 * side**2 / SHARES[-1]
-    return rows * slope / of_noise
+    return rows * _RARE / outcome.bound / of_noise
 
 
 def next_theta(outcome: Outcome, size: int, scored: Sequence[Scored]) -> tuple[int, ...]:
