@@ -51,6 +51,7 @@ def experiments() -> dict[str, Experiment | Report]:
         skewed_blocks,
         synthetic_sets,
         terms,
+        unequal_errors,
         varying_holders,
     )
     from studies.alparslan2023 import calibration as alparslan2023_calibration
@@ -90,6 +91,7 @@ def experiments() -> dict[str, Experiment | Report]:
         varying_holders.EXPERIMENT,
         people.EXPERIMENT,
         terms.EXPERIMENT,
+        unequal_errors.EXPERIMENT,
         amitai2018.EXPERIMENT,
         amitai2018_calibration.EXPERIMENT,
         skewed_blocks.EXPERIMENT,

@@ -23,7 +23,7 @@ from noisewise.core.kinds.regression import Release, observed_moments
 from noisewise.core.kinds.rounds import spent
 from noisewise.core.privacy import GaussianEvent
 from noisewise.core.rounds.estimate import least_squares, mean_and_covariance
-from noisewise.core.rounds.plan import CountTail, Explore, Finish
+from noisewise.core.rounds.plan import CountTail, Explore, Finish, Spread
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
@@ -95,11 +95,20 @@ def ols(data):
     return coefficients[1:], np.sqrt(np.diag(inverse) * (residual @ residual) / n)[1:]
 
 
+@pytest.fixture(scope="module", params=[1, 6], ids=["without residuals", "with residuals"])
+def published(request, tmp_path_factory):
+    return published_at(request.param, tmp_path_factory)
+
+
 @pytest.fixture(scope="module")
-def published(tmp_path_factory):
+def with_residuals(tmp_path_factory):
+    return published_at(6, tmp_path_factory)
+
+
+def published_at(epsilon, tmp_path_factory):
     folder = tmp_path_factory.mktemp("rounds")
     ledger = ledger_for(folder / "budget.db")
-    request = asked()
+    request = asked(epsilon=epsilon)
     release = publish(request, table(), ledger=ledger, out=folder / "release.json").release
     return request, release, ledger, folder / "release.json"
 
@@ -117,6 +126,7 @@ def test_a_release_in_rounds_is_read_back_whole(published):
     assert release.n == ROWS
     assert release.rounds is not None
     assert 1 <= len(release.rounds.explored) <= 8
+    assert (release.rounds.residuals is None) == (request.claim.epsilon == 1)
 
 
 def test_the_noise_of_all_rounds_is_what_was_charged(published):
@@ -173,7 +183,7 @@ def test_other_units(changes, tmp_path):
 def test_engines_sum_the_same(engine):
     from noisewise.holder.engines import open_source
 
-    request, data = asked(), table(3000)
+    request, data = asked(epsilon=40), table(3000)
     sums = open_source(data).sums(request.plan())
     kept = [_text(request.begin(sums.n, sums))]
     for _ in range(12):
@@ -187,10 +197,10 @@ def test_engines_sum_the_same(engine):
         else:
             assert (here.inside == there.inside).all()
             assert (here.outside == there.outside).all()
-        if isinstance(step, Finish):
+        if isinstance(step, Spread):
             break
         kept.append(_text(request.draw(kept, step, here)))
-    assert isinstance(step, Finish)
+    assert isinstance(step, Spread)
 
 
 def _text(drawn):
@@ -356,12 +366,20 @@ FORGERIES = {
     "claim": lambda d: d["privacy"]["claim"].update(epsilon="0.5"),
     "not a list": lambda d: d["rounds"].update(explored={}),
     "text": lambda d: d["rounds"]["last"].update(radius="3000"),
+    "residuals' noise": lambda d: _halved(d["rounds"]["residuals"]["noise"]),
+    "residuals' sensitivity": lambda d: d["rounds"]["residuals"].update(sensitivity=5),
+    "residuals' radius": lambda d: d["rounds"]["residuals"].update(radius=65_536),
+    "residuals' values": lambda d: d["rounds"]["residuals"]["values"].pop(),
+    "huge direction": lambda d: d["rounds"]["residuals"]["direction"].__setitem__(0, 1 << 23),
+    "no target": lambda d: d["rounds"]["residuals"]["direction"].__setitem__(-1, 0),
+    "short direction": lambda d: d["rounds"]["residuals"]["direction"].pop(0),
+    "no residuals": lambda d: d["rounds"].update(residuals=None),
 }
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_forged_rounds_are_refused(published, name):
-    _, release, _, _ = published
+def test_forged_rounds_are_refused(with_residuals, name):
+    _, release, _, _ = with_residuals
     with pytest.raises(ReleaseError):
         Release.from_text(forged(release, FORGERIES[name]))
 
@@ -426,7 +444,7 @@ def test_a_stopped_run_goes_on_from_the_rounds_that_are_kept(stop, tmp_path, mon
 
 def test_killed_between_any_two_rounds(tmp_path):
     """A real signal: right after each part is on disk, and the part is in what is published."""
-    request, data = asked(rounds=4), table()
+    request, data = asked(rounds=4, epsilon=6), table()
     stages = 0
     for stage in range(12):
         path = ledger_for(tmp_path / f"{stage}.db")
@@ -459,7 +477,10 @@ def test_killed_between_any_two_rounds(tmp_path):
         assert release.rounds.explored[: len(begun.explored)] == begun.explored
         if begun.tail is not None:
             assert release.rounds.tail == begun.tail
-    assert stages >= 3  # the first measurement, a round and the tail
+        if begun.last is not None:
+            assert release.rounds.last == begun.last
+        assert release.rounds.residuals is not None
+    assert stages >= 4  # the first measurement, a round, the tail and the last round
 
 
 def test_two_runs_at_once_publish_one_release(tmp_path):
@@ -507,6 +528,12 @@ def test_what_is_drawn_follows_from_what_is_published(published):
     step = request.next_step(kept)
     assert isinstance(step, Finish)
     assert step.shape == release.rounds.last.shape
+    spread = release.rounds.residuals
+    assert bool(step.residual_share) == (spread is not None)
+    if spread is not None:
+        kept.append(json.dumps({"last": release.rounds.last.to_json()}))
+        step = request.next_step(kept)
+        assert step == Spread(release.rounds.last.shape, spread.direction, spread.radius)
 
 
 def test_the_event_is_one_gaussian(published):

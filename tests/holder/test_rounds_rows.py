@@ -10,7 +10,7 @@ from noisewise.core.errors import DataError
 from noisewise.core.rounds.transform import LARGEST_ROW, Shape, Transform
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics.ball_moments import PRODUCT_ONE
-from noisewise.holder.rows.rounds import BallPlan, TailPlan
+from noisewise.holder.rows.rounds import BallPlan, ResidualPlan, TailPlan
 
 SCHEMA = Schema(
     "people",
@@ -55,6 +55,9 @@ SHAPES = [
 ]
 
 
+DIRECTION = (3000, -20_000, 1000, -70_000, 65_536, 120_000)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("cuts", [(1, 2, 3), (1000, 1001), (8, 2999)])
 def test_pieces_and_order_do_not_matter(shape, cuts):
@@ -67,6 +70,10 @@ def test_pieces_and_order_do_not_matter(shape, cuts):
     assert (whole.outside == pieces.outside).all()
     counts = TailPlan(DESIGN, shape.transform)
     assert summed(counts, columns).counts == summed(counts, columns, cuts).counts
+    if shape.weight:
+        residuals = ResidualPlan(DESIGN, shape, DIRECTION, 9000)
+        pieces = summed(residuals, [column[order] for column in columns], cuts)
+        assert (summed(residuals, columns).inside == pieces.inside).all()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -96,6 +103,31 @@ def test_the_sums_are_those_of_the_map(shape):
     assert np.allclose(gram, np.triu(u @ u.T), atol=4.0)  # of thousands, rounded to 1/1024 a row
 
 
+@pytest.mark.parametrize("radius", [2000, 65_536])
+def test_residuals_are_those_of_the_map(radius):
+    """Row by row in Python's integers, from rows as the last round has them."""
+    shape, columns = SHAPES[1], table(200)
+    plan = ResidualPlan(DESIGN, shape, DIRECTION, radius)
+    whole, shrunk = np.zeros((6, 6)), 0
+    for one in zip(*columns, strict=True):
+        row = [np.array([value]) for value in one]
+        sums = summed(BallPlan(DESIGN, shape), row)
+        gram = sums.inside + sums.outside
+        u = [int(entry) // shape.constant for entry in gram[0]]
+        residual = sum(a * b for a, b in zip(DIRECTION, u, strict=True)) / 2**26
+        v = [int(np.trunc(entry * np.clip(residual, -64, 64))) for entry in u]
+        length = sum(entry**2 for entry in v)
+        added = summed(plan, row).inside
+        if length <= radius**2:
+            assert (added == np.triu(np.outer(v, v))).all()
+        else:
+            shrunk += 1
+            assert radius**2 * 0.99 < np.trace(added) < radius**2
+        whole += added
+    assert (summed(plan, columns).inside == whole).all()
+    assert (shrunk > 0) == (radius == 2000)
+
+
 def test_wide_designs_and_long_blocks():
     rng = np.random.default_rng(3)
     names = [f"x{j}" for j in range(40)]
@@ -122,6 +154,10 @@ def test_missing_values_without_a_fill_are_an_error():
 def test_plans_that_could_overflow_or_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="overflow"):
         BallPlan(DESIGN, Shape(transform(), 1280, 0, 1 << 17))
+    with pytest.raises(ValueError, match="overflow"):
+        ResidualPlan(DESIGN, SHAPES[1], (1 << 23, *DIRECTION[1:]), 3000)
+    with pytest.raises(ValueError, match="one entry for every"):
+        ResidualPlan(DESIGN, SHAPES[1], DIRECTION[1:], 3000)
     with pytest.raises(ValueError, match="number of rows"):
         TailPlan(DESIGN, Transform.box(2))
     good = Transform.box(3)

@@ -22,7 +22,7 @@ from noisewise.core.statistics.ball_moments import (
     gram_sensitivity,
     longest_square,
 )
-from noisewise.holder.rows.rounds import BallPlan, TailPlan
+from noisewise.holder.rows.rounds import BallPlan, ResidualPlan, TailPlan
 
 
 def make_design(numbers, sizes=(), *, neighbours="replace_one", rows_per_unit=1):
@@ -123,7 +123,7 @@ def change(design, before, after):
 @pytest.mark.parametrize("sizes", [(), (1, 3)])
 def test_no_neighbouring_tables_are_further_apart(neighbours, rows_per_unit, sizes):
     rng = np.random.default_rng(20261117)
-    worst_gram = worst_counts = 0.0
+    worst_gram = worst_counts = worst_residuals = 0.0
     for _ in range(24):
         numbers = int(rng.integers(1 if sizes else 2, 5))
         design = make_design(numbers, sizes, neighbours=neighbours, rows_per_unit=rows_per_unit)
@@ -135,6 +135,10 @@ def test_no_neighbouring_tables_are_further_apart(neighbours, rows_per_unit, siz
             int(rng.integers(1, 6000)),
         )
         gram, counts = BallPlan(design, shape), TailPlan(design, transform)
+        radius = int(rng.integers(1, 40_000))
+        columns = len(design.names) if shape.weight or not sizes else 0
+        direction = tuple(rng.integers(-(1 << 22), 1 << 22, columns).tolist())
+        residuals = ResidualPlan(design, shape, direction, radius) if columns else None
         table = random_rows(design, 12, rng)
         kept = [column[rows_per_unit:] for column in table]
         groups = len(sizes) if shape.weight else 0
@@ -153,7 +157,15 @@ def test_no_neighbouring_tables_are_further_apart(neighbours, rows_per_unit, siz
             shift = np.subtract(sums(counts, table).counts, sums(counts, other).counts)
             length = np.linalg.norm(shift) * COUNT_ONE / count_sensitivity(design.schema)
             worst_counts = max(worst_counts, float(length))
+            if residuals is not None:
+                step = np.array(
+                    sums(residuals, table).inside - sums(residuals, other).inside, float
+                )
+                moved = np.sqrt(2 * np.sum(np.triu(step, 1) ** 2) + np.sum(np.diag(step) ** 2))
+                stated = gram_sensitivity(design.schema, radius**2)
+                worst_residuals = max(worst_residuals, moved / stated)
     assert worst_gram <= 1
+    assert 0.9 < worst_residuals <= 1
     assert worst_counts <= 1
     assert worst_gram > 0.5  # the hunt can come near, so it could have found worse
 

@@ -8,9 +8,12 @@ confidence 0.99, miss it with probability below 1e-6.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from noisewise.audit.request import audit_release, challenge_of, chance_of_catching
+from noisewise.holder.requests.rounds import RoundsRequest
 from studies.self_audit.regressions import half_noise_rounds, request_for
 
 pytestmark = pytest.mark.slow
@@ -42,6 +45,21 @@ def test_half_of_the_noise_is_caught():
     challenge = challenge_of(half_noise_rounds(rho="2", **WORDS["replaced"]))
     found = audit_release(challenge, runs=350)
     assert not found.result.passed, str(found.result)
+    assert not found.noise.passed, str(found.noise)
+
+
+def test_half_of_the_noise_on_residuals_alone_is_caught(monkeypatch):
+    """By the check of the noise: residuals have too small a share for the attack to see."""
+    sound = RoundsRequest._spread
+
+    def too_little(request, step, result, square):
+        drawn = sound(request, step, result, 4 * square)
+        stated = sound(request, step, result, square)
+        return replace(stated, values=drawn.values)
+
+    monkeypatch.setattr(RoundsRequest, "_spread", too_little)
+    challenge = challenge_of(request_for(rho="2", **WORDS["replaced"]))
+    found = audit_release(challenge, runs=40)
     assert not found.noise.passed, str(found.noise)
 
 

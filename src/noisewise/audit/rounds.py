@@ -35,16 +35,16 @@ from noisewise.audit.noise import NoiseCheck, check_noise
 from noisewise.core.design import STATISTIC_ONE, Design
 from noisewise.core.kinds import release_from_text
 from noisewise.core.kinds.regression import Release
-from noisewise.core.kinds.rounds import Round, Tail, gram_entries
+from noisewise.core.kinds.rounds import Round, Rounds, Tail, gram_entries, triangle
 from noisewise.core.noise import Gaussian
 from noisewise.core.schema import Category
 from noisewise.core.statistics import SecondMoments
 from noisewise.core.statistics.ball_moments import COUNT_ONE, PRODUCT_ONE
 from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.holder.rows.plan import Plan
-from noisewise.holder.rows.rounds import BallPlan, TailPlan
+from noisewise.holder.rows.rounds import BallPlan, ResidualPlan, TailPlan
 
-_FEWEST = 200
+_FEWEST, _MOST = 200, 20_000
 _SPREAD = 0.15  # of the rows that both data sets share, on the bounds' own scale
 
 Result = TypeVar("Result")
@@ -144,7 +144,10 @@ def released(request: Any, source: Rows) -> Any:
 
 
 def _parts(request: RoundsRequest, release: Release, sources: Sequence[Rows]) -> list[Part]:
-    """All that a Release publishes, the last round last: with the exact sums of both data sets."""
+    """All that a Release publishes, with the exact sums of both data sets.
+
+    The last round comes last, together with the residuals.
+    """
     first = release.second_moments
     exact = [source.sums(request.plan()).values[SecondMoments.name] for source in sources]
     found = [scaled(first.values, exact, np.full(len(first.values), first.scale), STATISTIC_ONE)]
@@ -153,8 +156,12 @@ def _parts(request: RoundsRequest, release: Release, sources: Sequence[Rows]) ->
         return found
     if rounds.tail is not None:
         found.append(_of_tail(request, rounds.tail, sources))
-    all_rounds = (*rounds.explored, rounds.last)
-    return found + [of_round(request.design, one, sources) for one in all_rounds]
+    found += [of_round(request.design, one, sources) for one in (*rounds.explored, rounds.last)]
+    if rounds.residuals is not None:
+        pair = zip(found.pop(), _of_residuals(request, rounds, sources), strict=True)
+        noisy, a, b, sd = (np.concatenate(both) for both in pair)
+        found.append((noisy, a, b, sd))
+    return found
 
 
 def of_round(design: Design, one: Round, sources: Sequence[Rows]) -> Part:
@@ -177,6 +184,16 @@ def _of_tail(request: RoundsRequest, tail: Tail, sources: Sequence[Rows]) -> Par
     return scaled(tail.values, exact, np.full(len(tail.values), tail.scale), COUNT_ONE)
 
 
+def _of_residuals(request: RoundsRequest, rounds: Rounds, sources: Sequence[Rows]) -> Part:
+    spread, shape = rounds.residuals, rounds.last.shape
+    assert spread is not None
+    plan = ResidualPlan(request.design, shape, spread.direction, spread.radius)
+    places = tuple(np.array(triangle(len(spread.direction))).T)
+    exact = [source.sums(plan).inside[places] for source in sources]
+    scale = np.where(places[0] == places[1], spread.scale, spread.off_diagonal_scale)
+    return scaled(spread.values, exact, scale, PRODUCT_ONE)
+
+
 def scaled(noisy: Any, exact: Sequence[Any], scale: Any, unit: int) -> Part:
     """All in units of 1."""
     noisy, a, b, sd = (np.asarray(x, dtype=np.float64) / unit for x in (noisy, *exact, scale))
@@ -190,8 +207,10 @@ def _distance(parts: Sequence[Part]) -> float:
 
 def _tables(request: RoundsRequest) -> tuple[Table, Table]:
     schema, setting = request.schema, request.setting
-    # With room for a noisy number of rows.
-    n = max(_FEWEST, setting.rows_needed() * (1 if setting.replaces else 2))
+    # So many that residuals are published, if that can be afforded in every run; with room for a
+    # noisy number of rows.
+    n = max(setting.rows_needed(), setting.rows_for_residuals())
+    n = max(_FEWEST, (n if n <= _MOST else setting.rows_needed()) * (1 if setting.replaces else 2))
     rng, (_, copies) = np.random.default_rng(0), rows_of_one(schema)
     a: Table = {}
     b: Table = {}

@@ -48,6 +48,7 @@ from noisewise.analyst.regression.priors import (
     NormalInverseGammaIndependent,
     ScaleFreePrior,
 )
+from noisewise.analyst.regression.residuals import with_residuals
 from noisewise.analyst.regression.rounds import InRounds, check_method_with_rounds
 from noisewise.core.design import Design
 from noisewise.core.errors import ReleaseError, RequestError
@@ -367,6 +368,8 @@ def _posterior(
     drawn = METHODS[method].run(running)
     if last is not None:
         drawn = last.to_unit(drawn)
+        if METHODS[method].noise_aware:
+            drawn = with_residuals(drawn, releases, columns, job.seed)
     if not (np.isfinite(drawn.theta).all() and np.isfinite(drawn.sigma2).all()):
         raise ReleaseError(
             f"method {method!r} could not find a proper posterior for these Releases; their "

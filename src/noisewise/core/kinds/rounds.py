@@ -25,6 +25,7 @@ from noisewise.core.document import MAX_INTEGER, MAX_SCALE, fail, integer, take
 from noisewise.core.precision import float_up
 from noisewise.core.rounds.estimate import Observed
 from noisewise.core.rounds.plan import MOST_ROUNDS, Explored
+from noisewise.core.rounds.residuals import DIRECTION_BITS, LARGEST_DIRECTION
 from noisewise.core.rounds.tail import EDGES, TailFit, grid_edges
 from noisewise.core.rounds.transform import Floats, Shape, Transform
 from noisewise.core.statistics import SecondMoments
@@ -87,11 +88,7 @@ class Round:
             "constant": self.shape.constant,
             "weight": self.shape.weight,
             "radius": self.shape.radius,
-            "noise": {
-                "family": "discrete_gaussian",
-                "scale": self.scale,
-                "off_diagonal_scale": self.off_diagonal_scale,
-            },
+            "noise": _noise_json(self.scale, self.off_diagonal_scale),
             "sensitivity": self.sensitivity,
             "values": [list(matrix) for matrix in self.values],
         }
@@ -132,9 +129,7 @@ class Round:
             fail("the ball of a round is so large that its sums could overflow")
         if self.sensitivity < gram_sensitivity(design.schema, longest):
             fail("the sensitivity of a round is smaller than one unit's influence on it")
-        ratio = Fraction(2 * self.off_diagonal_scale**2, self.scale**2)
-        if not 1 <= ratio <= 1 + Fraction(1, 10**5):
-            fail("off_diagonal_scale of a round is not scale / sqrt(2)")
+        _check_scales(self.scale, self.off_diagonal_scale)
 
     @property
     def noise(self) -> tuple[int, int, int, int]:
@@ -242,6 +237,88 @@ class Tail:
 
 
 @dataclass(frozen=True)
+class Residuals:
+    """A noisy Gram matrix of residuals times rows, as integers in units of 2**-20.
+
+    Parameters
+    ----------
+    direction : tuple of int
+        One for every entry of the last round's u, in units of 2**-16: e = a·u.
+    radius : int
+        Of the ball for e u, in units of 2**-10.
+    values : tuple of int
+        The upper triangle, row by row.
+    scale, off_diagonal_scale, sensitivity : int
+        As in `Round`.
+    """
+
+    direction: tuple[int, ...]
+    radius: int
+    values: tuple[int, ...]
+    scale: int
+    off_diagonal_scale: int
+    sensitivity: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure for the Release file."""
+        return {
+            "direction": list(self.direction),
+            "radius": self.radius,
+            "noise": _noise_json(self.scale, self.off_diagonal_scale),
+            "sensitivity": self.sensitivity,
+            "values": list(self.values),
+        }
+
+    @classmethod
+    def from_json(cls, document: Any) -> Residuals:
+        """Read what `to_json` wrote, as far as it can be checked without the design."""
+        direction, radius, noise, sensitivity, values = take(
+            document, "residuals", ("direction", "radius", "noise", "sensitivity", "values")
+        )
+        return cls(
+            _integers(direction, "direction", LARGEST_DIRECTION),
+            integer(radius, "radius", 1, 1 << 16),
+            _integers(values, "values"),
+            *_noise(noise),
+            integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
+        )
+
+    def check(self, design: Design) -> None:
+        """Refuse what doesn't fit the design, or states too small a sensitivity."""
+        size = len(design.names)
+        if len(self.direction) != size or not self.direction[-1]:
+            fail("the direction of residuals must have one entry for every column, the last not 0")
+        if len(self.values) != len(triangle(size)):
+            fail(f"residuals must have {len(triangle(size))} values")
+        if self.sensitivity < gram_sensitivity(design.schema, self.radius**2):
+            fail("the sensitivity of residuals is smaller than one unit's influence on them")
+        _check_scales(self.scale, self.off_diagonal_scale)
+
+    @property
+    def noise(self) -> tuple[int, int, int, int]:
+        """Sensitivity, scale, smallest scale and number of entries, for `spent`."""
+        return self.sensitivity, self.scale, self.off_diagonal_scale, len(self.values)
+
+    @property
+    def unit_direction(self) -> Floats:
+        """a in units of 1."""
+        return np.array(self.direction, dtype=np.float64) / (1 << DIRECTION_BITS)
+
+    def matrix(self) -> Floats:
+        """The noisy Gram matrix in units of 1."""
+        size = len(self.direction)
+        a, b = np.array(triangle(size)).T
+        found = np.zeros((size, size))
+        found[a, b] = found[b, a] = np.array(self.values, dtype=np.float64) / PRODUCT_ONE
+        return found
+
+
+def triangle(size: int) -> tuple[Monomial, ...]:
+    """The entries of an upper triangle, row by row."""
+    return tuple(combinations_with_replacement(range(size), 2))
+
+
+@dataclass(frozen=True)
 class Rounds:
     """All rounds after the first measurement.
 
@@ -253,11 +330,14 @@ class Rounds:
         None where the last round clips nothing.
     last : Round
         Of all design columns, with most of the budget.
+    residuals : Residuals or None
+        None where there are too few rows to see their spread.
     """
 
     explored: tuple[Round, ...]
     tail: Tail | None
     last: Round
+    residuals: Residuals | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain structure for the Release file."""
@@ -265,16 +345,21 @@ class Rounds:
             "explored": [one.to_json() for one in self.explored],
             "tail": None if self.tail is None else self.tail.to_json(),
             "last": self.last.to_json(),
+            **({} if self.residuals is None else {"residuals": self.residuals.to_json()}),
         }
 
     @classmethod
     def from_json(cls, document: Any) -> Rounds:
         """Read what `to_json` wrote, as far as it can be checked without the design."""
-        explored, tail, last = take(document, "rounds", ("explored", "tail", "last"))
+        keys: tuple[str, ...] = ("explored", "tail", "last")
+        if isinstance(document, dict) and "residuals" in document:
+            keys = (*keys, "residuals")
+        explored, tail, last, *further = take(document, "rounds", keys)
         return cls(
             tuple(Round.from_json(one) for one in _list(explored, "explored")),
             None if tail is None else Tail.from_json(tail),
             Round.from_json(last),
+            *map(Residuals.from_json, further),
         )
 
     def check(self, design: Design) -> None:
@@ -294,12 +379,14 @@ class Rounds:
                 fail("the tail must be in the last round's coordinates")
         elif self.explored:
             fail("rounds that explore must have a tail")
+        if self.residuals is not None:
+            self.residuals.check(design)
 
     @property
     def noises(self) -> list[tuple[int, int, int, int]]:
         """Of everything drawn, for `spent`."""
-        drawn = [one.noise for one in (*self.explored, self.last)]
-        return drawn if self.tail is None else [*drawn, self.tail.noise]
+        drawn = (*self.explored, self.tail, self.last, self.residuals)
+        return [one.noise for one in drawn if one is not None]
 
     def _noise(self) -> float:
         """Sd of the last round's off-diagonal entries, in units of 1."""
@@ -366,6 +453,15 @@ def transform_from_json(document: Any) -> Transform:
         _integers(offset, "offset"),
         _integers(shift, "shift"),
     )
+
+
+def _noise_json(scale: int, off_diagonal: int) -> dict[str, Any]:
+    return {"family": "discrete_gaussian", "scale": scale, "off_diagonal_scale": off_diagonal}
+
+
+def _check_scales(scale: int, off_diagonal: int) -> None:
+    if not 1 <= Fraction(2 * off_diagonal**2, scale**2) <= 1 + Fraction(1, 10**5):
+        fail("off_diagonal_scale of a round is not scale / sqrt(2)")
 
 
 def _noise(document: Any) -> tuple[int, int]:

@@ -7,6 +7,7 @@ direction stands out. Exploring is cheap, because a ball of radius √(2q) needs
 the more rows the cheaper. A histogram of far rows then decides on the last ball, and the last round
 gets all that is left. Exploring rounds leave categories alone: an indicator is on its own scale
 already, and whitening would lose rare levels. The last round has them, with a weight of their own.
+Where there are so many rows that they cost little, the spread of residuals follows (`residuals`).
 
 **What it costs.** Let 1/m_r = Δ_r/s_r be the sensitivity of round r over its noise. The request is
 charged for one Gaussian with noise multiplier m before any row is read, and the rounds keep
@@ -56,6 +57,9 @@ _FOUND, _FOUND_AT_ONCE = 3.0, 8.0  # a spread stands out, in units of the noise
 _LOOKS = 3  # exploring rounds after which a direction with far rows is left as it is
 _NOISE_CAP = 1.5  # of the last round, in standard errors, beyond which no radius goes
 _FREELY = 6.0  # squared radius over q that is always allowed
+_RESIDUALS = 0.04  # share of the budget for the spread of residuals
+_RESIDUALS_NOISE = 0.25  # of their Gram matrix, spectral, in units of what it is for normal errors
+_RESIDUALS_REACH = 16.0  # the least squared radius for them, over the mean square of normal ones
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,8 @@ class Setting:
         Sensitivity over noise of all rounds together.
     most : int or None
         At most so many rounds, and rounds in any case; None decides by the number of rows.
+    indicators : int
+        How many columns the categories have.
     """
 
     numbers: int
@@ -81,6 +87,7 @@ class Setting:
     replaces: bool
     mu: float
     most: int | None = None
+    indicators: int = 0
 
     def noise(self, square: float, share: float) -> float:
         """Sd of an off-diagonal entry: longest row `square`, `share` of the budget; units of 1."""
@@ -116,6 +123,32 @@ class Setting:
         """Share of the budget for the histogram: more where the last round has little noise."""
         errors = self.noise(self._square(4 * self.numbers), 1.0) / math.sqrt(n)
         return min(max(0.06 / errors, 0.04), 0.12)
+
+    def residual_share(self, n: float) -> float:
+        """Share of the budget for the spread of residuals: 0 where noise would hide it."""
+        return _RESIDUALS if self._residual_reach(n, self._usual) >= _RESIDUALS_REACH else 0.0
+
+    def rows_for_residuals(self) -> int:
+        """From how many rows on the spread of residuals is published."""
+        return math.ceil(_RESIDUALS_REACH / self._residual_reach(1.0, self._usual))
+
+    def residual_radius(self, n: float, shape: Shape) -> int:
+        """The radius for residuals times rows of the last round's shape, in units of 2**-10."""
+        weight = self.categories * shape.weight**2 / PRODUCT_ONE
+        usual = (shape.constant / (1 << ROW_BITS)) ** 2 + weight + self.numbers
+        square = max(self._residual_reach(n, usual), 1.0) * usual
+        return math.isqrt(int(min(square, LARGEST_SQUARE) * PRODUCT_ONE))
+
+    def _residual_reach(self, n: float, usual: float) -> float:
+        """The squared radius over `usual` with which noise on residuals is as wanted."""
+        size = 1 + self.numbers + self.indicators
+        wanted = _RESIDUALS_NOISE * n / (2 * math.sqrt(size))  # sd of an off-diagonal entry
+        return wanted / self.noise(usual, _RESIDUALS)
+
+    @property
+    def _usual(self) -> float:
+        """The mean of |u|² in the last round, categories at their largest."""
+        return self._square(self.numbers)
 
     @property
     def _exploring_square(self) -> float:
@@ -183,9 +216,22 @@ class CountTail:
 
 @dataclass(frozen=True)
 class Finish:
-    """Publish the Gram matrix of all columns, for all that is left of the budget."""
+    """Publish the Gram matrix of all columns, for all that is left but the share of residuals."""
 
     shape: Shape
+    residual_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Publish the Gram matrix of residuals times rows, for all that is left of the budget.
+
+    The direction is in units of 2**-16 and the radius in units of 2**-10; see `rounds.residuals`.
+    """
+
+    shape: Shape
+    direction: tuple[int, ...]
+    radius: int
 
 
 def next_step(
@@ -222,9 +268,10 @@ def next_step(
         return Explore(Shape(transform, CONSTANT, 0, radius), share)
     transform, counts, sd = counted
     left = 1 - setting.first_share(None if n is None else rows) - len(explored) * share
-    left -= setting.tail_share(rows)
+    left -= setting.tail_share(rows) + setting.residual_share(rows)
     fit = tail.TailFit.of(counts, sd, rows, setting.rows_per_unit, setting.numbers)
-    return Finish(_last_shape(setting, transform, _radius(setting, fit, rows, left)))
+    shape = _last_shape(setting, transform, _radius(setting, fit, rows, left))
+    return Finish(shape, setting.residual_share(rows))
 
 
 @dataclass(frozen=True)
@@ -242,7 +289,7 @@ def last_noise(setting: Setting, rows: float, counts: Sequence[float], explored:
     What clipping may have done is in it, as it is in the likelihood.
     """
     n = rows if setting.replaces else None
-    spent = setting.first_share(n) + setting.tail_share(rows)
+    spent = setting.first_share(n) + setting.tail_share(rows) + setting.residual_share(rows)
     most = MOST_ROUNDS if setting.most is None else setting.most
     share = setting.exploring_share(rows)
     explored = min(explored, most - 2, int((_LARGEST_TOTAL - setting.first_share(n)) / share))

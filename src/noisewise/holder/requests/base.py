@@ -147,7 +147,8 @@ class Publishable(ABC, Generic[Kind_co]):
         if delta * n >= 1:
             raise DataError(
                 f"delta: {float(delta):g} is not below 1 / n for {many}, which would allow "
-                f"publishing somebody's record as it is; give a much smaller one, such as 1e-6"
+                "publishing somebody's record as it is; give a much smaller one, such as "
+                f"{1 / (100 * n):.0e}"
             )
         if delta > 0 and not self.delta_was_given and delta * 10 * n > 1:
             raise DataError(

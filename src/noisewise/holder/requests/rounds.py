@@ -7,6 +7,7 @@ rounds have published; `requests.in_rounds` has what all requests in rounds shar
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -25,13 +26,16 @@ from noisewise.core.kinds.regression import (
     observed_moments,
 )
 from noisewise.core.kinds.rounds import (
+    Residuals,
     Round,
     Rounds,
     Tail,
     gram_entries,
     is_number,
     spent,
+    triangle,
 )
+from noisewise.core.rounds import residuals
 from noisewise.core.rounds.estimate import Observed
 from noisewise.core.rounds.plan import (
     LEAST_FIRST_SHARE,
@@ -41,6 +45,7 @@ from noisewise.core.rounds.plan import (
     Explore,
     Finish,
     Setting,
+    Spread,
     next_step,
 )
 from noisewise.core.rounds.tail import EDGES
@@ -58,10 +63,10 @@ from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.requests.base import Publishable, check_scale
 from noisewise.holder.requests.in_rounds import InRounds, check_same_rows
 from noisewise.holder.rows.plan import Plan
-from noisewise.holder.rows.rounds import BallPlan, BallSums, TailCounts, TailPlan
+from noisewise.holder.rows.rounds import BallPlan, BallSums, ResidualPlan, TailCounts, TailPlan
 from noisewise.holder.rows.sums import SumPlan, Sums
 
-Step = Explore | CountTail | Finish
+Step = Explore | CountTail | Finish | Spread
 
 
 @dataclass(frozen=True)
@@ -75,12 +80,15 @@ class Begun:
     first : Measurement
     explored : tuple of Round
     tail : Tail or None
+    last : Round or None
+        Once it is drawn, if residuals are to follow.
     """
 
     n: int | None
     first: Measurement
     explored: tuple[Round, ...] = ()
     tail: Tail | None = None
+    last: Round | None = None
 
     @classmethod
     def of(cls, kept: Sequence[str]) -> Begun:
@@ -89,11 +97,13 @@ class Begun:
         n, measurement = take(first, "the first round", ("n", "second_moments"))
         explored = [Round.from_json(one["explored"]) for one in others if "explored" in one]
         tails = [Tail.from_json(one["tail"]) for one in others if "tail" in one]
+        lasts = [Round.from_json(one["last"]) for one in others if "last" in one]
         return cls(
             None if n is None else integer(n, "n", 1, MAX_ROWS),
             measurement_from_json(measurement),
             tuple(explored),
             tails[0] if tails else None,
+            lasts[0] if lasts else None,
         )
 
 
@@ -137,8 +147,8 @@ class RoundsRequest(InRounds[Release]):
 
     @property
     def most_draws(self) -> tuple[int, int]:
-        """The histogram among them."""
-        return MOST_ROUNDS + 1, max(2 * SecondMoments(self.design).number_of_products, len(EDGES))
+        """The histogram and residuals among them."""
+        return MOST_ROUNDS + 2, max(2 * SecondMoments(self.design).number_of_products, len(EDGES))
 
     def verify(self) -> None:
         """Check the noise of one round with the whole budget; others are checked before a draw."""
@@ -157,6 +167,7 @@ class RoundsRequest(InRounds[Release]):
             replaces=self.schema.n_is_public,
             mu=1 / self.event.noise_multiplier,
             most=self.most,
+            indicators=len(self.design.columns) - self.design.number_of_numbers,
         )
 
     @property
@@ -174,7 +185,10 @@ class RoundsRequest(InRounds[Release]):
         lines = [
             f"  Rounds: at most {most}, with a pass over the rows for each and one for a histogram "
             f"of far {rows}. One charge pays for all; {shared}, exploring rounds have at least "
-            f"{LEAST_SHARE:.0%} each, and the last round all that is left"
+            f"{LEAST_SHARE:.0%} each, and the last round all that is left",
+            f"  With {setting.rows_for_residuals():,} {rows} or more a pass and "
+            f"{setting.residual_share(math.inf):.0%} of the budget are for the spread of "
+            "residuals, so that intervals hold where errors differ in spread",
         ]
         if self.most is None:
             few = "published in the bounds, with the whole budget"
@@ -205,7 +219,13 @@ class RoundsRequest(InRounds[Release]):
         shape = dict.fromkeys(("constant", "weight", "radius"), 1 << 16)
         one = {**common, **shape, "values": [[value] * entries] * 2}
         tail = {**common, "edges": [value] * len(EDGES), "values": [value] * len(EDGES)}
+        spread = {
+            "direction": [-residuals.LARGEST_DIRECTION] * len(self.design.names),
+            "radius": 1 << 16,
+            **{"noise": noise, "sensitivity": value, "values": [value] * entries},
+        }
         rounds = {"explored": [one] * (MOST_ROUNDS - 2), "tail": tail, "last": one}
+        rounds["residuals"] = spread
         values = (value,) * len(SecondMoments(self.design).entries)
         plain = self._plain(MAX_ROWS, self.first_mechanism(Fraction(1)), values)
         events = {"event": 200 * " "}  # another event has other floats, of 24 characters at most
@@ -240,6 +260,8 @@ class RoundsRequest(InRounds[Release]):
     def next_step(self, kept: Sequence[str]) -> Step:
         """What comes after the rounds that are kept."""
         begun = Begun.of(kept)
+        if begun.last is not None:
+            return self._residuals(begun, begun.last)
         return next_step(
             self.setting,
             self._first_of_numbers(begun),
@@ -252,6 +274,8 @@ class RoundsRequest(InRounds[Release]):
         """What a step sums over the rows."""
         if isinstance(step, CountTail):
             return TailPlan(self.design, step.transform)
+        if isinstance(step, Spread):
+            return ResidualPlan(self.design, step.shape, step.direction, step.radius)
         return BallPlan(self.design, step.shape)
 
     def draw(self, kept: Sequence[str], step: Step, result: BallSums | TailCounts) -> Release | str:
@@ -275,14 +299,16 @@ class RoundsRequest(InRounds[Release]):
             square = min(left, Fraction(step.share) * self.budget)
             return json.dumps({"explored": self._round(step.shape, pair, square).to_json()})
         if isinstance(step, Finish):
-            last = self._round(step.shape, (result.inside + result.outside,), left)
-            return Release(
-                design=self.design,
-                geometry=Box(),
-                measurements=(begun.first,),
-                rounds=Rounds(begun.explored, begun.tail, last),
-                **self._signed(result.n),
-            )
+            for_residuals = min(left / 2, Fraction(step.residual_share) * self.budget)
+            sums = (result.inside + result.outside,)
+            last = self._round(step.shape, sums, left - for_residuals)
+            if for_residuals:
+                return json.dumps({"last": last.to_json()})
+            return self._in_rounds(begun, last, None, result.n)
+        if isinstance(step, Spread):
+            assert begun.last is not None
+            spread = self._spread(step, result, left)
+            return self._in_rounds(begun, begun.last, spread, result.n)
         assert_never(step)
 
     def first_mechanism(self, share: Fraction) -> GaussianMechanism:
@@ -319,6 +345,40 @@ class RoundsRequest(InRounds[Release]):
             sensitivity,
         )
 
+    def _residuals(self, begun: Begun, last: Round) -> Spread:
+        """Which residuals: those of the regression that the last round has found."""
+        public = begun.n is not None
+        n = float(begun.n) if begun.n is not None else self._noisy_rows(begun)
+        found = residuals.direction(last.observed(self.design), n, n_is_public=public)
+        return Spread(last.shape, found, self.setting.residual_radius(n, last.shape))
+
+    def _noisy_rows(self, begun: Begun) -> float:
+        return max(float(self._first_of_numbers(begun).values[0, 0]), 1.0)
+
+    def _spread(self, step: Spread, result: BallSums, square: Fraction) -> Residuals:
+        sensitivity = gram_sensitivity(self.schema, step.radius**2)
+        entries = triangle(len(step.direction))
+        mechanism = self.noise(sensitivity, square, tuple(a != b for a, b in entries))
+        mechanism.verify()
+        noisy = mechanism.add_noise([int(result.inside[entry]) for entry in entries])
+        return Residuals(
+            step.direction,
+            step.radius,
+            noisy,
+            mechanism.scale,
+            mechanism.off_diagonal_scale,
+            sensitivity,
+        )
+
+    def _in_rounds(self, begun: Begun, last: Round, spread: Residuals | None, n: int) -> Release:
+        return Release(
+            design=self.design,
+            geometry=Box(),
+            measurements=(begun.first,),
+            rounds=Rounds(begun.explored, begun.tail, last, spread),
+            **self._signed(n),
+        )
+
     def _tail(self, step: CountTail, result: TailCounts, square: Fraction) -> Tail:
         sensitivity = count_sensitivity(self.schema)
         mechanism = self.noise(sensitivity, square, (False,) * len(EDGES))
@@ -351,5 +411,5 @@ def _drawn(begun: Begun) -> list[tuple[int, int, int, int]]:
     """Sensitivity, scale, smallest scale and number of entries of everything that is kept."""
     first = begun.first
     drawn = [(first.sensitivity, first.scale, first.off_diagonal_scale, len(first.values))]
-    drawn += [one.noise for one in begun.explored]
-    return drawn if begun.tail is None else [*drawn, begun.tail.noise]
+    further = (*begun.explored, begun.tail, begun.last)
+    return drawn + [one.noise for one in further if one is not None]

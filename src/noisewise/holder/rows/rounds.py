@@ -10,6 +10,9 @@ length
     l = Σ_i z_i², added up from the first coordinate to the last.
 ball
     If l > R² then f = (R / √l) (1 - 2**-40) and z_i = trunc(z_i f).
+residuals
+    For the integers a of a direction: e = Σ_j a_j u_j · 2**-26, clipped to [-64, 64];
+    v_j = trunc(u_j e); then v, all of it, goes into a ball of radius K as z does above.
 indicators
     ceil(w s · 2**-24 - 0.5) for the weight w and an indicator s of 0 or 2**24: 0 or w. In averaged
     rows (`rows.units`), where t are means, s is a level's share; halves are rounded down.
@@ -18,7 +21,8 @@ indicators
 an integer of at most 2**52 (`core.rounds.transform`), so it is exact. A power of two changes no
 digit, and adding 1/2 to a number below 2**52 / 2**s, of which s digits are behind the point, is
 exact too (s ≥ 1), as floor is. Lengths of far rows are rounded, always in the same way: the order
-is fixed and every step is one IEEE operation on a whole vector.
+is fixed and every step is one IEEE operation on a whole vector. Of residuals, |a_j| ≤ 2**22 and
+|u_j| ≤ 2**16, so with at most 2**11 columns Σ_j a_j u_j is an integer below 2**53 in any order.
 
 **The ball is never left.** *No row is taken for one inside by mistake.* If the computed l is at
 most R² < 2**33, then so is every computed square and partial sum, because all are non-negative.
@@ -27,7 +31,8 @@ was rounded, and l is exact. *Shrunk rows end inside.* Let u = 2**-53. With at m
 the computed l is at least |z|² (1 - u)^401, its root at least |z| (1 - u)^202, and the other three
 operations overstate by at most (1 + u)³. So before it is cut off, the size of a coordinate is at
 most |z_i| (R/|z|) (1 + u)³ (1 - u)^-202 (1 - 2**-40) < |z_i| R/|z|, because 206 u < 2**-45. Cutting
-off only shrinks, and summing the squares gives |z|² < R² in exact integers. ∎
+off only shrinks, and summing the squares gives |z|² < R² in exact integers. ∎ For v and K it is the
+same, with up to 1,201 entries: 1,211 u < 2**-42 is still less than what 2**-40 pays for.
 
 **Shares keep within their weight.** Let s_1, s_2, … be shares of one category, Σ s ≤ 1, and n_a the
 rounded w s_a. *Claim.* Σ n_a² ≤ w². *Proof.* Let m of the n_a be above 0. If m ≤ 1 it is n_a ≤ w.
@@ -52,9 +57,15 @@ import numpy as np
 import numpy.typing as npt
 
 from noisewise.core.design import Covariates, Design
+from noisewise.core.rounds.residuals import DIRECTION_BITS, LARGEST_DIRECTION
 from noisewise.core.rounds.tail import grid_edges
 from noisewise.core.rounds.transform import GRID_BITS, Shape, Transform
-from noisewise.core.statistics.ball_moments import LARGEST_SQUARE, PRODUCT_ONE, longest_square
+from noisewise.core.statistics.ball_moments import (
+    LARGEST_SQUARE,
+    PRODUCT_ONE,
+    ROW_BITS,
+    longest_square,
+)
 from noisewise.holder.rows.levels import Narrow
 from noisewise.holder.rows.plan import (
     Accumulator,
@@ -69,6 +80,7 @@ from noisewise.holder.rows.units import averaged
 from noisewise.holder.rows.values import MEAN_BITS, DesignRows, RowGrid, filled
 
 MARGIN = 1 - 2**-40  # pays for the roundings of the shrinking; see the proof above
+LARGEST_RESIDUAL = 64.0
 
 _TILE = 16  # of Gram matrices, and the work of a product that BLAS does in one thread: `rows.sums`
 _ALONE = 1 << 18
@@ -132,6 +144,40 @@ class TailPlan(ReadsDesign):
     def accumulator(self) -> Accumulator[TailCounts]:
         """A new, empty one."""
         return averaged(self.design, TailAccumulator(self))
+
+
+@dataclass(frozen=True)
+class ResidualPlan(ReadsDesign):
+    """Sum the Gram matrix of residuals times rows; see `core.rounds.residuals`.
+
+    Parameters
+    ----------
+    design : Design
+    shape : Shape
+        Of the rows u.
+    direction : tuple of int
+        In units of 2**-16, one for every entry of u.
+    radius : int
+        In units of 2**-10.
+    """
+
+    design: Design
+    shape: Shape
+    direction: tuple[int, ...]
+    radius: int
+
+    def __post_init__(self) -> None:
+        BallPlan(self.design, self.shape)  # checks the shape
+        if len(self.direction) != len(self.design.names):
+            raise ValueError("direction: expected one entry for every design column")
+        if self.design.category_sizes and not self.shape.weight:
+            raise ValueError("shape: residuals need the categories")
+        if max(map(abs, self.direction)) > LARGEST_DIRECTION or self.radius > 1 << 16:
+            raise ValueError("direction or radius: so large that sums could overflow")
+
+    def accumulator(self) -> Accumulator[BallSums]:
+        """A new, empty one."""
+        return averaged(self.design, ResidualAccumulator(self))
 
 
 def check_transform(design: Design, transform: Transform) -> None:
@@ -214,8 +260,8 @@ class Coordinates(ABC):
 class BallAccumulator(Coordinates):
     """Adds up the Gram matrices of a shape."""
 
-    def __init__(self, plan: BallPlan) -> None:
-        super().__init__(plan.design, plan.shape.transform)
+    def __init__(self, plan: BallPlan | ResidualPlan, *, narrow: bool = True) -> None:
+        super().__init__(plan.design, plan.shape.transform, narrow=narrow)
         self._shape = plan.shape
         with_indicators = plan.shape.weight > 0
         self._places = self._numbers if not with_indicators else range(len(self._grid.columns))
@@ -248,11 +294,19 @@ class BallAccumulator(Coordinates):
     def _add_block(
         self, z: Floats, lengths: Floats, centred: Floats, block: list[Floats | Codes]
     ) -> None:
-        is_far = lengths > float(self._shape.radius**2)
-        far = np.flatnonzero(is_far)
-        if len(far):
-            factor = (self._shape.radius / np.sqrt(lengths[far])) * MARGIN
-            z[:, far] = np.trunc(z[:, far] * factor)
+        is_far = shrink(z, lengths, self._shape.radius)
+        u = self._rows_of(z, centred)
+        if not is_far.any():
+            self._add_to(self.inside, u, block)
+            return
+        for sums, rows in (
+            (self.inside, np.flatnonzero(~is_far)),
+            (self.outside, np.flatnonzero(is_far)),
+        ):
+            self._add_to(sums, np.ascontiguousarray(u[:, rows]), [c[rows] for c in block])
+
+    def _rows_of(self, z: Floats, centred: Floats) -> Floats:
+        """u of rows whose z is in the ball."""
         u = np.empty((self._size, z.shape[1]))
         u[0] = self._shape.constant
         place = dict(zip(self._numbers, z, strict=True))
@@ -264,16 +318,36 @@ class BallAccumulator(Coordinates):
                 np.ceil(np.subtract(row, 0.5, out=row), out=row)
             else:
                 np.multiply(centred[i], self._shape.weight, out=row)
-        if not len(far):
-            self._add_to(self.inside, u, block)
-            return
-        for sums, rows in ((self.inside, np.flatnonzero(~is_far)), (self.outside, far)):
-            self._add_to(sums, np.ascontiguousarray(u[:, rows]), [c[rows] for c in block])
+        return u
 
     def _add_to(self, sums: Integers, u: Floats, block: list[Floats | Codes]) -> None:
         sums[: self._size**2] += gram_of(u).ravel()
         if self._shape.weight > 0:
             self._narrow.add_levels(sums, u, block)
+
+
+class ResidualAccumulator(BallAccumulator):
+    """Adds up the Gram matrix of residuals times rows, all of it in `inside`."""
+
+    def __init__(self, plan: ResidualPlan) -> None:
+        super().__init__(plan, narrow=False)
+        self._direction = np.array(plan.direction, dtype=np.float64)
+        self._radius = plan.radius
+
+    def _add_block(
+        self, z: Floats, lengths: Floats, centred: Floats, block: list[Floats | Codes]
+    ) -> None:
+        shrink(z, lengths, self._shape.radius)
+        u = self._rows_of(z, centred)
+        residual = self._direction @ u
+        residual *= 2.0 ** -(DIRECTION_BITS + ROW_BITS)
+        np.clip(residual, -LARGEST_RESIDUAL, LARGEST_RESIDUAL, out=residual)
+        v = np.trunc(u * residual, out=u)
+        lengths = np.zeros(v.shape[1])
+        for row in v:
+            lengths += row * row
+        shrink(v, lengths, self._radius)
+        self.inside += gram_of(v).ravel()
 
 
 class TailAccumulator(Coordinates):
@@ -304,6 +378,15 @@ class TailAccumulator(Coordinates):
         self.counts += np.bincount(
             np.searchsorted(self._edges, lengths, side="left"), minlength=len(self.counts)
         )
+
+
+def shrink(z: Floats, lengths: Floats, radius: int) -> npt.NDArray[np.bool_]:
+    """Shrink columns of z that are longer than the radius onto the ball; returns which they are."""
+    is_far = lengths > float(radius**2)
+    if is_far.any():
+        factor = (radius / np.sqrt(lengths[is_far])) * MARGIN
+        z[:, is_far] = np.trunc(z[:, is_far] * factor)
+    return np.asarray(is_far)
 
 
 def gram_of(u: Floats) -> npt.NDArray[np.int64]:

@@ -1,0 +1,81 @@
+"""Wider intervals where published residuals say that errors differ in spread or have long tails.
+
+The posterior takes errors for normal, of one spread. Then given the sums a coefficient vector
+varies with covariance V = sigma2 A⁻¹, A = Σ xx'; and sigma2 with variance 2 sigma2² / n. Where a
+Release has residuals (`core.rounds.residuals`), they say what both really are:
+
+    W = A⁻¹ (Σ e² xx') A⁻¹,   (kappa - 1) sigma2² / n,   kappa = (Σ e⁴ / n) / (Σ e² / n)².
+
+Draws get the difference as an independent normal step, W - V without its negative part in units of
+V, and sigma2 a log-normal factor of variance (kappa - 3)₊ / n. So intervals only get wider: noise
+on the residuals, and the tails that they have lost, never make them narrower. Holders' sums add up.
+Of holders without residuals the rows are taken to be like the others'.
+
+A residual is that of the Release's own regression. For another one, with other columns, nothing is
+known, and draws stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.regression.job import Draws
+from noisewise.core.kinds.regression import Release
+from noisewise.core.rounds.residuals import estimated
+
+
+def with_residuals(
+    drawn: Draws, releases: Sequence[Release], columns: ModelColumns, seed: int | None
+) -> Draws:
+    """Draws on unit scale, widened by what residuals say; as they are if there are none."""
+    if drawn.holders is not None:
+        return drawn
+    size = len(columns.names)
+    gram, excess = np.zeros((size, size)), np.zeros((size, size))
+    variance = fourth = known = 0.0
+    for release in releases:
+        design, rounds = release.design, release.rounds
+        if rounds is None or rounds.residuals is None:
+            continue
+        place = {name: i for i, name in enumerate(design.names)}
+        kept = [place[name] for name in (*columns.names, columns.target)]
+        if len(kept) != len(place) or kept[-1] != len(place) - 1:
+            continue  # another regression
+        last, n = rounds.last.observed(design), release.noisy_n
+        own = estimated(last, n, n_is_public=release.n is not None)
+        back = np.linalg.inv(last.map)
+        meat = back @ rounds.residuals.matrix() @ back.T
+        b = last.map.T @ rounds.residuals.unit_direction  # e = b·w
+        square = float(b @ own @ b) / n
+        y = b[-1] ** -2.0
+        own, meat = own[np.ix_(kept, kept)], meat[np.ix_(kept, kept)]
+        gram += own[:-1, :-1]
+        excess += y * (meat - square * own)[:-1, :-1]
+        variance += y * square * n
+        fourth += float(b[kept] @ meat @ b[kept]) / square**2
+        known += n
+    if not known:
+        return drawn
+    total = sum(release.noisy_n for release in releases)
+    gram, excess = gram * (total / known), excess * (total / known)
+    root = np.linalg.cholesky(variance / known * np.linalg.inv(gram))  # RR' = V
+    inner = root.T @ excess @ root / (variance / known) ** 2  # R⁻¹ (W - V) R⁻ᵀ
+    sizes, turn = np.linalg.eigh((inner + inner.T) / 2)
+    step = root @ (turn * np.sqrt(np.maximum(sizes, 0.0)))
+    rng = np.random.default_rng(None if seed is None else (seed, 0x5E51D))
+    theta = drawn.theta + rng.standard_normal(drawn.theta.shape) @ step.T
+    tail = np.sqrt(max(fourth / known - 3.0, 0.0) / total)
+    sigma2 = drawn.sigma2 * np.exp(tail * rng.standard_normal(drawn.sigma2.shape))
+    before, after = (x.reshape(-1, size).std(axis=0) for x in (drawn.theta, theta))
+    most = float((after / before)[1:].max()) if size > 1 else float(after[0] / before[0])
+    how = f"published residuals say how errors spread, which makes intervals up to {most:.2f} times"
+    return replace(
+        drawn,
+        theta=theta,
+        sigma2=sigma2,
+        how="; ".join(filter(None, (drawn.how, how + " as wide"))),
+    )
