@@ -98,7 +98,9 @@ def test_other_regressions_stay_as_they_are(tmp_path):
     ):
         one, other = (fit(given, **words, **SIZE) for given in (release, without(release)))
         assert (one.theta == other.theta).all()
-        assert "residuals" not in one.info.reason
+        assert "published residuals" not in one.info.reason
+        said = "errors are taken for normal" in one.info.reason
+        assert said == (words.get("method") != "naive")
 
 
 def test_features_in_another_order(tmp_path):

@@ -368,8 +368,8 @@ def _posterior(
     drawn = METHODS[method].run(running)
     if last is not None:
         drawn = last.to_unit(drawn)
-        if METHODS[method].noise_aware:
-            drawn = with_residuals(drawn, releases, columns, job.seed)
+    if method.startswith("exact"):
+        drawn = with_residuals(drawn, releases, columns, job.seed)
     if not (np.isfinite(drawn.theta).all() and np.isfinite(drawn.sigma2).all()):
         raise ReleaseError(
             f"method {method!r} could not find a proper posterior for these Releases; their "

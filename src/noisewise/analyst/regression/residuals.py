@@ -12,7 +12,8 @@ on the residuals, and the tails that they have lost, never make them narrower. H
 Of holders without residuals the rows are taken to be like the others'.
 
 A residual is that of the Release's own regression. For another one, with other columns, nothing is
-known, and draws stay as they are.
+known, and draws stay as they are. Where noise is less than half of the variance it is said then
+that errors are taken for normal, of one spread.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.regression.job import Draws
 from noisewise.core.kinds.regression import Release
 from noisewise.core.rounds.residuals import estimated
+
+_ASSUMED = (
+    "errors are taken for normal, of one spread: residuals that could tell are published in rounds "
+    "with very many rows, for the Release's own regression"
+)
 
 
 def with_residuals(
@@ -59,7 +65,7 @@ def with_residuals(
         fourth += float(b[kept] @ meat @ b[kept]) / square**2
         known += n
     if not known:
-        return drawn
+        return _with(drawn, _ASSUMED) if _noise_is_small(drawn) else drawn
     total = sum(release.noisy_n for release in releases)
     gram, excess = gram * (total / known), excess * (total / known)
     root = np.linalg.cholesky(variance / known * np.linalg.inv(gram))  # RR' = V
@@ -73,9 +79,18 @@ def with_residuals(
     before, after = (x.reshape(-1, size).std(axis=0) for x in (drawn.theta, theta))
     most = float((after / before)[1:].max()) if size > 1 else float(after[0] / before[0])
     how = f"published residuals say how errors spread, which makes intervals up to {most:.2f} times"
-    return replace(
-        drawn,
-        theta=theta,
-        sigma2=sigma2,
-        how="; ".join(filter(None, (drawn.how, how + " as wide"))),
+    return _with(replace(drawn, theta=theta, sigma2=sigma2), f"{how} as wide")
+
+
+def _with(drawn: Draws, how: str) -> Draws:
+    return replace(drawn, how="; ".join(filter(None, (drawn.how, how))))
+
+
+def _noise_is_small(drawn: Draws) -> bool:
+    """Whether privacy noise is less than half of the variance, for the median coefficient."""
+    if drawn.conditional_mean is None:
+        return False
+    hidden, all_of_it = (
+        x.reshape(-1, x.shape[-1]).var(axis=0) for x in (drawn.conditional_mean, drawn.theta)
     )
+    return bool(np.median(hidden / all_of_it) < 0.5)
