@@ -175,10 +175,6 @@ def audit(
     training : float
         Share of the runs that choose the region. With a good `score` there is only a threshold
         to be chosen, and less than half will do.
-
-    Returns
-    -------
-    AuditResult
     """
     _check(trials, epsilon, delta, mu, confidence, training)
     size = round(trials * training)
@@ -406,10 +402,6 @@ def linear_discriminant(a: FloatArray, b: FloatArray) -> Score:
     Parameters
     ----------
     a, b : ndarray (k, m)
-
-    Returns
-    -------
-    callable
     """
     middle_a, middle_b = np.median(a, axis=0), np.median(b, axis=0)
     low, high = np.minimum(middle_a, middle_b), np.maximum(middle_a, middle_b)

@@ -280,10 +280,6 @@ def collect(paths: Iterable[str | Path]) -> Collected:
     is not a valid Release is skipped with the reason, since holders write there independently of
     each other. The same Release twice, wherever it is, counts once: it is the same people.
 
-    Parameters
-    ----------
-    paths : iterable of paths
-
     Raises
     ------
     ReleaseError

@@ -75,12 +75,6 @@ class RegressionSample:
     A sampler that gives up after some number of rejections, or a Markov chain that has not quite
     converged, does not have this law; this one has neither.
 
-    Parameters
-    ----------
-    law : RegressionLaw
-    draws : int
-    epsilon : Fraction
-
     References
     ----------
     Dimitrakakis et al. (2017); Zhang, Rubinstein & Dimitrakakis (2016), section on regression.

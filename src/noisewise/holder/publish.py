@@ -100,10 +100,6 @@ def publish(
     progress : callable, optional
         Called with the number of rows read so far and, where it is known, of all rows.
 
-    Returns
-    -------
-    Published
-
     Raises
     ------
     RequestError, DataError, BudgetError, LedgerError

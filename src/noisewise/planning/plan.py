@@ -104,10 +104,6 @@ def plan(
     truths : int, optional
         Possible truths that are drawn: 200 by default, 50 with more than 60 coefficients.
     seed : int
-
-    Returns
-    -------
-    Plan
     """
     mechanisms = _mechanisms(mechanism, radius)
     design = named_design(schema, target, features, formula)

@@ -198,10 +198,6 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         ----------
         X : array or data frame, shape (n_samples, n_features)
         level : float
-
-        Returns
-        -------
-        Classification
         """
         check_is_fitted(self)
         rows = without_cells(lambda: _rows(self._features(X, reset=False)))

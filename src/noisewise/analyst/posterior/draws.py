@@ -41,12 +41,7 @@ ENOUGH = 20  # draws, for an interval or a probability
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DrawsPosterior(BasePosterior):
-    """Coefficients as they were drawn.
-
-    Parameters
-    ----------
-    release : RegressionSampleRelease
-    """
+    """Coefficients as they were drawn."""
 
     kind = "draws"
 

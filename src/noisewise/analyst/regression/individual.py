@@ -182,10 +182,6 @@ def sample(
     progress : callable, optional
         Called now and then with (draws done, draws in all), warm-up included, from any thread.
 
-    Returns
-    -------
-    IndividualDraws
-
     Raises
     ------
     RequestError

@@ -155,10 +155,6 @@ def ada_ssp(
         Probability, for each holder, that its bounds fail (the papers' rho).
     names : sequence of str, optional
         What warnings call each Release, such as the name of its file.
-
-    Returns
-    -------
-    PointEstimate
     """
     given = as_releases(releases)
     if rule not in ("noise", "paper"):
@@ -291,10 +287,6 @@ def noise_width(scale: FloatArray, family: Family, failure: float) -> float:
         Noise scale of each entry, symmetric; 0 where there is no noise.
     family : {"laplace", "gaussian"}
     failure : float
-
-    Returns
-    -------
-    float
     """
     largest = float(scale.max())
     if largest == 0:

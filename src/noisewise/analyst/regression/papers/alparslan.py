@@ -761,10 +761,6 @@ def sample(
     progress : callable, optional
         Called now and then with (iterations done, iterations in all), from any thread.
 
-    Returns
-    -------
-    Draws
-
     Raises
     ------
     RequestError
