@@ -211,11 +211,21 @@ def text(value: Any, where: str, limit: int = MAX_NAME) -> str:
     return value
 
 
-def texts(value: Any, where: str, limit: int = MAX_NAME) -> tuple[str, ...]:
-    """A list of short texts."""
+def items(value: Any, where: str) -> list[Any]:
+    """A list of anything."""
     if not isinstance(value, list):
         fail(f"{where} must be a list")
-    return tuple(text(item, where, limit) for item in value)
+    return value
+
+
+def integers(value: Any, where: str, limit: int = MAX_INTEGER) -> tuple[int, ...]:
+    """A list of whole numbers of at most this size."""
+    return tuple(integer(v, f"each of {where}", -limit - 1, limit) for v in items(value, where))
+
+
+def texts(value: Any, where: str, limit: int = MAX_NAME) -> tuple[str, ...]:
+    """A list of short texts."""
+    return tuple(text(item, where, limit) for item in items(value, where))
 
 
 # ---------------------------------------------------------------------------------------------

@@ -33,11 +33,13 @@ from noisewise.core.document import (
     fail,
     geometry_from_json,
     integer,
+    integers,
+    items,
     take,
     text,
     texts,
 )
-from noisewise.core.kinds.rounds import Rounds, spent
+from noisewise.core.kinds.rounds import Rounds, check_spent
 from noisewise.core.noise import DISCRETE_FAMILIES, DiscreteGaussian, DiscreteLaplace
 from noisewise.core.precision import float_down
 from noisewise.core.privacy import Claim, ComposedEvent, Event, GaussianEvent, PureEvent
@@ -198,12 +200,12 @@ class Release(BaseRelease):
         design = document.design
         if texts(document["design_columns"], "design_columns", MAX_DESIGN_NAME) != design.names:
             fail("design_columns do not follow from the schema and the features")
-        if not isinstance(document["measurements"], list):
-            fail("measurements must be a list")
         return cls(
             design=design,
             geometry=geometry_from_json(document["geometry"]),
-            measurements=tuple(measurement_from_json(item) for item in document["measurements"]),
+            measurements=tuple(
+                map(measurement_from_json, items(document["measurements"], "measurements"))
+            ),
             rounds=Rounds.from_json(document["rounds"]) if "rounds" in document else None,
             **document.common,
         )
@@ -237,12 +239,10 @@ def measurement_from_json(document: Any) -> Measurement:
     if bits != STATISTIC_BITS or isinstance(bits, bool | float):
         fail(f"fraction_bits must be {STATISTIC_BITS}")
     family, scale, off_diagonal = take(noise, "noise", ("family", "scale", "off_diagonal_scale"))
-    if not isinstance(values, list):
-        fail("values must be a list")
     return Measurement(
         statistic=name,
         layout=text(layout, "layout"),
-        values=tuple(integer(v, "every value", -MAX_INTEGER - 1, MAX_INTEGER) for v in values),
+        values=integers(values, "values"),
         family=text(family, "noise family"),
         scale=integer(scale, "noise scale", 1, MAX_SCALE),
         off_diagonal_scale=integer(off_diagonal, "off_diagonal_scale", 1, MAX_SCALE),
@@ -318,11 +318,7 @@ def _check_rounds(release: Release, rounds: Rounds) -> None:
         fail("second_moments: the sensitivity is smaller than one unit's influence on these sums")
     smallest = min(first.scale, first.off_diagonal_scale)
     own = (first.sensitivity, first.scale, smallest, len(first.values))
-    squares, slack = spent([own, *rounds.noises])
-    if squares * Fraction(event.noise_multiplier) ** 2 > 1 or slack > event.slack:
-        fail("the noise of all rounds together is too small for the privacy event")
-    if not satisfies([event], release.claim):
-        fail("the privacy claim does not follow from the event")
+    check_spent([own, *rounds.noises], event, release.claim)
 
 
 def _check_noise(event: Event, measurement: Measurement, release: Release) -> None:

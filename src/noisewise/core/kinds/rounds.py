@@ -20,9 +20,19 @@ from typing import Any
 import numpy as np
 
 from noisewise.core.calibration import discreteness_slack
+from noisewise.core.composition import satisfies
 from noisewise.core.design import Design, Monomial
-from noisewise.core.document import MAX_INTEGER, MAX_SCALE, fail, integer, take
+from noisewise.core.document import (
+    MAX_INTEGER,
+    MAX_SCALE,
+    fail,
+    integer,
+    integers,
+    items,
+    take,
+)
 from noisewise.core.precision import float_up
+from noisewise.core.privacy import Claim, GaussianEvent
 from noisewise.core.rounds.estimate import Observed
 from noisewise.core.rounds.plan import MOST_ROUNDS, Explored
 from noisewise.core.rounds.tail import EDGES, TailFit, grid_edges
@@ -83,10 +93,7 @@ class Round:
     def to_json(self) -> dict[str, Any]:
         """Plain structure for the Release file."""
         return {
-            "transform": self.shape.transform.to_json(),
-            "constant": self.shape.constant,
-            "weight": self.shape.weight,
-            "radius": self.shape.radius,
+            **shape_to_json(self.shape),
             "noise": {
                 "family": "discrete_gaussian",
                 "scale": self.scale,
@@ -99,20 +106,13 @@ class Round:
     @classmethod
     def from_json(cls, document: Any) -> Round:
         """Read what `to_json` wrote, as far as it can be checked without the design."""
-        keys = ("transform", "constant", "weight", "radius", "noise", "sensitivity", "values")
-        transform, constant, weight, radius, noise, sensitivity, values = take(
-            document, "a round", keys
+        *shape, noise, sensitivity, values = take(
+            document, "a round", (*_SHAPE, "noise", "sensitivity", "values")
         )
-        most = 1 << 16  # √LARGEST_SQUARE in units of 2**-10; the longest row is checked later
         scale, off_diagonal = _noise(noise)
         return cls(
-            Shape(
-                transform_from_json(transform),
-                integer(constant, "constant", 1, most),
-                integer(weight, "weight", 0, most),
-                integer(radius, "radius", 1, most),
-            ),
-            tuple(_integers(matrix, "values") for matrix in _list(values, "values")),
+            _shape(*shape),
+            tuple(integers(matrix, "values") for matrix in items(values, "values")),
             scale,
             off_diagonal,
             integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
@@ -212,7 +212,7 @@ class Tail:
             fail("the tail must have discrete Gaussian noise")
         read = cls(
             transform_from_json(transform),
-            _integers(values, "values"),
+            integers(values, "values"),
             integer(scale, "noise scale", SMALLEST_SCALE, MAX_SCALE),
             integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
         )
@@ -272,7 +272,7 @@ class Rounds:
         """Read what `to_json` wrote, as far as it can be checked without the design."""
         explored, tail, last = take(document, "rounds", ("explored", "tail", "last"))
         return cls(
-            tuple(Round.from_json(one) for one in _list(explored, "explored")),
+            tuple(Round.from_json(one) for one in items(explored, "explored")),
             None if tail is None else Tail.from_json(tail),
             Round.from_json(last),
         )
@@ -344,27 +344,56 @@ def spent(noises: Sequence[tuple[int, int, int, int]]) -> tuple[Fraction, float]
     return squares, float_up(Fraction(slack))
 
 
+def check_spent(
+    noises: Sequence[tuple[int, int, int, int]], event: GaussianEvent, claim: Claim
+) -> None:
+    """All noise together must be no less than the event's, and the claim follow from that."""
+    squares, slack = spent(noises)
+    if squares * Fraction(event.noise_multiplier) ** 2 > 1 or slack > event.slack:
+        fail("the noise of all rounds together is too small for the privacy event")
+    if not satisfies([event], claim):
+        fail("the privacy claim does not follow from the event")
+
+
 # ---------------------------------------------------------------------------------------------
 # Reading
 
 
-def _list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        fail(f"{where} must be a list")
-    return value
+_SHAPE = ("transform", "constant", "weight", "radius")
 
 
-def _integers(value: Any, where: str, limit: int = MAX_INTEGER) -> tuple[int, ...]:
-    return tuple(integer(v, f"each of {where}", -limit - 1, limit) for v in _list(value, where))
+def shape_to_json(shape: Shape) -> dict[str, Any]:
+    """Plain structure for the Release file."""
+    return {
+        "transform": shape.transform.to_json(),
+        "constant": shape.constant,
+        "weight": shape.weight,
+        "radius": shape.radius,
+    }
+
+
+def shape_from_json(document: Any) -> Shape:
+    """Read what `shape_to_json` wrote, as far as it can be checked without the design."""
+    return _shape(*take(document, "shape", _SHAPE))
+
+
+def _shape(transform: Any, constant: Any, weight: Any, radius: Any) -> Shape:
+    most = 1 << 16  # √LARGEST_SQUARE in units of 2**-10; the longest row is checked later
+    return Shape(
+        transform_from_json(transform),
+        integer(constant, "constant", 1, most),
+        integer(weight, "weight", 0, most),
+        integer(radius, "radius", 1, most),
+    )
 
 
 def transform_from_json(document: Any) -> Transform:
     """Read what `Transform.to_json` wrote, as far as it can be checked without the design."""
     matrix, offset, shift = take(document, "a transform", ("matrix", "offset", "shift"))
     return Transform(
-        tuple(_integers(row, "matrix") for row in _list(matrix, "matrix")),
-        _integers(offset, "offset"),
-        _integers(shift, "shift"),
+        tuple(integers(row, "matrix") for row in items(matrix, "matrix")),
+        integers(offset, "offset"),
+        integers(shift, "shift"),
     )
 
 

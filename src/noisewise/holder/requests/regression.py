@@ -6,7 +6,6 @@ request fails here, before anything is charged, and a dry run needs nothing else
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from noisewise.core.calibration import gaussian_scale
-from noisewise.core.composition import epsilon_of, satisfies
+from noisewise.core.composition import satisfies
 from noisewise.core.design import MAX_ROWS, Ball, Box, Geometry, geometry_to_dict
 from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import RequestError
@@ -188,14 +187,6 @@ class Request(AboutRegression[Release]):
     def summary(self) -> str:
         """The regression and the noise."""
         return f"{self.formula}, {self.mechanism}"
-
-    def stated_cost(self) -> tuple[Fraction, Fraction]:
-        """Epsilon and delta as people read them: a zCDP claim is stated at the default delta."""
-        if self.claim.rho is None:
-            return super().stated_cost()
-        # Six decimals, rounded up: people will read this number.
-        epsilon = math.ceil(epsilon_of([self.event], DEFAULT_DELTA) * 10**6)
-        return Fraction(epsilon, 10**6), DEFAULT_DELTA
 
 
 def make_request(

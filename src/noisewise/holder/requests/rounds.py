@@ -28,7 +28,6 @@ from noisewise.core.kinds.rounds import (
     Round,
     Rounds,
     Tail,
-    gram_entries,
     is_number,
     spent,
 )
@@ -44,7 +43,7 @@ from noisewise.core.rounds.plan import (
     next_step,
 )
 from noisewise.core.rounds.tail import EDGES
-from noisewise.core.rounds.transform import LARGEST_OFFSET, LARGEST_ROW, Shape
+from noisewise.core.rounds.transform import LARGEST_OFFSET, LARGEST_ROW
 from noisewise.core.statistics import SecondMoments, l2_sensitivity
 from noisewise.core.statistics.ball_moments import (
     COUNT_ONE,
@@ -52,7 +51,6 @@ from noisewise.core.statistics.ball_moments import (
     PRODUCT_ONE,
     count_sensitivity,
     gram_sensitivity,
-    longest_square,
 )
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.requests.base import Publishable, check_scale
@@ -273,9 +271,11 @@ class RoundsRequest(InRounds[Release]):
         if isinstance(step, Explore):
             pair = (result.inside, result.outside)
             square = min(left, Fraction(step.share) * self.budget)
-            return json.dumps({"explored": self._round(step.shape, pair, square).to_json()})
+            return json.dumps(
+                {"explored": self._round(self.design, step.shape, pair, square).to_json()}
+            )
         if isinstance(step, Finish):
-            last = self._round(step.shape, (result.inside + result.outside,), left)
+            last = self._round(self.design, step.shape, (result.inside + result.outside,), left)
             return Release(
                 design=self.design,
                 geometry=Box(),
@@ -300,24 +300,6 @@ class RoundsRequest(InRounds[Release]):
         places = [0, *(1 + np.flatnonzero(is_number(self.design)))]
         block = np.ix_(places, places)
         return Observed(whole.map[block], whole.values[block], whole.precision[block])
-
-    def _round(self, shape: Shape, grams: Sequence[Any], square: Fraction) -> Round:
-        groups = len(self.design.category_sizes) if shape.weight else 0
-        longest = longest_square(shape.constant, shape.weight, groups, shape.radius)
-        sensitivity = gram_sensitivity(self.schema, longest)
-        entries = gram_entries(self.design, shape)
-        off_diagonal = tuple(a != b for a, b in entries) * len(grams)
-        mechanism = self.noise(sensitivity, square, off_diagonal)
-        mechanism.verify()
-        noisy = mechanism.add_noise([int(gram[entry]) for gram in grams for entry in entries])
-        size = len(entries)
-        return Round(
-            shape,
-            tuple(noisy[k * size : (k + 1) * size] for k in range(len(grams))),
-            mechanism.scale,
-            mechanism.off_diagonal_scale,
-            sensitivity,
-        )
 
     def _tail(self, step: CountTail, result: TailCounts, square: Fraction) -> Tail:
         sensitivity = count_sensitivity(self.schema)

@@ -23,6 +23,8 @@ from noisewise.core.document import (
     check_n,
     fail,
     integer,
+    integers,
+    items,
     real,
     take,
     text,
@@ -224,7 +226,7 @@ class SummaryRelease(BaseRelease):
 
     @classmethod
     def _read(cls, document: Received) -> Self:
-        design, values = document.design, _list(document["values"], "values")
+        design = document.design
         if design.terms:
             fail("a block summary has columns only, no terms")
         model = _model(document["model"]) if "model" in document else LINE
@@ -238,7 +240,7 @@ class SummaryRelease(BaseRelease):
             mechanism=mechanism_from_json(document["mechanism"]),
             posterior=posterior_from_json(document["posterior"]),
             model=model,
-            values=tuple(integer(v, "every value", -MAX_INTEGER - 1, MAX_INTEGER) for v in values),
+            values=integers(document["values"], "values"),
             noise=_noise(document["noise"]),
             **document.common,
         )
@@ -283,20 +285,14 @@ def _object(kind: type[Read], document: Any, where: str, *tag: str) -> Read:
 def _field(kind: Any, name: str, value: Any) -> Any:
     if name in ("questions", "items"):
         where = "a question" if name == "questions" else "an item"
-        return tuple(_object(kind.entry, one, where) for one in _list(value, name))
+        return tuple(_object(kind.entry, one, where) for one in items(value, name))
     if name in ("location", "log_scale"):
         return _object(CauchyBase, value, "a base law")
     if name in ("mean", "precision"):  # of a conjugate prior
-        return tuple(real(one, name) for one in _list(value, name))
+        return tuple(real(one, name) for one in items(value, name))
     if name == "coefficient":
         return text(value, name, MAX_DESIGN_NAME)
     return value if (name, value) == ("g", "n") else real(value, name)
-
-
-def _list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        fail(f"{where} must be a list")
-    return value
 
 
 def _model(document: Any) -> Model:
