@@ -23,6 +23,7 @@ from noisewise.cli.ledger import (
     say_quote,
 )
 from noisewise.cli.options import shown
+from noisewise.core.errors import NoisewiseError, RequestError
 
 if TYPE_CHECKING:
     from noisewise.core.schema import Schema
@@ -186,7 +187,6 @@ def _say_rehearsal(ledger: Ledger, charge: Charge, publication: Publication, col
 
     Nothing is said where the charge will not come about: the refusal says enough.
     """
-    from noisewise.core.errors import NoisewiseError
     from noisewise.holder.publish import check_columns
 
     dataset = charge.dataset
@@ -305,7 +305,6 @@ def stated_batch(
     append: Path | None, batch: str | None, series: str | None, disjoint: bool, out: Path | None
 ) -> Batch | None:
     """The batch that the options state, None without any; refuses what only half states one."""
-    from noisewise.core.errors import RequestError
     from noisewise.holder.series import check_name
 
     if append is None and batch is None and series is None and not disjoint:
