@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.analyst.regression.original_units import CoefficientPrior
 from noisewise.analyst.regression.priors import NormalInverseGammaIndependent
 from noisewise.core.design import MAX_ROWS, Ball

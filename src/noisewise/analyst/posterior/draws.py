@@ -21,7 +21,6 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
-from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.base import BasePosterior, rows_in_words
 from noisewise.analyst.posterior.file import Groups, dataset
 from noisewise.analyst.posterior.numbers import (
@@ -33,6 +32,7 @@ from noisewise.analyst.posterior.numbers import (
 from noisewise.analyst.posterior.plots import Effect, Interval
 from noisewise.analyst.posterior.regression import Prediction, check_target, effect_of
 from noisewise.analyst.posterior.statements import statement_probability
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.draws import RegressionSampleRelease
 

@@ -11,13 +11,13 @@ from scipy.special import expit, ndtr
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
-from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.base import BasePosterior, Fit, rows_in_words
 from noisewise.analyst.posterior.file import Groups, arrays, dataset, tuples
 from noisewise.analyst.posterior.numbers import Row, Summary, central_interval, row_of
 from noisewise.analyst.posterior.plots import AWARE, Effect
 from noisewise.analyst.posterior.regression import Prediction, check_target, effect_of
 from noisewise.analyst.posterior.statements import statement_probability
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.schema import Category, Schema
 from noisewise.core.terms.term import DesignColumn

@@ -10,7 +10,7 @@ import numpy as np
 from noisewise._arrays import FloatArray
 
 if TYPE_CHECKING:
-    from noisewise.analyst.model_columns import ModelColumns
+    from noisewise.analyst.regression.observation import ModelColumns
 
 BETWEEN = "{} between holders"  # what a spread is called
 _PREFIX = "holders_"  # of the arrays in a file

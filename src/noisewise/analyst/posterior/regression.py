@@ -12,7 +12,6 @@ from scipy.special import ndtr
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability, seed_or_none
-from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.base import BasePosterior, Fit, rows_in_words
 from noisewise.analyst.posterior.file import Groups, arrays, dataset, tuples
 from noisewise.analyst.posterior.holders import BETWEEN, Holders
@@ -30,6 +29,7 @@ from noisewise.analyst.posterior.numbers import (
 )
 from noisewise.analyst.posterior.plots import AWARE, COMMON, NAIVE, NEW, Effect, Interval
 from noisewise.analyst.posterior.statements import statement_probability
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.schema import Category, Schema
 

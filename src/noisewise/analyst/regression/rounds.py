@@ -52,9 +52,8 @@ from typing import Any
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.model_columns import ModelColumns, observe_one
 from noisewise.analyst.regression.job import Draws, Job
-from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.observation import ModelColumns, Observation, observe_one
 from noisewise.analyst.regression.original_units import moved
 from noisewise.analyst.regression.priors import (
     ScaleFreeCovariates,

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.regression.fit import default_job
-from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.observation import ModelColumns, Observation
 from noisewise.analyst.regression.priors import ScaleFreeCovariates, ScaleFreePrior
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release

@@ -45,8 +45,14 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.common_cautions import first_few, repetition_warnings
-from noisewise.analyst.model_columns import ModelColumns, as_releases, observe
-from noisewise.analyst.regression.observation import Family, Observation, named
+from noisewise.analyst.regression.observation import (
+    Family,
+    ModelColumns,
+    Observation,
+    as_releases,
+    named,
+    observe,
+)
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release
 from noisewise.core.noise import Laplace
