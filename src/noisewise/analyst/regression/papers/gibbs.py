@@ -381,7 +381,7 @@ def propose(
 ) -> FloatArray:
     """A draw of A_j in which impossible ones are possible, or its mean."""
     holders, law, n = model.holders, model.law, model.holders.n[j]
-    S = n * row.G
+    S: FloatArray = n * row.G
     if perturb and model.kind == NORMAL:
         S = draw_normal_sums(rng, n, row.F, row.G)
     elif perturb:
