@@ -23,11 +23,10 @@ import numpy as np
 from noisewise.audit.challenge import Challenge, Neighbours, Run, Table
 from noisewise.audit.draws import draws_challenge
 from noisewise.audit.engine import AuditResult, audit
-from noisewise.audit.glm import glm_challenge
 from noisewise.audit.network import network_challenge
 from noisewise.audit.noise import DrawCheck, NoiseCheck
 from noisewise.audit.regression import regression_challenge
-from noisewise.audit.rounds import rounds_challenge
+from noisewise.audit.rounds import glm_challenge, rounds_challenge
 from noisewise.audit.summary import summary_challenge
 from noisewise.core.composition import epsilon_of
 from noisewise.core.errors import RequestError
