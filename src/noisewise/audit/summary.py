@@ -52,11 +52,11 @@ from noisewise.core.kinds.summary.mechanisms import (
     Flat,
     LocationScale,
     Mean,
+    Model,
     QuantileItem,
     Question,
     entries_of,
 )
-from noisewise.core.kinds.summary.models import Model
 from noisewise.core.kinds.summary.release import MeanNoise, MedianNoise, SummedNoise
 from noisewise.core.noise import Laplace
 from noisewise.core.schema import Category, Number, Unbounded

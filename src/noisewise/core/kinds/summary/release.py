@@ -32,6 +32,7 @@ from noisewise.core.document import (
 )
 from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
+    LINE,
     MAX_BLOCKS,
     MAX_PARTITIONS,
     MAX_REGRESSIONS,
@@ -44,6 +45,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     GPrior,
     LocationScale,
     Mean,
+    Model,
     RescaledNormal,
     Sign,
     Stouffer,
@@ -53,7 +55,6 @@ from noisewise.core.kinds.summary.mechanisms import (
     sensitivity_of,
     values_each,
 )
-from noisewise.core.kinds.summary.models import LINE, Model
 from noisewise.core.privacy import Claim, Event, PureEvent, as_fraction, fraction_text
 from noisewise.core.schema import Schema
 
