@@ -8,12 +8,11 @@ and not in front of the server.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from noisewise.core.errors import BudgetError, NoisewiseError
+from noisewise.core.errors import BudgetError
 from noisewise.federation.policy import Policy, read_policy
 from noisewise.holder.ledger import Charge, Ledger, Quote
 from noisewise.holder.schema_files import check_data
@@ -117,20 +116,3 @@ def _prices(policy: Policy, quotes: Sequence[_Quotes]) -> list[str]:
         what = f"{request.design.target} ~ {' + '.join(request.design.features)}"
         lines.append(f"Rule {number}: {what} at {request.claim}, {state}.")
     return lines
-
-
-def main() -> None:
-    """Print the rehearsal, or the error, with the exit code."""
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m noisewise.federation.rehearse policy.yaml")
-    try:
-        done = rehearse(sys.argv[1])
-    except NoisewiseError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    print("\n".join(done.lines))
-    sys.exit(done.exit_code)
-
-
-if __name__ == "__main__":
-    main()
