@@ -50,7 +50,7 @@ def detection_probability(
 
 
 def worst_pair(design: Design, norm: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Two rows of numbers whose second moments are as far apart as the box allows; see `second_row`.
+    """Two rows of numbers whose second moments are as far apart as the box allows (`second_row`).
 
     In original units. Two data sets that agree in all rows but this one are a worst case of
     ``replace_one``.

@@ -96,7 +96,7 @@ def fit(
     """
     from noisewise.analyst.fit import file_names
     from noisewise.analyst.fit import fit as run
-    from noisewise.analyst.posterior.file import check_folder
+    from noisewise.core.document import check_folder
 
     collected = _collected(releases)
     check_folder(out)
@@ -234,8 +234,8 @@ def show(
 
     Example: noisewise show network.nc --ask "P(disease=yes | region=south)" --node region
     """
-    from noisewise.analyst.posterior.file import check_folder
     from noisewise.analyst.posterior.network import NetworkPosterior
+    from noisewise.core.document import check_folder
 
     loaded = read_posterior(posterior)
     if node and not isinstance(loaded, NetworkPosterior):
@@ -308,7 +308,7 @@ def predict(
 
     Example: noisewise predict post.nc new.csv --out predictions.csv
     """
-    from noisewise.analyst.posterior.file import check_folder
+    from noisewise.core.document import check_folder
 
     loaded = read_posterior(posterior)
     lines = loaded.predict(_columns(new), level, seed=seed, target=target).lines()
@@ -345,8 +345,8 @@ def synthesize(
     Example: noisewise synthesize network.nc --sets 20 --columns region,disease --out synthetic
     """
     from noisewise.analyst.pool import congeniality
-    from noisewise.analyst.posterior.file import check_folder
     from noisewise.analyst.posterior.network import NetworkPosterior
+    from noisewise.core.document import check_folder
 
     loaded = read_posterior(posterior)
     if not isinstance(loaded, NetworkPosterior):
@@ -495,7 +495,7 @@ def export(
 
     Example: noisewise export release.json --to stan --out model.stan
     """
-    from noisewise.analyst.posterior.file import check_folder
+    from noisewise.core.document import check_folder
 
     if to not in ("csv", "parquet", "stan"):
         raise RequestError(f"to: {to!r} is unknown; there are csv, parquet and stan")

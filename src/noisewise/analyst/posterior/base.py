@@ -28,6 +28,7 @@ from noisewise.analyst.posterior.numbers import (
     central_interval,
     draws_frame,
 )
+from noisewise.core.document import check_folder
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ class BasePosterior(ABC):
 
     def save(self, path: str | Path) -> None:
         """Write a netCDF file that `load_posterior` and ArviZ read."""
-        file.check_folder(path)
+        check_folder(path)
         file.write(path, self.kind, self.document(), self.groups())
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from noisewise import _palette
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
-from noisewise.analyst.posterior.file import check_folder
 from noisewise.analyst.posterior.numbers import R2, SIGMA, SIGMA2, central_interval
+from noisewise.core.document import check_folder
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
