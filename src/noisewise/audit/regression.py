@@ -36,8 +36,7 @@ from noisewise.core.noise import DISCRETE_FAMILIES, Gaussian, Laplace
 from noisewise.core.schema import Category, Number
 from noisewise.core.statistics import SecondMoments, SmallestEigenvalue
 from noisewise.holder.engines import open_source
-from noisewise.holder.requests.regression import MECHANISMS, Request
-from noisewise.holder.rows.exact_eigenvalue import value as eigenvalue
+from noisewise.holder.requests.regression import MECHANISMS, Request, exact_values
 from noisewise.holder.rows.sums import Sums
 from noisewise.holder.rows.values import DesignRows, RowGrid
 
@@ -46,7 +45,7 @@ def regression_challenge(request: Request) -> Challenge:
     """The worst pair that the schema allows, as far as climbing finds it."""
     pair = neighbours(request)
     first, second = (open_source(table).sums(request.plan(), None) for table in (pair.a, pair.b))
-    exact = (exact_values(request, first), exact_values(request, second))
+    exact = (exact_sums(request, first), exact_sums(request, second))
     laws = noise_laws(request)
 
     def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
@@ -72,16 +71,10 @@ def _published(request: Request, sums: Sums) -> Run:
     return run
 
 
-def exact_values(request: Request, sums: Sums) -> FloatArray:
+def exact_sums(request: Request, sums: Sums) -> FloatArray:
     """What would be published without noise, on unit scale."""
-    values: list[int] = []
-    for statistic in request.statistics:
-        if isinstance(statistic, SmallestEigenvalue):
-            second = sums.values[SecondMoments.name]
-            values.append(eigenvalue(statistic, sums.n, second))
-        else:
-            values += sums.values[statistic.name]
-    return np.array([value / STATISTIC_ONE for value in values])
+    values = [value for one in request.statistics for value in exact_values(one, sums)]
+    return np.array(values, dtype=np.float64) / STATISTIC_ONE
 
 
 def noise_laws(request: Request) -> list[Laplace | Gaussian]:

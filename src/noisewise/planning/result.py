@@ -9,9 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from noisewise import _html, _palette
+from noisewise.core.design import MAX_ROWS
 from noisewise.core.errors import RequestError
 
 SMALLEST, LARGEST = 1e-3, 100.0  # epsilons that are searched
+
+
+def check_rows_and_level(n: int, level: float) -> None:
+    """Refuse what no plan can be for."""
+    if isinstance(n, bool) or int(n) != n or not 1 <= n <= MAX_ROWS:
+        raise RequestError(f"n: expected a number of rows up to {MAX_ROWS:,}, got {n!r}")
+    if not 0 < level < 1:
+        raise RequestError(f"level: expected a probability such as 0.95, got {level!r}")
 
 
 @dataclass(frozen=True)

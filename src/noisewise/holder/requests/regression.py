@@ -122,7 +122,7 @@ class Request(AboutRegression[Release]):
     def release(self, n: int, sums: Sums, /) -> Release:
         """Draw the noise."""
         pairs = zip(self.statistics, self.mechanisms, strict=True)
-        return self.written(n, [m.add_noise(_exact_values(s, sums)) for s, m in pairs])
+        return self.written(n, [m.add_noise(exact_values(s, sums)) for s, m in pairs])
 
     def longest(self) -> int:
         """With the longest of 64-bit integers for every noisy sum."""
@@ -338,7 +338,7 @@ def _most_rounds(rounds: int | str) -> int | None:
     return int(rounds)
 
 
-def _exact_values(statistic: Statistic, sums: Sums) -> tuple[int, ...]:
+def exact_values(statistic: Statistic, sums: Sums) -> tuple[int, ...]:
     """The statistic without noise: as private as the rows."""
     if isinstance(statistic, SmallestEigenvalue):
         return (eigenvalue(statistic, sums.n, sums.values[SecondMoments.name]),)

@@ -705,12 +705,8 @@ def sample(
         `CovariateMoments.normal`, `.from_prior` by simulation, `.from_niw` for independent rows of
         the multivariate t law of an NIWPrior, `released_moments` of released fourth moments; or
         for each holder its FourthMomentObservation, or None, to be modelled (`fourth`).
-    chains, draws, tune : int
-        Chains, and iterations of each after and during warm-up.
-    seed : int, optional
-        The same seed gives the same draws, on any number of cores.
-    cores : int, optional
-        Chains that run at a time. Default: all cores that this process may use.
+    chains, draws, tune, seed, cores, progress
+        As of `exact.sampler.sample_posterior`.
     interweave : bool, optional
         Move along orbits too (see `orbits`). By default where the noise is not small compared with
         the sampling variation of the statistics.
@@ -721,8 +717,6 @@ def sample(
     keep_statistics : bool or int
         Also return the latent statistics: of every draw, or of so many of each chain, evenly
         spaced.
-    progress : callable, optional
-        Called now and then with (iterations done, iterations in all), from any thread.
 
     Returns
     -------
