@@ -34,29 +34,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Publication:
-    """Where rows come from, where the Release goes, who pays, and how it is told.
+    """Where rows come from, where the Release goes, who pays, and how it is told."""
 
-    Parameters
-    ----------
-    data, ledger, out, engine, table, query
-        As `publish` takes them.
-    as_json : bool
-        Say it as JSON.
-    purpose : str
-        As `publish` takes it.
-    dry_run : bool
-        Only say what it would cost.
-    """
-
+    # As `publish` takes them
     data: str
     ledger: Path
     out: Path | None
     engine: str
     table: str | None
     query: str | None
-    as_json: bool
-    purpose: str = ""
-    dry_run: bool = False
+    as_json: bool  # say it as JSON
+    purpose: str = ""  # as `publish` takes it
+    dry_run: bool = False  # only say what it would cost
 
     @property
     def source(self) -> dict[str, Any]:

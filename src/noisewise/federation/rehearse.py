@@ -20,18 +20,10 @@ from noisewise.holder.schema_files import check_data
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a rehearsal found.
+    """What a rehearsal found."""
 
-    Parameters
-    ----------
-    lines : sequence of str
-        For the holder.
-    within_budget : bool
-        Whether the budget pays for all rules together.
-    """
-
-    lines: Sequence[str]
-    within_budget: bool
+    lines: Sequence[str]  # for the holder
+    within_budget: bool  # whether the budget pays for all rules together
 
     @property
     def exit_code(self) -> int:

@@ -47,27 +47,18 @@ _LEVEL = 0.3  # share of rows that have a level, where nothing is known
 
 @dataclass(frozen=True)
 class GlmPlanRow:
-    """What to expect at one epsilon.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-    number, level : float or None
-        Half-width of the interval of a slope for one sd of a number, and of a level that three of
-        ten rows have; None where there is none of them.
-    number_non_private, level_non_private : float or None
-        With exact scores.
-    enough : bool
-        Whether there are rows enough for these numbers to mean something.
-    """
+    """What to expect at one epsilon."""
 
     epsilon: float
     delta: float
+    # Half-width of the interval of a slope for one sd of a number, and of a level that three of ten
+    # rows have; None where there is none of them
     number: float | None
     level: float | None
+    # With exact scores
     number_non_private: float | None
     level_non_private: float | None
-    enough: bool
+    enough: bool  # whether there are rows enough for these numbers to mean something
 
 
 @dataclass(frozen=True)

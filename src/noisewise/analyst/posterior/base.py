@@ -38,37 +38,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """How a posterior came about.
-
-    Parameters
-    ----------
-    method : str
-    reason : str
-        Why this method: the user's choice, or what `auto` saw.
-    noise_aware : bool
-        Whether the posterior accounts for all of the privacy noise.
-    n : tuple of int or None
-        Rows behind each Release; None where the number is private.
-    claims, digests : tuple of str
-        The privacy claim of each Release, in words, and its digest.
-    warnings : tuple of str
-        What a reader must know before trusting the numbers, in plain words.
-    datasets, units : tuple of str
-        Of each Release: the data set, and who is protected, such as ``"replace_one/1"``.
-    seed : int, optional
-        Of the simulation, so that a report can say how to repeat it.
-    """
+    """How a posterior came about."""
 
     method: str
-    reason: str
-    noise_aware: bool
-    n: tuple[int | None, ...] = ()
+    reason: str  # why this method: the user's choice, or what `auto` saw
+    noise_aware: bool  # whether the posterior accounts for all of the privacy noise
+    n: tuple[int | None, ...] = ()  # rows behind each Release; None where the number is private
+    # The privacy claim of each Release, in words, and its digest
     claims: tuple[str, ...] = ()
     digests: tuple[str, ...] = ()
+    # What a reader must know before trusting the numbers, in plain words
     warnings: tuple[str, ...] = ()
+    # Of each Release: the data set, and who is protected, such as ``"replace_one/1"``
     datasets: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
-    seed: int | None = None
+    seed: int | None = None  # of the simulation, so that a report can say how to repeat it
 
     @property
     def published_at(self) -> str:

@@ -40,26 +40,15 @@ _PLUGIN = "plug-in (ignores the noise)"
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkFit(Fit):
-    """How the posterior of a network came about; see `Fit` for what all have.
+    """How the posterior of a network came about; see `Fit` for what all have."""
 
-    Parameters
-    ----------
-    algorithm : str
-        How the method was carried out, and where it is approximate.
-    mechanisms : tuple of str
-        The mechanism behind each Release.
-    noise_scales : tuple of float
-        Scale of the discrete Laplace noise of each Release; empty for draws of tables.
-    concentration : tuple of float
-        The smallest and the largest concentration of the prior; empty where it is the holder's.
-    learned : bool
-        Whether concentrations were learned from the Releases; False in files of earlier versions.
-    """
-
-    algorithm: str
-    mechanisms: tuple[str, ...] = ()
+    algorithm: str  # how the method was carried out, and where it is approximate
+    mechanisms: tuple[str, ...] = ()  # the mechanism behind each Release
+    # Scale of the discrete Laplace noise of each Release; empty for draws of tables
     noise_scales: tuple[float, ...] = ()
+    # The smallest and the largest concentration of the prior; empty where it is the holder's
     concentration: tuple[float, ...] = ()
+    # Whether concentrations were learned from the Releases; False in files of earlier versions
     learned: bool = False
 
 

@@ -96,27 +96,16 @@ def _fixed_s(job: Job, method: str) -> None:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to the posterior.
+    """A way to the posterior."""
 
-    Parameters
-    ----------
-    run : callable
-        From a `Job` to `Draws`; refuses first what the method can't do.
-    describe : str
-        What it is, in a sentence.
-    check : callable
-        From (job of one Release, the method's name): raises if the method would refuse any job
-        that this Release is part of.
-    ignores : str
-        Which part of the privacy noise it doesn't account for, after "ignores"; empty if none.
-    caveat : str
-        What is wrong with it whatever the Releases are; a warning of every posterior.
-    """
-
-    run: Callable[[Job], Draws]
-    describe: str
+    run: Callable[[Job], Draws]  # from a `Job` to `Draws`; refuses first what the method can't do
+    describe: str  # what it is, in a sentence
+    # From (job of one Release, the method's name): raises if the method would refuse any job that
+    # this Release is part of
     check: Callable[[Job, str], None] = _takes_any
+    # Which part of the privacy noise it doesn't account for, after "ignores"; empty if none
     ignores: str = ""
+    # What is wrong with it whatever the Releases are; a warning of every posterior
     caveat: str = ""
 
     @property

@@ -500,24 +500,16 @@ _MOST_CELLS = 256  # of the joint table of parent and child
 
 
 class Contrast(NamedTuple):
-    """A level of the child under two levels of its parent.
+    """A level of the child under two levels of its parent."""
 
-    Parameters
-    ----------
-    event, given, otherwise : str
-        Such as "cough = yes", "smoker = yes" and "smoker = no".
-    more, less : float
-        Posterior means of P(event | given) and P(event | otherwise).
-    difference : array, shape (draws,)
-        The first minus the second; its mean is not negative.
-    """
-
+    # Such as "cough = yes", "smoker = yes" and "smoker = no"
     event: str
     given: str
     otherwise: str
+    # Posterior means of P(event | given) and P(event | otherwise)
     more: float
     less: float
-    difference: Floats
+    difference: Floats  # (draws,), the first minus the second; its mean is not negative
 
     @property
     def chance(self) -> float:
@@ -588,20 +580,11 @@ _MOST_OF_MARGIN = 12  # of such a node
 
 
 class Marginal(NamedTuple):
-    """A node's distribution.
-
-    Parameters
-    ----------
-    node : str
-    answer : Answer
-        One entry a level.
-    plug_in : array, shape (levels,), or None
-        What ignoring the noise would say.
-    """
+    """A node's distribution."""
 
     node: str
-    answer: Answer
-    plug_in: Any
+    answer: Answer  # one entry a level
+    plug_in: Any  # (levels,), what ignoring the noise would say
 
 
 def marginals_section(posterior: NetworkPosterior, level: float) -> Markup:

@@ -72,31 +72,16 @@ def information_entries(size: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Newton:
-    """Noisy score and information at one theta, as integers.
+    """Noisy score and information at one theta, as integers."""
 
-    Parameters
-    ----------
-    theta : tuple of int
-        In units of 2**-16, one entry for each of u.
-    score : tuple of int
-        In units of 2**-26.
-    information : tuple of int
-        The upper triangle, row by row, in units of 2**-20.
-    scale : int
-        Of the discrete Gaussian noise on the score.
-    information_scale, off_diagonal_scale : int
-        On the information: on its diagonal, and off it (1/√2 of the first).
-    sensitivity : int
-        Of both together, in units of the score; see `core.statistics.scores`.
-    """
-
-    theta: tuple[int, ...]
-    score: tuple[int, ...]
-    information: tuple[int, ...]
-    scale: int
+    theta: tuple[int, ...]  # in units of 2**-16, one entry for each of u
+    score: tuple[int, ...]  # in units of 2**-26
+    information: tuple[int, ...]  # the upper triangle, row by row, in units of 2**-20
+    scale: int  # of the discrete Gaussian noise on the score
+    # On the information: on its diagonal, and off it (1/√2 of the first)
     information_scale: int
     off_diagonal_scale: int
-    sensitivity: int
+    sensitivity: int  # of both together, in units of the score; see `core.statistics.scores`
 
     def to_json(self) -> dict[str, Any]:
         """Plain structure for the Release file."""

@@ -59,29 +59,18 @@ from noisewise.core.statistics import (
 
 @dataclass(frozen=True)
 class Measurement:
-    """Noisy sums of one statistic, as integers in units of 2**-32.
+    """Noisy sums of one statistic, as integers in units of 2**-32."""
 
-    Parameters
-    ----------
-    statistic : str
-        Name of the statistic; its entries give the order of `values`.
-    layout : {"upper", "isometric"}
-        With ``isometric``, off-diagonal entries have noise of scale `off_diagonal_scale`, which is
-        `scale` / √2: the noise matrix is then invariant under rotation.
-    values : tuple of int
-    family : {"discrete_laplace", "discrete_gaussian"}
-    scale, off_diagonal_scale : int
-        Noise scale in grid units (Laplace scale, or Gaussian standard deviation).
-    sensitivity : int
-        L1 (Laplace) or L2 (Gaussian) sensitivity in grid units that the scale was calibrated for.
-    """
-
-    statistic: str
+    statistic: str  # name of the statistic; its entries give the order of `values`
+    # "upper" or "isometric": then off-diagonal entries have noise of scale `off_diagonal_scale`,
+    # which is `scale` / √2, and the noise matrix is invariant under rotation
     layout: str
     values: tuple[int, ...]
-    family: str
+    family: str  # discrete_laplace or discrete_gaussian
+    # Noise scale in grid units (Laplace scale, or Gaussian standard deviation)
     scale: int
     off_diagonal_scale: int
+    # L1 (Laplace) or L2 (Gaussian) sensitivity in grid units that the scale was calibrated for
     sensitivity: int
 
     @property

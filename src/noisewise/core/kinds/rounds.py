@@ -70,25 +70,16 @@ def gram_entries(design: Design, shape: Shape) -> tuple[Monomial, ...]:
 
 @dataclass(frozen=True)
 class Round:
-    """Noisy Gram matrices of one shape, as integers in units of 2**-20.
-
-    Parameters
-    ----------
-    shape : Shape
-    values : tuple of tuple of int
-        One matrix, of all rows; or two while exploring, of rows inside the ball and of rows that
-        were shrunk onto it. In the order of `gram_entries`.
-    scale, off_diagonal_scale : int
-        Scales of discrete Gaussian noise on the diagonal and off it (1/√2 of the first).
-    sensitivity : int
-        Of all matrices together, off-diagonal entries counted √2-fold.
-    """
+    """Noisy Gram matrices of one shape, as integers in units of 2**-20."""
 
     shape: Shape
+    # One matrix, of all rows; or two while exploring, of rows inside the ball and of rows that were
+    # shrunk onto it. In the order of `gram_entries`.
     values: tuple[tuple[int, ...], ...]
+    # Scales of discrete Gaussian noise on the diagonal and off it (1/√2 of the first)
     scale: int
     off_diagonal_scale: int
-    sensitivity: int
+    sensitivity: int  # of all matrices together, off-diagonal entries counted √2-fold
 
     def to_json(self) -> dict[str, Any]:
         """Plain structure for the Release file."""
@@ -243,21 +234,11 @@ class Tail:
 
 @dataclass(frozen=True)
 class Rounds:
-    """All rounds after the first measurement.
+    """All rounds after the first measurement."""
 
-    Parameters
-    ----------
-    explored : tuple of Round
-        Of the numbers alone, inside and outside the ball.
-    tail : Tail or None
-        None where the last round clips nothing.
-    last : Round
-        Of all design columns, with most of the budget.
-    """
-
-    explored: tuple[Round, ...]
-    tail: Tail | None
-    last: Round
+    explored: tuple[Round, ...]  # of the numbers alone, inside and outside the ball
+    tail: Tail | None  # None where the last round clips nothing
+    last: Round  # of all design columns, with most of the budget
 
     def to_json(self) -> dict[str, Any]:
         """Plain structure for the Release file."""

@@ -46,24 +46,13 @@ UNIT_BITS = 29
 
 @dataclass(frozen=True)
 class BlockColumn:
-    """How one design column becomes an integer: x ≈ centre + step * t.
+    """How one design column becomes an integer: x ≈ centre + step * t."""
 
-    Parameters
-    ----------
-    source : int
-        Position among the design's sources.
-    code : int or None
-        For an indicator, the position of its level among the declared levels.
-    centre, scale : float
-    limit : int
-        The largest |t|.
-    """
-
-    source: int
-    code: int | None
+    source: int  # position among the design's sources
+    code: int | None  # for an indicator, the position of its level among the declared levels
     centre: float
     scale: float
-    limit: int
+    limit: int  # the largest |t|
 
     @property
     def step(self) -> float:
@@ -132,16 +121,10 @@ def limb_count(columns: int) -> int:
 
 @dataclass(frozen=True)
 class BlockPlan(ReadsDesign):
-    """What to sum: all products of two columns of a design, within every block.
-
-    Parameters
-    ----------
-    design : Design
-    blocks, partitions : int
-        M and r.
-    """
+    """What to sum: all products of two columns of a design, within every block."""
 
     design: Design
+    # M and r
     blocks: int
     partitions: int
 
@@ -157,18 +140,11 @@ class BlockPlan(ReadsDesign):
 
 @dataclass(frozen=True)
 class BlockSums:
-    """The exact sums of every block. They are as private as the rows: never log or show them.
+    """The exact sums of every block. They are as private as the rows: never log or show them."""
 
-    Parameters
-    ----------
-    n : int
-        The number of rows.
-    limbs : (partitions, M, limb_count) array of int64
-        For each block its rows, the sums of its columns and those of their products, as
-        `limbs.carry` leaves them.
-    """
-
-    n: int = field(repr=False)
+    n: int = field(repr=False)  # the number of rows
+    # (partitions, M, limb_count), for each block its rows, the sums of its columns and those of
+    # their products, as `limbs.carry` leaves them
     limbs: Integers = field(repr=False)
 
 
@@ -286,16 +262,10 @@ class RowPlan(ReadsDesign):
 
 @dataclass(frozen=True)
 class KeptRows:
-    """All rows on the grid of the value map; the target is the last column.
-
-    Parameters
-    ----------
-    n : int
-    values : (n, columns) array of int64
-    """
+    """All rows on the grid of the value map; the target is the last column."""
 
     n: int = field(repr=False)
-    values: Integers = field(repr=False)
+    values: Integers = field(repr=False)  # (n, columns)
 
 
 class RowAccumulator:

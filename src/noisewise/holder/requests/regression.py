@@ -458,18 +458,11 @@ def _gaussian(
 
 @dataclass(frozen=True)
 class Noise:
-    """A mechanism that a request can name.
+    """A mechanism that a request can name."""
 
-    Parameters
-    ----------
-    plan : callable
-        From a request to one planned mechanism for each of its statistics.
-    pure : bool
-        Whether its claim is epsilon alone: no delta, no rho, no ball, upper layout.
-    """
-
+    # From a request to one planned mechanism for each of its statistics
     plan: Callable[[Request], tuple[Mechanism, ...]]
-    pure: bool
+    pure: bool  # whether its claim is epsilon alone: no delta, no rho, no ball, upper layout
 
 
 MECHANISMS = {

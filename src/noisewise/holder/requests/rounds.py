@@ -64,18 +64,9 @@ Step = Explore | CountTail | Finish
 
 @dataclass(frozen=True)
 class Begun:
-    """The rounds that are drawn and kept: the first measurement, and what followed.
+    """The rounds that are drawn and kept: the first measurement, and what followed."""
 
-    Parameters
-    ----------
-    n : int or None
-        The number of rows where it is public.
-    first : Measurement
-    explored : tuple of Round
-    tail : Tail or None
-    """
-
-    n: int | None
+    n: int | None  # the number of rows where it is public
     first: Measurement
     explored: tuple[Round, ...] = ()
     tail: Tail | None = None

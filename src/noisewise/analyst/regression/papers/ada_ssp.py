@@ -69,20 +69,11 @@ _CHUNK_ENTRIES = 2_000_000
 
 @dataclass(frozen=True)
 class HolderPenalty:
-    """How one holder's λ came about, on unit scale.
+    """How one holder's λ came about, on unit scale."""
 
-    Parameters
-    ----------
-    width : float
-        Bound on the operator norm of the noise in S.
-    lower : float
-        Lower bound on the smallest eigenvalue of S, at least 0.
-    measured : bool
-        Whether the Release has a measurement of the eigenvalue that this model can use.
-    """
-
-    width: float
-    lower: float
+    width: float  # bound on the operator norm of the noise in S
+    lower: float  # lower bound on the smallest eigenvalue of S, at least 0
+    # Whether the Release has a measurement of the eigenvalue that this model can use
     measured: bool
 
     @property

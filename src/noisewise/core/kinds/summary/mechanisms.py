@@ -154,19 +154,11 @@ class CauchyBase:
 
 @dataclass(frozen=True)
 class LocationItem:
-    """A coefficient whose location and scale are published.
-
-    Parameters
-    ----------
-    location : CauchyBase
-        Base law of the median over blocks of the posterior mean m_j.
-    log_scale : CauchyBase
-        Base law of the log scale (see `LocationScale` and `Mean`).
-    """
+    """A coefficient whose location and scale are published."""
 
     coefficient: str
-    location: CauchyBase
-    log_scale: CauchyBase
+    location: CauchyBase  # base law of the median over blocks of the posterior mean m_j
+    log_scale: CauchyBase  # base law of the log scale (see `LocationScale` and `Mean`)
 
     def __str__(self) -> str:
         return self.coefficient
@@ -435,14 +427,9 @@ class Flat(_BlockPosterior):
 
 @dataclass(frozen=True)
 class GPrior(_BlockPosterior):
-    """Zellner's g prior, centred on zero.
+    """Zellner's g prior, centred on zero."""
 
-    Parameters
-    ----------
-    g : "n" or float
-        "n" is the number of rows of the whole table, not of a block; it must be public.
-    """
-
+    # "n" is the number of rows of the whole table, not of a block; it must be public
     g: float | Literal["n"] = "n"
     kind = "g_prior"
 
@@ -472,18 +459,12 @@ class GPrior(_BlockPosterior):
 
 @dataclass(frozen=True)
 class Conjugate(_BlockPosterior):
-    """A normal-inverse-gamma prior in the table's own units.
+    """A normal-inverse-gamma prior in the table's own units."""
 
-    Parameters
-    ----------
-    mean, precision : tuple of float
-        m₀ and the diagonal of Λ₀, one number for each coefficient, the intercept first.
-    shape, rate : float
-        a and b of the inverse gamma prior of σ².
-    """
-
+    # m₀ and the diagonal of Λ₀, one number for each coefficient, the intercept first
     mean: tuple[float, ...]
     precision: tuple[float, ...]
+    # a and b of the inverse gamma prior of σ²
     shape: float
     rate: float
     kind = "conjugate"
@@ -545,17 +526,11 @@ class Model:
                     was not seen until then (censored). There is no intercept.
 
     An own function has a name and names what it returns.
-
-    Parameters
-    ----------
-    name : str
-        One of `MODELS`, "quantile:0.9" and the like, or what an own function is called.
-    estimates : tuple of str
-        What an own function returns; empty for the others.
     """
 
+    # One of `MODELS`, "quantile:0.9" and the like, or what an own function is called
     name: str = LEAST_SQUARES
-    estimates: tuple[str, ...] = ()
+    estimates: tuple[str, ...] = ()  # what an own function returns; empty for the others
 
     def __post_init__(self) -> None:
         texts = (self.name, *self.estimates)

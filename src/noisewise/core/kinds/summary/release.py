@@ -63,18 +63,10 @@ MIN_MEDIAN_EPSILON = Fraction(1, 10**9)  # a median of all the blocks there may 
 
 @dataclass(frozen=True)
 class SummedNoise:
-    """Discrete Laplace noise on every value.
+    """Discrete Laplace noise on every value."""
 
-    Parameters
-    ----------
-    scale : int
-        In grid units.
-    sensitivity : int
-        L1 sensitivity of all values together, in grid units.
-    """
-
-    scale: int
-    sensitivity: int
+    scale: int  # in grid units
+    sensitivity: int  # L1 sensitivity of all values together, in grid units
     family: ClassVar[str] = "discrete_laplace"
 
     def to_json(self) -> dict[str, Any]:
@@ -84,19 +76,12 @@ class SummedNoise:
 
 @dataclass(frozen=True)
 class MedianNoise:
-    """The exponential mechanism: P(cell) ∝ exp(-ε d / (2 Δ)), d the blocks between it and half.
+    """The exponential mechanism: P(cell) ∝ exp(-ε d / (2 Δ)), d the blocks between it and half."""
 
-    Parameters
-    ----------
-    location_epsilon, scale_epsilon : Fraction
-        For each coefficient's location, and for each one's scale.
-    sensitivity : int
-        Δ: by how many blocks (of one partition) one unit can move a rank.
-    """
-
+    # For each coefficient's location, and for each one's scale
     location_epsilon: Fraction
     scale_epsilon: Fraction
-    sensitivity: int
+    sensitivity: int  # Δ: by how many blocks (of one partition) one unit can move a rank
     family: ClassVar[str] = "exponential"
 
     def to_json(self) -> dict[str, Any]:
@@ -111,16 +96,9 @@ class MedianNoise:
 
 @dataclass(frozen=True)
 class MeanNoise:
-    """Of `mean`: how its ranges are drawn, and the noise on its sums.
+    """Of `mean`: how its ranges are drawn, and the noise on its sums."""
 
-    Parameters
-    ----------
-    medians : MedianNoise
-        `scale_epsilon` is that of each quantile of distances (now their median).
-    sums : SummedNoise
-    """
-
-    medians: MedianNoise
+    medians: MedianNoise  # `scale_epsilon` is that of each quantile of distances (now their median)
     sums: SummedNoise
     family: ClassVar[str] = "exponential_then_laplace"
 
