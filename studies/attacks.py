@@ -38,7 +38,7 @@ from noisewise.holder.ledger import ChargeRecord, Ledger
 from noisewise.holder.mechanisms import randomness
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.network import make_network_request
-from noisewise.holder.requests.regression import Request, _exact_values, make_request
+from noisewise.holder.requests.regression import Request, exact_values, make_request
 from noisewise.holder.requests.summary import make_summary_request
 
 COLUMNS: dict[str, Column] = {
@@ -332,7 +332,7 @@ def neighbours(tries: int, rng: random.Random, base: Path) -> Outcome:
             other = []  # the unit is absent
         pair = [_sums(request, common + rows) for rows in (one, other)]
         for statistic, mechanism in zip(request.statistics, request.mechanisms, strict=True):
-            exact = [_exact_values(statistic, sums) for sums in pair]
+            exact = [exact_values(statistic, sums) for sums in pair]
             moved = [abs(a - b) for a, b in zip(*exact, strict=True)]
             if mechanism.family == "discrete_laplace":
                 size = float(sum(moved))

@@ -23,7 +23,7 @@ from unittest.mock import patch
 import numpy as np
 
 from noisewise.analyst.fit import fit
-from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.core.kinds.rounds import Rounds
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.ledger import Ledger

@@ -77,7 +77,7 @@ class Loopback:
         """Start the SuperNode of a holder."""
         options = ["--policy", str(policy), "--insecure", "--superlink", f"127.0.0.1:{self.port}"]
         options += ["--port", str(free_port())]
-        self.start(name, [sys.executable, "-m", "noisewise.federation.supernode", *options])
+        self.start(name, [sys.executable, "-m", "noisewise", "federation", "node", *options])
 
     def run(self, app: Path, settings: Sequence[str] = ()) -> None:
         """Submit a run; it goes on in the background."""

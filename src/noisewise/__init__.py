@@ -14,7 +14,7 @@ from noisewise._version import __version__
 if TYPE_CHECKING:
     from noisewise.analyst.fit import fit
     from noisewise.analyst.pool import pool
-    from noisewise.analyst.posterior.compare import compare
+    from noisewise.analyst.posterior.base import compare
     from noisewise.analyst.posterior.draws import DrawsPosterior
     from noisewise.analyst.posterior.file import load_posterior
     from noisewise.analyst.posterior.glm import GlmPosterior
@@ -55,7 +55,7 @@ _HOMES = {
     "NoisewiseError": "core.errors",
     "Posterior": "analyst.posterior.regression",
     "ada_ssp": "analyst.regression.papers.ada_ssp",
-    "compare": "analyst.posterior.compare",
+    "compare": "analyst.posterior.base",
     "GlmPosterior": "analyst.posterior.glm",
     "GlmRelease": "core.kinds.glm",
     "GlmRequest": "holder.requests.glm",

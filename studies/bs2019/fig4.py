@@ -26,8 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.model_columns import ModelColumns
-from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.observation import ModelColumns, Observation
 from noisewise.analyst.regression.original_units import regression_to_unit
 from noisewise.analyst.regression.papers.moments import FourthMomentObservation
 from noisewise.analyst.regression.priors import NIGPrior, NIWPrior

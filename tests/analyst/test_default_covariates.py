@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from noisewise.analyst.fit import fit
-from noisewise.analyst.model_columns import observe
+from noisewise.analyst.regression.observation import observe
 from noisewise.analyst.regression.original_units import default_covariates
 from noisewise.analyst.regression.priors import (
     NIWPrior,

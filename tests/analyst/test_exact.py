@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.analyst.model_columns import observe
 from noisewise.analyst.regression import nuts
 from noisewise.analyst.regression.exact import sampler as exact
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
-from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.observation import Observation, observe
 from noisewise.analyst.regression.priors import (
     HierarchicalNIWPrior,
     NIGPrior,

@@ -8,8 +8,8 @@ import pytest
 from noisewise.analyst.glm.bend import Line, lines
 from noisewise.analyst.glm.fit import fit_glm, prior_of
 from noisewise.analyst.glm.sampler import NormalPrior, Observed, sample
-from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.file import load_posterior
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.analyst.regression.original_units import CoefficientPrior
 from noisewise.core.errors import RequestError
 from noisewise.core.rounds.newton import RowLaw, Scored

@@ -42,7 +42,7 @@ def test_what_is_fixed_is_shown_as_fixed():
 
 
 def test_fixed_s_aware_is_fixed_s_with_account_for_s():
-    from noisewise.analyst.model_columns import observe
+    from noisewise.analyst.regression.observation import observe
     from noisewise.analyst.regression.priors import NormalInverseGammaIndependent
 
     noisy = release(n=200, epsilon=2)

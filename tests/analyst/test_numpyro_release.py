@@ -18,10 +18,9 @@ from numpyro.infer import MCMC, NUTS
 from numpyro.infer.util import log_density
 from scipy import stats
 
-from noisewise.analyst.model_columns import observe
 from noisewise.analyst.regression.exact import sampler as exact
 from noisewise.analyst.regression.numpyro_release import observe_release, observe_statistics
-from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.observation import Observation, observe
 from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 from noisewise.core.errors import RequestError
 from tests.releases import EXAMPLES, example_request, release_of

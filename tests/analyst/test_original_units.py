@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 import noisewise as nw
-from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.regression.fit import _priors
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.analyst.regression.original_units import (
     CoefficientPrior,
     coefficients_in_original_units,

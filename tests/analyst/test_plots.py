@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from noisewise import _palette
-from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.plots import AWARE, NAIVE, PLOTS, _density, _styles, plot
 from noisewise.analyst.posterior.regression import FitInfo, Posterior
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.requests.regression import make_request

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noisewise.analyst.model_columns import ModelColumns, observe
 from noisewise.analyst.posterior.file import load_posterior
 from noisewise.analyst.posterior.regression import FitInfo, Naive, Posterior
+from noisewise.analyst.regression.observation import ModelColumns, observe
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.schema import Category, Number, Schema
 

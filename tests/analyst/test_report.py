@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import noisewise.analyst.report as package
 from noisewise import _palette
-from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.regression import FitInfo, Naive, Posterior
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.analyst.report import render, write_report
 from noisewise.analyst.report.regression import deviations
 from noisewise.analyst.report.widgets import Markup, breakable, tag, text

@@ -12,8 +12,9 @@ import pytest
 import noisewise as nw
 from noisewise.analyst.network.fit import fit_network
 from noisewise.analyst.posterior.file import load_posterior
-from noisewise.analyst.report import network_answers, render, write_report
-from noisewise.analyst.report.network_answers import contrasts, plug_in_means, sentence, summable
+from noisewise.analyst.report import network as page
+from noisewise.analyst.report import render, write_report
+from noisewise.analyst.report.network import contrasts, plug_in_means, sentence, summable
 from noisewise.analyst.report.widgets import drawing, family_order
 from noisewise.analyst.report.words import percent, rounded
 from noisewise.core.errors import RequestError
@@ -232,7 +233,7 @@ def test_nothing_is_simulated_unasked():
 def test_what_would_take_minutes_is_left_out(monkeypatch):
     posterior = made_network()
     assert summable(posterior, [posterior.layout.number["cough"]])
-    monkeypatch.setattr(network_answers, "_MOST_WORK", 10 * len(posterior.flat))
+    monkeypatch.setattr(page, "_MOST_WORK", 10 * len(posterior.flat))
     assert not summable(posterior, [posterior.layout.number["cough"]])  # a table of 12 cells
     _, *rows = Outline(render(posterior)).tables["Probability of each level"]
     assert {row[0].partition(" = ")[0] for row in rows} == {"smoker", "region"}

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from noisewise.analyst.fit import fit
-from noisewise.analyst.model_columns import choose_columns, observe
 from noisewise.analyst.regression.fit import check_release
 from noisewise.analyst.regression.job import Draws
+from noisewise.analyst.regression.observation import choose_columns, observe
 from noisewise.analyst.regression.original_units import CoefficientPrior
 from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.analyst.regression.rounds import (

@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 from noisewise.analyst.fit import fit
-from noisewise.analyst.model_columns import choose_columns
 from noisewise.analyst.regression.exact.density import CollapsedPosterior, _log_noise_constant
 from noisewise.analyst.regression.exact.factor import (
     BELOW_SMALLEST_N,
@@ -26,6 +25,7 @@ from noisewise.analyst.regression.exact.sampler import sample
 from noisewise.analyst.regression.job import Draws
 from noisewise.analyst.regression.observation import (
     Observation,
+    choose_columns,
     mapped_covariance,
     mapped_variance,
 )

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import noisewise as nw
-from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.plots import plot
 from noisewise.analyst.posterior.regression import FitInfo, Posterior
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.analyst.report import render
 from noisewise.analyst.report.words import Estimate, findings
 from noisewise.core.document import dumps

@@ -1,4 +1,4 @@
-"""How likely an audit is to catch a violation, for tests that promise that it does."""
+"""How likely an audit is to catch a violation, for tests that promise that it does; worst pairs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
 from noisewise.audit.engine import lower, upper
+from noisewise.audit.regression import second_row
+from noisewise.core.design import Design
 
 
 def detection_probability(
@@ -45,3 +47,15 @@ def detection_probability(
     allowed = math.exp(epsilon) * at_most + delta if mu is None else ndtr(mu + ndtri(at_most))
     needed = np.searchsorted(at_least, allowed, side="right")
     return float(binom.pmf(counts, held_out, rarer) @ binom.sf(needed - 1, held_out, likelier))
+
+
+def worst_pair(design: Design, norm: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Two rows of numbers whose second moments are as far apart as the box allows (`second_row`).
+
+    In original units. Two data sets that agree in all rows but this one are a worst case of
+    ``replace_one``.
+    """
+    columns = design.columns
+    corner = {c.name: c.centre + c.half_width for c in columns}
+    unit = second_row(len(columns), norm)
+    return corner, {c.name: c.centre + c.half_width * t for c, t in zip(columns, unit, strict=True)}

@@ -9,7 +9,7 @@ import pytest
 
 from noisewise.audit import noise as audit_noise
 from noisewise.audit.noise import check_noise
-from noisewise.audit.regression import exact_values, noise_laws
+from noisewise.audit.regression import exact_sums, noise_laws
 from noisewise.audit.request import (
     audit_release,
     chance_of_catching,
@@ -95,7 +95,7 @@ def test_the_score_is_the_log_likelihood_ratio_of_what_is_published():
 
     request = request_for("hours+age", epsilon=2, fourth_moments="0.3")
     pair = neighbours(request)
-    a, b = (exact_values(request, open_source(t).sums(request.plan(), None)) for t in
+    a, b = (exact_sums(request, open_source(t).sums(request.plan(), None)) for t in
             (pair.a, pair.b))  # fmt: skip
     scales = np.array([law.scale for law in noise_laws(request)])
     assert np.abs((a - b) / scales).sum() == pytest.approx(2 * pair.attained, rel=1e-3)

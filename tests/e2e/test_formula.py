@@ -71,7 +71,7 @@ def rows(n=20_000, seed=4):
         }
     )
     design = nw.make_request(SCHEMA, formula=FORMULA, epsilon=1).design
-    from noisewise.analyst.model_columns import ModelColumns
+    from noisewise.analyst.regression.observation import ModelColumns
 
     x = ModelColumns(design.schema, design.features, design.target).design_matrix(frame)
     frame["visits"] = np.clip(x @ THETA + rng.normal(0, 2, n), 0, 50)
@@ -320,7 +320,7 @@ def test_a_forged_sensitivity_or_name_is_refused():
 
 
 def test_predictions_compute_the_terms_and_refuse_what_has_none():
-    from noisewise.analyst.model_columns import ModelColumns
+    from noisewise.analyst.regression.observation import ModelColumns
 
     design = nw.make_request(SCHEMA, formula=FORMULA, epsilon=1).design
     columns = ModelColumns(design.schema, design.features, design.target)
@@ -350,7 +350,7 @@ def test_predictions_compute_the_terms_and_refuse_what_has_none():
     ],
 )
 def test_a_spline_and_what_it_contains_are_not_fitted_together(right, told_apart):
-    from noisewise.analyst.model_columns import choose_columns
+    from noisewise.analyst.regression.observation import choose_columns
 
     release = release_of(nw.make_request(SCHEMA, formula=f"visits ~ {right}", epsilon=1))
     if told_apart:
@@ -361,7 +361,7 @@ def test_a_spline_and_what_it_contains_are_not_fitted_together(right, told_apart
 
 
 def test_another_target_leaves_out_what_is_made_of_it():
-    from noisewise.analyst.model_columns import choose_columns
+    from noisewise.analyst.regression.observation import choose_columns
 
     release = release_of(
         nw.make_request(SCHEMA, formula="visits ~ age + I(age**2) + income", epsilon=1)

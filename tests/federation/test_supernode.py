@@ -41,7 +41,7 @@ def test_options_that_would_open_the_node_are_refused(tmp_path, option):
 
 
 def test_a_bad_policy_stops_it_at_once(tmp_path):
-    command = [sys.executable, "-m", "noisewise.federation.supernode", "--insecure"]
+    command = [sys.executable, "-m", "noisewise", "federation", "node", "--insecure"]
     command += ["--policy", str(tmp_path / "nowhere.yaml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -54,7 +54,7 @@ def test_a_missing_ledger_stops_it_at_once(tmp_path):
     with pytest.raises(LedgerError, match="There is no ledger"):
         supernode.start(policy, ["--insecure"])
     assert not (tmp_path / "budget.db").exists()
-    command = [sys.executable, "-m", "noisewise.federation.supernode", "--insecure"]
+    command = [sys.executable, "-m", "noisewise", "federation", "node", "--insecure"]
     done = subprocess.run(
         [*command, "--policy", str(policy)], capture_output=True, text=True, check=False
     )

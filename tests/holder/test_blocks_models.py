@@ -9,7 +9,7 @@ import pytest
 
 import noisewise as nw
 from noisewise.core.errors import RequestError
-from noisewise.core.kinds.summary.models import Model
+from noisewise.core.kinds.summary.mechanisms import Model
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.blocks import models
 from noisewise.holder.requests.summary import BlockFunction, make_summary_request

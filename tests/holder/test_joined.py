@@ -9,8 +9,7 @@ import pytest
 from noisewise.core.design import Design
 from noisewise.core.errors import DataError
 from noisewise.core.schema import Category, Schema, Unbounded
-from noisewise.holder.blocks.kept_rows import RowPlan
-from noisewise.holder.blocks.sums import BlockPlan
+from noisewise.holder.blocks.sums import BlockPlan, RowPlan
 from noisewise.holder.engines.batches import column_readers
 from noisewise.holder.requests.network import make_network_request
 from noisewise.holder.rows import plan as plan_module

@@ -38,7 +38,6 @@ from noisewise.audit.engine import (
     likelihood_ratio,
     ratio,
 )
-from noisewise.audit.regression import worst_pair
 from noisewise.audit.request import stated_epsilon
 from noisewise.core.kinds.regression import Release
 from noisewise.core.noise import Gaussian, Laplace
@@ -51,7 +50,7 @@ from noisewise.holder.requests.regression import make_request
 from noisewise.holder.rows.sums import SumPlan
 from studies.self_audit.broken import noise_scale_halved
 
-from ..audit.power import detection_probability
+from ..audit.power import detection_probability, worst_pair
 from ..ledgers import ledger_for
 
 pytestmark = pytest.mark.slow

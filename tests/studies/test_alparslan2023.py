@@ -147,7 +147,7 @@ def test_without_noise_the_papers_methods_find_the_regression_without_intercept(
 
 
 def test_our_ada_ssp_is_the_analysts():
-    from noisewise.analyst.model_columns import observe
+    from noisewise.analyst.regression.observation import observe
 
     rng = np.random.default_rng(4)
     release = released(people(300), rng, epsilon=1, delta=1e-6, smallest_eigenvalue=None)

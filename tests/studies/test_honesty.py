@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
-from noisewise.analyst.model_columns import observe
+from noisewise.analyst.regression.observation import observe
 from noisewise.core.errors import RequestError
 from studies.__main__ import app
 from studies.experiments import DataAbsentError

@@ -154,20 +154,18 @@ def fit(
         if isinstance(options.get("prior"), str | Path):
             options["prior"] = read_concentrations(Path(options["prior"]))
         return fit_network(given, progress=progress, **options)
-    from noisewise.analyst.regression.original_units import read_prior
+    if isinstance(options.get("prior"), str | Path):
+        from noisewise.analyst.regression.original_units import read_prior
 
+        options["prior"] = read_prior(Path(options["prior"]))
     if kind is GlmRelease:
         from noisewise.analyst.glm.fit import fit_glm
 
         _check_options(options, fit_glm, "scores are of one regression, with one method")
-        if isinstance(options.get("prior"), str | Path):
-            options["prior"] = read_prior(Path(options["prior"]))
         return fit_glm(given, progress=progress, names=names, **options)
     from noisewise.analyst.regression.fit import fit_regression
 
     _check_options(options, fit_regression, "a regression has no such option")
-    if isinstance(options.get("prior"), str | Path):
-        options["prior"] = read_prior(Path(options["prior"]))
     return fit_regression(given[0] if one else given, progress=progress, names=names, **options)
 
 

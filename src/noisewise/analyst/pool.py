@@ -117,10 +117,6 @@ def pool(
     columns : sequence of str, optional
         Columns that the analysis relates to each other: with `posterior`, it is said if the network
         leaves out dependences between them.
-
-    Returns
-    -------
-    Pooled
     """
     from scipy.stats import t as student
 

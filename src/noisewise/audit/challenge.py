@@ -27,19 +27,13 @@ Table = dict[str, list[Any]]
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Two data sets that differ in one privacy unit.
+    """Two data sets that differ in one privacy unit."""
 
-    Parameters
-    ----------
-    a, b : dict of str to list
-        Columns in original units.
-    attained : float
-        Their distance in units of the noise, over what the stated sensitivities allow. The
-        smallest eigenvalue, where it is published, is left out.
-    """
-
+    # Columns in original units
     a: Table
     b: Table
+    # Their distance in units of the noise, over what the stated sensitivities allow. The smallest
+    # eigenvalue, where it is published, is left out.
     attained: float
 
 
@@ -66,29 +60,19 @@ def with_ids(schema: Schema, table: Table, shared: int) -> Table:
 
 @dataclass(frozen=True)
 class Challenge:
-    """What an audit of a request needs.
-
-    Parameters
-    ----------
-    request : Publishable
-    pair : Neighbours
-    runs : two callables
-        One for each data set: from its rows, or from their exact sums, to the values of a Release
-        that was written as text and read back.
-    scores : sequence of Score or None
-        As `audit` takes them; the first is the one that is known to be good.
-    check : callable
-        From all outputs of both data sets, in the order of the runs, to whether their noise is the
-        stated one.
-    weakened : callable
-        From (factor, generator) to simulated runs of both data sets with so much of the noise.
-    """
+    """What an audit of a request needs."""
 
     request: Publishable[Any]
     pair: Neighbours
+    # One for each data set: from its rows, or from their exact sums, to the values of a Release
+    # that was written as text and read back
     runs: tuple[Run, Run]
+    # As `audit` takes them; the first is the one that is known to be good
     scores: Sequence[Score | None]
+    # From all outputs of both data sets, in the order of the runs, to whether their noise is the
+    # stated one
     check: Callable[[FloatArray, FloatArray], NoiseCheck | DrawCheck | None]
+    # From (factor, generator) to simulated runs of both data sets with so much of the noise
     weakened: Callable[[float, np.random.Generator], tuple[Batch, Batch]]
 
 

@@ -61,43 +61,25 @@ _MOST_THRESHOLDS = 400
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What an audit found.
+    """What an audit found."""
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The claim.
-    confidence : float
-        See the notes of `audit`.
-    direction : {"a over b", "b over a"}
-        Whether the region is likelier under A or under B.
-    threshold : float
-        The region is score >= threshold for "a over b", score <= threshold for "b over a".
-    likelier, rarer : int
-        Held-out runs that fell into the region, on the data set that makes it likelier, and on the
-        other one.
-    held_out : int
-        Number of held-out runs on each data set.
-    p_lower, p_upper : float
-        Lower confidence bound of the larger probability, upper bound of the smaller one.
-    epsilon_lower : float
-        Lower confidence bound of epsilon at this delta; 0 if nothing was found.
-    mu : float, optional
-        The claim in terms of Gaussian privacy, where there is one.
-    """
-
+    # The claim
     epsilon: float
     delta: float
-    confidence: float
-    direction: Direction
+    confidence: float  # see the notes of `audit`
+    direction: Direction  # whether the region is likelier under A or under B
+    # The region is score >= threshold for "a over b", score <= threshold for "b over a"
     threshold: float
+    # Held-out runs that fell into the region, on the data set that makes it likelier, and on the
+    # other one
     likelier: int
     rarer: int
-    held_out: int
+    held_out: int  # number of held-out runs on each data set
+    # Lower confidence bound of the larger probability, upper bound of the smaller one
     p_lower: float
     p_upper: float
-    epsilon_lower: float
-    mu: float | None = None
+    epsilon_lower: float  # lower confidence bound of epsilon at this delta; 0 if nothing was found
+    mu: float | None = None  # the claim in terms of Gaussian privacy, where there is one
 
     @property
     def mu_lower(self) -> float:
@@ -175,10 +157,6 @@ def audit(
     training : float
         Share of the runs that choose the region. With a good `score` there is only a threshold
         to be chosen, and less than half will do.
-
-    Returns
-    -------
-    AuditResult
     """
     _check(trials, epsilon, delta, mu, confidence, training)
     size = round(trials * training)
@@ -406,10 +384,6 @@ def linear_discriminant(a: FloatArray, b: FloatArray) -> Score:
     Parameters
     ----------
     a, b : ndarray (k, m)
-
-    Returns
-    -------
-    callable
     """
     middle_a, middle_b = np.median(a, axis=0), np.median(b, axis=0)
     low, high = np.minimum(middle_a, middle_b), np.maximum(middle_a, middle_b)

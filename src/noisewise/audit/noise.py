@@ -35,27 +35,17 @@ _MOST_COMPARED = 2000  # columns; all pairs of more would not fit memory
 
 @dataclass(frozen=True)
 class NoiseCheck:
-    """What the noise of many runs looked like.
+    """What the noise of many runs looked like."""
 
-    Parameters
-    ----------
-    smallest, largest : float
-        Over all published values, the observed scale over the stated one.
-    correlation : float
-        The largest in size between two of them, of the first 2,000.
-    enough, independent : bool
-        Whether nowhere there is less noise than stated, and no two values share any; both are
-        wrongly denied with probability 1e-6.
-    blind_above : float
-        Noise above this share of the stated scale may escape notice.
-    """
-
+    # Over all published values, the observed scale over the stated one
     smallest: float
     largest: float
-    correlation: float
+    correlation: float  # the largest in size between two of them, of the first 2,000
+    # Whether nowhere there is less noise than stated, and no two values share any; both are wrongly
+    # denied with probability 1e-6
     enough: bool
     independent: bool
-    blind_above: float
+    blind_above: float  # noise above this share of the stated scale may escape notice
 
     @property
     def passed(self) -> bool:
@@ -123,20 +113,12 @@ _LOOKS = 3  # at either data set, and at both
 
 @dataclass(frozen=True)
 class Steps:
-    """A law whose density is constant between neighbouring edges.
+    """A law whose density is constant between neighbouring edges."""
 
-    Parameters
-    ----------
-    edges : ndarray (k + 1,)
-    mass : ndarray (k,)
-        Probabilities of the intervals.
-    unit : float or None
-        The grid that draws are on: a draw x stands for the interval from x to x + unit. None if
-        draws are atoms at the left edges, each of which stands for its whole interval.
-    """
-
-    edges: FloatArray
-    mass: FloatArray
+    edges: FloatArray  # (k + 1,)
+    mass: FloatArray  # (k,), probabilities of the intervals
+    # The grid that draws are on: a draw x stands for the interval from x to x + unit. None if draws
+    # are atoms at the left edges, each of which stands for its whole interval.
     unit: float | None
 
     @classmethod
@@ -180,24 +162,15 @@ class Steps:
 
 @dataclass(frozen=True)
 class DrawCheck:
-    """What many draws looked like beside their stated laws.
+    """What many draws looked like beside their stated laws."""
 
-    Parameters
-    ----------
-    distance : float
-        Of Kolmogorov, between the stated distribution function and the observed one; the largest
-        over all published values, in units of its limit.
-    limit : float
-        What is exceeded anywhere with probability 1e-6 if all laws are as stated.
-    correlation : float
-        The largest in size between two values, where they should be independent; else 0.
-    independent : bool
-        Whether no two values share randomness; wrongly denied with probability 1e-6.
-    """
-
+    # Of Kolmogorov, between the stated distribution function and the observed one; the largest over
+    # all published values, in units of its limit
     distance: float
-    limit: float
+    limit: float  # what is exceeded anywhere with probability 1e-6 if all laws are as stated
+    # The largest in size between two values, where they should be independent; else 0
     correlation: float
+    # Whether no two values share randomness; wrongly denied with probability 1e-6
     independent: bool
 
     @property

@@ -4,17 +4,17 @@ Exact sums come from the holder's engine once; then noise is drawn, written into
 and read back, many times. So the likelihood ratio is known, and so is the noise of every run.
 
 **The pair.** Two data sets are as far apart as the schema allows, and made from it alone.
-`worst_pair` has the rows at which the proofs in `core.statistics.second_moments` attain their
-bounds. `neighbours` serves any request, with categories, fourth moments, balls, several rows a
-person, or one row more or less: it starts from such rows and climbs, one value at a time, as long
-as the change grows in units of the noise. How near it comes to the stated sensitivity is part of
-the answer: an audit can't find what its data sets don't show.
+`neighbours` starts from the rows at which the proofs in `core.statistics.second_moments` attain
+their bounds, and climbs, one value at a time, as long as the change grows in units of the noise. So
+it serves any request, with categories, fourth moments, balls, several rows a person, or one row
+more or less. How near it comes to the stated sensitivity is part of the answer: an audit can't find
+what its data sets don't show.
 """
 
 from __future__ import annotations
 
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -31,14 +31,12 @@ from noisewise.audit.challenge import (
 )
 from noisewise.audit.engine import likelihood_ratio
 from noisewise.audit.noise import NoiseCheck, check_noise
-from noisewise.core.design import STATISTIC_ONE, Ball, Design, row_bits
-from noisewise.core.errors import RequestError
+from noisewise.core.design import STATISTIC_ONE, Ball, row_bits
 from noisewise.core.noise import DISCRETE_FAMILIES, Gaussian, Laplace
 from noisewise.core.schema import Category, Number
 from noisewise.core.statistics import SecondMoments, SmallestEigenvalue
 from noisewise.holder.engines import open_source
-from noisewise.holder.requests.regression import MECHANISMS, Request
-from noisewise.holder.rows.exact_eigenvalue import value as eigenvalue
+from noisewise.holder.requests.regression import MECHANISMS, Request, exact_values
 from noisewise.holder.rows.sums import Sums
 from noisewise.holder.rows.values import DesignRows, RowGrid
 
@@ -47,7 +45,7 @@ def regression_challenge(request: Request) -> Challenge:
     """The worst pair that the schema allows, as far as climbing finds it."""
     pair = neighbours(request)
     first, second = (open_source(table).sums(request.plan(), None) for table in (pair.a, pair.b))
-    exact = (exact_values(request, first), exact_values(request, second))
+    exact = (exact_sums(request, first), exact_sums(request, second))
     laws = noise_laws(request)
 
     def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
@@ -73,16 +71,10 @@ def _published(request: Request, sums: Sums) -> Run:
     return run
 
 
-def exact_values(request: Request, sums: Sums) -> FloatArray:
+def exact_sums(request: Request, sums: Sums) -> FloatArray:
     """What would be published without noise, on unit scale."""
-    values: list[int] = []
-    for statistic in request.statistics:
-        if isinstance(statistic, SmallestEigenvalue):
-            second = sums.values[SecondMoments.name]
-            values.append(eigenvalue(statistic, sums.n, second))
-        else:
-            values += sums.values[statistic.name]
-    return np.array([value / STATISTIC_ONE for value in values])
+    values = [value for one in request.statistics for value in exact_values(one, sums)]
+    return np.array(values, dtype=np.float64) / STATISTIC_ONE
 
 
 def noise_laws(request: Request) -> list[Laplace | Gaussian]:
@@ -104,44 +96,13 @@ _MOST_CLIMBED = 40  # columns; with more, climbing takes minutes and gains littl
 _SWEEPS = 6
 
 
-def worst_pair(
-    design: Design, norm: Literal["l1", "l2"]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Two rows whose second moments are as far apart as the box allows.
+def second_row(q: int, norm: str) -> list[float]:
+    """With a row at the corner (1, …, 1): one whose second moments are as far from its as can be.
 
-    Two data sets that agree in all rows but this one are a worst case of ``replace_one``. (Where a
-    unit owns k rows, replace k copies of one by k copies of the other.) With q numbers on unit
-    scale, the first row is at the corner (1, …, 1), and the second is
-
-    - for L1 at -1/(q+1) in every column, which attains the bound;
-    - for L2 (both layouts) another corner with w·v = 0 for w = (1, x, y). For even q there is
-      none; one with w·v = 1 comes within the factor √(1 - 1/(q+1)²) of the bound.
-
-    Parameters
-    ----------
-    design : Design
-        Numbers only, ``replace_one``.
-    norm : {"l1", "l2"}
-
-    Returns
-    -------
-    tuple of two dicts
-        Column name to value, in original units.
+    q numbers on unit scale. For L1 the bound is attained at -1/(q+1) in every column. For L2 (both
+    layouts) it is at another corner with w·v = 0 for w = (1, x, y). For even q there is none; one
+    with w·v = 1 comes within the factor √(1 - 1/(q+1)²) of the bound.
     """
-    if design.schema.neighbours != "replace_one":
-        raise RequestError("design: a worst pair is known for neighbours 'replace_one' only")
-    if design.category_sizes or design.terms:
-        raise RequestError("design: a worst pair is known for numeric columns only")
-    if norm not in ("l1", "l2"):
-        raise RequestError(f"norm: {norm!r} is unknown; use l1 or l2")
-    unit = _second_row(len(design.columns), norm)
-    corner = {c.name: c.centre + c.half_width for c in design.columns}
-    other = {c.name: c.centre + c.half_width * t for c, t in zip(design.columns, unit, strict=True)}
-    return corner, other
-
-
-def _second_row(q: int, norm: str) -> list[float]:
-    """The numbers of the second row of a worst pair, on unit scale."""
     if norm == "l1":
         return [-1 / (q + 1)] * q
     return [-1.0 if j < (q + 1) // 2 else 1.0 for j in range(q)]
@@ -232,7 +193,7 @@ class _Rows:
         for norm, state in product(("l1", "l2", "centre"), ("same", "other", "reference")):
             u, v = np.ones(len(self.kinds)), np.zeros(len(self.kinds))
             if norm != "centre":
-                v[numbers] = _second_row(sum(numbers), norm)
+                v[numbers] = second_row(sum(numbers), norm)
             for j, kind in enumerate(self.kinds):
                 if isinstance(kind, Category):
                     codes = [kind.levels.index(level) for level in kind.indicated]

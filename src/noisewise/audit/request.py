@@ -23,11 +23,10 @@ import numpy as np
 from noisewise.audit.challenge import Challenge, Neighbours, Run, Table
 from noisewise.audit.draws import draws_challenge
 from noisewise.audit.engine import AuditResult, audit
-from noisewise.audit.glm import glm_challenge
 from noisewise.audit.network import network_challenge
 from noisewise.audit.noise import DrawCheck, NoiseCheck
 from noisewise.audit.regression import regression_challenge
-from noisewise.audit.rounds import rounds_challenge
+from noisewise.audit.rounds import glm_challenge, rounds_challenge
 from noisewise.audit.summary import summary_challenge
 from noisewise.core.composition import epsilon_of
 from noisewise.core.errors import RequestError
@@ -62,24 +61,15 @@ _NOISY = ("values", "draws", "rounds", "looks", "shape", "newton", "digest")
 
 @dataclass(frozen=True)
 class ReleaseAudit:
-    """What an audit of a request found.
-
-    Parameters
-    ----------
-    request : Publishable
-    pair : Neighbours
-    result : AuditResult
-    noise : NoiseCheck, DrawCheck or None
-        Whether the noise of the runs is the stated one, or the draws follow their stated law
-        (`audit.noise`); None if that law could not be computed.
-    only_values_differ : bool
-        Whether the two published files agree in everything but the noisy values.
-    """
+    """What an audit of a request found."""
 
     request: Publishable[Any]
     pair: Neighbours
     result: AuditResult
+    # Whether the noise of the runs is the stated one, or the draws follow their stated law
+    # (`audit.noise`); None if that law could not be computed
     noise: NoiseCheck | DrawCheck | None
+    # Whether the two published files agree in everything but the noisy values
     only_values_differ: bool
 
     @property

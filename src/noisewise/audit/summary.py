@@ -52,11 +52,11 @@ from noisewise.core.kinds.summary.mechanisms import (
     Flat,
     LocationScale,
     Mean,
+    Model,
     QuantileItem,
     Question,
     entries_of,
 )
-from noisewise.core.kinds.summary.models import Model
 from noisewise.core.kinds.summary.release import MeanNoise, MedianNoise, SummedNoise
 from noisewise.core.noise import Laplace
 from noisewise.core.schema import Category, Number, Unbounded
@@ -302,24 +302,13 @@ _TRIES = 3  # blocks of random rows
 
 @dataclass(frozen=True)
 class _Shape:
-    """One way to make tables.
+    """One way to make tables."""
 
-    Parameters
-    ----------
-    moved : tuple of str
-        Numeric features in which the odd row is far out.
-    side : {1, -1}
-        Whether it is above the others there, or below.
-    levels : mapping of str to str
-        The odd row's levels, where they aren't the reference.
-    rare : bool
-        Whether nobody else has these levels.
-    """
-
-    moved: tuple[str, ...]
-    side: int
+    moved: tuple[str, ...]  # numeric features in which the odd row is far out
+    side: int  # whether it is above the others there, or below
+    # The odd row's levels, where they aren't the reference
     levels: dict[str, str] = field(default_factory=dict)
-    rare: bool = False
+    rare: bool = False  # whether nobody else has these levels
 
 
 def summary_neighbours(request: SummaryRequest) -> Neighbours:

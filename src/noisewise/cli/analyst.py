@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noisewise.cli.options import PrintJsonOption, expert, names_of, option, with_options
+from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
     from noisewise.analyst.posterior.base import BasePosterior
     from noisewise.core.kinds import AnyRelease
 
@@ -41,6 +46,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("synthesize")(synthesize)
     app.command("plot")(plot)
     app.command("report")(report)
+    app.command("export")(export)
 
 
 @with_options(
@@ -90,7 +96,7 @@ def fit(
     """
     from noisewise.analyst.fit import file_names
     from noisewise.analyst.fit import fit as run
-    from noisewise.analyst.posterior.file import check_folder
+    from noisewise.core.document import check_folder
 
     collected = _collected(releases)
     check_folder(out)
@@ -124,7 +130,6 @@ def estimate(
     """
     from noisewise.analyst.fit import file_names
     from noisewise.analyst.regression.papers.ada_ssp import ada_ssp
-    from noisewise.core.errors import RequestError
 
     if rule not in ("noise", "paper"):
         raise RequestError(f"rule: {rule!r} is unknown; use noise or paper")
@@ -229,9 +234,8 @@ def show(
 
     Example: noisewise show network.nc --ask "P(disease=yes | region=south)" --node region
     """
-    from noisewise.analyst.posterior.file import check_folder
     from noisewise.analyst.posterior.network import NetworkPosterior
-    from noisewise.core.errors import RequestError
+    from noisewise.core.document import check_folder
 
     loaded = read_posterior(posterior)
     if node and not isinstance(loaded, NetworkPosterior):
@@ -239,9 +243,7 @@ def show(
     if draws is not None:
         check_folder(draws)
         columns = loaded.draws_columns()
-        rows = zip(*(values.tolist() for values in columns.values()), strict=True)
-        with draws.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([list(columns), *rows])
+        _write_csv(draws, columns)
     answers = {statement: loaded.prob(statement) for statement in ask or []}
     if as_json:
         probabilities = {statement: float(answer) for statement, answer in answers.items()}
@@ -273,7 +275,6 @@ def verify(
     Example: noisewise verify summary.json "hours > 0" "0 < hours < 300"
     """
     from noisewise.analyst.posterior.summary import SummaryPosterior
-    from noisewise.core.errors import RequestError
 
     loaded = read_posterior(summary)
     if not isinstance(loaded, SummaryPosterior):
@@ -307,7 +308,7 @@ def predict(
 
     Example: noisewise predict post.nc new.csv --out predictions.csv
     """
-    from noisewise.analyst.posterior.file import check_folder
+    from noisewise.core.document import check_folder
 
     loaded = read_posterior(posterior)
     lines = loaded.predict(_columns(new), level, seed=seed, target=target).lines()
@@ -344,9 +345,8 @@ def synthesize(
     Example: noisewise synthesize network.nc --sets 20 --columns region,disease --out synthetic
     """
     from noisewise.analyst.pool import congeniality
-    from noisewise.analyst.posterior.file import check_folder
     from noisewise.analyst.posterior.network import NetworkPosterior
-    from noisewise.core.errors import RequestError
+    from noisewise.core.document import check_folder
 
     loaded = read_posterior(posterior)
     if not isinstance(loaded, NetworkPosterior):
@@ -360,9 +360,7 @@ def synthesize(
     made = loaded.synthetic_sets(sets, many, seed)
     for number, found in enumerate(made, 1):
         out.mkdir(exist_ok=True)
-        listed = zip(*(values.tolist() for values in found.values()), strict=True)
-        with (out / f"set-{number}.csv").open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([list(found), *listed])
+        _write_csv(out / f"set-{number}.csv", found)
     typer.echo(f"Wrote {sets} sets of {many:,} rows into {out}.")
     typer.echo(
         "Analyse each in the same way, then: noisewise.pool(estimates, squared_standard_errors, "
@@ -372,10 +370,14 @@ def synthesize(
         typer.echo(f"Warning: {warning}", err=True)
 
 
+def _write_csv(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
+    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([list(columns), *rows])
+
+
 def _columns(path: Path) -> dict[str, list[str]]:
     """Columns of a CSV file with a head."""
-    from noisewise.core.errors import RequestError
-
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file, strict=True))
@@ -422,7 +424,6 @@ def plot(
     Example: noisewise plot post.nc --kind marginals --out marginals.png
     """
     from noisewise.analyst.posterior.plots import plot as draw
-    from noisewise.core.errors import RequestError
 
     stems = [path.stem for path in posteriors]
     labels = stems if len(set(stems)) == len(stems) else [str(path) for path in posteriors]
@@ -461,11 +462,90 @@ def report(
     typer.echo(f"Wrote {out}.")
 
 
+def export(
+    source: Annotated[
+        Path,
+        typer.Argument(help="Posterior file, for csv and parquet; Release, for stan."),
+    ],
+    to: Annotated[str, typer.Option("--to", help="csv, parquet or stan.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="File to write. Default: the source's name, ending in .csv, .parquet or .stan.",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", help="Of stan: released column to explain.")
+    ] = None,
+    features: Annotated[
+        str | None, typer.Option("--features", help="Of stan: released columns, by commas.")
+    ] = None,
+) -> None:
+    """Write draws for R and other programs, or a Release as a Stan program with its data.
+
+    csv and parquet have one row a draw: .chain, .iteration and .draw, counted from 1 as R's package
+    posterior has them, then one column a parameter.
+
+    stan writes a program, its data and starting values (NAME.stan, NAME.data.json,
+    NAME.start.json): the posterior of method exact under the default prior, of one Release whose
+    number of rows is public.
+
+    Example: noisewise export post.nc --to parquet --out draws.parquet
+
+    Example: noisewise export release.json --to stan --out model.stan
+    """
+    from noisewise.core.document import check_folder
+
+    if to not in ("csv", "parquet", "stan"):
+        raise RequestError(f"to: {to!r} is unknown; there are csv, parquet and stan")
+    if to != "stan" and (target or features):
+        raise RequestError("target and features are for stan; draws have those of their fit")
+    path = source.with_suffix(f".{to}") if out is None else out
+    if path.suffix != f".{to}":
+        raise RequestError(f"out: {path} must end in .{to}")
+    check_folder(path)
+    if to == "stan":
+        _write_stan(source, path, target, None if features is None else names_of(features))
+        return
+    columns = _draws(source)
+    if to == "csv":
+        _write_csv(path, columns)
+    else:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table(dict(columns)), path)
+    typer.echo(f"Wrote {path}.")
+
+
+def _draws(source: Path) -> Mapping[str, NDArray[Any]]:
+    """Draws as R's package posterior knows them: places are counted from 1."""
+    import numpy as np
+
+    found = read_posterior(source).parameter_draws()
+    chain, iteration = np.indices(next(iter(found.values())).shape).reshape(2, -1) + 1
+    places = {".chain": chain, ".iteration": iteration, ".draw": np.arange(chain.size) + 1}
+    return places | {name: values.reshape(-1) for name, values in found.items()}
+
+
+def _write_stan(source: Path, path: Path, target: str | None, features: list[str] | None) -> None:
+    from noisewise.analyst.regression.stan import stan_model
+    from noisewise.core.kinds import load_release
+
+    made = stan_model(load_release(source), target=target, features=features)  # type: ignore[arg-type]
+    path.write_text(made.program, encoding="utf-8")
+    data, start = path.with_suffix(".data.json"), path.with_suffix(".start.json")
+    for file, content in ((data, made.data), (start, made.start)):
+        file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    typer.echo(f"Wrote {path}, {data} and {start}. In theta are, in this order:")
+    typer.echo("  " + ", ".join(made.names))
+
+
 def read_posterior(path: Path) -> BasePosterior:
     """A posterior file, or a Release that needs no fit; others have to be fitted first."""
     from noisewise.analyst.fit import fit
     from noisewise.analyst.posterior.file import load_posterior
-    from noisewise.core.errors import RequestError
     from noisewise.core.kinds import load_release
     from noisewise.core.kinds.draws import RegressionSampleRelease
     from noisewise.core.kinds.summary.release import SummaryRelease

@@ -7,6 +7,8 @@ Exit codes: 0 done, 1 unexpected, 2 bad request or usage, 3 bad schema, 4 data d
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -14,8 +16,6 @@ from noisewise import __version__
 from noisewise.cli import (
     analyst,
     audit,
-    export,
-    federation,
     ledger,
     plan,
     release,
@@ -47,8 +47,10 @@ app.command("release-network")(release.release_network)
 app.command("sample-regression")(release.sample_regression)
 app.add_typer(ledger.app, name="ledger")
 analyst.add_to(app)
-app.command("export")(export.export)
-federation.add_to(app)
+federation = typer.Typer(
+    no_args_is_help=True, help="Join a Flower federation; only Releases leave your machine."
+)
+app.add_typer(federation, name="federation")
 app.command("plan")(plan.plan)
 app.command("audit")(audit.audit)
 
@@ -66,6 +68,41 @@ def _root(
     ),
 ) -> None:
     """Differentially private Bayesian inference with honest uncertainty."""
+
+
+@federation.command("rehearse")
+def _rehearse(policy: Annotated[Path, typer.Argument(help="Your policy file.")]) -> None:
+    """Show what your node would answer, and at what price. Spends and sends nothing.
+
+    Exits with 5 if the budget does not pay for all rules together.
+
+    Example: noisewise federation rehearse policy.yaml
+    """
+    from noisewise.federation.rehearse import rehearse as run
+
+    done = run(policy)
+    for line in done.lines:
+        typer.echo(line)
+    raise typer.Exit(done.exit_code)
+
+
+@federation.command(
+    "node", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def _node(
+    context: typer.Context,
+    policy: Annotated[Path, typer.Option("--policy", help="Your policy file.")],
+) -> None:
+    """Be a node of a Flower federation that answers by your policy and runs no code but its own.
+
+    All other options go to flower-supernode. Needs noisewise's extra "federation".
+
+    Example: noisewise federation node --policy policy.yaml --superlink HOST:PORT
+    --root-certificates ca.crt
+    """
+    from noisewise.federation.supernode import start
+
+    start(policy, context.args)
 
 
 def main() -> None:

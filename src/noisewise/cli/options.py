@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from noisewise.core.errors import RequestError
+
 if TYPE_CHECKING:
     from noisewise.holder.requests.file import Asked
 
@@ -247,8 +249,6 @@ def start_spark(settings: Sequence[str] | None, data: str | None) -> None:
     """Start Spark with the settings of --spark-config, each NAME=VALUE; values may be secrets."""
     if not settings:
         return
-    from noisewise.core.errors import RequestError
-
     if data is None or not data.startswith("spark:"):
         raise RequestError("spark_config: only --data spark:TABLE takes settings of Spark")
     pairs = {name: value for name, _, value in (text.partition("=") for text in settings)}
@@ -292,7 +292,6 @@ def asked(
     RequestError
         Also if the file is of another kind.
     """
-    from noisewise.core.errors import RequestError
     from noisewise.holder.requests.file import Asked, read_asked
 
     found = Asked(kind, {}) if request is None else read_asked(request)
@@ -316,15 +315,11 @@ def names_of(text: str, argument: str = "features") -> list[str]:
     try:
         return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
     except csv.Error:
-        from noisewise.core.errors import RequestError
-
         raise RequestError(f"{argument}: expected names separated by commas, on one line") from None
 
 
 def number(text: str, argument: str) -> float:
     """The number that a text is."""
-    from noisewise.core.errors import RequestError
-
     try:
         return float(text)
     except ValueError:
@@ -332,8 +327,6 @@ def number(text: str, argument: str) -> float:
 
 
 def _numbers(text: str, argument: str) -> list[float]:
-    from noisewise.core.errors import RequestError
-
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
@@ -343,8 +336,6 @@ def _numbers(text: str, argument: str) -> list[float]:
 
 
 def _pairs(texts: Sequence[str], argument: str) -> dict[str, tuple[float, float]]:
-    from noisewise.core.errors import RequestError
-
     found = {}
     for text in texts:
         name, equals, numbers = text.rpartition("=")
@@ -363,7 +354,6 @@ def _pairs(texts: Sequence[str], argument: str) -> dict[str, tuple[float, float]
 def _read_graph(path: Path, argument: str) -> Any:
     if str(path) == "learn":
         return "learn"
-    from noisewise.core.errors import RequestError
     from noisewise.core.yaml_files import PlainYamlError, read_yaml
 
     try:

@@ -20,6 +20,7 @@ from noisewise.cli.options import (
     option,
     with_options,
 )
+from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
     from noisewise.holder.requests.file import Asked
@@ -89,7 +90,6 @@ def plan(
     --want 'age: 100' --out plan.png
     """
     from noisewise.analyst.regression.original_units import read_prior
-    from noisewise.core.errors import RequestError
     from noisewise.planning.plan import plan as make_plan
 
     wanted = dict(_wanted(text) for text in want or [])
@@ -143,7 +143,6 @@ def _say_scores(
     as_json: bool,
 ) -> None:
     """The plan of a logistic or Poisson regression, which takes fewer options."""
-    from noisewise.core.errors import RequestError
     from noisewise.planning.glm import plan_glm
 
     for name, value in others.items():
@@ -165,8 +164,6 @@ def _say_scores(
 
 
 def _wanted(text: str) -> tuple[str, float]:
-    from noisewise.core.errors import RequestError
-
     name, colon, width = text.rpartition(":")
     if not colon:
         raise RequestError(
@@ -176,8 +173,6 @@ def _wanted(text: str) -> tuple[str, float]:
 
 
 def _expected(text: str) -> tuple[str, tuple[float, float]]:
-    from noisewise.core.errors import RequestError
-
     name, colon, given = text.rpartition(":")
     values = given.split(",")
     if not colon or len(values) != 2:
@@ -189,8 +184,6 @@ def _expected(text: str) -> tuple[str, tuple[float, float]]:
 
 
 def _budgets(text: str | None, words: Asked) -> list[float]:
-    from noisewise.core.errors import RequestError
-
     if text is None and "rho" in words.words:
         raise RequestError("rho: a plan compares epsilons; give --epsilon, and --delta")
     if text is None and "epsilon" in words.words:
@@ -200,8 +193,6 @@ def _budgets(text: str | None, words: Asked) -> list[float]:
 
 def _mechanisms(text: str | None, words: Asked) -> list[str] | None:
     """Those to compare, in the names of a plan; of a request file the one that it names."""
-    from noisewise.core.errors import RequestError
-
     for name in ("fourth_moments", "smallest_eigenvalue"):
         if name in words.words:
             raise RequestError(
@@ -227,7 +218,6 @@ def _amount(words: Asked, key: str) -> float:
 
 def _check_format(out: Path) -> None:
     """Refuse before a minute is spent."""
-    from noisewise.core.errors import RequestError
     from noisewise.planning.result import FORMATS
 
     if out.suffix not in FORMATS:

@@ -23,6 +23,7 @@ from noisewise.cli.ledger import (
     say_quote,
 )
 from noisewise.cli.options import shown
+from noisewise.core.errors import NoisewiseError, RequestError
 
 if TYPE_CHECKING:
     from noisewise.core.schema import Schema
@@ -33,29 +34,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Publication:
-    """Where rows come from, where the Release goes, who pays, and how it is told.
+    """Where rows come from, where the Release goes, who pays, and how it is told."""
 
-    Parameters
-    ----------
-    data, ledger, out, engine, table, query
-        As `publish` takes them.
-    as_json : bool
-        Say it as JSON.
-    purpose : str
-        As `publish` takes it.
-    dry_run : bool
-        Only say what it would cost.
-    """
-
+    # As `publish` takes them
     data: str
     ledger: Path
     out: Path | None
     engine: str
     table: str | None
     query: str | None
-    as_json: bool
-    purpose: str = ""
-    dry_run: bool = False
+    as_json: bool  # say it as JSON
+    purpose: str = ""  # as `publish` takes it
+    dry_run: bool = False  # only say what it would cost
 
     @property
     def source(self) -> dict[str, Any]:
@@ -186,7 +176,6 @@ def _say_rehearsal(ledger: Ledger, charge: Charge, publication: Publication, col
 
     Nothing is said where the charge will not come about: the refusal says enough.
     """
-    from noisewise.core.errors import NoisewiseError
     from noisewise.holder.publish import check_columns
 
     dataset = charge.dataset
@@ -305,7 +294,6 @@ def stated_batch(
     append: Path | None, batch: str | None, series: str | None, disjoint: bool, out: Path | None
 ) -> Batch | None:
     """The batch that the options state, None without any; refuses what only half states one."""
-    from noisewise.core.errors import RequestError
     from noisewise.holder.series import check_name
 
     if append is None and batch is None and series is None and not disjoint:

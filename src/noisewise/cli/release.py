@@ -25,6 +25,7 @@ from noisewise.cli.options import (
     with_options,
 )
 from noisewise.cli.publishing import Publication
+from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
     from noisewise.holder.requests.file import Asked
@@ -77,7 +78,6 @@ def release(
     Example: noisewise release --data people.parquet --schema schema.yaml --target income
     --features age,region --epsilon 1 --ledger budget.db --out release.json
     """
-    from noisewise.core.errors import RequestError
     from noisewise.core.yaml_files import read_schema
 
     stated = publishing.stated_batch(append, batch, series, disjoint, given["out"])
@@ -162,8 +162,7 @@ def _terms(request: Request | RoundsRequest | GlmRequest) -> list[str]:
 
 def _never_together(request: Request | RoundsRequest | GlmRequest) -> list[str]:
     """What no regression can have at once: worth knowing before both are paid for."""
-    from noisewise.analyst.model_columns import check_splines
-    from noisewise.core.errors import RequestError
+    from noisewise.analyst.regression.observation import check_splines
 
     try:
         check_splines(request.design)
@@ -179,7 +178,6 @@ def _worth(
 
     A Parquet file's footer says how many rows there are.
     """
-    from noisewise.core.errors import RequestError
     from noisewise.holder.engines import open_source
     from noisewise.holder.requests.regression import Request
     from noisewise.holder.requests.rounds import RoundsRequest
@@ -293,8 +291,6 @@ def release_summary(anyway: bool = False, **given: Any) -> None:
     Example: noisewise release-summary --data people.parquet --schema schema.yaml --target income
     --features age,hours --ask "hours < 0" --epsilon 1 --ledger budget.db --out summary.json
     """
-    from noisewise.core.errors import RequestError
-
     save, given["save_request"] = given["save_request"], None
     publication, words = _taken_apart("summary", given, "summary.json")
     if not {"rows", "blocks"} & set(words.words):

@@ -22,6 +22,7 @@ from noisewise.cli.options import (
     shown,
     start_spark,
 )
+from noisewise.core.errors import RequestError
 
 app = typer.Typer(no_args_is_help=True, help="Declare what is public about a table.")
 
@@ -65,7 +66,6 @@ def schema_new(
 
     Example: noisewise schema new people.csv --out schema.yaml
     """
-    from noisewise.core.errors import RequestError
     from noisewise.holder.codebook import read_codebook
     from noisewise.holder.engines import is_server
     from noisewise.holder.schema_files import schema_template

@@ -45,10 +45,6 @@ def gaussian_delta(mu: Any, epsilon: Fraction) -> Any:
         Sensitivity divided by the standard deviation, positive.
     epsilon : Fraction
         Not negative.
-
-    Returns
-    -------
-    mpf
     """
     mp = precise()
     e = to_precise(epsilon)
@@ -174,10 +170,6 @@ def gaussian_noise_multiplier(epsilon: Fraction, delta: Fraction) -> float:
         Positive. Tested from 1e-6 to 1e3.
     delta : Fraction
         Strictly between 0 and 1. Tested from 1e-300 to 0.5.
-
-    Returns
-    -------
-    float
     """
     _positive_fraction(epsilon, "epsilon")
     _delta(delta)

@@ -98,10 +98,6 @@ def within(events: Sequence[Event], epsilon: Fraction, delta: Fraction) -> bool:
         Zero or positive. Sums of pure events are compared with it exactly.
     delta : Fraction
         From 0 to below 1.
-
-    Returns
-    -------
-    bool
     """
     total = _Total.of(events)
     if not isinstance(epsilon, Fraction) or epsilon < 0:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from noisewise import _html
 from noisewise.core.design import MAX_ROWS, Ball, Box, Design, Geometry
-from noisewise.core.errors import NoisewiseError, ReleaseError
+from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 from noisewise.core.privacy import Claim, Event, PureEvent, event_from_json, event_to_json
 from noisewise.core.schema import MAX_NAME, Schema
 from noisewise.core.temporary import locked_file
@@ -89,6 +89,18 @@ def write_text(path: str | Path, text: str) -> None:
     finally:
         with suppress(OSError):  # a full disk has been reported already
             file.close()
+
+
+def check_folder(path: str | Path, example: str = "") -> None:
+    """Refuse a path that can't be written to, before any work is done for it."""
+    path = Path(path)
+    if path.is_dir():
+        such = f"name a file, such as {path / example}" if example else "name a file in it"
+        raise RequestError(f"out: {path} is a folder; {such}")
+    if not path.parent.is_dir():
+        raise RequestError(f"out: there is no folder {path.parent}; make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise RequestError(f"out: the folder {path.parent} cannot be written to")
 
 
 def load(path: str | Path, from_text: Callable[[str], Read]) -> Read:
@@ -211,11 +223,21 @@ def text(value: Any, where: str, limit: int = MAX_NAME) -> str:
     return value
 
 
-def texts(value: Any, where: str, limit: int = MAX_NAME) -> tuple[str, ...]:
-    """A list of short texts."""
+def items(value: Any, where: str) -> list[Any]:
+    """A list of anything."""
     if not isinstance(value, list):
         fail(f"{where} must be a list")
-    return tuple(text(item, where, limit) for item in value)
+    return value
+
+
+def integers(value: Any, where: str, limit: int = MAX_INTEGER) -> tuple[int, ...]:
+    """A list of whole numbers of at most this size."""
+    return tuple(integer(v, f"each of {where}", -limit - 1, limit) for v in items(value, where))
+
+
+def texts(value: Any, where: str, limit: int = MAX_NAME) -> tuple[str, ...]:
+    """A list of short texts."""
+    return tuple(text(item, where, limit) for item in items(value, where))
 
 
 # ---------------------------------------------------------------------------------------------

@@ -54,10 +54,6 @@ def as_fraction(value: Amount, name: str) -> Fraction:
         Zero or positive. Strings are decimals ("0.1", "1e-6") or ratios ("1/3").
     name : str
         What to call the value in an error message.
-
-    Returns
-    -------
-    Fraction
     """
     if isinstance(value, bool):
         raise _unusable(name, value)

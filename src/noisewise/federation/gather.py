@@ -60,24 +60,13 @@ class Patience:
 
 @dataclass
 class Outcome:
-    """What became of a round.
+    """What became of a round."""
 
-    Parameters
-    ----------
-    accepted : dict of int to Release
-        By node.
-    missing : dict of int to str
-        Why a node's Release is missing, in words that follow "node 17".
-    notes : list of str
-        What else is worth telling.
-    names : dict of int to str
-        What nodes call themselves, where they do.
-    """
-
-    accepted: dict[int, Release] = field(default_factory=dict)
+    accepted: dict[int, Release] = field(default_factory=dict)  # by node
+    # Why a node's Release is missing, in words that follow "node 17"
     missing: dict[int, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    names: dict[int, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # what else is worth telling
+    names: dict[int, str] = field(default_factory=dict)  # what nodes call themselves, where they do
 
     def called(self, node: int) -> str:
         """A node in words: two may have one name, so that its number is there too."""
@@ -259,18 +248,11 @@ def _check_columns(release: Release, proposal: Proposal) -> None:
 
 @dataclass
 class Collected:
-    """What was found.
+    """What was found."""
 
-    Parameters
-    ----------
-    releases : dict of Path to Release
-        Of any kind, in the order of the paths given, folders by file name; each Release once.
-    skipped : dict of Path to str
-        Files that don't count, and why.
-    """
-
+    # Of any kind, in the order of the paths given, folders by file name; each Release once
     releases: dict[Path, AnyRelease] = field(default_factory=dict)
-    skipped: dict[Path, str] = field(default_factory=dict)
+    skipped: dict[Path, str] = field(default_factory=dict)  # files that don't count, and why
 
 
 def collect(paths: Iterable[str | Path]) -> Collected:
@@ -279,10 +261,6 @@ def collect(paths: Iterable[str | Path]) -> Collected:
     In a folder, every ``*.json`` that isn't hidden is tried; subfolders are not entered. One that
     is not a valid Release is skipped with the reason, since holders write there independently of
     each other. The same Release twice, wherever it is, counts once: it is the same people.
-
-    Parameters
-    ----------
-    paths : iterable of paths
 
     Raises
     ------

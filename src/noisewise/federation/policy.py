@@ -69,35 +69,20 @@ class NotAllowedError(NoisewiseError):
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy file, checked.
+    """A policy file, checked."""
 
-    Parameters
-    ----------
-    data : Path or str
-        A file, or the address of a PostgreSQL server.
-    ledger : Path
-        The ledger must exist and hold a cap for the schema's data set.
-    schema : Schema
-    requests : tuple of Request or RoundsRequest
-        One a rule, in the order of the file.
-    engine : str
-    table, query : str or None
-        As in `publish`.
-    reply_every_seconds : float
-        Answers leave at multiples of this after the proposal came, so that the time they take
-        says little about the rows. 0 answers at once.
-    name : str
-        What the analyst may call this holder; sent with every answer. Empty: its node's number.
-    """
-
-    data: Path | str
-    ledger: Path
+    data: Path | str  # a file, or the address of a PostgreSQL server
+    ledger: Path  # the ledger must exist and hold a cap for the schema's data set
     schema: Schema
-    requests: tuple[Request | RoundsRequest, ...]
+    requests: tuple[Request | RoundsRequest, ...]  # one a rule, in the order of the file
     engine: str = "auto"
+    # As in `publish`
     table: str | None = None
     query: str | None = None
+    # Answers leave at multiples of this after the proposal came, so that the time they take says
+    # little about the rows. 0 answers at once.
     reply_every_seconds: float = DEFAULT_REPLY_EVERY
+    # What the analyst may call this holder; sent with every answer. Empty: its node's number.
     name: str = ""
 
     def request_for(self, proposal: Proposal) -> Request | RoundsRequest:

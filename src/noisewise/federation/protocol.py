@@ -64,22 +64,14 @@ REFUSAL_WORDS = {
 
 @dataclass(frozen=True)
 class Proposal:
-    """What an analyst would like to learn. What it costs, each holder decides.
+    """What an analyst would like to learn. What it costs, each holder decides."""
 
-    Parameters
-    ----------
-    schema : Schema
-        Declares the columns; holders that declare them differently refuse before they spend
-        anything, because their Releases could not be combined.
-    target : str
-    features : tuple of str
-    max_epsilon : Fraction, optional
-        The most that any holder should spend on this. A holder that would spend more refuses.
-    """
-
+    # Declares the columns; holders that declare them differently refuse before they spend anything,
+    # because their Releases could not be combined
     schema: Schema
     target: str
     features: tuple[str, ...]
+    # The most that any holder should spend on this. A holder that would spend more refuses.
     max_epsilon: Fraction | None = None
 
     def __post_init__(self) -> None:

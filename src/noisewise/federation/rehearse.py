@@ -8,12 +8,11 @@ and not in front of the server.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from noisewise.core.errors import BudgetError, NoisewiseError
+from noisewise.core.errors import BudgetError
 from noisewise.federation.policy import Policy, read_policy
 from noisewise.holder.ledger import Charge, Ledger, Quote
 from noisewise.holder.schema_files import check_data
@@ -21,18 +20,10 @@ from noisewise.holder.schema_files import check_data
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a rehearsal found.
+    """What a rehearsal found."""
 
-    Parameters
-    ----------
-    lines : sequence of str
-        For the holder.
-    within_budget : bool
-        Whether the budget pays for all rules together.
-    """
-
-    lines: Sequence[str]
-    within_budget: bool
+    lines: Sequence[str]  # for the holder
+    within_budget: bool  # whether the budget pays for all rules together
 
     @property
     def exit_code(self) -> int:
@@ -117,20 +108,3 @@ def _prices(policy: Policy, quotes: Sequence[_Quotes]) -> list[str]:
         what = f"{request.design.target} ~ {' + '.join(request.design.features)}"
         lines.append(f"Rule {number}: {what} at {request.claim}, {state}.")
     return lines
-
-
-def main() -> None:
-    """Print the rehearsal, or the error, with the exit code."""
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m noisewise.federation.rehearse policy.yaml")
-    try:
-        done = rehearse(sys.argv[1])
-    except NoisewiseError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    print("\n".join(done.lines))
-    sys.exit(done.exit_code)
-
-
-if __name__ == "__main__":
-    main()

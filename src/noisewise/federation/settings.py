@@ -47,33 +47,19 @@ _DEFAULTS: dict[str, str | int | float] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one round.
-
-    Parameters
-    ----------
-    proposal : Proposal
-    out : Path
-        Folder for Releases, report and posterior.
-    holders : int
-        How many are expected. The round starts when so many are connected, or after
-        `connect_seconds` with whoever is there.
-    minimum_holders : int
-        With fewer Releases nothing is fitted.
-    timeout_seconds : float
-        How long to wait for answers in all.
-    grace_seconds : float
-        How long to wait for the rest once `minimum_holders` have answered.
-    method, chains, draws, seed
-        As in `fit`; a negative seed is none.
-    """
+    """The settings of one round."""
 
     proposal: Proposal
-    out: Path
+    out: Path  # folder for Releases, report and posterior
+    # How many are expected. The round starts when so many are connected, or after `connect_seconds`
+    # with whoever is there.
     holders: int = 1
-    minimum_holders: int = 1
+    minimum_holders: int = 1  # with fewer Releases nothing is fitted
     connect_seconds: float = 60.0
-    timeout_seconds: float = 600.0
+    timeout_seconds: float = 600.0  # how long to wait for answers in all
+    # How long to wait for the rest once `minimum_holders` have answered
     grace_seconds: float = 60.0
+    # As in `fit`; a negative seed is none
     method: str = "auto"
     chains: int = 4
     draws: int = 1000

@@ -15,7 +15,6 @@ does not find what it replaces.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import sys
@@ -23,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from noisewise.core.errors import BudgetError, NoisewiseError
+from noisewise.core.errors import BudgetError
 from noisewise.core.temporary import private_folder
 from noisewise.federation.policy import PolicyError, read_policy
 from noisewise.holder.ledger import Ledger
@@ -109,26 +108,11 @@ def run_pinned() -> None:
 
 
 def main() -> None:
-    """Run as a SuperNode, or as one of the programs that it starts."""
-    words = sys.argv[1:]
-    if words[:1] == ["--run-pinned"]:
-        sys.argv = [CLIENT_APP, *words[1:]]
-        run_pinned()
-        return
-    if words[:1] == ["--run-nothing"]:
+    """Be one of the programs that a SuperNode starts."""
+    if sys.argv[1:2] != ["--run-pinned"]:
         sys.exit("This node runs no app but its own.")
-    parser = argparse.ArgumentParser(
-        prog="python -m noisewise.federation.supernode",
-        description="A Flower SuperNode that answers by its holder's policy, and runs nothing else",
-        epilog="All other options go to flower-supernode.",
-    )
-    parser.add_argument("--policy", required=True, help="the holder's policy file")
-    known, rest = parser.parse_known_args(words)
-    try:
-        start(known.policy, rest)
-    except NoisewiseError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    sys.argv = [CLIENT_APP, *sys.argv[2:]]
+    run_pinned()
 
 
 if __name__ == "__main__":

@@ -31,22 +31,13 @@ _OTHER_NAMES = {"lower": "min", "upper": "max"}  # as a schema calls them
 
 @dataclass(frozen=True)
 class Entry:
-    """What a code book declares of one column; what it leaves out is None or empty.
+    """What a code book declares of one column; what it leaves out is None or empty."""
 
-    Parameters
-    ----------
-    lower, upper : float or None
-        Ends of the declared valid range.
-    levels : tuple of str
-    reference : str
-        One of the levels, or empty.
-    label, unit_of_measure : str
-    """
-
+    # Ends of the declared valid range
     lower: float | None = None
     upper: float | None = None
     levels: tuple[str, ...] = ()
-    reference: str = ""
+    reference: str = ""  # one of the levels, or empty
     label: str = ""
     unit_of_measure: str = ""
 

@@ -75,12 +75,6 @@ class RegressionSample:
     A sampler that gives up after some number of rejections, or a Markov chain that has not quite
     converged, does not have this law; this one has neither.
 
-    Parameters
-    ----------
-    law : RegressionLaw
-    draws : int
-    epsilon : Fraction
-
     References
     ----------
     Dimitrakakis et al. (2017); Zhang, Rubinstein & Dimitrakakis (2016), section on regression.
@@ -158,21 +152,11 @@ Vector = list[Fraction]
 
 @dataclass(frozen=True)
 class LatticeGaussian:
-    """Draws with P(g) ∝ exp(-½ uᵀAu + bᵀu), u = g/K, ‖g‖ ≤ K; see the module's notes.
+    """Draws with P(g) ∝ exp(-½ uᵀAu + bᵀu), u = g/K, ‖g‖ ≤ K; see the module's notes."""
 
-    Parameters
-    ----------
-    precision : tuple of tuples of Fraction
-        A, symmetric.
-    linear : tuple of Fraction
-        b.
-    size : int
-        K.
-    """
-
-    precision: tuple[tuple[Fraction, ...], ...]
-    linear: tuple[Fraction, ...]
-    size: int
+    precision: tuple[tuple[Fraction, ...], ...]  # A, symmetric
+    linear: tuple[Fraction, ...]  # b
+    size: int  # K
 
     def draw(self) -> tuple[int, ...]:
         """One draw."""

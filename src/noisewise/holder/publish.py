@@ -25,7 +25,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from noisewise.core.document import BaseRelease, write_text
+from noisewise.core.document import BaseRelease, check_folder, write_text
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 from noisewise.core.kinds import AnyRelease, load_release, release_from_text
 from noisewise.holder.engines import Source, is_server, open_source
@@ -99,10 +99,6 @@ def publish(
         Why it is released: kept with the charge in the ledger, not in the Release.
     progress : callable, optional
         Called with the number of rows read so far and, where it is known, of all rows.
-
-    Returns
-    -------
-    Published
 
     Raises
     ------
@@ -268,13 +264,7 @@ def check_writable(path: Path) -> None:
     An earlier Release may be overwritten, because the ledger keeps them all. Anything else that
     exists may not: it could be the ledger, the data or the schema.
     """
-    parent = path.parent
-    if path.is_dir():
-        raise RequestError(f"out: {path} is a folder; name a file, such as {path / 'release.json'}")
-    if not parent.is_dir():
-        raise RequestError(f"out: there is no folder {parent}; make it first")
-    if not os.access(parent, os.W_OK):
-        raise RequestError(f"out: the folder {parent} cannot be written to")
+    check_folder(path, "release.json")
     if path.exists():
         try:
             load_release(path)

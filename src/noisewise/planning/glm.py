@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import chi2
 
-from noisewise.core.design import MAX_ROWS, Family
+from noisewise.core.design import Family
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.glm import longest_of
 from noisewise.core.rounds.newton import SHARES, newton_shape
@@ -34,6 +34,7 @@ from noisewise.core.schema import Schema
 from noisewise.core.statistics.ball_moments import PRODUCT_ONE, ROW_BITS
 from noisewise.core.statistics.scores import SCORE_ONE, information_scale, score_sensitivity
 from noisewise.holder.requests.glm import GlmRequest, make_glm_request
+from noisewise.planning.result import check_rows_and_level
 
 _LOOKS = 2  # exploring rounds that most tables take
 _HIDDEN = 2.0  # as in `analyst.glm.fit`: information over the spectral size of its noise
@@ -46,27 +47,18 @@ _LEVEL = 0.3  # share of rows that have a level, where nothing is known
 
 @dataclass(frozen=True)
 class GlmPlanRow:
-    """What to expect at one epsilon.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-    number, level : float or None
-        Half-width of the interval of a slope for one sd of a number, and of a level that three of
-        ten rows have; None where there is none of them.
-    number_non_private, level_non_private : float or None
-        With exact scores.
-    enough : bool
-        Whether there are rows enough for these numbers to mean something.
-    """
+    """What to expect at one epsilon."""
 
     epsilon: float
     delta: float
+    # Half-width of the interval of a slope for one sd of a number, and of a level that three of ten
+    # rows have; None where there is none of them
     number: float | None
     level: float | None
+    # With exact scores
     number_non_private: float | None
     level_non_private: float | None
-    enough: bool
+    enough: bool  # whether there are rows enough for these numbers to mean something
 
 
 @dataclass(frozen=True)
@@ -141,10 +133,7 @@ def plan_glm(
     level : float
         Of intervals.
     """
-    if isinstance(n, bool) or int(n) != n or not 1 <= n <= MAX_ROWS:
-        raise RequestError(f"n: expected a number of rows up to {MAX_ROWS:,}, got {n!r}")
-    if not 0 < level < 1:
-        raise RequestError(f"level: expected a probability such as 0.95, got {level!r}")
+    check_rows_and_level(n, level)
     epsilons = [epsilon] if isinstance(epsilon, int | float) else list(epsilon)
     if not epsilons:
         raise RequestError("epsilon: none given; give one or several")

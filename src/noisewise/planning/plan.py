@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.analyst.regression.original_units import CoefficientPrior
 from noisewise.analyst.regression.priors import NormalInverseGammaIndependent
 from noisewise.core.design import MAX_ROWS, Ball
@@ -28,7 +28,15 @@ from noisewise.holder.requests.base import DEFAULT_DELTA, named_design, restrict
 from noisewise.holder.requests.regression import MECHANISMS as NOISES
 from noisewise.holder.requests.regression import Request, make_request
 from noisewise.holder.requests.rounds import RoundsRequest
-from noisewise.planning.result import LARGEST, SMALLEST, Answer, Plan, PlanRow, Verdict
+from noisewise.planning.result import (
+    LARGEST,
+    SMALLEST,
+    Answer,
+    Plan,
+    PlanRow,
+    Verdict,
+    check_rows_and_level,
+)
 from noisewise.planning.rounds import rounds_width
 from noisewise.planning.truths import covariate_prior, draw_truths, moved, with_levels
 from noisewise.planning.width import (
@@ -104,10 +112,6 @@ def plan(
     truths : int, optional
         Possible truths that are drawn: 200 by default, 50 with more than 60 coefficients.
     seed : int
-
-    Returns
-    -------
-    Plan
     """
     mechanisms = _mechanisms(mechanism, radius)
     design = named_design(schema, target, features, formula)
@@ -158,10 +162,7 @@ class Planner:
         radius: float | None = None,
         expect: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
-        if isinstance(n, bool) or int(n) != n or not 1 <= n <= MAX_ROWS:
-            raise RequestError(f"n: expected a number of rows up to {MAX_ROWS:,}, got {n!r}")
-        if not 0 < level < 1:
-            raise RequestError(f"level: expected a probability such as 0.95, got {level!r}")
+        check_rows_and_level(n, level)
         if truths is not None and truths < 10:
             raise RequestError(f"truths: expected at least 10, got {truths!r}")
         self.n, self.level = int(n), level

@@ -9,67 +9,49 @@ from pathlib import Path
 from typing import Any
 
 from noisewise import _html, _palette
+from noisewise.core.design import MAX_ROWS
 from noisewise.core.errors import RequestError
 
 SMALLEST, LARGEST = 1e-3, 100.0  # epsilons that are searched
 
 
+def check_rows_and_level(n: int, level: float) -> None:
+    """Refuse what no plan can be for."""
+    if isinstance(n, bool) or int(n) != n or not 1 <= n <= MAX_ROWS:
+        raise RequestError(f"n: expected a number of rows up to {MAX_ROWS:,}, got {n!r}")
+    if not 0 < level < 1:
+        raise RequestError(f"level: expected a probability such as 0.95, got {level!r}")
+
+
 @dataclass(frozen=True)
 class PlanRow:
-    """What to expect of one coefficient, in original units.
-
-    Parameters
-    ----------
-    mechanism : str
-    epsilon, delta : float
-    name : str
-        Of the coefficient.
-    sd : float
-        Of its posterior: the median over possible truths.
-    half_width : float
-        Of its central interval, likewise.
-    half_width_low, half_width_high : float
-        Points that a tenth of the possible truths are below, or above.
-    half_width_non_private : float
-        With the exact sums.
-    privacy_share : float
-        Share of the posterior variance that privacy noise causes.
-    """
+    """What to expect of one coefficient, in original units."""
 
     mechanism: str
     epsilon: float
     delta: float
-    name: str
-    sd: float
-    half_width: float
+    name: str  # of the coefficient
+    sd: float  # of its posterior: the median over possible truths
+    half_width: float  # of its central interval, likewise
+    # Points that a tenth of the possible truths are below, or above
     half_width_low: float
     half_width_high: float
-    half_width_non_private: float
-    privacy_share: float
+    half_width_non_private: float  # with the exact sums
+    privacy_share: float  # share of the posterior variance that privacy noise causes
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Which epsilon an interval of a certain half-width needs.
-
-    Parameters
-    ----------
-    name : str
-    half_width : float
-        Wanted.
-    epsilon : mapping of str to float or None
-        By mechanism; None if no epsilon up to 100 is enough, 0.001 if that is enough already.
-    half_width_non_private : float
-        With the exact sums. If that is wider than wanted, only more rows help.
-    rows_needed : int or None
-        Then, how many rows would do without any noise; None if not even all rows that a Release
-        can hold.
-    """
+    """Which epsilon an interval of a certain half-width needs."""
 
     name: str
-    half_width: float
+    half_width: float  # wanted
+    # By mechanism; None if no epsilon up to 100 is enough, 0.001 if that is enough already
     epsilon: Mapping[str, float | None]
+    # With the exact sums. If that is wider than wanted, only more rows help.
     half_width_non_private: float
+    # Then, how many rows would do without any noise; None if not even all rows that a Release can
+    # hold
     rows_needed: int | None
 
     def __str__(self) -> str:
@@ -97,29 +79,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to expect in a sentence.
+    """What to expect in a sentence."""
 
-    Parameters
-    ----------
-    mechanism, epsilon : str and float
-        The best of those planned.
-    effect : float
-        In standard deviations of the target, by one of a number or by a level.
-    chances : mapping of str to float
-        By coefficient: the probability that an interval shows the sign of such an effect, the
-        median over possible truths.
-    half_width_epsilon : float or None
-        What half the width would need; None if no epsilon up to 100 is enough.
-    half_width_rows : int or None
-        Or so many rows; None if a thousand times as many aren't enough.
-    """
-
+    # The best of those planned
     mechanism: str
     epsilon: float
-    effect: float
+    effect: float  # in standard deviations of the target, by one of a number or by a level
+    # By coefficient: the probability that an interval shows the sign of such an effect, the median
+    # over possible truths
     chances: Mapping[str, float]
+    # What half the width would need; None if no epsilon up to 100 is enough
     half_width_epsilon: float | None
-    half_width_rows: int | None
+    half_width_rows: int | None  # or so many rows; None if a thousand times as many aren't enough
 
     def __str__(self) -> str:
         least = sorted(self.chances.items(), key=lambda each: each[1])

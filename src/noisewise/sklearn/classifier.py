@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from noisewise._arrays import FloatArray
@@ -20,12 +19,19 @@ from noisewise.analyst.regression.original_units import CoefficientPrior
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Neighbours, Schema, level_text
 from noisewise.holder.requests.glm import make_glm_request
-from noisewise.sklearn.bounded import BoundedFeatures, declared_columns
-from noisewise.sklearn.estimator import released, target_name, without_cells
-from noisewise.sklearn.naive_bayes import labels_of, texts_of
+from noisewise.sklearn.estimator import (
+    BoundedFeatures,
+    ReleaseClassifier,
+    declared_columns,
+    labels_of,
+    released,
+    target_name,
+    texts_of,
+    without_cells,
+)
 
 
-class PrivateBayesianClassifier(ClassifierMixin, BoundedFeatures):
+class PrivateBayesianClassifier(ReleaseClassifier, BoundedFeatures):
     """Bayesian logistic regression under differential privacy, noise included in the uncertainty.
 
     `fit` publishes a Release of scores and information in rounds and learns from it alone, so the
@@ -157,19 +163,10 @@ class PrivateBayesianClassifier(ClassifierMixin, BoundedFeatures):
         self.coef_std_ = np.array([spread[1:]])
         return self
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The more likely class of every row."""
-        check_is_fitted(self)
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
-
     def predict_proba(self, X: Any) -> FloatArray:
         """Probability of both classes, shape (n_samples, 2): medians over the posterior."""
         event = self.predict_uncertain(X).estimate
         return np.column_stack([1 - event, event])
-
-    def predict_log_proba(self, X: Any) -> FloatArray:
-        """Logarithm of `predict_proba`."""
-        return np.asarray(np.log(self.predict_proba(X)))
 
     def decision_function(self, X: Any) -> FloatArray:
         """Log odds of the second class."""

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin
-from sklearn.utils import assert_all_finite, check_consistent_length
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.network.classify import Classification
@@ -23,14 +19,16 @@ from noisewise.core.schema import Category, Neighbours, Schema, level_text
 from noisewise.holder.requests.network import make_network_request
 from noisewise.sklearn.estimator import (
     TARGET,
-    ReleaseEstimator,
+    ReleaseClassifier,
+    labels_of,
     released,
     target_name,
+    texts_of,
     without_cells,
 )
 
 
-class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
+class PrivateNaiveBayes(ReleaseClassifier):
     """Naive Bayes on categories under differential privacy, noise included in the uncertainty.
 
     `fit` publishes a Release of the counts of every feature by class and learns from that Release
@@ -53,17 +51,8 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         Dirichlet concentrations. The mapping's names are those of features, or ``"target"``.
     neighbours, max_rows_per_unit
         Who is protected; see `Schema`.
-    ledger : path, optional
-        Where the budget is kept, under the name `dataset`. Without one, every `fit` has a
-        temporary ledger capped at its own epsilon and nothing adds fits up: each costs its epsilon
-        again, and so does every fold of a cross-validation.
-    cap : number, exact text, or pair of them, optional
-        The most that all fits under `ledger` may ever cost together: epsilon, or (epsilon, delta).
-        Sets the cap of `dataset` if it has none, and must agree with it otherwise. Without it, the
-        cap must have been set (`Ledger.set_cap`).
-    dataset, label : str
-        With a ledger, an equal request returns the stored Release and does not read the rows
-        again; a new `label` says that they are new.
+    ledger, cap, dataset, label
+        As of `PrivateBayesianRegressor`.
     chains, draws : int
     random_state : int, RandomState or None
         Of the sampler on the analyst's side. The privacy noise takes no seed, so two fits differ.
@@ -175,18 +164,9 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         self.posterior_ = fit_network(self.release_, prior=prior, seed=seed, **self._inference())
         return self
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most likely class of every row."""
-        check_is_fitted(self)
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
-
     def predict_proba(self, X: Any) -> FloatArray:
         """Posterior predictive probability of every class, shape (n_samples, n_classes)."""
         return self.predict_uncertain(X).probability
-
-    def predict_log_proba(self, X: Any) -> FloatArray:
-        """Logarithm of `predict_proba`."""
-        return np.asarray(np.log(self.predict_proba(X)))
 
     def predict_uncertain(self, X: Any, level: float = 0.9) -> Classification:
         """Probabilities with their standard deviations and intervals over the posterior.
@@ -198,10 +178,6 @@ class PrivateNaiveBayes(ClassifierMixin, ReleaseEstimator):
         ----------
         X : array or data frame, shape (n_samples, n_features)
         level : float
-
-        Returns
-        -------
-        Classification
         """
         check_is_fitted(self)
         rows = without_cells(lambda: _rows(self._features(X, reset=False)))
@@ -276,32 +252,5 @@ def _category(where: str, given: Any) -> Category:
     return Category(tuple(str(text) for text in texts), str(texts[0]))
 
 
-def labels_of(X: Any, y: Any) -> NDArray[Any]:
-    """The classes of the rows, after scikit-learn's checks."""
-    labels = column_or_1d(y, warn=True)
-    assert_all_finite(labels, input_name="y")
-    with warnings.catch_warnings():
-        # How many different classes there are is private, so no warning may tell.
-        warnings.simplefilter("ignore", UserWarning)
-        check_classification_targets(labels)
-    check_consistent_length(X, labels)
-    return np.asarray(labels)
-
-
 def _rows(table: Mapping[str, Any]) -> dict[str, Any]:
     return {name: texts_of(values) for name, values in table.items()}
-
-
-def texts_of(values: Any) -> list[str | None]:
-    """Levels as texts; what can't be one is missing, which the holder's engine refuses."""
-    known: dict[Any, str | None] = {}
-    texts = []
-    for value in np.asarray(values).tolist():
-        key = (type(value), value)
-        if key not in known:
-            known[key] = level_text(value)
-        texts.append(known[key])
-    return texts
-
-
-__all__ = ["PrivateNaiveBayes"]

@@ -17,8 +17,14 @@ from noisewise.core.errors import RequestError
 from noisewise.core.schema import Column, Neighbours, Number, Schema
 from noisewise.holder.requests.regression import make_request
 from noisewise.holder.requests.rounds import RoundsRequest
-from noisewise.sklearn.bounded import BoundedFeatures, column_of, declared_columns
-from noisewise.sklearn.estimator import released, target_name, without_cells
+from noisewise.sklearn.estimator import (
+    BoundedFeatures,
+    column_of,
+    declared_columns,
+    released,
+    target_name,
+    without_cells,
+)
 
 UNITS = "person id"  # what a Release calls the column of ids
 

@@ -17,9 +17,9 @@ from noisewise.analyst.common_cautions import (
     repetition_warnings,
 )
 from noisewise.analyst.glm.sampler import Draws, NormalPrior, Observed, sample
-from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.base import Fit
 from noisewise.analyst.posterior.glm import GlmPosterior
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.analyst.regression.original_units import CoefficientPrior
 from noisewise.core.design import INTERCEPT, Family
 from noisewise.core.errors import RequestError

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from noisewise import _html
 from noisewise._arrays import FloatArray
+from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior import file, plots
 from noisewise.analyst.posterior.file import Groups
 from noisewise.analyst.posterior.numbers import (
@@ -27,6 +28,7 @@ from noisewise.analyst.posterior.numbers import (
     central_interval,
     draws_frame,
 )
+from noisewise.core.document import check_folder
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
@@ -36,37 +38,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """How a posterior came about.
-
-    Parameters
-    ----------
-    method : str
-    reason : str
-        Why this method: the user's choice, or what `auto` saw.
-    noise_aware : bool
-        Whether the posterior accounts for all of the privacy noise.
-    n : tuple of int or None
-        Rows behind each Release; None where the number is private.
-    claims, digests : tuple of str
-        The privacy claim of each Release, in words, and its digest.
-    warnings : tuple of str
-        What a reader must know before trusting the numbers, in plain words.
-    datasets, units : tuple of str
-        Of each Release: the data set, and who is protected, such as ``"replace_one/1"``.
-    seed : int, optional
-        Of the simulation, so that a report can say how to repeat it.
-    """
+    """How a posterior came about."""
 
     method: str
-    reason: str
-    noise_aware: bool
-    n: tuple[int | None, ...] = ()
+    reason: str  # why this method: the user's choice, or what `auto` saw
+    noise_aware: bool  # whether the posterior accounts for all of the privacy noise
+    n: tuple[int | None, ...] = ()  # rows behind each Release; None where the number is private
+    # The privacy claim of each Release, in words, and its digest
     claims: tuple[str, ...] = ()
     digests: tuple[str, ...] = ()
+    # What a reader must know before trusting the numbers, in plain words
     warnings: tuple[str, ...] = ()
+    # Of each Release: the data set, and who is protected, such as ``"replace_one/1"``
     datasets: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
-    seed: int | None = None
+    seed: int | None = None  # of the simulation, so that a report can say how to repeat it
 
     @property
     def published_at(self) -> str:
@@ -268,8 +254,101 @@ class BasePosterior(ABC):
 
     def save(self, path: str | Path) -> None:
         """Write a netCDF file that `load_posterior` and ArviZ read."""
-        file.check_folder(path)
+        check_folder(path)
         file.write(path, self.kind, self.document(), self.groups())
+
+
+class FittedPosterior(BasePosterior):
+    """What was simulated; `info` says how."""
+
+    info: Fit
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know before trusting the numbers."""
+        return self.info.warnings
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The data sets behind it."""
+        return self.info.datasets
+
+
+# --- two posteriors beside each other: where they differ, and how sure that is --------------------
+
+
+def compare(
+    first: BasePosterior,
+    second: BasePosterior,
+    level: float = 0.95,
+    *,
+    independent: bool | None = None,
+) -> SummaryTable:
+    """Put two posteriors side by side, parameter by parameter.
+
+    Of posteriors from different people, such as two regions or two years, the difference second
+    minus first is shown with its interval, and the probability that it is above zero: draws of the
+    two are independent. Of posteriors that share people, such as one Release fitted by two methods,
+    they are not, and only medians, intervals and widths are compared.
+
+    Parameters
+    ----------
+    first, second : posteriors with draws, of the same kind
+    level : float
+    independent : bool, optional
+        Whether they are of different people. By default, whether their data sets have different
+        names.
+
+    Returns
+    -------
+    SummaryTable
+        One line for every parameter that both have; `to_frame` makes it a data frame.
+    """
+    level = probability("level", level)
+    for name, given in (("first", first), ("second", second)):
+        if not isinstance(given, BasePosterior):
+            raise RequestError(f"{name}: expected a posterior, got {type(given).__name__}")
+    if first.kind != second.kind:
+        raise RequestError(
+            f"compare: a {first.kind} and a {second.kind} are of different kinds; compare like "
+            "with like"
+        )
+    mine, theirs = first.parameter_draws(), second.parameter_draws()
+    shared = [name for name in mine if name in theirs]
+    if not shared:
+        raise RequestError("compare: the two posteriors have no parameter in common")
+    if independent is None:
+        known = bool(first.sources and second.sources)
+        independent = known and not set(first.sources) & set(second.sources)
+    rng = np.random.default_rng(0)  # pairs up independent draws, in whatever order
+    percent, rows = f"{100 * level:g}%", {}
+    for name in shared:
+        a, b = mine[name].reshape(-1), theirs[name].reshape(-1)
+        low, high = central_interval(a, level), central_interval(b, level)
+        line: dict[str, object] = {
+            "name": name,
+            "first": float(np.median(a)),
+            "second": float(np.median(b)),
+            f"first_{percent}_low": low[0],
+            f"first_{percent}_high": low[1],
+            f"second_{percent}_low": high[0],
+            f"second_{percent}_high": high[1],
+        }
+        if independent:
+            size = max(len(a), len(b))
+            gap = np.resize(rng.permutation(b), size) - np.resize(rng.permutation(a), size)
+            ends = central_interval(gap, level)
+            line |= {
+                "difference": float(np.median(gap)),
+                f"difference_{percent}_low": ends[0],
+                f"difference_{percent}_high": ends[1],
+                "prob_above_zero": float(np.mean(gap > 0)),
+            }
+        else:
+            width = low[1] - low[0]
+            line["times_as_wide"] = (high[1] - high[0]) / width if width > 0 else float("nan")
+        rows[name] = line
+    return SummaryTable(rows, level)
 
 
 def _free(name: str, taken: Container[str]) -> str:

@@ -12,17 +12,14 @@ Zhang, Rubinstein & Dimitrakakis (2016), "On the differential privacy of Bayesia
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
-from noisewise.analyst.model_columns import ModelColumns
-from noisewise.analyst.posterior.base import BasePosterior, rows_in_words
+from noisewise.analyst.posterior.base import rows_in_words
 from noisewise.analyst.posterior.file import Groups, dataset
 from noisewise.analyst.posterior.numbers import (
     Row,
@@ -31,8 +28,8 @@ from noisewise.analyst.posterior.numbers import (
     median_and_spread,
 )
 from noisewise.analyst.posterior.plots import Effect, Interval
-from noisewise.analyst.posterior.regression import Prediction, check_target, effect_of
-from noisewise.analyst.posterior.statements import statement_probability
+from noisewise.analyst.posterior.regression import Coefficients, Prediction, check_target
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.draws import RegressionSampleRelease
 
@@ -40,17 +37,14 @@ ENOUGH = 20  # draws, for an interval or a probability
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DrawsPosterior(BasePosterior):
-    """Coefficients as they were drawn.
-
-    Parameters
-    ----------
-    release : RegressionSampleRelease
-    """
+class DrawsPosterior(Coefficients):
+    """Coefficients as they were drawn."""
 
     kind = "draws"
 
     release: RegressionSampleRelease
+    columns: ModelColumns = field(init=False)
+    theta: FloatArray = field(init=False)  # (draws, coefficients), in original units
 
     def __post_init__(self) -> None:
         if not isinstance(self.release, RegressionSampleRelease):
@@ -58,28 +52,11 @@ class DrawsPosterior(BasePosterior):
                 f"release: expected draws of a regression, got {type(self.release).__name__}; "
                 "noisewise.fit reads other Releases"
             )
-
-    @cached_property
-    def columns(self) -> ModelColumns:
-        """The regression's columns and their units."""
         design = self.release.design
-        return ModelColumns(design.schema, design.features, design.target)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the coefficients, the intercept first."""
-        return self.columns.names
-
-    @cached_property
-    def theta(self) -> FloatArray:
-        """All draws in original units, of shape (draws, coefficients)."""
-        return self.columns.theta_to_original(self.release.coefficients())
-
-    def draws(self, name: str) -> FloatArray:
-        """Draws of one coefficient, shape (draws,)."""
-        if name not in self.names:
-            raise RequestError(f"{name!r} is not a parameter; there are {', '.join(self.names)}")
-        return self.theta[:, self.names.index(name)]
+        columns = ModelColumns(design.schema, design.features, design.target)
+        object.__setattr__(self, "columns", columns)
+        theta = columns.theta_to_original(self.release.coefficients())
+        object.__setattr__(self, "theta", theta)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -136,7 +113,7 @@ class DrawsPosterior(BasePosterior):
 
     def prob(self, statement: str) -> float:
         """Share of the draws for which a statement such as ``"bmi > 0 and age > 0"`` holds."""
-        found = statement_probability(statement, self.names, self.draws)
+        found = super().prob(statement)
         self._check_enough("prob")
         return found
 
@@ -159,15 +136,10 @@ class DrawsPosterior(BasePosterior):
         check_target(target, self.columns.target)
         return Prediction(self.columns.design_matrix(new) @ self.theta.mean(axis=0))
 
-    @property
-    def features(self) -> tuple[str, ...]:
-        """What may have an effect."""
-        return self.columns.sources
-
     def effect(self, feature: str) -> Effect:
         """How the expected target changes with a feature, the others as they are."""
         self._check_enough("kind")
-        return effect_of(self.columns, self.theta, feature)
+        return super().effect(feature)
 
     # --- for people ------------------------------------------------------------------------------
 
@@ -206,16 +178,6 @@ class DrawsPosterior(BasePosterior):
         """What was drawn, and at what privacy."""
         target, count = self.release.design.target, len(self.theta)
         return f"{count} released draws of a regression for {target}, {self.release.claim}"
-
-    def called(self, name: str) -> str:
-        """What people call a coefficient or a feature."""
-        return self.columns.design.called(name)
-
-    def shown(self, names: Sequence[str] | None = None) -> list[str]:
-        """Coefficients to draw: all slopes, or those that are named."""
-        for name in names or ():
-            self.draws(name)
-        return list(self.names[1:] if names is None else names)
 
     def bars(self, name: str, level: float) -> dict[str, Interval]:
         """The interval of one coefficient, or the range of its draws where they are few."""

@@ -171,17 +171,6 @@ def tuples(words: dict[str, Any]) -> dict[str, Any]:
     return {key: tuple(v) if isinstance(v, list) else v for key, v in words.items()}
 
 
-def check_folder(path: str | Path) -> None:
-    """Refuse a path that can't be written to, before any work is done for it."""
-    path = Path(path)
-    if path.is_dir():
-        raise RequestError(f"out: {path} is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise RequestError(f"out: there is no folder {path.parent}; make it first")
-    if not os.access(path.parent, os.W_OK):
-        raise RequestError(f"out: the folder {path.parent} cannot be written to")
-
-
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file; a file system that refuses is the user's to know."""
     try:

@@ -11,13 +11,12 @@ from scipy.special import expit, ndtr
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
-from noisewise.analyst.model_columns import ModelColumns
-from noisewise.analyst.posterior.base import BasePosterior, Fit, rows_in_words
+from noisewise.analyst.posterior.base import Fit, FittedPosterior, rows_in_words
 from noisewise.analyst.posterior.file import Groups, arrays, dataset, tuples
 from noisewise.analyst.posterior.numbers import Row, Summary, central_interval, row_of
 from noisewise.analyst.posterior.plots import AWARE, Effect
-from noisewise.analyst.posterior.regression import Prediction, check_target, effect_of
-from noisewise.analyst.posterior.statements import statement_probability
+from noisewise.analyst.posterior.regression import Coefficients, Prediction, check_target
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.schema import Category, Schema
 from noisewise.core.terms.term import DesignColumn
@@ -28,7 +27,7 @@ _WEIGHTS = np.exp(-(_NODES**2) / 2) / np.exp(-(_NODES**2) / 2).sum()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GlmPosterior(BasePosterior):
+class GlmPosterior(Coefficients, FittedPosterior):
     """Draws of the coefficients of a linear predictor, in original units.
 
     Parameters
@@ -55,19 +54,9 @@ class GlmPosterior(BasePosterior):
     covariance: FloatArray
     info: Fit
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What a reader must know before trusting the numbers."""
-        return self.info.warnings
-
     def with_warnings(self, warnings: Sequence[str]) -> GlmPosterior:
         """The same with these warnings."""
         return replace(self, info=replace(self.info, warnings=tuple(warnings)))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the coefficients, the intercept first."""
-        return self.columns.names
 
     @property
     def stand_alone(self) -> tuple[DesignColumn, ...]:
@@ -98,21 +87,6 @@ class GlmPosterior(BasePosterior):
     def ratio(self) -> str:
         """What the exponential of a slope is."""
         return "odds ratio" if self.columns.family == "logistic" else "rate ratio"
-
-    def draws(self, name: str) -> FloatArray:
-        """Draws of one coefficient, shape (chains, draws)."""
-        if name not in self.names:
-            raise RequestError(f"{name!r} is not a parameter; there are {', '.join(self.names)}")
-        return self.theta[..., self.names.index(name)]
-
-    def parameter_draws(self) -> dict[str, FloatArray]:
-        """Draws of all coefficients by name, each of shape (chains, draws)."""
-        return {name: self.draws(name) for name in self.names}
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The data sets behind it."""
-        return self.info.datasets
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -202,10 +176,6 @@ class GlmPosterior(BasePosterior):
         """Central credible interval of one coefficient."""
         return central_interval(self.draws(name), level)
 
-    def prob(self, statement: str) -> float:
-        """Posterior probability of a statement about coefficients, such as ``"age > 0"``."""
-        return statement_probability(statement, self.names, self.draws)
-
     def predict(
         self, new: Any, level: float = 0.95, *, seed: int | None = None, target: str | None = None
     ) -> Prediction:
@@ -240,15 +210,9 @@ class GlmPosterior(BasePosterior):
             return np.asarray(expit(predictor))
         return np.exp(np.minimum(predictor, 700.0))
 
-    @property
-    def features(self) -> tuple[str, ...]:
-        """What may have an effect."""
-        return self.columns.sources
-
     def effect(self, feature: str) -> Effect:
         """How the linear predictor changes with a feature, the others as they are."""
-        found = effect_of(self.columns, self.theta.reshape(-1, self.theta.shape[-1]), feature)
-        return found._replace(target=self.predictor)
+        return super().effect(feature)._replace(target=self.predictor)
 
     # --- for people ------------------------------------------------------------------------------
 
@@ -297,13 +261,7 @@ class GlmPosterior(BasePosterior):
 
     def called(self, name: str) -> str:
         """What people call a coefficient or a feature."""
-        return name if name == self.predictor else self.columns.design.called(name)
-
-    def shown(self, names: Sequence[str] | None = None) -> list[str]:
-        """Coefficients to draw: all slopes, or those that are named."""
-        for name in names or ():
-            self.draws(name)
-        return list(self.names[1:] if names is None else names)
+        return name if name == self.predictor else super().called(name)
 
     def curves(self, name: str) -> dict[str, FloatArray]:
         """Draws of one coefficient."""

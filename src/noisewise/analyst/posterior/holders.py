@@ -10,7 +10,7 @@ import numpy as np
 from noisewise._arrays import FloatArray
 
 if TYPE_CHECKING:
-    from noisewise.analyst.model_columns import ModelColumns
+    from noisewise.analyst.regression.observation import ModelColumns
 
 BETWEEN = "{} between holders"  # what a spread is called
 _PREFIX = "holders_"  # of the arrays in a file
@@ -22,25 +22,14 @@ class Holders:
 
     Coefficients of holders are normal about the common ones. Their spreads, standard deviations,
     are independent; that of the intercept is meant at the average person, not at zeros.
-
-    Parameters
-    ----------
-    names : tuple of str
-        What each holder is called: its file, or its number.
-    theta : array, shape (chains, draws, J, d)
-    sigma2 : array, shape (chains, draws, J)
-    spread : array, shape (chains, draws, d)
-    average : array, shape (k,)
-        Covariates of the average person, roughly.
-    expected : array, shape (d,)
-        Scale of the prior of each spread, a half-t law with 4 degrees of freedom.
     """
 
-    names: tuple[str, ...]
-    theta: FloatArray
-    sigma2: FloatArray
-    spread: FloatArray
-    average: FloatArray
+    names: tuple[str, ...]  # what each holder is called: its file, or its number
+    theta: FloatArray  # (chains, draws, J, d)
+    sigma2: FloatArray  # (chains, draws, J)
+    spread: FloatArray  # (chains, draws, d)
+    average: FloatArray  # (k,), covariates of the average person, roughly
+    # (d,), scale of the prior of each spread, a half-t law with 4 degrees of freedom
     expected: FloatArray
 
     def in_original_units(self, columns: ModelColumns) -> Holders:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from noisewise.analyst.arguments import probability, seed_or_none, whole_number
 from noisewise.analyst.network.layout import Floats, Layout, row_sums
-from noisewise.analyst.posterior.base import BasePosterior, Fit, rows_in_words
+from noisewise.analyst.posterior.base import Fit, FittedPosterior, rows_in_words
 from noisewise.analyst.posterior.file import Groups, dataset, tuples
 from noisewise.analyst.posterior.numbers import Summary, row_of
 from noisewise.analyst.posterior.plots import AWARE, Interval
@@ -40,26 +40,15 @@ _PLUGIN = "plug-in (ignores the noise)"
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkFit(Fit):
-    """How the posterior of a network came about; see `Fit` for what all have.
+    """How the posterior of a network came about; see `Fit` for what all have."""
 
-    Parameters
-    ----------
-    algorithm : str
-        How the method was carried out, and where it is approximate.
-    mechanisms : tuple of str
-        The mechanism behind each Release.
-    noise_scales : tuple of float
-        Scale of the discrete Laplace noise of each Release; empty for draws of tables.
-    concentration : tuple of float
-        The smallest and the largest concentration of the prior; empty where it is the holder's.
-    learned : bool
-        Whether concentrations were learned from the Releases; False in files of earlier versions.
-    """
-
-    algorithm: str
-    mechanisms: tuple[str, ...] = ()
+    algorithm: str  # how the method was carried out, and where it is approximate
+    mechanisms: tuple[str, ...] = ()  # the mechanism behind each Release
+    # Scale of the discrete Laplace noise of each Release; empty for draws of tables
     noise_scales: tuple[float, ...] = ()
+    # The smallest and the largest concentration of the prior; empty where it is the holder's
     concentration: tuple[float, ...] = ()
+    # Whether concentrations were learned from the Releases; False in files of earlier versions
     learned: bool = False
 
 
@@ -75,7 +64,7 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NetworkPosterior(BasePosterior):
+class NetworkPosterior(FittedPosterior):
     """Draws of all conditional tables.
 
     Parameters
@@ -113,11 +102,6 @@ class NetworkPosterior(BasePosterior):
     def flat(self) -> Floats:
         """All draws of all chains, shape (draws, cells)."""
         return self.theta.reshape(-1, self.theta.shape[-1])
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What a reader must know before trusting the numbers."""
-        return self.info.warnings
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -234,11 +218,6 @@ class NetworkPosterior(BasePosterior):
     def parameter_draws(self) -> dict[str, Floats]:
         """Draws of all table entries by name, each of shape (chains, draws)."""
         return {name: self.theta[:, :, cell] for name, cell in self._cell.items()}
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The data sets behind it."""
-        return self.info.datasets
 
     def _short_summary(self) -> Summary:
         """As many tables as fit on a screen."""

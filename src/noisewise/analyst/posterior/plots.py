@@ -13,8 +13,8 @@ import numpy as np
 from noisewise import _palette
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
-from noisewise.analyst.posterior.file import check_folder
 from noisewise.analyst.posterior.numbers import R2, SIGMA, SIGMA2, central_interval
+from noisewise.core.document import check_folder
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
@@ -260,17 +260,10 @@ def _effects(
     title: str | None,
 ) -> Figure:
     """One panel a feature: a line with its band over a range, or an interval for each level."""
-    from matplotlib.figure import Figure
-
     first = next(iter(posteriors.values()))
     features = list(first.features if names is None else names)
     found = {f: {label: p.effect(f) for label, p in posteriors.items()} for f in features}
-    across = min(3, len(features))
-    down = -(-len(features) // across)
-    figure = Figure(figsize=(0.8 + 3.2 * across, 1.3 + 2.6 * down), layout="constrained")
-    axes = figure.subplots(down, across, squeeze=False).ravel()
-    for axis in axes[len(features) :]:
-        axis.set_axis_off()
+    figure, axes = _grid(len(features), (0.8, 3.2), (1.3, 2.6))
     styles = _styles(posteriors)
     for axis, (feature, effects) in zip(axes, found.items(), strict=False):
         one = next(iter(effects.values()))
@@ -313,20 +306,12 @@ def _forest(
     title: str | None,
 ) -> Figure:
     """One panel a coefficient, one line a holder, and below them what they have in common."""
-    from matplotlib.figure import Figure
-
     if len(posteriors) > 1:
         raise RequestError("kind: forest is of one posterior; give one file")
     [posterior] = posteriors.values()
     found = {name: posterior.forest(name, level) for name in shown}
     lines = list(next(iter(found.values())))
-    across = min(3, len(shown))
-    down = -(-len(shown) // across)
-    height = 0.9 + 0.22 * len(lines)
-    figure = Figure(figsize=(1.6 + 2.9 * across, 0.9 + height * down), layout="constrained")
-    axes = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
-    for axis in axes[len(shown) :]:
-        axis.set_axis_off()
+    figure, axes = _grid(len(shown), (1.6, 2.9), (0.9, 0.9 + 0.22 * len(lines)), sharey=True)
     for axis, (name, bars) in zip(axes, found.items(), strict=False):
         low, _, high = bars[COMMON]
         axis.axvspan(low, high, color=_palette.AWARE, alpha=0.12, linewidth=0)
@@ -403,6 +388,22 @@ def _density(draws: FloatArray, name: str) -> tuple[FloatArray, FloatArray]:
 
 
 # --- frames ----------------------------------------------------------------------------------
+
+
+def _grid(
+    count: int, wide: tuple[float, float], high: tuple[float, float], **options: Any
+) -> tuple[Figure, Any]:
+    """So many panels, three in a row; inches around them and of each."""
+    from matplotlib.figure import Figure
+
+    across = min(3, count)
+    down = -(-count // across)
+    size = (wide[0] + wide[1] * across, high[0] + high[1] * down)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False, **options).ravel()
+    for axis in axes[count:]:
+        axis.set_axis_off()
+    return figure, axes
 
 
 def _panels(

@@ -12,8 +12,7 @@ from scipy.special import ndtr
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability, seed_or_none
-from noisewise.analyst.model_columns import ModelColumns
-from noisewise.analyst.posterior.base import BasePosterior, Fit, rows_in_words
+from noisewise.analyst.posterior.base import BasePosterior, Fit, FittedPosterior, rows_in_words
 from noisewise.analyst.posterior.file import Groups, arrays, dataset, tuples
 from noisewise.analyst.posterior.holders import BETWEEN, Holders
 from noisewise.analyst.posterior.numbers import (
@@ -30,6 +29,7 @@ from noisewise.analyst.posterior.numbers import (
 )
 from noisewise.analyst.posterior.plots import AWARE, COMMON, NAIVE, NEW, Effect, Interval
 from noisewise.analyst.posterior.statements import statement_probability
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.schema import Category, Schema
 
@@ -111,27 +111,6 @@ def check_target(given: str | None, target: str) -> None:
         )
 
 
-def effect_of(columns: ModelColumns, theta: FloatArray, feature: str) -> Effect:
-    """How the expected target changes with a feature; theta is of shape (draws, d).
-
-    Rows that differ in the feature alone are compared with the first of them, so that where the
-    others stand doesn't matter, but in interactions: there numbers are at the middle of their
-    bounds and categories at their reference.
-    """
-    if feature not in columns.sources:
-        raise RequestError(
-            f"names: {feature!r} is not a feature; there are {', '.join(columns.sources)}"
-        )
-    values = {name: _values_of(columns.schema.columns[name]) for name in columns.sources}
-    at = values[feature]
-    rows = {
-        name: [own[len(own) // 2 if isinstance(own[0], float) else 0]] * len(at)
-        for name, own in values.items()
-    } | {feature: at}
-    matrix = columns.design_matrix(rows)
-    return Effect(feature, columns.target, at, theta @ (matrix - matrix[0]).T)
-
-
 def _values_of(column: Any) -> list[Any]:
     """Values over the range of a column, or its levels, the reference first."""
     if isinstance(column, Category):
@@ -139,8 +118,72 @@ def _values_of(column: Any) -> list[Any]:
     return [float(value) for value in np.linspace(column.lower, column.upper, _GRID)]
 
 
+class Coefficients(BasePosterior):
+    """What posteriors of regressions share, whatever their targets are."""
+
+    columns: ModelColumns
+    theta: FloatArray  # (..., d), in original units, the intercept first
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parameters, the intercept first."""
+        return self.columns.names
+
+    def draws(self, name: str) -> FloatArray:
+        """Draws of one parameter, of the shape of `theta` without its last axis."""
+        if name not in self.names:
+            raise RequestError(f"{name!r} is not a parameter; there are {', '.join(self.names)}")
+        return self.theta[..., self.names.index(name)]
+
+    def parameter_draws(self) -> dict[str, FloatArray]:
+        """Draws of all parameters by name, each of shape (chains, draws)."""
+        return {name: self.draws(name) for name in self.names}
+
+    def prob(self, statement: str) -> float:
+        """Probability of a statement about parameters, such as ``"bmi > 0 and age > 0"``."""
+        return statement_probability(statement, self.names, self.draws)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What may have an effect: columns of the table, in whatever terms they are."""
+        return self.columns.sources
+
+    def effect(self, feature: str) -> Effect:
+        """How the expected target changes with a feature, the others as they are.
+
+        Rows that differ in the feature alone are compared with the first of them, at the lower
+        bound of a number or the reference of a category, so that where the others stand doesn't
+        matter, but in interactions: there numbers are at the middle of their bounds and categories
+        at their reference.
+        """
+        columns = self.columns
+        if feature not in columns.sources:
+            raise RequestError(
+                f"names: {feature!r} is not a feature; there are {', '.join(columns.sources)}"
+            )
+        values = {name: _values_of(columns.schema.columns[name]) for name in columns.sources}
+        at = values[feature]
+        rows = {
+            name: [own[len(own) // 2 if isinstance(own[0], float) else 0]] * len(at)
+            for name, own in values.items()
+        } | {feature: at}
+        matrix = columns.design_matrix(rows)
+        theta = self.theta.reshape(-1, self.theta.shape[-1])
+        return Effect(feature, columns.target, at, theta @ (matrix - matrix[0]).T)
+
+    def called(self, name: str) -> str:
+        """What people call a coefficient or a feature."""
+        return self.columns.design.called(name)
+
+    def shown(self, names: Sequence[str] | None = None) -> list[str]:
+        """Parameters to draw: all slopes, or those that are named."""
+        for name in names or ():
+            self.draws(name)
+        return list(self.columns.names[1:] if names is None else names)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Posterior(BasePosterior):
+class Posterior(Coefficients, FittedPosterior):
     """Draws of the coefficients and the error variance, in original units.
 
     Parameters
@@ -182,11 +225,6 @@ class Posterior(BasePosterior):
     naive: Naive | None = None
     r2: FloatArray | None = None
     holders: Holders | None = None
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What a reader must know before trusting the numbers."""
-        return self.info.warnings
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -252,20 +290,11 @@ class Posterior(BasePosterior):
                 found |= dict(zip(names, own, strict=True))
         return found
 
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The data sets behind it."""
-        return self.info.datasets
-
     # --- questions about parameters --------------------------------------------------------------
 
     def summary(self, level: float = 0.95) -> Summary:
         """Median, spread, central credible interval, R-hat and effective draws."""
         return Summary({name: row_of(self.draws(name), level) for name in self.all_names}, level)
-
-    def interval(self, name: str, level: float = 0.95) -> tuple[float, float]:
-        """Central credible interval of one parameter."""
-        return central_interval(self.draws(name), level)
 
     def prob(self, statement: str) -> float:
         """Posterior probability of a statement about parameters.
@@ -275,6 +304,10 @@ class Posterior(BasePosterior):
         in two ways stand between backticks; see `statements`.
         """
         return statement_probability(statement, self.all_names, self.draws)
+
+    def interval(self, name: str, level: float = 0.95) -> tuple[float, float]:
+        """Central credible interval of one parameter."""
+        return central_interval(self.draws(name), level)
 
     def contrast(self, weights: Mapping[str, float], level: float = 0.95) -> Row:
         """Summary of a weighted sum of parameters, such as ``{"fair": 1, "good": -1}``."""
@@ -398,18 +431,6 @@ class Posterior(BasePosterior):
         error = rng.standard_normal(centre.shape)
         return np.asarray(centre + np.sqrt(self.sigma2)[..., None] * error)
 
-    @property
-    def features(self) -> tuple[str, ...]:
-        """What may have an effect: columns of the table, in whatever terms they are."""
-        return self.columns.sources
-
-    def effect(self, feature: str) -> Effect:
-        """How the expected target changes with a feature, the others as they are.
-
-        Compared with the lower bound of a number, and with the reference of a category.
-        """
-        return effect_of(self.columns, self.theta.reshape(-1, self.theta.shape[-1]), feature)
-
     # --- the price of privacy --------------------------------------------------------------------
 
     def privacy_share(self) -> dict[str, float]:
@@ -527,16 +548,6 @@ class Posterior(BasePosterior):
     def heading(self) -> str:
         """The model, and at what privacy its data were published."""
         return f"Regression for {self.columns.target}{self.info.published_at}"
-
-    def called(self, name: str) -> str:
-        """What people call a coefficient or a feature."""
-        return self.columns.design.called(name)
-
-    def shown(self, names: Sequence[str] | None = None) -> list[str]:
-        """Parameters to draw: all slopes, or those that are named."""
-        for name in names or ():
-            self.draws(name)
-        return list(self.columns.names[1:] if names is None else names)
 
     def curves(self, name: str) -> dict[str, FloatArray]:
         """Draws of one parameter, the naive ones first."""

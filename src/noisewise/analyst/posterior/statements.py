@@ -47,21 +47,11 @@ _COMPUTED: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement that was read.
+    """A statement that was read."""
 
-    Parameters
-    ----------
-    text : str
-        As it was given.
-    tree : ast.expr
-        With placeholders ``_0``, ``_1``, ... for names.
-    names : tuple of str
-        What the placeholders stand for.
-    """
-
-    text: str
-    tree: ast.expr
-    names: tuple[str, ...]
+    text: str  # as it was given
+    tree: ast.expr  # with placeholders ``_0``, ``_1``, ... for names
+    names: tuple[str, ...]  # what the placeholders stand for
 
     def holds(self, draws: Callable[[str], FloatArray]) -> NDArray[np.bool_]:
         """Whether it is true, at every draw; `draws` has those of a name."""

@@ -27,10 +27,6 @@ _OPERATORS = ("<", "<=", ">", ">=")
 class SummaryPosterior(BasePosterior):
     """Answers from a Release of block summaries.
 
-    Parameters
-    ----------
-    release : SummaryRelease
-
     Notes
     -----
     Probabilities are statements about the coefficient given the released numbers, with a flat

@@ -109,23 +109,15 @@ def released_law(
 
 
 class Replication(NamedTuple):
-    """The posterior predictive law of one Release, on unit scale.
+    """The posterior predictive law of one Release, on unit scale."""
 
-    Parameters
-    ----------
-    expected, spread : array, shape (P, P)
-        Mean and standard deviation of a replicated release. The spread is 0 where nothing noisy
-        was released.
-    below : array, shape (P, P)
-        Probability that a replicated value is below the released one; 0.5 where nothing was.
-    outside : array, shape (P,)
-        Share of the model's people outside [-1, 1], by column.
-    """
-
+    # (P, P), mean and standard deviation of a replicated release. The spread is 0 where nothing
+    # noisy was released.
     expected: FloatArray
     spread: FloatArray
+    # (P, P), probability that a replicated value is below the released one; 0.5 where nothing was
     below: FloatArray
-    outside: FloatArray
+    outside: FloatArray  # (P,), share of the model's people outside [-1, 1], by column
 
 
 def replicate(

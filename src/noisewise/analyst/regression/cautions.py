@@ -16,10 +16,10 @@ from noisewise.analyst.common_cautions import (
     ONE_CHAIN,
     first_few,
 )
-from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.numbers import median_and_spread
 from noisewise.analyst.posterior.regression import Posterior
 from noisewise.analyst.regression.agreement import Replication
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.core.design import INTERCEPT
 
 CONTRADICTION = 6.0  # standard deviations beyond which a release contradicts the model

@@ -11,14 +11,6 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import chains_and_draws, seed_or_none
 from noisewise.analyst.common_cautions import repetition_warnings
-from noisewise.analyst.model_columns import (
-    ModelColumns,
-    as_releases,
-    check_splines,
-    choose_columns,
-    observe,
-    observe_fourth,
-)
 from noisewise.analyst.posterior.holders import Holders
 from noisewise.analyst.posterior.regression import FitInfo, Naive, Posterior
 from noisewise.analyst.regression.cautions import (
@@ -30,7 +22,16 @@ from noisewise.analyst.regression.cautions import (
 )
 from noisewise.analyst.regression.job import Job, more_rows_than_columns
 from noisewise.analyst.regression.methods import METHODS, check_method, choose
-from noisewise.analyst.regression.observation import Observation, named
+from noisewise.analyst.regression.observation import (
+    ModelColumns,
+    Observation,
+    as_releases,
+    check_splines,
+    choose_columns,
+    named,
+    observe,
+    observe_fourth,
+)
 from noisewise.analyst.regression.original_units import (
     SCALE_FREE_METHODS,
     CoefficientPrior,

@@ -32,7 +32,7 @@ from noisewise.analyst.regression.job import Draws, Job, learnt_covariates, publ
 from noisewise.analyst.regression.numpyro_release import released_entries, require_numpyro
 from noisewise.analyst.regression.nuts import NutsInfo, check_lengths, rounding
 from noisewise.analyst.regression.observation import Observation, common_k
-from noisewise.analyst.regression.priors import CovariatePrior, NIGPrior, RegressionPrior
+from noisewise.analyst.regression.priors import CovariatePrior, RegressionPrior
 from noisewise.analyst.regression.records import Covariates, build_model, check_model
 from noisewise.core.errors import RequestError
 
@@ -169,22 +169,10 @@ def sample(
     clip : bool
         Whether the rows were clipped to [-1, 1] before they were summed. The regression is then
         about the rows as they were. For releases bounded by a box, not by a ball.
-    chains, draws, tune : int
-        Chains, and draws of each after and during warm-up.
-    seed : int, optional
-        The same seed gives the same draws, on any number of cores.
-    cores : int, optional
-        Chains that run at a time. Default: all cores that this process may use.
-    target_accept, max_depth
-        Of NUTS.
+    chains, draws, tune, seed, cores, progress, target_accept, max_depth
+        As of `exact.sampler.sample_posterior`.
     max_records : int
         The most latent records, of all holders together, that are accepted.
-    progress : callable, optional
-        Called now and then with (draws done, draws in all), warm-up included, from any thread.
-
-    Returns
-    -------
-    IndividualDraws
 
     Raises
     ------
@@ -218,10 +206,12 @@ def sample(
     )
     steps = steps.astype(np.int64)
     tree_depth = np.ceil(np.log2(steps + 1)).astype(np.int64)
+    from noisewise.analyst.regression.papers.shared import conditional_mean, prepare_regression
+
     return IndividualDraws(
         theta,
         sigma2,
-        conditional_mean(prior, statistics, sigma2),
+        conditional_mean(prepare_regression(prior, prior.k), statistics, sigma2),
         statistics,
         NutsInfo(diverging, tree_depth, steps, *others),
     )
@@ -246,19 +236,6 @@ def check_records(
             "method exact, whose cost does not depend on the rows, or wait and give a larger "
             f"max_records than {max_records:,}"
         )
-
-
-def conditional_mean(
-    prior: RegressionPrior, statistics: FloatArray, sigma2: FloatArray
-) -> FloatArray:
-    """E[theta | latent records] at each draw, and given sigma2 if that is a priori independent."""
-    if isinstance(prior, NIGPrior):
-        precision, weight = prior.Lam0, np.ones_like(sigma2)
-    else:
-        precision, weight = np.asarray(np.linalg.inv(prior.V0), dtype=np.float64), 1.0 / sigma2
-    S = precision + weight[..., None, None] * statistics[..., :-1, :-1]
-    z = precision @ prior.mu0 + weight[..., None] * statistics[..., :-1, -1]
-    return np.asarray(np.linalg.solve(S, z[..., None])[..., 0], dtype=np.float64)
 
 
 # --- for `fit(method="individual")` ---------------------------------------------------------------

@@ -34,37 +34,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """What every method is given.
-
-    Parameters
-    ----------
-    observations : sequence of Observation
-    fourth : sequence of FourthMomentObservation or None
-        Released fourth moments of the covariates, by holder.
-    regression_prior : ScaleFreePrior, NIGPrior or NormalInverseGammaIndependent
-    covariate_prior : ScaleFreeCovariates, NIWPrior, HierarchicalNIWPrior, HuangWandPrior, callable
-        A callable is a law of the covariates written in NumPyro, for `individual` only, and
-        CovariateMoments are for `gibbs_prior` only. Scale-free priors are for `exact` only.
-    clip : bool
-        Whether rows were clipped to their bounds before they were summed, and the regression is
-        about what they were before. For `individual` only.
-    chains, draws : int
-    seed : int, optional
-    progress : bool
-    affine : (M, t, v), optional
-        theta = M theta' + t and sigma2 = v sigma2' on unit scale, where the job has coordinates of
-        its own.
-    """
+    """What every method is given."""
 
     observations: Sequence[Observation]
+    # Released fourth moments of the covariates, by holder
     fourth: Sequence[FourthMomentObservation | None]
     regression_prior: AnyPrior
+    # A callable is a law of the covariates written in NumPyro, for `individual` only, and
+    # CovariateMoments are for `gibbs_prior` only. Scale-free priors are for `exact` only.
     covariate_prior: AnyCovariatePrior | CovariateMoments | Covariates
+    # Whether rows were clipped to their bounds before they were summed, and the regression is about
+    # what they were before. For `individual` only.
     clip: bool
     chains: int
     draws: int
     seed: int | None
     progress: bool
+    # (M, t, v): theta = M theta' + t and sigma2 = v sigma2' on unit scale, where the job has
+    # coordinates of its own
     affine: tuple[FloatArray, FloatArray, float] | None = None
 
     @property
@@ -91,42 +78,26 @@ class Job:
 
 @dataclass(frozen=True)
 class Draws:
-    """What every method gives back.
+    """What every method gives back."""
 
-    Parameters
-    ----------
-    theta : array, shape (chains, draws, d)
-    sigma2 : array, shape (chains, draws)
-    conditional_mean : array, shape (chains, draws, d), optional
-        E[theta | latent statistics] at each draw, for noise-aware methods.
-    sample_stats : mapping of str to array, shape (chains, draws)
-    discrepancies : sequence of array, shape (P, P)
-        By holder, how far its statistics are from what the fitted model would release, in sds.
-    replications : sequence of Replication
-        By holder, what the fitted model would release.
-    how : str
-        What these Releases made of the way to draw, to be said with the reason for the method.
-    prior_pull : sequence of float
-        By slope, how much its interval changes under a second prior (`exact.run`).
-    warnings : tuple of str
-        What these Releases make of the method; what is always wrong with it is in the registry.
-    predictor_variance : callable, optional
-        The variance of x'b over the rows behind all Releases at each draw, shape (chains, draws),
-        given slopes b of shape (chains, draws, k); for methods that draw the rows' statistics.
-    holders : Holders, optional
-        What each holder has of its own, where coefficients vary by holder.
-    """
-
-    theta: FloatArray
-    sigma2: FloatArray
+    theta: FloatArray  # (chains, draws, d)
+    sigma2: FloatArray  # (chains, draws)
+    # (chains, draws, d), E[theta | latent statistics] at each draw, for noise-aware methods
     conditional_mean: FloatArray | None = None
-    sample_stats: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    sample_stats: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # (chains, draws)
+    # (P, P), by holder, how far its statistics are from what the fitted model would release, in sds
     discrepancies: Sequence[FloatArray] = ()
-    replications: Sequence[Replication] = ()
+    replications: Sequence[Replication] = ()  # by holder, what the fitted model would release
+    # What these Releases made of the way to draw, to be said with the reason for the method
     how: str = ""
+    # By slope, how much its interval changes under a second prior (`exact.run`)
     prior_pull: Sequence[float] = ()
+    # What these Releases make of the method; what is always wrong with it is in the registry
     warnings: tuple[str, ...] = ()
+    # The variance of x'b over the rows behind all Releases at each draw, shape (chains, draws),
+    # given slopes b of shape (chains, draws, k); for methods that draw the rows' statistics
     predictor_variance: Callable[[FloatArray], FloatArray] | None = None
+    # What each holder has of its own, where coefficients vary by holder
     holders: Holders | None = None
 
 

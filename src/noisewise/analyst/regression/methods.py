@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from noisewise.analyst.regression.exact.groups import MOST_GROUPS, MOST_HOLDERS
 from noisewise.analyst.regression.exact.run import (
@@ -23,9 +24,7 @@ from noisewise.analyst.regression.job import (
     public_n,
 )
 from noisewise.analyst.regression.papers.run import (
-    run_bs_distributed,
     run_fixed_s,
-    run_fixed_s_aware,
     run_fixed_s_fast,
     run_gibbs_noisy,
     run_gibbs_noisy_aware,
@@ -97,27 +96,16 @@ def _fixed_s(job: Job, method: str) -> None:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to the posterior.
+    """A way to the posterior."""
 
-    Parameters
-    ----------
-    run : callable
-        From a `Job` to `Draws`; refuses first what the method can't do.
-    describe : str
-        What it is, in a sentence.
-    check : callable
-        From (job of one Release, the method's name): raises if the method would refuse any job
-        that this Release is part of.
-    ignores : str
-        Which part of the privacy noise it doesn't account for, after "ignores"; empty if none.
-    caveat : str
-        What is wrong with it whatever the Releases are; a warning of every posterior.
-    """
-
-    run: Callable[[Job], Draws]
-    describe: str
+    run: Callable[[Job], Draws]  # from a `Job` to `Draws`; refuses first what the method can't do
+    describe: str  # what it is, in a sentence
+    # From (job of one Release, the method's name): raises if the method would refuse any job that
+    # this Release is part of
     check: Callable[[Job, str], None] = _takes_any
+    # Which part of the privacy noise it doesn't account for, after "ignores"; empty if none
     ignores: str = ""
+    # What is wrong with it whatever the Releases are; a warning of every posterior
     caveat: str = ""
 
     @property
@@ -177,7 +165,7 @@ METHODS: dict[str, Method] = {
         "much noise its intervals for slopes are too narrow; use exact.",
     ),
     "bs_distributed": Method(
-        run_bs_distributed,
+        partial(run_gibbs_update, method="bs_distributed"),
         "gibbs_update for holders with Gaussian noise; central limit theorem",
         _bs_distributed,
     ),
@@ -195,7 +183,7 @@ METHODS: dict[str, Method] = {
         "its intervals are too narrow; use exact.",
     ),
     "fixed_s_aware": Method(
-        run_fixed_s_aware,
+        partial(run_fixed_s, method="fixed_s_aware"),
         "fixed_s with what the noise on X'X does to the residuals added to their covariance",
         _fixed_s,
         ignores="that the released X'X was moved to the nearest possible one",

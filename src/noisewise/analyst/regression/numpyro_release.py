@@ -26,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.model_columns import observe
-from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.observation import Observation, observe
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release
 
@@ -74,7 +73,7 @@ def observe_release(release: Release | Observation, rows: Array, *, name: str = 
     ----------
     release : Release or Observation
         A Release stands for its own features and target. For others, or to look at unit scale, take
-        the Observation from `noisewise.analyst.model_columns.observe`.
+        the Observation from `noisewise.analyst.regression.observation.observe`.
     rows : array, shape (n, P - 1)
         Latent records (x, y) on unit scale, covariates first.
     name : str

@@ -1,18 +1,161 @@
-"""What one holder's Release says about its second moments, ready for inference."""
+"""What Releases say about a regression: its columns, one observation a holder, and the way back.
+
+A Release holds second moments of all its columns, so any regression among them is free
+post-processing: any numeric column may be the target, any others the covariates. `ModelColumns` has
+the columns of the model and takes coefficients from unit scale to original units; an `Observation`
+is what one Release says about their second moments, ready for inference.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noisewise._arrays import BoolArray, FloatArray
+from noisewise.core.design import INTERCEPT, Box, Design, DesignColumn, columns_of
+from noisewise.core.design import Family as TargetFamily
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.regression import Release
+from noisewise.core.noise import DiscreteGaussian
+from noisewise.core.schema import Category, Number, Schema, level_text
+from noisewise.core.statistics import FourthMoments, SecondMoments
+from noisewise.core.terms.term import Arithmetic, BSpline, Levels, NaturalSpline
+
+if TYPE_CHECKING:
+    from noisewise.analyst.regression.papers.moments import FourthMomentObservation
 
 Family = Literal["laplace", "gaussian"]
+
+
+@dataclass(frozen=True)
+class ModelColumns:
+    """The columns of the model y ~ 1 + x, with the map between unit scale and original units.
+
+    On unit scale a column is (original - centre) / half_width.
+    """
+
+    schema: Schema
+    features: tuple[str, ...]
+    target: str
+    family: TargetFamily = "linear"
+
+    @property
+    def design(self) -> Design:
+        """The design that a Release of just these columns would have."""
+        return Design(self.schema, self.features, self.target, self.family)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The table columns that the features are made of."""
+        return tuple(
+            dict.fromkeys(
+                source for name in self.features for source in columns_of(name, self.schema)
+            )
+        )
+
+    @property
+    def covariates(self) -> tuple[DesignColumn, ...]:
+        """The design columns of the features."""
+        return self.design.columns[:-1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the coefficients, the intercept first."""
+        return (INTERCEPT, *(column.name for column in self.covariates))
+
+    @property
+    def _units(self) -> tuple[FloatArray, FloatArray, float, float]:
+        centre = np.array([column.centre for column in self.covariates])
+        width = np.array([column.half_width for column in self.covariates])
+        if self.family != "linear":  # coefficients are of a linear predictor, which has no unit
+            return centre, width, 0.0, 1.0
+        target = self.design.columns[-1]
+        return centre, width, target.centre, target.half_width
+
+    def theta_to_original(self, theta: FloatArray) -> FloatArray:
+        """Coefficients (…, d) from unit scale to original units.
+
+        y = c_y + r_y y', x = c + r x': slopes r_y θ'_j / r_j, intercept c_y + r_y θ'_0 - Σ θ_j c_j.
+        """
+        centre, width, target_centre, target_width = self._units
+        slopes = target_width * theta[..., 1:] / width
+        intercept = target_centre + target_width * theta[..., :1] - (slopes @ centre)[..., None]
+        return np.concatenate([intercept, slopes], axis=-1)
+
+    def sigma2_to_original(self, sigma2: FloatArray) -> FloatArray:
+        """Error variance from unit scale to squared original units."""
+        return sigma2 * self._units[3] ** 2
+
+    def design_matrix(self, table: Any) -> FloatArray:
+        """Rows (n, d) in original units, with the intercept and indicators, from named columns.
+
+        Values are not clipped: a prediction is for the person as they are. Splines are the same
+        beyond the bounds as at them.
+        """
+        raw: dict[str, NDArray[Any]] = {}
+        for name in self.sources:
+            declared = self.schema.columns[name]
+            try:
+                values = np.asarray(table[name])
+            except (KeyError, IndexError, TypeError, ValueError):
+                raise RequestError(f"predict: the new data have no column {name!r}") from None
+            if isinstance(declared, Category):
+                raw[name] = _codes(name, declared, values)
+            else:
+                raw[name] = _numbers(name, values)
+        lengths = {len(column) for column in raw.values()}
+        if len(lengths) != 1:
+            raise RequestError("predict: the columns of the new data differ in length")
+        rows = np.ones((lengths.pop(), len(self.names)))
+        columns = [part for name in self.features for part in self._expanded(name, raw)]
+        for j, column in enumerate(columns, 1):
+            rows[:, j] = column
+        return rows
+
+    def _expanded(self, name: str, raw: dict[str, NDArray[Any]]) -> list[FloatArray]:
+        """The columns of a feature."""
+        declared = self.schema.columns.get(name)
+        if isinstance(declared, Category):
+            return Levels(name).values(self.schema, raw)
+        if declared is not None:
+            return [raw[name]]
+        with np.errstate(all="ignore"):
+            values = self.design.terms[name].values(self.schema, raw)
+        if not all(np.isfinite(part).all() for part in values):
+            raise RequestError(
+                f"predict: {name} is not a number for some of the new rows; their values are "
+                "outside the public bounds"
+            )
+        return values
+
+
+def _codes(name: str, declared: Category, values: NDArray[Any]) -> NDArray[Any]:
+    """Positions among the declared levels."""
+    texts = np.array([level_text(v.item() if hasattr(v, "item") else v) for v in values], object)
+    for row, text in enumerate(texts, 1):
+        if text not in declared.levels:  # it's somebody's: name its place, not the value
+            raise RequestError(
+                f"predict: row {row} of column {name!r} has a value that was not declared; its "
+                f"levels are {', '.join(declared.levels)}"
+            )
+    return np.array([declared.levels.index(text) for text in texts], dtype=np.int64)
+
+
+def _numbers(name: str, values: NDArray[Any]) -> FloatArray:
+    try:
+        numbers = values.astype(np.float64)
+    except (TypeError, ValueError):
+        raise RequestError(f"predict: column {name!r} is not numeric") from None
+    if numbers.ndim != 1 or not np.isfinite(numbers).all():
+        raise RequestError(f"predict: column {name!r} has values that are not finite numbers")
+    return numbers
+
+
+# --- what one holder has released -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,3 +420,199 @@ def _described(release: Release, number: int, releases: Sequence[Release]) -> st
     label = f", label {release.label!r}" if release.label else ""
     what = f"data set {release.schema.dataset!r}{label}"
     return f"the Release of {what}" if len(releases) == 1 else f"release {number} ({what})"
+
+
+# --- from Releases to observations ----------------------------------------------------------------
+
+
+def as_releases(releases: Release | Sequence[Release]) -> list[Release]:
+    """One or several Releases as a list, and nothing else."""
+    given: list[Any] = list(releases) if isinstance(releases, Sequence) else [releases]
+    first: dict[str, int] = {}
+    for number, item in enumerate(given, 1):
+        if not isinstance(item, Release):
+            raise RequestError(
+                f"releases: expected Releases of second moments, got {type(item).__name__}; read "
+                "files with load_release, and `fit` those of other kinds"
+            )
+        if item.digest in first:
+            raise RequestError(
+                f"releases: {first[item.digest]} and {number} are the same Release of data set "
+                f"{item.schema.dataset!r}; its people would count twice: give it once"
+            )
+        first[item.digest] = number
+    return given
+
+
+def observe(
+    releases: Sequence[Release],
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
+) -> tuple[ModelColumns, list[Observation]]:
+    """Pick the model's columns out of one or several Releases.
+
+    Releases must declare the columns of the model alike (bounds, levels), because those define
+    the unit scale. Everything else may differ: n, epsilon, mechanism, other columns. `names` are
+    the analyst's own for the Releases, see `release_names`.
+    """
+    columns, called = choose_columns(releases, target, features, names)
+    return columns, [
+        observe_one(release, columns, name) for release, name in zip(releases, called, strict=True)
+    ]
+
+
+def choose_columns(
+    releases: Sequence[Release],
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
+) -> tuple[ModelColumns, list[str]]:
+    """The model's columns, which all Releases must have, and what messages call each Release."""
+    if not releases:
+        raise RequestError("releases: none given")
+    first = releases[0].design
+    chosen_target = first.target if target is None else target
+    if features is None:
+        taken = _made_of(chosen_target, first) if chosen_target in first.regressed else ()
+        features = [name for name in first.regressed if not set(taken) & set(_made_of(name, first))]
+    if isinstance(features, str):
+        raise RequestError(f"features: expected a list of names, got the text {features!r}")
+    called = release_names(releases, names)
+    chosen = (*features, chosen_target)
+    for holder, release in zip(called, releases, strict=True):
+        released = release.design.regressed
+        averaged, alike = release.schema.unit_column is not None, first.schema.unit_column
+        if averaged != (alike is not None):
+            told = ("averages", "doesn't") if averaged else ("doesn't average", "does")
+            raise ReleaseError(
+                f"{holder} {told[0]} the rows of one person and {called[0]} {told[1]}, so that "
+                "their errors have different variances: fit them apart"
+            )
+        for name in chosen:
+            if name not in released:
+                what = "column or term" if release.design.terms else "column"
+                raise RequestError(f"{holder} has no {what} {name!r}; it has {', '.join(released)}")
+        ours, theirs = first.schema.columns, release.schema.columns
+        for name in dict.fromkeys(source for each in chosen for source in _made_of(each, first)):
+            if theirs.get(name) != ours[name]:
+                raise ReleaseError(
+                    f"{holder} declares column {name!r} differently from {called[0]} "
+                    f"({_told(theirs.get(name))} against {_told(ours[name])}); "
+                    "bounds and levels must agree, so that all are on one scale: fit it alone, or "
+                    "ask for a Release with the same declaration"
+                )
+    needed = dict.fromkeys(source for name in chosen for source in _made_of(name, first))
+    columns = ModelColumns(
+        first.schema.restricted_to(tuple(needed)), tuple(features), chosen_target
+    )
+    check_splines(columns.design)  # the design validates the choice: one target, nothing twice
+    return columns, called
+
+
+def _made_of(name: str, design: Design) -> tuple[str, ...]:
+    return columns_of(name, design.schema)
+
+
+def check_splines(design: Design) -> None:
+    """Refuse a spline of a column together with what it contains: no data tell them apart.
+
+    B-splines contain all polynomials up to their degree, natural ones straight lines.
+    """
+    single = {
+        name: term.factors[0] for name, term in design.terms.items() if len(term.factors) == 1
+    }
+    for name, spline in single.items():
+        if not isinstance(spline, BSpline | NaturalSpline):
+            continue
+        contained = spline.degree if isinstance(spline, BSpline) else 1
+        for other in design.features:
+            factor = single.get(other)
+            same = factor is not None and factor.columns == spline.columns and other != name
+            curve = isinstance(factor, Arithmetic) and factor.expression.degree <= contained
+            another = isinstance(factor, BSpline | NaturalSpline)
+            if other == spline.name or (same and (curve or another)):
+                raise RequestError(
+                    f"features: {name} contains {other}, or a part of it, so their coefficients "
+                    "cannot be told apart; fit without one of them (features=, or a formula)"
+                )
+
+
+def _told(column: object) -> str:
+    """A column's declaration in a few words."""
+    if isinstance(column, Number):
+        return f"{column.lower:g} to {column.upper:g}"
+    if isinstance(column, Category):
+        levels = ", ".join(column.levels[:6]) + (", ..." if len(column.levels) > 6 else "")
+        return f"levels {levels} with reference {column.reference}"
+    return "not declared"
+
+
+def observe_one(release: Release, columns: ModelColumns, name: str) -> Observation:
+    """Pick the model's columns out of one Release."""
+    if release.rounds is not None:
+        raise RequestError(
+            f"{name} was made in rounds, in coordinates of its own, which only method exact can "
+            "read: use noisewise.fit, or publish without --rounds"
+        )
+    measurement = release.second_moments
+    statistic = SecondMoments(release.design)
+    size = len(release.design.names)
+    values, scale = np.zeros((size, size)), np.zeros((size, size))
+    public = statistic.public_values(release.n)
+    for (a, b), value in public.items():
+        values[a, b] = values[b, a] = value
+    diagonal = measurement.noise.continuous().scale
+    off = measurement.off_diagonal_noise.continuous().scale
+    for (a, b), noisy in zip(statistic.entries, measurement.unit_values(), strict=True):
+        values[a, b] = values[b, a] = noisy
+        scale[a, b] = scale[b, a] = diagonal if a == b else off
+    position = {name: i for i, name in enumerate(release.design.names)}
+    pick = [position[name] for name in (*columns.names, columns.target)]
+    family: Family = "gaussian" if isinstance(measurement.noise, DiscreteGaussian) else "laplace"
+    values, scale = values[np.ix_(pick, pick)], scale[np.ix_(pick, pick)]
+    indicators: tuple[int, ...] = ()
+    # In a ball rows are shrunk as a whole, and means have shares in place of 0 and 1.
+    if isinstance(release.geometry, Box) and release.schema.unit_column is None:
+        indicators = tuple(i for i, c in enumerate(columns.covariates, 1) if c.is_indicator)
+    if release.n is None:  # add_remove_one: n is the released entry (0, 0)
+        return Observation.with_private_n(values, scale, family, name, indicators)
+    return Observation(release.n, values, scale, family, name, indicators)
+
+
+def observe_fourth(
+    releases: Sequence[Release], columns: ModelColumns
+) -> list[FourthMomentObservation | None]:
+    """Released fourth moments of the model's covariates; None where a holder released none.
+
+    Fourth moments are of the Release's own features. They serve any model whose covariates are
+    among those.
+    """
+    from noisewise.analyst.regression.papers.moments import (
+        FourthMomentObservation,
+        fourth_monomials,
+    )
+
+    found: list[FourthMomentObservation | None] = []
+    for release in releases:
+        measurement = release.measurement(FourthMoments.name)
+        positions = {name: i for i, name in enumerate(release.design.names[:-1])}
+        if measurement is None or release.n is None or not set(columns.names) <= set(positions):
+            found.append(None)
+            continue
+        entries = release.statistic(FourthMoments.name).entries
+        value_of = dict(zip(entries, measurement.unit_values(), strict=True))
+        pick = [positions[name] for name in columns.names]
+        k = len(pick) - 1
+        wanted = (tuple(sorted(pick[i] for i in m)) for m in fourth_monomials(k))
+        law = measurement.noise
+        found.append(
+            FourthMomentObservation(
+                n=release.n,
+                k=k,
+                values=np.array([value_of[monomial] for monomial in wanted]),
+                scale=law.continuous().scale,
+                family="gaussian" if isinstance(law, DiscreteGaussian) else "laplace",
+            )
+        )
+    return found

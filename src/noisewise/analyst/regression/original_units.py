@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.model_columns import ModelColumns
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.analyst.regression.priors import (
     AnyCovariatePrior,
     AnyPrior,

@@ -23,8 +23,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.regression.job import Draws
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.core.kinds.regression import Release
 from noisewise.core.rounds.residuals import estimated
 

@@ -52,9 +52,8 @@ from typing import Any
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.model_columns import ModelColumns, observe_one
 from noisewise.analyst.regression.job import Draws, Job
-from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.observation import ModelColumns, Observation, observe_one
 from noisewise.analyst.regression.original_units import moved
 from noisewise.analyst.regression.priors import (
     ScaleFreeCovariates,
@@ -87,21 +86,11 @@ _FAR_BOUND = 6.0  # standard deviations
 
 @dataclass(frozen=True, eq=False)
 class LastRound:
-    """The last round of a Release, turned for one model.
+    """The last round of a Release, turned for one model."""
 
-    Parameters
-    ----------
-    observation : Observation
-        Over w' = (1, x', y').
-    K : array, shape (P, P)
-        Takes w = (1, x, y) on unit scale to w'.
-    covariates : ScaleFreeCovariates
-        The prior of x'.
-    """
-
-    observation: Observation
-    K: FloatArray
-    covariates: ScaleFreeCovariates
+    observation: Observation  # over w' = (1, x', y')
+    K: FloatArray  # (P, P), takes w = (1, x, y) on unit scale to w'
+    covariates: ScaleFreeCovariates  # the prior of x'
 
     @classmethod
     def of(cls, release: Release, columns: ModelColumns, name: str) -> LastRound:
@@ -149,25 +138,13 @@ class LastRound:
 
 @dataclass(frozen=True, eq=False)
 class InRounds:
-    """What all Releases say, at least one of them made in rounds.
+    """What all Releases say, at least one of them made in rounds."""
 
-    Parameters
-    ----------
-    observations : tuple of Observation
-        By Release, as it was published; the map of each is from the common coordinates.
-    K : array, shape (P, P)
-        Takes w = (1, x, y) on unit scale to the common coordinates w'.
-    covariates : ScaleFreeCovariates
-        The prior of x'.
-    name : str
-        What messages call the Release whose coordinates these are.
-    warnings : tuple of str
-    """
-
+    # By Release, as it was published; the map of each is from the common coordinates
     observations: tuple[Observation, ...]
-    K: FloatArray
-    covariates: ScaleFreeCovariates
-    name: str = ""
+    K: FloatArray  # (P, P), takes w = (1, x, y) on unit scale to the common coordinates w'
+    covariates: ScaleFreeCovariates  # the prior of x'
+    name: str = ""  # what messages call the Release whose coordinates these are
     warnings: tuple[str, ...] = ()
 
     @classmethod

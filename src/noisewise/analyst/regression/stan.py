@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.regression.fit import default_job
-from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.observation import ModelColumns, Observation
 from noisewise.analyst.regression.priors import ScaleFreeCovariates, ScaleFreePrior
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release
@@ -29,21 +28,13 @@ _NARROW = 1e-3  # sd at which a hidden column starts, at least
 
 @dataclass(frozen=True)
 class StanModel:
-    """A program with its data and starting values, in the forms that Stan's interfaces take.
-
-    Parameters
-    ----------
-    program : str
-    data, start : dict
-        Plain numbers and lists.
-    names : tuple of str
-        Of the coefficients in the program's `theta`, in order.
-    """
+    """A program with its data and starting values, in the forms that Stan's interfaces take."""
 
     program: str
+    # Plain numbers and lists
     data: dict[str, Any]
     start: dict[str, Any]
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the coefficients in the program's `theta`, in order
 
 
 def stan_model(

@@ -15,9 +15,10 @@ from noisewise import _palette
 from noisewise._version import __version__
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior.base import BasePosterior
-from noisewise.analyst.posterior.file import check_folder, write_text
+from noisewise.analyst.posterior.file import write_text
 from noisewise.analyst.report.page import Contents
 from noisewise.analyst.report.widgets import Markup, tag
+from noisewise.core.document import check_folder
 from noisewise.core.errors import RequestError
 
 __all__ = ["render", "write_report"]

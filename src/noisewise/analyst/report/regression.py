@@ -7,11 +7,11 @@ from shlex import quote
 
 import numpy as np
 
-from noisewise.analyst.model_columns import ModelColumns
 from noisewise.analyst.posterior.holders import Holders
 from noisewise.analyst.posterior.numbers import R2, SIGMA, SIGMA2, Summary, median_and_spread
 from noisewise.analyst.posterior.regression import Posterior
 from noisewise.analyst.regression.cautions import CONTRADICTION
+from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.analyst.report import widgets, words
 from noisewise.analyst.report.page import (
     Contents,

@@ -62,22 +62,14 @@ def comparing(schema: Schema, target: str, level: float) -> str:
 
 
 class Estimate(NamedTuple):
-    """What is known of one coefficient.
-
-    Parameters
-    ----------
-    centre, sd : float
-    low, high : float
-        Ends of the credible interval.
-    above : float
-        Probability that it is above zero.
-    """
+    """What is known of one coefficient."""
 
     centre: float
     sd: float
+    # Ends of the credible interval
     low: float
     high: float
-    above: float
+    above: float  # probability that it is above zero
 
     @classmethod
     def of(cls, draws: FloatArray, level: float) -> Estimate:

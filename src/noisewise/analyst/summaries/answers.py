@@ -118,24 +118,14 @@ MEDIAN_NEEDS = 80  # ε M of each of the two medians, for fewer than 1e-5 wild d
 
 
 class Check(NamedTuple):
-    """A public number beside what is wanted of it.
-
-    Parameters
-    ----------
-    what : str
-    here, wanted : float
-        What there is, and the least that should be.
-    why : str
-        What happens below it.
-    warning : str
-        The same for somebody who has less.
-    """
+    """A public number beside what is wanted of it."""
 
     what: str
+    # What there is, and the least that should be
     here: float
     wanted: float
-    why: str
-    warning: str
+    why: str  # what happens below it
+    warning: str  # the same for somebody who has less
 
 
 def checks(release: SummaryRelease) -> list[Check]:

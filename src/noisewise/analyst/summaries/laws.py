@@ -146,18 +146,11 @@ _FINE, _COARSE = 24001, 4001
 
 
 class Law(NamedTuple):
-    """First moments of what one block contributes, at b = β.
-
-    Parameters
-    ----------
-    mean, variance : float
-    slope : float
-        A = Cov(ψ(ξ), ξ), which is also E ψ'(ξ): what the average moves when b does.
-    """
+    """First moments of what one block contributes, at b = β."""
 
     mean: float
     variance: float
-    slope: float
+    slope: float  # A = Cov(ψ(ξ), ξ), which is also E ψ'(ξ): what the average moves when b does
 
     def spread(self, partitions: int) -> float:
         """v_r, M times the variance of the average over M blocks and r partitions."""

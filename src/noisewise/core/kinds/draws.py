@@ -41,28 +41,14 @@ class RegressionLaw:
 
     Coefficients θ (the intercept first) of y on (1, x) have density
     ∝ exp(-λ‖θ‖²/2 - τ Σ (y - θ·(1, x))²/2σ²) at the points ρg/2³², g integers with ‖g‖ ≤ 2³².
-
-    Parameters
-    ----------
-    design : Design
-    geometry : Box or Ball
-        What rows are forced into.
-    radius : Fraction
-        ρ, the largest norm of θ.
-    variance : Fraction
-        σ², the known variance of the target given the features.
-    prior_precision : Fraction
-        λ.
-    temper : Fraction
-        τ, from above 0 to 1.
     """
 
     design: Design
-    geometry: Geometry
-    radius: Fraction
-    variance: Fraction
-    prior_precision: Fraction
-    temper: Fraction
+    geometry: Geometry  # what rows are forced into
+    radius: Fraction  # ρ, the largest norm of θ
+    variance: Fraction  # σ², the known variance of the target given the features
+    prior_precision: Fraction  # λ
+    temper: Fraction  # τ, from above 0 to 1
 
     def __post_init__(self) -> None:
         if self.design.terms:

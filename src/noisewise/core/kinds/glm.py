@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import combinations_with_replacement
 from typing import Any, Self, cast
 
 import numpy as np
 
-from noisewise.core.composition import satisfies
 from noisewise.core.design import Design, Family
 from noisewise.core.document import (
     MAX_DESIGN_NAME,
@@ -26,11 +24,19 @@ from noisewise.core.document import (
     check_n,
     fail,
     integer,
+    integers,
+    items,
     take,
     text,
     texts,
 )
-from noisewise.core.kinds.rounds import SMALLEST_SCALE, Round, spent, transform_from_json
+from noisewise.core.kinds.rounds import (
+    SMALLEST_SCALE,
+    Round,
+    check_spent,
+    shape_from_json,
+    shape_to_json,
+)
 from noisewise.core.privacy import Claim, Event, GaussianEvent
 from noisewise.core.rounds.newton import LARGEST_THETA, SHARES, THETA_BITS, RowLaw, Scored
 from noisewise.core.rounds.plan import MOST_ROUNDS
@@ -66,31 +72,16 @@ def information_entries(size: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Newton:
-    """Noisy score and information at one theta, as integers.
+    """Noisy score and information at one theta, as integers."""
 
-    Parameters
-    ----------
-    theta : tuple of int
-        In units of 2**-16, one entry for each of u.
-    score : tuple of int
-        In units of 2**-26.
-    information : tuple of int
-        The upper triangle, row by row, in units of 2**-20.
-    scale : int
-        Of the discrete Gaussian noise on the score.
-    information_scale, off_diagonal_scale : int
-        On the information: on its diagonal, and off it (1/√2 of the first).
-    sensitivity : int
-        Of both together, in units of the score; see `core.statistics.scores`.
-    """
-
-    theta: tuple[int, ...]
-    score: tuple[int, ...]
-    information: tuple[int, ...]
-    scale: int
+    theta: tuple[int, ...]  # in units of 2**-16, one entry for each of u
+    score: tuple[int, ...]  # in units of 2**-26
+    information: tuple[int, ...]  # the upper triangle, row by row, in units of 2**-20
+    scale: int  # of the discrete Gaussian noise on the score
+    # On the information: on its diagonal, and off it (1/√2 of the first)
     information_scale: int
     off_diagonal_scale: int
-    sensitivity: int
+    sensitivity: int  # of both together, in units of the score; see `core.statistics.scores`
 
     def to_json(self) -> dict[str, Any]:
         """Plain structure for the Release file."""
@@ -119,9 +110,9 @@ class Newton:
         if family != "discrete_gaussian":
             fail("a Newton round must have discrete Gaussian noise")
         return cls(
-            _integers(theta, "theta", LARGEST_THETA),
-            _integers(score, "score", MAX_INTEGER),
-            _integers(information, "information", MAX_INTEGER),
+            integers(theta, "theta", LARGEST_THETA),
+            integers(score, "score", MAX_INTEGER),
+            integers(information, "information", MAX_INTEGER),
             integer(scale, "noise scale", SMALLEST_SCALE, MAX_SCALE),
             integer(on_diagonal, "information_scale", SMALLEST_SCALE, MAX_SCALE),
             integer(off_diagonal, "off_diagonal_scale", SMALLEST_SCALE // 2, MAX_SCALE),
@@ -261,14 +252,11 @@ class GlmRelease(BaseRelease):
         design = Design(document.schema, features, target, cast(Family, family))
         if texts(document["design_columns"], "design_columns", MAX_DESIGN_NAME) != design.names:
             fail("design_columns do not follow from the schema and the features")
-        looks, newton = document["looks"], document["newton"]
-        if not isinstance(looks, list) or not isinstance(newton, list):
-            fail("looks and newton must be lists")
         return cls(
             design=design,
-            looks=tuple(Round.from_json(one) for one in looks),
+            looks=tuple(Round.from_json(one) for one in items(document["looks"], "looks")),
             shape=shape_from_json(document["shape"]),
-            newton=tuple(Newton.from_json(one) for one in newton),
+            newton=tuple(Newton.from_json(one) for one in items(document["newton"], "newton")),
             **document.common,
         )
 
@@ -305,11 +293,7 @@ def _check(release: GlmRelease) -> None:
         fail("the first Newton round must be at a theta without slopes")
     if not isinstance(event, GaussianEvent):
         fail("rounds have one Gaussian event for all together")
-    squares, slack = spent(noises(release.looks, release.newton))
-    if squares * Fraction(event.noise_multiplier) ** 2 > 1 or slack > event.slack:
-        fail("the noise of all rounds together is too small for the privacy event")
-    if not satisfies([event], release.claim):
-        fail("the privacy claim does not follow from the event")
+    check_spent(noises(release.looks, release.newton), event, release.claim)
 
 
 MOST_NEWTON = len(SHARES)
@@ -318,37 +302,3 @@ MOST_NEWTON = len(SHARES)
 def noises(looks: Sequence[Round], newton: Sequence[Newton]) -> list[tuple[int, int, int, int]]:
     """Of everything drawn, for `spent`."""
     return [*(one.noise for one in looks), *(one.noise for one in newton)]
-
-
-# ---------------------------------------------------------------------------------------------
-# Reading
-
-
-def _integers(value: Any, where: str, limit: int) -> tuple[int, ...]:
-    if not isinstance(value, list):
-        fail(f"{where} must be a list")
-    return tuple(integer(v, f"each of {where}", -limit - 1, limit) for v in value)
-
-
-def shape_to_json(shape: Shape) -> dict[str, Any]:
-    """Plain structure for the Release file."""
-    return {
-        "transform": shape.transform.to_json(),
-        "constant": shape.constant,
-        "weight": shape.weight,
-        "radius": shape.radius,
-    }
-
-
-def shape_from_json(document: Any) -> Shape:
-    """Read what `shape_to_json` wrote, as far as it can be checked without the design."""
-    transform, constant, weight, radius = take(
-        document, "shape", ("transform", "constant", "weight", "radius")
-    )
-    most = 1 << 16
-    return Shape(
-        transform_from_json(transform),
-        integer(constant, "constant", 1, most),
-        integer(weight, "weight", 0, most),
-        integer(radius, "radius", 1, most),
-    )

@@ -33,11 +33,13 @@ from noisewise.core.document import (
     fail,
     geometry_from_json,
     integer,
+    integers,
+    items,
     take,
     text,
     texts,
 )
-from noisewise.core.kinds.rounds import Rounds, spent
+from noisewise.core.kinds.rounds import Rounds, check_spent
 from noisewise.core.noise import DISCRETE_FAMILIES, DiscreteGaussian, DiscreteLaplace
 from noisewise.core.precision import float_down
 from noisewise.core.privacy import Claim, ComposedEvent, Event, GaussianEvent, PureEvent
@@ -57,29 +59,18 @@ from noisewise.core.statistics import (
 
 @dataclass(frozen=True)
 class Measurement:
-    """Noisy sums of one statistic, as integers in units of 2**-32.
+    """Noisy sums of one statistic, as integers in units of 2**-32."""
 
-    Parameters
-    ----------
-    statistic : str
-        Name of the statistic; its entries give the order of `values`.
-    layout : {"upper", "isometric"}
-        With ``isometric``, off-diagonal entries have noise of scale `off_diagonal_scale`, which is
-        `scale` / √2: the noise matrix is then invariant under rotation.
-    values : tuple of int
-    family : {"discrete_laplace", "discrete_gaussian"}
-    scale, off_diagonal_scale : int
-        Noise scale in grid units (Laplace scale, or Gaussian standard deviation).
-    sensitivity : int
-        L1 (Laplace) or L2 (Gaussian) sensitivity in grid units that the scale was calibrated for.
-    """
-
-    statistic: str
+    statistic: str  # name of the statistic; its entries give the order of `values`
+    # "upper" or "isometric": then off-diagonal entries have noise of scale `off_diagonal_scale`,
+    # which is `scale` / √2, and the noise matrix is invariant under rotation
     layout: str
     values: tuple[int, ...]
-    family: str
+    family: str  # discrete_laplace or discrete_gaussian
+    # Noise scale in grid units (Laplace scale, or Gaussian standard deviation)
     scale: int
     off_diagonal_scale: int
+    # L1 (Laplace) or L2 (Gaussian) sensitivity in grid units that the scale was calibrated for
     sensitivity: int
 
     @property
@@ -198,12 +189,12 @@ class Release(BaseRelease):
         design = document.design
         if texts(document["design_columns"], "design_columns", MAX_DESIGN_NAME) != design.names:
             fail("design_columns do not follow from the schema and the features")
-        if not isinstance(document["measurements"], list):
-            fail("measurements must be a list")
         return cls(
             design=design,
             geometry=geometry_from_json(document["geometry"]),
-            measurements=tuple(measurement_from_json(item) for item in document["measurements"]),
+            measurements=tuple(
+                map(measurement_from_json, items(document["measurements"], "measurements"))
+            ),
             rounds=Rounds.from_json(document["rounds"]) if "rounds" in document else None,
             **document.common,
         )
@@ -237,12 +228,10 @@ def measurement_from_json(document: Any) -> Measurement:
     if bits != STATISTIC_BITS or isinstance(bits, bool | float):
         fail(f"fraction_bits must be {STATISTIC_BITS}")
     family, scale, off_diagonal = take(noise, "noise", ("family", "scale", "off_diagonal_scale"))
-    if not isinstance(values, list):
-        fail("values must be a list")
     return Measurement(
         statistic=name,
         layout=text(layout, "layout"),
-        values=tuple(integer(v, "every value", -MAX_INTEGER - 1, MAX_INTEGER) for v in values),
+        values=integers(values, "values"),
         family=text(family, "noise family"),
         scale=integer(scale, "noise scale", 1, MAX_SCALE),
         off_diagonal_scale=integer(off_diagonal, "off_diagonal_scale", 1, MAX_SCALE),
@@ -318,11 +307,7 @@ def _check_rounds(release: Release, rounds: Rounds) -> None:
         fail("second_moments: the sensitivity is smaller than one unit's influence on these sums")
     smallest = min(first.scale, first.off_diagonal_scale)
     own = (first.sensitivity, first.scale, smallest, len(first.values))
-    squares, slack = spent([own, *rounds.noises])
-    if squares * Fraction(event.noise_multiplier) ** 2 > 1 or slack > event.slack:
-        fail("the noise of all rounds together is too small for the privacy event")
-    if not satisfies([event], release.claim):
-        fail("the privacy claim does not follow from the event")
+    check_spent([own, *rounds.noises], event, release.claim)
 
 
 def _check_noise(event: Event, measurement: Measurement, release: Release) -> None:

@@ -20,9 +20,19 @@ from typing import Any
 import numpy as np
 
 from noisewise.core.calibration import discreteness_slack
+from noisewise.core.composition import satisfies
 from noisewise.core.design import Design, Monomial
-from noisewise.core.document import MAX_INTEGER, MAX_SCALE, fail, integer, take
+from noisewise.core.document import (
+    MAX_INTEGER,
+    MAX_SCALE,
+    fail,
+    integer,
+    integers,
+    items,
+    take,
+)
 from noisewise.core.precision import float_up
+from noisewise.core.privacy import Claim, GaussianEvent
 from noisewise.core.rounds.estimate import Observed
 from noisewise.core.rounds.plan import MOST_ROUNDS, Explored
 from noisewise.core.rounds.residuals import DIRECTION_BITS, LARGEST_DIRECTION
@@ -61,33 +71,21 @@ def gram_entries(design: Design, shape: Shape) -> tuple[Monomial, ...]:
 
 @dataclass(frozen=True)
 class Round:
-    """Noisy Gram matrices of one shape, as integers in units of 2**-20.
-
-    Parameters
-    ----------
-    shape : Shape
-    values : tuple of tuple of int
-        One matrix, of all rows; or two while exploring, of rows inside the ball and of rows that
-        were shrunk onto it. In the order of `gram_entries`.
-    scale, off_diagonal_scale : int
-        Scales of discrete Gaussian noise on the diagonal and off it (1/√2 of the first).
-    sensitivity : int
-        Of all matrices together, off-diagonal entries counted √2-fold.
-    """
+    """Noisy Gram matrices of one shape, as integers in units of 2**-20."""
 
     shape: Shape
+    # One matrix, of all rows; or two while exploring, of rows inside the ball and of rows that were
+    # shrunk onto it. In the order of `gram_entries`.
     values: tuple[tuple[int, ...], ...]
+    # Scales of discrete Gaussian noise on the diagonal and off it (1/√2 of the first)
     scale: int
     off_diagonal_scale: int
-    sensitivity: int
+    sensitivity: int  # of all matrices together, off-diagonal entries counted √2-fold
 
     def to_json(self) -> dict[str, Any]:
         """Plain structure for the Release file."""
         return {
-            "transform": self.shape.transform.to_json(),
-            "constant": self.shape.constant,
-            "weight": self.shape.weight,
-            "radius": self.shape.radius,
+            **shape_to_json(self.shape),
             "noise": _noise_json(self.scale, self.off_diagonal_scale),
             "sensitivity": self.sensitivity,
             "values": [list(matrix) for matrix in self.values],
@@ -96,20 +94,13 @@ class Round:
     @classmethod
     def from_json(cls, document: Any) -> Round:
         """Read what `to_json` wrote, as far as it can be checked without the design."""
-        keys = ("transform", "constant", "weight", "radius", "noise", "sensitivity", "values")
-        transform, constant, weight, radius, noise, sensitivity, values = take(
-            document, "a round", keys
+        *shape, noise, sensitivity, values = take(
+            document, "a round", (*_SHAPE, "noise", "sensitivity", "values")
         )
-        most = 1 << 16  # √LARGEST_SQUARE in units of 2**-10; the longest row is checked later
         scale, off_diagonal = _noise(noise)
         return cls(
-            Shape(
-                transform_from_json(transform),
-                integer(constant, "constant", 1, most),
-                integer(weight, "weight", 0, most),
-                integer(radius, "radius", 1, most),
-            ),
-            tuple(_integers(matrix, "values") for matrix in _list(values, "values")),
+            _shape(*shape),
+            tuple(integers(matrix, "values") for matrix in items(values, "values")),
             scale,
             off_diagonal,
             integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
@@ -207,7 +198,7 @@ class Tail:
             fail("the tail must have discrete Gaussian noise")
         read = cls(
             transform_from_json(transform),
-            _integers(values, "values"),
+            integers(values, "values"),
             integer(scale, "noise scale", SMALLEST_SCALE, MAX_SCALE),
             integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
         )
@@ -276,9 +267,9 @@ class Residuals:
             document, "residuals", ("direction", "radius", "noise", "sensitivity", "values")
         )
         return cls(
-            _integers(direction, "direction", LARGEST_DIRECTION),
+            integers(direction, "direction", LARGEST_DIRECTION),
             integer(radius, "radius", 1, 1 << 16),
-            _integers(values, "values"),
+            integers(values, "values"),
             *_noise(noise),
             integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
         )
@@ -320,24 +311,12 @@ def triangle(size: int) -> tuple[Monomial, ...]:
 
 @dataclass(frozen=True)
 class Rounds:
-    """All rounds after the first measurement.
+    """All rounds after the first measurement."""
 
-    Parameters
-    ----------
-    explored : tuple of Round
-        Of the numbers alone, inside and outside the ball.
-    tail : Tail or None
-        None where the last round clips nothing.
-    last : Round
-        Of all design columns, with most of the budget.
-    residuals : Residuals or None
-        None where there are too few rows to see their spread.
-    """
-
-    explored: tuple[Round, ...]
-    tail: Tail | None
-    last: Round
-    residuals: Residuals | None = None
+    explored: tuple[Round, ...]  # of the numbers alone, inside and outside the ball
+    tail: Tail | None  # None where the last round clips nothing
+    last: Round  # of all design columns, with most of the budget
+    residuals: Residuals | None = None  # None where there are too few rows to see their spread
 
     def to_json(self) -> dict[str, Any]:
         """Plain structure for the Release file."""
@@ -356,7 +335,7 @@ class Rounds:
             keys = (*keys, "residuals")
         explored, tail, last, *further = take(document, "rounds", keys)
         return cls(
-            tuple(Round.from_json(one) for one in _list(explored, "explored")),
+            tuple(Round.from_json(one) for one in items(explored, "explored")),
             None if tail is None else Tail.from_json(tail),
             Round.from_json(last),
             *map(Residuals.from_json, further),
@@ -431,27 +410,56 @@ def spent(noises: Sequence[tuple[int, int, int, int]]) -> tuple[Fraction, float]
     return squares, float_up(Fraction(slack))
 
 
+def check_spent(
+    noises: Sequence[tuple[int, int, int, int]], event: GaussianEvent, claim: Claim
+) -> None:
+    """All noise together must be no less than the event's, and the claim follow from that."""
+    squares, slack = spent(noises)
+    if squares * Fraction(event.noise_multiplier) ** 2 > 1 or slack > event.slack:
+        fail("the noise of all rounds together is too small for the privacy event")
+    if not satisfies([event], claim):
+        fail("the privacy claim does not follow from the event")
+
+
 # ---------------------------------------------------------------------------------------------
 # Reading
 
 
-def _list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        fail(f"{where} must be a list")
-    return value
+_SHAPE = ("transform", "constant", "weight", "radius")
 
 
-def _integers(value: Any, where: str, limit: int = MAX_INTEGER) -> tuple[int, ...]:
-    return tuple(integer(v, f"each of {where}", -limit - 1, limit) for v in _list(value, where))
+def shape_to_json(shape: Shape) -> dict[str, Any]:
+    """Plain structure for the Release file."""
+    return {
+        "transform": shape.transform.to_json(),
+        "constant": shape.constant,
+        "weight": shape.weight,
+        "radius": shape.radius,
+    }
+
+
+def shape_from_json(document: Any) -> Shape:
+    """Read what `shape_to_json` wrote, as far as it can be checked without the design."""
+    return _shape(*take(document, "shape", _SHAPE))
+
+
+def _shape(transform: Any, constant: Any, weight: Any, radius: Any) -> Shape:
+    most = 1 << 16  # √LARGEST_SQUARE in units of 2**-10; the longest row is checked later
+    return Shape(
+        transform_from_json(transform),
+        integer(constant, "constant", 1, most),
+        integer(weight, "weight", 0, most),
+        integer(radius, "radius", 1, most),
+    )
 
 
 def transform_from_json(document: Any) -> Transform:
     """Read what `Transform.to_json` wrote, as far as it can be checked without the design."""
     matrix, offset, shift = take(document, "a transform", ("matrix", "offset", "shift"))
     return Transform(
-        tuple(_integers(row, "matrix") for row in _list(matrix, "matrix")),
-        _integers(offset, "offset"),
-        _integers(shift, "shift"),
+        tuple(integers(row, "matrix") for row in items(matrix, "matrix")),
+        integers(offset, "offset"),
+        integers(shift, "shift"),
     )
 
 

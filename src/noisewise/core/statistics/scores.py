@@ -82,23 +82,12 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The law of a target, as integers at the knots of η.
-
-    Parameters
-    ----------
-    family : {"logistic", "poisson"}
-    bound : int
-        The unit of the target: 1, or the count at which it is cut off.
-    mean : (32769,) array of int64
-        m(η) in units of 2**-16 of the bound.
-    root : (32769,) array of int64
-        √m'(η) in the same units, rounded down.
-    """
+    """The law of a target, as integers at the knots of η."""
 
     family: Family
-    bound: int
-    mean: Integers
-    root: Integers
+    bound: int  # the unit of the target: 1, or the count at which it is cut off
+    mean: Integers  # (32769,), m(η) in units of 2**-16 of the bound
+    root: Integers  # (32769,), √m'(η) in the same units, rounded down
 
     @property
     def kappa(self) -> int:

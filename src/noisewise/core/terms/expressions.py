@@ -39,20 +39,11 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Expression:
-    """A node of a tree.
+    """A node of a tree."""
 
-    Parameters
-    ----------
-    op : str
-        "column", "constant", one of ``+ - * / **``, "negative", or one of `FUNCTIONS`.
-    parts : tuple of Expression
-    value : str, float or None
-        The column's name, the constant, or the exponent of a power.
-    """
-
-    op: str
+    op: str  # "column", "constant", one of ``+ - * / **``, "negative", or one of `FUNCTIONS`
     parts: tuple[Expression, ...] = ()
-    value: str | float | None = None
+    value: str | float | None = None  # the column's name, the constant, or the exponent of a power
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -68,58 +68,31 @@ Cell = tuple[tuple[str, str], str]
 
 @dataclass(frozen=True)
 class DesignColumn:
-    """One column of the design: `unit = (original - centre) / half_width`.
-
-    Parameters
-    ----------
-    name : str
-    source : str
-        The feature that it comes from: a column of the table, or a term.
-    level : str or None
-        Of a category, or of a `cut`.
-    centre, half_width : float
-    group : tuple of str or None
-        What it shares with the other columns of its group, and with no others; see (1) above.
-    cell : tuple of (factor, level)
-        Where it is not 0. A factor is a pair, so that a column may have any name.
-    signed : bool
-        Of a column in a group: whether it can be below 0.
-    is_indicator : bool
-        Whether it is 0 or 1 in every row, and at most one column of its group is 1.
-    cut_off : bool
-        Whether it is cut off towards 0 on the grid.
-    """
+    """One column of the design: `unit = (original - centre) / half_width`."""
 
     name: str
-    source: str
-    level: str | None
+    source: str  # the feature that it comes from: a column of the table, or a term
+    level: str | None  # of a category, or of a `cut`
     centre: float
     half_width: float
+    # What it shares with the other columns of its group, and with no others; see (1) above
     group: tuple[str, ...] | None = None
+    # Where it is not 0. A factor is a pair, so that a column may have any name.
     cell: tuple[Cell, ...] = ()
-    signed: bool = False
+    signed: bool = False  # of a column in a group: whether it can be below 0
+    # Whether it is 0 or 1 in every row, and at most one column of its group is 1
     is_indicator: bool = False
-    cut_off: bool = False
+    cut_off: bool = False  # whether it is cut off towards 0 on the grid
 
 
 @dataclass(frozen=True)
 class Part:
-    """One of the columns that a factor makes.
-
-    Parameters
-    ----------
-    label : str
-    bounds : (low, high)
-    cell : (factor, level), optional
-        Of an indicator.
-    share : bool
-        Whether it is one of several that are at least 0 and add up to at most 1.
-    """
+    """One of the columns that a factor makes."""
 
     label: str
-    bounds: Interval
-    cell: Cell | None = None
-    share: bool = False
+    bounds: Interval  # (low, high)
+    cell: Cell | None = None  # of an indicator
+    share: bool = False  # whether it is one of several that are at least 0 and add up to at most 1
 
 
 class Factor(Protocol):

@@ -7,7 +7,7 @@ record pulls that block's regression. So the data need no bounds.
 The way of the rows, in the order of the files:
 
 sums             values as integers, which block a row goes to, why that is private, and the
-                 accumulator of the blocks
+                 accumulators: of sums in blocks, and of all rows where sums are not enough
 limbs            their exact sums of products, in integers that 64 bits can hold
 regressions      all blocks' regressions at once, from their sums
 additive         sign, stouffer, rescaled_normal, fisher and clipped_mean: what a block contributes,
@@ -15,7 +15,6 @@ additive         sign, stouffer, rescaled_normal, fisher and clipped_mean: what 
 location_scale   the same for two medians of a coefficient
 mean             the same for a mean within a range that two such draws find
 median           the exponential mechanism that both draw from, exactly
-kept_rows        all rows, where sums are not enough
 models           blocks that fit anything else than a line
 choice           how many blocks and partitions, and what accuracy to expect
 """

@@ -68,16 +68,17 @@ import numpy as np
 from noisewise.core import normal_laplace
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import (
+    LINE,
     MAX_BLOCKS,
     MAX_REGRESSIONS,
     Asking,
     ClippedMean,
     Fisher,
+    Model,
     RescaledNormal,
     Sign,
     Stouffer,
 )
-from noisewise.core.kinds.summary.models import LINE, Model
 from noisewise.holder.blocks.sums import limb_count
 from noisewise.holder.rows.plan import Floats
 

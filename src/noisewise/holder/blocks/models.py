@@ -32,10 +32,9 @@ from typing import Any
 import numpy as np
 
 from noisewise.core.design import Design
-from noisewise.core.kinds.summary.models import Model
-from noisewise.holder.blocks.kept_rows import KeptRows
+from noisewise.core.kinds.summary.mechanisms import Model
 from noisewise.holder.blocks.regressions import Fits
-from noisewise.holder.blocks.sums import BlockGrid, draw_blocks
+from noisewise.holder.blocks.sums import BlockGrid, KeptRows, draw_blocks
 from noisewise.holder.rows.plan import Floats
 
 Function = Callable[[Mapping[str, Floats]], Sequence[float]]

@@ -37,25 +37,17 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Fits:
-    """Student t posteriors of every coefficient in every block. As private as the rows.
+    """Student t posteriors of every coefficient in every block. As private as the rows."""
 
-    Parameters
-    ----------
-    mean, variance : (blocks, coefficients) array
-        m and v (the squared scale) in the table's units; the intercept is coefficient 0.
-    freedom : (blocks,) array
-        ν.
-    full_variance, full_freedom : arrays
-        The same with the likelihood to the power M: as narrow as the posterior of all rows.
-    valid : (blocks,) array of bool
-    """
-
+    # (blocks, coefficients), m and v (the squared scale) in the table's units; the intercept is
+    # coefficient 0
     mean: Floats = field(repr=False)
     variance: Floats = field(repr=False)
-    freedom: Floats = field(repr=False)
+    freedom: Floats = field(repr=False)  # (blocks,), ν
+    # The same with the likelihood to the power M: as narrow as the posterior of all rows
     full_variance: Floats = field(repr=False)
     full_freedom: Floats = field(repr=False)
-    valid: Flags = field(repr=False)
+    valid: Flags = field(repr=False)  # (blocks,)
 
 
 def fit_blocks(

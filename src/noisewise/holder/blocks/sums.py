@@ -46,24 +46,13 @@ UNIT_BITS = 29
 
 @dataclass(frozen=True)
 class BlockColumn:
-    """How one design column becomes an integer: x ≈ centre + step * t.
+    """How one design column becomes an integer: x ≈ centre + step * t."""
 
-    Parameters
-    ----------
-    source : int
-        Position among the design's sources.
-    code : int or None
-        For an indicator, the position of its level among the declared levels.
-    centre, scale : float
-    limit : int
-        The largest |t|.
-    """
-
-    source: int
-    code: int | None
+    source: int  # position among the design's sources
+    code: int | None  # for an indicator, the position of its level among the declared levels
     centre: float
     scale: float
-    limit: int
+    limit: int  # the largest |t|
 
     @property
     def step(self) -> float:
@@ -132,16 +121,10 @@ def limb_count(columns: int) -> int:
 
 @dataclass(frozen=True)
 class BlockPlan(ReadsDesign):
-    """What to sum: all products of two columns of a design, within every block.
-
-    Parameters
-    ----------
-    design : Design
-    blocks, partitions : int
-        M and r.
-    """
+    """What to sum: all products of two columns of a design, within every block."""
 
     design: Design
+    # M and r
     blocks: int
     partitions: int
 
@@ -157,18 +140,11 @@ class BlockPlan(ReadsDesign):
 
 @dataclass(frozen=True)
 class BlockSums:
-    """The exact sums of every block. They are as private as the rows: never log or show them.
+    """The exact sums of every block. They are as private as the rows: never log or show them."""
 
-    Parameters
-    ----------
-    n : int
-        The number of rows.
-    limbs : (partitions, M, limb_count) array of int64
-        For each block its rows, the sums of its columns and those of their products, as
-        `limbs.carry` leaves them.
-    """
-
-    n: int = field(repr=False)
+    n: int = field(repr=False)  # the number of rows
+    # (partitions, M, limb_count), for each block its rows, the sums of its columns and those of
+    # their products, as `limbs.carry` leaves them
     limbs: Integers = field(repr=False)
 
 
@@ -266,3 +242,58 @@ class BlockAccumulator:
 def exact_sum(limbs: Sequence[int]) -> int:
     """The number that two or three limbs stand for."""
     return sum(int(limb) << (LIMB_BITS * place) for place, limb in enumerate(limbs))
+
+
+# ---------------------------------------------------------------------------------------------
+# All rows, for models, which need more of a block than sums
+
+
+@dataclass(frozen=True)
+class RowPlan(ReadsDesign):
+    """Read all rows and keep them: models need more of a block than sums."""
+
+    design: Design
+    memory = 0  # of sums: there are none
+
+    def accumulator(self) -> RowAccumulator:
+        """A new, empty accumulator."""
+        return RowAccumulator(self)
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """All rows on the grid of the value map; the target is the last column."""
+
+    n: int = field(repr=False)
+    values: Integers = field(repr=False)  # (n, columns)
+
+
+class RowAccumulator:
+    """Keeps rows as integers."""
+
+    def __init__(self, plan: RowPlan) -> None:
+        self.n = 0
+        self._grid = BlockGrid(plan.design)
+        self._parts: list[Integers] = []
+
+    def add(self, columns: Sequence[Floats | Codes]) -> None:
+        """Add rows; see `noisewise.holder.rows.plan.Accumulator`."""
+        check_row_count(self.n + len(columns[0]))
+        self._parts.append(self._grid.integers(columns))
+        self.n += len(columns[0])
+
+    def state(self) -> Integers:
+        """See `Accumulator.state`. These integers are the rows themselves."""
+        return flat(self.n, *self._parts)
+
+    def join(self, state: Integers) -> None:
+        """See `Accumulator.join`."""
+        check_row_count(self.n + int(state[0]))
+        self.n += int(state[0])
+        self._parts.append(state[1:].reshape(-1, len(self._grid.columns)))
+
+    def result(self) -> KeptRows:
+        """All rows so far, in the order of their integers."""
+        empty = np.empty((0, len(self._grid.columns)), dtype=np.int64)
+        values = np.concatenate([empty, *self._parts])
+        return KeptRows(self.n, values[np.lexsort(values.T)])

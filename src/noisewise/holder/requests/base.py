@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from noisewise._version import __version__
 from noisewise.core import document
 from noisewise.core.calibration import gaussian_noise_multiplier, zcdp_noise_multiplier
+from noisewise.core.composition import epsilon_of
 from noisewise.core.design import Design, Family, names_of
 from noisewise.core.document import MAX_SCALE, BaseRelease
 from noisewise.core.errors import DataError, RequestError
@@ -180,8 +182,15 @@ class Publishable(ABC, Generic[Kind_co]):
         return self.claim.epsilon
 
     def stated_cost(self) -> tuple[Fraction, Fraction]:
-        """Epsilon and delta as people read them; composition uses the event."""
-        return self.epsilon, self.claim.delta
+        """Epsilon and delta as people read them: a zCDP claim is stated at the default delta.
+
+        Composition uses the event.
+        """
+        if self.claim.rho is None:
+            return self.epsilon, self.claim.delta
+        # Six decimals, rounded up: people will read this number.
+        epsilon = math.ceil(epsilon_of([self.event], DEFAULT_DELTA) * 10**6)
+        return Fraction(epsilon, 10**6), DEFAULT_DELTA
 
     def charge(self, *, table: str | None = None, query: str | None = None) -> Charge:
         """What the ledger is asked for.

@@ -27,10 +27,15 @@ from noisewise.core.kinds.glm import (
     information_entries,
     longest_of,
     noises,
+)
+from noisewise.core.kinds.rounds import (
+    SMALLEST_SCALE,
+    Round,
+    is_number,
     shape_from_json,
     shape_to_json,
+    spent,
 )
-from noisewise.core.kinds.rounds import SMALLEST_SCALE, Round, gram_entries, is_number, spent
 from noisewise.core.privacy import Amount, Claim, as_fraction
 from noisewise.core.rounds.estimate import Observed
 from noisewise.core.rounds.newton import (
@@ -333,27 +338,8 @@ class GlmRequest(InRounds[GlmRelease]):
         if not begun.looks:
             share = Fraction(self.setting.first_share(self.public_n(result.n)))
             grams = (result.inside + result.outside,)
-        return {"look": self._look(step, grams, min(left, share * self.budget)).to_json()}
-
-    def _look(self, step: Explore, grams: Sequence[Any], square: Fraction) -> Round:
-        shape = step.shape
-        longest = longest_square(shape.constant, 0, 0, shape.radius)
-        entries = gram_entries(self.covariates, shape)
-        mechanism = self.noise(
-            gram_sensitivity(self.schema, longest),
-            square,
-            tuple(a != b for a, b in entries) * len(grams),
-        )
-        mechanism.verify()
-        noisy = mechanism.add_noise([int(gram[entry]) for gram in grams for entry in entries])
-        size = len(entries)
-        return Round(
-            shape,
-            tuple(noisy[k * size : (k + 1) * size] for k in range(len(grams))),
-            mechanism.scale,
-            mechanism.off_diagonal_scale,
-            mechanism.sensitivity,
-        )
+        square = min(left, share * self.budget)
+        return {"look": self._round(self.covariates, step.shape, grams, square).to_json()}
 
     def _mechanisms(
         self, longest: int, square: Fraction

@@ -18,14 +18,16 @@ from functools import cached_property
 from typing import Any
 
 from noisewise.core.calibration import discreteness_slack, gaussian_scale
-from noisewise.core.composition import epsilon_of, satisfies
+from noisewise.core.composition import satisfies
+from noisewise.core.design import Design
 from noisewise.core.errors import DataError, RequestError
-from noisewise.core.kinds.rounds import SMALLEST_SCALE
+from noisewise.core.kinds.rounds import SMALLEST_SCALE, Round, gram_entries
 from noisewise.core.precision import float_up
 from noisewise.core.privacy import GaussianEvent
+from noisewise.core.rounds.transform import Shape
+from noisewise.core.statistics.ball_moments import gram_sensitivity, longest_square
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.requests.base import (
-    DEFAULT_DELTA,
     AboutRegression,
     Kind_co,
     check_bounded,
@@ -108,13 +110,6 @@ class InRounds(AboutRegression[Kind_co]):
         """What Σ (sensitivity / scale)² of all rounds may be."""
         return 1 / Fraction(self.event.noise_multiplier) ** 2
 
-    def stated_cost(self) -> tuple[Fraction, Fraction]:
-        """As in `Request`."""
-        if self.claim.rho is None:
-            return super().stated_cost()
-        epsilon = math.ceil(epsilon_of([self.event], DEFAULT_DELTA) * 10**6)
-        return Fraction(epsilon, 10**6), DEFAULT_DELTA
-
     def noise(
         self, sensitivity: int, square: Fraction, off_diagonal: tuple[bool, ...]
     ) -> GaussianMechanism:
@@ -125,6 +120,24 @@ class InRounds(AboutRegression[Kind_co]):
         """The smallest usable scale with (sensitivity / scale)² at most `square`."""
         wanted = math.ceil(sensitivity**2 / square)
         return gaussian_scale(max(math.isqrt(wanted - 1) + 1, SMALLEST_SCALE), 1.0)
+
+    def _round(self, design: Design, shape: Shape, grams: Sequence[Any], square: Fraction) -> Round:
+        """Gram matrices with noise of which (sensitivity / scale)² is at most `square`."""
+        groups = len(design.category_sizes) if shape.weight else 0
+        longest = longest_square(shape.constant, shape.weight, groups, shape.radius)
+        entries = gram_entries(design, shape)
+        off_diagonal = tuple(a != b for a, b in entries) * len(grams)
+        mechanism = self.noise(gram_sensitivity(self.schema, longest), square, off_diagonal)
+        mechanism.verify()
+        noisy = mechanism.add_noise([int(gram[entry]) for gram in grams for entry in entries])
+        size = len(entries)
+        return Round(
+            shape,
+            tuple(noisy[k * size : (k + 1) * size] for k in range(len(grams))),
+            mechanism.scale,
+            mechanism.off_diagonal_scale,
+            mechanism.sensitivity,
+        )
 
 
 def check_same_rows(begun: int | None, now: int) -> None:

@@ -6,7 +6,6 @@ request fails here, before anything is charged, and a dry run needs nothing else
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from noisewise.core.calibration import gaussian_scale
-from noisewise.core.composition import epsilon_of, satisfies
+from noisewise.core.composition import satisfies
 from noisewise.core.design import MAX_ROWS, Ball, Box, Geometry, geometry_to_dict
 from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import RequestError
@@ -123,7 +122,7 @@ class Request(AboutRegression[Release]):
     def release(self, n: int, sums: Sums, /) -> Release:
         """Draw the noise."""
         pairs = zip(self.statistics, self.mechanisms, strict=True)
-        return self.written(n, [m.add_noise(_exact_values(s, sums)) for s, m in pairs])
+        return self.written(n, [m.add_noise(exact_values(s, sums)) for s, m in pairs])
 
     def longest(self) -> int:
         """With the longest of 64-bit integers for every noisy sum."""
@@ -188,14 +187,6 @@ class Request(AboutRegression[Release]):
     def summary(self) -> str:
         """The regression and the noise."""
         return f"{self.formula}, {self.mechanism}"
-
-    def stated_cost(self) -> tuple[Fraction, Fraction]:
-        """Epsilon and delta as people read them: a zCDP claim is stated at the default delta."""
-        if self.claim.rho is None:
-            return super().stated_cost()
-        # Six decimals, rounded up: people will read this number.
-        epsilon = math.ceil(epsilon_of([self.event], DEFAULT_DELTA) * 10**6)
-        return Fraction(epsilon, 10**6), DEFAULT_DELTA
 
 
 def make_request(
@@ -347,7 +338,7 @@ def _most_rounds(rounds: int | str) -> int | None:
     return int(rounds)
 
 
-def _exact_values(statistic: Statistic, sums: Sums) -> tuple[int, ...]:
+def exact_values(statistic: Statistic, sums: Sums) -> tuple[int, ...]:
     """The statistic without noise: as private as the rows."""
     if isinstance(statistic, SmallestEigenvalue):
         return (eigenvalue(statistic, sums.n, sums.values[SecondMoments.name]),)
@@ -467,18 +458,11 @@ def _gaussian(
 
 @dataclass(frozen=True)
 class Noise:
-    """A mechanism that a request can name.
+    """A mechanism that a request can name."""
 
-    Parameters
-    ----------
-    plan : callable
-        From a request to one planned mechanism for each of its statistics.
-    pure : bool
-        Whether its claim is epsilon alone: no delta, no rho, no ball, upper layout.
-    """
-
+    # From a request to one planned mechanism for each of its statistics
     plan: Callable[[Request], tuple[Mechanism, ...]]
-    pure: bool
+    pure: bool  # whether its claim is epsilon alone: no delta, no rho, no ball, upper layout
 
 
 MECHANISMS = {

@@ -30,7 +30,6 @@ from noisewise.core.kinds.rounds import (
     Round,
     Rounds,
     Tail,
-    gram_entries,
     is_number,
     spent,
     triangle,
@@ -49,7 +48,7 @@ from noisewise.core.rounds.plan import (
     next_step,
 )
 from noisewise.core.rounds.tail import EDGES
-from noisewise.core.rounds.transform import LARGEST_OFFSET, LARGEST_ROW, Shape
+from noisewise.core.rounds.transform import LARGEST_OFFSET, LARGEST_ROW
 from noisewise.core.statistics import SecondMoments, l2_sensitivity
 from noisewise.core.statistics.ball_moments import (
     COUNT_ONE,
@@ -57,7 +56,6 @@ from noisewise.core.statistics.ball_moments import (
     PRODUCT_ONE,
     count_sensitivity,
     gram_sensitivity,
-    longest_square,
 )
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.requests.base import Publishable, check_scale
@@ -71,24 +69,13 @@ Step = Explore | CountTail | Finish | Spread
 
 @dataclass(frozen=True)
 class Begun:
-    """The rounds that are drawn and kept: the first measurement, and what followed.
+    """The rounds that are drawn and kept: the first measurement, and what followed."""
 
-    Parameters
-    ----------
-    n : int or None
-        The number of rows where it is public.
-    first : Measurement
-    explored : tuple of Round
-    tail : Tail or None
-    last : Round or None
-        Once it is drawn, if residuals are to follow.
-    """
-
-    n: int | None
+    n: int | None  # the number of rows where it is public
     first: Measurement
     explored: tuple[Round, ...] = ()
     tail: Tail | None = None
-    last: Round | None = None
+    last: Round | None = None  # once it is drawn, if residuals follow
 
     @classmethod
     def of(cls, kept: Sequence[str]) -> Begun:
@@ -297,11 +284,13 @@ class RoundsRequest(InRounds[Release]):
         if isinstance(step, Explore):
             pair = (result.inside, result.outside)
             square = min(left, Fraction(step.share) * self.budget)
-            return json.dumps({"explored": self._round(step.shape, pair, square).to_json()})
+            return json.dumps(
+                {"explored": self._round(self.design, step.shape, pair, square).to_json()}
+            )
         if isinstance(step, Finish):
             for_residuals = min(left / 2, Fraction(step.residual_share) * self.budget)
             sums = (result.inside + result.outside,)
-            last = self._round(step.shape, sums, left - for_residuals)
+            last = self._round(self.design, step.shape, sums, left - for_residuals)
             if for_residuals:
                 return json.dumps({"last": last.to_json()})
             return self._in_rounds(begun, last, None, result.n)
@@ -326,24 +315,6 @@ class RoundsRequest(InRounds[Release]):
         places = [0, *(1 + np.flatnonzero(is_number(self.design)))]
         block = np.ix_(places, places)
         return Observed(whole.map[block], whole.values[block], whole.precision[block])
-
-    def _round(self, shape: Shape, grams: Sequence[Any], square: Fraction) -> Round:
-        groups = len(self.design.category_sizes) if shape.weight else 0
-        longest = longest_square(shape.constant, shape.weight, groups, shape.radius)
-        sensitivity = gram_sensitivity(self.schema, longest)
-        entries = gram_entries(self.design, shape)
-        off_diagonal = tuple(a != b for a, b in entries) * len(grams)
-        mechanism = self.noise(sensitivity, square, off_diagonal)
-        mechanism.verify()
-        noisy = mechanism.add_noise([int(gram[entry]) for gram in grams for entry in entries])
-        size = len(entries)
-        return Round(
-            shape,
-            tuple(noisy[k * size : (k + 1) * size] for k in range(len(grams))),
-            mechanism.scale,
-            mechanism.off_diagonal_scale,
-            sensitivity,
-        )
 
     def _residuals(self, begun: Begun, last: Round) -> Spread:
         """Which residuals: those of the regression that the last round has found."""

@@ -19,6 +19,9 @@ from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import DataError, RequestError
 from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
+    LEAST_SQUARES,
+    LINE,
+    LOGARITHMIC,
     MAX_BLOCKS,
     MAX_PARTITIONS,
     MAX_REGRESSIONS,
@@ -30,6 +33,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     LocationItem,
     LocationScale,
     Mean,
+    Model,
     QuantileItem,
     Question,
     RescaledNormal,
@@ -41,7 +45,6 @@ from noisewise.core.kinds.summary.mechanisms import (
     sensitivity_of,
     values_each,
 )
-from noisewise.core.kinds.summary.models import LEAST_SQUARES, LINE, LOGARITHMIC, Model
 from noisewise.core.kinds.summary.release import (
     MeanNoise,
     MedianNoise,
@@ -52,7 +55,7 @@ from noisewise.core.kinds.summary.release import (
 from noisewise.core.privacy import Amount, Claim, PureEvent
 from noisewise.core.schema import Schema, Unbounded
 from noisewise.holder.blocks import choice
-from noisewise.holder.blocks.sums import BlockGrid, BlockPlan, BlockSums
+from noisewise.holder.blocks.sums import BlockGrid, BlockPlan, BlockSums, KeptRows, RowPlan
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.requests.base import (
     AboutRegression,
@@ -63,7 +66,6 @@ from noisewise.holder.requests.base import (
 )
 
 if TYPE_CHECKING:
-    from noisewise.holder.blocks.kept_rows import KeptRows, RowPlan
     from noisewise.holder.blocks.regressions import Fits
 
 
@@ -215,8 +217,6 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
     def plan(self) -> BlockPlan | RowPlan:
         """What is accumulated over the rows."""
         if not self.model.is_least_squares:
-            from noisewise.holder.blocks.kept_rows import RowPlan
-
             return RowPlan(self.design)
         halves = 2 if isinstance(self.mechanism, Mean) else 1
         return BlockPlan(self.design, halves * self.blocks, self.partitions)

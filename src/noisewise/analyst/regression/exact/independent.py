@@ -30,7 +30,6 @@ import numpy as np
 
 from noisewise._arrays import FloatArray, IntArray
 from noisewise._compiled import compiled
-from noisewise.analyst.convergence import effective_for_mean
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
 from noisewise.analyst.regression.exact.factor import BELOW_SMALLEST_N, TIED
 from noisewise.analyst.regression.exact.kernels import logp_and_gradient
@@ -128,32 +127,6 @@ def draw_independent(
     theta, mean, x = (values.reshape(chains, draws, -1) for values in (theta, mean, x))
     sigma2 = sigma2.reshape(chains, draws)
     return IndependentDraws(theta, sigma2, mean, x, posterior, shape, effective)
-
-
-def errors_apart(draws: IndependentDraws, theta: FloatArray, sigma2: FloatArray) -> FloatArray:
-    """How far chains of another sampler, NUTS, are from independent draws of the same posterior.
-
-    Parameters
-    ----------
-    draws : IndependentDraws
-    theta, sigma2 : arrays, shapes (chains, draws, d) and (chains, draws)
-        Of the other sampler.
-
-    Returns
-    -------
-    array, shape (d + 1, 3)
-        By parameter, sigma2 last: the share of the chains below the 5%, 50% and 95% points of the
-        independent draws, less that share, in Monte Carlo standard errors of both.
-    """
-    ours = np.concatenate([draws.theta, draws.sigma2[..., None]], axis=-1)
-    theirs = np.concatenate([theta, sigma2[..., None]], axis=-1)
-    apart = np.empty((ours.shape[-1], 3))
-    for i in range(len(apart)):
-        for at, level in enumerate((0.05, 0.5, 0.95)):
-            below = (theirs[..., i] < np.quantile(ours[..., i], level)).astype(np.float64)
-            each = 1.0 / draws.effective + 1.0 / max(effective_for_mean(below), 1.0)
-            apart[i, at] = (below.mean() - level) / math.sqrt(level * (1.0 - level) * each)
-    return apart
 
 
 def _is_even(log_weight: FloatArray) -> bool:

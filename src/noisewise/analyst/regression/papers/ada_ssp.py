@@ -45,8 +45,14 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.common_cautions import first_few, repetition_warnings
-from noisewise.analyst.model_columns import ModelColumns, as_releases, observe
-from noisewise.analyst.regression.observation import Family, Observation, named
+from noisewise.analyst.regression.observation import (
+    Family,
+    ModelColumns,
+    Observation,
+    as_releases,
+    named,
+    observe,
+)
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release
 from noisewise.core.noise import Laplace
@@ -63,20 +69,11 @@ _CHUNK_ENTRIES = 2_000_000
 
 @dataclass(frozen=True)
 class HolderPenalty:
-    """How one holder's λ came about, on unit scale.
+    """How one holder's λ came about, on unit scale."""
 
-    Parameters
-    ----------
-    width : float
-        Bound on the operator norm of the noise in S.
-    lower : float
-        Lower bound on the smallest eigenvalue of S, at least 0.
-    measured : bool
-        Whether the Release has a measurement of the eigenvalue that this model can use.
-    """
-
-    width: float
-    lower: float
+    width: float  # bound on the operator norm of the noise in S
+    lower: float  # lower bound on the smallest eigenvalue of S, at least 0
+    # Whether the Release has a measurement of the eigenvalue that this model can use
     measured: bool
 
     @property
@@ -155,10 +152,6 @@ def ada_ssp(
         Probability, for each holder, that its bounds fail (the papers' rho).
     names : sequence of str, optional
         What warnings call each Release, such as the name of its file.
-
-    Returns
-    -------
-    PointEstimate
     """
     given = as_releases(releases)
     if rule not in ("noise", "paper"):
@@ -291,10 +284,6 @@ def noise_width(scale: FloatArray, family: Family, failure: float) -> float:
         Noise scale of each entry, symmetric; 0 where there is no noise.
     family : {"laplace", "gaussian"}
     failure : float
-
-    Returns
-    -------
-    float
     """
     largest = float(scale.max())
     if largest == 0:

@@ -747,23 +747,13 @@ def sample(
         without it their second moments are fixed (MCMC-fixedS).
     account_for_s : bool
         Add what the noise on X'X does to the covariance of the residuals, where S is fixed.
-    chains, draws, tune : int
-        Chains, and draws of each after and iterations during warm-up.
+    chains, draws, tune, seed, cores, progress
+        As of `exact.sampler.sample_posterior`.
     thin : int
         Iterations for each draw. With normal x neighbouring iterations are much alike: with several
         covariates or holders it takes hundreds for an independent draw.
-    seed : int, optional
-        The same seed gives the same draws, on any number of cores.
-    cores : int, optional
-        Chains that run at a time. Default: all cores that this process may use.
     keep_covariates : int
         Also return mu and T of so many draws of each chain, evenly spaced.
-    progress : callable, optional
-        Called now and then with (iterations done, iterations in all), from any thread.
-
-    Returns
-    -------
-    Draws
 
     Raises
     ------

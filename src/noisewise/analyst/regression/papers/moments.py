@@ -327,24 +327,13 @@ def fourth_monomials(k: int) -> tuple[tuple[int, int, int, int], ...]:
 
 @dataclass(frozen=True, eq=False)
 class FourthMomentObservation:
-    """One holder's noisy sums of all monomials of degree 1 to 4 in the covariates.
+    """One holder's noisy sums of all monomials of degree 1 to 4 in the covariates."""
 
-    Parameters
-    ----------
-    n : int
-        Number of rows. Public.
-    k : int
-        Number of covariates.
-    values : array, shape (number of monomials,)
-        Noisy sums over the rows, in the order of `fourth_monomials`.
-    scale : float
-        Noise scale of each: b of the Laplace law or the standard deviation of the normal one.
-    family : {"laplace", "gaussian"}
-    """
-
-    n: int
-    k: int
+    n: int  # number of rows; public
+    k: int  # number of covariates
+    # (number of monomials,), noisy sums over the rows, in the order of `fourth_monomials`
     values: FloatArray
+    # Noise scale of each: b of the Laplace law or the standard deviation of the normal one
     scale: float
     family: Literal["laplace", "gaussian"]
 

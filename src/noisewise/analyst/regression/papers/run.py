@@ -33,15 +33,14 @@ ENOUGH_ROWS = 3000  # of each of several holders, for means to be off by nothing
 
 
 def run_gibbs_update(job: Job, method: str = "gibbs_update") -> Draws:
-    """The covariates are normal with unknown mean and covariance."""
+    """The covariates are normal with unknown mean and covariance.
+
+    `bs_distributed` is its name for several holders, who add Gaussian noise.
+    """
+    if method == "bs_distributed":
+        gaussian_noise(job, method)
     public_n(job, method)
     return _gibbs(job, normal_covariates(job, method))
-
-
-def run_bs_distributed(job: Job) -> Draws:
-    """`gibbs_update` under the name it has for several holders, who add Gaussian noise."""
-    gaussian_noise(job, "bs_distributed")
-    return run_gibbs_update(job, "bs_distributed")
 
 
 def run_gibbs_prior(job: Job) -> Draws:
@@ -138,13 +137,11 @@ def run_normal_x(job: Job) -> Draws:
     return Draws(drawn.theta, drawn.sigma2, sample_stats=stats, **agrees)
 
 
-def run_fixed_s_aware(job: Job) -> Draws:
-    """`fixed_s`, with what noise on those moments does to the residuals. Not in the paper."""
-    return run_fixed_s(job, "fixed_s_aware")
-
-
 def run_fixed_s(job: Job, method: str = "fixed_s") -> Draws:
-    """Second moments of the covariates fixed at the possible ones nearest to the released."""
+    """Second moments of the covariates fixed at the possible ones nearest to the released.
+
+    `fixed_s_aware`, not in the paper, adds what noise on them does to the residuals.
+    """
     from noisewise.analyst.regression.papers import alparslan
 
     public_n(job, method)

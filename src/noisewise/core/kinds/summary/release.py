@@ -23,6 +23,8 @@ from noisewise.core.document import (
     check_n,
     fail,
     integer,
+    integers,
+    items,
     real,
     take,
     text,
@@ -30,6 +32,7 @@ from noisewise.core.document import (
 )
 from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
+    LINE,
     MAX_BLOCKS,
     MAX_PARTITIONS,
     MAX_REGRESSIONS,
@@ -42,6 +45,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     GPrior,
     LocationScale,
     Mean,
+    Model,
     RescaledNormal,
     Sign,
     Stouffer,
@@ -51,7 +55,6 @@ from noisewise.core.kinds.summary.mechanisms import (
     sensitivity_of,
     values_each,
 )
-from noisewise.core.kinds.summary.models import LINE, Model
 from noisewise.core.privacy import Claim, Event, PureEvent, as_fraction, fraction_text
 from noisewise.core.schema import Schema
 
@@ -60,18 +63,10 @@ MIN_MEDIAN_EPSILON = Fraction(1, 10**9)  # a median of all the blocks there may 
 
 @dataclass(frozen=True)
 class SummedNoise:
-    """Discrete Laplace noise on every value.
+    """Discrete Laplace noise on every value."""
 
-    Parameters
-    ----------
-    scale : int
-        In grid units.
-    sensitivity : int
-        L1 sensitivity of all values together, in grid units.
-    """
-
-    scale: int
-    sensitivity: int
+    scale: int  # in grid units
+    sensitivity: int  # L1 sensitivity of all values together, in grid units
     family: ClassVar[str] = "discrete_laplace"
 
     def to_json(self) -> dict[str, Any]:
@@ -81,19 +76,12 @@ class SummedNoise:
 
 @dataclass(frozen=True)
 class MedianNoise:
-    """The exponential mechanism: P(cell) ∝ exp(-ε d / (2 Δ)), d the blocks between it and half.
+    """The exponential mechanism: P(cell) ∝ exp(-ε d / (2 Δ)), d the blocks between it and half."""
 
-    Parameters
-    ----------
-    location_epsilon, scale_epsilon : Fraction
-        For each coefficient's location, and for each one's scale.
-    sensitivity : int
-        Δ: by how many blocks (of one partition) one unit can move a rank.
-    """
-
+    # For each coefficient's location, and for each one's scale
     location_epsilon: Fraction
     scale_epsilon: Fraction
-    sensitivity: int
+    sensitivity: int  # Δ: by how many blocks (of one partition) one unit can move a rank
     family: ClassVar[str] = "exponential"
 
     def to_json(self) -> dict[str, Any]:
@@ -108,16 +96,9 @@ class MedianNoise:
 
 @dataclass(frozen=True)
 class MeanNoise:
-    """Of `mean`: how its ranges are drawn, and the noise on its sums.
+    """Of `mean`: how its ranges are drawn, and the noise on its sums."""
 
-    Parameters
-    ----------
-    medians : MedianNoise
-        `scale_epsilon` is that of each quantile of distances (now their median).
-    sums : SummedNoise
-    """
-
-    medians: MedianNoise
+    medians: MedianNoise  # `scale_epsilon` is that of each quantile of distances (now their median)
     sums: SummedNoise
     family: ClassVar[str] = "exponential_then_laplace"
 
@@ -224,7 +205,7 @@ class SummaryRelease(BaseRelease):
 
     @classmethod
     def _read(cls, document: Received) -> Self:
-        design, values = document.design, _list(document["values"], "values")
+        design = document.design
         if design.terms:
             fail("a block summary has columns only, no terms")
         model = _model(document["model"]) if "model" in document else LINE
@@ -238,7 +219,7 @@ class SummaryRelease(BaseRelease):
             mechanism=mechanism_from_json(document["mechanism"]),
             posterior=posterior_from_json(document["posterior"]),
             model=model,
-            values=tuple(integer(v, "every value", -MAX_INTEGER - 1, MAX_INTEGER) for v in values),
+            values=integers(document["values"], "values"),
             noise=_noise(document["noise"]),
             **document.common,
         )
@@ -283,20 +264,14 @@ def _object(kind: type[Read], document: Any, where: str, *tag: str) -> Read:
 def _field(kind: Any, name: str, value: Any) -> Any:
     if name in ("questions", "items"):
         where = "a question" if name == "questions" else "an item"
-        return tuple(_object(kind.entry, one, where) for one in _list(value, name))
+        return tuple(_object(kind.entry, one, where) for one in items(value, name))
     if name in ("location", "log_scale"):
         return _object(CauchyBase, value, "a base law")
     if name in ("mean", "precision"):  # of a conjugate prior
-        return tuple(real(one, name) for one in _list(value, name))
+        return tuple(real(one, name) for one in items(value, name))
     if name == "coefficient":
         return text(value, name, MAX_DESIGN_NAME)
     return value if (name, value) == ("g", "n") else real(value, name)
-
-
-def _list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        fail(f"{where} must be a list")
-    return value
 
 
 def _model(document: Any) -> Model:
