@@ -21,6 +21,7 @@ from noisewise.analyst.regression.rounds import (
     InRounds,
     LastRound,
     lower_triangular,
+    shrunk_normal,
     skewness_warnings,
 )
 from noisewise.core.errors import ReleaseError, RequestError
@@ -109,16 +110,29 @@ def with_sums(release, sums, n=None):
 
 
 def exact_sums(release, table):
-    """M A M' of the rows, none of them shrunk."""
-    design = release.design
+    """M A M' of the rows, less what shrinking takes from normal ones."""
+    design, last = release.design, release.rounds.last
     columns = [np.ones(len(table["score"]))]
     for column in design.columns:
         if column.is_indicator:
             columns.append(1.0 * (table["region"] == column.name[-2]))
         else:
             columns.append((table[column.name] - column.centre) / column.half_width)
-    u = np.column_stack(columns) @ release.rounds.last.observed(design).map.T
-    return u.T @ u
+    u = np.column_stack(columns) @ last.observed(design).map.T
+    numbers = [False, *(not column.is_indicator for column in design.columns)]
+    taken = shrunk_normal(sum(numbers), (last.shape.radius / 1024) ** 2)
+    return u.T @ u - len(u) * taken * np.diag(numbers)
+
+
+@pytest.mark.parametrize(("numbers", "square"), [(1, 3.0), (3, 9.0), (5, 15.0)])
+def test_what_shrinking_takes_from_normal_rows(numbers, square):
+    z = np.random.default_rng(numbers).standard_normal((400_000, numbers))
+    length = np.sum(z**2, axis=1)
+    shrunk = z * np.minimum(1, np.sqrt(square / length))[:, None]
+    lost = (z.T @ z - shrunk.T @ shrunk) / len(z)
+    expected = shrunk_normal(numbers, square)
+    assert expected > 0.004
+    np.testing.assert_allclose(lost, expected * np.eye(numbers), atol=0.0008)
 
 
 def spreads(release):

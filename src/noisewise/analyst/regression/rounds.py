@@ -8,6 +8,11 @@ with a map M that they have fixed: its likelihood is exact, whatever they said, 
 budget behind it. What the earlier rounds say about A beyond M is left out. They clip more, and what
 their clipping does to slopes is not known.
 
+**What shrinking takes.** Rows beyond the radius R are shrunk onto the ball. Of q standard normal
+numbers that takes E(|z|² - R²)₊ / q = P(χ²_{q+2} > R²) - R² P(χ²_q > R²) / q from each variance and
+nothing else, and that much, times the number of rows, is added to the diagonal of U. What longer
+tails lose beyond it is in the carried noise.
+
 **Which coordinates.** U is about u = (c, w · indicators, z) with z = L⁻¹(x - m), a mixture of all
 numbers x. The noise E is symmetric and normal, with sd s on the diagonal and s/√2 off it; what
 clipping may have done is carried as more noise of the same form. So for orthogonal Q the matrices
@@ -114,7 +119,11 @@ class LastRound:
         unit = np.full(len(N), float(last.shape.weight))
         unit[0], unit[numbers] = last.shape.constant, last.shape.radius
         unit = (1 << ROW_BITS) / unit
-        values = N @ observed.values @ N.T * np.outer(unit, unit)
+        seen = observed.values.copy()
+        if rounds.tail is not None:
+            radius = last.shape.radius / (1 << ROW_BITS)
+            seen[numbers, numbers] += rows * shrunk_normal(len(numbers), radius**2)
+        values = N @ seen @ N.T * np.outer(unit, unit)
         known = observed.precision == 0.0
         scale = np.where(known, 0.0, np.outer(unit, unit) / np.sqrt(observed.precision + known))
         # The i-th of the model's numbers is at the place of the i-th of all numbers.
@@ -123,14 +132,14 @@ class LastRound:
         values, scale = values[np.ix_(pick, pick)], scale[np.ix_(pick, pick)]
         values = (values + values.T) / 2
         if release.n is None:
-            seen = Observation.with_private_n(values, scale, "gaussian", name)
+            observation = Observation.with_private_n(values, scale, "gaussian", name)
         else:
             values[0, 0] = release.n
-            seen = Observation(release.n, values, scale, "gaussian", name)
+            observation = Observation(release.n, values, scale, "gaussian", name)
         guide = 0.5 * float(np.sqrt(ball_share(len(numbers), 1.0)))
         guides = [0.5 if column.is_indicator else guide for column in columns.covariates]
         return cls(
-            seen,
+            observation,
             (K * unit[:, None])[np.ix_(pick, kept)],
             ScaleFreeCovariates(np.array(guides), len(guides) + 1.0),
         )
@@ -243,6 +252,14 @@ class InRounds:
             predictor_variance=None if inner is None else lambda b: inner(b @ back),
             holders=holders,
         )
+
+
+def shrunk_normal(numbers: int, square: float) -> float:
+    """What each variance of standard normal numbers loses in a ball of this squared radius."""
+    from scipy.special import gammaincc
+
+    inside, out = (gammaincc(numbers / 2 + more, square / 2) for more in (1.0, 0.0))
+    return float(inside - square / numbers * out)
 
 
 def check_method_with_rounds(method: str, name: str) -> None:
