@@ -84,7 +84,9 @@ def test_against_importance_sampling(releases, hidden):
         informations.append(np.where(possible[:, None, None], J, np.eye(2)))
         total += back @ informations[-1] @ back.T
     variance = total[:, 1, 1] / total[:, 0, 0] - (total[:, 0, 1] / total[:, 0, 0]) ** 2
-    precision = np.stack([np.full(trials, 0.5), variance / 2.5**2 if hidden else variance * 0 + 0.3])
+    precision = np.full((2, trials), [[0.5], [0.3]])
+    if hidden:
+        precision[1] = variance / 2.5**2
     beta = (rng.standard_normal((2, trials)) / np.sqrt(precision)).T + prior.linear / 0.5
     for last, J in zip(rounds, informations, strict=True):
         V = J + last.score_sd**2 * np.eye(2)

@@ -40,7 +40,8 @@ _REWORDED = {
 }
 _OTHERWISE = (
     "X, y: a value cannot be converted; give plain numbers, and levels as text, whole numbers or "
-    "true/false values (the value is not shown: a log file is a release too)"
+    "true/false values, with a Category in bounds for each feature that has levels (the value is "
+    "not shown: a log file is a release too)"
 )
 
 
