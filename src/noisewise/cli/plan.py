@@ -51,7 +51,13 @@ _BUDGETS = "0.1,0.3,1,3,10"
 )
 def plan(
     n: Annotated[
-        int, typer.Option("--rows", "--n", min=1, help="Number of rows that there will be.")
+        int,
+        typer.Option(
+            "--rows",
+            "--n",
+            min=1,
+            help="Number of rows that there will be; of people, if the schema has ids.",
+        ),
     ],
     want: Annotated[
         list[str] | None,
