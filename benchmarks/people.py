@@ -2,13 +2,14 @@
 
 Both read the same Parquet file of ten features and a target. With ids, 5 million rows become 2
 million people, who have 1 to 10 rows or more, in the order of their ids or in none. The two take
-turns in one process, so that a busy machine slows both; times are medians. Memory is the peak of a
+turns in one process, so that a busy machine slows both. What is judged is the least time of the
+processor: others can only add to it, by emptying its caches. Memory is the peak of a
 process of its own, for 5 million rows and four times as many.
 
     python benchmarks/people.py            some minutes
     python benchmarks/people.py --quick    4 % of it
 
-Bars: a pass with ids takes at most 3 times as long as one without, and needs at most 1 GB.
+Bars: a pass with ids takes at most 3 times the processor's time of one without, and 1 GB.
 """
 
 from __future__ import annotations
@@ -62,17 +63,18 @@ def ours(path: Path, *, ids: bool) -> Sums:
 
 
 def measure(path: Path, repeats: int) -> dict[str, object]:
-    """Median times, in seconds that pass and of the processor, after one round to warm up."""
+    """Median times that pass, and least ones of the processor, after one round to warm up."""
     times: dict[str, list[float]] = {"ids": [], "none": [], "ids_cpu": [], "none_cpu": []}
     for _ in range(repeats + 1):
         for name in ("ids", "none"):
             start, processor = time.perf_counter(), time.process_time()
-            found = ours(path, ids=name == "ids")
+            sums = ours(path, ids=name == "ids")
             times[name].append(time.perf_counter() - start)
             times[f"{name}_cpu"].append(time.process_time() - processor)
             if name == "ids":
-                people = found.n
-    return {"people": people} | {k: statistics.median(v[1:]) for k, v in times.items()}
+                people = sums.n
+    found = {k: (min if "cpu" in k else statistics.median)(v[1:]) for k, v in times.items()}
+    return {"people": people} | found
 
 
 def in_child(job: str, path: Path, repeats: int) -> dict[str, object]:
@@ -84,7 +86,8 @@ def in_child(job: str, path: Path, repeats: int) -> dict[str, object]:
 def run(share: float, repeats: int) -> list[dict[str, object]]:
     rows, people = int(ROWS * share), int(PEOPLE * share)
     cases = [("in no order", 1, False, False), ("in order", 1, True, False)]
-    cases += [("text, in no order", 1, False, True), ("four times as many", 4, False, False)]
+    cases += [("text, in no order", 1, False, True), ("text, in order", 1, True, True)]
+    cases += [("four times as many", 4, False, False)]
     results = []
     with tempfile.TemporaryDirectory(prefix="noisewise-benchmark-") as folder:
         path = Path(folder) / "rows.parquet"
@@ -124,7 +127,7 @@ def main() -> None:
     failed = [
         f"{result['what']}: {name} {result[name]:.2f} is above {bar}"
         for result in results
-        for name, bar in (("ratio", RATIO_BAR), ("peak_mb", MEMORY_BAR_MB))
+        for name, bar in (("ratio_cpu", RATIO_BAR), ("peak_mb", MEMORY_BAR_MB))
         if result[name] > bar
     ]
     print("\n".join(failed) or "All bars hold.")
@@ -134,7 +137,7 @@ def main() -> None:
             "command": " ".join(["python", "benchmarks/people.py", *sys.argv[1:]]),
             "machine": machine,
             "load": os.getloadavg()[1],
-            "bars": {"ratio": RATIO_BAR, "peak_mb": MEMORY_BAR_MB, "failed": failed},
+            "bars": {"ratio_cpu": RATIO_BAR, "peak_mb": MEMORY_BAR_MB, "failed": failed},
             "results": results,
         }
         RESULTS.write_text(json.dumps(document, indent=2) + "\n")

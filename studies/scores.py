@@ -289,9 +289,9 @@ def markdown(rows: Sequence[Row]) -> str:
 def write(out: Path, options: Options) -> list[Path]:
     """The table, as CSV and Markdown."""
     rows = []
-    grid = QUICK_GRID if options.quick else GRID
-    if "x" in options.settings:
-        grid = tuple(one for one in GRID if one.x in options.settings["x"].split(","))
+    grid = QUICK_GRID if options.quick and not options.settings else GRID
+    for name, wanted in options.settings.items():
+        grid = tuple(one for one in grid if str(getattr(one, name)) in wanted.split(","))
     for setting in grid:
         words = [str(word) for word in setting]
         records = kept_trials(
@@ -310,5 +310,5 @@ EXPERIMENT = Report(
     NAME,
     "Coverage and error of logistic and Poisson regressions by private rounds, and a control",
     write,
-    settings=("x",),
+    settings=("x", "n", "k", "rare"),
 )

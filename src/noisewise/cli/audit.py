@@ -95,6 +95,9 @@ def audit(
     Example: noisewise audit --schema schema.yaml --target income --features age,region
     --epsilon 1
 
+    Example: noisewise audit --schema schema.yaml --family logistic --target ill --features
+    age,region --epsilon 1 --delta 1e-6
+
     Example: noisewise audit --schema schema.yaml --target income --features age,hours
     --ask "hours < 0" --rows 20000 --epsilon 1
 

@@ -52,7 +52,13 @@ _BUDGETS = "0.1,0.3,1,3,10"
 )
 def plan(
     n: Annotated[
-        int, typer.Option("--rows", "--n", min=1, help="Number of rows that there will be.")
+        int,
+        typer.Option(
+            "--rows",
+            "--n",
+            min=1,
+            help="Number of rows that there will be; of people, if the schema has ids.",
+        ),
     ],
     want: Annotated[
         list[str] | None,
@@ -88,6 +94,9 @@ def plan(
 
     Example: noisewise plan --schema schema.yaml --target income --features age,region --n 5000
     --want 'age: 100' --out plan.png
+
+    Example: noisewise plan --schema schema.yaml --family logistic --target ill --features
+    age,region --n 20000 --mean 0.1
     """
     from noisewise.analyst.regression.original_units import read_prior
     from noisewise.planning.plan import plan as make_plan

@@ -93,6 +93,11 @@ class GlmPlan:
             lines.append(
                 f"{row.epsilon:8g} {shown[0]:>19} {shown[1]:>8} {shown[2]:>8} {shown[3]:>8}{note}"
             )
+        lines.append(
+            "For one sd of a number as it is among the rows, or for a level that "
+            f"{_LEVEL:.0%} of them have; (exact) is without noise. Say with --mean "
+            f"{'how common the event is' if self.family == 'logistic' else 'how large counts are'}."
+        )
         if not all(row.enough for row in self.rows):
             lines.append(
                 "Too few rows: the noise would hide how much the rows say, or the rounds would end "

@@ -87,7 +87,7 @@ def plan(
     formula : str
         In place of both, as of `make_request`.
     n : int
-        Number of rows that there will be.
+        Number of rows that there will be; of people, if the schema has a column of ids.
     epsilon : float or sequence of float
     mechanism : {"laplace", "rounds", "gaussian", "isometric", "ball"} or several, optional
         Laplace noise, and Gaussian noise in rounds, by default: what `make_request` does without
@@ -130,7 +130,8 @@ def plan(
         planner.answer(name, half_width, mechanisms) for name, half_width in (want or {}).items()
     )
     verdict = planner.verdict(mechanisms, epsilons)
-    return Plan(n, level, len(planner.laws), rows, answers, planner.noise.radius, verdict)
+    radius, counted = planner.noise.radius, planner.counted
+    return Plan(n, level, len(planner.laws), rows, answers, radius, verdict, counted)
 
 
 def _mechanisms(mechanism: str | Sequence[str] | None, radius: float | None) -> list[str]:
@@ -162,10 +163,10 @@ class Planner:
         radius: float | None = None,
         expect: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
-        check_rows_and_level(n, level)
+        check_rows_and_level(n, level, schema.counted)
         if truths is not None and truths < 10:
             raise RequestError(f"truths: expected at least 10, got {truths!r}")
-        self.n, self.level = int(n), level
+        self.n, self.level, self.counted = int(n), level, schema.counted
         self.noise = PlannedNoise(schema, target, features, delta, radius)
         self.columns = ModelColumns(self.noise.design.schema, features, target)
         k = len(self.columns.covariates)
@@ -293,6 +294,7 @@ class Planner:
             {m: self._epsilon(m, j, half_width) if reachable else None for m in mechanisms},
             without,
             self.n if reachable else self._rows_needed(j, half_width),
+            self.counted,
         )
 
     def verdict(self, mechanisms: Sequence[str], epsilons: Sequence[float]) -> Verdict:
@@ -317,7 +319,7 @@ class Planner:
         rows = None
         if by_rows(most):
             rows = round(float(f"{np.exp(_first(by_rows, at_least, most, 0.03)):.2g}"))
-        return Verdict(best, epsilon, EFFECT, found, budget, rows)
+        return Verdict(best, epsilon, EFFECT, found, budget, rows, self.counted)
 
     def _chances(self, sd: FloatArray) -> FloatArray:
         """How likely an interval of a posterior with this sd shows the sign of `EFFECT`, (m, k).

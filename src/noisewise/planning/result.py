@@ -15,10 +15,10 @@ from noisewise.core.errors import RequestError
 SMALLEST, LARGEST = 1e-3, 100.0  # epsilons that are searched
 
 
-def check_rows_and_level(n: int, level: float) -> None:
+def check_rows_and_level(n: int, level: float, counted: str = "rows") -> None:
     """Refuse what no plan can be for."""
     if isinstance(n, bool) or int(n) != n or not 1 <= n <= MAX_ROWS:
-        raise RequestError(f"n: expected a number of rows up to {MAX_ROWS:,}, got {n!r}")
+        raise RequestError(f"n: expected a number of {counted} up to {MAX_ROWS:,}, got {n!r}")
     if not 0 < level < 1:
         raise RequestError(f"level: expected a probability such as 0.95, got {level!r}")
 
@@ -53,14 +53,15 @@ class Answer:
     # Then, how many rows would do without any noise; None if not even all rows that a Release can
     # hold
     rows_needed: int | None
+    counted: str = "rows"  # what they are: rows, or people where rows have ids
 
     def __str__(self) -> str:
         wanted = f"An interval of ±{self.half_width:g} on {self.name}"
         if self.half_width_non_private > self.half_width:
             rows = (
-                "more rows than a Release can hold"
+                f"more {self.counted} than a Release can hold"
                 if self.rows_needed is None
-                else f"about {self.rows_needed:,} rows"
+                else f"about {self.rows_needed:,} {self.counted}"
             )
             return (
                 f"{wanted} is out of reach: without any noise it would be "
@@ -91,6 +92,7 @@ class Verdict:
     # What half the width would need; None if no epsilon up to 100 is enough
     half_width_epsilon: float | None
     half_width_rows: int | None  # or so many rows; None if a thousand times as many aren't enough
+    counted: str = "rows"  # what they are: rows, or people where rows have ids
 
     def __str__(self) -> str:
         least = sorted(self.chances.items(), key=lambda each: each[1])
@@ -100,8 +102,12 @@ class Verdict:
         if self.half_width_epsilon is not None:
             ways.append(f"epsilon about {self.half_width_epsilon:.2g}")
         if self.half_width_rows is not None:
-            ways.append(f"about {self.half_width_rows:,} rows")
-        half = " or ".join(ways) if ways else "more than any budget or number of rows can do"
+            ways.append(f"about {self.half_width_rows:,} {self.counted}")
+        half = (
+            " or ".join(ways)
+            if ways
+            else f"more than any budget or number of {self.counted} can do"
+        )
         return (
             f"Verdict for epsilon = {self.epsilon:g} with {self.mechanism}: the sign of an effect "
             f"of {self.effect:g} standard deviations will show with probability {shown}{more}. "
@@ -129,11 +135,13 @@ class Plan:
     answers: tuple[Answer, ...] = ()
     radius: float | None = None
     verdict: Verdict | None = None
+    counted: str = "rows"  # or people, where rows have ids
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON and data frames."""
         return {
             "n": self.n,
+            "counted": self.counted,
             "level": self.level,
             "truths": self.truths,
             "radius": self.radius,
@@ -141,6 +149,11 @@ class Plan:
             "answers": [{**asdict(a), "epsilon": dict(a.epsilon)} for a in self.answers],
             "verdict": None if self.verdict is None else asdict(self.verdict),
         }
+
+    @property
+    def _from(self) -> str:
+        averaged = "" if self.counted == "rows" else ", the rows of each averaged"
+        return f"{self.n:,} {self.counted}{averaged}"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -153,7 +166,7 @@ class Plan:
             )
             for row in self.rows
         ]  # fmt: skip
-        said = f"{100 * self.level:g}% intervals to expect from {self.n:,} rows, in original units"
+        said = f"{100 * self.level:g}% intervals to expect from {self._from}, in original units"
         table = _html.table((*head, "exact sums", "due to privacy"), body, said)
         return table + _html.paragraphs(str(answer) for answer in self.answers)
 
@@ -161,7 +174,7 @@ class Plan:
         names = list(dict.fromkeys(row.name for row in self.rows))
         width = max(9, *(len(name) for name in names))
         lines = [
-            f"Half-widths of {100 * self.level:g}% intervals to expect from {self.n:,} rows, in "
+            f"Half-widths of {100 * self.level:g}% intervals to expect from {self._from}, in "
             f"original units (medians over {self.truths} possible truths)",
             f"{'coefficient':{width}} {'mechanism':>10} {'epsilon':>8} {'half-width':>11} "
             f"{'(8 of 10 within)':^23} {'exact sums':>11} {'due to privacy':>14}",
@@ -256,7 +269,9 @@ def draw_plan(plan: Plan, path: Path) -> None:
         axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.7g}"))
         axis.yaxis.set_minor_locator(NullLocator())
     axes[0].set_ylabel(f"half-width of {100 * plan.level:g}% intervals")
-    figure.suptitle(f"What a Release of {plan.n:,} rows would be worth (bands: 8 of 10 within)")
+    figure.suptitle(
+        f"What a Release of {plan.n:,} {plan.counted} would be worth (bands: 8 of 10 within)"
+    )
     handles = {
         text: handle
         for axis in axes[: len(names)]

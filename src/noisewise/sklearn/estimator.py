@@ -46,7 +46,8 @@ _REWORDED = {
 }
 _OTHERWISE = (
     "X, y: a value cannot be converted; give plain numbers, and levels as text, whole numbers or "
-    "true/false values (the value is not shown: a log file is a release too)"
+    "true/false values, with a Category in bounds for each feature that has levels (the value is "
+    "not shown: a log file is a release too)"
 )
 
 
@@ -102,6 +103,8 @@ class BoundedFeatures(ReleaseEstimator):
                 raise RequestError("X: a category needs a data frame, whose columns have names")
             return {str(name): np.asarray(X[name]) for name in self.feature_names_in_}
         if reset:
+            if hasattr(X, "columns"):  # what isn't declared is said before its values are read
+                declared_columns(self.bounds, [str(name) for name in X.columns])
             X, _ = validate_data(
                 self, X, y, dtype=np.float64, ensure_min_samples=2, y_numeric=numeric, reset=True
             )

@@ -16,7 +16,7 @@ from noisewise.analyst.common_cautions import (
     first_few,
     repetition_warnings,
 )
-from noisewise.analyst.glm.sampler import Draws, NormalPrior, Observed, sample
+from noisewise.analyst.glm.sampler import SLOPE_SD, Draws, NormalPrior, Observed, sample
 from noisewise.analyst.posterior.base import Fit
 from noisewise.analyst.posterior.glm import GlmPosterior
 from noisewise.analyst.regression.observation import ModelColumns
@@ -31,10 +31,8 @@ from noisewise.core.statistics.scores import OUTCOME_ONE, outcome_of
 MAX_DRAWS = 1_000_000
 METHOD = "newton"
 
-_SLOPE, _INTERCEPT = 2.5, 5.0  # sds of the default prior, for one sd of a number or one level
-_IN_BOUNDS = 0.25  # sd of a number on unit scale, where no round has looked for it
+_INTERCEPT = 5.0  # sd of the default prior
 _LEAST_BENT = 0.3  # |m''/m'| of yes or no: if half have the event, not all of them have odds of 1
-_HIDDEN = 2.0  # eigenvalue of the information in units of the noise's spectral size
 
 
 def fit_glm(
@@ -92,7 +90,7 @@ def fit_glm(
     ]
     drawn = sample(
         observations,
-        prior_of(given[0], columns, prior),
+        prior_of(next(filter(_looked, given), given[0]), columns, prior),
         chains=chains,
         draws=draws,
         seed=seed_or_none(seed),
@@ -146,29 +144,40 @@ def prior_of(
     size = len(columns.names)
     centre, sds = _centre_and_sds(release)
     to_original = columns.theta_to_original(np.eye(size)).T
-    precision, linear = np.zeros((size, size)), np.zeros(size)
+    precision, linear, unscaled = np.zeros((size, size)), np.zeros(size), []
     for j, name in enumerate(columns.names):
         if name in named:
             (mean, sd), row = named[name], to_original[j]
         elif name == INTERCEPT:
             mean, sd, row = 0.0, _INTERCEPT, centre
+        elif np.isnan(sds[j]):
+            unscaled.append(j)
+            continue
         else:
-            mean, sd, row = 0.0, _SLOPE / sds[j], np.eye(size)[j]
+            mean, sd, row = 0.0, SLOPE_SD / sds[j], np.eye(size)[j]
         precision += np.outer(row, row) / sd**2
         linear += row * mean / sd**2
-    return NormalPrior(precision, linear)
+    return NormalPrior(precision, linear, tuple(unscaled))
+
+
+def _looked(release: GlmRelease) -> bool:
+    """Whether rounds have found where the numbers are."""
+    transform = release.shape.transform
+    return transform != Transform.box(len(transform))
 
 
 def _centre_and_sds(release: GlmRelease) -> tuple[FloatArray, FloatArray]:
-    """A row w at the covariates' centre, levels at their reference; and sds, 1 for indicators."""
+    """A row w at the covariates' centre, levels at their reference; and sds, 1 for indicators.
+
+    Sds of numbers are NaN where no round has looked for them.
+    """
     numbers = 1 + np.flatnonzero(is_number(release.design.covariates))
     size, transform = len(release.design.columns), release.shape.transform
     centre, sds = np.zeros(size), np.ones(size)
     centre[0] = 1.0
     if len(numbers):
         spread, centre[numbers] = transform.spread_and_centre()
-        found = transform != Transform.box(len(numbers))
-        sds[numbers] = np.linalg.norm(spread, axis=1) if found else _IN_BOUNDS
+        sds[numbers] = np.linalg.norm(spread, axis=1) if _looked(release) else np.nan
     return centre, sds
 
 
@@ -219,12 +228,7 @@ def _checked(releases: Any) -> list[GlmRelease]:
 
 def _hidden_warnings(releases: Sequence[GlmRelease]) -> tuple[str, ...]:
     """Directions in which the noise hides how much the rows say."""
-    weak = 0
-    for release in releases:
-        last = release.last
-        noise = last.information_sd * np.sqrt(len(last.theta))
-        weak += bool(np.linalg.eigvalsh(last.information)[0] < _HIDDEN * noise)
-    if not weak:
+    if not any(release.last.hides for release in releases):
         return ()
     return (
         "the noise hides what the rows say in some direction: there intervals lean on the prior "

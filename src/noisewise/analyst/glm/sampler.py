@@ -6,9 +6,18 @@ with d = theta - theta_T, S·d - d'Jd/2: S the score and J the information there
 
     S~ = S + e,  e ~ N(0, s² I);      J~ = J + E,  E symmetric normal, sd b, off the diagonal b/√2.
 
-S is integrated out: S~ | theta, J ~ N(J d, J + s² I). J is latent, positive definite, and has a
-nearly flat prior, exp(-(p + 1) tr J / 2t) with t the trace of J~. Earlier rounds have found theta_T
-and nothing else: what they say is about other points, and their expansions would be added up.
+S is integrated out: S~ | theta, J ~ N(J d, J + s² I). J is latent and positive definite. Earlier
+rounds have found theta_T and nothing else: what they say is about other points, and their
+expansions would be added up.
+
+**The prior of J.** With C the rest of J when its first row is taken out (a multiple of the
+covariates' covariance), the roots of C's diagonal are flat and all correlations between them are as
+likely as each other: the density is Π C_jj^(-k/2), k = p - 1. A flat density of J would look
+harmless, but says that C_jj is a sum of about p squares, so that a direction in which noise hides
+the rows has as much information as the noise is large, and intervals would be too narrow.
+
+**The scale of slopes.** The prior of a slope is for one sd of its column. Where no round has found
+that (too few rows), the latent J says it: C_jj over J_00, on the scale of the bounds.
 
 **What is approximate.** The expansion. Its next term is to the last one as (1 - 2m)/2 times the
 shift of a row's linear predictor, u·d, for yes or no, and as 1/2 times it for counts. The rounds
@@ -26,15 +35,22 @@ are normal. J of one Release given the others' is drawn by elliptical slice samp
 where N(m, V) is what the prior and the other Releases say about theta, in its coordinates. There is
 nothing to tune and no gradient. Coefficients are drawn exactly, given every kept J.
 
+Where noise hides a direction, J~ is no positive definite matrix, and ellipses around it move J
+little. Then columns of J move one by one as well: column j is stretched with its row, by a slice
+sampler (Neal 2003; the Jacobian of a stretch by e^t is e^((p + 1) t)), and turned at a fixed J_jj,
+by an ellipse of the law N(J~_j, b²/2) times N(0, M J_jj / (p + 1)), with M the other rows and
+columns: that is about how far J stays positive definite.
+
 References
 ----------
 Murray, Adams & MacKay (2010), Elliptical slice sampling, AISTATS, arXiv:1001.0175.
+Neal (2003), Slice sampling, Annals of Statistics 31, 705-767.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -49,7 +65,10 @@ from noisewise.analyst.glm.bend import Line, lines
 from noisewise.core.rounds.newton import RowLaw, Scored
 
 _WARM_UP = 300  # steps from a start within the noise of J~
-_STEPS = 2  # between kept draws
+_STEPS = 2  # between kept draws, where columns don't move one by one
+_COLUMNS = 12  # that move in a step, at most
+_STRETCH = 2.0  # first interval of the logarithm of a stretch
+SLOPE_SD = 2.5  # of the default prior, for one sd of a number or one level
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,12 +101,32 @@ class Observed:
         """p."""
         return len(self.map)
 
+    def on_unit_scale(self, J: FloatArray) -> FloatArray:
+        """The information of w instead of u, (p, p)."""
+        return np.asarray(self.back.T @ J @ self.back)
+
 
 class NormalPrior(NamedTuple):
-    """Of the coefficients on unit scale: precision, (p, p), and precision times mean, (p,)."""
+    """Of the coefficients on unit scale: precision, (p, p), and precision times mean, (p,).
+
+    Slopes at the places `unscaled` have mean 0 and sd `SLOPE_SD` for one sd of their column, and
+    are left out of `precision`.
+    """
 
     precision: FloatArray
     linear: FloatArray
+    unscaled: tuple[int, ...] = ()
+
+    def given(self, information: FloatArray) -> FloatArray:
+        """The precision given the information of all Releases on unit scale, (p, p)."""
+        if not self.unscaled:
+            return self.precision
+        places = list(self.unscaled)
+        precision = self.precision.copy()
+        centre = information[0] / information[0, 0]
+        variance = information.diagonal() / information[0, 0] - centre**2
+        precision[places, places] += variance[places] / SLOPE_SD**2
+        return precision
 
 
 class Draws(NamedTuple):
@@ -124,7 +163,8 @@ def sample(
     bent = [Line.straight(one.size) for one in observations]
     if all(one.law is not None for one in observations):
         rounds = [(o.last, o.law, o.back) for o in observations if o.law is not None]
-        bent = lines(rounds, prior.precision, prior.linear)
+        rough = sum(one.on_unit_scale(one.last.within_noise()) for one in observations)
+        bent = lines(rounds, prior.given(np.asarray(rough)), prior.linear)
 
     def run(chain: int, report: Report) -> Draws:
         states = [
@@ -150,21 +190,22 @@ def _chain(
     kept = Draws(
         np.empty((draws, len(prior.linear))), np.empty(draws), np.empty(draws), np.empty(())
     )
-    for step in range(-_WARM_UP, draws * _STEPS):
+    steps = 1 if any(state.hidden for state in states) else _STEPS
+    for step in range(-_WARM_UP, draws * steps):
         for i, state in enumerate(states):
-            precision = prior.precision + sum(p for j, (p, _) in enumerate(parts) if j != i)
-            linear = prior.linear + sum(h for j, (_, h) in enumerate(parts) if j != i)
-            state.step(precision, linear)
+            others = [part for j, part in enumerate(parts) if j != i]
+            state.step(prior, _About.sum(others, len(prior.linear)))
             parts[i] = state.about_beta()
-        if step < 0 or step % _STEPS:
+        if step < 0 or step % steps:
             continue
-        precision = prior.precision + sum(p for p, _ in parts)
+        total = _About.sum(parts, len(prior.linear))
+        precision = prior.given(total.information) + total.precision
         factor = cho_factor(precision, lower=True)
-        mean = cho_solve(factor, prior.linear + sum(h for _, h in parts))
+        mean = cho_solve(factor, prior.linear + total.linear)
         beta = mean + solve_triangular(
             factor[0], rng.standard_normal(len(mean)), lower=True, trans="T"
         )
-        place = step // _STEPS
+        place = step // steps
         kept.beta[place] = beta
         kept.shift[place] = max(state.shift(beta) for state in states)
         kept.slope[place] = _mean_slope(states, rng)
@@ -180,59 +221,153 @@ def _mean_slope(states: Sequence[_Information], rng: np.random.Generator) -> flo
     return sum(state.slopes for state in states) / max(float(rows), 1.0)
 
 
+class _About(NamedTuple):
+    """What Releases say about beta, given their J; and J on unit scale."""
+
+    precision: FloatArray  # (p, p)
+    linear: FloatArray  # (p,)
+    information: FloatArray  # (p, p)
+
+    @classmethod
+    def sum(cls, parts: Sequence[_About], size: int) -> _About:
+        """Of several, or of none."""
+        square = np.zeros((size, size))
+        none = cls(square, np.zeros(size), square)
+        return cls(*(sum(part, start) for start, *part in zip(none, *parts, strict=True)))
+
+
 class _Information:
     """The latent J of one Release."""
 
     def __init__(self, observed: Observed, line: Line, rng: np.random.Generator) -> None:
-        self._last, self._line, self._rng = observed.last, line, rng
+        self._observed, self._line, self._rng = observed, line, rng
+        self._last, self._back = observed.last, observed.back
         self._size = observed.size
         self._constant = float(observed.map[0, 0])
-        self.rows = observed.rows
-        self._back = observed.back
+        self.rows, self.hidden = observed.rows, observed.last.hides
         self._noise = self._last.score_sd**2 * np.eye(self._size)
-        start = self._last.within_noise()
-        self._rate = (self._size + 1) / (2 * float(np.trace(start)))
-        self.J = start * math.exp(0.1 * rng.standard_normal())
+        self.J = self._last.within_noise() * math.exp(0.1 * rng.standard_normal())
 
-    def step(self, precision: FloatArray, linear: FloatArray) -> None:
-        """One step of elliptical slice sampling, given what all else says about beta."""
+    def step(self, prior: NormalPrior, others: _About) -> None:
+        """Move J, given what all else says about beta."""
         bent = self._line.A @ self._back
-        variance = bent @ np.linalg.solve(precision, bent.T)
-        centre = bent @ np.linalg.solve(precision, linear)
-        centre += self._line.b - self._line.A @ self._last.theta
+        offset = self._line.b - self._line.A @ self._last.theta
+        alone = not others.information.any()
+
+        def law(J: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+            # Variance and mean of d~, and what the others' scores say of a prior that J scales.
+            own = prior.given(others.information + self._observed.on_unit_scale(J))
+            precision, linear = own + others.precision, prior.linear + others.linear
+            half = np.linalg.solve(precision, bent.T)
+            if alone:
+                return bent @ half, half.T @ linear + offset, 0.0
+            weight = float(linear @ np.linalg.solve(precision, linear)) / 2
+            weight -= float(prior.linear @ np.linalg.solve(own, prior.linear)) / 2
+            weight += float(np.linalg.slogdet(own)[1] - np.linalg.slogdet(precision)[1]) / 2
+            return bent @ half, half.T @ linear + offset, weight
+
+        fixed = None if prior.unscaled else law(self.J)
 
         def log_density(J: FloatArray) -> float:
+            if dpotrf(J)[1]:
+                return -math.inf
+            variance, centre, weight = fixed or law(J)
             root, failed = dpotrf(J @ variance @ J + J + self._noise, lower=True)
-            if failed or dpotrf(J)[1]:
+            rest = J.diagonal()[1:] - J[0, 1:] ** 2 / J[0, 0]
+            if failed or not np.all(rest > 0.0):
                 return -math.inf
             misfit, _ = dtrtrs(root, self._last.score - J @ centre, lower=True)
             size = 2 * float(np.log(root.diagonal()).sum())
-            return -(float(misfit @ misfit) + size) / 2 - self._rate * float(J.trace())
+            size += (self._size - 1) * float(np.log(rest).sum())
+            return weight - (float(misfit @ misfit) + size) / 2
 
         middle = self._last.information
-        away, other = self.J - middle, self._symmetric_noise()
-        level = log_density(self.J) + math.log(self._rng.random())
+        self.J = self._on_ellipse(middle, self.J, self._symmetric_noise(), log_density)
+        if self.hidden:
+            places = self._rng.permutation(np.arange(1, self._size))[:_COLUMNS]
+            for place in places:
+                self._turn(int(place), log_density)
+                self._stretch(int(place), log_density)
+
+    def _on_ellipse(
+        self,
+        middle: FloatArray,
+        present: FloatArray,
+        other: FloatArray,
+        log_density: Callable[[FloatArray], float],
+    ) -> FloatArray:
+        """Elliptical slice sampling; `other` is drawn from the normal law, less its `middle`."""
+        away = present - middle
+        level = log_density(present) + math.log(self._rng.random())
         angle = self._rng.uniform(0.0, 2 * math.pi)
         low, high = angle - 2 * math.pi, angle
-        while True:
+        while abs(angle) > 1e-12:  # else rounding alone kept the present state out
             proposed = middle + math.cos(angle) * away + math.sin(angle) * other
             if log_density(proposed) > level:
-                self.J = proposed
-                return
-            if abs(angle) < 1e-12:  # rounding alone kept the present state out
-                return
+                return proposed
             low, high = (angle, high) if angle < 0 else (low, angle)
             angle = self._rng.uniform(low, high)
+        return present
+
+    def _turn(self, place: int, log_density: Callable[[FloatArray], float]) -> None:
+        """Move a column at a fixed entry on the diagonal."""
+        others = np.flatnonzero(np.arange(self._size) != place)
+        inverse = np.linalg.inv(self.J[np.ix_(others, others)])
+        pull = (self._size + 1) / float(self.J[place, place])
+        known = 2 / self._last.information_sd**2
+        precision = known * np.eye(len(others)) + pull * inverse
+        middle = np.linalg.solve(precision, known * self._last.information[others, place])
+        root = np.linalg.cholesky(precision)
+        other = solve_triangular(
+            root, self._rng.standard_normal(len(others)), lower=True, trans="T"
+        )
+
+        def put(column: FloatArray) -> FloatArray:
+            J = self.J.copy()
+            J[others, place] = J[place, others] = column
+            return J
+
+        def of_column(column: FloatArray) -> float:
+            return log_density(put(column)) + pull / 2 * float(column @ inverse @ column)
+
+        self.J = put(self._on_ellipse(middle, self.J[others, place], other, of_column))
+
+    def _stretch(self, place: int, log_density: Callable[[FloatArray], float]) -> None:
+        """Multiply a row and its column by a factor."""
+
+        def put(log_factor: float) -> FloatArray:
+            factors = np.ones(self._size)
+            factors[place] = math.exp(log_factor)
+            return self.J * np.outer(factors, factors)
+
+        def of_factor(log_factor: float) -> float:
+            J = put(log_factor)
+            gap = (J[place] - self._last.information[place]) / self._last.information_sd
+            noise = float(gap @ gap) - float(gap[place]) ** 2 / 2
+            return log_density(J) - noise + (self._size + 1) * log_factor
+
+        level = of_factor(0.0) + math.log(self._rng.random())
+        low = -_STRETCH * self._rng.random()
+        high = low + _STRETCH
+        while high - low > 1e-12:
+            log_factor = self._rng.uniform(low, high)
+            if of_factor(log_factor) > level:
+                self.J = put(log_factor)
+                return
+            low, high = (log_factor, high) if log_factor < 0 else (low, log_factor)
 
     def _symmetric_noise(self) -> FloatArray:
         drawn = self._rng.standard_normal((self._size, self._size)) * self._last.information_sd
         upper = np.triu(drawn, 1) / math.sqrt(2)
         return np.asarray(upper + upper.T + np.diag(drawn.diagonal()))
 
-    def about_beta(self) -> tuple[FloatArray, FloatArray]:
+    def about_beta(self) -> _About:
         """Precision and linear term of beta given S~ and J."""
         precision, linear = self._line.about(self._last, self.J)
-        return self._back.T @ precision @ self._back, self._back.T @ linear
+        back = self._back
+        return _About(
+            back.T @ precision @ back, back.T @ linear, self._observed.on_unit_scale(self.J)
+        )
 
     def shift(self, beta: FloatArray) -> float:
         """Root mean square of u·d over rows, weighted as the information is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,12 +13,18 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior.base import Fit, FittedPosterior, rows_in_words
 from noisewise.analyst.posterior.file import Groups, arrays, dataset, tuples
-from noisewise.analyst.posterior.numbers import Row, Summary, central_interval, row_of
+from noisewise.analyst.posterior.numbers import (
+    Row,
+    Summary,
+    central_interval,
+    round_step,
+    row_of,
+)
 from noisewise.analyst.posterior.plots import AWARE, Effect
 from noisewise.analyst.posterior.regression import Coefficients, Prediction, check_target
 from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.schema import Category, Schema
+from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.terms.term import DesignColumn
 
 _BATCH = 256  # rows that are predicted at a time, which bounds memory
@@ -94,15 +100,24 @@ class GlmPosterior(Coefficients, FittedPosterior):
         """Median, spread, central credible interval, R-hat and effective draws."""
         return Summary({name: row_of(self.draws(name), level) for name in self.names}, level)
 
-    def ratios(self, level: float = 0.95) -> Summary:
+    def ratios(self, level: float = 0.95, *, steps: Mapping[str, float] | None = None) -> Summary:
         """The same of odds or rate ratios: of one more of a number, or of a level beside another.
 
-        How much the odds of the event, or the rate, are multiplied by.
+        How much the odds of the event, or the rate, are multiplied by. With `steps`, by so many
+        more of a number instead of one.
         """
         rows: dict[str, Row] = {}
         for name in self.names[1:]:
-            rows[name] = row_of(np.exp(np.clip(self.draws(name), -700.0, 700.0)), level)
+            logarithm = self.draws(name) * (steps or {}).get(name, 1.0)
+            rows[name] = row_of(np.exp(np.clip(logarithm, -700.0, 700.0)), level)
         return Summary(rows, level)
+
+    @property
+    def steps(self) -> dict[str, float]:
+        """Of numbers that stand alone, differences worth talking about, if they aren't 1."""
+        declared = {c.name: self.columns.schema.columns[c.source] for c in self.stand_alone}
+        found = {n: round_step(one) for n, one in declared.items() if isinstance(one, Number)}
+        return {name: step for name, step in found.items() if step != 1.0}
 
     def average_effects(self, level: float = 0.95) -> Summary:
         """How much the probability, or the expected count, changes on average over the rows.
@@ -224,7 +239,9 @@ class GlmPosterior(Coefficients, FittedPosterior):
         for n, claim in zip(info.n, info.claims, strict=True):
             lines.append(f"Release of {rows_in_words(n)} at {claim}.")
         changed = "probability of the event" if family == "logistic" else "expected count"
-        lines += [str(self.summary(level)), "", f"As {self.ratio}s:", str(self.ratios(level)), ""]
+        ratios, steps = self.ratios(level, steps=self.steps).rows, self.steps
+        told = {f"{n} +{steps[n]:g}" if n in steps else n: row for n, row in ratios.items()}
+        lines += [str(self.summary(level)), "", f"As {self.ratio}s:", str(Summary(told, level)), ""]
         if self.stand_alone:
             lines += [f"Change of the {changed}, on average over the rows:"]
             lines += [str(self.average_effects(level))]

@@ -16,10 +16,20 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.convergence import effective_draws, rhat
 from noisewise.core.errors import RequestError
+from noisewise.core.schema import Number, Unbounded
 
 SIGMA2 = "sigma2"  # the error variance, in summaries, pictures and files
 SIGMA, R2 = "sigma", "R2"  # the error's standard deviation; the share of variance explained
 _NEGLIGIBLE = 1e-4
+
+
+def round_step(declared: Number | Unbounded) -> float:
+    """A difference worth talking about: 1, or a power of ten where bounds are far apart or near."""
+    if isinstance(declared, Unbounded) or 1 <= declared.half_width <= 50:
+        return 1.0
+    if (declared.lower, declared.upper) == (0.0, 1.0):  # a yes or no
+        return 1.0
+    return 10.0 ** math.floor(math.log10(declared.half_width / 5))
 
 
 @dataclass(frozen=True)

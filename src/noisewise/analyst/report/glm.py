@@ -122,7 +122,8 @@ def _event(posterior: GlmPosterior) -> str:
 
 def _coefficients(posterior: GlmPosterior, level: float) -> Markup:
     size, ratio = percent(level), posterior.ratio
-    ratios = posterior.ratios(level).rows
+    steps = posterior.steps
+    ratios = posterior.ratios(level, steps=steps).rows
     head = ["", "estimate", f"{size} interval", "above zero", ratio, f"{size} interval"]
     body: list[list[Content]] = []
     for name, row in posterior.summary(level).rows.items():
@@ -134,7 +135,8 @@ def _coefficients(posterior: GlmPosterior, level: float) -> Markup:
         ]
         if name in ratios:
             own = ratios[name]
-            shown.append(rounded(own.median, own.spread))
+            more = f" for {short(steps[name])} more" if name in steps else ""
+            shown.append(rounded(own.median, own.spread) + more)
             shown.append(words.between(own.lower, own.upper, own.spread))
         else:
             shown += ["", ""]

@@ -11,7 +11,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.common_cautions import BAD_RHAT, ENOUGH_DRAWS, GOOD_RHAT
-from noisewise.analyst.posterior.numbers import central_interval, median_and_spread
+from noisewise.analyst.posterior.numbers import central_interval, median_and_spread, round_step
 from noisewise.core.design import DesignColumn
 from noisewise.core.schema import Category, Number, Schema, Unbounded, averages
 from noisewise.core.terms.term import read_term
@@ -166,16 +166,9 @@ def compared(column: DesignColumn, schema: Schema) -> Compared | None:
         return Compared(f"Where {label} is {second} rather than {first}, ", "people", "", 1.0)
     if not isinstance(declared, Number | Unbounded):
         return None
-    step, unit = _step(declared), schema.unit_of_measure(name)
+    step, unit = round_step(declared), schema.unit_of_measure(name)
     unit = f" {_singular(unit) if step == 1 else unit}" if unit else ""
     return Compared(f"Where {label} is higher by {short(step)}{unit}, ", "people", "", step)
-
-
-def _step(declared: Number | Unbounded) -> float:
-    """A difference worth talking about: 1, or a power of ten where bounds are far apart or near."""
-    if isinstance(declared, Unbounded) or 1 <= declared.half_width <= 50:
-        return 1.0
-    return 10.0 ** math.floor(math.log10(declared.half_width / 5))
 
 
 def _singular(unit: str) -> str:

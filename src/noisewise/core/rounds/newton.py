@@ -63,6 +63,7 @@ _PRICE = 0.03  # of the total error, for a ball wider than the least
 _RARE = 0.1  # m' over a count's bound as the price takes it: it isn't known yet, and may be small
 _PRIOR = 2.5  # sd of an entry of theta, for steps only
 _LARGEST_STEP = 3.0
+_HIDDEN = 2.0  # eigenvalue of the information in units of the noise's spectral size
 _LARGEST_SD = 5.0  # of the linear predictor, after the first step
 # For means over a normal law. Evenly spaced: slopes of counts fall steeply at their bound, between
 # the few nodes of a Gauss rule.
@@ -96,6 +97,12 @@ class Scored:
         sizes, directions = np.linalg.eigh(self.information)
         floor = 0.5 * self.information_sd * math.sqrt(len(sizes))
         return np.asarray((directions * np.maximum(sizes, floor)) @ directions.T)
+
+    @property
+    def hides(self) -> bool:
+        """Whether noise hides how much the rows say, in some direction."""
+        noise = self.information_sd * math.sqrt(len(self.theta))
+        return bool(np.linalg.eigvalsh(self.information)[0] < _HIDDEN * noise)
 
 
 @dataclass(frozen=True)

@@ -413,7 +413,10 @@ def _regression(schema: Schema, *, family: str = "linear", **words: Any) -> Publ
     known = inspect.signature(make_glm_request).parameters
     for name, value in words.items():
         if name not in known and value is not None:
-            raise RequestError(f"{name}: a {family} regression has no such option; leave it out")
+            raise RequestError(
+                f"{name}: a {family} regression has no such option; leave it out (it is always in "
+                "rounds, with Gaussian noise)"
+            )
     words = {name: value for name, value in words.items() if name in known}
     return make_glm_request(schema, family=family, **words)  # type: ignore[arg-type]
 

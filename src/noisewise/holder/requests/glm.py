@@ -406,7 +406,7 @@ def make_glm_request(
         The batch of a stream that the rows belong to.
     """
     if family not in FAMILIES:
-        raise RequestError(f"family: expected logistic or poisson, got {family!r}")
+        raise RequestError(f"family: expected linear, logistic or poisson, got {family!r}")
     if rho is None:
         given_epsilon(epsilon)
     elif delta is not None:
