@@ -561,7 +561,7 @@ def test_the_rows_of_one_person_are_averaged(reader, case, kind, shelves, tmp_pa
     table = with_ids(case, kind)
     plan = case.plan("add_remove_one", fourth=table.num_rows < 200, ids="who is it")
     source = READERS[reader](table, tmp_path)
-    source.check_ids("who is it")
+    source.check(plan)
     assert_exact(source, plan, table.to_pylist())
 
 
@@ -618,7 +618,7 @@ def test_what_cannot_be_an_id_is_refused(reader, column, tmp_path):
     told_later = reader == "parquet" and column[0] == 0.5
     if stored and reader != "duckdb-arrow" and not told_later:
         with pytest.raises(DataError, match="'id' holds"):
-            source.check_ids("id")
+            source.check(case.plan(ids="id"))
 
 
 @pytest.mark.parametrize("case", ["edges", "levels in a ball", "missing", "decimals"])

@@ -34,7 +34,7 @@ class FrameSource:
         """The table's length, unless it is lazy."""
         return self._table.length()
 
-    def check_ids(self, name: str) -> None:
+    def check(self, plan: Plan[Any]) -> None:
         """Nothing: the type of a column in memory may depend on its values."""
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
@@ -146,6 +146,9 @@ class _Frame:
 def _columns(frame: Any, wanted: tuple[str, ...]) -> Any:
     import pyarrow as pa
 
+    native = frame.to_native()
+    if isinstance(native, pa.Table):
+        return native.select(list(wanted))  # narwhals would copy what is in several chunks
     columns = [_converted(n, lambda n=n: frame.get_column(n).to_arrow()) for n in wanted]
     return pa.Table.from_arrays(columns, names=list(wanted))
 
