@@ -15,10 +15,14 @@ from noisewise.core.statistics import SecondMoments
 from noisewise.holder.rows import levels as levels_module
 from noisewise.holder.rows.levels import Narrow
 from noisewise.holder.rows.rounds import BallPlan, TailPlan
+from noisewise.holder.rows.scores import ScorePlan
 from noisewise.holder.rows.sums import SumPlan
 from noisewise.holder.rows.values import RowGrid
 
 TRANSFORM = Transform.of(np.array([[0.2, 0.05], [0.02, 0.3]]), np.array([-0.3, 0.1]))
+
+
+ONE_NUMBER = Transform.of(np.array([[0.2]]), np.array([-0.3]))
 
 
 def design(*sizes, neighbours="replace_one"):
@@ -47,7 +51,17 @@ PLANS = {
     "all far": lambda made: BallPlan(made, Shape(TRANSFORM, 1280, 3000, 1)),
     "numbers alone": lambda made: BallPlan(made, Shape(TRANSFORM, 1280, 0, 500)),
     "tail": lambda made: TailPlan(made, TRANSFORM),
+    "newton": lambda made: newton(made, 1700),
+    "newton, far": lambda made: newton(made, 1),
 }
+
+
+def newton(made, radius):
+    """A round of a Poisson regression of the same columns."""
+    made = Design(made.schema, made.features, made.target, "poisson")
+    theta = np.random.default_rng(3).integers(-(2**17), 2**17, len(made.columns))
+    shape = Shape(ONE_NUMBER, 1280, 900, radius)
+    return ScorePlan(made, shape, tuple(theta.tolist()))
 
 
 def numbers_of(result):
@@ -77,7 +91,7 @@ def test_sums_by_level_are_those_of_indicators(plan, sizes, monkeypatch):
     assert numbers_of(whole.result()) == numbers_of(dense.result()) == numbers_of(parts.result())
 
 
-@pytest.mark.parametrize("plan", ["box", "round"])
+@pytest.mark.parametrize("plan", ["box", "round", "newton"])
 def test_a_row_takes_no_longer_with_a_thousand_levels(plan):
     """It took 170 times as long with indicators. Processor time, the best of three turns each."""
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,6 +28,7 @@ from noisewise.holder.engines import spark as engine
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.regression import make_request
+from noisewise.holder.requests.summary import make_summary_request
 
 from .. import spark
 from ..conformance.test_engines import (
@@ -263,7 +265,6 @@ def test_workers_that_differ_are_found_before_anything_is_charged(tmp_path, monk
     table, schema = people(tmp_path)
     request = make_request(schema, target="income", features=["age"], epsilon=5)
     ledger = ledger_for(tmp_path / "budget.db", "d")
-    monkeypatch.setattr(engine, "_trusted", set())
     for name, value, message in (
         ("__version__", "0.0.9", "and the driver 0.0.9"),
         ("_fingerprint", lambda: b"other", "other integers"),
@@ -274,6 +275,41 @@ def test_workers_that_differ_are_found_before_anything_is_charged(tmp_path, monk
                 publish(request, spark.frame(table), ledger=ledger)
     with Ledger(ledger) as opened:
         assert not opened.accounts()[0].charges
+
+
+@pytest.mark.parametrize("what", ["ids", "blocks"])
+def test_workers_without_numba_are_found_before_anything_is_charged(what, tmp_path, monkeypatch):
+    table, schema = people(tmp_path, 1000)
+    if what == "ids":
+        schema = replace(schema, unit_column="who")
+        table = table.append_column("who", pa.array(range(len(table))))
+        request = make_request(schema, target="income", features=["age"], epsilon=5)
+    else:
+        request = make_summary_request(
+            schema, target="income", features=["age"], coefficients=["age"], epsilon=5, rows=1000
+        )
+    look_around = engine.look_around
+
+    def without_numba(plan, version, batches):  # in here, so that workers get its code
+        import noisewise.holder.rows as package
+
+        kept = sys.modules.copy()
+        for name in ("noisewise.holder.rows.grouping", "noisewise.holder.blocks.limbs"):
+            sys.modules.pop(name, None)
+        vars(package).pop("grouping", None)
+        sys.modules["numba"] = None
+        yield from look_around(plan, version, batches)
+        sys.modules.pop("numba")
+        sys.modules.update(kept)
+
+    ledger = ledger_for(tmp_path / "budget.db", "d")
+    with monkeypatch.context() as changed:
+        changed.setattr(engine, "look_around", without_numba)
+        with pytest.raises(RequestError, match="can't import numba"):
+            publish(request, spark.frame(table), ledger=ledger)
+    with Ledger(ledger) as opened:
+        assert not opened.accounts()[0].charges
+    open_source(spark.frame(table)).check(request.plan())  # as they are, they will do
 
 
 def run(*words):

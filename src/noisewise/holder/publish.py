@@ -242,9 +242,7 @@ def check_columns(
     """Open the data and see that the request's columns are there. Reads no row."""
     source = open_source(data, engine=engine, table=table, query=query)
     positions(source.column_names(), request.sources)
-    ids = request.schema.unit_column
-    if ids is not None:
-        source.check_ids(ids)
+    source.check(request.plan() if isinstance(request, Publishable) else request)
     return source
 
 

@@ -254,6 +254,7 @@ def check_data(
             raise DataError(
                 f"data: there is no column {name!r}; delete it from the schema, or rename it"
             )
+    source.check(ReadAll(schema))
     n = source.sums(ReadAll(schema), with_total(source, progress))
     if n == 0 and schema.n_is_public:
         raise DataError("data: there are no rows")

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from noisewise.core.errors import DataError, NoisewiseError
 from noisewise.core.schema import Category, Column
@@ -32,8 +32,11 @@ class Source(Protocol):
     def row_count(self) -> int | None:
         """The number of rows if it is known without reading them, for a progress bar."""
 
-    def check_ids(self, name: str) -> None:
-        """Refuse a column that can't hold ids, if its stored type says so. Reads no rows."""
+    def check(self, plan: Plan[Any]) -> None:
+        """Refuse a plan that is known to fail without reading a row.
+
+        A stored type may be none for ids, and workers may lack something.
+        """
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Read the rows once and accumulate them; `progress` is told how many are done."""

@@ -97,16 +97,20 @@ class _DuckDBSource(ABC):
         """Not asked for: counting the rows of a view may take as long as summing them."""
         return None
 
-    def check_ids(self, name: str) -> None:
-        """By the table's own types."""
+    def check(self, plan: Plan[Any]) -> None:
+        """Ids by the table's own types."""
         import duckdb
+
+        name = plan.schema.unit_column
+        if name is None:
+            return
 
         def read() -> None:
             with self._open(None) as rows:
                 (index,) = positions(rows.names, (name,))
                 _check_id_type(name, str(rows.relation.types[index].id))
 
-        return sealed(read, self._failure, duckdb.Error)
+        sealed(read, self._failure, duckdb.Error)
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum in one query, or batch by batch."""
@@ -233,7 +237,7 @@ class _ArrowSource(Protocol):
     def description(self) -> str: ...
     def column_names(self) -> list[str]: ...
     def row_count(self) -> int | None: ...
-    def check_ids(self, name: str) -> None: ...
+    def check(self, plan: Plan[Any]) -> None: ...
     def arrow(self, plan: Plan[Any]) -> AbstractContextManager[Any]: ...
     def explain(self, plan: Plan[Any], error: Exception) -> str: ...
 
@@ -253,9 +257,9 @@ class ArrowInDuckDB(_DuckDBSource):
         """If it is known."""
         return self._source.row_count()
 
-    def check_ids(self, name: str) -> None:
+    def check(self, plan: Plan[Any]) -> None:
         """As the source does."""
-        self._source.check_ids(name)
+        self._source.check(plan)
 
     @contextmanager
     def _open(self, plan: Plan[Any] | None) -> Iterator[_Rows]:

@@ -56,8 +56,11 @@ class ParquetSource(_FileSource):
         with self.open() as file:
             return int(file.metadata.num_rows)
 
-    def check_ids(self, name: str) -> None:
-        """By the file's schema."""
+    def check(self, plan: Plan[Any]) -> None:
+        """Ids by the file's schema."""
+        name = plan.schema.unit_column
+        if name is None:
+            return
         with self.open() as file:
             schema = file.schema_arrow
         (index,) = positions(schema.names, (name,))
@@ -114,8 +117,8 @@ class CsvSource(_FileSource):
         """Not known before the file has been read."""
         return None
 
-    def check_ids(self, name: str) -> None:
-        """Any text can be an id."""
+    def check(self, plan: Plan[Any]) -> None:
+        """Nothing: any text can be an id."""
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum block by block."""

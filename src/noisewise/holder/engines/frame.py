@@ -34,7 +34,7 @@ class FrameSource:
         """The table's length, unless it is lazy."""
         return self._table.length()
 
-    def check_ids(self, name: str) -> None:
+    def check(self, plan: Plan[Any]) -> None:
         """Nothing: the type of a column in memory may depend on its values."""
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
@@ -125,27 +125,52 @@ class _Frame:
             return _columns(frame, wanted)
         if not any(_is_pattern(name) for name in wanted):
             frame = frame.select(*wanted)
-        if not hasattr(frame.to_native(), "collect_batches"):
+        parts = _computed(lambda: _parts(frame.to_native(), rows))
+        if parts is None:
             return _columns(_computed(frame.collect), wanted)
-        return self._streamed(frame, wanted, rows)
+        return _reader(parts, wanted, frame)
 
-    def _streamed(self, frame: Any, wanted: tuple[str, ...], rows: int) -> Any:
-        """A reader of batches that Polars computes as they are asked for."""
-        import pyarrow as pa
 
-        def batches() -> Iterator[Any]:
-            lazy = frame.to_native()
-            computed = iter(_computed(lambda: lazy.collect_batches(chunk_size=rows, lazy=True)))
-            while (part := _computed(lambda: next(computed, None))) is not None:
-                yield from _columns(part, wanted).cast(schema).to_batches()
+def _parts(lazy: Any, rows: int) -> Iterator[Any] | None:
+    """A lazy table in pieces, computed as they are asked for; None if it has no such thing."""
+    import pyarrow as pa
 
-        schema = _columns(_computed(frame.head(0).collect), wanted).schema
-        return pa.RecordBatchReader.from_batches(schema, batches())
+    if hasattr(lazy, "collect_batches"):  # Polars
+        return iter(lazy.collect_batches(chunk_size=rows, lazy=True))
+    if hasattr(lazy, "to_pyarrow_batches"):  # Ibis
+        return (pa.table(batch) for batch in lazy.to_pyarrow_batches(chunk_size=rows))
+    if hasattr(lazy, "npartitions"):  # Dask
+        return (lazy.get_partition(i).compute() for i in range(lazy.npartitions))
+    return None
+
+
+def _reader(parts: Iterator[Any], wanted: tuple[str, ...], frame: Any) -> Any:
+    """A reader of their batches, with the types of the first."""
+    import narwhals as nw
+    import pyarrow as pa
+
+    def following() -> Any:
+        part = _computed(lambda: next(parts, None))
+        return None if part is None else _columns(nw.from_native(part, eager_only=True), wanted)
+
+    def batches() -> Iterator[Any]:
+        part = first
+        while part is not None:
+            yield from part.cast(schema).to_batches()
+            part = following()
+
+    first = following()
+    empty = first is None
+    schema = (_columns(_computed(frame.head(0).collect), wanted) if empty else first).schema
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _columns(frame: Any, wanted: tuple[str, ...]) -> Any:
     import pyarrow as pa
 
+    native = frame.to_native()
+    if isinstance(native, pa.Table):
+        return native.select(list(wanted))  # narwhals would copy what is in several chunks
     columns = [_converted(n, lambda n=n: frame.get_column(n).to_arrow()) for n in wanted]
     return pa.Table.from_arrays(columns, names=list(wanted))
 

@@ -148,8 +148,11 @@ class PostgresSource:
 
         return self._sealed(read)
 
-    def check_ids(self, name: str) -> None:
-        """By the type in the server's catalogue."""
+    def check(self, plan: Plan[Any]) -> None:
+        """Ids by the type in the server's catalogue."""
+        name = plan.schema.unit_column
+        if name is None:
+            return
 
         def read() -> None:
             with self._open() as rows:

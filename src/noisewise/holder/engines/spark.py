@@ -25,8 +25,8 @@ replaced, in the worker, by one with fixed words. What Spark itself reports on t
 replaced as well.
 
 **What workers need** is Spark's own Python side (NumPy, PyArrow) and this package's code, and Numba
-for ids and block summaries. A small job without rows tells before anything is charged
-whether they have it: the same version, and the same integers from awkward values.
+for ids and block summaries. A small job tells before anything is charged whether they have it: the
+same version, the same integers from awkward values, and the plan's own sums of no rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
@@ -87,8 +86,6 @@ _NO_WORKERS = (
     f"NumPy, PyArrow and noisewise {__version__} (see docs/engines.md), and memory for a task"
 )
 
-_trusted: WeakSet[Any] = WeakSet()
-
 
 class SparkSource:
     """A Spark data frame, or a table or path that Spark reads.
@@ -108,8 +105,7 @@ class SparkSource:
         self.description = "Spark"
 
     def column_names(self) -> list[str]:
-        """From Spark's catalogue or the files' footers, after a look at the workers."""
-        _check_workers(self._frame.sparkSession)
+        """From Spark's catalogue or the files' footers."""
         return [name for name, _ in self.column_kinds()]
 
     def column_kinds(self) -> list[tuple[str, Kind]]:
@@ -121,10 +117,13 @@ class SparkSource:
         """Not asked for: to count rows may take as long as to sum them."""
         return None
 
-    def check_ids(self, name: str) -> None:
-        """By Spark's own type."""
-        (index,) = positions([name for name, _ in self.column_kinds()], (name,))
-        self._check_id(name, index)
+    def check(self, plan: Plan[Any]) -> None:
+        """Ids by Spark's own type, and whether workers have what the plan needs."""
+        name = plan.schema.unit_column
+        if name is not None:
+            (index,) = positions([name for name, _ in self.column_kinds()], (name,))
+            self._check_id(name, index)
+        _check_workers(self._frame.sparkSession, plan)
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum on the workers, and join here."""
@@ -218,24 +217,22 @@ def _sealed(call: Callable[[], Answer]) -> Answer:
     return sealed(call, _READ_FAILURE, Exception)
 
 
-def _check_workers(session: Any) -> None:
-    """Once a session: a job without rows, whose integers must be those of this process."""
-    if session in _trusted:
-        return
+def _check_workers(session: Any, plan: Plan[Any]) -> None:
+    """A job of one task for each core, without rows: it must give the integers of this process."""
 
     def run() -> list[Any]:
-        job = session.range(0, 1, 1, 1).mapInArrow(partial(look_around, __version__), _PARTIAL)
+        job = session.range(1).mapInArrow(partial(look_around, plan, __version__), _PARTIAL)
         return list(job.collect())
 
-    (row,) = sealed(run, _NO_WORKERS, Exception)
-    if row.problem:
-        raise RequestError(row.problem)
-    if bytes(row.state) != _fingerprint():
-        raise RequestError(
-            "data: Spark's workers compute other integers than this machine from test values; "
-            "install the same NumPy on both"
-        )
-    _trusted.add(session)
+    expected = _fingerprint() + _octets(plan.accumulator())
+    for row in sealed(run, _NO_WORKERS, Exception):
+        if row.problem:
+            raise RequestError(row.problem)
+        if bytes(row.state) != expected:
+            raise RequestError(
+                "data: Spark's workers compute other integers than this machine from test values; "
+                "install the same NumPy on both"
+            )
 
 
 def _fingerprint() -> bytes:
@@ -264,12 +261,20 @@ def _join(total: Any, partials: Sequence[tuple[int, str, bytes | None]]) -> None
 # What runs on workers. Spark sends these functions by name, and plans by value.
 
 
-def look_around(version: str, batches: Iterator[Any]) -> Iterator[Any]:
-    """See whether this worker is like the driver."""
+def look_around(plan: Plan[Any], version: str, batches: Iterator[Any]) -> Iterator[Any]:
+    """See whether this worker is like the driver, and has what the plan needs."""
     for _ in batches:
         pass
-    problem = _other_version(version)
-    yield _partial(0, problem, b"" if problem else _fingerprint())
+    problem, state = _other_version(version), None
+    try:
+        if not problem:
+            state = _fingerprint() + _octets(plan.accumulator())
+    except ImportError as error:
+        problem = (
+            f"data: a worker of Spark can't import {error.name}, which this request needs there; "
+            "docs/engines.md says how to bring it to the workers"
+        )
+    yield _partial(0, problem, state)
 
 
 def add_up(plan: Plan[Any], version: str, batches: Iterator[Any]) -> Iterator[Any]:

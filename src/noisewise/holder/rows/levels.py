@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -100,12 +101,36 @@ class Narrow:
         """Rows of a narrow block."""
         return len(self.columns) + 1
 
+    def codes(self, columns: Sequence[Floats | Codes]) -> dict[int, npt.NDArray[np.intp]]:
+        """By the row of a category's presence, the codes of its values; `columns` are filled."""
+        return {
+            row: np.asarray(columns[source], dtype=np.intp)
+            for row, source in zip(self.presence, self._sources, strict=True)
+        }
+
+    def by_row(self, entries: npt.NDArray[Any]) -> list[Any]:
+        """What belongs to the entries of w, by rows of a narrow block.
+
+        For a category it is an array by the codes of its levels, 0 at the reference.
+        """
+        found: list[Any] = [None] * self.width
+        for row, count in zip(self.presence, self._levels, strict=True):
+            found[row] = np.zeros(count, dtype=entries.dtype)
+        for entry, row, group, level in zip(
+            entries, self.rows, self._group, self._level, strict=True
+        ):
+            if group < 0:
+                found[row] = entry
+            else:
+                found[row][level] = entry
+        return found
+
     def add_levels(self, sums: Integers, w: Floats, columns: Sequence[Floats | Codes]) -> None:
         """Add the sums by level of a narrow block; `columns` are the design's sources, filled."""
         if not self.presence:
             return
         rows = w.astype(np.int64)
-        codes = [np.asarray(columns[source], dtype=np.intp) for source in self._sources]
+        codes = list(self.codes(columns).values())
         plain = [d for d in range(self.width) if d not in self.presence]
         for own, start, count, at in zip(
             self.presence, self._tables, self._levels, codes, strict=True

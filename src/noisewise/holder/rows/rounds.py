@@ -190,12 +190,12 @@ def check_transform(design: Design, transform: Transform) -> None:
 class Coordinates(ABC):
     """From table columns to blocks of z."""
 
-    def __init__(self, design: Design, transform: Transform, *, narrow: bool = True) -> None:
+    def __init__(self, design: Design, transform: Transform) -> None:
         self.n = 0
         self._design = design
         self._of_means = design.schema.unit_column is not None
         self._grid = RowGrid.with_bits(design, GRID_BITS)
-        self._narrow = Narrow(design, self._grid.columns, allowed=narrow and not self._of_means)
+        self._narrow = Narrow(design, self._grid.columns, allowed=not self._of_means)
         self._grid = replace(self._grid, columns=self._narrow.columns)
         self._rows = DesignRows(design, self._grid.columns)
         # The numbers that the transform is about: of a regression with rounds on its covariates

@@ -15,7 +15,9 @@ ball
 information
     h_j = trunc(v_j g · 2**-16) with g the root of the slope at η.
 
-Summed are ρ v_j and the Gram matrix of h.
+Summed are ρ v_j and the Gram matrix of h. Of a category with many levels u, v and h have one entry
+in place of all indicators, as in `rows.levels`: all the others are 0, which added changes nothing,
+and sums are by level.
 
 **The same integers everywhere.** Every step is one IEEE operation on a whole vector, in a fixed
 order, and no sum is left to BLAS but those of products of integers, which are exact: |v_j| ≤ √N ≤
@@ -39,7 +41,7 @@ import numpy.typing as npt
 from noisewise.core.design import Design
 from noisewise.core.kinds.glm import longest_of
 from noisewise.core.rounds.newton import THETA_BITS
-from noisewise.core.rounds.transform import Shape
+from noisewise.core.rounds.transform import GRID_BITS, Shape
 from noisewise.core.statistics.ball_moments import LARGEST_SQUARE, PRODUCT_ONE, ROW_BITS
 from noisewise.core.statistics.scores import (
     KNOT_BITS,
@@ -48,6 +50,7 @@ from noisewise.core.statistics.scores import (
     OUTCOME_ONE,
     outcome_of,
 )
+from noisewise.holder.rows.levels import Narrow
 from noisewise.holder.rows.plan import (
     Accumulator,
     Codes,
@@ -58,7 +61,7 @@ from noisewise.holder.rows.plan import (
     flat,
 )
 from noisewise.holder.rows.rounds import MARGIN, Coordinates, check_transform, gram_of
-from noisewise.holder.rows.values import MEAN_BITS
+from noisewise.holder.rows.values import MEAN_BITS, RowGrid
 
 
 @dataclass(frozen=True)
@@ -115,21 +118,27 @@ class ScoreAccumulator(Coordinates):
     """Adds up scores and information."""
 
     def __init__(self, plan: ScorePlan) -> None:
-        super().__init__(plan.design, plan.shape.transform, narrow=False)
+        super().__init__(plan.design, plan.shape.transform)
         self._shape = plan.shape
         self._longest = float(longest_of(plan.design, plan.shape))
-        self._theta = [entry * 2.0 ** -(THETA_BITS + ROW_BITS) for entry in plan.theta]
         outcome = outcome_of(plan.design)
         self._mean = outcome.mean.astype(np.float64)
         self._root = outcome.root * 2.0**-OUTCOME_BITS
         self._is_event = plan.design.columns[-1].is_indicator
-        size = len(plan.theta)
-        self.score = np.zeros(size, dtype=np.int64)
-        self.information = np.zeros((size, size), dtype=np.int64)
+        grid = RowGrid.with_bits(plan.design, GRID_BITS)
+        self._entries = Narrow(plan.design, grid.columns[:-1])
+        # By the row of a narrow block: for a category, one of each by the codes of its levels.
+        # Where a value is the reference the row is 0, so that it may have any.
+        self._where = self._entries.by_row(np.arange(len(plan.theta)))
+        self._thetas = self._entries.by_row(
+            np.array(plan.theta) * 2.0 ** -(THETA_BITS + ROW_BITS)
+        )
+        self.score = np.zeros(len(plan.theta), dtype=np.int64)
+        self.information = np.zeros(self._entries.size, dtype=np.int64)
 
     def result(self) -> ScoreSums:
         """The sums so far."""
-        return ScoreSums(self.n, self.score.copy(), np.triu(self.information))
+        return ScoreSums(self.n, self.score.copy(), self._entries.triangle(self.information))
 
     def state(self) -> Integers:
         """See `Accumulator.state`."""
@@ -141,12 +150,12 @@ class ScoreAccumulator(Coordinates):
         self.n += int(state[0])
         size = len(self.score)
         self.score += state[1 : 1 + size]
-        self.information += state[1 + size :].reshape(size, size)
+        self.information += state[1 + size :]
 
     def _add_block(
         self, z: Floats, lengths: Floats, centred: Floats, block: list[Floats | Codes]
     ) -> None:
-        u = np.empty((len(self._theta), z.shape[1]))
+        u = np.empty((self._entries.width, z.shape[1]))
         u[0] = self._shape.constant
         place = dict(zip(self._numbers, z, strict=True))
         for i, row in enumerate(u[1:]):
@@ -154,9 +163,10 @@ class ScoreAccumulator(Coordinates):
                 row[:] = place[i]
             else:
                 np.multiply(centred[i], self._shape.weight, out=row)
+        codes = self._entries.codes(block)
         eta, square = np.zeros(z.shape[1]), np.zeros(z.shape[1])
-        for theta, row in zip(self._theta, u, strict=True):
-            eta += row * theta
+        for i, (row, theta) in enumerate(zip(u, self._thetas, strict=True)):
+            eta += row * (theta[codes[i]] if i in codes else theta)
             square += row * row
         np.maximum(eta, -LARGEST_PREDICTOR, out=eta)
         np.minimum(eta, LARGEST_PREDICTOR, out=eta)
@@ -169,8 +179,14 @@ class ScoreAccumulator(Coordinates):
             factor = (math.sqrt(self._longest) / np.sqrt(square[far])) * MARGIN
             u[:, far] = np.trunc(u[:, far] * factor)
             residual[far] = np.trunc(residual[far] * factor)
-        self.score += (u @ residual).astype(np.int64)
-        self.information += gram_of(np.trunc(u * self._root[knot]))
+        for i, (row, where) in enumerate(zip(u, self._where, strict=True)):
+            if i in codes:
+                np.add.at(self.score, where[codes[i]], (row * residual).astype(np.int64))
+            else:
+                self.score[where] += int(row @ residual)
+        h = np.trunc(u * self._root[knot])
+        self.information[: self._entries.width**2] += gram_of(h).ravel()
+        self._entries.add_levels(self.information, h, block)
 
     def _outcome(self, target: Floats) -> Floats:
         """The target in units of 2**-16 of its bound."""

@@ -172,6 +172,9 @@ class Shelves:
     """
 
     def __init__(self, columns: int) -> None:
+        from noisewise.holder.rows import grouping  # without Numba it fails here, before any row
+
+        self._grouping = grouping
         self._columns = columns
         self._rows = 0
         self._sorted: list[tuple[Records, npt.NDArray[np.int64]]] = []
@@ -183,10 +186,9 @@ class Shelves:
 
     def add(self, words: Words, blocks: Iterable[Floats]) -> None:
         """Put rows away: their ids, and their columns, shape (columns, rows), in blocks of rows."""
-        from noisewise.holder.rows import grouping
-
         if not len(words):
             return
+        grouping = self._grouping
         ids = words.view(np.int32)
         hashed = grouping.hashes(ids, 0)
         records = self._room(len(ids), self._columns + ids.shape[1])
