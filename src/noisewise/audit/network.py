@@ -45,7 +45,7 @@ from noisewise.core.kinds.network.content import (
     total_depth,
 )
 from noisewise.core.kinds.network.graph import Network
-from noisewise.core.noise import Laplace
+from noisewise.core.noise import Gaussian, Laplace
 from noisewise.holder.engines import open_source
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.fourier import FourierParities
@@ -129,12 +129,15 @@ def _learned(request: NetworkRequest, records: _Records, u: Record, v: Record) -
     exact = (records.measured(first), records.measured(second))
     assert isinstance(request.planned, LearnedGraph)
     scales = request.planned.scales(star, first.n)
-    laws = [Laplace(scales["levels"])] * many
+    law = Gaussian if request.claim.delta else Laplace
+    laws = [law(scales["levels"])] * many
     levels = likelihood_ratio(laws, exact[0][:many], exact[1][:many])
 
     def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
         noise = np.concatenate([a[:, :many] - exact[0][:many], b[:, :many] - exact[1][:many]])
-        return check_noise(spread_out(noise, laws[0].scale, np.random.default_rng(0)), laws)
+        if law is Laplace:
+            noise = spread_out(noise, laws[0].scale, np.random.default_rng(0))
+        return check_noise(noise, laws)
 
     def run(counts: FamilyCounts) -> Run:
         def once() -> list[float]:
@@ -142,11 +145,12 @@ def _learned(request: NetworkRequest, records: _Records, u: Record, v: Record) -
             found = [float(x) for values in release.content.levels.values.values() for x in values]
             ratio = 0.0
             for node in network.nodes:
-                for names, noisy, _own, scale in release.measured_tables(node)[1:]:
-                    far, near = (
-                        np.abs(noisy - counted(network, c, names)).sum() for c in (second, first)
+                for names, noisy, _own, stated in release.measured_tables(node)[1:]:
+                    near, far = (
+                        law(stated.scale).logpdf(noisy - counted(network, c, names)).sum()
+                        for c in (first, second)
                     )
-                    ratio += float(far - near) / scale
+                    ratio += float(near - far)
             return [*found, ratio]
 
         return once
@@ -158,11 +162,13 @@ def _learned(request: NetworkRequest, records: _Records, u: Record, v: Record) -
         def batch(values: FloatArray) -> Batch:
             def sample(trials: int) -> FloatArray:
                 spread = np.repeat([scales["levels"], scales["pairs"]], [many, len(values) - many])
-                noisy = values + rng.laplace(0.0, factor * spread, (trials, len(values)))
-                rest = [x[many:] for x in (noisy.T, exact[1], exact[0])]
-                apart = [np.abs(rest[0] - x[:, None]).sum(axis=0) for x in rest[1:]]
-                ratio = (apart[0] - apart[1]) / scales["pairs"]
-                return np.column_stack([noisy[:, :many], ratio])
+                draw = rng.laplace if law is Laplace else rng.normal
+                noisy = values + draw(0.0, factor * spread, (trials, len(values)))
+                near, far = (
+                    law(scales["pairs"]).logpdf(noisy[:, many:] - x[many:]).sum(axis=1)
+                    for x in exact
+                )
+                return np.column_stack([noisy[:, :many], near - far])
 
             return sample
 

@@ -49,7 +49,9 @@ class NetworkFit(Fit):
     mechanisms : tuple of str
         The mechanism behind each Release.
     noise_scales : tuple of float
-        Scale of the discrete Laplace noise of each Release; empty for draws of tables.
+        Scale of the noise of each Release; empty for draws of tables.
+    gaussian : tuple of bool
+        Whether that noise is Gaussian; empty, for no, in files of earlier versions.
     concentration : tuple of float
         The smallest and the largest concentration of the prior; empty where it is the holder's.
     learned : bool
@@ -59,6 +61,7 @@ class NetworkFit(Fit):
     algorithm: str
     mechanisms: tuple[str, ...] = ()
     noise_scales: tuple[float, ...] = ()
+    gaussian: tuple[bool, ...] = ()
     concentration: tuple[float, ...] = ()
     learned: bool = False
 
