@@ -86,7 +86,7 @@ class Shares(NamedTuple):
 
 TWO_PARENTS = Shares(*(Fraction(k, 20) for k in (4, 4, 5, 2, 5)))
 ONE_PARENT = Shares(*(Fraction(k, 20) for k in (4, 5, 11, 0, 0)))
-GAUSSIAN = Shares(*(Fraction(k, 20) for k in (4, 4, 5, 2, 5)))
+GAUSSIAN = Shares(*(Fraction(k, 20) for k in (3, 4, 6, 1, 6)))
 NO_CHOICE = Shares(*(Fraction(k, 20) for k in (4, 0, 16, 0, 0)))  # two columns have one tree
 ALONE = Shares(*map(Fraction, (1, 0, 0, 0, 0)))
 _NONE = Fraction(0)
