@@ -108,12 +108,6 @@ def _noisy_values(content: Any) -> list[float]:
 # --- learned graphs -------------------------------------------------------------------------------
 
 
-def _star(network: Network) -> Network:
-    """A tree: the first node is the parent of all others."""
-    first, *others = network.nodes
-    return Network(network.schema, {first: (), **dict.fromkeys(others, (first,))})
-
-
 def _learned(request: NetworkRequest, records: _Records, u: Record, v: Record) -> Challenge:
     """Values of the levels, and one number more: what the other tables say by their likelihood.
 
@@ -122,13 +116,13 @@ def _learned(request: NetworkRequest, records: _Records, u: Record, v: Record) -
     """
     pair = records.pair(u, v, others=2)
     first, second = records.counts(pair.a), records.counts(pair.b)
-    star, network = _star(request.network), request.network
+    planned, network = request.planned, request.network
+    assert isinstance(planned, LearnedGraph)
     many = sum(
         1 if one_level_is_enough(network, node) else network.arity(node) for node in network.nodes
     )
     exact = (records.measured(first), records.measured(second))
-    assert isinstance(request.planned, LearnedGraph)
-    scales = request.planned.scales(star, first.n)
+    scales = planned.scales(planned.star, first.n)
     law = Gaussian if request.claim.delta else Laplace
     laws = [law(scales["levels"])] * many
     levels = likelihood_ratio(laws, exact[0][:many], exact[1][:many])
@@ -338,7 +332,7 @@ class _Records:
             return exact if public else np.concatenate([[float(counts.n)], exact])
         parts = []
         if isinstance(planned, LearnedGraph):  # with one of the trees
-            for group, families in learned_families(_star(network)).items():
+            for group, families in learned_families(planned.star).items():
                 for node, names in families.items():
                     alone = group == "levels" and one_level_is_enough(network, node)
                     parts.append(counted(network, counts, names).ravel()[1 if alone else 0 :])
@@ -359,7 +353,7 @@ class _Records:
         if isinstance(planned, PosteriorSample | GridMap):
             return float(self.network.schema.records_changed * total_depth(self.network))
         if isinstance(planned, LearnedGraph):
-            return float(sum(learned_sensitivities(_star(self.network)).values()))
+            return float(sum(learned_sensitivities(planned.star).values()))
         assert isinstance(planned, LaplaceCounts | FourierParities)
         return float(planned.sensitivity)
 

@@ -419,7 +419,9 @@ def release_network(**given: Any) -> None:
         lines = _network_in_words(request)
         publishing.dry_run(request, publication, lines=lines, document=document)
         return
-    publishing.publish_and_say(request, publication, doing="counting")
+    unspent = "delta" in words.words and request.claim.delta == 0
+    note = "With so few columns Laplace noise is less, and spends no delta." if unspent else ""
+    publishing.publish_and_say(request, publication, doing="counting", note=note)
 
 
 def _network_in_words(request: NetworkRequest) -> list[str]:

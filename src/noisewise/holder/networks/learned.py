@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations, islice
@@ -66,7 +66,7 @@ from noisewise.holder.networks.counts import FamilyCounts
 Pair = tuple[str, str]
 Parents = dict[str, tuple[str, ...]]
 MAX_TRIPLES = 3000  # tables of three columns that are counted in one pass: of up to 27 columns
-WORTH = Fraction(1, 15)  # of the rows: how much noise on a typical table of three columns may be
+WORTH = Fraction(1, 6)  # of the rows: how much noise on a typical table of three columns may be
 
 
 STEP = 1 << NOISE_BITS  # in which Gaussian noise is drawn, of one record
@@ -86,7 +86,7 @@ class Shares(NamedTuple):
 
 TWO_PARENTS = Shares(*(Fraction(k, 20) for k in (4, 4, 5, 2, 5)))
 ONE_PARENT = Shares(*(Fraction(k, 20) for k in (4, 5, 11, 0, 0)))
-GAUSSIAN = Shares(*(Fraction(k, 20) for k in (3, 4, 6, 1, 6)))
+GAUSSIAN = Shares(*(Fraction(k, 20) for k in (3, 4, 8, 1, 4)))
 NO_CHOICE = Shares(*(Fraction(k, 20) for k in (4, 0, 16, 0, 0)))  # two columns have one tree
 ALONE = Shares(*map(Fraction, (1, 0, 0, 0, 0)))
 _NONE = Fraction(0)
@@ -168,6 +168,26 @@ class LearnedGraph:
     epsilon: Fraction
     delta: Fraction = Fraction(0)
 
+    @property
+    def needs_delta(self) -> bool:
+        """Whether counts have less noise with the delta than without: by public numbers.
+
+        Laplace noise grows with the number of columns and Gaussian noise with its root.
+        """
+        pure = replace(self, delta=_NONE)
+        group = "pairs" if self._edges else "levels"
+        gaussian, laplace = (
+            planned._scale(group, self.star, getattr(planned._most, group))
+            for planned in (self, pure)
+        )
+        return gaussian**2 < 2 * laplace**2
+
+    @property
+    def star(self) -> Network:
+        """One of the trees, all of which have as many tables: the first node is every parent."""
+        first, *others = self.network.nodes
+        return Network(self.network.schema, {first: (), **dict.fromkeys(others, (first,))})
+
     @cached_property
     def second_parents(self) -> int:
         """How many nodes may get a second parent: at most half of those that can."""
@@ -214,10 +234,7 @@ class LearnedGraph:
 
         A choice has the ratio of noise on 2R, exp(-2R/s), so it is checked as that.
         """
-        most, changed, nodes = self.second_parents, self._changed, self.network.nodes
-        star = Network(
-            self.network.schema, {v: nodes[:1] if k else () for k, v in enumerate(nodes)}
-        )
+        most, changed, star = self.second_parents, self._changed, self.star
         squares = learned_squares(star) | {"triples": self._rows * changed * most}
         sums = learned_sensitivities(star) | {"triples": changed * most}
         for shares in {self._shares(rows) for rows in (1, MAX_INTEGER)}:

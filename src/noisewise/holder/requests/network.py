@@ -203,8 +203,8 @@ def make_network_request(
     epsilon : number or exact text
         Privacy loss.
     delta : number or exact text, optional
-        Where the graph is learned: counts have Gaussian noise, which many columns need less of.
-        Without it, and of all other mechanisms, the claim is pure.
+        Where the graph is learned: counts have Gaussian noise, unless columns are so few that
+        Laplace noise is less. Without it, and of all other mechanisms, the claim is pure.
     mechanism : {"laplace", "fourier", "posterior_sample", "map"}
     kind : {"counts", "tempered", "grid"}, optional
         Of the MAP estimate: from noisy counts (default), or drawn by an exponential mechanism on
@@ -225,7 +225,8 @@ def make_network_request(
         Names of the batch of a stream that the rows belong to, and of its series, if you declare
         that nobody is in two batches of it. Only then batches don't add up (`Charge.series`).
     """
-    claim = Claim(given_epsilon(epsilon), as_delta(0 if delta is None else delta))
+    loss = given_epsilon(epsilon)
+    claim = Claim(loss, as_delta(0 if delta is None else delta))
     check_delta(claim)
     learns = isinstance(network, str) and network == LEARN
     if claim.delta and not learns:
@@ -252,6 +253,8 @@ def make_network_request(
             f"kind: {kind!r} does not go with {mechanism}; map takes counts, tempered or grid"
         )
     made = Network.make(schema, network.parents if isinstance(network, Network) else network)
+    if claim.delta and not LearnedGraph(made, loss, claim.delta).needs_delta:
+        claim = Claim(loss)
     given = {"draws": draws, "omega": omega, "temper": temper, "points": points, "stealth": stealth}
     return NetworkRequest(
         network=made,
