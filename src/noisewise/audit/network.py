@@ -44,7 +44,6 @@ from noisewise.core.kinds.network.content import (
     splits,
     total_depth,
 )
-from noisewise.core.kinds.network.graph import Network
 from noisewise.core.noise import Gaussian, Laplace
 from noisewise.holder.engines import open_source
 from noisewise.holder.networks.counts import FamilyCounts

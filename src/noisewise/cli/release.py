@@ -426,6 +426,11 @@ def release_network(**given: Any) -> None:
 
 def _network_in_words(request: NetworkRequest) -> list[str]:
     network = request.network
+    size = (
+        f"a graph to be learned among {len(network.nodes)} columns"
+        if request.mechanism == "learn"
+        else f"{len(network.nodes)} nodes, {len(network.edges)} edges, {network.total_cells} cells"
+    )
     planned = ", ".join(
         f"{name.replace('_', ' ')} {value:.6g}"
         if isinstance(value, float)
@@ -433,7 +438,6 @@ def _network_in_words(request: NetworkRequest) -> list[str]:
         for name, value in request.planned.describe().items()
     )
     return [
-        f"Network: {len(network.nodes)} nodes, {len(network.edges)} edges, "
-        f"{network.total_cells} cells.",
+        f"Network: {size}.",
         f"  {request.mechanism}: {planned}",
     ]
