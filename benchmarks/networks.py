@@ -7,7 +7,7 @@ intervals; with one data set it moves by a point or two by chance. The plug-in p
 Release is the comparison.
 
     python benchmarks/networks.py            50 nodes, 1 million rows, a few minutes
-    python benchmarks/networks.py --nodes 40 another number of nodes, at epsilon = 1
+    python benchmarks/networks.py --nodes 40 another number of nodes, at epsilon = 1; and learned
     python benchmarks/networks.py --quick    12 nodes, 50,000 rows
     python benchmarks/networks.py --coverage small networks, many data sets (an hour)
 
@@ -85,7 +85,7 @@ def covered(theta: Floats, truth: Floats) -> float:
     return float(np.mean((lower <= truth) & (truth <= upper)))
 
 
-def large(nodes: int, n: int, epsilons: list[float]) -> dict[str, Any]:
+def large(nodes: int, n: int, epsilons: list[float], *, learn: bool = False) -> dict[str, Any]:
     import arviz as az
 
     rng = np.random.default_rng(7)
@@ -121,6 +121,19 @@ def large(nodes: int, n: int, epsilons: list[float]) -> dict[str, Any]:
             "rmse_plugin": round(_rmse(naive, truth), 5),
         }
         print(json.dumps(found[f"epsilon={epsilon:g}"], indent=1), flush=True)
+    if learn:
+        request = make_network_request(network.schema, network="learn", epsilon=1, delta="1e-7")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "budget.db"
+            Ledger(path).set_cap(network.schema.dataset, 1, "1e-7")
+            published, releasing = timed(lambda: publish(request, rows, ledger=path))
+        posterior, fitting = timed(lambda: fit_network(published.release, seed=1))
+        found["graph learned, epsilon=1, delta=1e-7"] = {
+            "release": releasing,
+            "joint_posterior": fitting,
+            "algorithm": posterior.info.algorithm,
+        }
+        print(json.dumps(found["graph learned, epsilon=1, delta=1e-7"], indent=1), flush=True)
     return found
 
 
@@ -231,7 +244,7 @@ def main() -> None:
             lambda found: keep("coverage_of_90_percent_intervals", {"data_sets": many, **found}),
         )
     elif arguments.nodes:
-        keep(f"{arguments.nodes} nodes", large(arguments.nodes, 1_000_000, [1.0]))
+        keep(f"{arguments.nodes} nodes", large(arguments.nodes, 1_000_000, [1.0], learn=True))
     elif arguments.quick:
         keep("quick", large(12, 50_000, [1.0, 0.1]))
     else:

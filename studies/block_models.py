@@ -49,6 +49,11 @@ def _logistic(rng: Generator, x: FloatArray) -> FloatArray:
     return (rng.random(x.size) < 1 / (1 + np.exp(0.5 - 0.8 * x))).astype(np.float64)
 
 
+def _rare(rng: Generator, x: FloatArray) -> FloatArray:
+    """One in fifteen: a half of a block has three or four."""
+    return (rng.random(x.size) < 1 / (1 + np.exp(3 - 0.8 * x))).astype(np.float64)
+
+
 def _poisson(rng: Generator, x: FloatArray) -> FloatArray:
     return rng.poisson(np.exp(0.5 + 0.4 * x)).astype(np.float64)
 
@@ -90,6 +95,7 @@ def _by(name: str) -> Callable[[FloatArray, FloatArray], Any]:
 
 CASES: Mapping[str, Case] = {
     "logistic": Case(_logistic, 0.8, _by("logistic"), nw.Number(0, 1)),
+    "logistic, rare": Case(_rare, 0.8, _by("logistic"), nw.Number(0, 1)),
     "poisson": Case(_poisson, 0.4, _by("poisson")),
     "quantile": Case(_skewed, 2.0, _by("quantile")),
     "huber": Case(_heavy, 2.0, _by("huber")),
@@ -113,7 +119,7 @@ def trial(model: str, number: int) -> Record:
         target="y",
         features=["x"],
         coefficients=["x"],
-        model=model,
+        model=model.partition(",")[0],
         epsilon=EPSILON,
         rows=ROWS,
     )

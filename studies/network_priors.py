@@ -58,7 +58,7 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("ALARM", "alarm", 20_000, None, 10),
+    Setting("ALARM", "alarm", 20_000, None, 24),
     Setting("Sachs", "sachs", 5_000, None, 15),
     Setting("Asia", "asia", 5_000, None, 30),
     Setting("Dirichlet(0.3)", "alarm", 20_000, 0.3, 4),

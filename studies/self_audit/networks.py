@@ -16,14 +16,14 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.audit.engine import AuditResult, audit
-from noisewise.core.kinds.network.content import TABLE_BITS
+from noisewise.core.kinds.network.content import TABLE_BITS, learned_squares
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.laplace import LaplaceCounts
-from noisewise.holder.networks.learned import noisy_maximum
+from noisewise.holder.networks.learned import LearnedGraph, noisy_maximum
 from noisewise.holder.networks.map import plan_grid_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample
 from noisewise.holder.requests.draws import make_regression_sample_request
@@ -143,6 +143,31 @@ def _check_choice(share: float, runs: int, confidence: float) -> AuditResult:
     )
 
 
+def _check_gaussian(share: float, runs: int, confidence: float) -> AuditResult:
+    """Levels of two nodes, for records that differ in both; `share` of the noise is drawn."""
+    names = tuple("012")
+    schema = Schema("audited", {name: Category(names, "0") for name in ("x", "y")})
+    network = Network(schema, {"x": (), "y": ("x",)})
+    planned = LearnedGraph(network, Fraction(6), Fraction("1e-6"))
+    scale = share * planned.scales(network, 5)["levels"]
+    mu = float(np.sqrt(float(learned_squares(network)["levels"]))) / (scale / share)
+
+    def outputs(table: Sequence[int]) -> Callable[[], FloatArray]:
+        return lambda: np.array(planned._noise(table, scale), dtype=np.float64)
+
+    return audit(
+        *(outputs(table) for table in ((3, 2, 0, 3, 2, 0), (2, 3, 0, 2, 3, 0))),
+        trials=runs,
+        epsilon=6.0,
+        delta=1e-6,
+        mu=mu,
+        confidence=confidence,
+        seed=0,
+        training=0.3,
+        score=lambda values: values @ np.array([1.0, -1.0, 0.0, 1.0, -1.0, 0.0]),
+    )
+
+
 def _subject(
     name: str,
     describe: str,
@@ -186,6 +211,19 @@ SUBJECTS = (
         "an edge chosen with half of the noise",
         partial(_check_choice, 0.5),
         2000,
+        sound=False,
+    ),
+    Subject(
+        "network-gaussian",
+        "Gaussian counts of a learned graph",
+        partial(_check_gaussian, 1.0),
+        1000,
+    ),
+    Subject(
+        "network-gaussian-half-noise",
+        "half of the Gaussian noise on counts",
+        partial(_check_gaussian, 0.5),
+        1000,
         sound=False,
     ),
     Subject(

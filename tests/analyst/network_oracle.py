@@ -81,7 +81,8 @@ def log_noise(observed, layout, full):
         d = len(layout.nodes)
         table = full.sum(axis=tuple(j for j in range(d) if j not in m.names)).reshape(-1)
         forms = table if m.matrix is None else m.matrix @ table
-        total -= (np.abs(m.values - forms) / m.scale).sum()
+        away = np.abs(m.values - forms) / m.scale
+        total -= (away**2 / 2 if m.gaussian else away).sum()
     return total
 
 

@@ -6,6 +6,8 @@ means. The negative control is the same comparison with twice the noise scale in
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -94,6 +96,26 @@ def test_joint_posterior_is_that_of_all_data_sets(sampler, example, alpha):
     assert gaps(theta**2, square).max() < 5
     louder = all_cells(layout, np.concatenate([m.values for m in observed.measurements]), 4.0, n)
     assert gaps(given, brute_force(layout, louder, concentration, [n])[0]).max() > 5
+
+
+def test_gaussian_noise_on_tables_that_share_cells():
+    """Levels and pairs, as of a learned graph; a Laplace law of the same variance is found out."""
+    layout, _, alpha, full = problem(CHAIN, 1.0, 5)
+    rng = np.random.default_rng(8)
+    measured = []
+    for names, scale in (((0,), 1.5), ((2,), 1.5), ((0, 1), 1.0), ((1, 2), 1.0), ((2, 3), 1.0)):
+        table = full.sum(axis=tuple(j for j in range(4) if j not in names)).reshape(-1)
+        values = np.rint(table + rng.normal(0, scale, table.size)).astype(np.int64)
+        measured.append(Measurement(names, values, np.full(table.size, scale), gaussian=True))
+    measured[0] = replace(measured[0], scale=np.array([np.inf, 1.5]))  # one of a binary node
+    observed = Observed(int(full.sum()), tuple(measured))
+    theta, given = run(counts, layout, observed, alpha)
+    mean, square = brute_force(layout, observed, alpha, [observed.n])
+    assert gaps(given, mean).max() < 5
+    assert gaps(theta**2, square).max() < 5
+    laplace = [replace(m, gaussian=False, scale=m.scale / np.sqrt(2)) for m in measured]
+    other = brute_force(layout, Observed(observed.n, tuple(laplace)), alpha, [observed.n])[0]
+    assert gaps(given, other).max() > 5
 
 
 def brute_force_learned(layout, observed, n, seed):

@@ -92,6 +92,9 @@ SOUND = {
     "map": lambda: network(mechanism="map", kind="tempered"),
     "grid": lambda: network(mechanism="map", kind="grid", points=4),
     "learned": lambda: network(network="learn", features=["region", "disease", "smoker"]),
+    "learned_with_delta": lambda: network(
+        network="learn", features=["region", "disease", "smoker"], delta="1e-6"
+    ),
     "coefficients": draws,
 }
 
@@ -192,6 +195,18 @@ def test_a_learned_graph_with_less_noise_is_caught(share, monkeypatch):
     assert not found.noise.enough
     assert not found.passed
     assert share == 2 or not found.result.passed, str(found.result)
+
+
+def test_a_learned_graph_with_less_gaussian_noise_is_caught(monkeypatch):
+    """An eighth of it: the noise shows it, and the attack sees 3 standard deviations, not .5."""
+    sound = randomness.gaussian_measurement
+    monkeypatch.setattr(randomness, "gaussian_measurement", lambda scale: sound(scale // 8))
+    monkeypatch.setattr(LearnedGraph, "verify", lambda _: None)
+    request = SOUND["learned_with_delta"]()
+    found = audit_release(request, runs=200, confidence=CONFIDENCE)
+    assert not found.noise.enough
+    assert found.result.mu_lower > found.result.mu > 0, str(found.result)
+    assert not found.passed
 
 
 def test_parities_that_share_noise_are_caught(monkeypatch):

@@ -40,6 +40,7 @@ from noisewise.holder.engines import open_source
 from noisewise.holder.engines import pushdown as pushdown_module
 from noisewise.holder.engines.files import CsvSource, ParquetSource
 from noisewise.holder.engines.frame import FrameSource
+from noisewise.holder.requests.network import make_network_request
 from noisewise.holder.rows import plan as plan_module
 from noisewise.holder.rows import sums as sums_module
 from noisewise.holder.rows import units as units_module
@@ -506,6 +507,24 @@ def test_both_statistics_come_from_one_pass(reader, neighbours, tmp_path):
     assert_exact(source, plan, case.table.to_pylist())
     if neighbours == "add_remove_one":
         assert source.sums(plan).values["second_moments"][0] == 80 * 2**32
+
+
+@reader
+def test_tables_of_a_graph_that_is_to_be_learned(reader, tmp_path):
+    """All columns, pairs and triples, by their columns."""
+    rng = np.random.default_rng(5)
+    levels = {"a": ("n", "y"), "b": ("u", "v", "w"), "c": ("n", "y")}
+    codes = {name: rng.integers(len(own), size=300) for name, own in levels.items()}
+    table = pa.table({name: np.array(levels[name])[own] for name, own in codes.items()})
+    schema = Schema("d", {name: Category(own, own[0]) for name, own in levels.items()})
+    request = make_network_request(schema, network="learn", epsilon=1)
+    found = READERS[reader](table, tmp_path).sums(request.plan())
+    assert found.n == 300
+    assert set(found.tables) >= {("a",), ("a", "b"), ("a", "b", "c")}
+    for names, counts in found.tables.items():
+        expected = np.zeros([len(levels[name]) for name in names], dtype=int)
+        np.add.at(expected, tuple(codes[name] for name in names), 1)
+        assert (counts == expected).all(), names
 
 
 # ---------------------------------------------------------------------------------------------

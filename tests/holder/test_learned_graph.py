@@ -13,14 +13,16 @@ from importlib import resources
 import jsonschema
 import numpy as np
 import pytest
+import scipy.stats
 from typer.testing import CliRunner
 
 import noisewise as nw
 from noisewise.cli.main import app
+from noisewise.core.composition import within
 from noisewise.core.document import digest_of
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds import release_from_text
-from noisewise.core.kinds.network.content import learned_sensitivities
+from noisewise.core.kinds.network.content import learned_sensitivities, learned_squares
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.release import cost_of_learning
 from noisewise.core.schema import Category, Number, Schema
@@ -130,6 +132,16 @@ def test_sensitivities_of_counts_are_attained(monkeypatch):
             if neighbours == "add_remove_one":
                 far = [np.abs(a - handed[-1]).sum() for a in handed]
             assert max(far) == claimed, (group, neighbours)
+        # With a delta, squared: the same vectors in steps of the noise's grid.
+        gaussian = LearnedGraph(empty(declared), Fraction(1), Fraction("1e-6"))
+        for group, claimed in learned_squares(graph).items():
+            handed.clear()
+            for copies in [*([r] * rows for r in records), *bases]:
+                counts = counts_of(graph, [(0, 0, 0), *copies])
+                gaussian._measured(group, graph, Fraction(1, 2), counts)
+            whole = [sums // learned.STEP for sums in handed]
+            others = whole if neighbours == "replace_one" else whole[-1:]
+            assert max(((a - b) ** 2).sum() for a in whole for b in others) == claimed
 
 
 # --- choices --------------------------------------------------------------------------------------
@@ -211,19 +223,53 @@ def test_a_whole_tree_keeps_to_its_claim():
         assert abs(drawn.count(tree) - 1500 * chance) < 5 * math.sqrt(1500 * chance)
 
 
+# --- with a delta ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("many", [1, 2, 5, 12])
+def test_the_claim_follows_from_the_event_and_hardly_less_noise_would_do(many):
+    """Whichever steps follow, what they spend is the event's, and the budget is used up."""
+    planned = LearnedGraph(empty(schema(*[2, 3] * many)), Fraction(1), Fraction("1e-6"))
+    planned.verify()
+    assert within([planned.event()], Fraction(1), Fraction("1e-6"))
+    more = planned._event(planned.budget * Fraction(1005, 1000))
+    assert not within([more], Fraction(1), Fraction("1e-6"))
+    counts = planned.event().events[-1]
+    for rows in (1, 10**9):
+        shares = planned._shares(rows)
+        spent = (shares.levels + shares.pairs + shares.triples) * planned.budget
+        assert spent <= 1 / Fraction(counts.noise_multiplier) ** 2 <= spent * Fraction(1.000001)
+        assert sum(shares) <= 1
+
+
+def test_gaussian_noise_is_as_stated():
+    """Sums of 4,000 squares: beyond these quantiles once in a million times."""
+    planned = LearnedGraph(empty(schema(2, 2)), Fraction(1), Fraction("1e-6"))
+    noise = np.array(planned._noise([5] * 4000, 3.0)) - 5
+    law = scipy.stats.chi2(4000)
+    total = (noise**2).sum() / (9 + 1 / 12)  # rounding adds a twelfth
+    assert law.ppf(5e-7) < total < law.ppf(1 - 5e-7)
+    assert not law.ppf(5e-7) < total * 1.21 < law.ppf(1 - 5e-7)  # a tenth less noise
+    assert abs(noise.mean()) < 5 * 3.02 / math.sqrt(4000)
+
+
 # --- through the door -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove_one"])
-def test_a_strong_graph_is_found_and_its_tables_are_right(tmp_path, neighbours):
+@pytest.mark.parametrize(
+    ("neighbours", "delta"),
+    [("replace_one", None), ("add_remove_one", None), ("replace_one", "1e-6")],
+)
+def test_a_strong_graph_is_found_and_its_tables_are_right(tmp_path, neighbours, delta):
     data = simulated(20_000)
     declared = schema(2, 2, 2, 2, neighbours=neighbours)
-    request = make_network_request(declared, network="learn", epsilon=4)
+    request = make_network_request(declared, network="learn", epsilon=4, delta=delta)
     request.verify()
     ledger = ledger_for(tmp_path / "budget.db")
     release = publish(request, data, ledger=ledger).release
     assert release.claim.epsilon == 4
-    assert cost_of_learning(release.content) <= 4
+    if delta is None:
+        assert cost_of_learning(release.content) <= 4
     with nw.Ledger(ledger) as book:
         assert len(book.published()) == 1  # one charge
     links = {frozenset(edge) for edge in release.network.edges}
@@ -280,9 +326,12 @@ def test_what_makes_no_sense_is_refused():
         ({"network": {"x0": []}, "mechanism": "learn"}, "unknown"),
         ({"network": {"x0": []}, "features": ["x0"]}, "leave them out"),
         ({"network": "learn", "draws": 2}, "no effect on learn"),
+        ({"network": {"x0": []}, "delta": "1e-6"}, "only a graph that is learned"),
+        ({"network": "learn", "delta": "0.5"}, "no protection"),
+        ({"network": "learn", "delta": "1e-300", "epsilon": "1e-9"}, "more epsilon"),
     ):
         with pytest.raises(RequestError, match=message):
-            make_network_request(schema(2, 2), epsilon=1, **words)
+            make_network_request(schema(2, 2), **({"epsilon": 1} | words)).verify()
     release = _release()
     with pytest.raises(RequestError, match="per_table"):
         nw.fit(release, method="per_table")
@@ -291,8 +340,8 @@ def test_what_makes_no_sense_is_refused():
 # --- readers --------------------------------------------------------------------------------------
 
 
-def _release(n=400):
-    request = make_network_request(schema(2, 2, 2, 3), network="learn", epsilon=1)
+def _release(n=400, delta=None):
+    request = make_network_request(schema(2, 2, 2, 3), network="learn", epsilon=1, delta=delta)
     rng = np.random.default_rng(1)
     data = simulated(n) | {"x3": rng.choice(["0", "1", "2"], n)}
     counts = open_source(data).sums(request.plan(), None)
@@ -314,7 +363,8 @@ def _two_roots(document):
 
 
 def _small_sensitivity(document):
-    document["result"]["levels"]["sensitivity"] -= 1
+    part = document["result"]["levels"]
+    part["sensitivity" if "sensitivity" in part else "squared_sensitivity"] -= 1
 
 
 def _missing(document):
@@ -325,11 +375,34 @@ def _as_declared(document):
     document["mechanism"] = "laplace"
 
 
+def _fewer_choices(document):
+    del document["privacy"]["event"]["events"][:2]
+
+
+def _no_gaussian(document):
+    document["privacy"]["event"]["events"].pop()
+
+
+def _no_delta(document):
+    document["privacy"]["claim"]["delta"] = "0"
+
+
+def _no_slack(document):
+    document["privacy"]["event"]["events"][-1]["slack"] = 0.0
+
+
+def _laplace_levels(document):
+    part = document["result"]["levels"]
+    part |= {"kind": "counts", "sensitivity": part.pop("squared_sensitivity")}
+    part["noise"] = {"family": "discrete_laplace", "scale": part["noise"]["scale"]}
+
+
 def test_the_published_schema_describes_it():
     described = resources.files("noisewise.core.kinds").joinpath("network_release.schema.json")
     check = jsonschema.Draft202012Validator(json.loads(described.read_text("utf-8")))
     document = json.loads(_release().to_text())
     check.validate(document)
+    check.validate(json.loads(_release(delta="1e-6").to_text()))
     for words in ({}, {"mechanism": "fourier"}, {"mechanism": "posterior_sample"}):
         request = make_network_request(schema(2, 3), network={"x1": ["x0"]}, epsilon=1, **words)
         counts = open_source({"x0": ["0", "1"], "x1": ["2", "0"]}).sums(request.plan(), None)
@@ -338,12 +411,16 @@ def test_the_published_schema_describes_it():
     assert not check.is_valid(document)
 
 
+EITHER = (_less_noise, _cheaper_choice, _two_roots, _small_sensitivity, _missing, _as_declared)
+WITH_DELTA = (_fewer_choices, _no_gaussian, _no_delta, _no_slack, _laplace_levels)
+
+
 @pytest.mark.parametrize(
-    "forge",
-    [_less_noise, _cheaper_choice, _two_roots, _small_sensitivity, _missing, _as_declared],
+    ("forge", "delta"),
+    [*((f, None) for f in EITHER), *((f, "1e-6") for f in (*EITHER, *WITH_DELTA))],
 )
-def test_readers_refuse_what_does_not_follow(forge):
-    document = json.loads(_release().to_text())
+def test_readers_refuse_what_does_not_follow(forge, delta):
+    document = json.loads(_release(delta=delta).to_text())
     document.pop("digest")
     assert release_from_text(json.dumps({**document, "digest": digest_of(document)}))
     forge(document)
@@ -372,6 +449,7 @@ def test_learn_fit_and_show(tmp_path):
     command += ("--schema", tmp_path / "schema.yaml", "--epsilon", 2)
     command += ("--ledger", tmp_path / "budget.db", "--out", tmp_path / "net.json")
     assert "epsilon of tree 0.4" in run(*command, "--dry-run")
+    assert "noise gaussian" in run(*command, "--delta", "1e-6", "--dry-run")
     run(*command)
     request = "release: network\nschema: schema.yaml\ngraph: learn\nepsilon: 2\n"
     (tmp_path / "request.yaml").write_text(request, "utf-8")

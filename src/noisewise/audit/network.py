@@ -44,8 +44,7 @@ from noisewise.core.kinds.network.content import (
     splits,
     total_depth,
 )
-from noisewise.core.kinds.network.graph import Network
-from noisewise.core.noise import Laplace
+from noisewise.core.noise import Gaussian, Laplace
 from noisewise.holder.engines import open_source
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.fourier import FourierParities
@@ -108,12 +107,6 @@ def _noisy_values(content: Any) -> list[float]:
 # --- learned graphs -------------------------------------------------------------------------------
 
 
-def _star(network: Network) -> Network:
-    """A tree: the first node is the parent of all others."""
-    first, *others = network.nodes
-    return Network(network.schema, {first: (), **dict.fromkeys(others, (first,))})
-
-
 def _learned(request: NetworkRequest, records: _Records, u: Record, v: Record) -> Challenge:
     """Values of the levels, and one number more: what the other tables say by their likelihood.
 
@@ -122,19 +115,22 @@ def _learned(request: NetworkRequest, records: _Records, u: Record, v: Record) -
     """
     pair = records.pair(u, v, others=2)
     first, second = records.counts(pair.a), records.counts(pair.b)
-    star, network = _star(request.network), request.network
+    planned, network = request.planned, request.network
+    assert isinstance(planned, LearnedGraph)
     many = sum(
         1 if one_level_is_enough(network, node) else network.arity(node) for node in network.nodes
     )
     exact = (records.measured(first), records.measured(second))
-    assert isinstance(request.planned, LearnedGraph)
-    scales = request.planned.scales(star, first.n)
-    laws = [Laplace(scales["levels"])] * many
+    scales = planned.scales(planned.star, first.n)
+    law = Gaussian if request.claim.delta else Laplace
+    laws = [law(scales["levels"])] * many
     levels = likelihood_ratio(laws, exact[0][:many], exact[1][:many])
 
     def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
         noise = np.concatenate([a[:, :many] - exact[0][:many], b[:, :many] - exact[1][:many]])
-        return check_noise(spread_out(noise, laws[0].scale, np.random.default_rng(0)), laws)
+        if law is Laplace:
+            noise = spread_out(noise, laws[0].scale, np.random.default_rng(0))
+        return check_noise(noise, laws)
 
     def run(counts: FamilyCounts) -> Run:
         def once() -> list[float]:
@@ -142,11 +138,12 @@ def _learned(request: NetworkRequest, records: _Records, u: Record, v: Record) -
             found = [float(x) for values in release.content.levels.values.values() for x in values]
             ratio = 0.0
             for node in network.nodes:
-                for names, noisy, _own, scale in release.measured_tables(node)[1:]:
-                    far, near = (
-                        np.abs(noisy - counted(network, c, names)).sum() for c in (second, first)
+                for names, noisy, _own, stated in release.measured_tables(node)[1:]:
+                    near, far = (
+                        law(stated.scale).logpdf(noisy - counted(network, c, names)).sum()
+                        for c in (first, second)
                     )
-                    ratio += float(far - near) / scale
+                    ratio += float(near - far)
             return [*found, ratio]
 
         return once
@@ -158,11 +155,13 @@ def _learned(request: NetworkRequest, records: _Records, u: Record, v: Record) -
         def batch(values: FloatArray) -> Batch:
             def sample(trials: int) -> FloatArray:
                 spread = np.repeat([scales["levels"], scales["pairs"]], [many, len(values) - many])
-                noisy = values + rng.laplace(0.0, factor * spread, (trials, len(values)))
-                rest = [x[many:] for x in (noisy.T, exact[1], exact[0])]
-                apart = [np.abs(rest[0] - x[:, None]).sum(axis=0) for x in rest[1:]]
-                ratio = (apart[0] - apart[1]) / scales["pairs"]
-                return np.column_stack([noisy[:, :many], ratio])
+                draw = rng.laplace if law is Laplace else rng.normal
+                noisy = values + draw(0.0, factor * spread, (trials, len(values)))
+                near, far = (
+                    law(scales["pairs"]).logpdf(noisy[:, many:] - x[many:]).sum(axis=1)
+                    for x in exact
+                )
+                return np.column_stack([noisy[:, :many], near - far])
 
             return sample
 
@@ -332,7 +331,7 @@ class _Records:
             return exact if public else np.concatenate([[float(counts.n)], exact])
         parts = []
         if isinstance(planned, LearnedGraph):  # with one of the trees
-            for group, families in learned_families(_star(network)).items():
+            for group, families in learned_families(planned.star).items():
                 for node, names in families.items():
                     alone = group == "levels" and one_level_is_enough(network, node)
                     parts.append(counted(network, counts, names).ravel()[1 if alone else 0 :])
@@ -353,7 +352,7 @@ class _Records:
         if isinstance(planned, PosteriorSample | GridMap):
             return float(self.network.schema.records_changed * total_depth(self.network))
         if isinstance(planned, LearnedGraph):
-            return float(sum(learned_sensitivities(_star(self.network)).values()))
+            return float(sum(learned_sensitivities(planned.star).values()))
         assert isinstance(planned, LaplaceCounts | FourierParities)
         return float(planned.sensitivity)
 

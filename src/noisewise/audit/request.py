@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import expit, ndtri
 
 from noisewise.audit.challenge import Challenge, Neighbours, Run, Table
 from noisewise.audit.draws import draws_challenge
@@ -45,7 +46,7 @@ from noisewise.holder.requests.summary import SummaryRequest
 Report = Callable[[int, int | None], None]
 RUNS = 1000
 TRAINING = 0.3  # the best score is nearly always known, so only a threshold has to be found
-_MAYBE_GAUSSIAN = (Request, RoundsRequest, GlmRequest)
+_MAYBE_GAUSSIAN = (Request, RoundsRequest, GlmRequest, NetworkRequest)
 _CHALLENGES: tuple[tuple[type, Callable[[Any], Challenge]], ...] = (
     (Request, regression_challenge),
     (RoundsRequest, rounds_challenge),
@@ -105,10 +106,23 @@ def stated_epsilon(request: Publishable[Any]) -> float:
 
 
 def stated_mu(event: Event) -> float | None:
-    """How many standard deviations Gaussian noise lets neighbours be apart; None for Laplace."""
+    """How many standard deviations Gaussian noise lets neighbours be apart; None without any.
+
+    A pure event among Gaussian ones (a choice) counts as μ = 2 Φ⁻¹(e^ε/(1 + e^ε)): where both
+    errors of a test are 1/(1 + e^ε) the bounds of ε and μ meet, and elsewhere that of ε is a
+    straight line that the convex one of μ is below.
+    """
     events = event.events if isinstance(event, ComposedEvent) else (event,)
-    gaussian = [1 / e.noise_multiplier for e in events if isinstance(e, GaussianEvent)]
-    return float(np.linalg.norm(gaussian)) if len(gaussian) == len(events) else None
+    if not any(isinstance(e, GaussianEvent) for e in events):
+        return None
+    apart = [
+        1 / e.noise_multiplier
+        if isinstance(e, GaussianEvent)
+        else 2 * ndtri(expit(float(e.epsilon)))
+        for e in events
+        if not isinstance(e, ComposedEvent)
+    ]
+    return float(np.linalg.norm(apart)) if len(apart) == len(events) else None
 
 
 def challenge_of(request: Publishable[Any]) -> Challenge:

@@ -169,6 +169,7 @@ SUMMARY = (
 )
 NETWORK = (
     _EPSILON,
+    option("delta", str, "With --graph learn, for Gaussian noise; well below 1 / (people)."),
     option("graph", Path, "YAML file: every node and a list of parents; or the word learn."),
     option("edges", str, "Edges, such as 'smoker>cough, region>cough'."),
     option("naive_bayes", str, "Column that is the parent of all others."),

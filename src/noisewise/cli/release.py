@@ -415,11 +415,18 @@ def release_network(**given: Any) -> None:
         lines = _network_in_words(request)
         publishing.dry_run(request, publication, lines=lines, document=document)
         return
-    publishing.publish_and_say(request, publication, doing="counting")
+    unspent = "delta" in words.words and request.claim.delta == 0
+    note = "With so few columns Laplace noise is less, and spends no delta." if unspent else ""
+    publishing.publish_and_say(request, publication, doing="counting", note=note)
 
 
 def _network_in_words(request: NetworkRequest) -> list[str]:
     network = request.network
+    size = (
+        f"a graph to be learned among {len(network.nodes)} columns"
+        if request.mechanism == "learn"
+        else f"{len(network.nodes)} nodes, {len(network.edges)} edges, {network.total_cells} cells"
+    )
     planned = ", ".join(
         f"{name.replace('_', ' ')} {value:.6g}"
         if isinstance(value, float)
@@ -427,7 +434,6 @@ def _network_in_words(request: NetworkRequest) -> list[str]:
         for name, value in request.planned.describe().items()
     )
     return [
-        f"Network: {len(network.nodes)} nodes, {len(network.edges)} edges, "
-        f"{network.total_cells} cells.",
+        f"Network: {size}.",
         f"  {request.mechanism}: {planned}",
     ]

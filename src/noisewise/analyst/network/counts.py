@@ -7,7 +7,9 @@ Where the families have a junction tree it is exact; with loops one factor is ap
 
 Target (see `entropy` for h): the tables θ are integrated out, which leaves
 
-    h(C) · Π_nodes Π_rows [Π_x Γ(α_x + C_x) / Γ(Σα + M)] · Π exp(-|released - counts| / scale).
+    h(C) · Π_nodes Π_rows [Π_x Γ(α_x + C_x) / Γ(Σα + M)] · Π exp(-|released - counts| / scale),
+
+with -(released - counts)²/2σ² in the exponent where the noise is Gaussian.
 
 A move is a contrast that keeps all margins in agreement (see `regions`). It is proposed from a law
 that does not look at the state (a row from a fixed pool or at random, levels, a signed step whose
@@ -94,7 +96,9 @@ def chain(
 def _noise_scale(regions: Regions) -> float:
     """Twice the scale of the noise, in logs."""
     largest = max(
-        float(regions.precision.max(initial=0.0)), float(regions.form_precision.max(initial=0.0))
+        float(regions.precision.max(initial=0.0)),
+        float(regions.form_precision.max(initial=0.0)),
+        math.sqrt(regions.curvature.max(initial=0.0)),
     )
     return float(np.log(max(1.0, 2 / largest)))
 
@@ -155,6 +159,7 @@ def sweep(  # type: ignore[no-untyped-def]
     # Arrays are taken out of their tuples once: doing it in the loops costs more than the loops.
     arity, start, kappa, alpha = regions.arity, regions.start, regions.kappa, regions.alpha
     is_family, cancels, precision = regions.is_family, regions.cancels, regions.precision
+    curvature = regions.curvature
     den_start, den_times, den_at = regions.den_start, regions.den_times, regions.den_at
     den_alpha, value, region_width = regions.den_alpha, regions.value, regions.width
     region_nodes, region_stride, form_start = regions.nodes, regions.stride, regions.form_start
@@ -217,6 +222,9 @@ def sweep(  # type: ignore[no-untyped-def]
                     if precision[h, cell] > 0.0:
                         away = value[h, cell] - count
                         change -= precision[h, cell] * (abs(away - by) - abs(away))
+                    elif curvature[h, cell] > 0.0:
+                        away = value[h, cell] - count
+                        change -= curvature[h, cell] * by * (0.5 * by - away)
                 if not possible:
                     break
                 for f in range(form_start[k], form_start[k + 1]):

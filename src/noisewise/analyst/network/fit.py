@@ -39,6 +39,7 @@ from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.content import LearnedCounts, TableDraws
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.release import NetworkRelease
+from noisewise.core.noise import Gaussian
 
 MAX_DRAWS = 100_000
 MAX_NUMBERS = 1 << 27  # table cells times draws that are kept
@@ -104,6 +105,7 @@ def fit_network(
         units=tuple(release.schema.unit for release in given),
         seed=seed_or_none(seed),
         noise_scales=tuple(release.noise.scale for release in given) if from_counts else (),
+        gaussian=tuple(isinstance(r.noise, Gaussian) for r in given) if from_counts else (),
         concentration=(float(drawn.alpha.min()), float(drawn.alpha.max())) if from_counts else (),
         learned=bool(believed.learned.any()) and from_counts and name != "plugin",
     )
@@ -404,7 +406,8 @@ def method_warnings(
         )
     if isinstance(content, LearnedCounts):
         return (
-            f"the graph was learned from the rows, for {float(content.choice):.3g} of epsilon; "
+            f"the graph was learned from the rows, for {float(content.choice):.3g} of epsilon"
+            f"{' (its steps added up)' if content.is_gaussian else ''}; "
             "arrows say what predicts what, not what causes what. Intervals are for the network "
             "with this graph: where columns without an arrow depend on each other in other ways "
             "than through it, no interval shows that.",

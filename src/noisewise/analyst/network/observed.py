@@ -13,6 +13,7 @@ from noisewise.analyst.network.layout import Floats, Integers, Layout
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.network.content import LearnedCounts, NoisyCounts, NoisyParities
 from noisewise.core.kinds.network.release import NetworkRelease
+from noisewise.core.noise import Gaussian
 
 IMPOSSIBLE = 20.0  # standard deviations
 MAX_COEFFICIENTS = 1 << 25  # of parity counts as forms of cells, in memory
@@ -21,7 +22,7 @@ LARGEST = 2**60  # a forged value beyond it would overflow; no true count comes 
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """Noisy linear forms of one table: values = matrix @ counts + discrete Laplace noise.
+    """Noisy linear forms of one table: values = matrix @ counts + Laplace or Gaussian noise.
 
     Parameters
     ----------
@@ -33,12 +34,20 @@ class Measurement:
         Scale of each form's noise; infinite where nothing was released.
     matrix : array of int, shape (m, cells), optional
         None where every cell was released itself.
+    gaussian : bool
+        Whether the noise is Gaussian; only of cells that were released themselves.
     """
 
     names: tuple[int, ...]
     values: Integers
     scale: Floats
     matrix: NDArray[np.int64] | None = None
+    gaussian: bool = False
+
+    @property
+    def variance(self) -> Floats:
+        """Of each form's noise."""
+        return self.scale**2 * (1.0 if self.gaussian else 2.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +89,7 @@ def _cells(release: NetworkRelease, content: NoisyCounts, layout: Layout, i: int
 def _learned(release: NetworkRelease, layout: Layout) -> Iterator[Measurement]:
     """All tables that were measured: levels, pairs and triples."""
     for node in layout.nodes:
-        for names, counts, measured, scale in release.measured_tables(node):
+        for names, counts, measured, law in release.measured_tables(node):
             numbers = [layout.number[name] for name in names]
             axes = np.argsort(numbers)
             own = np.transpose(measured, axes).reshape(-1)
@@ -88,7 +97,8 @@ def _learned(release: NetworkRelease, layout: Layout) -> Iterator[Measurement]:
             yield Measurement(
                 tuple(sorted(numbers)),
                 np.where(own, np.rint(values), 0.0).astype(np.int64),
-                np.where(own, scale, np.inf),
+                np.where(own, law.scale, np.inf),
+                gaussian=isinstance(law, Gaussian),
             )
 
 
@@ -141,8 +151,8 @@ def check_plausible(observed: Observed, layout: Layout, number: int) -> None:
             _check_one_of_two(measurement, observed.n, layout, number)
             continue
         away = abs(int(measurement.values.sum()) - observed.n)
-        # sqrt(2) scale is the noise's standard deviation; for one cell 20 of them are e^-28.
-        if away > IMPOSSIBLE * float(np.sqrt(2 * (measurement.scale**2).sum())) + 1:
+        # For one cell with Laplace noise, 20 standard deviations are e^-28.
+        if away > IMPOSSIBLE * float(np.sqrt(measurement.variance.sum())) + 1:
             node = layout.nodes[measurement.names[-1]]
             raise ReleaseError(
                 f"release {number} cannot come from {observed.n:,} rows and the noise that it "
@@ -154,7 +164,7 @@ def check_plausible(observed: Observed, layout: Layout, number: int) -> None:
 def _check_one_of_two(measurement: Measurement, n: int, layout: Layout, number: int) -> None:
     """A binary root of which one count was released: it must be within 0 and n, noise aside."""
     x = int(np.flatnonzero(np.isfinite(measurement.scale))[0])
-    value, room = int(measurement.values[x]), IMPOSSIBLE * math.sqrt(2) * measurement.scale[x] + 1
+    value, room = int(measurement.values[x]), IMPOSSIBLE * math.sqrt(measurement.variance[x]) + 1
     if not -room <= value <= n + room:
         node = layout.nodes[measurement.names[-1]]
         raise ReleaseError(

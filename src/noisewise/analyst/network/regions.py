@@ -55,7 +55,8 @@ class Regions(NamedTuple):
     den_at: Integers
     den_alpha: Floats
     value: NDArray[np.int64]  # (holders, cells)
-    precision: Floats  # (holders, cells): 1 / scale, 0 where nothing was released
+    precision: Floats  # (holders, cells): 1 / scale of Laplace noise, 0 where there is none
+    curvature: Floats  # (holders, cells): 1 / variance of Gaussian noise, 0 where there is none
     form_start: Integers  # (regions + 1,)
     form_at: Integers  # where in `form_weight` the form's coefficients begin
     form_weight: Integers
@@ -122,12 +123,17 @@ def make_regions(
     )
     value = np.zeros((len(holders), cells), dtype=np.int64)
     precision = np.zeros((len(holders), cells))
+    curvature = np.zeros((len(holders), cells))
     for h, holder in enumerate(holders):
         for measurement in holder.measurements:
             if measurement.matrix is None:
                 k = names.index(measurement.names)
-                value[h, start[k] : start[k + 1]] = measurement.values
-                precision[h, start[k] : start[k + 1]] = 1 / measurement.scale
+                here = slice(start[k], start[k + 1])
+                value[h, here] = measurement.values
+                if measurement.gaussian:
+                    curvature[h, here] = 1 / measurement.variance
+                else:
+                    precision[h, here] = 1 / measurement.scale
     return (
         Regions(
             layout.arity,
@@ -145,6 +151,7 @@ def make_regions(
             np.concatenate(den_alpha) if den_alpha else np.zeros(0),
             value,
             precision,
+            curvature,
             *_forms(names, holders),
         ),
         names,

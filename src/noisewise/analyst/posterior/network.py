@@ -44,8 +44,9 @@ class NetworkFit(Fit):
 
     algorithm: str  # how the method was carried out, and where it is approximate
     mechanisms: tuple[str, ...] = ()  # the mechanism behind each Release
-    # Scale of the discrete Laplace noise of each Release; empty for draws of tables
-    noise_scales: tuple[float, ...] = ()
+    noise_scales: tuple[float, ...] = ()  # of each Release; empty for draws of tables
+    # Whether that noise is Gaussian; empty, for no, in files of earlier versions
+    gaussian: tuple[bool, ...] = ()
     # The smallest and the largest concentration of the prior; empty where it is the holder's
     concentration: tuple[float, ...] = ()
     # Whether concentrations were learned from the Releases; False in files of earlier versions

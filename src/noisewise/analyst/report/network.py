@@ -241,9 +241,7 @@ def _file(posterior: NetworkPosterior, number: int) -> list[Content]:
         rows_in_words(info.n[number]),
         info.claims[number],
         _mechanism(info.mechanisms[number]),
-        _noise(info.noise_scales[number], info.mechanisms[number])
-        if info.noise_scales
-        else _unknown(posterior),
+        _noise(posterior, number) if info.noise_scales else _unknown(posterior),
         # Only the first file's unit is known of posteriors from earlier versions.
         words.unit_in_words(
             info.units[number] if info.units else schema.unit if number == 0 else ""
@@ -255,8 +253,12 @@ def _mechanism(name: str) -> str:
     return f"{name}: {_PUBLISHED[name]}" if name in _PUBLISHED else name
 
 
-def _noise(scale: float, mechanism: str) -> str:
-    of = " of a pair" if mechanism == "learn" else ""
+def _noise(posterior: NetworkPosterior, number: int) -> str:
+    info = posterior.info
+    of = " of a pair" if info.mechanisms[number] == "learn" else ""
+    scale = info.noise_scales[number]
+    if info.gaussian and info.gaussian[number]:
+        return f"Gaussian with sd {short(scale, 3)} on each count{of}"
     sd = math.sqrt(DiscreteLaplace(scale).variance)
     return f"discrete Laplace with sd {short(sd, 3)} on each count{of}"
 

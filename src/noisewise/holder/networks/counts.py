@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from noisewise.core.kinds.network.content import TABLE_BITS, Content
 from noisewise.core.kinds.network.graph import Network
-from noisewise.core.privacy import PureEvent
+from noisewise.core.privacy import Event
 from noisewise.core.schema import Schema
 from noisewise.holder.rows.plan import Codes, Floats, Integers, check_row_count, flat
 from noisewise.holder.rows.values import filled
@@ -131,7 +131,7 @@ def _cell_numbers(codes: Sequence[Codes], family: Sequence[tuple[int, int]]) -> 
 class NetworkMechanism(Protocol):
     """Planned from public quantities only; `draw` is where counts become publishable."""
 
-    def event(self) -> PureEvent:
+    def event(self) -> Event:
         """The privacy claim: what this mechanism costs."""
 
     def verify(self) -> None:

@@ -13,14 +13,14 @@ In this order, each step knowing what the ones before it published:
 5. the tables of nodes with two parents are counted, with noise.
 
 So every node's parents are in the family of an earlier node, and the posterior of all tables
-(`analyst.network.counts`) is exact.
+(`analyst.network.counts`) is exact. With a delta the noise on counts is Gaussian.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations, islice
@@ -30,18 +30,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise._arrays import FloatArray
+from noisewise.core.calibration import (
+    SMALLEST_GAUSSIAN_SCALE,
+    discreteness_slack,
+    gaussian_noise_multiplier,
+)
+from noisewise.core.composition import satisfies, within
 from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.content import (
+    NOISE_BITS,
+    CountsPart,
+    GaussianCounts,
     LearnedCounts,
     NoisyCounts,
     learned_families,
     learned_sensitivities,
+    learned_squares,
     one_level_is_enough,
 )
 from noisewise.core.kinds.network.graph import MAX_CELLS, Network
-from noisewise.core.precision import float_up
-from noisewise.core.privacy import PureEvent, fraction_text
+from noisewise.core.precision import float_down, float_up
+from noisewise.core.privacy import (
+    Claim,
+    ComposedEvent,
+    Event,
+    GaussianEvent,
+    PureEvent,
+    fraction_text,
+)
 from noisewise.holder.mechanisms import randomness
 from noisewise.holder.mechanisms.laplace import verify_laplace
 from noisewise.holder.networks.counts import FamilyCounts
@@ -49,11 +66,16 @@ from noisewise.holder.networks.counts import FamilyCounts
 Pair = tuple[str, str]
 Parents = dict[str, tuple[str, ...]]
 MAX_TRIPLES = 3000  # tables of three columns that are counted in one pass: of up to 27 columns
-WORTH = Fraction(1, 15)  # of the rows: how much noise on a typical table of three columns may be
+WORTH = Fraction(1, 6)  # of the rows: how much noise on a typical table of three columns may be
+
+
+STEP = 1 << NOISE_BITS  # in which Gaussian noise is drawn, of one record
+# Of the discreteness of three groups of counts, at their largest and with the least noise.
+SLACK = 3 * discreteness_slack(MAX_CELLS, SMALLEST_GAUSSIAN_SCALE)
 
 
 class Shares(NamedTuple):
-    """Of epsilon, what each step takes."""
+    """Of epsilon, or with a delta of μ², what each step takes."""
 
     levels: Fraction
     tree: Fraction
@@ -64,8 +86,10 @@ class Shares(NamedTuple):
 
 TWO_PARENTS = Shares(*(Fraction(k, 20) for k in (4, 4, 5, 2, 5)))
 ONE_PARENT = Shares(*(Fraction(k, 20) for k in (4, 5, 11, 0, 0)))
+GAUSSIAN = Shares(*(Fraction(k, 20) for k in (3, 4, 8, 1, 4)))
 NO_CHOICE = Shares(*(Fraction(k, 20) for k in (4, 0, 16, 0, 0)))  # two columns have one tree
 ALONE = Shares(*map(Fraction, (1, 0, 0, 0, 0)))
+_NONE = Fraction(0)
 
 
 def counted_families(network: Network) -> dict[Any, tuple[str, ...]]:
@@ -88,7 +112,7 @@ def counted_families(network: Network) -> dict[Any, tuple[str, ...]]:
 class LearnedGraph:
     """Noisy counts of a graph that noisy maxima of scores have chosen.
 
-    **Claim.** ε-differential privacy.
+    **Claim.** ε-differential privacy; with a delta, (ε, δ)-differential privacy.
 
     **Proof.** Steps 1 to 5 (above) compose: each is private whatever the ones before it published,
     and the shares of ε that they take are fixed, or depend on what was published, and add up to at
@@ -114,11 +138,24 @@ class LearnedGraph:
 
     Z is discrete Laplace noise of scale s, drawn again as often as it is negative: P(Z = z) ∝ q^z.
 
+    *With a delta.* A unit's r records that are added or removed change a table's counts by at most
+    r in one direction, so by r² in squared L2; replaced ones by r² in either direction. That is r
+    times the L1 sensitivity, for all tables and for single levels of binary nodes alike
+    (`learned_squares`). Gaussian noise of scale σ on k tables is then μ-Gaussian private with
+    μ² = Δ₂²/σ² (Dong, Roth & Su 2022), but for its being discrete (`discreteness_slack`); rounding
+    to whole records comes afterwards. The event is that of so many choices at so much
+    epsilon each, and of one Gaussian with the sum of all groups' μ². Which steps follow the first
+    one depends on what it published, but the epsilon of every choice and the sum of μ² that are
+    left to the others don't, so that whatever it published what follows is dominated by the same
+    event, some of it unspent where second parents aren't looked for. `core.composition` proves the
+    claim from the event. ∎
+
     Parameters
     ----------
     network : Network
         The columns, without edges.
     epsilon : Fraction
+    delta : Fraction
 
     References
     ----------
@@ -129,6 +166,27 @@ class LearnedGraph:
 
     network: Network
     epsilon: Fraction
+    delta: Fraction = Fraction(0)
+
+    @property
+    def needs_delta(self) -> bool:
+        """Whether counts have less noise with the delta than without: by public numbers.
+
+        Laplace noise grows with the number of columns and Gaussian noise with its root.
+        """
+        pure = replace(self, delta=_NONE)
+        group = "pairs" if self._edges else "levels"
+        gaussian, laplace = (
+            planned._scale(group, self.star, getattr(planned._most, group))
+            for planned in (self, pure)
+        )
+        return gaussian**2 < 2 * laplace**2
+
+    @property
+    def star(self) -> Network:
+        """One of the trees, all of which have as many tables: the first node is every parent."""
+        first, *others = self.network.nodes
+        return Network(self.network.schema, {first: (), **dict.fromkeys(others, (first,))})
 
     @cached_property
     def second_parents(self) -> int:
@@ -136,42 +194,98 @@ class LearnedGraph:
         several = any(len(names) == 3 for names in counted_families(self.network))
         return max(1, (len(self.network.nodes) - 2) // 2) if several else 0
 
-    def event(self) -> PureEvent:
-        """ε-differential privacy."""
-        return PureEvent(self.epsilon)
+    @cached_property
+    def budget(self) -> Fraction:
+        """What shares are of: ε, or with a delta the μ² that choices and counts have together.
+
+        Choices may cost more than a Gaussian of the same μ², so it is found by trying: as many
+        thousandths as the claim allows of what a single Gaussian would have.
+        """
+        if not self.delta:
+            return self.epsilon
+        most = 1 / Fraction(gaussian_noise_multiplier(self.epsilon, self.delta)) ** 2
+        low, high = 0, 4001  # pure events may cost less, too
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = within([self._event(most * middle / 1000)], self.epsilon, self.delta)
+            low, high = (middle, high) if fits else (low, middle)
+        if low == 0:
+            raise RequestError(
+                f"epsilon: {float(self.epsilon):g} with delta = {float(self.delta):g} is too "
+                "little for a graph to be learned; ask for more epsilon, or declare the graph"
+            )
+        return most * low / 1000
+
+    def event(self) -> Event:
+        """ε-differential privacy; or every choice, and one Gaussian for all counts."""
+        return self._event(self.budget) if self.delta else PureEvent(self.epsilon)
+
+    def _event(self, budget: Fraction) -> ComposedEvent:
+        most = self._most
+        choices: list[PureEvent | GaussianEvent | ComposedEvent] = []
+        for share, times in ((most.tree, self._edges), (most.second, self.second_parents)):
+            if share:
+                choices += [PureEvent(_root(share * budget / times))] * times
+        counts = (most.levels + most.pairs + most.triples) * budget
+        return ComposedEvent((*choices, GaussianEvent(float_down(_root(1 / counts)), SLACK)))
 
     def verify(self) -> None:
         """OpenDP's maps of what is published and of what is chosen must be at most their shares.
 
         A choice has the ratio of noise on 2R, exp(-2R/s), so it is checked as that.
         """
-        most, changed = self.second_parents, self._changed
+        most, changed, star = self.second_parents, self._changed, self.star
+        squares = learned_squares(star) | {"triples": self._rows * changed * most}
+        sums = learned_sensitivities(star) | {"triples": changed * most}
         for shares in {self._shares(rows) for rows in (1, MAX_INTEGER)}:
-            if sum(shares) != 1:
-                raise AssertionError(f"the shares of epsilon add up to {sum(shares)}")
-            for share, times, sensitivity in (
-                (shares.levels, 1, learned_sensitivities(self.network)["levels"]),
-                (shares.tree, self._edges, 2 * changed),
-                (shares.pairs, 1, changed * self._edges),
-                (shares.second, most, 2 * changed),
-                (shares.triples, 1, changed * most),
-            ):
+            if sum(shares) > 1:
+                raise AssertionError(f"the shares of the budget add up to {sum(shares)}")
+            for share, times in ((shares.tree, self._edges), (shares.second, most)):
                 if share:
-                    each = share * self.epsilon / times
-                    verify_laplace(float_up(sensitivity / each), sensitivity, each)
+                    each = self._each(share, times)
+                    verify_laplace(float_up(2 * changed / each), 2 * changed, each)
+            for group in ("levels", "pairs", "triples"):
+                share = getattr(shares, group)
+                if share and self.delta:
+                    steps = _steps(squares[group] / (share * self.budget))
+                    spent = randomness.gaussian_measurement(steps).map(
+                        STEP * math.sqrt(squares[group])
+                    )
+                    if not spent <= float(share * self.budget / 2) * (1 + 1e-12):
+                        raise AssertionError(f"OpenDP charges rho = {spent} for {group}")
+                elif share:
+                    each = share * self.epsilon
+                    verify_laplace(float_up(sums[group] / each), sums[group], each)
+        if not satisfies([self.event()], Claim(self.epsilon, self.delta)):
+            raise AssertionError("the claim does not follow from the event")
 
     def describe(self) -> dict[str, Any]:
         """What each step costs, and the noise on the counts of levels."""
-        most = self._shares(MAX_INTEGER)
+        most = self._most
         return {
             "columns": len(self.network.nodes),
             "most_second_parents": self.second_parents,
+            **(self._gaussian_plan(most) if self.delta else self._pure_plan(most)),
+            "scale_of_levels": self._scale("levels", self.network, most.levels),
+        }
+
+    def _pure_plan(self, most: Shares) -> dict[str, str]:
+        return {
+            f"epsilon_of_{name}": fraction_text(share * self.epsilon)
+            for name, share in most._asdict().items()
+            if share
+        }
+
+    def _gaussian_plan(self, most: Shares) -> dict[str, Any]:
+        """What a choice costs, and how much noise there is on a count."""
+        choices = ((most.tree, self._edges, "edge"), (most.second, self.second_parents, "second"))
+        return {
+            "noise": "gaussian",
             **{
-                f"epsilon_of_{name}": fraction_text(share * self.epsilon)
-                for name, share in most._asdict().items()
+                f"epsilon_of_each_{name}": round(float(self._each(share, times)), 6)
+                for share, times, name in choices
                 if share
             },
-            "scale_of_levels": self._scale("levels", self.network, most.levels),
         }
 
     def scales(self, graph: Network, rows: int) -> dict[str, float]:
@@ -188,8 +302,7 @@ class LearnedGraph:
     def choose_and_draw(self, counts: FamilyCounts) -> tuple[Network, LearnedCounts]:
         """Fresh noise and fresh choices: the graph, and the counts of its tables."""
         empty = self.network
-        first = ALONE if self._edges == 0 else ONE_PARENT
-        levels = self._measured("levels", empty, first.levels, counts)
+        levels = self._measured("levels", empty, self._most.levels, counts)
         margins = _margins(empty, levels, counts.n)
         total = float(counts.n) if empty.schema.n_is_public else _rounded_total(margins)
         shares = self._shares(round(total))
@@ -202,12 +315,12 @@ class LearnedGraph:
         tree = Network(empty.schema, parents)
         pairs = self._measured("pairs", tree, shares.pairs, counts)
         if shares.second:
-            scale = float(self._changed * self.second_parents / (shares.triples * self.epsilon))
-            gains = second_parent_gains(tree, counts, pairs, total, scale)
+            gains = second_parent_gains(tree, counts, pairs, total, self._typical(shares.triples))
             parents = self._second(tree, gains, shares.second)
         final = Network(empty.schema, parents)
         triples = self._measured("triples", final, shares.triples, counts)
-        choice = self.epsilon * (shares.tree + shares.second)
+        steps = ((shares.tree, self._edges), (shares.second, self.second_parents))
+        choice = sum((times * self._each(share, times) for share, times in steps if share), _NONE)
         return final, LearnedCounts(levels, pairs, triples, choice)
 
     def longest(self) -> LearnedCounts:
@@ -222,9 +335,13 @@ class LearnedGraph:
                 for node, size in cells.items()
             }
             # As long as any text of a scale, and so large that its cost is next to nothing.
-            parts.append(NoisyCounts(values, 2.0**56 / 1.1, learned_sensitivities(tree)[group]))
+            parts.append(self._part(group, tree, values, 2.0**56 / 1.1))
         levels, pairs, triples = parts
-        choice = self.epsilon * (ONE_PARENT.tree + Fraction(1, 10**9))
+        most = self._most
+        if self.delta:
+            choice = self._edges * self._each(most.tree, self._edges) if most.tree else _NONE
+        else:
+            choice = self.epsilon * (ONE_PARENT.tree + Fraction(1, 10**9))
         return LearnedCounts(levels, pairs, triples, choice)
 
     def largest(self) -> Network:
@@ -255,30 +372,75 @@ class LearnedGraph:
     def _changed(self) -> int:
         return self.network.schema.records_changed
 
+    @property
+    def _rows(self) -> int:
+        return self.network.schema.max_rows_per_unit
+
+    @property
+    def _most(self) -> Shares:
+        """The shares where rows are many; no choice is made that isn't made then."""
+        if self._edges < 2:
+            return (ALONE, NO_CHOICE)[self._edges]
+        if self.delta:
+            rest = GAUSSIAN.pairs + GAUSSIAN.second + GAUSSIAN.triples
+            one = GAUSSIAN._replace(pairs=rest, second=_NONE, triples=_NONE)
+            return GAUSSIAN if self.second_parents else one
+        return TWO_PARENTS if self.second_parents else ONE_PARENT
+
     def _shares(self, rows: int) -> Shares:
         """By how many columns there are, and whether tables of three are worth their noise.
 
-        The share of levels doesn't depend on it, because they are counted before `rows` is known.
+        The share of levels doesn't depend on it, because they are counted before `rows` is known;
+        with a delta, nor does anything but how the μ² of tables is divided.
         """
-        if self._edges < 2:
-            return (ALONE, NO_CHOICE)[self._edges]
-        if not self.second_parents:
-            return ONE_PARENT
-        scale = self._changed * self.second_parents / (TWO_PARENTS.triples * self.epsilon)
+        most = self._most
+        if not most.triples:
+            return most
         sizes = [self.network.arity(node) for node in self.network.nodes]
         typical = math.exp(sum(map(math.log, sizes)) / len(sizes))
-        noise = noise_on_pair(typical, typical, typical, float(scale))
-        return TWO_PARENTS if noise <= WORTH * rows else ONE_PARENT
+        noise = noise_on_pair(typical, typical, typical, self._typical(most.triples))
+        if noise <= WORTH * rows:
+            return most
+        both = most.pairs + most.triples
+        return most._replace(pairs=both, second=_NONE, triples=_NONE) if self.delta else ONE_PARENT
+
+    def _each(self, share: Fraction, times: int) -> Fraction:
+        """Epsilon of one of so many choices."""
+        return _root(share * self.budget / times) if self.delta else share * self.epsilon / times
 
     def _scale(self, group: str, network: Network, share: Fraction) -> float:
+        if self.delta:
+            return _steps(learned_squares(network)[group] / (share * self.budget)) / STEP
         return float_up(learned_sensitivities(network)[group] / (share * self.epsilon))
+
+    def _typical(self, share: Fraction) -> float:
+        """E|sum of y noisy counts|/√y of triples, if so many have second parents as may."""
+        changed = self._changed * self.second_parents
+        if self.delta:
+            return 0.8 * math.sqrt(self._rows * changed / (share * self.budget))
+        return 1.1 * float(changed / (share * self.epsilon))
+
+    def _part(
+        self, group: str, network: Network, values: Mapping[str, tuple[int, ...]], scale: float
+    ) -> CountsPart:
+        if self.delta:
+            return GaussianCounts(values, scale, learned_squares(network)[group])
+        return NoisyCounts(values, scale, learned_sensitivities(network)[group])
+
+    def _noise(self, exact: Sequence[int], scale: float) -> tuple[int, ...]:
+        """Counts with noise, whole ones."""
+        if not self.delta:
+            return randomness.invoke(randomness.laplace_measurement(scale), exact)
+        measurement = randomness.gaussian_measurement(round(scale * STEP))
+        fine = randomness.invoke(measurement, [STEP * count for count in exact])
+        return tuple((value + STEP // 2) // STEP for value in fine)
 
     def _measured(
         self, group: str, network: Network, share: Fraction, counts: FamilyCounts
-    ) -> NoisyCounts:
+    ) -> CountsPart:
         families = learned_families(network)[group]
         if not families:
-            return NoisyCounts({}, 1.0, 1)
+            return self._part("levels", network, {}, 1.0)
         scale = self._scale(group, network, share)
         exact: list[int] = []
         sizes = {}
@@ -288,15 +450,15 @@ class LearnedGraph:
                 cells = cells[1:]
             sizes[node] = len(cells)
             exact.extend(cells)
-        noisy = iter(randomness.invoke(randomness.laplace_measurement(scale), exact))
+        noisy = iter(self._noise(exact, scale))
         values = {node: tuple(islice(noisy, size)) for node, size in sizes.items()}
-        return NoisyCounts(values, scale, learned_sensitivities(network)[group])
+        return self._part(group, network, values, scale)
 
     # -----------------------------------------------------------------------------------------
     # Choices
 
     def _tree(self, scores: Mapping[Pair, int], share: Fraction) -> list[Pair]:
-        scale = float_up(2 * self._changed * self._edges / (share * self.epsilon))
+        scale = float_up(2 * self._changed / self._each(share, self._edges))
         return spanning(self.network, scores, lambda values: noisy_maximum(values, scale))
 
     def _second(
@@ -304,7 +466,7 @@ class LearnedGraph:
     ) -> Parents:
         """Nodes one after the other, with the parent that each gets; or no more of them."""
         most = self.second_parents
-        scale = float_up(2 * self._changed * most / (share * self.epsilon))
+        scale = float_up(2 * self._changed / self._each(share, most))
         parents: Parents = {node: tuple(given) for node, given in tree.parents.items()}
         for _ in range(most):
             left = [(z, x) for z, x in gains if len(parents[x]) == 1]
@@ -376,7 +538,7 @@ def counted(network: Network, counts: FamilyCounts, names: Sequence[str]) -> NDA
     return found
 
 
-def _margins(network: Network, levels: NoisyCounts, n: int) -> dict[str, FloatArray]:
+def _margins(network: Network, levels: CountsPart, n: int) -> dict[str, FloatArray]:
     """What was published about levels, both counts of a binary node."""
     found = {}
     for node, values in levels.values.items():
@@ -407,17 +569,33 @@ def independence_scores(
     }
 
 
-def noise_on_pair(x: float, y: float, z: float, scale: float) -> float:
+def noise_on_pair(x: float, y: float, z: float, typical: float) -> float:
     """About how much noise, in L1, a table of x, y and z leaves on the pair of x and z.
 
-    Each of its cells is a sum of y noisy ones. E|Laplace| is the scale, and of such a sum it is
-    about 1.1 sqrt(y) times that.
+    Each of its cells is a sum of y noisy ones, whose absolute value is `typical` times sqrt(y): of
+    Laplace noise about 1.1 times its scale, and of Gaussian noise .8 times its.
     """
-    return 1.1 * x * z * math.sqrt(y) * scale
+    return x * z * math.sqrt(y) * typical
+
+
+def _root(square: Fraction) -> Fraction:
+    """A square root, rounded down to a multiple of 2**-60."""
+    return Fraction(math.isqrt(math.floor(square * 4**60)), 2**60)
+
+
+def _steps(variance: Fraction) -> int:
+    """The least scale in steps of the noise's grid whose square is at least this many records."""
+    steps = math.isqrt(math.ceil(variance * STEP**2) - 1) + 1
+    if steps > 1 << 53:
+        raise RequestError(
+            "epsilon: so small that the noise would not fit the integers of a Release and no "
+            "analyst could learn anything; ask for more epsilon, or protect fewer rows per unit"
+        )
+    return max(steps, SMALLEST_GAUSSIAN_SCALE)
 
 
 def second_parent_gains(
-    tree: Network, counts: FamilyCounts, pairs: NoisyCounts, total: float, scale: float
+    tree: Network, counts: FamilyCounts, pairs: CountsPart, total: float, typical: float
 ) -> dict[Pair, int]:
     """For every (second parent, node): how far the tree is from their pair, less the noise's cost.
 
@@ -440,6 +618,6 @@ def second_parent_gains(
                 weight = total * first.sum(axis=1, keepdims=True) / first.sum()
                 left = weight * first / first.sum(axis=1, keepdims=True)
                 reference = left.T @ (second / second.sum(axis=1, keepdims=True))
-                cost = noise_on_pair(arity(x), arity(y), arity(z), scale)
+                cost = noise_on_pair(arity(x), arity(y), arity(z), typical)
                 gains[z, x] = distance(counted(tree, counts, (x, z)), reference) - math.ceil(cost)
     return gains

@@ -46,8 +46,8 @@ KEYS: dict[str, tuple[str, ...]] = {
         "label",
     ),
     "network": (
-        "graph", "edges", "naive_bayes", "features", "epsilon", "mechanism", "kind", "draws",
-        "omega", "temper", "points", "concentration", "label",
+        "graph", "edges", "naive_bayes", "features", "epsilon", "delta", "mechanism", "kind",
+        "draws", "omega", "temper", "points", "concentration", "label",
     ),
     "draws": (
         "target", "features", "noise_sd", "epsilon", "draws", "radius", "largest_norm",

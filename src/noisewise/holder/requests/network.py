@@ -13,7 +13,7 @@ from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.content import MAX_DRAWS, Content, TableDraws
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.release import CONTENTS, MechanismName, NetworkRelease
-from noisewise.core.privacy import Amount, Claim, PureEvent, as_fraction, fraction_text
+from noisewise.core.privacy import Amount, Claim, Event, as_delta, as_fraction, fraction_text
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.networks.counts import CountPlan, FamilyCounts, NetworkMechanism
 from noisewise.holder.networks.fourier import DEFAULT_STEALTH, FourierParities
@@ -21,7 +21,7 @@ from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.learned import LearnedGraph, counted_families
 from noisewise.holder.networks.map import plan_grid_map, plan_tempered_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample
-from noisewise.holder.requests.base import Publishable, check_draws, given_epsilon
+from noisewise.holder.requests.base import Publishable, check_delta, check_draws, given_epsilon
 
 MAP_KINDS = ("counts", "tempered", "grid")
 MAX_OMEGA = Fraction(49, 100)
@@ -84,7 +84,7 @@ class NetworkRequest(Publishable[NetworkRelease]):
         """The planned mechanism."""
         network, epsilon, options = self.network, self.epsilon, self.options
         if self.mechanism == LEARN:
-            return LearnedGraph(network, epsilon)
+            return LearnedGraph(network, epsilon, self.claim.delta)
         if self.mechanism == "fourier":
             return FourierParities(network, epsilon, options.get("stealth", DEFAULT_STEALTH))
         if self.mechanism == "posterior_sample":
@@ -105,7 +105,7 @@ class NetworkRequest(Publishable[NetworkRelease]):
         return LaplaceCounts(network, epsilon)
 
     @property
-    def event(self) -> PureEvent:
+    def event(self) -> Event:
         """The cost of everything together."""
         return self.planned.event()
 
@@ -176,6 +176,7 @@ def make_network_request(
     *,
     network: Any,
     epsilon: Amount | None,
+    delta: Amount | None = None,
     features: Sequence[str] | None = None,
     mechanism: str = "laplace",
     kind: str | None = None,
@@ -200,7 +201,10 @@ def make_network_request(
     features : sequence of str, optional
         Where the graph is learned, its columns; every column of the schema unless given.
     epsilon : number or exact text
-        Privacy loss; all mechanisms are purely private.
+        Privacy loss.
+    delta : number or exact text, optional
+        Where the graph is learned: counts have Gaussian noise, unless columns are so few that
+        Laplace noise is less. Without it, and of all other mechanisms, the claim is pure.
     mechanism : {"laplace", "fourier", "posterior_sample", "map"}
     kind : {"counts", "tempered", "grid"}, optional
         Of the MAP estimate: from noisy counts (default), or drawn by an exponential mechanism on
@@ -221,8 +225,15 @@ def make_network_request(
         Names of the batch of a stream that the rows belong to, and of its series, if you declare
         that nobody is in two batches of it. Only then batches don't add up (`Charge.series`).
     """
-    claim = Claim(given_epsilon(epsilon))
+    loss = given_epsilon(epsilon)
+    claim = Claim(loss, as_delta(0 if delta is None else delta))
+    check_delta(claim)
     learns = isinstance(network, str) and network == LEARN
+    if claim.delta and not learns:
+        raise RequestError(
+            "delta: only a graph that is learned has Gaussian noise; every other network Release "
+            "is purely private, so leave delta out"
+        )
     if learns and mechanism in ("laplace", LEARN):
         mechanism, network = LEARN, learnable(schema, features)
     elif learns:
@@ -242,6 +253,8 @@ def make_network_request(
             f"kind: {kind!r} does not go with {mechanism}; map takes counts, tempered or grid"
         )
     made = Network.make(schema, network.parents if isinstance(network, Network) else network)
+    if claim.delta and not LearnedGraph(made, loss, claim.delta).needs_delta:
+        claim = Claim(loss)
     given = {"draws": draws, "omega": omega, "temper": temper, "points": points, "stealth": stealth}
     return NetworkRequest(
         network=made,

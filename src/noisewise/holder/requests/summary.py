@@ -53,7 +53,7 @@ from noisewise.core.kinds.summary.release import (
     SummedNoise,
 )
 from noisewise.core.privacy import Amount, Claim, PureEvent
-from noisewise.core.schema import Schema, Unbounded
+from noisewise.core.schema import Category, Schema, Unbounded
 from noisewise.holder.blocks import choice
 from noisewise.holder.blocks.sums import BlockGrid, BlockPlan, BlockSums, KeptRows, RowPlan
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
@@ -393,6 +393,12 @@ def make_summary_request(
     """
     spent = given_epsilon(epsilon)
     claim = Claim(spent)
+    if isinstance(schema.columns.get(target), Category):
+        raise RequestError(
+            f"target: {target!r} is a category, and blocks need a number; make a column of 0 and 1 "
+            "and declare it with lower 0 and upper 1 (logistic takes the upper half for yes), or "
+            "use `noisewise release --family logistic`, which takes a category of two levels"
+        )
     design = restricted_design(schema, features, target)
     check_no_terms(design, "a block summary")
     own = model if isinstance(model, BlockFunction) else None

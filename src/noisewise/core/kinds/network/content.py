@@ -2,11 +2,13 @@
 
 Everything random in them is an integer. `NoisyCounts` and `NoisyParities` carry the law of their
 noise, so that an analyst can allow for it; `TableDraws` carry the law that they were drawn from.
-`LearnedCounts` are noisy counts of a graph that was chosen from the rows.
+`LearnedCounts` are noisy counts of a graph that was chosen from the rows; where the claim has a
+delta, their noise is Gaussian (`GaussianCounts`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,11 +22,12 @@ from noisewise._arrays import FloatArray
 from noisewise.core.document import fail
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.parity import Parities
-from noisewise.core.noise import DiscreteLaplace
+from noisewise.core.noise import DiscreteLaplace, Gaussian
 from noisewise.core.precision import precise, to_fraction, to_precise
 from noisewise.core.privacy import fraction_text
 
 TABLE_BITS = 24
+NOISE_BITS = 24  # of the fractions of a record in which Gaussian noise on counts is drawn
 MAX_DRAWS = 10_000
 
 
@@ -74,6 +77,48 @@ class NoisyCounts(_Noisy):
         return {
             "kind": self.kind,
             **self._noise_to_json(),
+            "values": {node: list(values) for node, values in self.values.items()},
+        }
+
+
+@dataclass(frozen=True)
+class GaussianCounts:
+    """The counts of tables' cells, each with independent Gaussian noise, rounded to whole records.
+
+    The noise is discrete Gaussian in steps of 2**-24 of a record. Rounding the sum afterwards
+    costs nothing, and since counts are whole it is the noise that is rounded.
+
+    Parameters
+    ----------
+    values : mapping of str to tuple of int
+        For every node its measured noisy counts.
+    scale : float
+        Standard deviation of the noise in records, a whole number of steps.
+    sensitivity : int
+        Squared L2 sensitivity of all values together.
+    """
+
+    values: Mapping[str, tuple[int, ...]]
+    scale: float
+    sensitivity: int
+    kind = "gaussian_counts"
+
+    @property
+    def noise(self) -> Gaussian:
+        """The law of the noise on every measured value, but for rounding."""
+        return Gaussian(self.scale)
+
+    @property
+    def steps(self) -> int:
+        """The scale in steps of the grid, rounded down."""
+        return math.floor(Fraction(self.scale) * (1 << NOISE_BITS))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain structure."""
+        return {
+            "kind": self.kind,
+            "noise": {"family": "rounded_gaussian", "scale": self.scale, "bits": NOISE_BITS},
+            "squared_sensitivity": self.sensitivity,
             "values": {node: list(values) for node, values in self.values.items()},
         }
 
@@ -162,6 +207,9 @@ class TableDraws:
         }
 
 
+CountsPart = NoisyCounts | GaussianCounts
+
+
 @dataclass(frozen=True)
 class LearnedCounts:
     """Counts of a network whose graph was chosen from the rows, privately: first a tree.
@@ -172,30 +220,35 @@ class LearnedCounts:
 
     Parameters
     ----------
-    levels : NoisyCounts
+    levels : NoisyCounts or GaussianCounts
         Of every node, how many rows have each level; of a binary node where n is public the
         second only.
-    pairs : NoisyCounts
+    pairs : NoisyCounts or GaussianCounts
         Of every node with a parent, the table of its first parent and itself.
-    triples : NoisyCounts
+    triples : NoisyCounts or GaussianCounts
         Of every node with two parents, the table of both and itself.
     choice : Fraction
-        Epsilon that the choice of the graph cost, the noise aside.
+        Epsilon that the choice of the graph cost, the noise aside: all its steps added up.
     """
 
-    levels: NoisyCounts
-    pairs: NoisyCounts
-    triples: NoisyCounts
+    levels: CountsPart
+    pairs: CountsPart
+    triples: CountsPart
     choice: Fraction
     kind = "learned_counts"
 
     @property
-    def parts(self) -> dict[str, NoisyCounts]:
+    def parts(self) -> dict[str, CountsPart]:
         """The groups of tables, by name."""
         return {"levels": self.levels, "pairs": self.pairs, "triples": self.triples}
 
     @property
-    def noise(self) -> DiscreteLaplace:
+    def is_gaussian(self) -> bool:
+        """Whether the noise is Gaussian."""
+        return isinstance(self.levels, GaussianCounts)
+
+    @property
+    def noise(self) -> DiscreteLaplace | Gaussian:
         """The law of the noise on the tables of pairs; on those of levels, where there are none."""
         return (self.pairs if self.pairs.values else self.levels).noise
 
@@ -333,6 +386,12 @@ def learned_sensitivities(network: Network) -> dict[str, int]:
         - (fewer * schema.max_rows_per_unit if group == "levels" else 0)
         for group, families in tables.items()
     }
+
+
+def learned_squares(network: Network) -> dict[str, int]:
+    """Δ₂² of every group of `LearnedCounts`; the proof is at `holder.networks.LearnedGraph`."""
+    rows = network.schema.max_rows_per_unit
+    return {group: rows * change for group, change in learned_sensitivities(network).items()}
 
 
 def least_parity_sensitivity(parities: Parities) -> int:

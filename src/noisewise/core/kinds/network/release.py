@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from noisewise._arrays import FloatArray
+from noisewise.core.calibration import SMALLEST_GAUSSIAN_SCALE, discreteness_slack
+from noisewise.core.composition import leaves_of, satisfies
 from noisewise.core.document import (
     MAX_INTEGER,
     BaseRelease,
@@ -30,8 +32,11 @@ from noisewise.core.document import (
     texts,
 )
 from noisewise.core.kinds.network.content import (
+    NOISE_BITS,
     TABLE_BITS,
     Content,
+    CountsPart,
+    GaussianCounts,
     LearnedCounts,
     NoisyCounts,
     NoisyParities,
@@ -41,6 +46,7 @@ from noisewise.core.kinds.network.content import (
     l1_sensitivity,
     learned_families,
     learned_sensitivities,
+    learned_squares,
     least_parity_sensitivity,
     log_odds,
     one_is_enough,
@@ -51,8 +57,8 @@ from noisewise.core.kinds.network.content import (
 )
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.parity import Parities
-from noisewise.core.noise import DiscreteLaplace
-from noisewise.core.privacy import Claim, Event, as_fraction
+from noisewise.core.noise import DiscreteLaplace, Gaussian
+from noisewise.core.privacy import Claim, Event, GaussianEvent, PureEvent, as_fraction
 from noisewise.core.schema import Schema
 
 MechanismName = Literal["laplace", "fourier", "posterior_sample", "map", "learn"]
@@ -83,7 +89,7 @@ class NetworkRelease(BaseRelease):
         ``learn``: the graph was chosen from the rows, and what that cost is part of the claim.
     content : NoisyCounts, NoisyParities, TableDraws or LearnedCounts
     claim : Claim
-        The guarantee that was asked for: pure, of every mechanism.
+        The guarantee that was asked for: pure, or of a learned graph with a delta.
     event : Event
     label : str
     software : str
@@ -116,7 +122,7 @@ class NetworkRelease(BaseRelease):
         return not isinstance(self.content, TableDraws)
 
     @property
-    def noise(self) -> DiscreteLaplace:
+    def noise(self) -> DiscreteLaplace | Gaussian:
         """The law of the noise on every measured count or parity count."""
         if isinstance(self.content, TableDraws):
             fail("its tables were drawn at random; no noise was added to counts")
@@ -145,11 +151,13 @@ class NetworkRelease(BaseRelease):
 
     def measured_tables(
         self, node: str
-    ) -> list[tuple[tuple[str, ...], FloatArray, npt.NDArray[np.bool_], float]]:
+    ) -> list[
+        tuple[tuple[str, ...], FloatArray, npt.NDArray[np.bool_], DiscreteLaplace | Gaussian]
+    ]:
         """Of a learned graph, every table that was measured for a node, the family's last.
 
         For each its columns, its noisy counts, which of them have noise of their own, and the
-        noise's scale.
+        noise's law.
         """
         if not isinstance(self.content, LearnedCounts):
             fail("only of a learned graph several tables of a node were measured")
@@ -163,7 +171,7 @@ class NetworkRelease(BaseRelease):
                     values, own = (self.n - values[0], values[0]), np.array([False, True])
                 shape = tuple(self.network.arity(name) for name in families[node])
                 table = np.array(values, dtype=np.float64).reshape(shape)
-                found.append((families[node], table, own.reshape(shape), part.scale))
+                found.append((families[node], table, own.reshape(shape), part.noise))
         return found
 
     def measured(self, node: str) -> npt.NDArray[np.bool_]:
@@ -256,12 +264,24 @@ def content_from_json(document: Any) -> Content:
     if kind == LearnedCounts.kind:
         groups = ("levels", "pairs", "triples")
         _, choice, *given = take(document, "result", ("kind", "choice", *groups))
-        parts = [part for part in map(content_from_json, given) if isinstance(part, NoisyCounts)]
-        if len(parts) < len(given):
-            fail("levels, pairs and triples must be counts")
-        levels, pairs, triples = parts
+        levels, pairs, triples = map(_part, given)
         return LearnedCounts(levels, pairs, triples, _fraction(choice, "choice"))
     return fail("the result must be counts, parities or draws")
+
+
+def _part(document: Any) -> CountsPart:
+    """A group of a learned graph's counts."""
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if kind != GaussianCounts.kind:
+        part = content_from_json(document)
+        return part if isinstance(part, NoisyCounts) else fail("levels and tables must be counts")
+    keys = ("kind", "noise", "squared_sensitivity", "values")
+    _, noise, squared, values = take(document, "result", keys)
+    family, scale, bits = take(noise, "noise", ("family", "scale", "bits"))
+    integer(bits, "bits", NOISE_BITS, NOISE_BITS)
+    if family != "rounded_gaussian":
+        fail("the noise family must be rounded_gaussian")
+    return GaussianCounts(_by_node(values), _between(scale), _sensitivity(squared))
 
 
 def _draws(document: Any) -> TableDraws:
@@ -306,6 +326,10 @@ def _scale(noise: Any) -> float:
     family, scale = take(noise, "noise", ("family", "scale"))
     if family != "discrete_laplace":
         fail("the noise family must be discrete_laplace")
+    return _between(scale)
+
+
+def _between(scale: Any) -> float:
     number = real(scale, "noise scale")
     if not 2.0**-10 <= number <= 2.0**56:
         fail("the noise scale must be between 2**-10 and 2**56")
@@ -370,6 +394,9 @@ def _check_learned(network: Network, content: LearnedCounts) -> None:
 
 def _check_privacy(release: NetworkRelease) -> None:
     """The event must follow from the noise or the draws, and the claim from the event."""
+    if isinstance(release.content, LearnedCounts) and release.content.is_gaussian:
+        _check_gaussian(release, release.content)
+        return
     event = pure_event(release, "every mechanism for networks makes a pure claim")
     content = release.content
     if isinstance(content, TableDraws):
@@ -391,9 +418,37 @@ def _check_privacy(release: NetworkRelease) -> None:
         fail("the noise is too small for the privacy event")
 
 
+def _check_gaussian(release: NetworkRelease, content: LearnedCounts) -> None:
+    """Choices within the event's pure parts, noise within its one Gaussian part."""
+    events = list(leaves_of([release.event]))
+    gaussian = [event for event in events if isinstance(event, GaussianEvent)]
+    if len(gaussian) != 1:
+        fail("Gaussian counts have one Gaussian event for all together")
+    if content.choice > sum(e.epsilon for e in events if isinstance(e, PureEvent)):
+        fail("the choice is too close to the data for the privacy event")
+    squares, slack = Fraction(0), Fraction(0)
+    for name, least in learned_squares(release.network).items():
+        part = content.parts[name]
+        if not isinstance(part, GaussianCounts):
+            fail("all counts must have noise of the same family")
+        if part.sensitivity < least:
+            fail("the sensitivity is smaller than one unit's influence on these counts")
+        if part.values:
+            if part.steps < SMALLEST_GAUSSIAN_SCALE:
+                fail("the noise is too small to be accounted for")
+            squares += part.sensitivity / Fraction(part.scale) ** 2
+            entries = sum(len(values) for values in part.values.values())
+            slack += Fraction(discreteness_slack(entries, part.steps))
+    if squares * Fraction(gaussian[0].noise_multiplier) ** 2 > 1 or slack > gaussian[0].slack:
+        fail("the noise and the choice are too close to the data for the privacy event")
+    if not satisfies([release.event], release.claim):
+        fail("the privacy claim does not follow from the event")
+
+
 def cost_of_learning(content: LearnedCounts) -> Fraction:
     """Epsilon of the choice and of every group of counts that is there, added up."""
     there = [part for part in content.parts.values() if part.values]
+    assert not content.is_gaussian
     return content.choice + sum(part.sensitivity / Fraction(part.scale) for part in there)
 
 
