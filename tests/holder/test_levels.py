@@ -14,7 +14,7 @@ from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import SecondMoments
 from noisewise.holder.rows import levels as levels_module
 from noisewise.holder.rows.levels import Narrow
-from noisewise.holder.rows.rounds import BallPlan, TailPlan
+from noisewise.holder.rows.rounds import BallPlan, ResidualPlan, TailPlan
 from noisewise.holder.rows.scores import ScorePlan
 from noisewise.holder.rows.sums import SumPlan
 from noisewise.holder.rows.values import RowGrid
@@ -51,9 +51,17 @@ PLANS = {
     "all far": lambda made: BallPlan(made, Shape(TRANSFORM, 1280, 3000, 1)),
     "numbers alone": lambda made: BallPlan(made, Shape(TRANSFORM, 1280, 0, 500)),
     "tail": lambda made: TailPlan(made, TRANSFORM),
+    "residuals": lambda made: residuals(made, 60_000),
+    "residuals, far": lambda made: residuals(made, 900),
     "newton": lambda made: newton(made, 1700),
     "newton, far": lambda made: newton(made, 1),
 }
+
+
+def residuals(made, radius):
+    direction = np.random.default_rng(4).integers(-(2**17), 2**17, len(made.names))
+    shape = Shape(TRANSFORM, 1280, 3000, 500)
+    return ResidualPlan(made, shape, tuple(direction.tolist()), radius)
 
 
 def newton(made, radius):

@@ -260,8 +260,8 @@ class Coordinates(ABC):
 class BallAccumulator(Coordinates):
     """Adds up the Gram matrices of a shape."""
 
-    def __init__(self, plan: BallPlan | ResidualPlan, *, narrow: bool = True) -> None:
-        super().__init__(plan.design, plan.shape.transform, narrow=narrow)
+    def __init__(self, plan: BallPlan | ResidualPlan) -> None:
+        super().__init__(plan.design, plan.shape.transform)
         self._shape = plan.shape
         with_indicators = plan.shape.weight > 0
         self._places = self._numbers if not with_indicators else range(len(self._grid.columns))
@@ -330,8 +330,9 @@ class ResidualAccumulator(BallAccumulator):
     """Adds up the Gram matrix of residuals times rows, all of it in `inside`."""
 
     def __init__(self, plan: ResidualPlan) -> None:
-        super().__init__(plan, narrow=False)
-        self._direction = np.array(plan.direction, dtype=np.float64)
+        super().__init__(plan)
+        # By the row of a narrow block: for a category, one of each by the codes of its levels.
+        self._direction = self._narrow.by_row(np.array(plan.direction, dtype=np.float64))
         self._radius = plan.radius
 
     def _add_block(
@@ -339,7 +340,9 @@ class ResidualAccumulator(BallAccumulator):
     ) -> None:
         shrink(z, lengths, self._shape.radius)
         u = self._rows_of(z, centred)
-        residual = self._direction @ u
+        residual, codes = np.zeros(u.shape[1]), self._narrow.codes(block)
+        for i, (row, a) in enumerate(zip(u, self._direction, strict=True)):
+            residual += row * (a[codes[i]] if i in codes else a)
         residual *= 2.0 ** -(DIRECTION_BITS + ROW_BITS)
         np.clip(residual, -LARGEST_RESIDUAL, LARGEST_RESIDUAL, out=residual)
         v = np.trunc(u * residual, out=u)
@@ -347,7 +350,7 @@ class ResidualAccumulator(BallAccumulator):
         for row in v:
             lengths += row * row
         shrink(v, lengths, self._radius)
-        self.inside += gram_of(v).ravel()
+        self._add_to(self.inside, v, block)
 
 
 class TailAccumulator(Coordinates):
