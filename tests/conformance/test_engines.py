@@ -32,6 +32,7 @@ from scipy.interpolate import BSpline, CubicSpline
 
 from noisewise.core.design import MAX_ROWS, Ball, Box, Design
 from noisewise.core.errors import DataError, RequestError
+from noisewise.core.rounds.transform import Shape, Transform
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import FourthMoments, SecondMoments
 from noisewise.core.terms.formula import read_formula
@@ -44,6 +45,8 @@ from noisewise.holder.requests.network import make_network_request
 from noisewise.holder.rows import plan as plan_module
 from noisewise.holder.rows import sums as sums_module
 from noisewise.holder.rows import units as units_module
+from noisewise.holder.rows.rounds import BallPlan, ResidualPlan, TailPlan
+from noisewise.holder.rows.scores import ScorePlan
 from noisewise.holder.rows.sums import SumAccumulator, SumPlan
 
 from .. import postgres, spark
@@ -507,6 +510,36 @@ def test_both_statistics_come_from_one_pass(reader, neighbours, tmp_path):
     assert_exact(source, plan, case.table.to_pylist())
     if neighbours == "add_remove_one":
         assert source.sums(plan).values["second_moments"][0] == 80 * 2**32
+
+
+@reader
+def test_rounds_sum_the_same_rows(reader, tmp_path):
+    """Moments, far rows, residuals and scores in a round's coordinates, as one accumulator has them."""
+    rng = np.random.default_rng(6)
+    codes = rng.integers(12, size=400)
+    columns = {"x": rng.normal(0, 0.4, 400), "y": np.abs(rng.normal(0, 2, 400))}
+    schema = Schema(
+        "d",
+        {"x": Number(-1, 1), "c": Category(tuple("abcdefghijkl"), "b"), "y": Number(0, 4)},
+    )
+    table = pa.table({**columns, "c": np.array(list("abcdefghijkl"))[codes]})
+    source = READERS[reader](table, tmp_path)
+    linear, counts = (Design(schema, ("x", "c"), "y", family) for family in ("linear", "poisson"))
+    transform = Transform.of(np.array([[0.3, 0.1], [0.0, 0.2]]), np.array([0.1, -0.2]))
+    shape = Shape(transform, 1280, 900, 2000)
+    direction = tuple(rng.integers(-(2**17), 2**17, len(linear.names)).tolist())
+    alone = Shape(Transform.of(np.array([[0.3]]), np.array([0.1])), 1280, 900, 1500)
+    for plan in (
+        BallPlan(linear, shape),
+        TailPlan(linear, transform),
+        ResidualPlan(linear, shape, direction, 3000),
+        ScorePlan(counts, alone, direction[1:]),
+    ):
+        expected = plan.accumulator()
+        expected.add([columns["x"], codes.astype(np.int32), columns["y"]])
+        found = source.sums(plan)
+        for name, part in vars(expected.result()).items():
+            assert np.array_equal(getattr(found, name), part), name
 
 
 @reader
