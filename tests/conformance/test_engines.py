@@ -514,7 +514,7 @@ def test_both_statistics_come_from_one_pass(reader, neighbours, tmp_path):
 
 @reader
 def test_rounds_sum_the_same_rows(reader, tmp_path):
-    """Moments, far rows, residuals and scores in a round's coordinates, as one accumulator has them."""
+    """Moments, far rows, residuals and scores of a round, as one accumulator has them."""
     rng = np.random.default_rng(6)
     codes = rng.integers(12, size=400)
     columns = {"x": rng.normal(0, 0.4, 400), "y": np.abs(rng.normal(0, 2, 400))}
