@@ -11,8 +11,7 @@ from noisewise.core.errors import BudgetError, DataError, LedgerError
 from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import write_schema
 from noisewise.federation import supernode
-from noisewise.federation.policy import answer, read_policy
-from noisewise.federation.rehearse import rehearse
+from noisewise.federation.policy import answer, read_policy, rehearse
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.regression import make_request

@@ -78,7 +78,7 @@ def _rehearse(policy: Annotated[Path, typer.Argument(help="Your policy file.")])
 
     Example: noisewise federation rehearse policy.yaml
     """
-    from noisewise.federation.rehearse import rehearse as run
+    from noisewise.federation.policy import rehearse as run
 
     done = run(policy)
     for line in done.lines:

@@ -1,9 +1,9 @@
 """Many holders, one posterior: over Flower, or with no server at all from a folder of Releases.
 
 Only Releases cross. `protocol` says what a message may contain. On the holder's side, `policy` is
-what the holder allows and turns a proposal into a Release or a refusal, `rehearse` shows what it
-would do, and `supernode` starts a Flower node that runs this code and nothing else. On the
-analyst's side, `settings` is what to ask and what a round leaves in a folder, and `gather` waits
-for answers and judges them, or reads a folder of Release files, which needs no Flower. `apps` are
-the two Flower apps.
+what the holder allows, turns a proposal into a Release or a refusal, and shows beforehand what it
+would do; `supernode` starts a Flower node that runs this code and nothing else. On the analyst's
+side, `settings` is what to ask and what a round leaves in a folder, and `gather` waits for answers
+and judges them, or reads a folder of Release files, which needs no Flower. `apps` are the two
+Flower apps.
 """

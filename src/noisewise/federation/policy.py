@@ -16,13 +16,13 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from noisewise.core.errors import NoisewiseError
+from noisewise.core.errors import BudgetError, NoisewiseError
 from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import PlainYamlError, read_schema, read_yaml
 from noisewise.federation.protocol import (
@@ -37,11 +37,12 @@ from noisewise.federation.protocol import (
     release_fields,
 )
 from noisewise.holder.engines import is_server
-from noisewise.holder.ledger import Charge, Ledger
+from noisewise.holder.ledger import Charge, Ledger, Quote
 from noisewise.holder.publish import as_charged, publish
 from noisewise.holder.requests.file import read_asked
 from noisewise.holder.requests.regression import Request, make_request
 from noisewise.holder.requests.rounds import RoundsRequest
+from noisewise.holder.schema_files import check_data
 
 LOG = logging.getLogger("noisewise.federation")
 MAX_WAIT = 3600.0
@@ -340,3 +341,100 @@ def _fields(text: object, path: object) -> Fields:
         " from the ledger, at no cost" if published.repeated else "",
     )
     return fields
+
+
+# --- a rehearsal: what would this node answer, at what price? Spends and sends nothing ------------
+# With it, a policy that cannot be answered fails on the holder's own screen and not in front of the
+# server.
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a rehearsal found."""
+
+    lines: Sequence[str]  # for the holder
+    within_budget: bool  # whether the budget pays for all rules together
+
+    @property
+    def exit_code(self) -> int:
+        """For the command line, as of ``noisewise release --dry-run``."""
+        return 0 if self.within_budget else BudgetError.exit_code
+
+
+def rehearse(path: str | Path) -> Rehearsal:
+    """Check a policy with its schema, ledger and data, and describe what it allows.
+
+    Raises
+    ------
+    NoisewiseError
+        With whatever would make the node refuse, a spent budget aside. Its message is for the
+        holder.
+    """
+    policy = read_policy(path)
+    quotes = _quotes(policy)
+    _check_rows(policy, quotes)
+    lines = [*_prices(policy, quotes), "The data fit the schema and the rules."]
+    if policy.unfilled:
+        lines.append(
+            "Without a fill value, a missing value makes this node refuse, which the server sees: "
+            + ", ".join(policy.unfilled)
+        )
+    return Rehearsal(lines, all(quote.together.allowed for quote in quotes))
+
+
+@dataclass(frozen=True)
+class _Quotes:
+    """What the ledger says to a rule by itself, and after the rules above it."""
+
+    alone: Quote
+    together: Quote
+
+
+def _quotes(policy: Policy) -> list[_Quotes]:
+    """A server may ask for all rules, so each is paid from what those above it leave."""
+    quotes: list[_Quotes] = []
+    above: list[Charge] = []
+    with Ledger(policy.ledger, create=False) as ledger:
+        for request in policy.requests:
+            charge = policy.charge(request, ledger)
+            quote = _Quotes(ledger.preview(charge), ledger.preview(charge, after=above))
+            if quote.alone.refusal and quote.alone.cap_epsilon is None:
+                raise BudgetError(quote.alone.refusal)
+            if quote.together.allowed:
+                above.append(charge)
+            quotes.append(quote)
+    return quotes
+
+
+def _check_rows(policy: Policy, quotes: Sequence[_Quotes]) -> None:
+    """Read the data once, and ask of their number of rows what `publish` would ask."""
+    names = {name for request in policy.requests for name in request.design.sources}
+    n = check_data(
+        policy.schema.restricted_to(tuple(sorted(names))),
+        policy.data,
+        engine=policy.engine,
+        table=policy.table,
+        query=policy.query,
+    )
+    for request, quote in zip(policy.requests, quotes, strict=True):
+        if not quote.alone.already_published:
+            request.check_rows(n)
+
+
+def _prices(policy: Policy, quotes: Sequence[_Quotes]) -> list[str]:
+    lines = []
+    for number, (request, quote) in enumerate(zip(policy.requests, quotes, strict=True), 1):
+        if quote.alone.already_published:
+            state = "published before; costs nothing more"
+        elif quote.together.allowed:
+            state = "within the budget"
+        elif quote.alone.allowed:
+            state = (
+                "NOT within the budget together with the rules above: whichever is asked for last "
+                "would be refused; raise the cap, or leave a rule out"
+            )
+        else:
+            state = "NOT within the budget: it would be refused; raise the cap, or ask for less"
+        what = f"{request.design.target} ~ {' + '.join(request.design.features)}"
+        lines.append(f"Rule {number}: {what} at {request.claim}, {state}.")
+    return lines
