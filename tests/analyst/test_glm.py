@@ -69,7 +69,7 @@ def test_against_importance_sampling(releases, hidden):
     prior = NormalPrior(np.diag([0.5, 0.3]), np.array([0.1, 0.0]))
     if hidden:
         prior = NormalPrior(np.diag([0.5, 0.0]), np.array([0.1, 0.0]), unscaled=(1,))
-    drawn = sample([Observed(last, K) for last in rounds], prior, chains=2, draws=1000, seed=1)
+    drawn = sample([Observed(last, K) for last in rounds], prior, chains=2, draws=600, seed=1)
     # Importance sampling: J from its noise, beta from its prior given J, weighted by the rest.
     trials = 200_000
     informations, log_weight, total = [], np.zeros(trials), np.zeros((trials, 2, 2))

@@ -339,6 +339,16 @@ def test_the_grid_is_the_announced_one():
 # --- the public face ------------------------------------------------------------------------------
 
 
+def test_where_rows_have_ids_a_plan_is_about_people():
+    schema = Schema("people", SCHEMA.columns, unit_column="person")
+    made = nw.plan(schema, **WORDS, epsilon=1, want={"age": 1e-3}, truths=10)
+    assert f"from {made.n:,} people" in str(made)
+    assert made.to_dict()["counted"] == "people"
+    assert all("people" in str(said) for said in (*made.answers, made.verdict))
+    with pytest.raises(RequestError, match="number of people"):
+        nw.plan(schema, **(WORDS | {"n": 0}), epsilon=1)
+
+
 def test_a_plan_is_in_original_units_and_falls_with_epsilon():
     made = nw.plan(SCHEMA, **WORDS, epsilon=(0.1, 1, 10), truths=40)
     assert {row.name for row in made.rows} == {"intercept", "age", "region[south]", "region[east]"}

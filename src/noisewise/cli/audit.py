@@ -95,7 +95,7 @@ def audit(
     Example: noisewise audit --schema schema.yaml --target income --features age,region
     --epsilon 1
 
-    Example: noisewise audit --schema schema.yaml --family logistic --target ill --features
+    Example: noisewise audit --schema schema.yaml --family logistic --target disease --features
     age,region --epsilon 1 --delta 1e-6
 
     Example: noisewise audit --schema schema.yaml --target income --features age,hours

@@ -95,7 +95,7 @@ def plan(
     Example: noisewise plan --schema schema.yaml --target income --features age,region --n 5000
     --want 'age: 100' --out plan.png
 
-    Example: noisewise plan --schema schema.yaml --family logistic --target ill --features
+    Example: noisewise plan --schema schema.yaml --family logistic --target disease --features
     age,region --n 20000 --mean 0.1
     """
     from noisewise.analyst.regression.original_units import read_prior

@@ -103,11 +103,8 @@ class Verdict:
             ways.append(f"epsilon about {self.half_width_epsilon:.2g}")
         if self.half_width_rows is not None:
             ways.append(f"about {self.half_width_rows:,} {self.counted}")
-        half = (
-            " or ".join(ways)
-            if ways
-            else f"more than any budget or number of {self.counted} can do"
-        )
+        none = f"more than any budget or number of {self.counted} can do"
+        half = " or ".join(ways) if ways else none
         return (
             f"Verdict for epsilon = {self.epsilon:g} with {self.mechanism}: the sign of an effect "
             f"of {self.effect:g} standard deviations will show with probability {shown}{more}. "
@@ -269,9 +266,8 @@ def draw_plan(plan: Plan, path: Path) -> None:
         axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.7g}"))
         axis.yaxis.set_minor_locator(NullLocator())
     axes[0].set_ylabel(f"half-width of {100 * plan.level:g}% intervals")
-    figure.suptitle(
-        f"What a Release of {plan.n:,} {plan.counted} would be worth (bands: 8 of 10 within)"
-    )
+    said = f"What a Release of {plan.n:,} {plan.counted} would be worth"
+    figure.suptitle(f"{said} (bands: 8 of 10 within)")
     handles = {
         text: handle
         for axis in axes[: len(names)]
