@@ -130,9 +130,7 @@ class ScoreAccumulator(Coordinates):
         # By the row of a narrow block: for a category, one of each by the codes of its levels.
         # Where a value is the reference the row is 0, so that it may have any.
         self._where = self._entries.by_row(np.arange(len(plan.theta)))
-        self._thetas = self._entries.by_row(
-            np.array(plan.theta) * 2.0 ** -(THETA_BITS + ROW_BITS)
-        )
+        self._thetas = self._entries.by_row(np.array(plan.theta) * 2.0 ** -(THETA_BITS + ROW_BITS))
         self.score = np.zeros(len(plan.theta), dtype=np.int64)
         self.information = np.zeros(self._entries.size, dtype=np.int64)
 
