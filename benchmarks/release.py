@@ -39,6 +39,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -438,13 +439,16 @@ def main() -> None:
 
 def write(output: Path, results: list[dict[str, object]], failed: list[str]) -> None:
     packages = ("noisewise", "numpy", "pyarrow", "duckdb", "polars", "psycopg", "pyspark")
+    words = ["python", "benchmarks/release.py", *sys.argv[1:]]
     output.parent.mkdir(exist_ok=True)
     document = {
-        "command": " ".join(  # without the server's address, which may hold a password
+        "command": " ".join(  # without the server's address, which may hold a password, and paths
             "postgresql:///..." if is_server(word) else word
-            for word in ["python", "benchmarks/release.py", *sys.argv[1:]]
+            for word, before in zip(words, ["", *words], strict=False)
+            if "--output" not in (word, before)
         ),
-        "versions": {"python": platform.python_version()} | {p: version(p) for p in packages},
+        "versions": {"python": platform.python_version()}
+        | {package: version(package) for package in packages if find_spec(package)},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "bars": {"ratio": BARS, "peak_mb": MEMORY_BAR_MB, "failed": failed},
         "results": results,

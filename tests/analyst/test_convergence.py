@@ -45,6 +45,7 @@ def test_a_fit_is_made_saved_and_read_without_arviz(tmp_path):
         import noisewise as nw
         release, out = sys.argv[1:]
         nw.fit(release, chains=2, draws=50, seed=1).save(out)
+        assert not {"pandas", "xarray"} & set(sys.modules)
         nw.load_posterior(out).summary()
         heavy = {"arviz", "matplotlib", "scipy.stats"} & set(sys.modules)
         lent = sys.modules["nutpie.sample"].arviz  # nutpie still has it when it asks

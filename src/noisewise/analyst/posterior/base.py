@@ -241,7 +241,7 @@ class BasePosterior(ABC):
 
     @abstractmethod
     def groups(self, *, auxiliary: bool = True) -> Groups:
-        """The groups of that container, as data sets of xarray; files have these."""
+        """The groups of that container; files have these."""
 
     @abstractmethod
     def document(self) -> dict[str, Any]:

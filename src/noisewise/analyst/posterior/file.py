@@ -6,6 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ FORMAT = "noisewise-posterior"
 FORMAT_VERSION = 2
 _ATTRIBUTE = "noisewise"
 _ENGINE: Any = "h5netcdf"
+_PACKED = 1000  # numbers from which on an array is compressed
 _CLASSES = {  # loaded on demand: a reader of one kind does not pay for the others
     "regression": "Posterior",
     "network": "NetworkPosterior",
@@ -31,10 +33,32 @@ _CLASSES = {  # loaded on demand: a reader of one kind does not pay for the othe
 _FIRST_FORMATS = {FORMAT: "regression", "noisewise-network-posterior": "network"}
 
 
-class Groups(dict[str, Any]):
-    """Data sets of xarray by name, which is what a container of ArviZ is.
+@dataclass(frozen=True)
+class Group:
+    """Arrays by name, with names of their axes and what stands along these.
 
-    Importing ArviZ itself takes several times as long as to read or write a file.
+    It is a data set of xarray, without the time that importing xarray and pandas takes.
+    """
+
+    arrays: dict[str, tuple[list[str], NDArray[Any]]]
+    coords: dict[str, Any]
+    labels: Mapping[str, str]  # of arrays, in words
+
+    def to_xarray(self) -> Any:
+        """As a data set of xarray."""
+        import xarray as xr
+
+        found = xr.Dataset(self.arrays, coords=self.coords)
+        for name, words in self.labels.items():
+            found[name].attrs["long_name"] = words
+        return found
+
+
+class Groups(dict[str, Any]):
+    """A `Group` for each name, or what was read from a file: a data set of xarray.
+
+    That is what a container of ArviZ is, whose import takes several times as long as to read or
+    write a file.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -53,7 +77,8 @@ class Groups(dict[str, Any]):
             warnings.simplefilter("ignore", FutureWarning)  # it announces its next major version
             import arviz as az
 
-        return az.InferenceData(**self, warn_on_custom_groups=False)
+        groups = {name: group.to_xarray() for name, group in self.items()}
+        return az.InferenceData(**groups, warn_on_custom_groups=False)
 
 
 def dataset(
@@ -61,10 +86,9 @@ def dataset(
     coords: Mapping[str, Sequence[str]] | None = None,
     dims: Mapping[str, Sequence[str]] | None = None,
     leading: tuple[str, ...] = ("chain", "draw"),
-) -> Any:
-    """Arrays by name as a data set of xarray, with the names of dimensions that ArviZ gives."""
-    import xarray as xr
-
+    labels: Mapping[str, str] | None = None,
+) -> Group:
+    """Arrays by name, with the names of dimensions that ArviZ gives."""
     found: dict[str, Any] = {}
     sizes: dict[str, int] = {}
     for name, given in arrays.items():
@@ -74,15 +98,12 @@ def dataset(
         found[name] = (axes, values)
         sizes.update(zip(axes, values.shape, strict=True))
     places = {axis: (coords or {}).get(axis, np.arange(size)) for axis, size in sizes.items()}
-    return xr.Dataset(found, coords=places)
+    return Group(found, places, labels or {})
 
 
-def write(path: str | Path, kind: str, document: dict[str, Any], data: Any) -> None:
-    """Write a netCDF file: the groups of `data`, with what `document` says of them.
-
-    `data` is a mapping of names to data sets of xarray, as `Groups` and ArviZ's container are.
-    """
-    import xarray as xr
+def write(path: str | Path, kind: str, document: dict[str, Any], data: Mapping[str, Group]) -> None:
+    """Write a netCDF file: the groups of `data`, with what `document` says of them."""
+    import h5netcdf
 
     marker = {
         "format": FORMAT,
@@ -91,18 +112,35 @@ def write(path: str | Path, kind: str, document: dict[str, Any], data: Any) -> N
         "software": f"noisewise {__version__}",
         **document,
     }
-    marked = xr.Dataset(attrs={_ATTRIBUTE: json.dumps(marker)})
     try:
-        marked.to_netcdf(str(path), mode="w", engine=_ENGINE)
-        for name, group in data.items():
-            packed = {
-                variable: {"zlib": True}
-                for variable, values in group.variables.items()
-                if values.dtype.kind in "biufc"
-            }
-            group.to_netcdf(str(path), mode="a", group=name, engine=_ENGINE, encoding=packed)
+        with h5netcdf.File(str(path), mode="w") as opened:
+            opened.attrs[_ATTRIBUTE] = json.dumps(marker)
+            for name, group in data.items():
+                _write_group(opened.create_group(name), group)
     except OSError as error:
         raise _cannot_write(path, error) from None
+
+
+def _write_group(out: Any, group: Group) -> None:
+    """As xarray writes a data set, so that it reads the same."""
+    import h5py
+
+    axes = {axis: ([axis], np.asarray(along)) for axis, along in group.coords.items()}
+    out.dimensions = {axis: len(along) for axis, (_, along) in axes.items()}
+    for name, (dimensions, values) in {**axes, **group.arrays}.items():
+        kind, more = values.dtype, {}
+        if kind.kind in "OU":
+            kind, values = h5py.string_dtype(), values.astype(object)
+        elif kind.kind == "b":  # netCDF has no truth values
+            kind = np.dtype(np.int8)
+        if values.size >= _PACKED:
+            more = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
+        made = out.create_variable(name, tuple(dimensions), kind, **more)
+        made[...] = values
+        if values.dtype.kind == "b":
+            made.attrs["dtype"] = "bool"
+        if name in group.labels:
+            made.attrs["long_name"] = group.labels[name]
 
 
 def load_posterior(path: str | Path) -> Any:

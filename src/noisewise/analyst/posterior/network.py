@@ -604,9 +604,8 @@ class NetworkPosterior(FittedPosterior):
             {table[node]: self.draws(node) for node in network.nodes},
             {axis[node]: list(network.levels(node)) for node in network.nodes},
             {table[node]: [axis[n] for n in network.family(node)] for node in network.nodes},
+            labels={table[node]: node for node in network.nodes},
         )
-        for node in network.nodes:
-            drawn[table[node]].attrs["long_name"] = node
         extra = {"given_counts": self.given_counts}
         extra["plugin"] = None if self.plugin is None else self.plugin[None, None]
         extra["prior"] = None if self.prior is None else self.prior[None]

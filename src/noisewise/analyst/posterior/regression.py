@@ -576,7 +576,7 @@ class Posterior(Coefficients, FittedPosterior):
         return groups.to_arviz()
 
     def groups(self, *, auxiliary: bool = True) -> Groups:
-        """The same without new rows, as data sets of xarray."""
+        """The same without new rows."""
         drawn: dict[str, Any] = {"theta": self.theta, SIGMA2: self.sigma2}
         if self.r2 is not None:
             drawn[R2] = self.r2

@@ -68,32 +68,31 @@ def check_lengths(**numbers: int) -> None:
             raise RequestError(f"{name} must be at least 1; got {number}")
 
 
-class _Arviz(ModuleType):
-    """Stands for ArviZ until something of it is used; for annotations that need not be it."""
+class _Later(ModuleType):
+    """Stands for a module until something of it is used; for annotations that need not be it."""
 
     InferenceData = object
 
     def __getattr__(self, name: str) -> Any:
-        if sys.modules.get("arviz") is self:
-            del sys.modules["arviz"]
-        return getattr(import_module("arviz"), name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
 
 
 @contextmanager
-def _without_arviz() -> Iterator[None]:
-    """Import nutpie without ArviZ, which takes five times as long and serves what isn't used here.
+def _without(*names: str) -> Iterator[None]:
+    """Import nutpie without ArviZ and pandas, which take long and serve what isn't used here.
 
-    nutpie imports it to hand out its containers, and still can: `_Arviz` fetches it then.
+    nutpie imports them to hand out containers of theirs, and still can: `_Later` fetches them then.
     """
-    if "arviz" in sys.modules:
-        yield
-        return
-    stand_in = sys.modules["arviz"] = _Arviz("arviz")
+    stand_ins = {name: _Later(name) for name in names if name not in sys.modules}
+    sys.modules.update(stand_ins)
     try:
         yield
     finally:
-        if sys.modules.get("arviz") is stand_in:
-            del sys.modules["arviz"]
+        for name, stand_in in stand_ins.items():
+            if sys.modules.get(name) is stand_in:
+                del sys.modules[name]
 
 
 @cache
@@ -104,7 +103,7 @@ def nutpie_engine() -> Any:
     the same draws, a default fit took 5 times the processor's time at d = 3 and 3 times at d = 11.
     """
     try:
-        with _without_arviz():
+        with _without("arviz", "pandas"):
             import nutpie
             from nutpie.compile_pymc import CompiledPyMCModel
 

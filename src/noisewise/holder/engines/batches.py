@@ -176,6 +176,14 @@ def _plain(array: Any) -> Any:
     return array
 
 
+def _in_numpy(array: Any, missing: float) -> Any:
+    """As NumPy's, without a copy if nothing is missing.
+
+    Nor does it take long to start: `to_numpy`, `pyarrow.array` and scalars import pandas.
+    """
+    return np.from_dlpack(pc.fill_null(array, missing) if array.null_count else array)
+
+
 def _numbers(array: Any) -> Floats:
     """Doubles, NaN where NULL; without a copy where the column already is that."""
     array = _plain(array)
@@ -188,7 +196,7 @@ def _numbers(array: Any) -> Floats:
     if not pa.types.is_float64(array.type):
         # Unsafe, because the safe cast refuses integers beyond 2**53 instead of rounding them.
         array = array.cast(pa.float64(), safe=False)
-    values: Floats = array.to_numpy(zero_copy_only=False)
+    values: Floats = _in_numpy(array, np.nan)
     return values
 
 
@@ -213,29 +221,30 @@ def _codes_of_truth(column: Category) -> Reader:
     table = np.array([*codes, -1], dtype=np.int32)
 
     def read(array: Any) -> Codes:
-        which = pc.fill_null(_plain(array).cast(pa.int8()), 2).to_numpy(zero_copy_only=False)
-        looked_up: Codes = table[which]
+        looked_up: Codes = table[_in_numpy(_plain(array).cast(pa.int8()), 2)]
         return looked_up
 
     return read
 
 
 def _codes_of_text(column: Category) -> Reader:
+    octets = [level.encode() for level in column.levels]
+    ends = np.cumsum([0, *map(len, octets)], dtype=np.int64)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(octets))]
+    levels = pa.Array.from_buffers(pa.large_string(), len(octets), buffers)
+
     def look_up(array: Any) -> Any:
         if not pa.types.is_large_string(array.type):
             array = array.cast(pa.string())  # views cannot be looked up
-        levels = pa.array(column.levels, type=array.type)
-        return pc.fill_null(pc.index_in(array, value_set=levels), -1)
+        return _in_numpy(pc.index_in(array, value_set=levels.cast(array.type)), -1)
 
     def read(array: Any) -> Codes:
         if pa.types.is_dictionary(array.type) and kind_of(array.dictionary.type) is Kind.TEXT:
             # Look up the few words of the dictionary, not every row.
-            words = look_up(_plain(array.dictionary)).to_numpy(zero_copy_only=False)
-            table = np.append(words, np.int32(-1))
-            indices = pc.fill_null(array.indices.cast(pa.int64()), len(words))
-            codes: Codes = table[indices.to_numpy(zero_copy_only=False)]
+            table = np.append(look_up(_plain(array.dictionary)), np.int32(-1))
+            codes: Codes = table[_in_numpy(array.indices.cast(pa.int64()), len(table) - 1)]
             return codes
-        plain: Codes = look_up(_plain(array)).to_numpy(zero_copy_only=False)
+        plain: Codes = look_up(_plain(array))
         return plain
 
     return read

@@ -284,7 +284,7 @@ def words_of(ids: Any) -> Words:
     import pyarrow as pa
 
     if pa.types.is_int64(ids.type):
-        numbers: Words = ids.to_numpy(zero_copy_only=False).view(np.uint64)[:, None]
+        numbers: Words = np.from_dlpack(ids).view(np.uint64)[:, None]
         return numbers
     from noisewise.holder.rows import grouping
 
