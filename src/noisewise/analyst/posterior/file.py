@@ -127,10 +127,10 @@ def _write_group(out: Any, group: Group) -> None:
 
     axes = {axis: ([axis], np.asarray(along)) for axis, along in group.coords.items()}
     out.dimensions = {axis: len(along) for axis, (_, along) in axes.items()}
-    for name, (dimensions, values) in {**axes, **group.arrays}.items():
-        kind, more = values.dtype, {}
+    for name, (dimensions, given) in {**axes, **group.arrays}.items():
+        values, kind, more = given, given.dtype, {}
         if kind.kind in "OU":
-            kind, values = h5py.string_dtype(), values.astype(object)
+            kind, values = h5py.string_dtype(), given.astype(object)
         elif kind.kind == "b":  # netCDF has no truth values
             kind = np.dtype(np.int8)
         if values.size >= _PACKED:
