@@ -10,8 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import gammaincc
 
 from noisewise.analyst.fit import fit
+from noisewise.analyst.regression import rounds as rounds_module
 from noisewise.analyst.regression.fit import check_release
 from noisewise.analyst.regression.job import Draws
 from noisewise.analyst.regression.observation import choose_columns, observe
@@ -110,29 +112,42 @@ def with_sums(release, sums, n=None):
 
 
 def exact_sums(release, table):
-    """M A M' of the rows, less what shrinking takes from normal ones."""
-    design, last = release.design, release.rounds.last
+    """M A M' of the rows, none of them shrunk."""
+    design = release.design
     columns = [np.ones(len(table["score"]))]
     for column in design.columns:
         if column.is_indicator:
             columns.append(1.0 * (table["region"] == column.name[-2]))
         else:
             columns.append((table[column.name] - column.centre) / column.half_width)
-    u = np.column_stack(columns) @ last.observed(design).map.T
-    numbers = [False, *(not column.is_indicator for column in design.columns)]
-    taken = shrunk_normal(sum(numbers), (last.shape.radius / 1024) ** 2)
-    return u.T @ u - len(u) * taken * np.diag(numbers)
+    u = np.column_stack(columns) @ release.rounds.last.observed(design).map.T
+    return u.T @ u
 
 
-@pytest.mark.parametrize(("numbers", "square"), [(1, 3.0), (3, 9.0), (5, 15.0)])
+@pytest.fixture
+def nothing_is_shrunk(monkeypatch):
+    """For exact sums of rows that weren't, and so have lost nothing."""
+    monkeypatch.setattr(rounds_module, "shrunk_normal", lambda mean, *_: (0 * mean, 0.0))
+
+
+@pytest.mark.parametrize(("numbers", "square"), [(1, 3.0), (3, 9.0), (5, 12.0)])
 def test_what_shrinking_takes_from_normal_rows(numbers, square):
-    z = np.random.default_rng(numbers).standard_normal((400_000, numbers))
-    length = np.sum(z**2, axis=1)
-    shrunk = z * np.minimum(1, np.sqrt(square / length))[:, None]
+    """Standard normal ones by formula, others by moving and stretching them."""
+    upper, all_of_it = (gammaincc(numbers / 2 + more, square / 2) for more in (1.0, 0.0))
+    each = upper - square / numbers * all_of_it
+    first, second = shrunk_normal(np.zeros(numbers), np.eye(numbers), np.sqrt(square))
+    assert each > 0.01
+    np.testing.assert_allclose(first, 0, atol=1e-12)
+    np.testing.assert_allclose(second, each * np.eye(numbers), atol=0.15 * each)
+    spread = np.tril(np.full((numbers, numbers), 0.6)) + 0.4 * np.eye(numbers)
+    mean, covariance = np.linspace(0.5, 1.0, numbers), spread @ spread.T
+    z = mean + np.random.default_rng(1).standard_normal((200_000, numbers)) @ spread.T
+    shrunk = z * np.minimum(1, np.sqrt(square) / np.linalg.norm(z, axis=1))[:, None]
+    first, second = shrunk_normal(mean, covariance, np.sqrt(square))
     lost = (z.T @ z - shrunk.T @ shrunk) / len(z)
-    expected = shrunk_normal(numbers, square)
-    assert expected > 0.004
-    np.testing.assert_allclose(lost, expected * np.eye(numbers), atol=0.0008)
+    np.testing.assert_allclose(second, lost, atol=0.1 * lost.max())
+    np.testing.assert_allclose(first, (z - shrunk).mean(axis=0), atol=0.1 * first.max())
+    assert not shrunk_normal(mean, 1e-4 * covariance, 9.0)[1].any()
 
 
 def spreads(release):
@@ -165,6 +180,7 @@ def test_a_matrix_is_turned_into_a_lower_triangular_one():
 
 
 @pytest.mark.parametrize(("target", "features"), MODELS)
+@pytest.mark.usefixtures("nothing_is_shrunk")
 def test_sums_without_noise_give_the_least_squares_of_the_rows(release, target, features):
     table = make_table(seed=2)
     same = with_sums(release, exact_sums(release, table))
@@ -180,6 +196,7 @@ def test_sums_without_noise_give_the_least_squares_of_the_rows(release, target, 
 
 
 @pytest.mark.parametrize(("target", "features"), MODELS)
+@pytest.mark.usefixtures("nothing_is_shrunk")
 def test_a_model_sees_its_own_columns_alone(release, target, features):
     """Sums of rows whose other columns are scrambled are the same."""
     table = make_table(seed=2)
@@ -311,6 +328,7 @@ def test_a_prior_of_coefficients_is_the_same_in_any_coordinates(release):
     assert posterior.info.prior["dose"] == pytest.approx((1.0, 1e-4))
 
 
+@pytest.mark.usefixtures("nothing_is_shrunk")
 def test_a_column_that_must_be_skewed_is_warned_of(release):
     """By mean and spread alone: an amount that is mostly small."""
     columns, _ = choose_columns([release])
@@ -367,6 +385,7 @@ def test_what_cannot_be_done_with_rounds_is_refused_with_the_remedy(release, fol
     check_release(release, target="dose", features=["score"], method="auto")
 
 
+@pytest.mark.usefixtures("nothing_is_shrunk")
 def test_impossible_sums_are_refused(release):
     sums = exact_sums(release, make_table())
     sums[1, 1] = -1e6

@@ -52,6 +52,7 @@ from .test_rounds import (
     exact_sums,
     least_squares,
     make_schema,
+    nothing_is_shrunk,
     slopes_held,
     spreads,
     symmetric_noise,
@@ -60,6 +61,8 @@ from .test_rounds import (
 
 # By holder: shift and spread of the dose, and how weight goes with it.
 PEOPLE = ((0.0, 1.5, 1.6), (5.0, 3.0, 0.5), (-6.0, 1.0, -1.0))
+
+__all__ = ["nothing_is_shrunk"]  # a fixture, for pytest to find
 
 
 def table_of(holder, n, seed):
@@ -493,6 +496,7 @@ def test_the_coordinates_are_those_of_the_largest_holder_with_rounds(releases):
 
 
 @pytest.mark.parametrize(("target", "features"), MODELS)
+@pytest.mark.usefixtures("nothing_is_shrunk")
 def test_sums_without_noise_give_the_least_squares_of_all_rows(releases, target, features):
     """Of two holders with rounds, any target and any features."""
     tables = [table_of(j, release.n, seed=2) for j, release in enumerate(releases[:2])]
@@ -558,6 +562,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(releases):
     check_as_often_as_they_say(lambda factor: covered(releases, factor, 20), 20)
 
 
+@pytest.mark.usefixtures("nothing_is_shrunk")
 def test_a_holder_that_contradicts_the_others_is_named(releases):
     tables = [table_of(j, release.n, seed=2) for j, release in enumerate(releases[:2])]
     tables[0]["score"] = tables[0]["score"] + 3.0 * (tables[0]["dose"] - 70)
