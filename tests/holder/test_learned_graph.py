@@ -316,6 +316,20 @@ def test_one_and_two_columns_need_no_choice():
         nw.fit(release, seed=1, draws=20)
 
 
+def test_a_delta_is_spent_where_it_helps_only():
+    """Laplace noise is less for one table, and Gaussian noise for many."""
+    few, many = (
+        make_network_request(schema(*[3] * k), network="learn", epsilon=1, delta="1e-6")
+        for k in (2, 8)
+    )
+    assert few.claim.is_pure
+    assert few.key == make_network_request(schema(3, 3), network="learn", epsilon=1).key
+    assert many.claim.delta == Fraction("1e-6")
+    pure = make_network_request(schema(*[3] * 8), network="learn", epsilon=1).planned
+    scales = (many.planned.scales(pure.star, 1)["pairs"], pure.scales(pure.star, 1)["pairs"])
+    assert scales[0] < 2**0.5 * scales[1]
+
+
 def test_what_makes_no_sense_is_refused():
     mixed = Schema("people", {"age": Number(0, 1), "x": Category(("a", "b"), "a")})
     with pytest.raises(RequestError, match="'age' is a number, and a graph is learned"):
