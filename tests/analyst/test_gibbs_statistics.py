@@ -7,10 +7,11 @@ import pytest
 
 from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.papers import gibbs
-from noisewise.analyst.regression.papers.gibbs import Moments, draw_statistics, normal_moments
+from noisewise.analyst.regression.papers.gibbs import Moments, draw_statistics
 from noisewise.analyst.regression.papers.moments import (
     CovariateMoments,
     known_moments,
+    normal_factor,
     unique_entries,
 )
 
@@ -54,12 +55,14 @@ def draw_many(o, omega2, *, fixed=None, size=6000, tries=50, start=None, seed=5)
     prior, covariates = defaults(2)
     given = covariates if fixed is None else fixed
     model = gibbs.build_model([o], prior, given, tries=tries)
+    F, C = np.zeros((4, 4)), np.zeros((0, 0))
     if fixed is None:
-        row = normal_moments(model, THETA, SIGMA2, MU, np.linalg.cholesky(T))
+        F, G = normal_factor(THETA, SIGMA2, MU, np.linalg.cholesky(T))
     else:
-        row = Moments(np.zeros((4, 4)), *known_moments(model.law, THETA, SIGMA2))
+        G, C = known_moments(model.law, THETA, SIGMA2)
+    row = Moments(F, G, C)
     rng = np.random.default_rng(seed)
-    A = o.n * row.G if start is None else start
+    A = o.n * G if start is None else start
     out, counts = [], []
     for _ in range(size):
         A, *numbers = draw_statistics(rng, model, 0, row, THETA, SIGMA2, A, omega2, np.zeros(0))
@@ -98,10 +101,11 @@ def test_statistics_are_drawn_from_their_conditional(options):
     o = observation(**options)
     omega2 = np.where(np.isfinite(o.sd), o.sd, 0.0) ** 2
     omega2 *= 1 + 0.5 * np.add.outer(np.arange(4), np.arange(4))  # as with Laplace noise: unequal
-    draws, _ = draw_many(o, omega2)
+    draws, counts = draw_many(o, omega2)
     assert_normal(draws, *conditional(o, omega2))
     assert (draws[:, 0, 0] == o.n).all()
     assert (draws == draws.transpose(0, 2, 1)).all()
+    assert (counts[:, 2] > 0).all()
     if options.get("known"):
         np.testing.assert_allclose(draws[:, 1, 2], o.values[1, 2], atol=1e-5)
 

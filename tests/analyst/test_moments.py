@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from noisewise.analyst.regression.papers.moments import (
     FourthMomentObservation,
     entry_positions,
     fourth_monomials,
+    normal_factor,
     released_moments,
     unique_entries,
 )
@@ -136,22 +136,27 @@ def test_normal_moments_by_simulation():
 
 @pytest.mark.parametrize("k", [0, 1, 2, 4])
 def test_the_normal_closed_form_is_the_general_formula(k):
-    """G_ac G_bd + G_ad G_bc - 2 m_a m_b m_c m_d, and the factor gives E[ww']."""
+    """Item 25: 2n (GYG - (m'Ym) mm') is the covariance of <Y, ww'>, and the factor gives E[ww']."""
     rng = np.random.default_rng(k)
     root = rng.standard_normal((k, k))
     mu, T = rng.standard_normal(k), root @ root.T + np.eye(k)
     theta = rng.standard_normal(k + 1)
+    F, G = normal_factor(theta, 0.3, mu, np.linalg.cholesky(T))
     rows, columns = unique_entries(k + 2)
-    model = SimpleNamespace(law=SimpleNamespace(rows=rows, columns=columns))
-    row = gibbs.normal_moments.py_func(model, theta, 0.3, mu, np.linalg.cholesky(T))
     if k == 0:  # y ~ N(theta_0, 0.3): sums of y and y²
         mean = np.array([theta[0], theta[0] ** 2 + 0.3])
         cross = 2 * theta[0] * 0.3
         covariance = np.array([[0.3, cross], [cross, 2 * 0.3**2 + 4 * theta[0] ** 2 * 0.3]])
     else:
         mean, covariance = statistic_moments(CovariateMoments.normal(mu, T), theta, 0.3)
-    np.testing.assert_allclose(row.G[rows, columns], mean, rtol=1e-12)
-    np.testing.assert_allclose(row.C, covariance, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(G[rows, columns], mean, rtol=1e-12)
+    c = rng.standard_normal(rows.size)
+    Y = np.zeros(G.shape)
+    np.add.at(Y, (rows, columns), c / 2)
+    np.add.at(Y, (columns, rows), c / 2)
+    applied = gibbs.apply_covariance(7.0, gibbs.Moments(F, G, np.zeros((0, 0))), Y)
+    np.testing.assert_allclose(applied[rows, columns], 7.0 * covariance @ c, rtol=1e-9, atol=1e-9)
+    assert abs(applied[0, 0]) < 1e-9
 
 
 def test_moments_of_a_normal_inverse_wishart_row():

@@ -30,8 +30,9 @@ One iteration, with A_j the latent Gram matrix of holder j::
 noise is normal given omega2; so the conditional is normal, restricted to the set V of positive
 definite matrices. It is drawn by *perturb and solve*: with s ~ N(nE, nCov) and
 r = released - s - noise, the draw is s + nCov (nCov + Omega)⁻¹ r. That needs one system of
-equations, solved by its Cholesky factor in O(P^6), no inverse of Cov or Omega, and takes exact
-entries (Omega = 0) and entries that were not released without special cases.
+equations, no inverse of Cov or Omega, and takes exact entries (Omega = 0) and entries that were not
+released without special cases. With known moments of x it is solved by its Cholesky factor, O(P^6);
+with normal x, where nCov is an operator, by conjugate gradients, O(P^3) an iteration.
 
 **Why rejection keeps the target right.** Draws outside V are rejected and drawn again, at most
 `tries` times; then one step of elliptical slice sampling from the current A_j, with fresh normal
@@ -128,6 +129,8 @@ Knowledge = CovariatePrior | CovariateMoments | Sequence[FourthMomentObservation
 NORMAL, MOMENTS, RELEASED = 0, 1, 2
 INTERWEAVE_FROM = 0.1  # ratio of noise to sampling variance from which moves along orbits pay
 _MAX_SHRINK = 60
+_MAX_GRADIENTS = 1000
+_TOLERANCE = 1e-8
 
 
 # --- model, state, info ---------------------------------------------------------------------------
@@ -141,6 +144,7 @@ class Holders(NamedTuple):
     values: FloatArray  # (J, P, P)
     scale: FloatArray  # (J, P, P), 0: known, inf: not released
     seen: BoolArray  # (J, P, P), entries whose released value says something
+    noisy: BoolArray  # (J,), noise dominates: conjugate gradients want another preconditioner
 
 
 class Model(NamedTuple):
@@ -163,7 +167,16 @@ class Moments(NamedTuple):
 
     F: FloatArray  # (P, P), lower triangular, FF' = G; normal covariates only
     G: FloatArray  # (P, P), E[ww']
-    C: FloatArray  # (q, q), covariance of the unique entries
+    C: FloatArray  # (q, q), covariance of the unique entries; known moments only
+
+
+class Solver(NamedTuple):
+    """What the draw of one holder's statistics needs to solve its system of equations."""
+
+    proper: bool  # whether it can be solved
+    root: FloatArray  # (q, q) factor of the covariance; normal covariates: (P, P) eigenvectors
+    inverse: FloatArray  # (P, P), preconditioner; normal covariates only
+    noise: FloatArray  # (P, P), noise of the functionals <Y, ww'>; normal covariates only
 
 
 class State(NamedTuple):
@@ -184,6 +197,7 @@ class Info(NamedTuple):
 
     rejected: IntArray  # invalid draws of A_j that were rejected, all holders together
     exhausted: IntArray  # holders whose draw ran out of tries (or could not be factored)
+    solver_iterations: IntArray  # of conjugate gradients
 
 
 class Draws(NamedTuple):
@@ -220,7 +234,7 @@ class Trace(NamedTuple):
     mu: FloatArray
     L: FloatArray
     A: FloatArray
-    counts: IntArray  # (count, 2), in the order of Info
+    counts: IntArray  # (count, 3), in the order of Info
 
 
 # --- the observations -----------------------------------------------------------------------------
@@ -238,12 +252,15 @@ def prepare_holders(observations: Sequence[Observation]) -> Holders:
     scale = np.stack([observation.scale for observation in observations])
     seen = np.isfinite(scale)
     seen[:, 0, 0] = False
+    # Normal noise is nearly isometric in any layout, so that the eigenbasis is good for longer.
+    far = [10.0 if observation.family == "gaussian" else 1.0 for observation in observations]
     return Holders(
         n=np.array([float(observation.n) for observation in observations]),
         laplace=np.array([observation.family == "laplace" for observation in observations]),
         values=np.stack([observation.values for observation in observations]),
         scale=scale,
         seen=seen,
+        noisy=np.array([noise_to_sampling(o) > f for o, f in zip(observations, far, strict=True)]),
     )
 
 
@@ -319,12 +336,104 @@ def draw_normal_sums(
 ) -> FloatArray:
     """A ~ N(nG, nCov) for normal x: nG + sqrt(n) F H F', H symmetric with H_00 = 0.
 
-    H has variance 2 on the diagonal and 1 off it.
+    H has variance 2 on the diagonal and 1 off it. With F = [m, L] this is
+    sqrt(n) (L H L' + m h' + h m'), whose covariance is 2n (GYG - (m'Ym) mm') as an operator.
     """
     Z = rng.standard_normal(G.shape)
     H = (Z + Z.T) / math.sqrt(2.0)
     H[0, 0] = 0.0
     return n * G + math.sqrt(n) * (F @ H @ np.ascontiguousarray(F.T))
+
+
+@compiled
+def apply_covariance(n: float, row: Moments, Y: FloatArray) -> FloatArray:
+    """2n (GYG - (m'Ym) mm'): nCov applied to <Y, ww'>, normal x."""
+    G, m = row.G, row.F[:, 0].copy()
+    image, square = G @ Y @ G, m @ (Y @ m)
+    for a in range(m.size):
+        for b in range(m.size):
+            image[a, b] = 2.0 * n * (image[a, b] - square * m[a] * m[b])
+    return image
+
+
+@compiled
+def solver_for_normal(model: Model, j: int, row: Moments, omega2: FloatArray) -> Solver:
+    """Noise and preconditioner of `_conjugate_gradients`.
+
+    Where noise dominates (`noisy`) the diagonal; otherwise nCov plus noise of one size, without the
+    rank-one term, which is diagonal in G's eigenbasis (exact but for that term if the noise is
+    Gaussian in the isometric layout).
+    """
+    G, n, P, seen = row.G, model.holders.n[j], omega2.shape[0], model.holders.seen[j]
+    noise, scale, V, m = np.zeros((P, P)), np.zeros((P, P)), np.eye(P), row.F[:, 0].copy()
+    logs, count = 0.0, 0
+    for a in range(P):
+        for b in range(P):
+            if seen[a, b]:
+                noise[a, b] = omega2[a, b] * (1.0 if a == b else 2.0)
+            if noise[a, b] > 0.0:
+                logs += math.log(noise[a, b])
+                count += 1
+    values = np.ones(P)
+    if not model.holders.noisy[j]:
+        values, vectors = np.linalg.eigh(G)
+        V = np.ascontiguousarray(vectors)  # LAPACK counts by columns
+    for a in range(P):
+        for b in range(P):
+            if model.holders.noisy[j]:
+                sampling = G[a, a] * G[b, b] + G[a, b] ** 2 - 2.0 * (m[a] * m[b]) ** 2
+                scale[a, b] = n * (1.0 if a == b else 2.0) * sampling + noise[a, b]
+            else:
+                scale[a, b] = 2.0 * n * values[a] * values[b] + math.exp(logs / max(count, 1))
+            scale[a, b] = 1.0 / max(scale[a, b], 1e-300)
+    return Solver(True, V, scale, noise)
+
+
+@compiled
+def _conjugate_gradients(
+    n: float, row: Moments, solver: Solver, seen: BoolArray, noisy: bool, R: FloatArray
+) -> tuple[FloatArray, int]:
+    """Y with (nCov + noise) Y = R on the released entries, and the number of iterations.
+
+    Y stands for the functional <Y, ww'>. Half of an off-diagonal coefficient sits in each triangle,
+    so that its noise term is 2 omega2.
+    """
+    P, V = R.shape[0], solver.root
+    transposed = np.ascontiguousarray(V.T)
+    Y, r, p, z = np.zeros((P, P)), R.copy(), np.zeros((P, P)), np.zeros((P, P))
+    size, goal, iterations = 1.0, 0.0, 0
+    while iterations < _MAX_GRADIENTS:
+        z = r.copy() if noisy else transposed @ r @ V
+        for a in range(P):
+            for b in range(P):
+                z[a, b] *= solver.inverse[a, b]
+        if not noisy:
+            z = V @ z @ transposed
+        new = 0.0
+        for a in range(P):
+            for b in range(P):
+                z[a, b] = z[a, b] if seen[a, b] else 0.0
+                new += r[a, b] * z[a, b]
+        if iterations == 0:
+            goal = _TOLERANCE**2 * new
+        if not new > goal:
+            break
+        for a in range(P):
+            for b in range(P):
+                p[a, b] = z[a, b] + (new / size) * p[a, b]
+        size = new
+        image, curvature = apply_covariance(n, row, p), 0.0
+        for a in range(P):
+            for b in range(P):
+                image[a, b] += solver.noise[a, b] * p[a, b]
+                image[a, b] = image[a, b] if seen[a, b] else 0.0
+                curvature += p[a, b] * image[a, b]
+        for a in range(P):
+            for b in range(P):
+                Y[a, b] += size / curvature * p[a, b]
+                r[a, b] -= size / curvature * image[a, b]
+        iterations += 1
+    return Y, iterations
 
 
 @compiled
@@ -349,9 +458,32 @@ def residuals(
 
 
 @compiled
-def released_covariance(
-    model: Model, j: int, row: Moments, omega2: FloatArray
-) -> tuple[FloatArray, bool]:
+def propose_normal(
+    rng: np.random.Generator,
+    model: Model,
+    j: int,
+    row: Moments,
+    solver: Solver,
+    omega2: FloatArray,
+    perturb: bool,
+) -> tuple[FloatArray, int]:
+    """A draw of A_j in which impossible ones are possible, or its mean; normal covariates."""
+    holders, n = model.holders, model.holders.n[j]
+    S = draw_normal_sums(rng, n, row.F, row.G) if perturb else n * row.G
+    R = residuals(rng, holders.values[j], holders.seen[j], S, omega2, perturb)
+    Y, iterations = _conjugate_gradients(
+        n, row, solver, holders.seen[j], holders.noisy[j], R
+    )  # fmt: skip
+    shift = apply_covariance(n, row, Y)
+    for a in range(S.shape[0]):
+        for b in range(a + 1):  # both are symmetric but for rounding
+            S[a, b] = 0.5 * (S[a, b] + shift[a, b] + S[b, a] + shift[b, a])
+            S[b, a] = S[a, b]
+    return S, iterations
+
+
+@compiled
+def solver_for_known(model: Model, j: int, row: Moments, omega2: FloatArray) -> Solver:
     """The factor of the covariance of the released entries, and whether it has one."""
     law, n = model.law, model.holders.n[j]
     K = np.zeros(row.C.shape)
@@ -364,33 +496,31 @@ def released_covariance(
             if model.holders.seen[j, law.rows[f], law.columns[f]]:
                 K[e, f] = n * row.C[e, f]
         K[e, e] += omega2[a, b]
-    return factor(K)
+    K, proper = factor(K)
+    none = np.zeros((0, 0))
+    return Solver(proper, K, none, none)
 
 
 @compiled
-def propose(
+def propose_known(
     rng: np.random.Generator,
     model: Model,
     j: int,
     row: Moments,
-    root: FloatArray,
+    solver: Solver,
     theta: FloatArray,
     sigma2: float,
     omega2: FloatArray,
     perturb: bool,
 ) -> FloatArray:
-    """A draw of A_j in which impossible ones are possible, or its mean."""
+    """The same for covariates with known moments."""
     holders, law, n = model.holders, model.law, model.holders.n[j]
-    S: FloatArray = n * row.G
-    if perturb and model.kind == NORMAL:
-        S = draw_normal_sums(rng, n, row.F, row.G)
-    elif perturb:
-        S = draw_known_sums(rng, law, n, theta, sigma2)
+    S = draw_known_sums(rng, law, n, theta, sigma2) if perturb else n * row.G
     R = residuals(rng, holders.values[j], holders.seen[j], S, omega2, perturb)
     x = np.zeros(law.rows.size)
     for e in range(x.size):
         x[e] = R[law.rows[e], law.columns[e]]
-    x = solve_upper(root, solve_lower(root, x))
+    x = solve_upper(solver.root, solve_lower(solver.root, x))
     for e in range(x.size):
         if not holders.seen[j, law.rows[e], law.columns[e]]:
             x[e] = 0.0
@@ -412,26 +542,34 @@ def draw_statistics(
     A: FloatArray,
     omega2: FloatArray,
     omega2_fourth: FloatArray,
-) -> tuple[FloatArray, int, int]:
+) -> tuple[FloatArray, int, int, int]:
     """A_j | everything else by the central limit theorem; with the numbers of Info.
 
     Attempts 0, ..., tries - 1 are draws that may be accepted. If none is valid, the next gives the
     normal variables of an elliptical slice step, and the last one the mean of the normal law.
     """
-    P, holders = A.shape[0], model.holders
-    root, proper = released_covariance(model, j, row, omega2)
-    if not proper:
-        return A, 0, 1  # keeps A_j: right, because this did not depend on A_j
+    P, holders, iterations = A.shape[0], model.holders, 0
+    normal = model.kind == NORMAL
+    if normal:
+        solver = solver_for_normal(model, j, row, omega2)
+    else:
+        solver = solver_for_known(model, j, row, omega2)
+    if not solver.proper:
+        return A, 0, 1, 0  # keeps A_j: right, because this did not depend on A_j
     candidate, mean = A, A
     for attempt in range(model.tries + 2):
         perturb = attempt <= model.tries
-        S = propose(rng, model, j, row, root, theta, sigma2, omega2, perturb)
+        if normal:
+            S, more = propose_normal(rng, model, j, row, solver, omega2, perturb)
+            iterations += more
+        else:
+            S = propose_known(rng, model, j, row, solver, theta, sigma2, omega2, perturb)
         for a in range(P):
             for b in range(P):
                 if holders.scale[j, a, b] == 0.0:
                     S[a, b] = holders.values[j, a, b]
         if attempt < model.tries and factor(S)[1]:
-            return S, attempt, 0
+            return S, attempt, 0, iterations
         candidate, mean = mean, S
     # Elliptical slice sampling: A' = mean + (A - mean) cos + (draw - mean) sin.
     angle = 2.0 * math.pi * rng.random()
@@ -439,13 +577,13 @@ def draw_statistics(
     for _ in range(_MAX_SHRINK):
         S = mean + (A - mean) * math.cos(angle) + (candidate - mean) * math.sin(angle)
         if factor(S)[1]:
-            return S, model.tries, 1
+            return S, model.tries, 1, iterations
         if angle < 0.0:
             low = angle
         else:
             high = angle
         angle = low + (high - low) * rng.random()
-    return A, model.tries, 1
+    return A, model.tries, 1, iterations
 
 
 # --- compiled: an iteration -----------------------------------------------------------------------
@@ -455,16 +593,9 @@ def draw_statistics(
 def normal_moments(
     model: Model, theta: FloatArray, sigma2: float, mu: FloatArray, L: FloatArray
 ) -> Moments:
-    """Moments of one row: normal covariates, so that w = F t with t standard normal but t_0 = 1."""
+    """Moments of one row: normal covariates."""
     F, G = normal_factor(theta, sigma2, mu, L)
-    m, rows, columns = F[:, 0], model.law.rows, model.law.columns
-    C = np.zeros((rows.size, rows.size))
-    for e in range(rows.size):
-        a, b = rows[e], columns[e]
-        for f in range(rows.size):
-            c, d = rows[f], columns[f]
-            C[e, f] = G[a, c] * G[b, d] + G[a, d] * G[b, c] - 2.0 * m[a] * m[b] * m[c] * m[d]
-    return Moments(F, G, C)
+    return Moments(F, G, np.zeros((0, 0)))
 
 
 @compiled
@@ -496,13 +627,14 @@ def draw_released(
     A: FloatArray,
     omega2: FloatArray,
     omega2_fourth: FloatArray,
-) -> tuple[FloatArray, int, int]:
+) -> tuple[FloatArray, int, int, int]:
     """`draw_statistics` where fourth moments are released."""
     holders = model.holders
-    return draw_given_fourth(
+    A, rejected, exhausted = draw_given_fourth(
         rng, holders.n[j], holders.values[j], holders.scale[j], omega2, model.fourth, j,
         omega2_fourth, theta, sigma2, A,
     )  # fmt: skip
+    return A, rejected, exhausted, 0
 
 
 @compiled
@@ -528,7 +660,7 @@ def _run(
     d, k, holders = P - 1, P - 2, model.holders
     trace = Trace(
         np.zeros((count, d)), np.zeros(count), np.zeros((count, P, P)), np.zeros((count, k)),
-        np.zeros((count, k, k)), np.zeros((count, J, P, P)), np.zeros((count, 2), dtype=np.int64),
+        np.zeros((count, k, k)), np.zeros((count, J, P, P)), np.zeros((count, 3), dtype=np.int64),
     )  # fmt: skip
     theta, sigma2, mu, L, Psi = state.theta, state.sigma2, state.mu, state.L, state.Psi
     A, omega2, omega2_fourth = state.A, state.omega2, state.omega2_fourth
@@ -537,12 +669,13 @@ def _run(
         row = parts.moments(model, theta, sigma2, mu, L)
         old, A, total = A, A.copy(), np.zeros((P, P))
         for j in range(J):
-            A[j], rejected, exhausted = parts.statistics(
+            A[j], rejected, exhausted, iterations = parts.statistics(
                 rng, model, j, row, theta, sigma2, old[j], omega2[j], omega2_fourth[j]
             )
             total += A[j]
             trace.counts[t, 0] += rejected
             trace.counts[t, 1] += exhausted
+            trace.counts[t, 2] += iterations
         theta, sigma2 = parts.regression(rng, model.regression, total, theta, sigma2)
         if model.kind == NORMAL:
             mu, L, Psi = parts.covariates(rng, model.covariates, total, mu, L, Psi)
