@@ -13,11 +13,11 @@ from .seeded_noise import seeded_noise
 settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any")
 
-# These rooms are about the noise itself. Their thresholds come from its law, and the chance of a
+# This room is about the noise itself. Its thresholds come from the noise's law, and the chance of a
 # false alarm is stated there. All others check what is made of a Release. With new noise in every
 # run some would fail now and then, however sound: no interval holds its truth always, and no audit
 # sees a fault always. Audits of real noise: `python -m studies audit` and tests/statistical.
-REAL_NOISE = frozenset({"holder", "property", "statistical"})
+REAL_NOISE = frozenset({"statistical"})
 
 
 # Two workers begin with these. Both compile for long on a fresh machine, and not the same code.

@@ -1,7 +1,4 @@
-"""Releases in rounds: from rows to a file and back, with one charge, and through kills.
-
-Noise is the holder's own, without a seed; what is checked statistically has a wide margin.
-"""
+"""Releases in rounds: from rows to a file and back, with one charge, and through kills."""
 
 from __future__ import annotations
 

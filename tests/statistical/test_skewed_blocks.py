@@ -52,21 +52,25 @@ def test_the_default_holds_and_the_former_one_does_not():
 
 
 def test_what_an_answer_rests_on_is_computed():
-    """Skewed estimates are seen in the distance between their mean and their rough median."""
+    """Skewed estimates are seen in the distance between their mean and their rough median.
+
+    It is 6 to 7 standard errors, and 2 are enough; in 400 runs all had 5.7 or more.
+    """
+    rows, blocks = 20_000, 1000
     request = make_summary_request(
         Schema("d", {"x": Unbounded(), "y": Unbounded()}),
         target="y",
         features=["x"],
         coefficients=["x"],
         epsilon=10,
-        rows=ROWS,
-        blocks=300,
+        rows=rows,
+        blocks=blocks,
     )
     rng = np.random.default_rng(7)
-    x = rng.lognormal(size=ROWS)
+    x = rng.lognormal(size=rows)
     accumulator = request.plan().accumulator()
-    accumulator.add([x, 1 + SLOPE * x + (rng.exponential(size=ROWS) - 1) * x])
-    released = SummaryPosterior(request.release(ROWS, accumulator.result()))
+    accumulator.add([x, 1 + SLOPE * x + (rng.exponential(size=rows) - 1) * x])
+    released = SummaryPosterior(request.release(rows, accumulator.result()))
     said = " ".join(released.to_dict()["rests_on"])
     assert "so they are skewed" in said
-    assert "300 blocks of about 30 rows" in said
+    assert "1,000 blocks of about 20 rows" in said
