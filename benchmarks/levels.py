@@ -5,15 +5,20 @@ round of a logistic regression, and second moments of people who have four rows 
 this version of noisewise refuses is left out.
 
     python benchmarks/levels.py
+    python benchmarks/levels.py --fit       what the default fit of such a Release takes
 """
 
 from __future__ import annotations
 
+import sys
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+import noisewise as nw
 from noisewise.core.design import Box, Design
 from noisewise.core.errors import RequestError
 from noisewise.core.rounds.transform import Shape, Transform
@@ -70,7 +75,30 @@ def microseconds(what: str, levels: tuple[int, ...], rows: int) -> float:
     return 1e6 * best / rows
 
 
+def fit_seconds(levels: int, rows: int = 200_000) -> float:
+    """Of a default fit: two numbers and a category, at epsilon 2."""
+    rng = np.random.default_rng(1)
+    names = tuple(f"level {j}" for j in range(levels))
+    code, a, b = rng.integers(0, levels, rows), rng.random(rows), rng.random(rows)
+    y = 0.3 + 0.2 * a - 0.1 * b + 0.1 * rng.normal(size=levels)[code] + 0.1 * rng.normal(size=rows)
+    columns = {"a": Number(0, 1), "b": Number(0, 1), "c": Category(names, names[0])}
+    schema = Schema("people", {**columns, "y": Number(0, 1)})
+    request = nw.make_request(schema, target="y", features=["a", "b", "c"], epsilon=2)
+    table = {"a": a, "b": b, "c": np.array(names)[code], "y": y}
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Path(folder) / "budget.db"
+        nw.Ledger(ledger).set_cap("people", epsilon=2)
+        release = nw.publish(request, table, ledger=ledger).release
+    start = time.process_time()
+    nw.fit(release, seed=1)
+    return time.process_time() - start
+
+
 if __name__ == "__main__":
+    if "--fit" in sys.argv:
+        for levels in (3, 10, 20, 30, 50, 100):
+            print(f"{levels:>4} levels: {fit_seconds(levels):.1f} s of processor time", flush=True)
+        raise SystemExit
     for what in WHATS:
         for levels in ((20,), (50,), (390,), (1000,), (200, 190)):
             label = f"{what:>12}, {' and '.join(map(str, levels)):>11} levels"

@@ -128,16 +128,17 @@ def _write_group(out: Any, group: Group) -> None:
     axes = {axis: ([axis], np.asarray(along)) for axis, along in group.coords.items()}
     out.dimensions = {axis: len(along) for axis, (_, along) in axes.items()}
     for name, (dimensions, given) in {**axes, **group.arrays}.items():
-        values, kind, more = given, given.dtype, {}
-        if kind.kind in "OU":
-            kind, values = h5py.string_dtype(), given.astype(object)
-        elif kind.kind == "b":  # netCDF has no truth values
+        is_text, is_truth = given.dtype.kind in "OU", given.dtype.kind == "b"
+        values = given.astype(object) if is_text else given
+        more: dict[str, Any] = {}
+        kind = h5py.string_dtype() if is_text else given.dtype
+        if is_truth:  # netCDF has none
             kind = np.dtype(np.int8)
         if values.size >= _PACKED:
             more = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
         made = out.create_variable(name, tuple(dimensions), kind, **more)
         made[...] = values
-        if values.dtype.kind == "b":
+        if is_truth:
             made.attrs["dtype"] = "bool"
         if name in group.labels:
             made.attrs["long_name"] = group.labels[name]

@@ -136,7 +136,7 @@ def _parts(lazy: Any, rows: int) -> Iterator[Any] | None:
     import pyarrow as pa
 
     if hasattr(lazy, "collect_batches"):  # Polars
-        return (batch for batch in lazy.collect_batches(chunk_size=rows, lazy=True))
+        return (part for part in lazy.collect_batches(chunk_size=rows, lazy=True))
     if hasattr(lazy, "to_pyarrow_batches"):  # Ibis
         return (pa.table(batch) for batch in lazy.to_pyarrow_batches(chunk_size=rows))
     if hasattr(lazy, "npartitions"):  # Dask
