@@ -237,7 +237,7 @@ def test_single_runs_and_batches_are_the_same_thing() -> None:
     assert one.held_out == 200
 
 
-# --- the broken mechanisms -------------------------------------------------------------------------
+# --- the broken mechanisms ------------------------------------------------------------------------
 
 LAPLACE = LaplaceMechanism(2**32, Fraction(1))
 GAUSSIAN = GaussianMechanism(2**32, 2**32, (False,))
