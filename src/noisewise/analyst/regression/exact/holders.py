@@ -45,6 +45,7 @@ from noisewise.analyst.regression.triangular import (
     gram_entry,
     invert_triangle,
     relative_factor,
+    triangle_product,
 )
 
 
@@ -106,12 +107,7 @@ def pooled_factor(J: int, work: FloatArray) -> Any:
                 M[a, b] += F[0, 1] * gram_entry(K, a, b)
     if not cholesky(M, P):
         return False
-    for a in range(P):
-        for b in range(a + 1):
-            total = 0.0
-            for c in range(b, a + 1):
-                total += R[a, c] * M[c, b]
-            C[a, b] = total
+    triangle_product(R, M, C)
     return True
 
 
@@ -183,7 +179,13 @@ def _flat_mean(
     N, k, tied = work[0, 0, 0], psi.size, int(scalars[INDICATORS])
     nu_n = scalars[NU] + N
     others = k - tied
-    invert_triangle(C[1:, 1:], k, Q)
+    if J == 1:  # C is sqrt(N) times the reference, whose inverse `log_precisions` has left
+        root = 1.0 / math.sqrt(N)
+        for a in range(k):
+            for c in range(a + 1):
+                Q[a, c] = root * work[9, a, c]
+    else:
+        invert_triangle(C[1:, 1:], k, Q)
     for a in range(k):
         for c in range(a + 1):
             W[a, c] = Q[a, c] * psi[c]

@@ -128,7 +128,7 @@ from noisewise.analyst.regression.exact.prior import (
     log_precisions_adjoint,
     log_residual_variance,
 )
-from noisewise.analyst.regression.triangular import gram_entry, triangle_product
+from noisewise.analyst.regression.triangular import add_rows, gram_entry, triangle_product
 
 
 class Arrays(NamedTuple):
@@ -450,9 +450,8 @@ def logp_and_gradient(
                     m = G[a, a] + force[a, a]
                 else:
                     m = G[b, a] + 0.5 * force[b, a]
-                m *= 2.0 * n_j
-                for c in range(min(a, b) + 1):
-                    Fbar[a, c] += m * F[b, c]
+                rows[0, b] = 2.0 * n_j * m
+            add_rows(rows[0], F, 0, P, a + 1, Fbar[a])
         by_rows = force[0, 1]
         if pooled:
             by_rows += pooled_adjoint(j, J, work[12], Kbar, W, Fbar, work)
