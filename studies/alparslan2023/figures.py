@@ -1,7 +1,7 @@
 """Figures 2, 3 and 4 of Alparslan, Yıldırım & Birbil (2023): simulated data. NOT PRIVATE.
 
 Design, section 5.1: theta ~ N(0, I), x ~ N(0, Σ), Σ ~ IW(Λ, d + 1), Λ = V'V, error variance 1,
-n = 100,000 rows, bounds from the data (`alparslan2023_not_private`), J = 1, 5, 10, delta = 1/n.
+n = 100,000 rows, bounds from the data (`not_private`), J = 1, 5, 10, delta = 1/n.
 What differs from the paper:
 
 - Every run has its own theta, Σ and rows; the paper draws them once. Means are therefore those of

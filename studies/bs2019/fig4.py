@@ -11,8 +11,8 @@ gets its fourth moments from a release that has half of the budget, where the au
 it exact ones; `exact` and `gibbs_update` are added, with the default prior of the covariate; and
 the covariate is wine (the file has liquor too, and the paper says "drinking rate").
 
-The file ``cirrhosis.csv`` (a header, then wine, liquor, cirrhosis) is looked for where those of
-`alparslan2023_data` are. The project holds no data.
+The file ``cirrhosis.csv`` (a header, then wine, liquor, cirrhosis) is looked for where
+those of `alparslan2023.data` are. The project holds no data.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ paper repeats splits of one data set that it doesn't print. All methods of a rep
 records, so that differences between them are paired.
 
 The paper's four mechanisms, as they are private; two as printed or plotted, which are not
-(`zhang2016_not_private`); and the noise-aware posteriors from the same kinds of Release.
+(`not_private`); and the noise-aware posteriors from the same kinds of Release.
 """
 
 from __future__ import annotations

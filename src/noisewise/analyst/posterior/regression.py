@@ -200,7 +200,7 @@ class Posterior(Coefficients, FittedPosterior):
     observed : mapping of str to array
         The noisy statistics on unit scale, and their noise scales; where the method can tell, how
         far they are from what the fitted model expects (`discrepancy_j`, in sds), and what it would
-        have released (`expected_j` and the like, see `models.replication`).
+        have released (`expected_j` and the like, see `plausibility`).
     naive : Naive, optional
         What ignoring the noise would have given, for comparison.
     r2 : array, shape (chains, draws), optional

@@ -1,6 +1,6 @@
 """The log density and its gradient as a C function, for an engine that knows no Python.
 
-The engine sees the coordinates y of `collapsed_pooling`; what it records are those of
+The engine sees the coordinates y of `pooling`; what it records are those of
 `kernels`. The arrays cross as raw addresses in one table; whoever makes the table keeps
 them alive.
 """

@@ -80,9 +80,9 @@ Derived by hand, by reverse accumulation. With dlogp = tr(M dA) and A = n F F': 
 and, where n is private, dlogp/dn = tr(M F F') plus what n does in exponents and normalisers. All
 loops run along rows, in O(p³), without BLAS and without allocation.
 
-Files: `factor` for the coordinates, `prior` and `collapsed_normalisers` for
-what is integrated out, `holders` and `own_laws` for its sum over holders, this one for the whole
-density, `collapsed_c` for its C form, and `collapsed_draws` for draws of what was integrated out.
+Files: `factor` for the coordinates, `prior` and `normalisers` for what is integrated out, `holders`
+and `own_laws` for its sum over holders, this one for the whole density, `c_callback` for its C
+form, and `draws` for draws of what was integrated out.
 
 References
 ----------

@@ -8,7 +8,7 @@ numbers of rows are relaxed to reals; see `kernels`). NUTS explores the latent s
 Two things make it fast where plain NUTS is slow:
 
 - Coordinates in which noise-dominated directions are nearly standardised (`kernels`), and
-  nearly independent where there are several holders (`collapsed_pooling`).
+  nearly independent where there are several holders (`pooling`).
 - Laplace noise puts a kink into the log density at every released value, and a leapfrog step that
   crosses a kink errs by the first power of its length. The force that moves the trajectory is
   therefore that of a Huber potential, which rounds each kink off, while the energy that decides
@@ -71,6 +71,7 @@ _MOST_DIVERGING = 0.001  # of the draws
 _FEWEST_JUDGED = 100  # draws of a chain from which effective ones are estimated
 _LONGEST = 8  # times the first run
 _FEW_COLUMNS = 6  # with more, steps are small and 0.8 of them are accepted without divergence
+_MANY_COLUMNS = 40  # with more, so are 0.7
 _MOST_SECONDS = 60.0  # of the processor's time, roughly
 
 
@@ -310,7 +311,7 @@ def sample_posterior(
     target_accept : float, optional
         Of NUTS. Default: 0.9 with Gaussian noise and few columns under the scale-free prior, or
         with laws of their own, where 0.8 diverges now and then, and 0.8 otherwise; with Laplace
-        noise more steps bring no more effective draws.
+        noise more steps bring no more effective draws. With more than 40 columns 0.7.
     max_depth : int
         Of NUTS.
     thin : int
@@ -410,7 +411,9 @@ def smallest_ess(theta: FloatArray, sigma2: FloatArray) -> float:
 def _target_accept(posterior: CollapsedPosterior) -> float:
     few = posterior.arrays.scalars[SCALE_FREE] > 0.0 and posterior.k <= _FEW_COLUMNS
     careful = (posterior.own_laws or few) and not posterior.arrays.laplace.any()
-    return 0.9 if careful else 0.8
+    if careful:
+        return 0.9
+    return 0.7 if posterior.k > _MANY_COLUMNS else 0.8
 
 
 def collect(traces: Sequence[tuple[Any, int]], thin: int = 1) -> tuple[FloatArray, NutsInfo]:
