@@ -229,15 +229,18 @@ def _correlated_noise(
 
 
 @compiled
-def _add_product(S: FloatArray, half: float, F: FloatArray, times: float, out: FloatArray) -> Any:
-    """Add `times` S F to `out`, lower triangle from row 1 on; S counts `half` off its diagonal."""
+def _add_product(
+    S: FloatArray, half: float, F: FloatArray, times: float, row: FloatArray, out: FloatArray
+) -> Any:
+    """Add `times` S F to `out`, lower triangle from row 1 on; S counts `half` off its diagonal.
+
+    `row` is scratch space.
+    """
     P = F.shape[0]
     for a in range(1, P):
         for b in range(P):
-            s = S[a, a] if a == b else half * (S[a, b] if b < a else S[b, a])
-            s *= times
-            for c in range(min(a, b) + 1):
-                out[a, c] += s * F[b, c]
+            row[b] = times * (S[a, a] if a == b else half * (S[a, b] if b < a else S[b, a]))
+        add_rows(row, F, 0, P, a + 1, out[a])
 
 
 @compiled
@@ -283,14 +286,14 @@ def _mapped_adjoint(
     for a in range(1, P):
         for c in range(a + 1):
             Fbar[a, c] = Rbar[a, c] if j == 0 else 0.0
-    _add_product(G, 1.0, F, 2.0 * n_j, Fbar)
+    _add_product(G, 1.0, F, 2.0 * n_j, rows[0], Fbar)
     by_rows = force[0, 1]
     if scalars[SCALE_FREE] > 0.0 or (scalars[LAM] == 0.0 and not own_laws):
         by_rows += pooled_adjoint(j, J, work[12], Kbar, W, Fbar, work)
     if own_laws:
         own_law_adjoint(j, n, Fbar, work)
     _to_own(map_, Fbar)
-    _add_product(force, 0.5, own, 2.0 * n_j, Fbar)
+    _add_product(force, 0.5, own, 2.0 * n_j, rows[0], Fbar)
     if relative != PLAIN:
         triangle_product(map_, work[SHARED_BUFFERS], R)
         regression_of(R, beta)
@@ -440,18 +443,11 @@ def logp_and_gradient(
             continue
         if j == 0:
             regression_of_adjoint(R, beta, betabar, Rbar)
-        for a in range(1, P):
-            for c in range(a + 1):
-                Fbar[a, c] = Rbar[a, c] if j == 0 else 0.0
-            for b in range(P):
-                if b < a:
-                    m = G[a, b] + 0.5 * force[a, b]
-                elif b == a:
-                    m = G[a, a] + force[a, a]
-                else:
-                    m = G[b, a] + 0.5 * force[b, a]
-                rows[0, b] = 2.0 * n_j * m
-            add_rows(rows[0], F, 0, P, a + 1, Fbar[a])
+        for a in range(P):
+            for b in range(a + 1):
+                Fbar[a, b] = Rbar[a, b] if j == 0 else 0.0
+                Kbar[a, b] = G[a, b] + (1.0 if a == b else 0.5) * force[a, b]
+        _add_product(Kbar, 1.0, F, 2.0 * n_j, rows[0], Fbar)
         by_rows = force[0, 1]
         if pooled:
             by_rows += pooled_adjoint(j, J, work[12], Kbar, W, Fbar, work)
