@@ -108,23 +108,11 @@ class RegressionLaw:
 
 @dataclass(frozen=True)
 class RegressionSampleRelease(BaseRelease):
-    """Posterior draws of a regression's coefficients.
-
-    Parameters
-    ----------
-    law : RegressionLaw
-    n : int or None
-        Number of rows where it is public (``replace_one``), else None.
-    draws : tuple of tuples of int
-        For every draw the integers g of its coefficients, the intercept first.
-    claim : Claim
-    event : Event
-    label : str
-    software : str
-    """
+    """Posterior draws of a regression's coefficients."""
 
     law: RegressionLaw
-    n: int | None
+    n: int | None  # number of rows where it is public (``replace_one``), else None
+    # For every draw the integers g of its coefficients, the intercept first
     draws: tuple[tuple[int, ...], ...]
     claim: Claim
     event: Event

@@ -96,21 +96,13 @@ class Begun:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsRequest(InRounds[Release]):
-    """What a holder asks to publish.
+    """What a holder asks to publish."""
 
-    Parameters
-    ----------
-    design, claim, label, batch, series, delta_was_given
-        As in `Request`.
-    most : int or None
-        At most so many rounds, the first measurement and the last round among them. None decides
-        by the number of rows whether there are rounds, and stops when all directions are found.
-    former : Publishable, optional
-        What the same words asked for before rounds were the default. Where a ledger has a charge
-        for it, that is what they still mean, and nothing is charged for them again.
-    """
-
+    # At most so many rounds, the first measurement and the last round among them. None decides by
+    # the number of rows whether there are rounds, and stops when all directions are found.
     most: int | None = None
+    # What the same words asked for before rounds were the default. Where a ledger has a charge for
+    # it, that is what they still mean, and nothing is charged for them again.
     former: Publishable[Release] | None = field(default=None, compare=False, repr=False)
     mechanism: ClassVar[str] = "gaussian"
 
