@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +24,6 @@ from noisewise.sklearn.estimator import (
     ReleaseClassifier,
     declared_columns,
     labels_of,
-    parameters,
     released,
     target_name,
     texts_of,
@@ -31,7 +31,7 @@ from noisewise.sklearn.estimator import (
 )
 
 
-@parameters
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateBayesianClassifier(ReleaseClassifier, BoundedFeatures):
     """Bayesian logistic regression under differential privacy, noise included in the uncertainty.
 

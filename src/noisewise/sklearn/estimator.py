@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,15 +52,12 @@ _OTHERWISE = (
 )
 
 
-@dataclass_transform(kw_only_default=True, eq_default=False)
-def parameters(estimator: type[Result]) -> type[Result]:
-    """Make an estimator's constructor from its fields; scikit-learn reads its signature."""
-    return dataclass(kw_only=True, eq=False, repr=False)(estimator)
-
-
-@parameters
+@dataclass(kw_only=True, eq=False, repr=False)
 class ReleaseEstimator(BaseEstimator):
-    """An estimator whose every number comes from a differentially private Release."""
+    """An estimator whose every number comes from a differentially private Release.
+
+    Fields are parameters: scikit-learn reads the constructor that `dataclass` makes of them.
+    """
 
     epsilon: Any = None
     neighbours: Neighbours = "replace_one"
@@ -210,15 +207,7 @@ def texts_of(values: Any) -> list[str | None]:
 
 
 def declared_columns(bounds: Any, names: Sequence[str]) -> dict[str, Column]:
-    """What is public about every feature.
-
-    Parameters
-    ----------
-    bounds : pair, sequence of pairs, or mapping of name to pair, Number or Category
-        One pair (lower, upper) holds for all features.
-    names : sequence of str
-        Names of the features, in order.
-    """
+    """What is public about every feature."""
     if bounds is None:
         raise RequestError(
             "bounds: none given; say what is publicly known, such as bounds={'age': (18, 90)} or "
@@ -284,14 +273,8 @@ def released(
 ) -> Any:
     """The Release of these rows.
 
-    Parameters
-    ----------
-    request : Publishable
-    table : dict of str to array
-    ledger : path or None
-        Without one, the request is paid from a budget of its own, which ends with it.
-    cap : number, exact text, or pair of them, optional
-        Epsilon, or epsilon and delta: the cap in the ledger, set if there is none.
+    Without a ledger the request is paid from a budget of its own, which ends with it. `cap` is
+    epsilon, or epsilon and delta: the cap in the ledger, set if there is none.
     """
     price = request.charge()
     if ledger is None:

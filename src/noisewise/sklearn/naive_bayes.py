@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +22,6 @@ from noisewise.sklearn.estimator import (
     ReleaseClassifier,
     by_feature,
     labels_of,
-    parameters,
     released,
     target_name,
     texts_of,
@@ -29,7 +29,7 @@ from noisewise.sklearn.estimator import (
 )
 
 
-@parameters
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateNaiveBayes(ReleaseClassifier):
     """Naive Bayes on categories under differential privacy, noise included in the uncertainty.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +21,6 @@ from noisewise.sklearn.estimator import (
     BoundedFeatures,
     column_of,
     declared_columns,
-    parameters,
     released,
     target_name,
     without_cells,
@@ -29,7 +29,7 @@ from noisewise.sklearn.estimator import (
 UNITS = "person id"  # what a Release calls the column of ids
 
 
-@parameters
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
     """Bayesian linear regression under differential privacy, noise included in the uncertainty.
 

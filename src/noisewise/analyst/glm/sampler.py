@@ -137,19 +137,7 @@ def sample(
     draws: int,
     seed: int | None,
 ) -> Draws:
-    """Draw coefficients.
-
-    Parameters
-    ----------
-    observations : sequence of Observed
-    prior : NormalPrior
-    chains, draws : int
-    seed : int, optional
-
-    Returns
-    -------
-    Draws
-    """
+    """Draw coefficients."""
     rngs = generators(seed, chains)
     bent = [Line.straight(one.size) for one in observations]
     if all(one.law is not None for one in observations):

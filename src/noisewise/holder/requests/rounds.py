@@ -221,10 +221,7 @@ class RoundsRequest(InRounds[Release]):
     def begin(self, n: int, sums: Sums) -> Release | str:
         """Draw the first measurement.
 
-        Returns
-        -------
-        Release or str
-            The Release, if a public n is too small for rounds; else the text to keep.
+        The Release, if a public n is too small for rounds; else the text to keep.
         """
         public = self.public_n(n)
         if public is not None and not self.setting.worthwhile(public):
@@ -260,10 +257,7 @@ class RoundsRequest(InRounds[Release]):
     def draw(self, kept: Sequence[str], step: Step, result: BallSums | TailCounts) -> Release | str:
         """Draw a step's noise.
 
-        Returns
-        -------
-        Release or str
-            The Release after the last round; else the text to keep.
+        The Release after the last round; else the text to keep.
         """
         begun = Begun.of(kept)
         check_same_rows(begun.n, result.n)

@@ -154,12 +154,8 @@ class RowGrid:
     def round_block(self, centred: Floats, out: Floats) -> None:
         """Round a block of centred values to the grid, and clip.
 
-        Parameters
-        ----------
-        centred : (p, rows) array
-            ``x - c`` for every design column; NaN where a number is missing.
-        out : (p, rows) array
-            Receives integers (as doubles); NaN where a number is missing.
+        `centred` is ``x - c`` for every design column, (p, rows), NaN where a number is missing;
+        `out` receives integers (as doubles), NaN likewise.
         """
         one = float(self.one)
         # Column by column, so that a column stays in the innermost cache through all steps.
@@ -192,11 +188,7 @@ class RowGrid:
 class DesignRows:
     """From blocks of table columns to blocks of centred design columns, which are then rounded.
 
-    Parameters
-    ----------
-    design : Design
-    columns : sequence of GridColumn
-        Of any of the design's grids: they differ in their scale alone.
+    `columns` may be those of any of the design's grids: they differ in their scale alone.
     """
 
     def __init__(self, design: Design, columns: Sequence[GridColumn]) -> None:

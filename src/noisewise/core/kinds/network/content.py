@@ -235,11 +235,8 @@ def splits(arity: int) -> tuple[Split, ...]:
     exactly one by one, where a Dirichlet truncated as a whole cannot. A record touches at most
     ⌈log2 r⌉ splits of one row.
 
-    Returns
-    -------
-    tuple of (start, middle, stop)
-        Levels start..middle-1 are the first half, middle..stop-1 the second. Each split comes
-        before the splits of its halves.
+    Of (start, middle, stop), levels start..middle-1 are the first half, middle..stop-1 the second.
+    Each split comes before the splits of its halves.
     """
 
     def divide(start: int, stop: int) -> list[Split]:
@@ -259,15 +256,7 @@ def depth(arity: int) -> int:
 def rows_of_splits(values: npt.ArrayLike, arity: int) -> FloatArray:
     """Probabilities of the levels from the split values.
 
-    Parameters
-    ----------
-    values : array_like (..., arity - 1)
-        First-half probabilities, in the order of `splits`.
-    arity : int
-
-    Returns
-    -------
-    ndarray (..., arity)
+    The values, (..., arity - 1), are first-half probabilities in the order of `splits`.
     """
     v = np.asarray(values, dtype=np.float64)
     rows = np.ones((*v.shape[:-1], arity))
@@ -278,16 +267,7 @@ def rows_of_splits(values: npt.ArrayLike, arity: int) -> FloatArray:
 
 
 def split_totals(table: npt.ArrayLike, arity: int) -> tuple[npt.NDArray, npt.NDArray]:  # type: ignore[type-arg]
-    """For every split, the totals of its first and its second half.
-
-    Parameters
-    ----------
-    table : array_like (..., arity)
-
-    Returns
-    -------
-    two ndarrays (..., arity - 1), of the table's type
-    """
+    """For every split, the totals of its first and its second half."""
     t = np.asarray(table)
     halves = [
         (t[..., start:middle].sum(axis=-1), t[..., middle:stop].sum(axis=-1))
