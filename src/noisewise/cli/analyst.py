@@ -430,7 +430,7 @@ def plot(
     LEVEL,
     option("title", str, "Heading. Default: the model in words."),
 )
-def report(posterior: PosteriorArgument, **given: Any) -> None:
+def report(posterior: PosteriorArgument, out: Path, level: float, title: str | None) -> None:
     """Write a one-page report: what it says, how sure, what privacy cost, what was checked.
 
     The page is self-contained: no network, no script. It reads on a phone, prints, and may be
@@ -444,8 +444,8 @@ def report(posterior: PosteriorArgument, **given: Any) -> None:
 
     Example: noisewise report summary.json --out summary.html
     """
-    read_posterior(posterior).report(**given)
-    typer.echo(f"Wrote {given['out']}.")
+    read_posterior(posterior).report(out, level=level, title=title)
+    typer.echo(f"Wrote {out}.")
 
 
 @with_options(
