@@ -26,7 +26,7 @@ from noisewise.core.document import (
     pure_event,
     take,
 )
-from noisewise.core.privacy import Claim, Event, as_fraction, fraction_text
+from noisewise.core.privacy import as_fraction, fraction_text
 from noisewise.core.schema import Schema
 
 COEFFICIENT_BITS = 32
@@ -111,13 +111,8 @@ class RegressionSampleRelease(BaseRelease):
     """Posterior draws of a regression's coefficients."""
 
     law: RegressionLaw
-    n: int | None  # number of rows where it is public (``replace_one``), else None
     # For every draw the integers g of its coefficients, the intercept first
     draws: tuple[tuple[int, ...], ...]
-    claim: Claim
-    event: Event
-    label: str = ""
-    software: str = ""
 
     FORMAT = "noisewise-regression-sample-release"
     FORMAT_VERSION = 1
