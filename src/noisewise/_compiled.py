@@ -51,15 +51,8 @@ def call_with(function: Callable[..., Any], parts: Any, examples: Any, *argument
     LLVM optimises again for each caller. Large parts of a sampler are better compiled once each,
     and only those that a model needs.
 
-    Parameters
-    ----------
-    function : compiled function
-        Its first argument are the parts.
-    parts : NamedTuple of compiled functions
-    examples : NamedTuple of tuples
-        The same names: arguments of the types that each part will get; `arguments` settle them.
-    *arguments
-        The other arguments of `function`.
+    `parts` is a NamedTuple of compiled functions, `examples` one of the same names with arguments
+    of the types that each part will get; `arguments` settle them.
     """
     import numba
 

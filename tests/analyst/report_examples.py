@@ -102,11 +102,11 @@ def network_release(network=None, epsilon=1, scale=None):
             values[node] = tuple(int(x) for x in np.rint(n * share + rng.laplace(0, 5, len(share))))
     return NetworkRelease(
         network,
-        n,
         "laplace",
         NoisyCounts(values, float(scale or sensitivity / epsilon), sensitivity),
-        Claim(Fraction(epsilon)),
-        PureEvent(Fraction(epsilon)),
+        n=n,
+        claim=Claim(Fraction(epsilon)),
+        event=PureEvent(Fraction(epsilon)),
         software="noisewise test",
     )
 
@@ -172,16 +172,10 @@ def summary_release(
         entries = len(getattr(mechanism, "items", getattr(mechanism, "questions", ())))
         values = tuple(middle + step * (3 * i - 2) for i in range(entries))
     return SummaryRelease(
-        design,
-        160_000 if neighbours == "replace_one" else None,
-        blocks,
-        partitions,
-        mechanism,
-        Flat(),
-        values,
-        noise,
-        Claim(budget),
-        PureEvent(budget),
-        label,
-        "noisewise test",
+        *(design, blocks, partitions, mechanism, Flat(), values, noise),
+        n=160_000 if neighbours == "replace_one" else None,
+        claim=Claim(budget),
+        event=PureEvent(budget),
+        label=label,
+        software="noisewise test",
     )

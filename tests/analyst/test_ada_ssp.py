@@ -94,7 +94,8 @@ def released(data, rng=None, **words):
         )
     n = len(w) if neighbours == "replace_one" else None
     return Release(
-        *(request.design, request.geometry, n, tuple(measurements), request.claim, request.event)
+        *(request.design, request.geometry, tuple(measurements)),
+        **{"n": n, "claim": request.claim, "event": request.event},
     )
 
 

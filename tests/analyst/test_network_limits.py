@@ -25,7 +25,7 @@ FEW = {"draws": 10, "chains": 1, "seed": 1}
 def release(made, content, n, epsilon="1"):
     mechanism = "fourier" if isinstance(content, NoisyParities) else "laplace"
     claim, event = Claim(Fraction(epsilon)), PureEvent(Fraction(epsilon))
-    return NetworkRelease(made, n, mechanism, content, claim, event)
+    return NetworkRelease(made, mechanism, content, n=n, claim=claim, event=event)
 
 
 def fourier(arities, parents):

@@ -25,14 +25,16 @@ ONE = Fraction(1)
 
 
 def release(mechanism, content):
-    return NetworkRelease(NETWORK, 9, mechanism, content, Claim(ONE), PureEvent(ONE))
+    return NetworkRelease(NETWORK, mechanism, content, n=9, claim=Claim(ONE), event=PureEvent(ONE))
 
 
 def regression():
     schema = Schema("d", {"x": Number(0, 1), "y": Number(0, 1)})
     words = {"target": "y", "features": ["x"], "noise_sd": 1, "epsilon": 1}
     made = make_regression_sample_request(schema, **words)
-    return RegressionSampleRelease(made.planned.law, 5, ((1, 2),), Claim(ONE), PureEvent(ONE))
+    return RegressionSampleRelease(
+        made.planned.law, ((1, 2),), n=5, claim=Claim(ONE), event=PureEvent(ONE)
+    )
 
 
 DRAW = {"a": (2**23,), "b": (2**23,) * 4}

@@ -36,18 +36,10 @@ def run_chains(
 ) -> list[Result]:
     """Run every chain in a thread, and give back what they gave, in the order of the chains.
 
-    Parameters
-    ----------
-    run : callable
-        Of the number of a chain and a function that it calls now and then with the number of
-        iterations it has done so far.
-    chains : int
-    length : int
-        Iterations of a chain, for the progress only.
-    cores : int, optional
-        Chains that run at a time. Default: all cores that this process may use.
-    progress : callable, optional
-        Called with (iterations done, iterations in all), from any thread but one at a time.
+    `run` gets the number of a chain and a function to call now and then with the number of
+    iterations done so far, of `length`. As many run at a time as there are `cores`: by default all
+    that this process may use. `progress` is called with (iterations done, iterations in all), from
+    any thread but one at a time.
     """
     done = [0] * chains
     lock, stop = threading.Lock(), threading.Event()

@@ -30,12 +30,8 @@ def repetition_warnings(
 
     One warning, however many they are: batches of equal size are a common and harmless reason.
 
-    Parameters
-    ----------
-    sources : iterable of (str, int or None)
-        Name of the data set and number of rows of every Release; None where it is private.
-    names : sequence of str, optional
-        What to call the Releases; by default their numbers.
+    Of every Release `sources` has the name of the data set and the number of rows, None where it is
+    private; `names` are what to call them, by default their numbers.
     """
     alike: dict[tuple[str, int], list[str]] = {}
     for number, (dataset, n) in enumerate(sources, 1):

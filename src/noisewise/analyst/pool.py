@@ -58,23 +58,13 @@ LEAST_FREEDOM = 2.0
 
 @dataclass(frozen=True, eq=False)
 class Pooled:
-    """What all synthetic sets say together; arrays of the shape of one estimate.
-
-    Parameters
-    ----------
-    estimate, sd, lower, upper : array
-    freedom : array
-        Degrees of freedom of the t law behind the interval.
-    level : float
-    sets : int
-    warnings : tuple of str
-    """
+    """What all synthetic sets say together; arrays of the shape of one estimate."""
 
     estimate: FloatArray
     sd: FloatArray
     lower: FloatArray
     upper: FloatArray
-    freedom: FloatArray
+    freedom: FloatArray  # degrees of freedom of the t law behind the interval
     level: float
     sets: int
     warnings: tuple[str, ...] = ()

@@ -292,14 +292,8 @@ def choose_region(a: FloatArray, b: FloatArray, goal: Goal, alpha: float) -> Reg
     The bound is taken at a stricter level than the held-out runs are judged by. At the same level
     the best-looking region is often a small one that was lucky, and the audit loses power.
 
-    Parameters
-    ----------
-    a, b : array, shape (runs,)
-        Scores on both data sets.
-    goal : callable
-        From (p_lower, p_upper) to what is to be large.
-    alpha : float
-        Probability with which either bound on held-out runs may be wrong.
+    `a` and `b` are scores on both data sets, `goal` takes (p_lower, p_upper) to what is to be
+    large, and `alpha` is the probability with which either bound on held-out runs may be wrong.
     """
     alpha /= 25
     levels = np.linspace(0, 1, _MOST_THRESHOLDS // 2)
@@ -348,17 +342,8 @@ class _Law(Protocol):
 def likelihood_ratio(noise: _Law | Sequence[_Law], a: Any, b: Any) -> Score:
     """The best possible score (Neyman and Pearson) for sums with independent noise of known law.
 
-    Parameters
-    ----------
-    noise : law, or one for each entry
-        From `core.noise`, in the unit of the outputs.
-    a, b : array_like (m,)
-        The exact sums of both data sets.
-
-    Returns
-    -------
-    callable
-        log density under A minus log density under B.
+    The log density under A minus that under B, where `a` and `b` are the exact sums of both data
+    sets and `noise` is a law of `core.noise` in their unit, or one for each entry.
     """
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     laws = list(noise) if isinstance(noise, Sequence) else [noise] * len(a)
@@ -380,10 +365,6 @@ def linear_discriminant(a: FloatArray, b: FloatArray) -> Score:
     An entry clipped to the interval between the two medians is, up to a factor, the log-likelihood
     ratio of Laplace noise; unclipped it's that of Gaussian noise. With both as inputs the
     discriminant comes close to the best score for either.
-
-    Parameters
-    ----------
-    a, b : ndarray (k, m)
     """
     middle_a, middle_b = np.median(a, axis=0), np.median(b, axis=0)
     low, high = np.minimum(middle_a, middle_b), np.maximum(middle_a, middle_b)

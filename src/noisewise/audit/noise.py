@@ -192,15 +192,9 @@ def check_draws(
     Each data set is looked at by itself, where draws that follow the rows too closely show, and
     both together, where draws with too little spread show sooner.
 
-    Parameters
-    ----------
-    a, b : ndarray (runs, values)
-        Draws of the first and of the second data set, through the distribution functions of their
-        stated laws.
-    independent : bool
-        Whether the values of one run should be independent.
-    simulated : int, optional
-        How many points the laws were simulated with, if they are no better known.
+    `a` and `b` are draws of the two data sets, through the distribution functions of their stated
+    laws; `simulated` says how many points the laws were simulated with, if they are no better
+    known. `independent` says whether the values of one run should be.
     """
     together = np.concatenate([a, b])
     looks = [_kolmogorov(numbers, simulated) for numbers in (a, b, together)]

@@ -80,13 +80,8 @@ def _challenge(
 ) -> Challenge:
     """The challenge of any request in rounds.
 
-    Parameters
-    ----------
-    request : InRounds
-    tables : two tables
-    parts_of : callable
-        From the request, a Release and both data sets to all that it publishes, the last round
-        last.
+    `parts_of` takes the request, a Release and both data sets to all that it publishes, the last
+    round last.
     """
     sources = (_Rows(request, tables[0]), _Rows(request, tables[1]))
     found = parts_of(request, _released(request, sources[0]), sources)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from noisewise.cli.options import PrintJsonOption, expert, names_of, option, with_options
+from noisewise.cli.options import PRINT_JSON, Option, expert, names_of, option, with_options
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ PosteriorArgument = Annotated[
         help="Posterior file that `fit` wrote, or a Release of block summaries or posterior draws."
     ),
 ]
-LevelOption = Annotated[float, typer.Option("--level", help="Level of credible intervals.")]
+LEVEL = option("level", float, "Level of credible intervals.", default=0.95)
+LEVEL_OF_INTERVALS = option("level", float, "Level of intervals.", default=0.95)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -116,13 +117,10 @@ def fit(
 @with_options(
     *(TARGET, FEATURES),
     option("rule", str, "noise (from the real noise scales), or paper.", default="noise"),
+    PRINT_JSON,
 )
 def estimate(
-    releases: ReleasesArgument,
-    rule: str,
-    target: str | None = None,
-    features: str | None = None,
-    as_json: PrintJsonOption = False,
+    releases: ReleasesArgument, rule: str, target: str | None, features: str | None, as_json: bool
 ) -> None:
     """Point estimates by adaSSP (Wang 2018), with no uncertainty: prefer `fit`.
 
@@ -142,17 +140,8 @@ def estimate(
         names=file_names(list(collected)),
     )
     if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "coefficients": found.coefficients,
-                    "penalty": found.penalty,
-                    "statement": found.statement,
-                    "warnings": list(found.warnings),
-                },
-                indent=1,
-            )
-        )
+        document = {name: getattr(found, name) for name in ("coefficients", "penalty", "statement")}
+        typer.echo(json.dumps({**document, "warnings": list(found.warnings)}, indent=1))
     else:
         typer.echo(str(found))
     for warning in found.warnings:
@@ -205,26 +194,25 @@ def _collected(paths: list[Path]) -> dict[Path, AnyRelease]:
 # --- what to do with a posterior ------------------------------------------------------------------
 
 
+@with_options(
+    LEVEL,
+    option(
+        "ask",
+        list[str],
+        "Probability of a statement such as 'age > 0', '-0.1 < age < 0.1' or 'a > 0 and 2 * b > "
+        "a', of a network 'P(cough=yes | smoker=no)'; repeatable.",
+    ),
+    option("node", list[str], "Of a network: show this node's table; repeatable."),
+    option("draws", Path, "Also write all draws to this CSV file, one row a draw."),
+    PRINT_JSON,
+)
 def show(
     posterior: PosteriorArgument,
-    level: LevelOption = 0.95,
-    ask: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--ask",
-            help="Probability of a statement such as 'age > 0', '-0.1 < age < 0.1' or 'a > 0 and "
-            "2 * b > a', of a network 'P(cough=yes | smoker=no)'; repeatable.",
-        ),
-    ] = None,
-    node: Annotated[
-        list[str] | None,
-        typer.Option("--node", help="Of a network: show this node's table; repeatable."),
-    ] = None,
-    draws: Annotated[
-        Path | None,
-        typer.Option("--draws", help="Also write all draws to this CSV file, one row a draw."),
-    ] = None,
-    as_json: PrintJsonOption = False,
+    level: float,
+    ask: list[str] | None,
+    node: list[str] | None,
+    draws: Path | None,
+    as_json: bool,
 ) -> None:
     """Show the numbers with their uncertainty, in original units, and where they come from.
 
@@ -259,13 +247,14 @@ def show(
         typer.echo(f"Wrote {draws}.")
 
 
+@with_options(PRINT_JSON)
 def verify(
     summary: Annotated[Path, typer.Argument(help="Release of block summaries.")],
     claims: Annotated[
         list[str],
         typer.Argument(help="What was published: 'hours > 0', '100 < age < 300'.", metavar="CLAIM"),
     ],
-    as_json: PrintJsonOption = False,
+    as_json: bool,
 ) -> None:
     """Does a published analysis hold in the real data? A private answer for signs and intervals.
 
@@ -290,17 +279,19 @@ def verify(
         typer.echo(f"Warning: {warning}", err=True)
 
 
+@with_options(
+    option("out", Path, "CSV file to write. Default: the screen."),
+    LEVEL_OF_INTERVALS,
+    option("seed", int, "Of the error term's draws."),
+    option("target", str, "Of a network: the node to classify."),
+)
 def predict(
     posterior: PosteriorArgument,
     new: Annotated[Path, typer.Argument(help="CSV file with one column per feature.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", help="CSV file to write. Default: the screen.")
-    ] = None,
-    level: Annotated[float, typer.Option("--level", help="Level of intervals.")] = 0.95,
-    seed: Annotated[int | None, typer.Option("--seed", help="Of the error term's draws.")] = None,
-    target: Annotated[
-        str | None, typer.Option("--target", help="Of a network: the node to classify.")
-    ] = None,
+    out: Path | None,
+    level: float,
+    seed: int | None,
+    target: str | None,
 ) -> None:
     """Predict the target for new rows: mean, sd and predictive interval, in original units.
 
@@ -321,20 +312,20 @@ def predict(
         typer.echo(f"Wrote {out}.")
 
 
+@with_options(
+    option("out", Path, "Folder for set-1.csv, set-2.csv ...", default=Path("synthetic")),
+    option("sets", int, "Data sets, each of one draw.", default=20),
+    option("rows", int, "Rows of each. Default: as many as there were."),
+    option("columns", str, "That you will analyse together: says if that is sound."),
+    option("seed", int, "Makes them reproducible."),
+)
 def synthesize(
     posterior: Annotated[Path, typer.Argument(help="Posterior file of a network.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for set-1.csv, set-2.csv ...")] = Path(
-        "synthetic"
-    ),
-    sets: Annotated[int, typer.Option("--sets", help="Data sets, each of one draw.")] = 20,
-    rows: Annotated[
-        int | None, typer.Option("--rows", help="Rows of each. Default: as many as there were.")
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option("--columns", help="That you will analyse together: says if that is sound."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Makes them reproducible.")] = None,
+    out: Path,
+    sets: int,
+    rows: int | None,
+    columns: str | None,
+    seed: int | None,
 ) -> None:
     """Write synthetic data sets that can be analysed with honest intervals, at no privacy cost.
 
@@ -390,31 +381,30 @@ def _columns(path: Path) -> dict[str, list[str]]:
     return {name: [row[name] for row in rows] for name in rows[0] if name is not None}
 
 
+@with_options(
+    option("out", Path, "Picture: .png, .svg or .pdf.", default=Path("posterior.png")),
+    option(
+        "kind",
+        str,
+        "intervals, marginals (densities of the draws), pairs (each parameter against each other), "
+        "effect (of features over their range), or forest (of each holder, after fit --varying).",
+        default="intervals",
+    ),
+    option(
+        "names",
+        str,
+        "Coefficients, nodes, or features of effects. Default: all slopes, or all that fit.",
+    ),
+    LEVEL_OF_INTERVALS,
+)
 def plot(
     posteriors: Annotated[
         list[Path], typer.Argument(help="Posterior files of the same model, compared by name.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="Picture: .png, .svg or .pdf.")] = Path(
-        "posterior.png"
-    ),
-    kind: Annotated[
-        str,
-        typer.Option(
-            "--kind",
-            help="intervals, marginals (densities of the draws), pairs (each parameter against "
-            "each other), effect (of features over their range), or forest (of each holder, after "
-            "fit --varying).",
-        ),
-    ] = "intervals",
-    names: Annotated[
-        str | None,
-        typer.Option(
-            "--names",
-            help="Coefficients, nodes, or features of effects. Default: all slopes, or all that "
-            "fit.",
-        ),
-    ] = None,
-    level: Annotated[float, typer.Option("--level", help="Level of intervals.")] = 0.95,
+    out: Path,
+    kind: str,
+    names: str | None,
+    level: float,
 ) -> None:
     """Draw credible intervals, densities, pairs of parameters or effects, in original units.
 
@@ -435,16 +425,12 @@ def plot(
     typer.echo(f"Wrote {out}.")
 
 
-def report(
-    posterior: PosteriorArgument,
-    out: Annotated[Path, typer.Option("--out", help="Web page to write, .html.")] = Path(
-        "report.html"
-    ),
-    level: LevelOption = 0.95,
-    title: Annotated[
-        str | None, typer.Option("--title", help="Heading. Default: the model in words.")
-    ] = None,
-) -> None:
+@with_options(
+    option("out", Path, "Web page to write, .html.", default=Path("report.html")),
+    LEVEL,
+    option("title", str, "Heading. Default: the model in words."),
+)
+def report(posterior: PosteriorArgument, out: Path, level: float, title: str | None) -> None:
     """Write a one-page report: what it says, how sure, what privacy cost, what was checked.
 
     The page is self-contained: no network, no script. It reads on a phone, prints, and may be
@@ -462,25 +448,24 @@ def report(
     typer.echo(f"Wrote {out}.")
 
 
+@with_options(
+    option("to", str, "csv, parquet or stan.", default=Option.empty),
+    option(
+        "out",
+        Path,
+        "File to write. Default: the source's name, ending in .csv, .parquet or .stan.",
+    ),
+    option("target", str, "Of stan: released column to explain."),
+    option("features", str, "Of stan: released columns, by commas."),
+)
 def export(
     source: Annotated[
-        Path,
-        typer.Argument(help="Posterior file, for csv and parquet; Release, for stan."),
+        Path, typer.Argument(help="Posterior file, for csv and parquet; Release, for stan.")
     ],
-    to: Annotated[str, typer.Option("--to", help="csv, parquet or stan.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="File to write. Default: the source's name, ending in .csv, .parquet or .stan.",
-        ),
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option("--target", help="Of stan: released column to explain.")
-    ] = None,
-    features: Annotated[
-        str | None, typer.Option("--features", help="Of stan: released columns, by commas.")
-    ] = None,
+    to: str,
+    out: Path | None,
+    target: str | None,
+    features: str | None,
 ) -> None:
     """Write draws for R and other programs, or a Release as a Stan program with its data.
 

@@ -6,18 +6,18 @@ import json
 import math
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from noisewise.cli.options import (
     ASKED,
-    EXPERTS,
     JSON,
     KINDS,
     REGRESSION,
     Option,
     asked,
+    expert,
     flag,
     is_given,
     option,
@@ -63,25 +63,13 @@ def _options() -> list[Option]:
     return list(found.values())
 
 
-@with_options(*_options(), JSON)
-def audit(
-    runs: Annotated[
-        int | None,
-        typer.Option(
-            "--runs", min=40, help="Releases of each data set; more see smaller mistakes."
-        ),
-    ] = None,
-    confidence: Annotated[
-        float,
-        typer.Option(
-            "--confidence",
-            help="1 - chance of calling a true claim violated.",
-            rich_help_panel=EXPERTS,
-        ),
-    ] = 0.99,
-    as_json: bool = False,
-    **given: Any,
-) -> None:
+@with_options(
+    *_options(),
+    JSON,
+    option("runs", int, "Releases of each data set; more see smaller mistakes.", least=40),
+    expert("confidence", float, "1 - chance of calling a true claim violated.", default=0.99),
+)
+def audit(runs: int | None, confidence: float, as_json: bool, **given: Any) -> None:
     """Audit the path from rows to a Release for your request, before you trust it with data.
 
     Two synthetic data sets that differ in one person as much as your schema allows are released

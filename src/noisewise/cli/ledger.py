@@ -6,11 +6,11 @@ import json
 import unicodedata
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from noisewise.cli.options import LedgerOption, PrintJsonOption
+from noisewise.cli.options import LEDGER, PRINT_JSON, Option, option, with_options
 
 if TYPE_CHECKING:
     from noisewise.holder.ledger import Account, ChargeRecord, Ledger, Quote
@@ -19,18 +19,16 @@ app = typer.Typer(no_args_is_help=True, help="See and set privacy budgets.")
 
 
 @app.command("cap")
-def ledger_cap(
-    ledger: LedgerOption,
-    dataset: Annotated[str, typer.Option("--dataset", help="Name of the data set.")],
-    epsilon: Annotated[str, typer.Option("--epsilon", help="Largest total privacy loss.")],
-    delta: Annotated[
-        str, typer.Option("--delta", help="Needed for Gaussian releases; 0 allows pure ones only.")
-    ] = "0",
-    new: Annotated[
-        bool,
-        typer.Option("--new", help="Confirm a new data set whose name is much like a known one."),
-    ] = False,
-) -> None:
+@with_options(
+    LEDGER,
+    option("dataset", str, "Name of the data set.", default=Option.empty),
+    option("epsilon", str, "Largest total privacy loss.", default=Option.empty),
+    option("delta", str, "Needed for Gaussian releases; 0 allows pure ones only.", default="0"),
+    option(
+        "new", bool, "Confirm a new data set whose name is much like a known one.", default=False
+    ),
+)
+def ledger_cap(ledger: Path, dataset: str, epsilon: str, delta: str, new: bool) -> None:
     """Set how much privacy loss a data set may ever cost in total.
 
     Nothing is released without it. The first cap makes the ledger.
@@ -46,10 +44,8 @@ def ledger_cap(
 
 
 @app.command("show")
-def ledger_show(
-    ledger: LedgerOption,
-    as_json: PrintJsonOption = False,
-) -> None:
+@with_options(LEDGER, PRINT_JSON)
+def ledger_show(ledger: Path, as_json: bool) -> None:
     """Show every data set's cap, what is spent and what remains, and who asked for what and why.
 
     Charges add up, pending ones included. Of the batches of a series that is declared disjoint only
@@ -112,13 +108,12 @@ def _what_is_pending(account: Account) -> str:
 
 
 @app.command("export")
-def ledger_export(
-    ledger: LedgerOption,
-    out: Annotated[Path, typer.Option("--out", help="Where to write it: .md or .json.")],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write JSON, whatever the file is called.")
-    ] = False,
-) -> None:
+@with_options(
+    LEDGER,
+    option("out", Path, "Where to write it: .md or .json.", default=Option.empty),
+    option("as_json", bool, "Write JSON, whatever the file is called.", "--json", default=False),
+)
+def ledger_export(ledger: Path, out: Path, as_json: bool) -> None:
     """Write an audit sheet: all that was promised, at what cost, and what it rests on.
 
     Privacy unit, neighbours, epsilon and delta by release and in total, mechanisms, bounds,

@@ -16,37 +16,6 @@ if TYPE_CHECKING:
 
 EXPERTS = "For experts"  # the panel of --help that comes last
 
-EngineOption = Annotated[
-    str,
-    typer.Option(
-        "--engine", help="auto, memory, stream, duckdb, postgres or spark.", rich_help_panel=EXPERTS
-    ),
-]
-TableOption = Annotated[
-    str | None,
-    typer.Option("--table", help="Table in a database.", rich_help_panel=EXPERTS),
-]
-QueryOption = Annotated[
-    str | None,
-    typer.Option(
-        "--query",
-        help="Query on a database's own tables, whose result is the rows.",
-        rich_help_panel=EXPERTS,
-    ),
-]
-SparkConfigOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--spark-config",
-        help="Setting of Spark, such as spark.master=yarn; may be repeated.",
-        rich_help_panel=EXPERTS,
-    ),
-]
-LedgerOption = Annotated[
-    Path, typer.Option("--ledger", help="The budget file, made by: noisewise ledger cap.")
-]
-PrintJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
 Option = inspect.Parameter
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -64,6 +33,7 @@ def option(
     default: Any = None,
     panel: str | None = None,
     shown: str | None = None,
+    least: int | None = None,
 ) -> Option:
     """An option that several commands take, as a keyword of this name."""
     info = typer.Option(
@@ -71,6 +41,7 @@ def option(
         help=text,
         rich_help_panel=panel,
         show_default=True if shown is None else shown,
+        min=least,
     )
     annotation: Any = Annotated[kind | None if default is None else kind, info]
     return Option(name, Option.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -216,19 +187,32 @@ KINDS = {"regression": REGRESSION, "summary": SUMMARY, "network": NETWORK, "draw
 # --- where rows come from, who pays, and how it is said -------------------------------------------
 
 JSON = option("as_json", bool, "Print the outcome as JSON.", "--json", default=False)
+PRINT_JSON = option("as_json", bool, "Print JSON.", "--json", default=False)
 DATA_HELP = (
     "CSV, Parquet or DuckDB file, postgresql://USER@HOST/DATABASE, or spark:TABLE or spark:PATH."
 )
-SOURCE = option("data", str, DATA_HELP, default=Option.empty)
+DATA = option("data", str, DATA_HELP, default=Option.empty)
+LEDGER = option(
+    "ledger", Path, "The budget file, made by: noisewise ledger cap.", default=Option.empty
+)
+TABLE = expert("table", str, "Table in a database.")
+SPARK = expert(
+    "spark_config",
+    list[str],
+    "Setting of Spark, such as spark.master=yarn; may be repeated.",
+)
+SOURCE = (
+    expert("engine", str, "auto, memory, stream, duckdb, postgres or spark.", default="auto"),
+    TABLE,
+    expert("query", str, "Query on a database's own tables, whose result is the rows."),
+    SPARK,
+)
 PUBLICATION = (
-    Option("ledger", Option.KEYWORD_ONLY, annotation=LedgerOption),
+    LEDGER,
     option("dry_run", bool, "Show noise and cost; read no rows, spend nothing.", default=False),
     option("purpose", str, "Why: kept in the ledger, not in the Release.", default=""),
     JSON,
-    Option("engine", Option.KEYWORD_ONLY, annotation=EngineOption, default="auto"),
-    Option("table", Option.KEYWORD_ONLY, annotation=TableOption, default=None),
-    Option("query", Option.KEYWORD_ONLY, annotation=QueryOption, default=None),
-    Option("spark_config", Option.KEYWORD_ONLY, annotation=SparkConfigOption, default=None),
+    *SOURCE,
 )
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from noisewise.cli.options import (
     ASKED,
-    EXPERTS,
     FAMILY,
     JSON,
     REGRESSION,
+    Option,
     asked,
+    expert,
     names_of,
     number,
     option,
@@ -47,43 +48,36 @@ _BUDGETS = "0.1,0.3,1,3,10"
         "isometric and ball; laplace and rounds by default, laplace, gaussian and ball with "
         "--radius.",
     ),
-    option("radius", float, "Of a ball that rows are forced into, on unit scale.", panel=EXPERTS),
+    expert("radius", float, "Of a ball that rows are forced into, on unit scale."),
     JSON,
+    option(
+        "n",
+        int,
+        "Number of rows that there will be; of people, if the schema has ids.",
+        *("--rows", "--n"),
+        default=Option.empty,
+        least=1,
+    ),
+    option("want", list[str], "Half-width wanted, such as 'age: 0.1'; may be repeated."),
+    option(
+        "expect",
+        list[str],
+        "Mean and sd that a column may have, such as 'age: 45, 15'; may be repeated.",
+    ),
+    option("prior", Path, "Prior file, as for `noisewise fit`."),
+    option("out", Path, "Picture to draw: .png, .svg or .pdf."),
+    expert("level", float, "Of the intervals.", default=0.95),
+    expert("seed", int, "Of the possible truths.", default=0),
 )
 def plan(
-    n: Annotated[
-        int,
-        typer.Option(
-            "--rows",
-            "--n",
-            min=1,
-            help="Number of rows that there will be; of people, if the schema has ids.",
-        ),
-    ],
-    want: Annotated[
-        list[str] | None,
-        typer.Option("--want", help="Half-width wanted, such as 'age: 0.1'; may be repeated."),
-    ] = None,
-    expect: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--expect",
-            help="Mean and sd that a column may have, such as 'age: 45, 15'; may be repeated.",
-        ),
-    ] = None,
-    prior: Annotated[
-        Path | None, typer.Option("--prior", help="Prior file, as for `noisewise fit`.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Picture to draw: .png, .svg or .pdf.")
-    ] = None,
-    level: Annotated[
-        float, typer.Option("--level", help="Of the intervals.", rich_help_panel=EXPERTS)
-    ] = 0.95,
-    seed: Annotated[
-        int, typer.Option("--seed", help="Of the possible truths.", rich_help_panel=EXPERTS)
-    ] = 0,
-    as_json: bool = False,
+    n: int,
+    want: list[str] | None,
+    expect: list[str] | None,
+    prior: Path | None,
+    out: Path | None,
+    level: float,
+    seed: int,
+    as_json: bool,
     **given: Any,
 ) -> None:
     """Say how wide posterior intervals will be, and which epsilon a wanted width needs.

@@ -63,16 +63,8 @@ def publish_and_say(
 ) -> None:
     """Publish, with a progress bar, and say what happened and what is left of the budget.
 
-    Parameters
-    ----------
-    request : Publishable
-    publication : Publication
-    doing : str
-        What the progress bar says.
-    note : str
-        To be said after a new Release.
-    renewal : str
-        What to do if the rows are new and the request is not.
+    `doing` is what the progress bar says, `note` what is said after a new Release, and `renewal`
+    what to do if the rows are new and the request is not.
     """
     from noisewise.holder.ledger import Ledger
     from noisewise.holder.publish import publish
@@ -112,15 +104,8 @@ def publish_and_say(
 def partition(request: Request, schema: Schema, column: str, publication: Publication) -> None:
     """Publish one Release for every level of a column, or say what that would cost.
 
-    Parameters
-    ----------
-    request : Request
-        What is asked of every part.
-    schema : Schema
-        Declares the column.
-    column : str
-    publication : Publication
-        `out` is the folder of the Releases.
+    The request is what is asked of every part, the schema declares the column, and the
+    publication's `out` is the folder of the Releases.
     """
     from noisewise.holder.ledger import Ledger
     from noisewise.holder.partition import Partition, publish_partition
@@ -215,15 +200,8 @@ def dry_run(
 ) -> None:
     """Check everything that can be checked, and show plan and cost. Reads no row, spends nothing.
 
-    Parameters
-    ----------
-    request : Publishable
-    publication : Publication
-        No `out`, no check that it can be written.
-    lines : list of str
-        The plan in words.
-    document : dict
-        The plan as JSON.
+    `lines` and `document` are the plan in words and as JSON. Without an `out` there is no check
+    that it can be written.
     """
     from noisewise.holder.ledger import Ledger
     from noisewise.holder.publish import check_columns, check_writable

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from noisewise.cli import publishing
 from noisewise.cli.options import (
     ASKED,
+    DATA,
     DRAWS,
     NETWORK,
     PUBLICATION,
     REGRESSION,
     SERIES,
-    SOURCE,
     SUMMARY,
     asked,
     expert,
@@ -47,7 +47,7 @@ def _taken_apart(kind: str, given: dict[str, Any], out: str) -> tuple[Publicatio
 # --- regressions ----------------------------------------------------------------------------------
 
 
-@with_options(SOURCE, *ASKED, *REGRESSION, *PUBLICATION, out_option("release.json"), *SERIES)
+@with_options(DATA, *ASKED, *REGRESSION, *PUBLICATION, out_option("release.json"), *SERIES)
 def release(
     append: Path | None = None,
     batch: str | None = None,
@@ -243,7 +243,7 @@ def _plan_in_words(
     return lines, {"measurements": planned}
 
 
-@with_options(SOURCE, *ASKED, *DRAWS, *PUBLICATION, out_option("sample.json"))
+@with_options(DATA, *ASKED, *DRAWS, *PUBLICATION, out_option("sample.json"))
 def sample_regression(**given: Any) -> None:
     """Publish draws from the posterior of a linear regression, instead of noisy statistics.
 
@@ -269,7 +269,7 @@ def sample_regression(**given: Any) -> None:
 
 
 @with_options(
-    *(SOURCE, *ASKED, *SUMMARY, *PUBLICATION, out_option("summary.json")),
+    *(DATA, *ASKED, *SUMMARY, *PUBLICATION, out_option("summary.json")),
     expert(
         "anyway",
         bool,
@@ -395,7 +395,7 @@ def _summary_in_words(request: SummaryRequest, plan: dict[str, Any]) -> list[str
 # --- networks -------------------------------------------------------------------------------------
 
 
-@with_options(SOURCE, *ASKED, *NETWORK, *PUBLICATION, out_option("network.json"))
+@with_options(DATA, *ASKED, *NETWORK, *PUBLICATION, out_option("network.json"))
 def release_network(**given: Any) -> None:
     """Publish a differentially private Release of a Bayesian network.
 

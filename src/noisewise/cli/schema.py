@@ -8,19 +8,20 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from noisewise._progress import progress_bar
 from noisewise.cli.options import (
     DATA_HELP,
-    EngineOption,
-    QueryOption,
-    SparkConfigOption,
-    TableOption,
+    SOURCE,
+    SPARK,
+    TABLE,
+    option,
     shown,
     start_spark,
+    with_options,
 )
 from noisewise.core.errors import RequestError
 
@@ -28,35 +29,33 @@ app = typer.Typer(no_args_is_help=True, help="Declare what is public about a tab
 
 
 @app.command("new")
+@with_options(
+    option("out", Path, "Where to write the schema.", default=Path("schema.yaml")),
+    option(
+        "dataset",
+        str,
+        "Name of the data set's budget. Default: name of the file or table.",
+        default="",
+    ),
+    option("unit", str, "The column that says whose row it is, if people have several."),
+    option(
+        "codebook",
+        Path,
+        "Takes bounds, levels, labels and units from a code book: YAML, CSV (columns name, min, "
+        "max, levels, label, unit_of_measure), or DDI XML (valid ranges only).",
+    ),
+    *(TABLE, SPARK),
+    option("force", bool, "Overwrite an existing file.", default=False),
+)
 def schema_new(
     data: Annotated[str, typer.Argument(help=DATA_HELP)],
-    out: Annotated[Path, typer.Option("--out", help="Where to write the schema.")] = Path(
-        "schema.yaml"
-    ),
-    dataset: Annotated[
-        str,
-        typer.Option(
-            "--dataset",
-            help="Name of the data set's budget. Default: name of the file or table.",
-        ),
-    ] = "",
-    unit: Annotated[
-        str | None,
-        typer.Option(
-            "--unit", help="The column that says whose row it is, if people have several."
-        ),
-    ] = None,
-    codebook: Annotated[
-        Path | None,
-        typer.Option(
-            "--codebook",
-            help="Takes bounds, levels, labels and units from a code book: YAML, CSV (columns "
-            "name, min, max, levels, label, unit_of_measure), or DDI XML (valid ranges only).",
-        ),
-    ] = None,
-    table: TableOption = None,
-    spark_config: SparkConfigOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    out: Path,
+    dataset: str,
+    unit: str | None,
+    codebook: Path | None,
+    table: str | None,
+    spark_config: list[str] | None,
+    force: bool,
 ) -> None:
     """Write a schema to fill in: column names and types, nothing else of the data.
 
@@ -93,15 +92,12 @@ def schema_new(
 
 
 @app.command("check")
+@with_options(option("data", str, f"Also check that this fits it: {DATA_HELP}"), *SOURCE)
 def schema_check(
     schema: Annotated[Path, typer.Argument(help="The schema file.")],
-    data: Annotated[
-        str | None, typer.Option("--data", help=f"Also check that this fits it: {DATA_HELP}")
-    ] = None,
-    engine: EngineOption = "auto",
-    table: TableOption = None,
-    query: QueryOption = None,
-    spark_config: SparkConfigOption = None,
+    data: str | None,
+    spark_config: list[str] | None,
+    **source: Any,
 ) -> None:
     """Check a schema, and on request that a file fits it. Spends and publishes nothing.
 
@@ -128,9 +124,7 @@ def schema_check(
         from noisewise.holder.schema_files import check_data
 
         with progress_bar("checking", unit="rows", show=sys.stderr.isatty()) as progress:
-            n = check_data(
-                declared, data, engine=engine, table=table, query=query, progress=progress
-            )
+            n = check_data(declared, data, progress=progress, **source)
         typer.echo(f"{shown(data)} fits the schema.")
         if declared.n_is_public:
             counted = declared.counted

@@ -39,12 +39,7 @@ def gaussian_delta(mu: Any, epsilon: Fraction) -> Any:
     absolute error of either term as long as mu and u stay below 1e8. Beyond, 80 digits say
     little about exp(-u^2/2), and Phi(-u) <= exp(-u^2/2) for u > 0, or 1, is returned instead.
 
-    Parameters
-    ----------
-    mu : mpf
-        Sensitivity divided by the standard deviation, positive.
-    epsilon : Fraction
-        Not negative.
+    `mu` is positive, `epsilon` not negative.
     """
     mp = precise()
     e = to_precise(epsilon)
@@ -164,12 +159,7 @@ def gaussian_noise_multiplier(epsilon: Fraction, delta: Fraction) -> float:
     delta decreases in sigma (more noise is post-processing), so a bracket with a certified upper
     end is shrunk until it is relatively narrower than 1e-11; the certified end is returned.
 
-    Parameters
-    ----------
-    epsilon : Fraction
-        Positive. Tested from 1e-6 to 1e3.
-    delta : Fraction
-        Strictly between 0 and 1. Tested from 1e-300 to 0.5.
+    Tested for epsilon from 1e-6 to 1e3 and delta from 1e-300 to 0.5.
     """
     _positive_fraction(epsilon, "epsilon")
     _delta(delta)
@@ -311,17 +301,7 @@ def discreteness_slack(entries: int, scale: int) -> float:
 
     `noisewise.core.privacy` charges the factor exp(slack) and the tail to delta.
 
-    Parameters
-    ----------
-    entries : int
-        Number of integers that get noise, m.
-    scale : int
-        Parameter s of the noise, at least 2**20.
-
-    Returns
-    -------
-    float
-        Rounded up.
+    The scale must be at least 2**20; the result is rounded up.
     """
     check_whole(entries, "entries")
     check_whole(scale, "scale")

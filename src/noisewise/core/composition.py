@@ -47,18 +47,9 @@ from noisewise.core.privacy import Claim, ComposedEvent, Event, GaussianEvent, P
 def epsilon_of(events: Sequence[Event], delta: Fraction) -> Fraction | float:
     """Return an epsilon for which all events together are (epsilon, delta)-DP.
 
-    Parameters
-    ----------
-    events : sequence of Event
-    delta : Fraction
-        From 0 to below 1.
-
-    Returns
-    -------
-    Fraction or float
-        The smallest that any accountant proves, rounded up; `within` agrees to it. The plain sum
-        of pure epsilons, which anybody can check by hand, is preferred as long as nothing else
-        saves one per cent of it. Infinity if nothing is guaranteed.
+    The smallest that any accountant proves, rounded up; `within` agrees to it. The plain sum of
+    pure epsilons, which anybody can check by hand, is preferred as long as nothing else saves one
+    per cent of it. Infinity if nothing is guaranteed.
     """
     total = _Total.of(events)
     _check_delta(delta)
@@ -91,13 +82,7 @@ def epsilon_of(events: Sequence[Event], delta: Fraction) -> Fraction | float:
 def within(events: Sequence[Event], epsilon: Fraction, delta: Fraction) -> bool:
     """Tell whether some accountant proves that all events together are (epsilon, delta)-DP.
 
-    Parameters
-    ----------
-    events : sequence of Event
-    epsilon : Fraction
-        Zero or positive. Sums of pure events are compared with it exactly.
-    delta : Fraction
-        From 0 to below 1.
+    Sums of pure events are compared with epsilon exactly.
     """
     total = _Total.of(events)
     if not isinstance(epsilon, Fraction) or epsilon < 0:
@@ -278,10 +263,7 @@ def _randomized_response_losses(pure: Counter[Fraction]) -> tuple[Any, Any, floa
     outcomes gives back the original pair of distributions, so the split pair dominates it. The
     error is of second order in the grid step.
 
-    Returns
-    -------
-    tuple of ndarray (k,), ndarray (k,) and float, or None
-        None if there are too many events to do this quickly.
+    None if there are too many events to do this quickly.
     """
     import numpy as np
     from scipy.special import expit

@@ -245,34 +245,22 @@ def texts(value: Any, where: str, limit: int = MAX_NAME) -> tuple[str, ...]:
 # what their documents say between these two, and in what they check
 
 
+@dataclass(frozen=True, kw_only=True)
 class BaseRelease(ABC):
-    """The way of a Release into a file and back; each kind is a frozen dataclass.
+    """The way of a Release into a file and back; each kind is a frozen dataclass."""
 
-    Attributes
-    ----------
-    FORMAT, FORMAT_VERSION
-        How a reader knows the kind.
-    KEYS, OPTIONAL
-        The keys of this kind's own, in the order of the document, and those that may be absent.
-    n : int or None
-        Number of rows where it is public (``replace_one``), else None.
-    claim : Claim
-        The guarantee that was asked for.
-    event : Event
-        What composition needs to know; `claim` follows from it.
-    label, software : str
-    """
-
+    # How a reader knows the kind
     FORMAT: ClassVar[str]
     FORMAT_VERSION: ClassVar[int]
+    # The keys of this kind's own, in the order of the document, and those that may be absent
     KEYS: ClassVar[tuple[str, ...]]
     OPTIONAL: ClassVar[tuple[str, ...]] = ()
 
-    n: int | None
-    claim: Claim
-    event: Event
-    label: str
-    software: str
+    n: int | None  # number of rows where it is public (``replace_one``), else None
+    claim: Claim  # the guarantee that was asked for
+    event: Event  # what composition needs to know; `claim` follows from it
+    label: str = ""  # distinguishes Releases of otherwise equal requests, such as one a quarter
+    software: str = ""
 
     @property
     @abstractmethod

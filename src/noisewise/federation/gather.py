@@ -106,19 +106,10 @@ def exchange(
 ) -> Outcome:
     """Send one message a node and judge replies until all are in or patience ends.
 
-    Parameters
-    ----------
-    mail : Mail
-    messages : mapping of int to message
-        By node.
-    open_reply : callable
-        From a reply to its fields, or to words that say why it has none.
-    proposal : Proposal
-    check : callable
-        See `Check`. It is asked here, and not once all are in, so that a Release that can't be
-        fitted is not taken for one of `enough`.
-    patience : Patience
-        Once `enough` Releases are in, the others have `grace` seconds left.
+    `messages` are by node, and `open_reply` takes a reply to its fields, or to words that say why
+    it has none. `check` is asked here, and not once all are in, so that a Release that can't be
+    fitted is not taken for one of `enough`. Once `enough` Releases are in, the others have the
+    `grace` seconds of `patience` left.
     """
     nodes = list(messages)
     ids = list(mail.push_messages([messages[node] for node in nodes]))

@@ -268,19 +268,9 @@ def answer(
 ) -> Fields:
     """Publish what the policy allows, and say so no sooner than the policy says.
 
-    Parameters
-    ----------
-    proposal : object
-        What the server sent, whatever it is.
-    policy : object
-        Path of the holder's policy file. Never from the server.
-    clock, sleep : callable
-        For tests.
-
-    Returns
-    -------
-    dict
-        The fields of an answer: a Release, or a refusal.
+    The proposal is what the server sent, whatever it is; the policy is the path of the holder's own
+    file, never from the server. `clock` and `sleep` are for tests. Returns the fields of an answer:
+    a Release, or a refusal.
     """
     start = clock()
     fields = _fields(proposal, policy)

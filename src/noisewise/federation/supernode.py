@@ -35,11 +35,8 @@ _PROGRAM = '#!/bin/sh\nexec {python} -m noisewise.federation.supernode {what} "$
 def start(policy: str | Path, arguments: list[str]) -> None:
     """Check the policy and its ledger, then be a SuperNode until stopped.
 
-    Parameters
-    ----------
-    policy : path
-    arguments : list of str
-        For ``flower-supernode``, such as ``["--insecure", "--superlink", "127.0.0.1:8000"]``.
+    The arguments are those of ``flower-supernode``, such as ``["--insecure", "--superlink",
+    "127.0.0.1:8000"]``.
     """
     path = Path(policy).resolve()
     checked = read_policy(path)

@@ -65,20 +65,9 @@ def rounds_width(
 ) -> Width:
     """Approximate covariance of theta given a Release in rounds of n rows, at each truth.
 
-    Parameters
-    ----------
-    truths : Truths
-    n : int
-    prior, covariates : priors on unit scale
-    indicators : array of bool, shape (k,)
-        Which covariates are indicators of categories.
-    setting : Setting
-        Of the request.
-    precision : array, shape (m, d, d), optional
-        As in `posterior_width`.
-    known : array of bool, shape (k + 1,), optional
-        Of which columns, the target last, means and spreads were stated. Of the others they are
-        drawn, which says nothing of tails.
+    `indicators`, (k,), says which covariates are indicators of categories, and `known`, (k + 1,),
+    of which columns, the target last, means and spreads were stated. Of the others they are drawn,
+    which says nothing of tails. `precision` is as in `posterior_width`.
     """
     if precision is None:
         precision = regression_precision(truths, prior)
@@ -109,12 +98,8 @@ def rounds_width(
 def explore(covariance: FloatArray, n: int, setting: Setting) -> tuple[FloatArray, IntArray]:
     """Play the exploring rounds for m covariances of the numbers, (m, q, q).
 
-    Returns
-    -------
-    maps : array, shape (m, q, q)
-        From the numbers to the last round's coordinates, in which spreads would be 1.
-    explored : array, shape (m,)
-        How many exploring rounds it took.
+    Returns maps, (m, q, q), from the numbers to the last round's coordinates, in which spreads
+    would be 1; and how many exploring rounds it took, (m,).
     """
     rng = np.random.default_rng(_SEED)
     m, q, _ = covariance.shape
@@ -144,19 +129,9 @@ def _tails(
 
     Truths with similar tails share a histogram.
 
-    Parameters
-    ----------
-    mean, sd : arrays, shape (m, q)
-        Of the numbers on unit scale.
-    n : int
-    stated : array of bool, shape (q,)
-        Whose means and spreads are known; the others are taken for normal.
-
-    Returns
-    -------
-    whose : array, shape (m,)
-        Which histogram is each truth's.
-    tails : list of arrays, shape (bins,)
+    Mean and sd, (m, q), are of the numbers on unit scale. Of those in `stated`, (q,), they are
+    known; the others are taken for normal. Returns which histogram is each truth's, (m,), and the
+    histograms.
     """
     near, far = np.maximum(1.0 - np.abs(mean), _NEAREST), 1.0 + np.abs(mean)
     c = sd / near

@@ -73,13 +73,8 @@ def moved(
 ) -> Truths:
     """The truths with known means and spreads; correlations and what is explained stay as drawn.
 
-    Parameters
-    ----------
-    truths : Truths
-    mean, sd : arrays, shape (k,)
-        Of the covariates on unit scale; NaN leaves a column as drawn.
-    target : (mean, sd), optional
-        Of y.
+    Mean and sd, (k,), are of the covariates on unit scale; NaN leaves a column as drawn. `target`
+    has those of y.
     """
     theta, sigma2, mu, T = truths
     drawn = np.sqrt(np.einsum("mii->mi", T))
@@ -129,11 +124,7 @@ def draw_truths(
 ) -> tuple[Truths, list[RowLaw]]:
     """Draw truths from both priors, confined to the unit box, and to a ball if there is one.
 
-    Returns
-    -------
-    truths : Truths
-    laws : list of RowLaw
-        What rows of each of them may be like; their mean and covariance are mu and T.
+    The laws say what rows of each of them may be like; their mean and covariance are mu and T.
     """
     found = [_one(prior, covariates, radius, rng) for _ in range(count)]
     theta, sigma2, mu, T = (np.array([one[part] for one, _ in found]) for part in range(4))

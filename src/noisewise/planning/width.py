@@ -91,15 +91,9 @@ def posterior_width(
 ) -> Width:
     """Approximate covariance of theta given a release of n rows, at each truth.
 
-    Parameters
-    ----------
-    truths : Truths
-    n : int
-    prior, covariates : priors on unit scale
-    noise_sd : array, shape (P, P)
-        Standard deviation of the noise of each entry; ``noise_sd[0, 0]`` is 0 if n is public.
-    precision : array, shape (m, d, d), optional
-        Of theta in the prior, where that differs from truth to truth; by default that of `prior`.
+    `noise_sd`, (P, P), is that of each entry; ``noise_sd[0, 0]`` is 0 if n is public. `precision`,
+    (m, d, d), is of theta in the prior, where that differs from truth to truth; by default that of
+    `prior`.
     """
     if precision is None:
         precision = regression_precision(truths, prior)
@@ -192,14 +186,8 @@ def unseen_spreads(
     s < v/4 and as large as 4 where s is near v. More noise than a
     variance can be large counts as that.
 
-    Parameters
-    ----------
-    T : array, shape (m, k, k)
-    noise_sd : array, shape (k + 2, k + 2)
-        Of each entry of the sums of (1, x, y).
-    n : int
-    turn : array, shape (m, k, k), optional
-        The sums are those of (turn x) in place of x.
+    `noise_sd` is of each entry of the sums of (1, x, y); with `turn`, (m, k, k), they are those of
+    (turn x) in place of x.
     """
     inverse = np.linalg.inv(T)
     own = np.einsum("mii->mi", inverse)
@@ -271,14 +259,7 @@ def unknown_products(
 ) -> FloatArray:
     """Covariance of (δS theta, δn) given the noisy S, shape (m, d + 1, d + 1).
 
-    Parameters
-    ----------
-    truths : Truths
-    n : int
-    covariates : NIWPrior
-    noise_sd : array, shape (P, P)
-    noise : EntryNoise
-        That of the sums of x x'.
+    `noise` is that of the sums of x x'.
     """
     theta, _, mu, T = truths
     m, k = mu.shape

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +17,7 @@ from noisewise.analyst.posterior.numbers import median_and_spread
 from noisewise.analyst.posterior.regression import Prediction
 from noisewise.analyst.regression.original_units import CoefficientPrior
 from noisewise.core.errors import RequestError
-from noisewise.core.schema import Category, Neighbours, Schema, level_text
+from noisewise.core.schema import Category, Schema, level_text
 from noisewise.holder.requests.glm import make_glm_request
 from noisewise.sklearn.estimator import (
     BoundedFeatures,
@@ -31,6 +31,7 @@ from noisewise.sklearn.estimator import (
 )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateBayesianClassifier(ReleaseClassifier, BoundedFeatures):
     """Bayesian logistic regression under differential privacy, noise included in the uncertainty.
 
@@ -88,42 +89,10 @@ class PrivateBayesianClassifier(ReleaseClassifier, BoundedFeatures):
     array([False,  True])
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: Any = None,
-        delta: Any = None,
-        rho: Any = None,
-        bounds: Any = None,
-        classes: Any = None,
-        neighbours: Neighbours = "replace_one",
-        max_rows_per_unit: int = 1,
-        ledger: str | os.PathLike[str] | None = None,
-        cap: Any = None,
-        dataset: str = "data",
-        label: str = "",
-        method: str = "auto",
-        prior: Any = None,
-        chains: int = 4,
-        draws: int = 1000,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.rho = rho
-        self.bounds = bounds
-        self.classes = classes
-        self.neighbours = neighbours
-        self.max_rows_per_unit = max_rows_per_unit
-        self.ledger = ledger
-        self.cap = cap
-        self.dataset = dataset
-        self.label = label
-        self.method = method
-        self.prior = prior
-        self.chains = chains
-        self.draws = draws
-        self.random_state = random_state
+    bounds: Any = None
+    classes: Any = None
+    delta: Any = None
+    rho: Any = None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Publish a Release of the rows, and learn from it.

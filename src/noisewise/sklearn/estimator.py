@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from noisewise._arrays import FloatArray
 from noisewise.core.errors import BudgetError, NoisewiseError, RequestError
 from noisewise.core.privacy import as_delta, as_loss
-from noisewise.core.schema import Category, Column, Number, level_text
+from noisewise.core.schema import Category, Column, Neighbours, Number, level_text
 from noisewise.core.temporary import private_folder
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
@@ -51,17 +52,25 @@ _OTHERWISE = (
 )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ReleaseEstimator(BaseEstimator):
     """An estimator whose every number comes from a differentially private Release.
 
-    Parameters are written out in each estimator's own constructor, where scikit-learn looks for
-    them.
+    Fields are parameters: scikit-learn reads the constructor that `dataclass` makes of them.
     """
 
-    method: str
-    chains: int
-    draws: int
-    random_state: Any
+    epsilon: Any = None
+    neighbours: Neighbours = "replace_one"
+    max_rows_per_unit: int = 1
+    ledger: str | os.PathLike[str] | None = None
+    cap: Any = None
+    dataset: str = "data"
+    label: str = ""
+    method: str = "auto"
+    prior: Any = None
+    chains: int = 4
+    draws: int = 1000
+    random_state: Any = None
 
     def _require_target(self, y: Any) -> None:
         if y is None:
@@ -198,44 +207,41 @@ def texts_of(values: Any) -> list[str | None]:
 
 
 def declared_columns(bounds: Any, names: Sequence[str]) -> dict[str, Column]:
-    """What is public about every feature.
-
-    Parameters
-    ----------
-    bounds : pair, sequence of pairs, or mapping of name to pair, Number or Category
-        One pair (lower, upper) holds for all features.
-    names : sequence of str
-        Names of the features, in order.
-    """
+    """What is public about every feature."""
     if bounds is None:
         raise RequestError(
             "bounds: none given; say what is publicly known, such as bounds={'age': (18, 90)} or "
             "[(18, 90), ...]. They are never taken from the data: a maximum is somebody's value"
         )
-    if isinstance(bounds, Mapping):
-        missing = [name for name in names if name not in bounds]
-        if missing:
-            raise RequestError(
-                f"bounds: there are none for {missing[0]!r}; the features are {', '.join(names)}"
-            )
-        unknown = [name for name in bounds if name not in names]
-        if unknown:
-            raise RequestError(
-                f"bounds: {unknown[0]!r} is not a feature; the features are {', '.join(names)}"
-            )
-        return {name: column_of(bounds[name], f"bounds of {name!r}") for name in names}
-    if _is_pair(bounds):
-        return dict.fromkeys(names, column_of(bounds, "bounds"))
-    if isinstance(bounds, str) or not isinstance(bounds, Sequence | np.ndarray):
+    listed = isinstance(bounds, Mapping | Sequence | np.ndarray) and not isinstance(bounds, str)
+    if not listed:
         raise RequestError(f"bounds: expected pairs (lower, upper) or a mapping, got {bounds!r}")
-    if len(bounds) != len(names):
-        raise RequestError(
-            f"bounds: {len(bounds)} given for {len(names)} features; give a pair for each"
-        )
-    return {
-        name: column_of(given, f"bounds of {name!r}")
-        for name, given in zip(names, bounds, strict=True)
-    }
+    return by_feature("bounds", bounds, names, _is_pair(bounds), column_of)
+
+
+def by_feature(
+    argument: str,
+    given: Any,
+    names: Sequence[str],
+    for_all: bool,
+    declare: Callable[[Any, str], Result],
+) -> dict[str, Result]:
+    """A declaration of every feature, from one for all, one for each in order, or a mapping."""
+    if for_all:
+        return dict.fromkeys(names, declare(given, argument))
+    if not isinstance(given, Mapping):
+        if len(given) != len(names):
+            raise RequestError(
+                f"{argument}: {len(given)} given for {len(names)} features; give one for all, or "
+                "one for each"
+            )
+        given = dict(zip(names, given, strict=True))
+    missing = [name for name in names if name not in given]
+    unknown = [name for name in given if name not in names]
+    if missing or unknown:
+        what = f"none for {missing[0]!r}" if missing else f"{unknown[0]!r} is not a feature"
+        raise RequestError(f"{argument}: {what}; the features are {', '.join(names[:20])}")
+    return {name: declare(given[name], f"{argument} of {name!r}") for name in names}
 
 
 def column_of(given: Any, where: str) -> Column:
@@ -267,14 +273,8 @@ def released(
 ) -> Any:
     """The Release of these rows.
 
-    Parameters
-    ----------
-    request : Publishable
-    table : dict of str to array
-    ledger : path or None
-        Without one, the request is paid from a budget of its own, which ends with it.
-    cap : number, exact text, or pair of them, optional
-        Epsilon, or epsilon and delta: the cap in the ledger, set if there is none.
+    Without a ledger the request is paid from a budget of its own, which ends with it. `cap` is
+    epsilon, or epsilon and delta: the cap in the ledger, set if there is none.
     """
     price = request.charge()
     if ledger is None:

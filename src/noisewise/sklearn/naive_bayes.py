@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -15,11 +15,12 @@ from noisewise.analyst.network.classify import Classification
 from noisewise.analyst.network.fit import check_fit, fit_network
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.graph import Network
-from noisewise.core.schema import Category, Neighbours, Schema, level_text
+from noisewise.core.schema import Category, Schema, level_text
 from noisewise.holder.requests.network import make_network_request
 from noisewise.sklearn.estimator import (
     TARGET,
     ReleaseClassifier,
+    by_feature,
     labels_of,
     released,
     target_name,
@@ -28,6 +29,7 @@ from noisewise.sklearn.estimator import (
 )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateNaiveBayes(ReleaseClassifier):
     """Naive Bayes on categories under differential privacy, noise included in the uncertainty.
 
@@ -86,40 +88,10 @@ class PrivateNaiveBayes(ReleaseClassifier):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: Any = None,
-        levels: Any = None,
-        classes: Any = None,
-        mechanism: str = "laplace",
-        method: str = "auto",
-        prior: Any = None,
-        neighbours: Neighbours = "replace_one",
-        max_rows_per_unit: int = 1,
-        ledger: str | os.PathLike[str] | None = None,
-        cap: Any = None,
-        dataset: str = "data",
-        label: str = "",
-        chains: int = 4,
-        draws: int = 500,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.levels = levels
-        self.classes = classes
-        self.mechanism = mechanism
-        self.method = method
-        self.prior = prior
-        self.neighbours = neighbours
-        self.max_rows_per_unit = max_rows_per_unit
-        self.ledger = ledger
-        self.cap = cap
-        self.dataset = dataset
-        self.label = label
-        self.chains = chains
-        self.draws = draws
-        self.random_state = random_state
+    levels: Any = None
+    classes: Any = None
+    mechanism: str = "laplace"
+    draws: int = 500
 
     def fit(self, X: Any, y: Any) -> Self:
         """Publish a Release of the rows, and learn from it.
@@ -137,7 +109,7 @@ class PrivateNaiveBayes(ReleaseClassifier):
         declared = _declared(self.levels, list(table))
         self.classes_ = self._public_classes()
         # The target comes first: it is the parent, and parents are declared before children.
-        columns = {target: _category("classes", self.classes_.tolist()), **declared}
+        columns = {target: _category(self.classes_, "classes"), **declared}
         schema = Schema(self.dataset, columns, self.neighbours, self.max_rows_per_unit)
         request = make_network_request(
             schema,
@@ -218,32 +190,14 @@ def _declared(levels: Any, names: list[str]) -> dict[str, Category]:
             "such as levels=[0, 1] for all, or levels={'smoker': ['no', 'yes'], ...}. They are "
             "never taken from the data"
         )
-    if isinstance(levels, Mapping):
-        unknown = [name for name in levels if name not in names]
-        missing = [name for name in names if name not in levels]
-        if unknown:
-            raise RequestError(f"levels: {unknown[0]!r} is not a feature; there are {names[:20]}")
-        if missing:
-            raise RequestError(f"levels: none for {missing[0]!r}; every feature needs them")
-        return {name: _category(f"levels of {name!r}", levels[name]) for name in names}
-    listed = list(levels)
-    nested = [
-        isinstance(item, Sequence | np.ndarray) and not isinstance(item, str) for item in listed
-    ]
-    if not any(nested):
-        return {name: _category("levels", listed) for name in names}
-    if not all(nested) or len(listed) != len(names):
-        raise RequestError(
-            f"levels: {len(listed)} given for {len(names)} features; give one list for all, or "
-            "one list for each"
-        )
-    pairs = zip(names, listed, strict=True)
-    return {name: _category(f"levels of {name!r}", given) for name, given in pairs}
+    flat = not isinstance(levels, Mapping) and not any(
+        isinstance(item, Sequence | np.ndarray) and not isinstance(item, str) for item in levels
+    )
+    return by_feature("levels", levels, names, flat, _category)
 
 
-def _category(where: str, given: Any) -> Category:
-    listed = given.tolist() if isinstance(given, np.ndarray) else list(given)
-    texts = [level_text(value) for value in listed]
+def _category(given: Any, where: str) -> Category:
+    texts = [level_text(value) for value in np.atleast_1d(np.array(given, dtype=object)).tolist()]
     if len(texts) < 2 or None in texts:
         raise RequestError(
             f"{where}: expected at least two values (text, numbers or true/false), got "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ from noisewise.analyst.fit import fit as fit_releases
 from noisewise.analyst.posterior.numbers import median_and_spread
 from noisewise.analyst.regression.fit import check_fit
 from noisewise.core.errors import RequestError
-from noisewise.core.schema import Column, Neighbours, Number, Schema
+from noisewise.core.schema import Column, Number, Schema
 from noisewise.holder.requests.regression import make_request
 from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.sklearn.estimator import (
@@ -29,6 +29,7 @@ from noisewise.sklearn.estimator import (
 UNITS = "person id"  # what a Release calls the column of ids
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
     """Bayesian linear regression under differential privacy, noise included in the uncertainty.
 
@@ -108,50 +109,14 @@ class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: Any = None,
-        delta: Any = None,
-        rho: Any = None,
-        bounds: Any = None,
-        y_bounds: Any = None,
-        formula: str | None = None,
-        mechanism: str | None = None,
-        radius: float | None = None,
-        rounds: int | str | None = None,
-        neighbours: Neighbours = "replace_one",
-        max_rows_per_unit: int = 1,
-        ledger: str | os.PathLike[str] | None = None,
-        cap: Any = None,
-        dataset: str = "data",
-        label: str = "",
-        method: str = "auto",
-        prior: Any = None,
-        chains: int = 4,
-        draws: int = 1000,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.rho = rho
-        self.bounds = bounds
-        self.y_bounds = y_bounds
-        self.formula = formula
-        self.mechanism = mechanism
-        self.radius = radius
-        self.rounds = rounds
-        self.neighbours = neighbours
-        self.max_rows_per_unit = max_rows_per_unit
-        self.ledger = ledger
-        self.cap = cap
-        self.dataset = dataset
-        self.label = label
-        self.method = method
-        self.prior = prior
-        self.chains = chains
-        self.draws = draws
-        self.random_state = random_state
+    bounds: Any = None
+    y_bounds: Any = None
+    formula: str | None = None
+    mechanism: str | None = None
+    radius: float | None = None
+    rounds: int | str | None = None
+    delta: Any = None
+    rho: Any = None
 
     def fit(self, X: Any, y: Any, units: Any = None) -> Self:
         """Publish a Release of the rows, and learn from it.

@@ -56,12 +56,8 @@ def lines(
 ) -> list[Line]:
     """The lines of all Releases at their common mode.
 
-    Parameters
-    ----------
-    rounds : sequence of (Scored, RowLaw, (p, p) array)
-        Of each Release the last round, the law of its rows, and what takes beta to theta.
-    precision, linear : (p, p) and (p,) array
-        Of the normal prior of beta.
+    Of each Release `rounds` has the last round, the law of its rows, and the (p, p) matrix that
+    takes beta to theta; `precision` and `linear` are of the normal prior of beta.
     """
     found = [Line.straight(len(linear)) for _ in rounds]
     beta = None

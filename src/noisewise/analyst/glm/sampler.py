@@ -73,22 +73,13 @@ SLOPE_SD = 2.5  # of the default prior, for one sd of a number or one level
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """The last Newton round of one Release.
-
-    Parameters
-    ----------
-    last : Scored
-    map : array, shape (p, p)
-        K: takes w = (1, covariates) on unit scale to u. Coefficients on unit scale are K'theta.
-    rows : (float, float)
-        Σ ω, as it was released, and the sd of its noise.
-    law : RowLaw, optional
-        What the rows are like; without it the score is taken for a straight line.
-    """
+    """The last Newton round of one Release."""
 
     last: Scored
+    # K, (p, p): takes w = (1, covariates) on unit scale to u, and theta by K' to unit scale
     map: FloatArray
-    rows: tuple[float, float] = (1.0, 0.0)
+    rows: tuple[float, float] = (1.0, 0.0)  # Σ ω, as it was released, and the sd of its noise
+    # What the rows are like; without it the score is taken for a straight line
     law: RowLaw | None = None
 
     @cached_property
@@ -146,19 +137,7 @@ def sample(
     draws: int,
     seed: int | None,
 ) -> Draws:
-    """Draw coefficients.
-
-    Parameters
-    ----------
-    observations : sequence of Observed
-    prior : NormalPrior
-    chains, draws : int
-    seed : int, optional
-
-    Returns
-    -------
-    Draws
-    """
+    """Draw coefficients."""
     rngs = generators(seed, chains)
     bent = [Line.straight(one.size) for one in observations]
     if all(one.law is not None for one in observations):

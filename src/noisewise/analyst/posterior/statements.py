@@ -65,13 +65,8 @@ def read_statement(
 ) -> Statement:
     """Take a statement to pieces.
 
-    Parameters
-    ----------
-    statement : str
-    names : collection of str
-        Names that may stand in it with or without backticks.
-    known : callable, optional
-        Says of other names between backticks whether they mean something.
+    `names` may stand in it with or without backticks; `known` says of other names between backticks
+    whether they mean something.
     """
     if not isinstance(statement, str) or not statement.strip():
         raise RequestError(f"prob: {statement!r} is not a statement such as {_EXAMPLES}")

@@ -68,12 +68,9 @@ def released_law(
 ) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.bool_]]:
     """What a holder of n rows would release under each of m draws of the parameters.
 
-    Returns
-    -------
-    G, mean, variance : arrays, shape (m, P, P)
-        Moments of one row; mean and variance of the released sums, sampling and noise included.
-    noisy : array of bool, shape (P, P)
-        Where a value was released with noise; elsewhere the variance means nothing.
+    Returns G, the moments of one row, and mean and variance of the released sums, sampling and
+    noise included, each (m, P, P); and where a value was released with noise, (P, P): elsewhere the
+    variance means nothing.
     """
     n = max(observation.n, observation.k + 2)
     G = second_moments(theta, sigma2, mu, T)
@@ -155,16 +152,8 @@ def draw_covariates(
     T ~ IW(nu + N, Psi_n) and mu | T ~ N(m_n, T / (lam + N)). For samplers that keep the statistics
     and not the covariates' law, or whose law is another than the normal one.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    statistics : array, shape (m, P, P)
-        A = Σ ww', w = (1, x, y), over the N rows of all holders.
-    prior : NIWPrior
-
-    Returns
-    -------
-    mu, T : arrays, shape (m, k) and (m, k, k)
+    `statistics` are (m, P, P): A = Σ ww', w = (1, x, y), over the N rows of all holders. Returns mu
+    and T, (m, k) and (m, k, k).
     """
     m, k = len(statistics), prior.k
     N, total = statistics[:, 0, 0], statistics[:, 0, 1:-1]

@@ -178,20 +178,13 @@ def slopes_before_clipping(
     Cov(z, clip(x)) = q Cov(z, x) (Stein). If both are clipped, both shares are taken, which leaves
     out terms of third order in the correlation.
 
-    Parameters
-    ----------
-    mean, covariance : arrays, shapes (k + 1,) and (k + 1, k + 1)
-        Of (x, y), on unit scale.
-    clips : array of bool, shape (k + 1, 2)
-        Which of the bounds of each column may clip: the lower one, the upper one.
+    Mean, (k + 1,), and covariance are those of (x, y) on unit scale; `clips`, (k + 1, 2), says
+    which of the bounds of each column may clip, the lower one and the upper one.
 
-    Returns
-    -------
-    slopes : array, shape (k,)
-    cut : array, shape (k + 1,)
-        Shares beyond the bounds of the columns that were taken for clipped, 0 for others: those
-        with few beyond them, and those with more than half, which no bell is (a yes/no column, or
-        people crowded at both ends). All 0 if no normal law has these moments once clipped.
+    Returns the slopes, (k,), and the shares beyond the bounds, (k + 1,), of the columns that were
+    taken for clipped, 0 for others: those with few beyond them, and those with more than half,
+    which no bell is (a yes/no column, or people crowded at both ends). All 0 if no normal law has
+    these moments once clipped.
     """
     k = len(mean) - 1
     inside, variances, cut = np.ones(k + 1), covariance.diagonal().copy(), np.zeros(k + 1)

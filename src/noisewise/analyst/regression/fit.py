@@ -229,13 +229,8 @@ def default_job(
 ) -> tuple[ModelColumns, Job, tuple[FloatArray, FloatArray, float]]:
     """What `fit` would run of one Release with all its defaults, for those who run it elsewhere.
 
-    Returns
-    -------
-    columns : ModelColumns
-    job : Job
-        With the observation, and both priors in its coordinates.
-    affine : (M, t, v)
-        theta = M theta' + t and sigma2 = v sigma2' on unit scale; the identity without rounds.
+    The job has the observation, and both priors in its coordinates. Of the triple (M, t, v), theta
+    = M theta' + t and sigma2 = v sigma2' on unit scale; the identity without rounds.
     """
     columns, observations, last = _observed([release], target, features)
     priors = _priors(None, None, "unit", columns, [release])

@@ -398,11 +398,7 @@ def _square(name: str, value: object) -> FloatArray:
 def release_names(releases: Sequence[Release], given: Sequence[str] | None = None) -> list[str]:
     """A name for each Release, to start a sentence about it with.
 
-    Parameters
-    ----------
-    releases : sequence of Release
-    given : sequence of str, optional
-        The analyst's own names, such as those of files.
+    `given` are the analyst's own names, such as those of files.
     """
     if given is None:
         return [_described(release, number, releases) for number, release in enumerate(releases, 1)]

@@ -45,21 +45,9 @@ def impossible_statistics(
 ) -> tuple[str, ...]:
     """Say in plain words what rows in the unit box and the stated noise cannot explain.
 
-    Parameters
-    ----------
-    observation : Observation
-        Of rows that were clipped to their public bounds, on unit scale.
-    names : sequence of str, optional
-        Names of w = (1, x, y), the constant first; for the messages.
-    indicators : collection of int, optional
-        Positions in w of columns that are 0 or 1.
-    shares : bool
-        They are shares from 0 to 1, because rows are means.
-
-    Returns
-    -------
-    tuple of str
-        One phrase for each finding, the gravest first; empty if all is possible.
+    The rows were clipped to their public bounds. `names` are those of w = (1, x, y), the constant
+    first, and `indicators` the positions in w of columns that are 0 or 1, or with `shares` anything
+    between, because rows are means. Returns one phrase for each finding, the gravest first.
     """
     P = observation.k + 2
     names = ["1", *(f"x{i}" for i in range(1, P - 1)), "y"] if names is None else list(names)

@@ -37,17 +37,9 @@ def lead(
 ) -> str:
     """The paragraph below the heading: what was fitted to how much, at what privacy.
 
-    Parameters
-    ----------
-    what : str
-        Such as "A linear regression".
-    rows : sequence of int or None
-        Rows behind each file.
-    claims : sequence of str
-    noise : str
-        What carries noise and what the analysis does about it, as a sentence.
-    counted : str
-        "people" where each person's rows were averaged into one.
+    `what` is such as "A linear regression", `rows` are those behind each file, `noise` is a
+    sentence on what carries noise and what the analysis does about it, and `counted` is "people"
+    where each person's rows were averaged into one.
     """
     count = len(rows)
     public = [n for n in rows if n is not None]
@@ -214,19 +206,9 @@ def reproduce_section(
 ) -> Markup:
     """How to get these numbers again, and what to cite.
 
-    Parameters
-    ----------
-    digests : sequence of str
-        Of the released files.
-    level : float
-    reference : str
-        The paper behind the method.
-    fit : str
-        What `noisewise fit` was told, for a shell; empty where a Release is read as it is.
-    random : bool
-        Whether the fit was a simulation.
-    seed : int, optional
-        Of the simulation.
+    `digests` are those of the released files, `reference` is the paper behind the method, `fit`
+    what `noisewise fit` was told, for a shell (empty where a Release is read as it is), and
+    `random` says that the fit was a simulation, with this `seed`.
     """
     commands = [f"noisewise {verb} release.json --level {level:g}" for verb in ("show", "report")]
     if fit:

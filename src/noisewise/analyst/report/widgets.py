@@ -331,14 +331,7 @@ def _spread(values: Sequence[float], width: float) -> list[tuple[float, int]]:
 
 
 def cut(name: str, most: int = 28) -> str:
-    """A name that leaves room beside it on a phone; the tables have it in full.
-
-    Parameters
-    ----------
-    name : str
-    most : int
-        Room for so many ordinary letters.
-    """
+    """A name that leaves room beside it on a phone; the tables have it in full."""
     room = float(most)
     for place, letter in enumerate(name):
         room -= _width(letter)

@@ -276,13 +276,8 @@ def convergence(
 ) -> list[str]:
     """Whether the simulation has settled, in plain words.
 
-    Parameters
-    ----------
-    chains, draws : int
-    rhat, ess : float
-        The largest R-hat and the smallest number of effective draws; NaN where unknown.
-    diverging : array of bool, optional
-        Which steps of the sampler failed.
+    Takes the largest R-hat and the smallest number of effective draws, NaN where unknown, and which
+    steps of the sampler failed.
     """
     said = [
         f"The posterior was simulated in {chains} independent run{'s' if chains > 1 else ''} of "
@@ -332,11 +327,7 @@ MINUS = "\N{MINUS SIGN}"
 def rounded(value: float, spread: float) -> str:
     """A number with two digits of its spread: 1.8363 with a spread of 0.06 is 1.836.
 
-    Parameters
-    ----------
-    value : float
-    spread : float
-        A standard deviation or the width of an interval; 0 or NaN asks for four digits.
+    A spread of 0 or NaN asks for four digits.
     """
     if not math.isfinite(value):
         return "not available"

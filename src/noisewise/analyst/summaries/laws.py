@@ -160,13 +160,8 @@ class Law(NamedTuple):
     def below(self, average: Any, blocks: int, partitions: int, noise: float) -> FloatArray:
         """P(β ≤ b) from noisy averages that are nearly normal.
 
-        Parameters
-        ----------
-        average : array
-            Released sums divided by the number of blocks of all partitions.
-        blocks, partitions : int
-        noise : float
-            The Laplace scale in the same units.
+        `average` are released sums divided by the number of blocks of all partitions, and `noise`
+        is the Laplace scale in the same units.
         """
         s = math.sqrt(self.spread(partitions) / blocks)
         return normal_laplace.cdf(np.asarray(average, dtype=np.float64) - self.mean, s, noise)

@@ -26,7 +26,7 @@ from noisewise.core.document import (
     pure_event,
     take,
 )
-from noisewise.core.privacy import Claim, Event, as_fraction, fraction_text
+from noisewise.core.privacy import as_fraction, fraction_text
 from noisewise.core.schema import Schema
 
 COEFFICIENT_BITS = 32
@@ -108,28 +108,11 @@ class RegressionLaw:
 
 @dataclass(frozen=True)
 class RegressionSampleRelease(BaseRelease):
-    """Posterior draws of a regression's coefficients.
-
-    Parameters
-    ----------
-    law : RegressionLaw
-    n : int or None
-        Number of rows where it is public (``replace_one``), else None.
-    draws : tuple of tuples of int
-        For every draw the integers g of its coefficients, the intercept first.
-    claim : Claim
-    event : Event
-    label : str
-    software : str
-    """
+    """Posterior draws of a regression's coefficients."""
 
     law: RegressionLaw
-    n: int | None
+    # For every draw the integers g of its coefficients, the intercept first
     draws: tuple[tuple[int, ...], ...]
-    claim: Claim
-    event: Event
-    label: str = ""
-    software: str = ""
 
     FORMAT = "noisewise-regression-sample-release"
     FORMAT_VERSION = 1

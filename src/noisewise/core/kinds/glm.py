@@ -37,7 +37,7 @@ from noisewise.core.kinds.rounds import (
     shape_from_json,
     shape_to_json,
 )
-from noisewise.core.privacy import Claim, Event, GaussianEvent
+from noisewise.core.privacy import GaussianEvent
 from noisewise.core.rounds.newton import LARGEST_THETA, SHARES, THETA_BITS, RowLaw, Scored
 from noisewise.core.rounds.plan import MOST_ROUNDS
 from noisewise.core.rounds.transform import Shape
@@ -164,8 +164,6 @@ class GlmRelease(BaseRelease):
     ----------
     design : Design
         Of family logistic or poisson.
-    n : int or None
-        Number of rows where it is public (``replace_one``), else None.
     looks : tuple of Round
         At the covariates' numbers alone: the first in their bounds, of one matrix, then exploring
         rounds, of two. None if there are no numbers.
@@ -173,19 +171,14 @@ class GlmRelease(BaseRelease):
         Of all Newton rounds.
     newton : tuple of Newton
         The last one has most of the budget.
-    claim, event, label, software
+    n, claim, event, label, software
         As in `BaseRelease`; the event is one Gaussian for all rounds.
     """
 
     design: Design
-    n: int | None
     looks: tuple[Round, ...]
     shape: Shape
     newton: tuple[Newton, ...]
-    claim: Claim
-    event: Event
-    label: str = ""
-    software: str = ""
 
     FORMAT = "noisewise-glm-release"
     FORMAT_VERSION = 1

@@ -42,7 +42,7 @@ from noisewise.core.document import (
 from noisewise.core.kinds.rounds import Rounds, check_spent
 from noisewise.core.noise import DISCRETE_FAMILIES, DiscreteGaussian, DiscreteLaplace
 from noisewise.core.precision import float_down
-from noisewise.core.privacy import Claim, ComposedEvent, Event, GaussianEvent, PureEvent
+from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
 from noisewise.core.rounds.estimate import Observed
 from noisewise.core.schema import Schema
 from noisewise.core.statistics import (
@@ -132,12 +132,7 @@ class Release(BaseRelease):
 
     design: Design
     geometry: Geometry
-    n: int | None
     measurements: tuple[Measurement, ...]
-    claim: Claim
-    event: Event
-    label: str = ""
-    software: str = ""
     rounds: Rounds | None = None
 
     FORMAT = "noisewise-release"

@@ -142,12 +142,7 @@ def outcome(family: Family, bound: int) -> Outcome:
 def score_sensitivity(schema: Schema, outcome: Outcome, longest: int) -> int:
     """Largest D of one unit, in units of 2**-26 as the score is, rounded up.
 
-    Parameters
-    ----------
-    schema : Schema
-    outcome : Outcome
-    longest : int
-        N in units of 2**-20.
+    `longest` is N in units of 2**-20.
     """
     sides = 1 if schema.neighbours == "add_remove_one" else 2
     squared = longest * outcome.largest

@@ -99,11 +99,7 @@ _STRENGTH = {"+": 1, "-": 1, "*": 2, "/": 2, "negative": 3, "**": 4}
 def parsed(node: ast.expr, names: Mapping[str, str], depth: int = 0) -> Expression:
     """The expression that a tree of Python's grammar stands for; refuses all that is not listed.
 
-    Parameters
-    ----------
-    node : ast.expr
-    names : mapping of str to str
-        What stands for a quoted name in the tree, with the name itself.
+    `names` has what stands for a quoted name in the tree, with the name itself.
     """
     if depth > _DEEPEST:
         raise RequestError("formula: an expression is nested too deeply; simplify it")

@@ -377,11 +377,7 @@ class Term:
     def values(self, schema: Schema, table: Mapping[str, Any]) -> list[FloatArray]:
         """Of every design column in every row, in original units.
 
-        Parameters
-        ----------
-        schema : Schema
-        table : mapping of str to array, shape (rows,)
-            Numbers as doubles, categories as positions among their declared levels.
+        The table has numbers as doubles, categories as positions among their declared levels.
         """
         values = [factor.values(schema, table) for factor in self.factors]
         return [reduce(np.multiply, choice) for choice in product(*values)]

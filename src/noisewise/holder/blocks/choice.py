@@ -107,15 +107,8 @@ def default_blocks(
 ) -> int:
     """M for a public number of rows.
 
-    Parameters
-    ----------
-    mechanism : str
-    rows : int
-    epsilon : Fraction
-        Of one entry, divided by the rows that a unit may own.
-    coefficients : int
-        The intercept included.
-    model : Model
+    `epsilon` is that of one entry, divided by the rows that a unit may own, and `coefficients`
+    their number with the intercept.
     """
     useful = USEFUL_FOR_MEAN if mechanism == "mean" else USEFUL
     most = rows if mechanism in UNSKEWED else math.isqrt(rows)
@@ -176,13 +169,8 @@ def median_epsilons(
 ) -> tuple[Fraction, Fraction]:
     """ε_l and ε_s of one coefficient, or a refusal.
 
-    Parameters
-    ----------
-    epsilon : Fraction
-        For this coefficient.
-    blocks, rows_per_unit : int
-    coefficients : int
-        Of the regression: they decide how many rows a block needs.
+    `epsilon` is for this coefficient; the number of `coefficients` decides how many rows a block
+    needs.
     """
     scale = max(epsilon / 10, Fraction(SCALE_RANKS * rows_per_unit, blocks))
     location = epsilon - scale
@@ -247,12 +235,7 @@ class BlockLaw:
 def probability_error(mechanism: Asking, blocks: int, partitions: int, noise: float) -> float:
     """Root mean square error of the answer against the exact posterior probability.
 
-    Parameters
-    ----------
-    mechanism : Asking
-    blocks, partitions : int
-    noise : float
-        Laplace scale on the mean of ψ over all blocks.
+    `noise` is the Laplace scale on the mean of ψ over all blocks.
     """
     psi = _psi(mechanism)
     xi, weight = _normal_grid()

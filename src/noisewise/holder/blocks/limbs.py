@@ -39,11 +39,8 @@ _HIGH = (1 << 28) - 1
 def split_rows(values: Any, limbs: Any) -> None:
     """Cut all rows' values and products into limbs.
 
-    Parameters
-    ----------
-    values : (rows, columns) array of int64
-    limbs : (rows, limb_count) array of int64
-        Receives 1, the values, and the products of columns a ≤ b, row by row of the triangle.
+    `limbs`, (rows, limb_count), receives 1, the values, and the products of columns a ≤ b, row by
+    row of the triangle.
     """
     rows, columns = values.shape
     for i in range(rows):
@@ -75,12 +72,8 @@ def split_rows(values: Any, limbs: Any) -> None:
 def add_rows(limbs: Any, blocks: Any, total: Any) -> None:
     """Add rows to their blocks, partition by partition.
 
-    Parameters
-    ----------
-    limbs : (rows, limb_count) array of int64
-    blocks : (partitions, rows) array of uint32
-        The block of every row in every partition.
-    total : (partitions, M, limb_count) array of int64
+    `limbs` are (rows, limb_count), `blocks`, (partitions, rows), says the block of every row in
+    every partition, and `total` is (partitions, M, limb_count).
     """
     partitions, rows = blocks.shape
     width = limbs.shape[1]

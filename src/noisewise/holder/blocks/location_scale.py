@@ -62,14 +62,7 @@ def terms(
 ) -> Integers:
     """Cells of every block: location and log scale of the first item, then of the next.
 
-    Parameters
-    ----------
-    mechanism : LocationScale
-    fits : Fits
-    positions : mapping of str to int
-    blocks : int
-    locations : sequence of float, optional
-        The published locations, if the scales come from the spread about them.
+    `locations` are the published ones, if the scales come from the spread about them.
     """
     columns = []
     for i, item in enumerate(mechanism.items):

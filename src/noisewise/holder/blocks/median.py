@@ -74,14 +74,8 @@ def runs(cells: Integers, share: float = 0.5) -> tuple[Integers, Integers, Integ
 def draw_median(cells: Integers, rate: Fraction, share: float = 0.5) -> int:
     """One draw of the mechanism.
 
-    Parameters
-    ----------
-    cells : (N,) array of int64
-        The blocks' values; in any order.
-    rate : Fraction
-        -log q; see `median_rate`.
-    share : float
-        Of the values that are below it: another quantile than the median.
+    `cells` are the blocks' values in any order, `rate` is -log q (see `median_rate`), and `share`
+    that of the values below it: another quantile than the median.
     """
     starts, lengths, distances = runs(cells, share)
     chosen = draw_weighted(lengths, distances, rate)

@@ -179,12 +179,7 @@ def penalised(X: Floats, y: Floats, *, binary: bool) -> Any:
     With means m, variances w and leverages h, the score is X'(y - m + h (1/2 - m)) for yes or no
     and X'(y - m + h/2) for counts (canonical links: h times half of the derivative of log w).
 
-    Parameters
-    ----------
-    X : array (rows, coefficients)
-        With an intercept first.
-    y : array (rows,)
-    binary : bool
+    X has an intercept first.
     """
     if y.min() == y.max():
         return ()

@@ -55,16 +55,8 @@ def fit_blocks(
 ) -> Fits:
     """Fit all blocks of all partitions.
 
-    Parameters
-    ----------
-    sums : BlockSums
-    grid : BlockGrid
-        That the sums were made with.
-    posterior : BlockPosterior
-    blocks : int
-        M, the number of blocks of one partition.
-    n : int or None
-        Number of rows where it is public; only g = "n" needs it.
+    `grid` is the one that the sums were made with, `blocks` the M of one partition, and n the
+    number of rows where it is public; only g = "n" needs it.
     """
     limbs = sums.limbs.reshape(-1, sums.limbs.shape[-1])
     coefficients = len(grid.columns)  # the intercept takes the target's place
@@ -99,12 +91,7 @@ def fit_with_halves(sums: BlockSums, grid: BlockGrid, posterior: BlockPosterior)
     1949). It is free: they are parts of one block, so a row still touches one block alone. Where a
     half has no regression, it is m(block).
 
-    Parameters
-    ----------
-    sums : BlockSums
-        Of 2M halves; those of a block are neighbours.
-    grid : BlockGrid
-    posterior : BlockPosterior
+    The sums are of 2M halves; those of a block are neighbours.
     """
     blocks = sums.limbs.shape[1] // 2
     merged = BlockSums(sums.n, sums.limbs[:, ::2] + sums.limbs[:, 1::2])

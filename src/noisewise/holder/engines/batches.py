@@ -48,17 +48,9 @@ def sum_batches(
 ) -> Result:
     """Sum all batches.
 
-    Parameters
-    ----------
-    plan : Plan
-    batches : iterable of pyarrow.RecordBatch
-        With the plan's sources as columns, in order.
-    readers : sequence of Reader
-        From `column_readers`, one a column.
-    progress : callable, optional
-    ahead : bool
-        Whether to read ahead while summing. To hand batches that are in memory already to another
-        thread takes time and gains none.
+    The batches have the plan's sources as columns, in order, and `readers` from `column_readers`,
+    one a column. `ahead` reads ahead while summing. To hand batches that are in memory already to
+    another thread takes time and gains none.
     """
     accumulator = plan.accumulator()
 

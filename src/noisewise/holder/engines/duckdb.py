@@ -60,20 +60,13 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows that DuckDB can read.
-
-    Parameters
-    ----------
-    relation : duckdb.DuckDBPyRelation
-    names : list of str
-        What the holder calls the columns. The relation's own names may differ: for DuckDB "x" and
-        "X" are the same, and it renames one of them.
-    connection, table
-        Where the relation lives and what it is in SQL; None if it is not ours to query.
-    """
+    """Rows that DuckDB can read."""
 
     relation: Any
+    # What the holder calls the columns. The relation's own names may differ: for DuckDB "x" and "X"
+    # are the same, and it renames one of them.
     names: list[str]
+    # Where the relation lives and what it is in SQL; None if it is not ours to query
     connection: Any = None
     table: str | None = None
 

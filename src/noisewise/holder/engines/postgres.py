@@ -102,14 +102,9 @@ class _RefusedError(Exception):
 class PostgresSource:
     """A table, view or query of a PostgreSQL server.
 
-    Parameters
-    ----------
-    where : str or psycopg.Connection
-        The server's address, postgresql://..., or an open connection, which stays open.
-    table, query : str, optional
-        One of them. A table or view of the search path, or with its schema before a point.
-    stream : bool
-        Read the rows in place of summing them where they are.
+    `where` is the server's address, postgresql://..., or an open connection, which stays open. A
+    table or view is one of the search path, or has its schema before a point. `stream` reads the
+    rows in place of summing them where they are.
     """
 
     def __init__(

@@ -45,17 +45,9 @@ Row = Sequence[int | bool | str | None]
 class SumQuery:
     """One query for all statistics of a plan.
 
-    Parameters
-    ----------
-    plan : SumPlan
-    kinds : sequence of Kind
-        What the sources hold, in the order of the design; already checked against the schema.
-    columns : sequence of str
-        SQL expressions for the sources, such as quoted column names.
-    table : str
-        What goes after FROM.
-    dialect : Dialect
-        How the database says it.
+    `kinds` are what the sources hold, already checked against the schema, and `columns` SQL
+    expressions for them, such as quoted names, both in the order of the design; `table` is what
+    goes after FROM.
     """
 
     def __init__(
@@ -256,11 +248,7 @@ _WORDS = ("a", "A", "é", "e\u0301", "a ", "", "日本", "o'neil", "back\\slash"
 def agrees_with_numpy(dialect: Dialect, run: Callable[[str], Sequence[Sequence[Any]]]) -> bool:
     """Whether a database computes the same integers as NumPy. Reads no row of anybody.
 
-    Parameters
-    ----------
-    dialect : Dialect
-    run : callable
-        Takes a query, and returns all its rows.
+    `run` takes a query and returns all its rows.
 
     Notes
     -----

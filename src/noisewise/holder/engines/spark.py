@@ -90,11 +90,8 @@ _NO_WORKERS = (
 class SparkSource:
     """A Spark data frame, or a table or path that Spark reads.
 
-    Parameters
-    ----------
-    data : pyspark.sql.DataFrame or str
-        A frame; or "spark:" and the name of a table or view, or a path of Parquet or ORC files
-        (which has a slash in it, or ends in .parquet or .orc).
+    Of texts, "spark:" and the name of a table or view, or a path of Parquet or ORC files (which has
+    a slash in it, or ends in .parquet or .orc).
     """
 
     def __init__(self, data: Any) -> None:

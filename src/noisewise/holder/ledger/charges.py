@@ -121,24 +121,14 @@ class Charge:
 
 @dataclass(frozen=True)
 class Reservation:
-    """A charge that counts; hand it back to `Ledger.commit`.
+    """A charge that counts; hand it back to `Ledger.commit`."""
 
-    Parameters
-    ----------
-    charge
-        What was charged.
-    charge_id
-        Number of the charge in the ledger.
-    published
-        Text of the Release if this request was already published: hand this out, draw no noise.
-    resumed
-        The charge was left pending by an earlier run, which was interrupted or whose data did not
-        fit (or another process runs it right now).
-    """
-
-    charge: Charge
-    charge_id: int
+    charge: Charge  # what was charged
+    charge_id: int  # number of the charge in the ledger
+    # Text of the Release if this request was already published: hand this out, draw no noise
     published: str | None
+    # The charge was left pending by an earlier run, which was interrupted or whose data did not fit
+    # (or another process runs it right now)
     resumed: bool
 
 

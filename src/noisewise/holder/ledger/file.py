@@ -45,12 +45,7 @@ _SCHEMA = {
 class LedgerFile:
     """The path, the connection and the transactions of one ledger.
 
-    Parameters
-    ----------
-    path
-        Where the ledger is or will be.
-    create
-        Let a transaction build the file, if there is none.
+    `create` lets a transaction build the file, if there is none.
 
     Notes
     -----

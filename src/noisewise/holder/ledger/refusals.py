@@ -208,15 +208,9 @@ def foreign_letters(name: str, other: str) -> str:
 def check_new(name: str, known: Iterable[str], *, confirmed: bool) -> None:
     """Refuse a new data set whose name could be taken for a known one.
 
-    Parameters
-    ----------
-    name
-        In its one spelling.
-    known
-        The names that the ledger holds; `name` is none of them.
-    confirmed
-        The holder says that it is another data set. A name that folds to a known one, and one
-        with invisible characters, is refused all the same.
+    `name` is in its one spelling, and none of the names that the ledger knows. With `confirmed` the
+    holder says that it is another data set. A name that folds to a known one, and one with
+    invisible characters, is refused all the same.
     """
     known = list(known)
     missed = near_miss(name, known)

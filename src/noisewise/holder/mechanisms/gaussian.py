@@ -26,19 +26,11 @@ class GaussianMechanism:
     In the isometric layout off-diagonal entries have 2s_i² ≥ s², so
     Σ c_i²/s_i² ≤ (Σ_diag c_i² + 2 Σ_off c_i²)/s² ≤ Δ₂²/s², because Δ₂ counts off-diagonal entries
     √2-fold. The slack is computed for the smallest of the scales, which bounds it for all. ∎
-
-    Parameters
-    ----------
-    sensitivity : int
-        Δ₂ in grid units, in the layout used.
-    scale : int
-        s in grid units, a whole number that a double holds exactly.
-    off_diagonal : tuple of bool
-        Which entries are off-diagonal in an isometric layout; all False in the upper layout.
     """
 
-    sensitivity: int
-    scale: int
+    sensitivity: int  # Δ₂ in grid units, in the layout used
+    scale: int  # s in grid units, a whole number that a double holds exactly
+    # Which entries are off-diagonal in an isometric layout; all False in the upper layout
     off_diagonal: tuple[bool, ...]
     family = "discrete_gaussian"
 

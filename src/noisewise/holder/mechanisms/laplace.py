@@ -22,15 +22,9 @@ class LaplaceMechanism:
     **Proof.** P(noise = z) ∝ exp(-|z|/s) independently for every entry, so for two integer vectors
     a, a' of sums the probability of any output o satisfies
     P(o|a)/P(o|a') = exp(Σ(|o_i - a'_i| - |o_i - a_i|)/s) ≤ exp(‖a - a'‖₁/s) ≤ exp(Δ₁/s) ≤ e^ε. ∎
-
-    Parameters
-    ----------
-    sensitivity : int
-        Δ₁ in grid units.
-    epsilon : Fraction
     """
 
-    sensitivity: int
+    sensitivity: int  # Δ₁ in grid units
     epsilon: Fraction
     family = "discrete_laplace"
 

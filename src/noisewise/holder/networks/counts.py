@@ -25,32 +25,19 @@ Table = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class FamilyCounts:
-    """The exact counts. They are as private as the rows: never log or show them.
+    """The exact counts. They are as private as the rows: never log or show them."""
 
-    Parameters
-    ----------
-    n : int
-        The number of rows.
-    tables : mapping of str to ndarray of int
-        By node, of `network.shape(node)`; or by the columns of each table (`CountPlan.families`).
-    """
-
-    n: int = field(repr=False)
+    n: int = field(repr=False)  # the number of rows
+    # By node, of `network.shape(node)`; or by the columns of each table (`CountPlan.families`)
     tables: Mapping[Any, Table] = field(repr=False)
 
 
 @dataclass(frozen=True)
 class CountPlan:
-    """Count all families of a network.
-
-    Parameters
-    ----------
-    network : Network
-    families : mapping of keys to tuples of str, optional
-        Other tables than those of the network's families, by the key that each will have.
-    """
+    """Count all families of a network."""
 
     network: Network
+    # Other tables than those of the network's families, by the key that each will have
     families: Mapping[Any, tuple[str, ...]] | None = None
 
     @property

@@ -44,19 +44,13 @@ class FourierParities(LaplaceNoise):
     The bound |N| of the paper is not attained: no d makes every parity change. For d binary
     features of naive Bayes κ = 2d, where |N| - 1 = 2d + 1.
 
-    Parameters
-    ----------
-    network : Network
-    epsilon : Fraction
-    stealth : float
-        Probability with which no cell is negative once `increment` is added to it.
-
     References
     ----------
     Barak et al. (2007), "Privacy, accuracy, and consistency too", doi:10.1145/1265530.1265569.
     Zhang, Rubinstein & Dimitrakakis (2016), Algorithm 2, with integer parities.
     """
 
+    # Probability with which no cell is negative once `increment` is added to it
     stealth: float = DEFAULT_STEALTH
 
     @cached_property

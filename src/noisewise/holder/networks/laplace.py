@@ -75,11 +75,6 @@ class LaplaceCounts(LaplaceNoise):
 
     Roots with three levels or more publish all their counts: leaving one out would not lower Δ.
 
-    Parameters
-    ----------
-    network : Network
-    epsilon : Fraction
-
     References
     ----------
     Zhang, Rubinstein & Dimitrakakis (2016), "On the differential privacy of Bayesian inference",

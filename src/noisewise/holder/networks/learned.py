@@ -150,13 +150,6 @@ class LearnedGraph:
     event, some of it unspent where second parents aren't looked for. `core.composition` proves the
     claim from the event. ∎
 
-    Parameters
-    ----------
-    network : Network
-        The columns, without edges.
-    epsilon : Fraction
-    delta : Fraction
-
     References
     ----------
     McKenna, Miklau & Sheldon (2021), "Winning the NIST contest", for the scores of step 2 and
@@ -164,7 +157,7 @@ class LearnedGraph:
     McKenna & Sheldon (2020), "Permute-and-flip", on integers.
     """
 
-    network: Network
+    network: Network  # the columns, without edges
     epsilon: Fraction
     delta: Fraction = Fraction(0)
 

@@ -77,16 +77,6 @@ class GridMap:
     by a factor of at most exp(2η max|Δu|) for each split, and the splits are drawn independently:
     exp(2ηΔ) = e^ε. ∎
 
-    Parameters
-    ----------
-    network : Network
-    epsilon : Fraction
-    lowest : int
-        ω in units of 2⁻²⁴.
-    points : int
-        G.
-    concentration : mapping of str to Fraction
-
     References
     ----------
     Zhang, Rubinstein & Dimitrakakis (2016), Algorithm 3, on a finite set, split by split.
@@ -94,8 +84,8 @@ class GridMap:
 
     network: Network
     epsilon: Fraction
-    lowest: int
-    points: int
+    lowest: int  # ω in units of 2⁻²⁴
+    points: int  # G
     concentration: Mapping[str, Fraction]
 
     @cached_property

@@ -54,17 +54,6 @@ class PosteriorSample:
     Clamping draws of the untruncated posterior to [ω, 1-ω] would not do: the probability of the
     end points would be a tail probability, which a record can change by any factor.
 
-    Parameters
-    ----------
-    network : Network
-    epsilon : Fraction
-    draws : int
-    lowest : int
-        ω in units of 2⁻²⁴.
-    temper : Fraction
-    concentration : mapping of str to Fraction
-        Dirichlet concentration of every cell of a node, at least 1.
-
     References
     ----------
     Dimitrakakis et al. (2017), "Differential privacy for Bayesian inference through posterior
@@ -74,8 +63,9 @@ class PosteriorSample:
     network: Network
     epsilon: Fraction
     draws: int
-    lowest: int
+    lowest: int  # ω in units of 2⁻²⁴
     temper: Fraction
+    # Dirichlet concentration of every cell of a node, at least 1
     concentration: Mapping[str, Fraction]
 
     def event(self) -> PureEvent:

@@ -35,19 +35,12 @@ _SMALLEST_LOG = -700.0  # below, doubles lose their precision
 
 @dataclass(frozen=True)
 class SplitSampler:
-    """Draws of one split; see the module's notes.
+    """Draws of one split; see the module's notes."""
 
-    Parameters
-    ----------
-    a, b : Fraction
-        Exponents, not negative.
-    lowest : int
-        From 1 to M/2 - 1.
-    """
-
+    # Exponents, not negative
     a: Fraction
     b: Fraction
-    lowest: int
+    lowest: int  # from 1 to M/2 - 1
 
     def __post_init__(self) -> None:
         if self.a < 0 or self.b < 0:

@@ -80,20 +80,11 @@ _INSTEAD = {
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked for, in the words of a request file.
+    """What is asked for, in the words of a request file."""
 
-    Parameters
-    ----------
-    kind : {"regression", "summary", "network", "draws"}
-    words : mapping
-        By key of the file.
-    schema : Path, optional
-        The schema file, if it is named.
-    """
-
-    kind: str
-    words: Mapping[str, Any]
-    schema: Path | None = None
+    kind: str  # regression, summary, network, draws
+    words: Mapping[str, Any]  # by key of the file
+    schema: Path | None = None  # the schema file, if it is named
 
     def __post_init__(self) -> None:
         _check_keys(self.kind, self.words)

@@ -87,22 +87,12 @@ _LARGEST_TOTAL = 0.4  # of the budget, for looks at the covariates
 
 @dataclass(frozen=True)
 class Begun:
-    """The rounds that are drawn and kept.
+    """The rounds that are drawn and kept."""
 
-    Parameters
-    ----------
-    n : int or None
-        The number of rows where it is public.
-    looks : tuple of Round
-    newton : tuple of Newton
-    shape : Shape or None
-        Of the Newton rounds, once there are any.
-    """
-
-    n: int | None = None
+    n: int | None = None  # the number of rows where it is public
     looks: tuple[Round, ...] = ()
     newton: tuple[Newton, ...] = ()
-    shape: Shape | None = None
+    shape: Shape | None = None  # of the Newton rounds, once there are any
 
     @classmethod
     def of(cls, kept: Sequence[str]) -> Begun:

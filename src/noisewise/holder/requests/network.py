@@ -41,29 +41,13 @@ LEARN = "learn"  # in place of a graph
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkRequest(Publishable[NetworkRelease]):
-    """What a holder asks to publish of a network. Use `make_network_request`.
+    """What a holder asks to publish of a network. Use `make_network_request`."""
 
-    Parameters
-    ----------
-    network : Network
-        Without edges where the graph is to be learned.
-    claim : Claim
-    mechanism : {"laplace", "fourier", "posterior_sample", "map", "learn"}
-    kind : {"counts", "tempered", "grid"} or None
-        Of the MAP estimate.
-    concentration : mapping of str to Fraction
-        Dirichlet concentration of a node's cells; for draws.
-    options : mapping
-        What the mechanism takes, in exact text where it is a number.
-    label, batch, series
-        See `Publishable`.
-    """
-
-    network: Network
-    mechanism: MechanismName
-    kind: str | None
-    concentration: Mapping[str, Fraction]
-    options: Mapping[str, Any]
+    network: Network  # without edges where the graph is to be learned
+    mechanism: MechanismName  # laplace, fourier, posterior_sample, map, learn
+    kind: str | None  # of the MAP estimate
+    concentration: Mapping[str, Fraction]  # Dirichlet concentration of a node's cells; for draws
+    options: Mapping[str, Any]  # what the mechanism takes, in exact text where it is a number
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -96,21 +96,13 @@ class Begun:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsRequest(InRounds[Release]):
-    """What a holder asks to publish.
+    """What a holder asks to publish."""
 
-    Parameters
-    ----------
-    design, claim, label, batch, series, delta_was_given
-        As in `Request`.
-    most : int or None
-        At most so many rounds, the first measurement and the last round among them. None decides
-        by the number of rows whether there are rounds, and stops when all directions are found.
-    former : Publishable, optional
-        What the same words asked for before rounds were the default. Where a ledger has a charge
-        for it, that is what they still mean, and nothing is charged for them again.
-    """
-
+    # At most so many rounds, the first measurement and the last round among them. None decides by
+    # the number of rows whether there are rounds, and stops when all directions are found.
     most: int | None = None
+    # What the same words asked for before rounds were the default. Where a ledger has a charge for
+    # it, that is what they still mean, and nothing is charged for them again.
     former: Publishable[Release] | None = field(default=None, compare=False, repr=False)
     mechanism: ClassVar[str] = "gaussian"
 
@@ -229,10 +221,7 @@ class RoundsRequest(InRounds[Release]):
     def begin(self, n: int, sums: Sums) -> Release | str:
         """Draw the first measurement.
 
-        Returns
-        -------
-        Release or str
-            The Release, if a public n is too small for rounds; else the text to keep.
+        The Release, if a public n is too small for rounds; else the text to keep.
         """
         public = self.public_n(n)
         if public is not None and not self.setting.worthwhile(public):
@@ -268,10 +257,7 @@ class RoundsRequest(InRounds[Release]):
     def draw(self, kept: Sequence[str], step: Step, result: BallSums | TailCounts) -> Release | str:
         """Draw a step's noise.
 
-        Returns
-        -------
-        Release or str
-            The Release after the last round; else the text to keep.
+        The Release after the last round; else the text to keep.
         """
         begun = Begun.of(kept)
         check_same_rows(begun.n, result.n)

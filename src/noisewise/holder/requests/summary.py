@@ -97,36 +97,17 @@ class BlockFunction:
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryRequest(AboutRegression[SummaryRelease]):
-    """What a holder asks to publish about the regressions of blocks.
-
-    Parameters
-    ----------
-    design : Design
-    claim : Claim
-        Pure: epsilon without delta.
-    mechanism : SummaryMechanism
-    posterior : BlockPosterior
-    blocks, partitions : int
-        M and r.
-    rows : int or None
-        The public number of rows, if it was given; the data must have as many.
-    model : Model
-        What a block computes.
-    function : BlockFunction, optional
-        Of a model of the holder's own.
-    former : SummaryRequest, optional
-        What the same words meant when signs and medians of more blocks were the default.
-    label, batch, series
-        See `Publishable`.
-    """
+    """What a holder asks to publish about the regressions of blocks."""
 
     mechanism: SummaryMechanism
     posterior: BlockPosterior
-    blocks: int
-    partitions: int
-    rows: int | None = None
-    model: Model = LINE
+    blocks: int  # M
+    partitions: int  # r
+    rows: int | None = None  # the public number, if it was given; the data must have as many
+    model: Model = LINE  # what a block computes
+    # Of a model of the holder's own
     function: BlockFunction | None = field(default=None, compare=False, repr=False)
+    # What the same words meant when signs and medians of more blocks were the default
     former: SummaryRequest | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -25,13 +25,8 @@ Matrix = Sequence[Sequence[int]]
 def value(statistic: SmallestEigenvalue, n: int, second_moments: tuple[int, ...]) -> int:
     """⌊λ_min(S)⌋ on the coarse grid, in units of 2**-32, from the exact sums.
 
-    Parameters
-    ----------
-    statistic : SmallestEigenvalue
-    n : int
-        The number of rows.
-    second_moments : tuple of int
-        The sums of `SecondMoments` of the same design, in the order of its entries.
+    `second_moments` are the sums of `SecondMoments` of the same design, in the order of its
+    entries.
     """
     moments = SecondMoments(statistic.design)
     entries: Mapping[tuple[int, ...], int] = {
@@ -49,17 +44,6 @@ def smallest_eigenvalue_floor(matrix: Matrix, step: int) -> int:
     λ_min ≥ t exactly if matrix - t I is positive semidefinite, which `is_positive_semidefinite`
     decides exactly. m is found by doubling steps from a guess, then by bisection. With a good
     guess that is two decisions; with a bad one it takes longer, and gives the same m.
-
-    Parameters
-    ----------
-    matrix : sequence of sequences of int, shape (d, d)
-    step : int
-        The coarseness, positive.
-
-    Returns
-    -------
-    int
-        At least 0.
     """
 
     def reached(m: int) -> bool:

@@ -23,13 +23,8 @@ _SHELF = np.uint64(56)
 def text_words(octets: Any, ends: Any, words: Any) -> None:
     """Write texts as words: their bytes, then a byte of 1, then zeros.
 
-    Parameters
-    ----------
-    octets : array of uint8
-    ends : array of int64, one more than texts
-        Where each text begins, and the last one ends.
-    words : (texts, words of the longest) array of uint64
-        Receives them.
+    `ends` has where each text begins, and the last one ends; `words`, (texts, words of the
+    longest), receives them.
     """
     for i in range(words.shape[0]):
         at, end = ends[i], ends[i + 1]
@@ -81,14 +76,8 @@ def shelf_ends(hashed: Any) -> Any:
 def put(block: Any, ids: Any, hashed: Any, places: Any, records: Any) -> None:
     """Write rows as records into the next free places of their shelves.
 
-    Parameters
-    ----------
-    block : (columns, rows or more) array
-    ids : (rows, integers) array of int32
-    hashed : (rows,) array of uint64
-    places : (257,) array of int64
-        The next free place of each shelf; moves on.
-    records : (all rows, columns + integers) array of int32
+    `block` is (columns, rows or more), `ids` are (rows, integers) and `records` (all rows, columns
+    + integers). `places`, (257,), has the next free place of each shelf, and moves on.
     """
     columns = len(block)
     for i in range(len(ids)):

@@ -38,22 +38,9 @@ MANY = 7  # indicators of a category; below, their products take no longer
 class Narrow:
     """A design's columns with one for each category of many levels, and where sums then are.
 
-    Parameters
-    ----------
-    design : Design
-    columns : sequence of GridColumn
-        Of the design, in order.
-    allowed : bool
-        Without it, columns stay as they are.
-
-    Attributes
-    ----------
-    columns : tuple of GridColumn
-        Of a narrow block; its first row is the constant, which is not among them.
-    rows : (p + 1,) array
-        The row in a narrow block for each entry of w = (1, x, y).
-    size : int
-        How many sums there are.
+    Unless that is `allowed`, columns stay as they are. The attribute `columns` is of a narrow
+    block, whose first row is the constant, which is not among them; `rows`, (p + 1,), has the row
+    in a narrow block for each entry of w = (1, x, y); `size` is how many sums there are.
     """
 
     def __init__(

@@ -66,39 +66,20 @@ from noisewise.holder.rows.values import MEAN_BITS, RowGrid
 
 @dataclass(frozen=True)
 class ScoreSums:
-    """Exact sums, as private as the rows: never log or show them.
+    """Exact sums, as private as the rows: never log or show them."""
 
-    Parameters
-    ----------
-    n : int
-        The number of rows.
-    score : (p,) integer array
-        In units of 2**-26.
-    information : (p, p) integer array
-        An upper triangle, in units of 2**-20.
-    """
-
-    n: int = field(repr=False)
-    score: npt.NDArray[np.int64] = field(repr=False)
-    information: npt.NDArray[np.int64] = field(repr=False)
+    n: int = field(repr=False)  # the number of rows
+    score: npt.NDArray[np.int64] = field(repr=False)  # in units of 2**-26
+    information: npt.NDArray[np.int64] = field(repr=False)  # an upper triangle, in units of 2**-20
 
 
 @dataclass(frozen=True)
 class ScorePlan(ReadsDesign):
-    """Sum score and information at a theta.
-
-    Parameters
-    ----------
-    design : Design
-    shape : Shape
-        With a weight if there are categories; its radius is that of the ball for z.
-    theta : tuple of int
-        In units of 2**-16, one for every entry of u.
-    """
+    """Sum score and information at a theta."""
 
     design: Design
-    shape: Shape
-    theta: tuple[int, ...]
+    shape: Shape  # with a weight if there are categories; its radius is that of the ball for z
+    theta: tuple[int, ...]  # in units of 2**-16, one for every entry of u
 
     def __post_init__(self) -> None:
         if longest_of(self.design, self.shape) > LARGEST_SQUARE * PRODUCT_ONE:

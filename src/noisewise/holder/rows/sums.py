@@ -72,17 +72,10 @@ class SumPlan(ReadsDesign):
 
 @dataclass(frozen=True)
 class Sums:
-    """The exact statistics of the rows. They are as private as the rows: never log or show them.
+    """The exact statistics of the rows. They are as private as the rows: never log or show them."""
 
-    Parameters
-    ----------
-    n : int
-        The number of rows.
-    values : mapping of str to tuple of int
-        By a statistic's name, its sums in the order of `Statistic.entries`, in units of 2**-32.
-    """
-
-    n: int = field(repr=False)
+    n: int = field(repr=False)  # the number of rows
+    # By a statistic's name, its sums in the order of `Statistic.entries`, in units of 2**-32
     values: Mapping[str, tuple[int, ...]] = field(repr=False)
 
 

@@ -165,10 +165,7 @@ class ByUnit(Generic[Result]):
 class Shelves:
     """Records by a hash of their ids, in memory or in a file without a name.
 
-    Parameters
-    ----------
-    columns : int
-        How many integers stand before the id in a record.
+    `columns` is how many integers stand before the id in a record.
     """
 
     def __init__(self, columns: int) -> None:

@@ -77,35 +77,20 @@ MEAN_BITS = 24  # of means over the rows of a unit
 
 @dataclass(frozen=True)
 class GridColumn:
-    """How one design column gets onto the grid.
+    """How one design column gets onto the grid."""
 
-    Parameters
-    ----------
-    source : int
-        Position among `Design.sources`.
-    code : int or None
-        For an indicator, the position of its level among the declared levels.
-    centre, scale : float
-        The c and s of the value map; an indicator's raw value is 0 or 1, with c = 0 and s = ONE.
-    fill : int or None
-        The grid value that stands in for a missing number.
-    term : (name, position) or None
-        The term, and which of its columns; then there is no `source`.
-    cut_off : bool
-        Whether it is cut off towards 0 in place of rounded: columns of a group with B-splines, and
-        means of any group, so that their sizes never add up to more than 1.
-    but : bool
-        Whether it is 1 for every level but that of `code` (`rows.levels`).
-    """
-
-    source: int
-    code: int | None
+    source: int  # position among `Design.sources`
+    code: int | None  # for an indicator, the position of its level among the declared levels
+    # The c and s of the value map; an indicator's raw value is 0 or 1, with c = 0 and s = ONE
     centre: float
     scale: float
-    fill: int | None
+    fill: int | None  # the grid value that stands in for a missing number
+    # The term, and which of its columns; then there is no `source`
     term: tuple[str, int] | None = None
+    # Whether it is cut off towards 0 in place of rounded: columns of a group with B-splines, and
+    # means of any group, so that their sizes never add up to more than 1
     cut_off: bool = False
-    but: bool = False
+    but: bool = False  # whether it is 1 for every level but that of `code` (`rows.levels`)
 
 
 @dataclass(frozen=True)
@@ -169,12 +154,8 @@ class RowGrid:
     def round_block(self, centred: Floats, out: Floats) -> None:
         """Round a block of centred values to the grid, and clip.
 
-        Parameters
-        ----------
-        centred : (p, rows) array
-            ``x - c`` for every design column; NaN where a number is missing.
-        out : (p, rows) array
-            Receives integers (as doubles); NaN where a number is missing.
+        `centred` is ``x - c`` for every design column, (p, rows), NaN where a number is missing;
+        `out` receives integers (as doubles), NaN likewise.
         """
         one = float(self.one)
         # Column by column, so that a column stays in the innermost cache through all steps.
@@ -207,11 +188,7 @@ class RowGrid:
 class DesignRows:
     """From blocks of table columns to blocks of centred design columns, which are then rounded.
 
-    Parameters
-    ----------
-    design : Design
-    columns : sequence of GridColumn
-        Of any of the design's grids: they differ in their scale alone.
+    `columns` may be those of any of the design's grids: they differ in their scale alone.
     """
 
     def __init__(self, design: Design, columns: Sequence[GridColumn]) -> None:

@@ -278,12 +278,7 @@ def noise_width(scale: FloatArray, family: Family, failure: float) -> float:
     `_closed_form` are 1.5 to 2 times larger for Gaussian noise and 2.3 times for Laplace noise, and
     a ridge that is too large is a bias; they serve matrices too large to simulate.
 
-    Parameters
-    ----------
-    scale : array, shape (d, d)
-        Noise scale of each entry, symmetric; 0 where there is no noise.
-    family : {"laplace", "gaussian"}
-    failure : float
+    `scale`, (d, d), is that of each entry, symmetric; 0 where there is no noise.
     """
     largest = float(scale.max())
     if largest == 0:

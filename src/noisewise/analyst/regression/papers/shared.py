@@ -55,16 +55,10 @@ def sample_chains(
 ) -> TraceT:
     """Run chains in parallel threads; the trace of their draws, fields (chains, draws, ...).
 
-    Parameters
-    ----------
-    init : callable
-        A chain's first state, from its generator.
-    run : callable
-        ``(rng, state, first, count) -> (state, trace)``: iterations first, ..., first + count - 1.
-    chains, draws, tune, thin, seed, cores, progress
-        As for the samplers. Of `thin` iterations after warm-up the last is a draw.
-    keep : mapping of str to int, optional
-        Fields of the trace of which only so many draws of each chain are kept, evenly spaced.
+    `init` makes a chain's first state from its generator, and ``run(rng, state, first, count)``
+    does iterations first, ..., first + count - 1. Of `thin` iterations after warm-up the last is a
+    draw. `keep` names fields of the trace of which only so many draws of each chain are kept,
+    evenly spaced.
     """
     check_counts(chains=chains, draws=draws, tune=tune, thin=thin, cores=cores)
     length = tune + thin * draws

@@ -56,20 +56,12 @@ class NoisyCounts(_Noisy):
     Where n is public, one count of a binary root is enough, since the other is n minus it: only
     that of its second level is measured, and the noise of the two is then the same number with
     opposite signs.
-
-    Parameters
-    ----------
-    values : mapping of str to tuple of int
-        For every node its measured noisy counts, in C order of `network.shape`.
-    scale : float
-        Scale of the discrete Laplace noise, in records; exact as a binary fraction.
-    sensitivity : int
-        L1 sensitivity of all values together.
     """
 
+    # For every node its measured noisy counts, in C order of `network.shape`
     values: Mapping[str, tuple[int, ...]]
-    scale: float
-    sensitivity: int
+    scale: float  # scale of the discrete Laplace noise, in records; exact as a binary fraction
+    sensitivity: int  # L1 sensitivity of all values together
     kind = "counts"
 
     def to_json(self) -> dict[str, Any]:
@@ -87,20 +79,11 @@ class GaussianCounts:
 
     The noise is discrete Gaussian in steps of 2**-24 of a record. Rounding the sum afterwards
     costs nothing, and since counts are whole it is the noise that is rounded.
-
-    Parameters
-    ----------
-    values : mapping of str to tuple of int
-        For every node its measured noisy counts.
-    scale : float
-        Standard deviation of the noise in records, a whole number of steps.
-    sensitivity : int
-        Squared L2 sensitivity of all values together.
     """
 
-    values: Mapping[str, tuple[int, ...]]
-    scale: float
-    sensitivity: int
+    values: Mapping[str, tuple[int, ...]]  # for every node its measured noisy counts
+    scale: float  # standard deviation of the noise in records, a whole number of steps
+    sensitivity: int  # squared L2 sensitivity of all values together
     kind = "gaussian_counts"
 
     @property
@@ -125,24 +108,15 @@ class GaussianCounts:
 
 @dataclass(frozen=True)
 class NoisyParities(_Noisy):
-    """Parity counts over the downward closure, each with independent discrete Laplace noise.
+    """Parity counts over the downward closure, each with independent discrete Laplace noise."""
 
-    Parameters
-    ----------
-    values : tuple of int
-        Noisy Q_γ in the order of `Parities.sets`; where n is private, a noisy n comes first.
-    scale : float
-    sensitivity : int
-    increment : float
-        What to add to every cell of every table so that none is negative with probability
-        `stealth`, whatever the data. Found by simulating the noise alone. For those who plug the
-        counts in; somebody who models the noise leaves it out.
-    stealth : float
-    """
-
+    # Noisy Q_γ in the order of `Parities.sets`; where n is private, a noisy n comes first
     values: tuple[int, ...]
     scale: float
     sensitivity: int
+    # What to add to every cell of every table so that none is negative with probability `stealth`,
+    # whatever the data. Found by simulating the noise alone. For those who plug the counts in;
+    # somebody who models the noise leaves it out.
     increment: float
     stealth: float
     kind = "parities"
@@ -160,31 +134,18 @@ class NoisyParities(_Noisy):
 
 @dataclass(frozen=True)
 class TableDraws:
-    """Conditional tables drawn at random, as splits on a grid of 2**24 steps (`splits`).
+    """Conditional tables drawn at random, as splits on a grid of 2**24 steps (`splits`)."""
 
-    Parameters
-    ----------
-    draws : tuple of mappings of str to tuple of int
-        For every draw and node the numerators m of its splits v = m / 2**24, in C order of
-        (parents' levels, split).
-    law : {"posterior", "grid"}
-        ``posterior``: P(m) ∝ m^(a-1+τ c) (2^24-m)^(b-1+τ d) for a split with counts c, d and prior
-        Beta(a, b). ``grid``: the exponential mechanism on `points` equidistant values, with the
-        posterior probability as score and the exponent `temper`.
-    lowest : int
-        Numerator of ω: splits are within [ω, 1 - ω].
-    temper : Fraction
-        τ, or the factor of the score.
-    concentration : mapping of str to Fraction
-        Dirichlet concentration of every cell of a node.
-    points : int or None
-    """
-
+    # For every draw and node the numerators m of its splits v = m / 2**24, in C order of (parents'
+    # levels, split)
     draws: tuple[Mapping[str, tuple[int, ...]], ...]
+    # ``posterior``: P(m) ∝ m^(a-1+τ c) (2^24-m)^(b-1+τ d) for a split with counts c, d and prior
+    # Beta(a, b). ``grid``: the exponential mechanism on `points` equidistant values, with the
+    # posterior probability as score and the exponent `temper`.
     law: str
-    lowest: int
-    temper: Fraction
-    concentration: Mapping[str, Fraction]
+    lowest: int  # numerator of ω: splits are within [ω, 1 - ω]
+    temper: Fraction  # τ, or the factor of the score
+    concentration: Mapping[str, Fraction]  # Dirichlet concentration of every cell of a node
     points: int | None = None
     kind = "draws"
 
@@ -217,23 +178,14 @@ class LearnedCounts:
     Every node but the first has one node as its first parent, and some have a second one, which is
     next to the first parent in the tree. Three groups of tables are measured, each with noise of
     its own, and none is left out: they are evidence about each other.
-
-    Parameters
-    ----------
-    levels : NoisyCounts or GaussianCounts
-        Of every node, how many rows have each level; of a binary node where n is public the
-        second only.
-    pairs : NoisyCounts or GaussianCounts
-        Of every node with a parent, the table of its first parent and itself.
-    triples : NoisyCounts or GaussianCounts
-        Of every node with two parents, the table of both and itself.
-    choice : Fraction
-        Epsilon that the choice of the graph cost, the noise aside: all its steps added up.
     """
 
+    # Of every node, how many rows have each level; of a binary node where n is public the second
+    # only
     levels: CountsPart
-    pairs: CountsPart
-    triples: CountsPart
+    pairs: CountsPart  # of every node with a parent, the table of its first parent and itself
+    triples: CountsPart  # of every node with two parents, the table of both and itself
+    # Epsilon that the choice of the graph cost, the noise aside: all its steps added up
     choice: Fraction
     kind = "learned_counts"
 
@@ -283,11 +235,8 @@ def splits(arity: int) -> tuple[Split, ...]:
     exactly one by one, where a Dirichlet truncated as a whole cannot. A record touches at most
     ⌈log2 r⌉ splits of one row.
 
-    Returns
-    -------
-    tuple of (start, middle, stop)
-        Levels start..middle-1 are the first half, middle..stop-1 the second. Each split comes
-        before the splits of its halves.
+    Of (start, middle, stop), levels start..middle-1 are the first half, middle..stop-1 the second.
+    Each split comes before the splits of its halves.
     """
 
     def divide(start: int, stop: int) -> list[Split]:
@@ -307,15 +256,7 @@ def depth(arity: int) -> int:
 def rows_of_splits(values: npt.ArrayLike, arity: int) -> FloatArray:
     """Probabilities of the levels from the split values.
 
-    Parameters
-    ----------
-    values : array_like (..., arity - 1)
-        First-half probabilities, in the order of `splits`.
-    arity : int
-
-    Returns
-    -------
-    ndarray (..., arity)
+    The values, (..., arity - 1), are first-half probabilities in the order of `splits`.
     """
     v = np.asarray(values, dtype=np.float64)
     rows = np.ones((*v.shape[:-1], arity))
@@ -326,16 +267,7 @@ def rows_of_splits(values: npt.ArrayLike, arity: int) -> FloatArray:
 
 
 def split_totals(table: npt.ArrayLike, arity: int) -> tuple[npt.NDArray, npt.NDArray]:  # type: ignore[type-arg]
-    """For every split, the totals of its first and its second half.
-
-    Parameters
-    ----------
-    table : array_like (..., arity)
-
-    Returns
-    -------
-    two ndarrays (..., arity - 1), of the table's type
-    """
+    """For every split, the totals of its first and its second half."""
     t = np.asarray(table)
     halves = [
         (t[..., start:middle].sum(axis=-1), t[..., middle:stop].sum(axis=-1))

@@ -124,16 +124,7 @@ class Parities:
     def table(self, node: str, total: float, parity_counts: Sequence[float] | Any) -> FloatArray:
         """A family's count table from n and the parity counts of all listed sets.
 
-        Parameters
-        ----------
-        node : str
-        total : float
-            n, or its noisy value.
-        parity_counts : array_like (len(self),)
-
-        Returns
-        -------
-        ndarray of `network.shape(node)`
+        `total` is n, or its noisy value.
         """
         odd = np.asarray(parity_counts, dtype=np.float64)[self.positions(node)]
         coefficients = np.concatenate([[total], total - 2 * odd])

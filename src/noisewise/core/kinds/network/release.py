@@ -58,7 +58,7 @@ from noisewise.core.kinds.network.content import (
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.parity import Parities
 from noisewise.core.noise import DiscreteLaplace, Gaussian
-from noisewise.core.privacy import Claim, Event, GaussianEvent, PureEvent, as_fraction
+from noisewise.core.privacy import GaussianEvent, PureEvent, as_fraction
 from noisewise.core.schema import Schema
 
 MechanismName = Literal["laplace", "fourier", "posterior_sample", "map", "learn"]
@@ -83,26 +83,16 @@ class NetworkRelease(BaseRelease):
     ----------
     network : Network
         The graph; its schema is restricted to the nodes.
-    n : int or None
-        Number of rows where it is public (``replace_one``), else None.
     mechanism : {"laplace", "fourier", "posterior_sample", "map", "learn"}
         ``learn``: the graph was chosen from the rows, and what that cost is part of the claim.
     content : NoisyCounts, NoisyParities, TableDraws or LearnedCounts
-    claim : Claim
-        The guarantee that was asked for: pure, or of a learned graph with a delta.
-    event : Event
-    label : str
-    software : str
+    n, claim, event, label, software
+        As in `BaseRelease`; the claim is pure, or of a learned graph has a delta.
     """
 
     network: Network
-    n: int | None
     mechanism: MechanismName
     content: Content
-    claim: Claim
-    event: Event
-    label: str = ""
-    software: str = ""
 
     FORMAT = "noisewise-network-release"
     FORMAT_VERSION = 1

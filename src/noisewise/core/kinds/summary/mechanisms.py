@@ -314,19 +314,11 @@ class Mean(_Described):
 
     A block without an estimate counts with 0 in the first sum and with 2**19 in the second: it
     doesn't move the mean, and makes the answer less sure.
-
-    Parameters
-    ----------
-    items : tuple of LocationItem
-    tail : float
-        Share of the blocks that are further from c than s.
-    reach : float
-        Half of the range's width, in s.
     """
 
     items: tuple[LocationItem, ...]
-    tail: float
-    reach: float
+    tail: float  # share of the blocks that are further from c than s
+    reach: float  # half of the range's width, in s
     name: ClassVar[str] = "mean"
     entry: ClassVar[type[Any]] = LocationItem
     fraction_bits: ClassVar[int] = FRACTION_BITS

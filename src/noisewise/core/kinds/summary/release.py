@@ -55,7 +55,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     sensitivity_of,
     values_each,
 )
-from noisewise.core.privacy import Claim, Event, PureEvent, as_fraction, fraction_text
+from noisewise.core.privacy import PureEvent, as_fraction, fraction_text
 from noisewise.core.schema import Schema
 
 MIN_MEDIAN_EPSILON = Fraction(1, 10**9)  # a median of all the blocks there may be needs 1e-4
@@ -120,8 +120,6 @@ class SummaryRelease(BaseRelease):
     design : Design
         Schema (restricted to the columns that were read), features and target. The coefficients
         are `coefficients`: the intercept, features, and indicators of levels.
-    n : int or None
-        Number of rows where it is public (``replace_one``), else None.
     blocks, partitions : int
         M and r.
     mechanism : SummaryMechanism
@@ -132,23 +130,17 @@ class SummaryRelease(BaseRelease):
     values : tuple of int
         In the order of the mechanism's entries.
     noise : SummedNoise, MedianNoise or MeanNoise
-    claim : Claim
-    event : Event
-    label, software : str
+    n, claim, event, label, software
+        As in `BaseRelease`.
     """
 
     design: Design
-    n: int | None
     blocks: int
     partitions: int
     mechanism: SummaryMechanism
     posterior: BlockPosterior
     values: tuple[int, ...]
     noise: SummaryNoise
-    claim: Claim
-    event: Event
-    label: str = ""
-    software: str = ""
     model: Model = LINE
 
     FORMAT = "noisewise-summary-release"
