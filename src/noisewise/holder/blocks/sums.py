@@ -29,14 +29,7 @@ import numpy.typing as npt
 from noisewise.core.design import Design
 from noisewise.core.schema import Category, Unbounded
 from noisewise.holder.mechanisms import randomness
-from noisewise.holder.rows.plan import (
-    Codes,
-    Floats,
-    Integers,
-    ReadsDesign,
-    check_row_count,
-    flat,
-)
+from noisewise.holder.rows.plan import Codes, Floats, Integers, ReadsDesign, check_row_count, flat
 from noisewise.holder.rows.values import filled
 
 BOUNDED_BITS = 50

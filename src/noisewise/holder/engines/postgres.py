@@ -25,14 +25,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from noisewise.core.errors import DataError, RequestError
-from noisewise.holder.engines.base import (
-    Kind,
-    Result,
-    check_id_kind,
-    check_kind,
-    positions,
-    sealed,
-)
+from noisewise.holder.engines.base import Kind, Result, check_id_kind, check_kind, positions, sealed
 from noisewise.holder.engines.dialects import POSTGRESQL, identifier
 from noisewise.holder.engines.pushdown import (
     SumQuery,

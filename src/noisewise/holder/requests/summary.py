@@ -367,10 +367,8 @@ def make_summary_request(
         ``quantile:0.9``), ``huber``, ``cox``, or a function of your own.
     clip, p_star : float, optional
         Of ``stouffer`` and ``fisher``.
-    label : str
-    batch, series : str, optional
-        Names of the batch of a stream that the rows belong to, and of its series, if you declare
-        that nobody is in two batches of it. Only then batches don't add up (`Charge.series`).
+    label, batch, series : str, optional
+        As in `Publishable`.
     """
     spent = given_epsilon(epsilon)
     claim = Claim(spent)

@@ -269,15 +269,9 @@ def fixed_moments(holders: Holders) -> FloatArray:
 @compiled
 def noise_of_image(precision: FloatArray, theta: FloatArray) -> FloatArray:
     """K = Cov(E theta) for noise E on Ŝ of the given precisions (0: none)."""
-    d = theta.size
-    K = np.zeros((d, d))
-    for a in range(d):
-        for b in range(d):
-            if precision[a, b] > 0.0:
-                K[a, a] += theta[b] ** 2 / precision[a, b]
-                if a != b:
-                    K[a, b] += theta[a] * theta[b] / precision[a, b]
-    return K
+    variance = np.where(precision > 0.0, 1.0 / np.where(precision > 0.0, precision, 1.0), 0.0)
+    K = variance * np.outer(theta, theta)
+    return K + np.diag(variance @ theta**2 - np.diag(K))
 
 
 @compiled
@@ -293,22 +287,18 @@ def log_density(holders: Holders, j: int, S: FloatArray, theta: FloatArray, sigm
         K = noise_of_image(holders.S_precision[j], theta)
     with_K = K @ theta
     C, e = np.eye(d + 1), np.zeros(d + 1)
-    for a in range(d):
-        for b in range(d):
-            C[a, b] += w[a] * w[b] * (sigma2 * S[a, b] + K[a, b])
-        e[a] = holders.z[j, a] - w[a] * image[a]
-        if holders.has_u[j]:
-            C[d, a] = w[a] * (2.0 * sigma2 * image[a] + with_K[a])
+    C[:d, :d] += np.outer(w, w) * (sigma2 * S + K)
+    e[:d] = holders.z[j] - w * image
     if holders.has_u[j]:
+        C[d, :d] = w * (2.0 * sigma2 * image + with_K)
         C[d, d] = holders.u_variance[j] + sigma2 * (4.0 * quadratic + 2.0 * n * sigma2)
         C[d, d] += theta @ with_K
         e[d] = holders.u[j] - quadratic - n * sigma2
     L, proper = factor(C)
     if not proper:
         return -np.inf
-    e, value = solve_lower(L, e), 0.0
-    for a in range(d + 1):
-        value -= 0.5 * e[a] * e[a] + math.log(L[a, a])
+    e = solve_lower(L, e)
+    value: float = -0.5 * (e @ e) - np.sum(np.log(np.diag(L)))
     return value
 
 
@@ -331,21 +321,12 @@ def equation_12(
     d, w = S.shape[0], holders.w[j]
     B, z, proper = np.eye(d), holders.z[j].copy(), True
     if holders.aware:
-        for a in range(d):
-            for b in range(d):
-                B[a, b] += holders.K[j, a, b] * w[a] * w[b]
-        B, proper = factor(B)
+        B, proper = factor(B + holders.K[j] * np.outer(w, w))
         B = inverse_lower(B)
         z = B @ z
-    for a in range(d):
-        for b in range(d):
-            B[a, b] *= w[b]
+    B = B * w
     BS = B @ S
-    M = BS @ np.ascontiguousarray(B.T)
-    for a in range(d):
-        for b in range(d):
-            M[a, b] = sigma2 * M[a, b] + (1.0 if a == b else 0.0)
-    L, possible = factor(M)
+    L, possible = factor(np.eye(d) + sigma2 * (BS @ np.ascontiguousarray(B.T)))
     W = inverse_lower(L)
     return W @ BS, W @ z, proper and possible
 
@@ -420,16 +401,10 @@ def move_sigma2(
 @compiled
 def statistics(n: float, mean: FloatArray, L: FloatArray) -> FloatArray:
     """S of n rows with this mean and the scatter matrix LL'."""
-    k = mean.size
-    S = np.zeros((k + 1, k + 1))
-    S[0, 0] = n
-    for a in range(k):
-        S[0, a + 1] = n * mean[a]
-        S[a + 1, 0] = n * mean[a]
-        for b in range(k):
-            S[a + 1, b + 1] = n * mean[a] * mean[b]
-            for c in range(min(a, b) + 1):
-                S[a + 1, b + 1] += L[a, c] * L[b, c]
+    S = np.full((mean.size + 1, mean.size + 1), n)
+    S[0, 1:] = n * mean
+    S[1:, 0] = n * mean
+    S[1:, 1:] = n * np.outer(mean, mean) + L @ np.ascontiguousarray(L.T)
     return S
 
 
@@ -439,10 +414,8 @@ def _log_released(
 ) -> float:
     """ln p(Ŝ_j, ẑ_j, û_j | S, theta, sigma2), each entry of a triangle of Ŝ once."""
     S = statistics(holders.n[j], mean, L)
-    value = log_density(holders, j, S, theta, sigma2)
-    for a in range(S.shape[0]):
-        for b in range(a + 1):
-            value -= 0.5 * holders.S_precision[j, a, b] * (holders.S[j, a, b] - S[a, b]) ** 2
+    squares = holders.S_precision[j] * (holders.S[j] - S) ** 2
+    value: float = log_density(holders, j, S, theta, sigma2) - 0.5 * np.sum(np.tril(squares))
     return value
 
 
@@ -461,13 +434,10 @@ def move_scatter(
     """The factor of holder j's scatter matrix, and 1 if it was proposed here."""
     k, n = mean.size, holders.n[j]
     B = bartlett(rng, alpha, -1.0, k) / math.sqrt(alpha)
-    W, new, ratio = inverse_lower(B), L @ B, 0.0
-    image, old_image = T_inverse @ new, T_inverse @ L
-    for a in range(k):
-        ratio += (n - k - 2.0 - (2.0 * alpha - (k + 1))) * math.log(B[a, a])
-        for b in range(k):
-            ratio += 0.5 * alpha * (B[a, b] ** 2 - W[a, b] ** 2)
-            ratio -= 0.5 * (new[a, b] * image[a, b] - L[a, b] * old_image[a, b])
+    new = L @ B
+    ratio = (n - k - 2.0 - (2.0 * alpha - (k + 1))) * np.sum(np.log(np.diag(B)))
+    ratio += 0.5 * alpha * np.sum(B**2 - inverse_lower(B) ** 2)
+    ratio -= 0.5 * np.sum(new * (T_inverse @ new) - L * (T_inverse @ L))
     ratio += _log_released(holders, j, mean, new, theta, sigma2)
     ratio -= _log_released(holders, j, mean, L, theta, sigma2)
     return (new, 1) if accepts(rng, ratio) else (L, 0)
@@ -488,10 +458,7 @@ def move_mean(
 ) -> tuple[FloatArray, int]:
     """Holder j's mean of the covariates, and 1 if it was proposed here."""
     n = holders.n[j]
-    Q = n * T_inverse
-    for a in range(mean.size):
-        Q[a, a] += n * n * holders.S_precision[j, 0, a + 1]
-    Q, proper = factor(Q)
+    Q, proper = factor(n * T_inverse + n * n * np.diag(holders.S_precision[j, 0, 1:]))
     if not proper:
         return mean, 0
     new = mean + width * solve_upper(Q, rng.standard_normal(mean.size))
@@ -736,29 +703,13 @@ def sample(
 ) -> Draws:
     """Draw from the posterior with fixed second moments of x, or with normal x.
 
-    Parameters
-    ----------
-    observations : sequence of Observation
-        One for each holder, over the same columns, with Gaussian noise and a public n.
-    prior : NIGPrior or NormalInverseGammaIndependent
-        For the regression. The paper's is the second.
-    covariates : NIWPrior, HierarchicalNIWPrior or HuangWandPrior, optional
-        For the mean and covariance of the covariates, which all holders share (MCMC-normalX);
-        without it their second moments are fixed (MCMC-fixedS).
-    account_for_s : bool
-        Add what the noise on X'X does to the covariance of the residuals, where S is fixed.
-    chains, draws, tune, seed, cores, progress
-        As of `exact.sampler.sample_posterior`.
-    thin : int
-        Iterations for each draw. With normal x neighbouring iterations are much alike: with several
-        covariates or holders it takes hundreds for an independent draw.
-    keep_covariates : int
-        Also return mu and T of so many draws of each chain, evenly spaced.
-
-    Raises
-    ------
-    RequestError
-        If noise is Laplace, a number of rows is private or too small, or priors do not fit.
+    Holders have Gaussian noise and a public n. With `covariates`, the prior of their mean and
+    covariance, which all holders share, it is MCMC-normalX; without, MCMC-fixedS, where
+    `account_for_s` adds what the noise on X'X does to the covariance of the residuals. Of `thin`
+    iterations one is a draw: with normal x neighbouring ones are much alike, and with several
+    covariates or holders it takes hundreds for an independent draw. `keep_covariates` says of how
+    many draws of each chain, evenly spaced, mu and T are returned. Other arguments are those of
+    `exact.sampler.sample_posterior`.
     """
     model = build_model(observations, prior, covariates, account_for_s=account_for_s, tune=tune)
     trace = sample_chains(
