@@ -224,8 +224,7 @@ def _quoted(name: str, *, inside: bool = False) -> str:
     return yaml.dump(name, default_style='"', allow_unicode=True, width=10_000).strip()
 
 
-# ---------------------------------------------------------------------------------------------
-# Does a file fit its schema?
+# --- does a file fit its schema? ------------------------------------------------------------------
 
 
 def check_data(

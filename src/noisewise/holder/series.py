@@ -161,8 +161,7 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(read_text(path).replace("\r\n", "\n").encode()).hexdigest()
 
 
-# ---------------------------------------------------------------------------------------------
-# What a batch holds, in a form in which the same rows are recognised again
+# --- what a batch holds, in a form in which the same rows are recognised again --------------------
 
 _LOW = (1 << 32) - 1
 

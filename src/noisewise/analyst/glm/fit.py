@@ -222,8 +222,7 @@ def _checked(releases: Any) -> list[GlmRelease]:
     return given
 
 
-# ---------------------------------------------------------------------------------------------
-# Cautions
+# --- cautions -------------------------------------------------------------------------------------
 
 
 def _hidden_warnings(releases: Sequence[GlmRelease]) -> tuple[str, ...]:

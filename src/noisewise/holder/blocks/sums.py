@@ -97,8 +97,7 @@ def _columns(design: Design) -> list[BlockColumn]:
     return columns
 
 
-# ---------------------------------------------------------------------------------------------
-# Blocks of rows, and their sums
+# --- blocks of rows, and their sums ---------------------------------------------------------------
 
 LIMB_BITS = 44
 CARRY_EVERY = 1 << 18
@@ -237,8 +236,7 @@ def exact_sum(limbs: Sequence[int]) -> int:
     return sum(int(limb) << (LIMB_BITS * place) for place, limb in enumerate(limbs))
 
 
-# ---------------------------------------------------------------------------------------------
-# All rows, for models, which need more of a block than sums
+# --- all rows, for models, which need more of a block than sums -----------------------------------
 
 
 @dataclass(frozen=True)

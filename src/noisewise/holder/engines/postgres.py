@@ -315,8 +315,7 @@ def _batches(lines: Any, types: dict[str, Any], most: int) -> Iterator[Any]:
         yield from table.to_batches()
 
 
-# ---------------------------------------------------------------------------------------------
-# What is known without reading rows
+# --- what is known without reading rows -----------------------------------------------------------
 
 
 def _described(connection: Any, statement: str) -> tuple[list[str], list[int]]:

@@ -247,8 +247,7 @@ def _join(total: Any, partials: Sequence[tuple[int, str, bytes | None]]) -> None
             total.join(np.frombuffer(state, dtype="<i8"))
 
 
-# ---------------------------------------------------------------------------------------------
-# What runs on workers. Spark sends these functions by name, and plans by value.
+# --- what runs on workers. Spark sends these functions by name, and plans by value ----------------
 
 
 def look_around(plan: Plan[Any], version: str, batches: Iterator[Any]) -> Iterator[Any]:

@@ -209,8 +209,7 @@ def _spent(losses: Sequence[Sequence[Event]], cap: Fraction, delta: Fraction) ->
     return Fraction(total)
 
 
-# ---------------------------------------------------------------------------------------------
-# What one person may be exposed to
+# --- what one person may be exposed to ------------------------------------------------------------
 
 MOST_CASES = 16  # the accountants may take a second for each
 

@@ -247,8 +247,7 @@ class AboutRegression(ReadsDesign, Publishable[Kind_co]):
         return {**super().to_json(), **regression}
 
 
-# ---------------------------------------------------------------------------------------------
-# Words that several kinds take, and the refusal of those that make no sense
+# --- words that several kinds take, and the refusal of those that make no sense -------------------
 
 
 def given_epsilon(epsilon: Amount | None) -> Fraction:

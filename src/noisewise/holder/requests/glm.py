@@ -130,8 +130,7 @@ class GlmRequest(InRounds[GlmRelease]):
         check_scale(scale)
         check_scale(information_scale(self.schema, self.outcome, longest, scale))
 
-    # -----------------------------------------------------------------------------------------
-    # What it is
+    # --- what it is -------------------------------------------------------------------------------
 
     @cached_property
     def covariates(self) -> Covariates:
@@ -232,8 +231,7 @@ class GlmRequest(InRounds[GlmRelease]):
         }
         return len(dumps(document).encode())
 
-    # -----------------------------------------------------------------------------------------
-    # The rounds
+    # --- the rounds -------------------------------------------------------------------------------
 
     def plan(self) -> Plan[BallSums | ScoreSums]:
         """What the first pass sums."""

@@ -325,8 +325,7 @@ def _share(value: Amount | None, name: str) -> Fraction | None:
     return None if value is None else as_fraction(value, name)
 
 
-# ---------------------------------------------------------------------------------------------
-# What makes a request impossible, found before anything is charged or read
+# --- what makes a request impossible, found before anything is charged or read --------------------
 
 
 def check_request(request: Request) -> None:
@@ -383,8 +382,7 @@ def _check_shares(request: Request) -> None:
             )
 
 
-# ---------------------------------------------------------------------------------------------
-# From a claim to the noise of every statistic
+# --- from a claim to the noise of every statistic -------------------------------------------------
 
 
 def plan_laplace(request: Request) -> tuple[Mechanism, ...]:

@@ -480,8 +480,7 @@ def _whole(name: str, value: Any, low: int, high: int) -> int:
     return value
 
 
-# ---------------------------------------------------------------------------------------------
-# What makes a request impossible, found before anything is charged or read
+# --- what makes a request impossible, found before anything is charged or read --------------------
 
 
 def check_summary_request(request: SummaryRequest) -> None:

@@ -287,18 +287,22 @@ def log_density(holders: Holders, j: int, S: FloatArray, theta: FloatArray, sigm
         K = noise_of_image(holders.S_precision[j], theta)
     with_K = K @ theta
     C, e = np.eye(d + 1), np.zeros(d + 1)
-    C[:d, :d] += np.outer(w, w) * (sigma2 * S + K)
-    e[:d] = holders.z[j] - w * image
+    for a in range(d):
+        for b in range(d):
+            C[a, b] += w[a] * w[b] * (sigma2 * S[a, b] + K[a, b])
+        e[a] = holders.z[j, a] - w[a] * image[a]
+        if holders.has_u[j]:
+            C[d, a] = w[a] * (2.0 * sigma2 * image[a] + with_K[a])
     if holders.has_u[j]:
-        C[d, :d] = w * (2.0 * sigma2 * image + with_K)
         C[d, d] = holders.u_variance[j] + sigma2 * (4.0 * quadratic + 2.0 * n * sigma2)
         C[d, d] += theta @ with_K
         e[d] = holders.u[j] - quadratic - n * sigma2
     L, proper = factor(C)
     if not proper:
         return -np.inf
-    e = solve_lower(L, e)
-    value: float = -0.5 * (e @ e) - np.sum(np.log(np.diag(L)))
+    e, value = solve_lower(L, e), 0.0
+    for a in range(d + 1):
+        value -= 0.5 * e[a] * e[a] + math.log(L[a, a])
     return value
 
 
@@ -401,10 +405,13 @@ def move_sigma2(
 @compiled
 def statistics(n: float, mean: FloatArray, L: FloatArray) -> FloatArray:
     """S of n rows with this mean and the scatter matrix LL'."""
-    S = np.full((mean.size + 1, mean.size + 1), n)
-    S[0, 1:] = n * mean
-    S[1:, 0] = n * mean
-    S[1:, 1:] = n * np.outer(mean, mean) + L @ np.ascontiguousarray(L.T)
+    k = mean.size
+    S = np.full((k + 1, k + 1), n)
+    for a in range(k):
+        S[0, a + 1] = S[a + 1, 0] = n * mean[a]
+        for b in range(a + 1):
+            scatter = L[a, : b + 1] @ L[b, : b + 1]
+            S[a + 1, b + 1] = S[b + 1, a + 1] = n * mean[a] * mean[b] + scatter
     return S
 
 
@@ -414,8 +421,10 @@ def _log_released(
 ) -> float:
     """ln p(Ŝ_j, ẑ_j, û_j | S, theta, sigma2), each entry of a triangle of Ŝ once."""
     S = statistics(holders.n[j], mean, L)
-    squares = holders.S_precision[j] * (holders.S[j] - S) ** 2
-    value: float = log_density(holders, j, S, theta, sigma2) - 0.5 * np.sum(np.tril(squares))
+    value = log_density(holders, j, S, theta, sigma2)
+    for a in range(S.shape[0]):
+        for b in range(a + 1):
+            value -= 0.5 * holders.S_precision[j, a, b] * (holders.S[j, a, b] - S[a, b]) ** 2
     return value
 
 

@@ -173,7 +173,9 @@ def starting_statistics(
 @compiled
 def factor(A: FloatArray) -> tuple[FloatArray, bool]:
     """Lower triangular L with LL' = A, and whether there is one."""
-    L = np.tril(A)
+    L = np.zeros(A.shape)
+    for a in range(A.shape[0]):
+        L[a, : a + 1] = A[a, : a + 1]
     return L, cholesky(L, A.shape[0])
 
 
