@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from noisewise.analyst.convergence import effective_draws
-from noisewise.analyst.glm.bend import Line, lines
 from noisewise.analyst.glm.fit import fit_glm, prior_of
-from noisewise.analyst.glm.sampler import NormalPrior, Observed, sample
+from noisewise.analyst.glm.sampler import Line, NormalPrior, Observed, lines, sample
 from noisewise.analyst.posterior.file import load_posterior
 from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.analyst.regression.original_units import CoefficientPrior

@@ -331,13 +331,7 @@ def test_everything_prints_and_goes_into_json(mechanism):
 def test_a_wild_scale_is_still_an_answer():
     far = LocationScale((LocationItem("x1", CauchyBase(0, 1), CauchyBase(0, 1e6)),))
     release = release_of(far, (0.0, 1.0))
-    wild = SummaryRelease(
-        **{
-            **{f: getattr(release, f) for f in release.__dataclass_fields__},
-            "values": (5, CELLS - 1),
-        }
-    )
-    posterior = SummaryPosterior(wild)
+    posterior = SummaryPosterior(replace(release, values=(5, CELLS - 1)))
     with np.errstate(all="raise", under="ignore"):
         assert posterior.prob("x1 < 0") == pytest.approx(0.5)
     assert all(math.isfinite(end) for end in posterior.interval("x1"))

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from noisewise._arrays import FloatArray
-from noisewise.audit.engine import Score
-from noisewise.audit.noise import DrawCheck, NoiseCheck
+from noisewise.audit.engine import Score, likelihood_ratio
+from noisewise.audit.noise import DrawCheck, NoiseCheck, check_noise, spread_out
 from noisewise.core.kinds import release_from_text
 from noisewise.core.noise import Gaussian, Laplace
 from noisewise.core.schema import Schema
@@ -79,6 +79,35 @@ class Challenge:
 def through_text(request: Publishable[Any], result: Any) -> Any:
     """Draw the noise, write a Release, and read it as anybody would."""
     return release_from_text(request.release(result.n, result).to_text())
+
+
+def noisy_sums(
+    request: Publishable[Any],
+    pair: Neighbours,
+    results: tuple[Any, Any],
+    exact: tuple[FloatArray, FloatArray],
+    laws: Sequence[Laplace | Gaussian],
+    published: Callable[[Any], list[float]],
+    *,
+    discrete: bool = False,
+) -> Challenge:
+    """The challenge of sums with independent noise, drawn anew in every run from these results.
+
+    `published` has the values of a Release, whose noise is that of the laws; if it is `discrete`,
+    with scales of few units, it is spread out before it is looked at.
+    """
+
+    def run(result: Any) -> Run:
+        return lambda: published(through_text(request, result))
+
+    def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
+        noise = np.concatenate([a - exact[0], b - exact[1]])
+        if discrete:
+            noise = spread_out(noise, laws[0].scale, np.random.default_rng(0))
+        return check_noise(noise, laws)
+
+    runs, scores = (run(results[0]), run(results[1])), (likelihood_ratio(laws, *exact), None)
+    return Challenge(request, pair, runs, scores, check, simulated(exact, laws))
 
 
 def simulated(

@@ -13,7 +13,7 @@ numbers of them that with the largest divergence is taken, which decides how man
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -27,7 +27,7 @@ from noisewise.audit.challenge import (
     Neighbours,
     Run,
     Table,
-    simulated,
+    noisy_sums,
     through_text,
 )
 from noisewise.audit.engine import likelihood_ratio
@@ -86,22 +86,12 @@ def _noisy(request: NetworkRequest, records: _Records, u: Record, v: Record) -> 
     assert isinstance(planned, LaplaceCounts | FourierParities)
     laws = [Laplace(planned.scale)] * len(exact[0])
 
-    def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
-        noise = np.concatenate([a - exact[0], b - exact[1]])
-        return check_noise(spread_out(noise, planned.scale, np.random.default_rng(0)), laws)
+    def published(release: Any) -> list[float]:
+        values = release.content.values
+        by_node = values.values() if isinstance(values, Mapping) else (values,)
+        return [float(value) for one in by_node for value in one]
 
-    def run(counts: FamilyCounts) -> Run:
-        return lambda: _noisy_values(through_text(request, counts).content)
-
-    scores = (likelihood_ratio(laws, *exact), None)
-    return Challenge(
-        request, pair, (run(first), run(second)), scores, check, simulated(exact, laws)
-    )
-
-
-def _noisy_values(content: Any) -> list[float]:
-    by_node = content.values.values() if hasattr(content.values, "values") else (content.values,)
-    return [float(value) for values in by_node for value in values]
+    return noisy_sums(request, pair, (first, second), exact, laws, published, discrete=True)
 
 
 # --- learned graphs -------------------------------------------------------------------------------

@@ -22,15 +22,11 @@ from noisewise._arrays import FloatArray
 from noisewise.audit.challenge import (
     Challenge,
     Neighbours,
-    Run,
     Table,
+    noisy_sums,
     rows_of_one,
-    simulated,
-    through_text,
     with_ids,
 )
-from noisewise.audit.engine import likelihood_ratio
-from noisewise.audit.noise import NoiseCheck, check_noise
 from noisewise.core.design import STATISTIC_ONE, Ball, row_bits
 from noisewise.core.noise import DISCRETE_FAMILIES, Gaussian, Laplace
 from noisewise.core.schema import Category, Number
@@ -48,27 +44,10 @@ def regression_challenge(request: Request) -> Challenge:
     exact = (exact_sums(request, first), exact_sums(request, second))
     laws = noise_laws(request)
 
-    def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
-        return check_noise(np.concatenate([a - exact[0], b - exact[1]]), laws)
-
-    return Challenge(
-        request,
-        pair,
-        (_published(request, first), _published(request, second)),
-        (likelihood_ratio(laws, *exact), None),
-        check,
-        simulated(exact, laws),
-    )
-
-
-def _published(request: Request, sums: Sums) -> Run:
-    """Runs from exact sums on: noise, Release, text, Release; all its values on unit scale."""
-
-    def run() -> list[float]:
-        release = through_text(request, sums)
+    def published(release: Any) -> list[float]:
         return [value for part in release.measurements for value in part.unit_values()]
 
-    return run
+    return noisy_sums(request, pair, (first, second), exact, laws, published)
 
 
 def exact_sums(request: Request, sums: Sums) -> FloatArray:

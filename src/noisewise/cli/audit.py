@@ -294,16 +294,14 @@ def _violations(found: ReleaseAudit) -> list[str]:
     if noise is not None and not noise.passed:
         if isinstance(noise, DrawCheck):
             what = "share their randomness" if noise.enough else "do not follow their stated law"
-            lines.append(
-                f"VIOLATED: the draws {what}. Sound draws would look like that once in a million "
-                f"audits. {_REPORT}"
-            )
+            said, sound = f"the draws {what}", "draws"
         else:
-            what = "less noise than stated" if not noise.enough else "noise that values share"
-            lines.append(
-                f"VIOLATED: there is {what}. Sound noise would look like that once in a million "
-                f"audits. {_REPORT}"
-            )
+            what = "noise that values share" if noise.enough else "less noise than stated"
+            said, sound = f"there is {what}", "noise"
+        lines.append(
+            f"VIOLATED: {said}. Sound {sound} would look like that once in a million audits. "
+            f"{_REPORT}"
+        )
     if not found.only_values_differ:
         lines.append(
             "VIOLATED: the two published files differ in more than their noisy values, so "

@@ -13,14 +13,7 @@ from typing import Annotated
 import typer
 
 from noisewise import __version__
-from noisewise.cli import (
-    analyst,
-    audit,
-    ledger,
-    plan,
-    release,
-    schema,
-)
+from noisewise.cli import analyst, audit, ledger, plan, release, schema
 from noisewise.core.errors import NoisewiseError
 
 app = typer.Typer(

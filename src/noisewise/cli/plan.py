@@ -109,13 +109,10 @@ def plan(
         raise RequestError("mean: a plan of a linear regression takes --expect; leave it out")
     made = make_plan(
         words.read_schema(),
-        target=words.words.get("target"),
-        features=words.words.get("features"),
-        formula=words.words.get("formula"),
+        **_asked(words),
         n=n,
         epsilon=_budgets(epsilon, words),
         mechanism=_mechanisms(mechanism, words),
-        delta=None if "delta" not in words.words else _amount(words, "delta"),
         radius=words.words.get("radius"),
         prior=None if prior is None else read_prior(prior),
         want=wanted,
@@ -154,16 +151,19 @@ def _say_scores(
     made = plan_glm(
         words.read_schema(),
         family=words.words["family"],
-        target=words.words.get("target"),
-        features=words.words.get("features"),
-        formula=words.words.get("formula"),
+        **_asked(words),
         n=n,
         epsilon=epsilons,
-        delta=None if "delta" not in words.words else _amount(words, "delta"),
         mean=mean,
         level=level,
     )
     typer.echo(json.dumps(made.to_dict()) if as_json else str(made))
+
+
+def _asked(words: Asked) -> dict[str, Any]:
+    """The regression and its delta, as plans of every family take them."""
+    regression = {name: words.words.get(name) for name in ("target", "features", "formula")}
+    return {**regression, "delta": _amount(words, "delta") if "delta" in words.words else None}
 
 
 def _wanted(text: str) -> tuple[str, float]:

@@ -258,8 +258,7 @@ def sample_regression(**given: Any) -> None:
     request: Any = words.make()
     if publication.dry_run:
         plan = request.planned.describe()
-        shown = ", ".join(f"{name.replace('_', ' ')} {value:.6g}" for name, value in plan.items())
-        lines = [f"Coefficients: {', '.join(request.design.names[:-1])}", f"  {shown}"]
+        lines = [f"Coefficients: {', '.join(request.design.names[:-1])}", f"  {_listed(plan)}"]
         publishing.dry_run(request, publication, lines=lines, document={"plan": plan})
         return
     publishing.publish_and_say(request, publication)
@@ -427,13 +426,12 @@ def _network_in_words(request: NetworkRequest) -> list[str]:
         if request.mechanism == "learn"
         else f"{len(network.nodes)} nodes, {len(network.edges)} edges, {network.total_cells} cells"
     )
-    planned = ", ".join(
-        f"{name.replace('_', ' ')} {value:.6g}"
-        if isinstance(value, float)
-        else f"{name.replace('_', ' ')} {value}"
-        for name, value in request.planned.describe().items()
+    return [f"Network: {size}.", f"  {request.mechanism}: {_listed(request.planned.describe())}"]
+
+
+def _listed(plan: Mapping[str, Any]) -> str:
+    """What is planned, by name."""
+    return ", ".join(
+        f"{name.replace('_', ' ')} {f'{value:.6g}' if isinstance(value, float) else value}"
+        for name, value in plan.items()
     )
-    return [
-        f"Network: {size}.",
-        f"  {request.mechanism}: {planned}",
-    ]

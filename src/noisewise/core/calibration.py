@@ -250,8 +250,7 @@ def _delta(value: Fraction) -> None:
         )
 
 
-# ---------------------------------------------------------------------------------------------
-# What it costs to account for discrete Gaussian noise as if it were continuous
+# --- what it costs to account for discrete Gaussian noise as if it were continuous ----------------
 
 
 def discreteness_slack(entries: int, scale: int) -> float:

@@ -297,8 +297,7 @@ def _check_known(schema: Schema, name: str, where: str) -> None:
     read_term(name, schema)
 
 
-# ---------------------------------------------------------------------------------------------
-# The set that every row is forced into. It decides the sensitivity
+# --- the set that every row is forced into. It decides the sensitivity ----------------------------
 
 
 @dataclass(frozen=True)
@@ -343,8 +342,7 @@ def geometry_to_dict(geometry: Geometry) -> dict[str, Any]:
     return {"kind": "box"}
 
 
-# ---------------------------------------------------------------------------------------------
-# The grid on which rows and statistics are integers
+# --- the grid on which rows and statistics are integers -------------------------------------------
 
 
 STATISTIC_BITS = 32

@@ -329,6 +329,17 @@ class BaseRelease(ABC):
         return cls._read(Received(document))
 
 
+class RegressionRelease(BaseRelease):
+    """A Release of statistics of a regression."""
+
+    design: Design
+
+    @property
+    def schema(self) -> Schema:
+        """The declared columns that were read, and who is protected."""
+        return self.design.schema
+
+
 @dataclass(frozen=True)
 class Received:
     """A document with the right keys and a digest that matches. Its values are still untrusted.
@@ -353,7 +364,14 @@ class Received:
     def design(self) -> Design:
         """Of the kinds that are about a regression."""
         features = texts(self["features"], "features", MAX_TERM)
-        return Design(self.schema, features, text(self["target"], "target", MAX_TERM))
+        target = text(self["target"], "target", MAX_TERM)
+        family: Any = text(self.values.get("family", "linear"), "family")
+        design = Design(self.schema, features, target, family)
+        if "design_columns" in self:
+            named = texts(self["design_columns"], "design_columns", MAX_DESIGN_NAME)
+            if named != design.names:
+                fail("design_columns do not follow from the schema and the features")
+        return design
 
     @property
     def common(self) -> dict[str, Any]:
@@ -377,8 +395,7 @@ def geometry_from_json(document: Any) -> Geometry:
     return Ball(radius)
 
 
-# ---------------------------------------------------------------------------------------------
-# Checks that several kinds make, however a Release was made
+# --- checks that several kinds make, however a Release was made -----------------------------------
 
 
 def check_n(release: BaseRelease) -> None:

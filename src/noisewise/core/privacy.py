@@ -264,8 +264,7 @@ def _read_float(value: object, name: str) -> float:
     raise RequestError(f"privacy event: {name} must be a number, got {type(value).__name__}")
 
 
-# ---------------------------------------------------------------------------------------------
-# What was asked for
+# --- what was asked for ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

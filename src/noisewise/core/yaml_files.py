@@ -98,8 +98,7 @@ def read_yaml(path: str | Path) -> Any:
         raise PlainYamlError(f"cannot be read: {error.strerror}") from None
 
 
-# ---------------------------------------------------------------------------------------------
-# Schemas
+# --- schemas --------------------------------------------------------------------------------------
 
 
 def read_schema(path: str | Path) -> Schema:

@@ -150,25 +150,17 @@ def _parse(document: Any, folder: Path) -> Policy:
         raise PolicyError(f"reply_every_seconds: expected a number, got {seconds!r}")
     if not 0 <= seconds <= MAX_WAIT:
         raise PolicyError(f"reply_every_seconds: expected 0 to {MAX_WAIT:g}, got {seconds:g}")
+    if "name" in given and not is_name(_text(given, "name")):
+        raise PolicyError(f"name: expected printable text of at most {MAX_HOLDER_NAME} characters")
     data = _text(given, "data")
     return Policy(
         data=data if is_server(data) else folder / data,
         ledger=folder / _text(given, "ledger"),
         schema=schema,
         requests=tuple(_request(schema, rule, n, folder) for n, rule in enumerate(rules, 1)),
-        engine=_text(given, "engine") if "engine" in given else "auto",
-        table=_text(given, "table") if "table" in given else None,
-        query=_text(given, "query") if "query" in given else None,
         reply_every_seconds=float(seconds),
-        name=_name(given),
+        **{key: _text(given, key) for key in ("engine", "table", "query", "name") if key in given},
     )
-
-
-def _name(given: Mapping[str, Any]) -> str:
-    name = _text(given, "name") if "name" in given else ""
-    if name and not is_name(name):
-        raise PolicyError(f"name: expected printable text of at most {MAX_HOLDER_NAME} characters")
-    return name
 
 
 def _request(schema: Schema, rule: Any, number: int, folder: Path) -> Request | RoundsRequest:

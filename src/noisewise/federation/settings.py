@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +25,6 @@ from noisewise.core.terms.formula import read_formula
 from noisewise.core.yaml_files import read_schema
 from noisewise.federation.gather import Outcome
 from noisewise.federation.protocol import Proposal
-
-_DEFAULTS: dict[str, str | int | float] = {
-    "schema": "",
-    "target": "",
-    "features": "",
-    "formula": "",
-    "max-epsilon": "",
-    "holders": 1,
-    "minimum-holders": 1,
-    "connect-seconds": 60.0,
-    "timeout-seconds": 600.0,
-    "grace-seconds": 60.0,
-    "out": "",
-    "method": "auto",
-    "chains": 4,
-    "draws": 1000,
-    "seed": -1,
-}
 
 
 @dataclass(frozen=True)
@@ -64,6 +46,14 @@ class Settings:
     chains: int = 4
     draws: int = 1000
     seed: int | None = None
+
+
+# By the name of a setting; texts that are empty are not given.
+_DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(("schema", "target", "features", "formula", "max-epsilon", "out"), ""),
+    **{one.name.replace("_", "-"): one.default for one in fields(Settings)[2:]},
+    "seed": -1,
+}
 
 
 def read_settings(config: Mapping[str, Any]) -> Settings:

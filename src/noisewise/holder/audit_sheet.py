@@ -138,8 +138,7 @@ def write_sheet(path: Path, text: str) -> None:
         raise RequestError(f"out: cannot write {path}: {error.strerror}") from None
 
 
-# ---------------------------------------------------------------------------------------------
-# Markdown
+# --- markdown -------------------------------------------------------------------------------------
 
 
 def sheet_markdown(sheet: dict[str, Any]) -> str:

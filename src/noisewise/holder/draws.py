@@ -143,8 +143,7 @@ def _moments(design: Design, sums: Sums) -> dict[tuple[int, int], int]:
     return moments
 
 
-# ---------------------------------------------------------------------------------------------
-# Exact draws on the lattice; see the module's notes
+# --- exact draws on the lattice; see the module's notes -------------------------------------------
 
 Matrix = list[list[Fraction]]
 Vector = list[Fraction]
@@ -169,8 +168,7 @@ class LatticeGaussian:
             if all(self._keeps(i, centre) for i, centre in enumerate(centres)):
                 return tuple(g)
 
-    # -----------------------------------------------------------------------------------------
-    # The proposal
+    # --- the proposal -----------------------------------------------------------------------------
 
     @cached_property
     def _proposal(self) -> tuple[Matrix, Vector, Vector, Fraction]:
@@ -208,8 +206,7 @@ class LatticeGaussian:
         """Of the i-th draw, in squared grid steps."""
         return self.size**2 / self._proposal[1][i]
 
-    # -----------------------------------------------------------------------------------------
-    # Acceptance
+    # --- acceptance -------------------------------------------------------------------------------
 
     @cached_property
     def _difference(self) -> tuple[list[list[int]], list[int], int, Fraction]:

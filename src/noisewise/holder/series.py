@@ -54,16 +54,9 @@ def batch_path(
     analyst could not put them together. A batch has one Release, which is never overwritten by
     another one. Nothing is read but Releases and the ledger, and nothing is charged.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the series; need not exist.
-    batch : str
-    request : Request
-    charge : Charge
-        What the request costs, with the name of the series if there is a declaration.
-    ledger : Ledger
-        Knows the Releases of all series by their digests.
+    The folder of the series need not exist. The charge is what the request costs, with the name of
+    the series if there is a declaration; the ledger knows the Releases of all series by their
+    digests.
     """
     check_name("batch", batch)
     if folder.exists() and not folder.is_dir():
@@ -168,21 +161,13 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(read_text(path).replace("\r\n", "\n").encode()).hexdigest()
 
 
-# ---------------------------------------------------------------------------------------------
-# What a batch holds, in a form in which the same rows are recognised again
+# --- what a batch holds, in a form in which the same rows are recognised again --------------------
 
 _LOW = (1 << 32) - 1
 
 
 def content_of(plan: Any, result: Sums | FamilyCounts | BlockSums) -> dict[str, str]:
-    """Texts about the rows, by what they are about. As private as the rows: never show them.
-
-    Parameters
-    ----------
-    plan : SumPlan, CountPlan or BlockPlan
-    result
-        Of the plan's accumulator.
-    """
+    """Texts about the rows, by what they are about. As private as the rows: never show them."""
     texts = {}
     for name, kind, values in _columns(plan, result):
         declared = plan.schema.restricted_to((name,)).to_identity()

@@ -432,15 +432,8 @@ def _is_pure(mechanism: str) -> bool:
 class PlannedNoise:
     """Standard deviations of the noise for one regression, on unit scale.
 
-    Parameters
-    ----------
-    schema : Schema
-    target : str
-    features : tuple of str
-    delta : float, optional
-        Of Gaussian noise.
-    radius : float, optional
-        Of the ball that rows are forced into if the mechanism is "ball".
+    `delta` is of Gaussian noise, and `radius` of the ball that rows are forced into if the
+    mechanism is "ball".
     """
 
     def __init__(

@@ -57,12 +57,7 @@ from scipy.special import ndtr, ndtri
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.agreement import second_moments
-from noisewise.analyst.regression.priors import (
-    NIGPrior,
-    NIWPrior,
-    RegressionPrior,
-    ScaleFreePrior,
-)
+from noisewise.analyst.regression.priors import NIGPrior, NIWPrior, RegressionPrior, ScaleFreePrior
 from noisewise.planning.truths import LARGEST_VARIANCE, Truths
 
 _NUMBERS_AT_ONCE = 4_000_000  # in an array

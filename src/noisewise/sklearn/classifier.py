@@ -73,9 +73,7 @@ class PrivateBayesianClassifier(ReleaseClassifier, BoundedFeatures):
 
     Notes
     -----
-    Only this estimator is private. A step before it that learns from the rows, such as
-    `StandardScaler`, is not, and what it has learnt reaches the result. Weights of samples are
-    refused: a weight would multiply a person's influence, and with it the sensitivity.
+    Only this estimator is private, and takes no weights; see `PrivateBayesianRegressor`.
 
     Examples
     --------

@@ -72,9 +72,9 @@ class PrivateNaiveBayes(ReleaseClassifier):
 
     Notes
     -----
-    Only this estimator is private. A step before it that learns from the rows, such as
-    `KBinsDiscretizer` or `OrdinalEncoder` without declared categories, is not. Weights of samples
-    are refused: a weight would multiply a person's influence, and with it the sensitivity.
+    Only this estimator is private, and takes no weights; see `PrivateBayesianRegressor`. A step
+    before it that learns from the rows is not, such as `KBinsDiscretizer`, or `OrdinalEncoder`
+    without declared categories.
 
     Examples
     --------

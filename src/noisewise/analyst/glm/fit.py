@@ -222,8 +222,7 @@ def _checked(releases: Any) -> list[GlmRelease]:
     return given
 
 
-# ---------------------------------------------------------------------------------------------
-# Cautions
+# --- cautions -------------------------------------------------------------------------------------
 
 
 def _hidden_warnings(releases: Sequence[GlmRelease]) -> tuple[str, ...]:
@@ -240,8 +239,8 @@ def _shift_warnings(family: Family, drawn: Draws) -> tuple[str, ...]:
     """Coefficients that are far from where the last round looked, for how well they are known.
 
     The next term of the expansion moves linear predictors by about ρδ²/2, with δ the shift of a
-    row's predictor and ρ = |m''/m'|: 1 for counts, |1 - 2m| for yes or no. `bend` accounts for it
-    if rows are normal. For others a part of it is left, so it should be less than their own
+    row's predictor and ρ = |m''/m'|: 1 for counts, |1 - 2m| for yes or no. `sampler` takes it into
+    account if rows are normal. For others a part is left, so it should be less than their own
     standard deviation.
     """
     square = float(np.mean(drawn.shift**2))

@@ -22,12 +22,7 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior import file, plots
 from noisewise.analyst.posterior.file import Groups
-from noisewise.analyst.posterior.numbers import (
-    Summary,
-    SummaryTable,
-    central_interval,
-    draws_frame,
-)
+from noisewise.analyst.posterior.numbers import Summary, SummaryTable, central_interval, draws_frame
 from noisewise.core.document import check_folder
 from noisewise.core.errors import RequestError
 
@@ -161,19 +156,8 @@ class BasePosterior(ABC):
     ) -> Figure:
         """Draw it, into a file (.png, .svg or .pdf) or for a notebook.
 
-        `posterior.plots` draws several posteriors beside each other.
-
-        Parameters
-        ----------
-        path : path, optional
-        kind : {"intervals", "marginals", "pairs", "effect", "forest"}
-            Credible intervals; densities of the draws; each parameter against each other; of a
-            regression, how the expected target changes with a feature over its range; or, where
-            coefficients vary by holder, those of each.
-        names : sequence of str, optional
-            What to draw: coefficients, or nodes of a network; of effects, features. Default: all
-            that fit.
-        level : float
+        Kinds are intervals, marginals, pairs, effect and forest; see `posterior.plots.plot`, which
+        also draws several posteriors beside each other.
         """
         return plots.plot({self.kind: self}, path, kind=kind, names=names, level=level)
 
@@ -202,11 +186,7 @@ class BasePosterior(ABC):
 
     def bars(self, name: str, level: float) -> dict[str, plots.Interval]:
         """Intervals by label: what ignores the noise first, this posterior's own last."""
-        found = {}
-        for label, draws in self.curves(name).items():
-            low, high = central_interval(draws, level)
-            found[label] = plots.Interval(low, float(np.median(draws)), high)
-        return found
+        return {label: plots.Interval.of(one, level) for label, one in self.curves(name).items()}
 
     def curves(self, name: str) -> dict[str, FloatArray]:
         """Draws by label, in the same order."""
@@ -272,6 +252,17 @@ class FittedPosterior(BasePosterior):
     def sources(self) -> tuple[str, ...]:
         """The data sets behind it."""
         return self.info.datasets
+
+    def _origin(self) -> dict[str, Any]:
+        """Where the numbers come from, as plain data."""
+        info = self.info
+        return {
+            "method": info.method,
+            "noise_aware": info.noise_aware,
+            "n": list(info.n),
+            "claims": list(info.claims),
+            "warnings": list(info.warnings),
+        }
 
 
 # --- two posteriors beside each other: where they differ, and how sure that is --------------------

@@ -21,12 +21,7 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior.base import rows_in_words
 from noisewise.analyst.posterior.file import Groups, dataset
-from noisewise.analyst.posterior.numbers import (
-    Row,
-    Summary,
-    central_interval,
-    median_and_spread,
-)
+from noisewise.analyst.posterior.numbers import Row, Summary, central_interval, median_and_spread
 from noisewise.analyst.posterior.plots import Effect, Interval
 from noisewise.analyst.posterior.regression import Coefficients, Prediction, check_target
 from noisewise.analyst.regression.observation import ModelColumns

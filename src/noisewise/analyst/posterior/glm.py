@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, ndtr
+from scipy.special import expit
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.arguments import probability
-from noisewise.analyst.posterior.base import Fit, FittedPosterior, rows_in_words
+from noisewise.analyst.posterior.base import Fit
 from noisewise.analyst.posterior.file import Groups, arrays, dataset, tuples
-from noisewise.analyst.posterior.numbers import (
-    Row,
-    Summary,
-    central_interval,
-    round_step,
-    row_of,
-)
+from noisewise.analyst.posterior.numbers import Row, Summary, round_step, row_of
 from noisewise.analyst.posterior.plots import AWARE, Effect
-from noisewise.analyst.posterior.regression import Coefficients, Prediction, check_target
+from noisewise.analyst.posterior.regression import FittedCoefficients, Prediction
 from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.schema import Category, Number, Schema
+from noisewise.core.schema import Category, Number
 from noisewise.core.terms.term import DesignColumn
 
-_BATCH = 256  # rows that are predicted at a time, which bounds memory
 _NODES = np.linspace(-5.0, 5.0, 51)  # for means over a normal law
 _WEIGHTS = np.exp(-(_NODES**2) / 2) / np.exp(-(_NODES**2) / 2).sum()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GlmPosterior(Coefficients, FittedPosterior):
+class GlmPosterior(FittedCoefficients):
     """Draws of the coefficients of a linear predictor, in original units.
 
     Parameters
@@ -95,10 +87,6 @@ class GlmPosterior(Coefficients, FittedPosterior):
         return "odds ratio" if self.columns.family == "logistic" else "rate ratio"
 
     # --- questions -------------------------------------------------------------------------------
-
-    def summary(self, level: float = 0.95) -> Summary:
-        """Median, spread, central credible interval, R-hat and effective draws."""
-        return Summary({name: row_of(self.draws(name), level) for name in self.names}, level)
 
     def ratios(self, level: float = 0.95, *, steps: Mapping[str, float] | None = None) -> Summary:
         """The same of odds or rate ratios: of one more of a number, or of a level beside another.
@@ -187,10 +175,6 @@ class GlmPosterior(Coefficients, FittedPosterior):
             total += weight * (mean * (1 - mean) if slope else mean)
         return total
 
-    def interval(self, name: str, level: float = 0.95) -> tuple[float, float]:
-        """Central credible interval of one coefficient."""
-        return central_interval(self.draws(name), level)
-
     def predict(
         self, new: Any, level: float = 0.95, *, seed: int | None = None, target: str | None = None
     ) -> Prediction:
@@ -208,17 +192,12 @@ class GlmPosterior(Coefficients, FittedPosterior):
         target : str, optional
             The regression's own; it has no other.
         """
-        level = probability("level", level)
-        check_target(target, self.columns.target)
-        rows = self.columns.design_matrix(new)
-        points = [0.5, *ndtr([-1.0, 1.0]), (1 - level) / 2, (1 + level) / 2]
-        found = np.empty((5, len(rows)))
-        theta = self.theta.reshape(-1, self.theta.shape[-1])
-        for start in range(0, len(rows), _BATCH):
-            part = slice(start, start + _BATCH)
-            found[:, part] = np.quantile(self._mean(theta @ rows[part].T), points, axis=0)
-        estimate, below, above, lower, upper = found
-        return Prediction(estimate, 0.5 * (above - below), lower, upper)
+
+        def outcomes(predictor: FloatArray) -> tuple[FloatArray, FloatArray]:
+            mean = self._mean(predictor)
+            return mean, mean
+
+        return self._predicted(new, level, target, self.theta, outcomes)
 
     def _mean(self, predictor: FloatArray) -> FloatArray:
         if self.columns.family == "logistic":
@@ -233,12 +212,8 @@ class GlmPosterior(Coefficients, FittedPosterior):
 
     def describe(self, level: float = 0.95) -> str:
         """Where the numbers come from, the coefficients, ratios and average effects."""
-        info, family = self.info, self.columns.family
-        lines = [f"{self.predictor} ~ {' + '.join(self.columns.features)}"]
-        lines.append(f"Method {info.method}: {info.reason}")
-        for n, claim in zip(info.n, info.claims, strict=True):
-            lines.append(f"Release of {rows_in_words(n)} at {claim}.")
-        changed = "probability of the event" if family == "logistic" else "expected count"
+        lines, logistic = self._origin_lines(self.predictor), self.columns.family == "logistic"
+        changed = "probability of the event" if logistic else "expected count"
         ratios, steps = self.ratios(level, steps=self.steps).rows, self.steps
         told = {f"{n} +{steps[n]:g}" if n in steps else n: row for n, row in ratios.items()}
         lines += [str(self.summary(level)), "", f"As {self.ratio}s:", str(Summary(told, level)), ""]
@@ -249,7 +224,6 @@ class GlmPosterior(Coefficients, FittedPosterior):
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """The summary with where it comes from, as plain data."""
-        info = self.info
         return {
             "summary": self.summary(level).to_dict(),
             f"{self.ratio}s".replace(" ", "_"): self.ratios(level).to_dict(),
@@ -259,11 +233,7 @@ class GlmPosterior(Coefficients, FittedPosterior):
             "target": self.columns.target,
             "event": self.event,
             "features": list(self.columns.features),
-            "method": info.method,
-            "noise_aware": info.noise_aware,
-            "n": list(info.n),
-            "claims": list(info.claims),
-            "warnings": list(info.warnings),
+            **self._origin(),
         }
 
     @property
@@ -295,24 +265,16 @@ class GlmPosterior(Coefficients, FittedPosterior):
     def document(self) -> dict[str, Any]:
         """The model and how it was fitted."""
         return {
-            "schema": self.columns.schema.to_dict(),
-            "features": list(self.columns.features),
-            "target": self.columns.target,
+            **super().document(),
             "family": self.columns.family,
             "centre": self.centre.tolist(),
             "covariance": self.covariance.tolist(),
-            "info": asdict(self.info),
         }
 
     @classmethod
     def from_groups(cls, data: Groups, document: dict[str, Any]) -> GlmPosterior:
         """Read back what `groups` and `document` gave."""
-        columns = ModelColumns(
-            Schema.from_dict(document["schema"]),
-            tuple(document["features"]),
-            document["target"],
-            document["family"],
-        )
+        columns = cls._columns_of(document)
         drawn = arrays(data.posterior)
         theta, slope = drawn["theta"], drawn["slope"]
         if theta.shape != (*slope.shape, len(columns.names)) or slope.ndim != 2:

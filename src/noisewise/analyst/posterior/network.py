@@ -501,14 +501,10 @@ class NetworkPosterior(FittedPosterior):
         return {
             "tables": tables,
             "level": level,
-            "method": info.method,
+            **self._origin(),
             "algorithm": info.algorithm,
-            "noise_aware": info.noise_aware,
             "prior_learned": info.learned,
             "mechanisms": list(info.mechanisms),
-            "n": list(info.n),
-            "claims": list(info.claims),
-            "warnings": list(info.warnings),
         }
 
     @property

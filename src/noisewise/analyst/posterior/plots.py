@@ -36,6 +36,12 @@ class Interval(NamedTuple):
     centre: float
     high: float
 
+    @classmethod
+    def of(cls, draws: FloatArray, level: float) -> Interval:
+        """The central one of draws, about their median."""
+        low, high = central_interval(draws, level)
+        return cls(low, float(np.median(draws)), high)
+
 
 class Effect(NamedTuple):
     """How much more of the target is expected where a feature differs from where it begins.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -137,11 +137,21 @@ class Coefficients(BasePosterior):
 
     def parameter_draws(self) -> dict[str, FloatArray]:
         """Draws of all parameters by name, each of shape (chains, draws)."""
-        return {name: self.draws(name) for name in self.names}
+        return {name: self.draws(name) for name in self.all_names}
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """All that there are draws of."""
+        return self.names
 
     def prob(self, statement: str) -> float:
-        """Probability of a statement about parameters, such as ``"bmi > 0 and age > 0"``."""
-        return statement_probability(statement, self.names, self.draws)
+        """Posterior probability of a statement about parameters.
+
+        Such as ``"bmi > 0"``, ``"age < bmi"``, ``"-0.1 < age < 0.1"``, ``"a > 0 and b > 0"``,
+        ``"2 * a - b > 0"`` or ``"abs(age) < 0.1"``. Names with signs or spaces that could be read
+        in two ways stand between backticks; see `statements`.
+        """
+        return statement_probability(statement, self.all_names, self.draws)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -182,8 +192,71 @@ class Coefficients(BasePosterior):
         return list(self.columns.names[1:] if names is None else names)
 
 
+class FittedCoefficients(Coefficients, FittedPosterior):
+    """What posteriors of regressions share that were simulated."""
+
+    def summary(self, level: float = 0.95) -> Summary:
+        """Median, spread, central credible interval, R-hat and effective draws."""
+        return Summary({name: row_of(self.draws(name), level) for name in self.all_names}, level)
+
+    def interval(self, name: str, level: float = 0.95) -> tuple[float, float]:
+        """Central credible interval of one parameter."""
+        return central_interval(self.draws(name), level)
+
+    def _predicted(
+        self,
+        new: Any,
+        level: float,
+        target: str | None,
+        theta: FloatArray,
+        outcomes: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+    ) -> Prediction:
+        """Of new rows, from coefficients of shape (..., d).
+
+        `outcomes` takes linear predictors, (draws, rows), to what is expected and what intervals
+        are of.
+        """
+        level = probability("level", level)
+        check_target(target, self.columns.target)
+        rows = self.columns.design_matrix(new)
+        theta = theta.reshape(-1, theta.shape[-1])
+        points = [*ndtr([-1.0, 1.0]), (1 - level) / 2, (1 + level) / 2]
+        found = np.empty((5, len(rows)))
+        for start in range(0, len(rows), _BATCH):
+            part = slice(start, start + _BATCH)
+            expected, seen = outcomes(theta @ rows[part].T)
+            found[0, part] = np.median(expected, axis=0)
+            found[1:, part] = np.quantile(seen, points, axis=0)
+        estimate, below, above, lower, upper = found
+        return Prediction(estimate, 0.5 * (above - below), lower, upper)
+
+    def _origin_lines(self, target: str) -> list[str]:
+        """The model, the method and the Releases, for a terminal."""
+        info, schema = self.info, self.columns.schema
+        releases = [
+            f"Release of {rows_in_words(n, schema.counted)} at {claim}."
+            for n, claim in zip(info.n, info.claims, strict=True)
+        ]
+        formula = f"{target} ~ {' + '.join(self.columns.features)}"
+        return [formula, f"Method {info.method}: {info.reason}", *releases]
+
+    def document(self) -> dict[str, Any]:
+        """The model and how it was fitted."""
+        return {
+            "schema": self.columns.schema.to_dict(),
+            "features": list(self.columns.features),
+            "target": self.columns.target,
+            "info": asdict(self.info),
+        }
+
+    @staticmethod
+    def _columns_of(document: dict[str, Any]) -> ModelColumns:
+        schema, features = Schema.from_dict(document["schema"]), tuple(document["features"])
+        return ModelColumns(schema, features, document["target"], document.get("family", "linear"))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Posterior(Coefficients, FittedPosterior):
+class Posterior(FittedCoefficients):
     """Draws of the coefficients and the error variance, in original units.
 
     Parameters
@@ -282,7 +355,7 @@ class Posterior(Coefficients, FittedPosterior):
 
         Where coefficients vary by holder, those of each as well, such as ``"age of a.json"``.
         """
-        found = {name: self.draws(name) for name in self.all_names}
+        found = super().parameter_draws()
         if self.holders is not None:
             for j, holder in enumerate(self.holders.names):
                 own = np.moveaxis(self.holders.theta[:, :, j], -1, 0)
@@ -291,23 +364,6 @@ class Posterior(Coefficients, FittedPosterior):
         return found
 
     # --- questions about parameters --------------------------------------------------------------
-
-    def summary(self, level: float = 0.95) -> Summary:
-        """Median, spread, central credible interval, R-hat and effective draws."""
-        return Summary({name: row_of(self.draws(name), level) for name in self.all_names}, level)
-
-    def prob(self, statement: str) -> float:
-        """Posterior probability of a statement about parameters.
-
-        Such as ``"bmi > 0"``, ``"age < bmi"``, ``"-0.1 < age < 0.1"``, ``"a > 0 and b > 0"``,
-        ``"2 * a - b > 0"`` or ``"abs(age) < 0.1"``. Names with signs or spaces that could be read
-        in two ways stand between backticks; see `statements`.
-        """
-        return statement_probability(statement, self.all_names, self.draws)
-
-    def interval(self, name: str, level: float = 0.95) -> tuple[float, float]:
-        """Central credible interval of one parameter."""
-        return central_interval(self.draws(name), level)
 
     def contrast(self, weights: Mapping[str, float], level: float = 0.95) -> Row:
         """Summary of a weighted sum of parameters, such as ``{"fair": 1, "good": -1}``."""
@@ -372,11 +428,7 @@ class Posterior(Coefficients, FittedPosterior):
         new = holders.new_holder(np.random.default_rng(0), self.theta)  # a picture needs no seed
         found = {holder: holders.theta[:, :, j, at] for j, holder in enumerate(holders.names)}
         found |= {COMMON: self.theta[..., at], NEW: new[..., at]}
-        return {
-            label: Interval(low, float(np.median(draws)), high)
-            for label, draws in found.items()
-            for low, high in [central_interval(draws, level)]
-        }
+        return {label: Interval.of(draws, level) for label, draws in found.items()}
 
     def _place(self, name: str) -> int:
         if name not in self.columns.names:
@@ -405,23 +457,14 @@ class Posterior(Coefficients, FittedPosterior):
         target : str, optional
             The regression's own; it has no other.
         """
-        level = probability("level", level)
-        check_target(target, self.columns.target)
         rng = np.random.default_rng(seed_or_none(seed))
-        rows = self.columns.design_matrix(new)
-        drawn = self.theta if self.holders is None else self.holders.new_holder(rng, self.theta)
-        theta = drawn.reshape(-1, self.theta.shape[-1])
-        sigma2 = self.sigma2.reshape(-1)
-        found = np.empty((5, len(rows)))
-        points = [0.5, *ndtr([-1.0, 1.0]), (1 - level) / 2, (1 + level) / 2]
-        for start in range(0, len(rows), _BATCH):
-            part = slice(start, start + _BATCH)
-            centre = theta @ rows[part].T
-            drawn = centre + np.sqrt(sigma2)[:, None] * rng.standard_normal(centre.shape)
-            found[0, part] = np.median(centre, axis=0)
-            found[1:, part] = np.quantile(drawn, points[1:], axis=0)
-        estimate, below, above, lower, upper = found
-        return Prediction(estimate, 0.5 * (above - below), lower, upper)
+        theta = self.theta if self.holders is None else self.holders.new_holder(rng, self.theta)
+        sd = np.sqrt(self.sigma2.reshape(-1, 1))
+
+        def outcomes(centre: FloatArray) -> tuple[FloatArray, FloatArray]:
+            return centre, centre + sd * rng.standard_normal(centre.shape)
+
+        return self._predicted(new, level, target, theta, outcomes)
 
     def predictive_draws(self, new: Any, seed: int | None = None) -> FloatArray:
         """One draw of every new row's target a posterior draw, shape (chains, draws, rows)."""
@@ -488,11 +531,7 @@ class Posterior(Coefficients, FittedPosterior):
     def describe(self, level: float = 0.95) -> str:
         """Where the numbers come from, the coefficients, and what the naive posterior claims."""
         info = self.info
-        lines = [f"{self.columns.target} ~ {' + '.join(self.columns.features)}"]
-        lines.append(f"Method {info.method}: {info.reason}")
-        for n, claim in zip(info.n, info.claims, strict=True):
-            counted = rows_in_words(n, self.columns.schema.counted)
-            lines.append(f"Release of {counted} at {claim}.")
+        lines = self._origin_lines(self.columns.target)
         if info.prior_words:
             lines.append(f"Prior: {info.prior_words}")
         else:
@@ -524,10 +563,7 @@ class Posterior(Coefficients, FittedPosterior):
             "level": level,
             "target": self.columns.target,
             "features": list(self.columns.features),
-            "method": info.method,
-            "noise_aware": info.noise_aware,
-            "n": list(info.n),
-            "claims": list(info.claims),
+            **self._origin(),
             "prior_error_sd": info.prior_error_sd,
             "prior": {name: {"mean": mean, "sd": sd} for name, (mean, sd) in info.prior.items()},
             "prior_words": info.prior_words,
@@ -537,7 +573,6 @@ class Posterior(Coefficients, FittedPosterior):
             "holders": None
             if self.holders is None
             else {name: s.to_dict() for name, s in self.holder_summaries(level).items()},
-            "warnings": list(info.warnings),
         }
 
     @property
@@ -605,19 +640,13 @@ class Posterior(Coefficients, FittedPosterior):
 
     def document(self) -> dict[str, Any]:
         """The model and how it was fitted."""
-        return {
-            "schema": self.columns.schema.to_dict(),
-            "features": list(self.columns.features),
-            "target": self.columns.target,
-            "info": asdict(self.info),
-            **({} if self.holders is None else {"holders": self.holders.document()}),
-        }
+        own = {} if self.holders is None else {"holders": self.holders.document()}
+        return {**super().document(), **own}
 
     @classmethod
     def from_groups(cls, data: Groups, document: dict[str, Any]) -> Posterior:
         """Read back what `groups` and `document` gave."""
-        schema, features = Schema.from_dict(document["schema"]), tuple(document["features"])
-        columns = ModelColumns(schema, features, document["target"])
+        columns = cls._columns_of(document)
         info = tuples(document["info"])
         info["prior"] = {name: (pair[0], pair[1]) for name, pair in info["prior"].items()}
         drawn, groups = arrays(data.posterior), set(data.groups())

@@ -156,29 +156,13 @@ def sample(
 ) -> IndividualDraws:
     """Draw from the posterior given the observations of one or several holders.
 
-    Parameters
-    ----------
-    observations : sequence of Observation
-        One for each holder. Entries that are public are not used, but for n.
-    prior : NIGPrior or NormalInverseGammaIndependent
-        Prior of the regression.
-    covariates : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or callable
-        Law of the covariates, which all holders share: normal with this prior, or a function of
-        (n, k) called inside the NumPyro model (see `regression.records`, which also
-        has `uniform`, `truncated_normal` and `beta`). n counts the rows of all holders.
-    clip : bool
-        Whether the rows were clipped to [-1, 1] before they were summed. The regression is then
-        about the rows as they were. For releases bounded by a box, not by a ball.
-    chains, draws, tune, seed, cores, progress, target_accept, max_depth
-        As of `exact.sampler.sample_posterior`.
-    max_records : int
-        The most latent records, of all holders together, that are accepted.
-
-    Raises
-    ------
-    RequestError
-        If arguments do not fit together, there are too many records, the covariates' law is
-        discrete, or NumPyro is not installed.
+    Entries of observations that are public are not used, but for n. The law of the covariates,
+    which all holders share, is normal with a prior, or a function of (n, k) called inside the
+    NumPyro model (see `regression.records`, which also has `uniform`, `truncated_normal` and
+    `beta`); n counts the rows of all holders, at most `max_records`. With `clip` the rows were
+    clipped to [-1, 1] before they were summed, and the regression is about the rows as they were;
+    for releases bounded by a box, not by a ball. Other arguments are those of
+    `exact.sampler.sample_posterior`.
     """
     require_numpyro()
     check_lengths(chains=chains, draws=draws, tune=tune)

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from noisewise.analyst.regression.exact.groups import MOST_GROUPS, MOST_HOLDERS
-from noisewise.analyst.regression.exact.run import (
-    run_exact,
-    run_exact_own_laws,
-    run_exact_varying,
-)
+from noisewise.analyst.regression.exact.run import run_exact, run_exact_own_laws, run_exact_varying
 from noisewise.analyst.regression.individual import run_individual
 from noisewise.analyst.regression.job import (
     Draws,

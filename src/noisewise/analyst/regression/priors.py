@@ -130,6 +130,19 @@ class _Covariates:
         object.__setattr__(self, "nu", degrees(self.nu, m.size))
 
 
+class _HalfT:
+    """Standard deviations of covariates with half-t laws of scale A (Huang & Wand 2013)."""
+
+    A: FloatArray
+    nu: float
+    shape = 0.5  # of the gamma laws of psi
+
+    @property
+    def rate(self) -> FloatArray:
+        """Rates of the gamma laws of psi, shape (k,)."""
+        return 1.0 / (2.0 * (self.nu - self.A.size + 1.0) * self.A**2)
+
+
 @dataclass(frozen=True, eq=False)
 class NIGPrior(_Regression):
     """Normal inverse gamma: theta | sigma2 ~ N(mu0, sigma2 Lam0⁻¹), sigma2 ~ IG(a0, b0).
@@ -335,7 +348,7 @@ class HierarchicalNIWPrior(_Covariates):
 
 
 @dataclass(frozen=True, eq=False)
-class HuangWandPrior(_Covariates):
+class HuangWandPrior(_HalfT, _Covariates):
     """The hierarchical prior whose standard deviations have half-t laws (shape 1/2).
 
     √T_jj has the half-t law with nu - k + 1 degrees of freedom and scale A_j. It lets a variance go
@@ -365,16 +378,6 @@ class HuangWandPrior(_Covariates):
     def __post_init__(self) -> None:
         self._check()
         object.__setattr__(self, "A", positive_vector("A", self.A, self.k))
-
-    @property
-    def shape(self) -> float:
-        """Shape of the gamma laws of psi."""
-        return 0.5
-
-    @property
-    def rate(self) -> FloatArray:
-        """Rates of the gamma laws of psi, shape (k,)."""
-        return 1.0 / (2.0 * (self.nu - self.k + 1.0) * self.A**2)
 
     @classmethod
     def weakly_informative(cls, k: int) -> HuangWandPrior:
@@ -426,7 +429,7 @@ class ScaleFreePrior:
 
 
 @dataclass(frozen=True, eq=False)
-class ScaleFreeCovariates:
+class ScaleFreeCovariates(_HalfT):
     """The law of Huang & Wand for the covariates' covariance, with a flat mean.
 
     psi_j ~ Gamma(1/2, rate), T | psi ~ IW(nu, diag psi), and mu flat, independent of T. With
@@ -458,16 +461,6 @@ class ScaleFreeCovariates:
     def k(self) -> int:
         """Number of covariates."""
         return self.A.size
-
-    @property
-    def shape(self) -> float:
-        """Shape of the gamma laws of psi."""
-        return 0.5
-
-    @property
-    def rate(self) -> FloatArray:
-        """Rates of the gamma laws of psi, shape (k,)."""
-        return 1.0 / (2.0 * (self.nu - self.k + 1.0) * self.A**2)
 
     @classmethod
     def default(cls, k: int) -> ScaleFreeCovariates:

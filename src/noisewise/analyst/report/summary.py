@@ -41,12 +41,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     Stouffer,
     entries_of,
 )
-from noisewise.core.kinds.summary.release import (
-    MeanNoise,
-    MedianNoise,
-    SummaryRelease,
-    SummedNoise,
-)
+from noisewise.core.kinds.summary.release import MeanNoise, MedianNoise, SummaryRelease, SummedNoise
 from noisewise.core.normal_laplace import variance
 
 MOST_FIGURES = 30

@@ -10,25 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 
 from noisewise.core.design import Design, Family
 from noisewise.core.document import (
-    MAX_DESIGN_NAME,
     MAX_INTEGER,
     MAX_SCALE,
-    BaseRelease,
     Received,
+    RegressionRelease,
     check_n,
     fail,
     integer,
     integers,
     items,
     take,
-    text,
-    texts,
 )
 from noisewise.core.kinds.rounds import (
     SMALLEST_SCALE,
@@ -41,7 +38,6 @@ from noisewise.core.privacy import GaussianEvent
 from noisewise.core.rounds.newton import LARGEST_THETA, SHARES, THETA_BITS, RowLaw, Scored
 from noisewise.core.rounds.plan import MOST_ROUNDS
 from noisewise.core.rounds.transform import Shape
-from noisewise.core.schema import Schema
 from noisewise.core.statistics.ball_moments import (
     LARGEST_SQUARE,
     PRODUCT_ONE,
@@ -54,7 +50,6 @@ from noisewise.core.statistics.scores import (
     outcome_of,
     score_sensitivity,
 )
-from noisewise.core.terms.term import MAX_TERM
 
 FAMILIES = ("logistic", "poisson")
 
@@ -157,7 +152,7 @@ class Newton:
 
 
 @dataclass(frozen=True)
-class GlmRelease(BaseRelease):
+class GlmRelease(RegressionRelease):
     """Noisy scores and information with everything needed to interpret them.
 
     Parameters
@@ -186,11 +181,6 @@ class GlmRelease(BaseRelease):
 
     def __post_init__(self) -> None:
         _check(self)
-
-    @property
-    def schema(self) -> Schema:
-        """The declared columns that were read, and who is protected."""
-        return self.design.schema
 
     @property
     def family(self) -> Family:
@@ -237,16 +227,8 @@ class GlmRelease(BaseRelease):
 
     @classmethod
     def _read(cls, document: Received) -> Self:
-        family = text(document["family"], "family")
-        if family not in FAMILIES:
-            fail("family must be logistic or poisson")
-        features = texts(document["features"], "features", MAX_TERM)
-        target = text(document["target"], "target", MAX_TERM)
-        design = Design(document.schema, features, target, cast(Family, family))
-        if texts(document["design_columns"], "design_columns", MAX_DESIGN_NAME) != design.names:
-            fail("design_columns do not follow from the schema and the features")
         return cls(
-            design=design,
+            design=document.design,
             looks=tuple(Round.from_json(one) for one in items(document["looks"], "looks")),
             shape=shape_from_json(document["shape"]),
             newton=tuple(Newton.from_json(one) for one in items(document["newton"], "newton")),

@@ -24,11 +24,10 @@ from noisewise.core.design import (
     geometry_to_dict,
 )
 from noisewise.core.document import (
-    MAX_DESIGN_NAME,
     MAX_INTEGER,
     MAX_SCALE,
-    BaseRelease,
     Received,
+    RegressionRelease,
     check_n,
     fail,
     geometry_from_json,
@@ -37,14 +36,12 @@ from noisewise.core.document import (
     items,
     take,
     text,
-    texts,
 )
 from noisewise.core.kinds.rounds import Rounds, check_spent
 from noisewise.core.noise import DISCRETE_FAMILIES, DiscreteGaussian, DiscreteLaplace
 from noisewise.core.precision import float_down
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
 from noisewise.core.rounds.estimate import Observed
-from noisewise.core.schema import Schema
 from noisewise.core.statistics import (
     MAX_FOURTH_MOMENTS,
     STATISTICS,
@@ -104,7 +101,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Release(BaseRelease):
+class Release(RegressionRelease):
     """Noisy statistics with everything needed to interpret them.
 
     Parameters
@@ -143,11 +140,6 @@ class Release(BaseRelease):
     def __post_init__(self) -> None:
         _check(self)
 
-    @property
-    def schema(self) -> Schema:
-        """The declared columns that were read, and who is protected."""
-        return self.design.schema
-
     def measurement(self, name: str) -> Measurement | None:
         """The measurement of the statistic with this name, or None."""
         return next((m for m in self.measurements if m.statistic == name), None)
@@ -181,11 +173,8 @@ class Release(BaseRelease):
 
     @classmethod
     def _read(cls, document: Received) -> Self:
-        design = document.design
-        if texts(document["design_columns"], "design_columns", MAX_DESIGN_NAME) != design.names:
-            fail("design_columns do not follow from the schema and the features")
         return cls(
-            design=design,
+            design=document.design,
             geometry=geometry_from_json(document["geometry"]),
             measurements=tuple(
                 map(measurement_from_json, items(document["measurements"], "measurements"))
@@ -210,8 +199,7 @@ def observed_moments(measurement: Measurement, design: Design) -> Observed:
     return Observed(np.eye(len(values)), values, precision)
 
 
-# ---------------------------------------------------------------------------------------------
-# Reading
+# --- reading --------------------------------------------------------------------------------------
 
 
 def measurement_from_json(document: Any) -> Measurement:
@@ -234,8 +222,7 @@ def measurement_from_json(document: Any) -> Measurement:
     )
 
 
-# ---------------------------------------------------------------------------------------------
-# Checks that hold however a Release was made
+# --- checks that hold however a Release was made --------------------------------------------------
 
 
 def _check(release: Release) -> None:

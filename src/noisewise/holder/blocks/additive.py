@@ -165,8 +165,7 @@ def normal_scores(fits: Fits, coefficient: int, threshold: float) -> Floats:
     return scores
 
 
-# ---------------------------------------------------------------------------------------------
-# All mechanisms by the type of their public description
+# --- all mechanisms by the type of their public description ---------------------------------------
 
 _TERMS: Mapping[type[Any], Callable[[Any, Fits, int, Any], Floats]] = {
     Sign: sign_terms,

@@ -216,8 +216,7 @@ def mean_shares(epsilon: Fraction, blocks: int, rows_per_unit: int) -> MeanShare
     return MeanShares(location, distance, epsilon - location - distance, TAIL, reach)
 
 
-# ---------------------------------------------------------------------------------------------
-# What accuracy to expect
+# --- what accuracy to expect ----------------------------------------------------------------------
 
 ALWAYS_HALF = 0.41  # the same error for an answer of 1/2, whatever the data
 _LEVELS = (np.arange(49) + 0.5) / 49

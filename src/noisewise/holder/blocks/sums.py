@@ -29,14 +29,7 @@ import numpy.typing as npt
 from noisewise.core.design import Design
 from noisewise.core.schema import Category, Unbounded
 from noisewise.holder.mechanisms import randomness
-from noisewise.holder.rows.plan import (
-    Codes,
-    Floats,
-    Integers,
-    ReadsDesign,
-    check_row_count,
-    flat,
-)
+from noisewise.holder.rows.plan import Codes, Floats, Integers, ReadsDesign, check_row_count, flat
 from noisewise.holder.rows.values import filled
 
 BOUNDED_BITS = 50
@@ -104,8 +97,7 @@ def _columns(design: Design) -> list[BlockColumn]:
     return columns
 
 
-# ---------------------------------------------------------------------------------------------
-# Blocks of rows, and their sums
+# --- blocks of rows, and their sums ---------------------------------------------------------------
 
 LIMB_BITS = 44
 CARRY_EVERY = 1 << 18
@@ -244,8 +236,7 @@ def exact_sum(limbs: Sequence[int]) -> int:
     return sum(int(limb) << (LIMB_BITS * place) for place, limb in enumerate(limbs))
 
 
-# ---------------------------------------------------------------------------------------------
-# All rows, for models, which need more of a block than sums
+# --- all rows, for models, which need more of a block than sums -----------------------------------
 
 
 @dataclass(frozen=True)

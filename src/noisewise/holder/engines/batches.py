@@ -83,8 +83,7 @@ def sum_batches(
     return accumulator.result()
 
 
-# ---------------------------------------------------------------------------------------------
-# From Arrow columns to the arrays that accumulators take
+# --- from Arrow columns to the arrays that accumulators take --------------------------------------
 
 # Takes a pyarrow.Array; pyarrow has no type stubs. Ids stay an Arrow array.
 Reader = Callable[[Any], Any]

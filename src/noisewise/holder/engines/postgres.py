@@ -25,14 +25,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from noisewise.core.errors import DataError, RequestError
-from noisewise.holder.engines.base import (
-    Kind,
-    Result,
-    check_id_kind,
-    check_kind,
-    positions,
-    sealed,
-)
+from noisewise.holder.engines.base import Kind, Result, check_id_kind, check_kind, positions, sealed
 from noisewise.holder.engines.dialects import POSTGRESQL, identifier
 from noisewise.holder.engines.pushdown import (
     SumQuery,
@@ -322,8 +315,7 @@ def _batches(lines: Any, types: dict[str, Any], most: int) -> Iterator[Any]:
         yield from table.to_batches()
 
 
-# ---------------------------------------------------------------------------------------------
-# What is known without reading rows
+# --- what is known without reading rows -----------------------------------------------------------
 
 
 def _described(connection: Any, statement: str) -> tuple[list[str], list[int]]:

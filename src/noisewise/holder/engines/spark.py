@@ -43,14 +43,7 @@ import pyarrow as pa
 from noisewise._version import __version__
 from noisewise.core.errors import DataError, NoisewiseError, RequestError
 from noisewise.core.schema import Category
-from noisewise.holder.engines.base import (
-    Kind,
-    Result,
-    check_id_kind,
-    check_kind,
-    positions,
-    sealed,
-)
+from noisewise.holder.engines.base import Kind, Result, check_id_kind, check_kind, positions, sealed
 from noisewise.holder.engines.batches import column_readers
 from noisewise.holder.rows.plan import Plan, Progress
 
@@ -254,8 +247,7 @@ def _join(total: Any, partials: Sequence[tuple[int, str, bytes | None]]) -> None
             total.join(np.frombuffer(state, dtype="<i8"))
 
 
-# ---------------------------------------------------------------------------------------------
-# What runs on workers. Spark sends these functions by name, and plans by value.
+# --- what runs on workers. Spark sends these functions by name, and plans by value ----------------
 
 
 def look_around(plan: Plan[Any], version: str, batches: Iterator[Any]) -> Iterator[Any]:

@@ -51,7 +51,7 @@ from typing import Any
 
 from noisewise.core.composition import epsilon_of, leaves_of, within
 from noisewise.core.privacy import Event, GaussianEvent, PureEvent
-from noisewise.holder.ledger.charges import Charge, ChargeRecord, down, exact, optional, up
+from noisewise.holder.ledger.charges import Charge, ChargeRecord, down, exact, up
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,7 @@ class Account:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types; numbers are decimal or fraction text."""
-        return {
-            "dataset": self.dataset,
-            "unit": self.unit,
-            "cap_epsilon": optional(self.cap_epsilon, exact),
-            "cap_delta": optional(self.cap_delta, exact),
-            "spent_epsilon": up(self.spent_epsilon, 12),
-            "remaining_epsilon": optional(self.remaining_epsilon, lambda x: down(x, 12)),
-            "charges": [charge.to_json() for charge in self.charges],
-        }
+        return {**_plain(self), "charges": [charge.to_json() for charge in self.charges]}
 
 
 @dataclass(frozen=True)
@@ -118,19 +110,20 @@ class Quote:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types; numbers are decimal or fraction text."""
-        return {
-            "dataset": self.dataset,
-            "unit": self.unit,
-            "already_published": self.already_published,
-            "resumes": self.resumes,
-            "allowed": self.allowed,
-            "refusal": self.refusal,
-            "cap_epsilon": optional(self.cap_epsilon, exact),
-            "cap_delta": optional(self.cap_delta, exact),
-            "spent_epsilon": up(self.spent_epsilon, 12),
-            "remaining_before": optional(self.remaining_before, lambda x: down(x, 12)),
-            "remaining_after": optional(self.remaining_after, lambda x: down(x, 12)),
-        }
+        return _plain(self)
+
+
+def _plain(record: Account | Quote) -> dict[str, Any]:
+    """What is set is exact; what is spent is rounded up, and what is left down."""
+
+    def shown(name: str, value: Any) -> Any:
+        if not isinstance(value, Fraction):
+            return value
+        if name.startswith("cap"):
+            return exact(value)
+        return up(value, 12) if name.startswith("spent") else down(value, 12)
+
+    return {name: shown(name, value) for name, value in vars(record).items()}
 
 
 @dataclass
@@ -216,8 +209,7 @@ def _spent(losses: Sequence[Sequence[Event]], cap: Fraction, delta: Fraction) ->
     return Fraction(total)
 
 
-# ---------------------------------------------------------------------------------------------
-# What one person may be exposed to
+# --- what one person may be exposed to ------------------------------------------------------------
 
 MOST_CASES = 16  # the accountants may take a second for each
 

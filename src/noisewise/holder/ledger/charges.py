@@ -6,7 +6,7 @@ import getpass
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, Inexact
 from fractions import Fraction
@@ -277,8 +277,3 @@ def _short(value: Fraction, digits: int, rounding: str, *, lossless: bool) -> st
     decimal = decimal.normalize(context)
     small_or_huge = decimal != 0 and not -5 <= decimal.adjusted() < 12
     return str(decimal).lower() if small_or_huge else format(decimal, "f")
-
-
-def optional(value: Fraction | None, text: Callable[[Fraction], str]) -> str | None:
-    """Return the text of a number that may be missing."""
-    return None if value is None else text(value)

@@ -244,8 +244,7 @@ def _sync_directory(path: Path) -> None:
             os.close(descriptor)
 
 
-# ---------------------------------------------------------------------------------------------
-# What can go wrong, each as an error that says what to do
+# --- what can go wrong, each as an error that says what to do -------------------------------------
 
 # SQLite quotes a damaged schema in its message, and the sqlite3 module then fails to decode it.
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
@@ -313,8 +312,7 @@ def explained(
     return damaged(path, f"SQLite reports {name}")
 
 
-# ---------------------------------------------------------------------------------------------
-# The log
+# --- the log --------------------------------------------------------------------------------------
 
 GENESIS = hashlib.sha256(b"noisewise ledger 1").hexdigest()
 

@@ -125,8 +125,7 @@ def cap_command(path: Path, dataset: str, epsilon: str, delta: str = "0") -> str
     return shlex.join(command)
 
 
-# ---------------------------------------------------------------------------------------------
-# Fingerprints of batches
+# --- fingerprints of batches ----------------------------------------------------------------------
 
 
 def fingerprint(content: Mapping[str, str]) -> dict[str, Any]:
@@ -169,8 +168,7 @@ def _mac(key: str, name: str, text: str) -> str:
     return hmac.new(bytes.fromhex(key), f"{name} {text}".encode(), "sha256").hexdigest()
 
 
-# ---------------------------------------------------------------------------------------------
-# Names of data sets
+# --- names of data sets ---------------------------------------------------------------------------
 
 # Scripts whose letters pass for one another, and the letters of Greek and Cyrillic that pass for
 # Latin ones (after case folding).

@@ -111,8 +111,7 @@ def _cell_numbers(codes: Sequence[Codes], family: Sequence[tuple[int, int]]) -> 
     return cells
 
 
-# ---------------------------------------------------------------------------------------------
-# What every mechanism makes of them, and which records a unit can change
+# --- what every mechanism makes of them, and which records a unit can change ----------------------
 
 
 class NetworkMechanism(Protocol):

@@ -447,8 +447,7 @@ class LearnedGraph:
         values = {node: tuple(islice(noisy, size)) for node, size in sizes.items()}
         return self._part(group, network, values, scale)
 
-    # -----------------------------------------------------------------------------------------
-    # Choices
+    # --- choices ----------------------------------------------------------------------------------
 
     def _tree(self, scores: Mapping[Pair, int], share: Fraction) -> list[Pair]:
         scale = float_up(2 * self._changed / self._each(share, self._edges))
@@ -519,8 +518,7 @@ def rooted(network: Network, edges: Sequence[Pair]) -> Parents:
     return parents
 
 
-# ---------------------------------------------------------------------------------------------
-# Scores: integers, from exact counts and from what is published
+# --- scores: integers, from exact counts and from what is published -------------------------------
 
 
 def counted(network: Network, counts: FamilyCounts, names: Sequence[str]) -> NDArray[np.int64]:

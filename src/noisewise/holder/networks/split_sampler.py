@@ -103,8 +103,7 @@ class SplitSampler:
         slope = abs(a / m - b / (ONE - m))
         return 1 / (math.sqrt(curvature) + slope + 1 / ONE)
 
-    # -----------------------------------------------------------------------------------------
-    # Weights
+    # --- weights ----------------------------------------------------------------------------------
 
     @cached_property
     def _floats(self) -> tuple[float, float, float, float]:

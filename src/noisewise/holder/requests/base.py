@@ -19,7 +19,7 @@ from noisewise.core.design import Design, Family, names_of
 from noisewise.core.document import MAX_SCALE, BaseRelease
 from noisewise.core.errors import DataError, RequestError
 from noisewise.core.kinds import AnyRelease
-from noisewise.core.privacy import Amount, Claim, Event, as_fraction
+from noisewise.core.privacy import Amount, Claim, Event, as_delta, as_fraction
 from noisewise.core.schema import MAX_NAME, Schema
 from noisewise.core.terms.formula import read_formula
 from noisewise.holder.ledger import Charge
@@ -50,8 +50,8 @@ class Publishable(ABC, Generic[Kind_co]):
     batch : str or None
         The batch of a stream that the rows belong to.
     series : str or None
-        The series of that batch, with the declaration that nobody is in two batches of it. They
-        compose in parallel (`Charge.series`).
+        The series of that batch, if you declare that nobody is in two batches of it. Only then
+        batches don't add up (`Charge.series`).
     delta_was_given : bool
         Whether the holder chose delta. Kinds that are purely private have none to choose.
     """
@@ -247,8 +247,7 @@ class AboutRegression(ReadsDesign, Publishable[Kind_co]):
         return {**super().to_json(), **regression}
 
 
-# ---------------------------------------------------------------------------------------------
-# Words that several kinds take, and the refusal of those that make no sense
+# --- words that several kinds take, and the refusal of those that make no sense -------------------
 
 
 def given_epsilon(epsilon: Amount | None) -> Fraction:
@@ -256,6 +255,19 @@ def given_epsilon(epsilon: Amount | None) -> Fraction:
     if epsilon is None:
         raise RequestError("epsilon: not given; say how much privacy may be spent, such as 1.0")
     return as_fraction(epsilon, "epsilon")
+
+
+def claim_of(
+    epsilon: Amount | None, delta: Amount | None, rho: Amount | None, *, pure: bool = False
+) -> Claim:
+    """The guarantee in these words; a delta is accepted, but never spent, where noise is `pure`."""
+    if rho is None:
+        spent = DEFAULT_DELTA if delta is None else as_delta(delta)
+        return Claim(given_epsilon(epsilon), Fraction(0) if pure else spent)
+    if delta is not None:
+        raise RequestError("delta: rho-zCDP has no delta; leave one of them out")
+    asked = None if epsilon is None else as_fraction(epsilon, "epsilon")
+    return Claim(asked, rho=as_fraction(rho, "rho"))
 
 
 def restricted_design(

@@ -117,10 +117,8 @@ def make_regression_sample_request(
         The largest norm of the coefficients (with the intercept) on unit scale.
     prior_precision : number
         Of every coefficient on unit scale.
-    label : str
-    batch, series : str, optional
-        Names of the batch of a stream that the rows belong to, and of its series, if you declare
-        that nobody is in two batches of it. Only then batches don't add up (`Charge.series`).
+    label, batch, series : str, optional
+        As in `Publishable`.
     """
     design = restricted_design(schema, features, target)
     check_no_terms(design, "a Release of posterior draws")

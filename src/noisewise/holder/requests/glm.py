@@ -36,7 +36,7 @@ from noisewise.core.kinds.rounds import (
     shape_to_json,
     spent,
 )
-from noisewise.core.privacy import Amount, Claim, as_fraction
+from noisewise.core.privacy import Amount
 from noisewise.core.rounds.estimate import Observed
 from noisewise.core.rounds.newton import (
     SHARES,
@@ -47,13 +47,7 @@ from noisewise.core.rounds.newton import (
     next_theta,
     rows_of,
 )
-from noisewise.core.rounds.plan import (
-    LEAST_FIRST_SHARE,
-    LEAST_SHARE,
-    MOST_ROUNDS,
-    Explore,
-    Setting,
-)
+from noisewise.core.rounds.plan import LEAST_FIRST_SHARE, LEAST_SHARE, MOST_ROUNDS, Explore, Setting
 from noisewise.core.rounds.transform import LARGEST_OFFSET, LARGEST_ROW, Shape, Transform
 from noisewise.core.schema import Schema
 from noisewise.core.statistics.ball_moments import (
@@ -69,12 +63,7 @@ from noisewise.core.statistics.scores import (
     score_sensitivity,
 )
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
-from noisewise.holder.requests.base import (
-    DEFAULT_DELTA,
-    check_scale,
-    given_epsilon,
-    named_design,
-)
+from noisewise.holder.requests.base import check_scale, claim_of, named_design
 from noisewise.holder.requests.in_rounds import InRounds, check_same_rows
 from noisewise.holder.rows.plan import Plan
 from noisewise.holder.rows.rounds import BallPlan, BallSums
@@ -141,8 +130,7 @@ class GlmRequest(InRounds[GlmRelease]):
         check_scale(scale)
         check_scale(information_scale(self.schema, self.outcome, longest, scale))
 
-    # -----------------------------------------------------------------------------------------
-    # What it is
+    # --- what it is -------------------------------------------------------------------------------
 
     @cached_property
     def covariates(self) -> Covariates:
@@ -243,8 +231,7 @@ class GlmRequest(InRounds[GlmRelease]):
         }
         return len(dumps(document).encode())
 
-    # -----------------------------------------------------------------------------------------
-    # The rounds
+    # --- the rounds -------------------------------------------------------------------------------
 
     def plan(self) -> Plan[BallSums | ScoreSums]:
         """What the first pass sums."""
@@ -390,26 +377,14 @@ def make_glm_request(
         Or a `formula`, such as "ill ~ age + region".
     epsilon, delta : number or text
         The guarantee; delta is 1e-6 unless given. Or `rho` of zero-concentrated privacy.
-    label : str
-        Makes an otherwise equal request a new one, which costs again.
-    batch : str, optional
-        The batch of a stream that the rows belong to.
+    label, batch : str, optional
+        As in `Publishable`.
     """
     if family not in FAMILIES:
         raise RequestError(f"family: expected linear, logistic or poisson, got {family!r}")
-    if rho is None:
-        given_epsilon(epsilon)
-    elif delta is not None:
-        raise RequestError("delta: rho-zCDP has no delta; leave one of them out")
-    spent_delta = DEFAULT_DELTA if delta is None else as_fraction(delta, "delta")
-    claim = Claim(
-        None if epsilon is None else as_fraction(epsilon, "epsilon"),
-        spent_delta if rho is None else Fraction(0),
-        None if rho is None else as_fraction(rho, "rho"),
-    )
     return GlmRequest(
         design=named_design(schema, target, features, formula, family),
-        claim=claim,
+        claim=claim_of(epsilon, delta, rho),
         label=label,
         batch=batch,
         delta_was_given=delta is not None,

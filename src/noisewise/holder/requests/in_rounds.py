@@ -58,8 +58,7 @@ class InRounds(AboutRegression[Kind_co]):
                 "(--disjoint), so that the costs of batches are added up, or the rounds"
             )
 
-    # -----------------------------------------------------------------------------------------
-    # The rounds
+    # --- the rounds -------------------------------------------------------------------------------
 
     @abstractmethod
     def begin(self, n: int, result: Any, /) -> Kind_co | str:
@@ -77,8 +76,7 @@ class InRounds(AboutRegression[Kind_co]):
     def draw(self, kept: Sequence[str], step: Any, result: Any) -> Kind_co | str:
         """Draw a step's noise: the text to keep, or the Release after the last round."""
 
-    # -----------------------------------------------------------------------------------------
-    # What it costs
+    # --- what it costs ----------------------------------------------------------------------------
 
     @property
     @abstractmethod

@@ -204,10 +204,8 @@ def make_network_request(
         For fourier, the probability with which no incremented count is negative.
     concentration : number or mapping from nodes to numbers
         Dirichlet prior of the draws, for each cell; at least 1.
-    label : str
-    batch, series : str, optional
-        Names of the batch of a stream that the rows belong to, and of its series, if you declare
-        that nobody is in two batches of it. Only then batches don't add up (`Charge.series`).
+    label, batch, series : str, optional
+        As in `Publishable`.
     """
     loss = given_epsilon(epsilon)
     claim = Claim(loss, as_delta(0 if delta is None else delta))

@@ -18,15 +18,7 @@ from noisewise.core.design import MAX_ROWS, Ball, Box, Geometry, geometry_to_dic
 from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Measurement, Release
-from noisewise.core.privacy import (
-    Amount,
-    Claim,
-    ComposedEvent,
-    Event,
-    as_delta,
-    as_fraction,
-    fraction_text,
-)
+from noisewise.core.privacy import Amount, ComposedEvent, Event, as_fraction, fraction_text
 from noisewise.core.schema import Schema
 from noisewise.core.statistics import (
     MAX_FOURTH_MOMENTS,
@@ -43,12 +35,11 @@ from noisewise.holder.mechanisms import Mechanism
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
 from noisewise.holder.requests.base import (
-    DEFAULT_DELTA,
     AboutRegression,
     check_bounded,
     check_delta,
     check_scale,
-    given_epsilon,
+    claim_of,
     named_design,
     noise_multiplier,
 )
@@ -236,15 +227,9 @@ def make_request(
         has at most so many, and 1 is one round in the public bounds. Gaussian noise has ``auto``
         by default, unless something is asked for that doesn't go with rounds, or there are more
         than 80 design columns, or epsilon is below 0.001.
-    label : str
-    batch, series : str, optional
-        Names of the batch of a stream that the rows belong to, and of its series, if you declare
-        that nobody is in two batches of it. Only then batches don't add up (`Charge.series`).
+    label, batch, series : str, optional
+        As in `Publishable`.
     """
-    if rho is None:
-        given_epsilon(epsilon)
-    if delta is not None and rho is not None:
-        raise RequestError("delta: rho-zCDP has no delta; leave one of them out")
     if mechanism is None:
         pure = rho is None and (delta is None or as_fraction(delta, "delta") == 0)
         mechanism = "laplace" if pure else "gaussian"
@@ -256,18 +241,9 @@ def make_request(
         raise RequestError(
             f"rho: {mechanism.capitalize()} noise is calibrated by epsilon; use gaussian with rho"
         )
-    # Noise that is purely private: a delta would be accepted but is never spent.
-    spent_delta = 0 if pure or rho is not None else delta
-    if delta is not None:
-        as_delta(delta)
-    claim = Claim(
-        None if epsilon is None else as_fraction(epsilon, "epsilon"),
-        DEFAULT_DELTA if spent_delta is None else as_fraction(spent_delta, "delta"),
-        None if rho is None else as_fraction(rho, "rho"),
-    )
     common: dict[str, Any] = {
         "design": named_design(schema, target, features, formula),
-        "claim": claim,
+        "claim": claim_of(epsilon, delta, rho, pure=pure),
         "label": label,
         "delta_was_given": delta is not None,
         "batch": batch,
@@ -349,8 +325,7 @@ def _share(value: Amount | None, name: str) -> Fraction | None:
     return None if value is None else as_fraction(value, name)
 
 
-# ---------------------------------------------------------------------------------------------
-# What makes a request impossible, found before anything is charged or read
+# --- what makes a request impossible, found before anything is charged or read --------------------
 
 
 def check_request(request: Request) -> None:
@@ -407,8 +382,7 @@ def _check_shares(request: Request) -> None:
             )
 
 
-# ---------------------------------------------------------------------------------------------
-# From a claim to the noise of every statistic
+# --- from a claim to the noise of every statistic -------------------------------------------------
 
 
 def plan_laplace(request: Request) -> tuple[Mechanism, ...]:

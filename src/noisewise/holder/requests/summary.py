@@ -367,10 +367,8 @@ def make_summary_request(
         ``quantile:0.9``), ``huber``, ``cox``, or a function of your own.
     clip, p_star : float, optional
         Of ``stouffer`` and ``fisher``.
-    label : str
-    batch, series : str, optional
-        Names of the batch of a stream that the rows belong to, and of its series, if you declare
-        that nobody is in two batches of it. Only then batches don't add up (`Charge.series`).
+    label, batch, series : str, optional
+        As in `Publishable`.
     """
     spent = given_epsilon(epsilon)
     claim = Claim(spent)
@@ -482,8 +480,7 @@ def _whole(name: str, value: Any, low: int, high: int) -> int:
     return value
 
 
-# ---------------------------------------------------------------------------------------------
-# What makes a request impossible, found before anything is charged or read
+# --- what makes a request impossible, found before anything is charged or read --------------------
 
 
 def check_summary_request(request: SummaryRequest) -> None:

@@ -270,8 +270,7 @@ def _joined(pieces: Sequence[Records]) -> Records:
     return np.concatenate(pieces)
 
 
-# ---------------------------------------------------------------------------------------------
-# Ids as words
+# --- ids as words ---------------------------------------------------------------------------------
 
 _LONGEST = 255  # bytes
 

@@ -244,8 +244,7 @@ def grid_value(x: float, centre: float, scale: float, one: int) -> int:
     return max(-one, min(one, math.floor((x - centre) * scale + 0.5)))
 
 
-# ---------------------------------------------------------------------------------------------
-# Missing values: a public fill value takes their place, or they are an error. Never dropped.
+# --- missing values: a public fill value takes their place, or they are an error. Never dropped ---
 
 
 def fill_code(schema: Schema, name: str) -> int | None:

@@ -269,15 +269,9 @@ def fixed_moments(holders: Holders) -> FloatArray:
 @compiled
 def noise_of_image(precision: FloatArray, theta: FloatArray) -> FloatArray:
     """K = Cov(E theta) for noise E on Ŝ of the given precisions (0: none)."""
-    d = theta.size
-    K = np.zeros((d, d))
-    for a in range(d):
-        for b in range(d):
-            if precision[a, b] > 0.0:
-                K[a, a] += theta[b] ** 2 / precision[a, b]
-                if a != b:
-                    K[a, b] += theta[a] * theta[b] / precision[a, b]
-    return K
+    variance = np.where(precision > 0.0, 1.0 / np.where(precision > 0.0, precision, 1.0), 0.0)
+    K = variance * np.outer(theta, theta)
+    return K + np.diag(variance @ theta**2 - np.diag(K))
 
 
 @compiled
@@ -331,21 +325,12 @@ def equation_12(
     d, w = S.shape[0], holders.w[j]
     B, z, proper = np.eye(d), holders.z[j].copy(), True
     if holders.aware:
-        for a in range(d):
-            for b in range(d):
-                B[a, b] += holders.K[j, a, b] * w[a] * w[b]
-        B, proper = factor(B)
+        B, proper = factor(B + holders.K[j] * np.outer(w, w))
         B = inverse_lower(B)
         z = B @ z
-    for a in range(d):
-        for b in range(d):
-            B[a, b] *= w[b]
+    B = B * w
     BS = B @ S
-    M = BS @ np.ascontiguousarray(B.T)
-    for a in range(d):
-        for b in range(d):
-            M[a, b] = sigma2 * M[a, b] + (1.0 if a == b else 0.0)
-    L, possible = factor(M)
+    L, possible = factor(np.eye(d) + sigma2 * (BS @ np.ascontiguousarray(B.T)))
     W = inverse_lower(L)
     return W @ BS, W @ z, proper and possible
 
@@ -421,15 +406,12 @@ def move_sigma2(
 def statistics(n: float, mean: FloatArray, L: FloatArray) -> FloatArray:
     """S of n rows with this mean and the scatter matrix LL'."""
     k = mean.size
-    S = np.zeros((k + 1, k + 1))
-    S[0, 0] = n
+    S = np.full((k + 1, k + 1), n)
     for a in range(k):
-        S[0, a + 1] = n * mean[a]
-        S[a + 1, 0] = n * mean[a]
-        for b in range(k):
-            S[a + 1, b + 1] = n * mean[a] * mean[b]
-            for c in range(min(a, b) + 1):
-                S[a + 1, b + 1] += L[a, c] * L[b, c]
+        S[0, a + 1] = S[a + 1, 0] = n * mean[a]
+        for b in range(a + 1):
+            scatter = L[a, : b + 1] @ L[b, : b + 1]
+            S[a + 1, b + 1] = S[b + 1, a + 1] = n * mean[a] * mean[b] + scatter
     return S
 
 
@@ -461,13 +443,10 @@ def move_scatter(
     """The factor of holder j's scatter matrix, and 1 if it was proposed here."""
     k, n = mean.size, holders.n[j]
     B = bartlett(rng, alpha, -1.0, k) / math.sqrt(alpha)
-    W, new, ratio = inverse_lower(B), L @ B, 0.0
-    image, old_image = T_inverse @ new, T_inverse @ L
-    for a in range(k):
-        ratio += (n - k - 2.0 - (2.0 * alpha - (k + 1))) * math.log(B[a, a])
-        for b in range(k):
-            ratio += 0.5 * alpha * (B[a, b] ** 2 - W[a, b] ** 2)
-            ratio -= 0.5 * (new[a, b] * image[a, b] - L[a, b] * old_image[a, b])
+    new = L @ B
+    ratio = (n - k - 2.0 - (2.0 * alpha - (k + 1))) * np.sum(np.log(np.diag(B)))
+    ratio += 0.5 * alpha * np.sum(B**2 - inverse_lower(B) ** 2)
+    ratio -= 0.5 * np.sum(new * (T_inverse @ new) - L * (T_inverse @ L))
     ratio += _log_released(holders, j, mean, new, theta, sigma2)
     ratio -= _log_released(holders, j, mean, L, theta, sigma2)
     return (new, 1) if accepts(rng, ratio) else (L, 0)
@@ -488,10 +467,7 @@ def move_mean(
 ) -> tuple[FloatArray, int]:
     """Holder j's mean of the covariates, and 1 if it was proposed here."""
     n = holders.n[j]
-    Q = n * T_inverse
-    for a in range(mean.size):
-        Q[a, a] += n * n * holders.S_precision[j, 0, a + 1]
-    Q, proper = factor(Q)
+    Q, proper = factor(n * T_inverse + n * n * np.diag(holders.S_precision[j, 0, 1:]))
     if not proper:
         return mean, 0
     new = mean + width * solve_upper(Q, rng.standard_normal(mean.size))
@@ -736,29 +712,13 @@ def sample(
 ) -> Draws:
     """Draw from the posterior with fixed second moments of x, or with normal x.
 
-    Parameters
-    ----------
-    observations : sequence of Observation
-        One for each holder, over the same columns, with Gaussian noise and a public n.
-    prior : NIGPrior or NormalInverseGammaIndependent
-        For the regression. The paper's is the second.
-    covariates : NIWPrior, HierarchicalNIWPrior or HuangWandPrior, optional
-        For the mean and covariance of the covariates, which all holders share (MCMC-normalX);
-        without it their second moments are fixed (MCMC-fixedS).
-    account_for_s : bool
-        Add what the noise on X'X does to the covariance of the residuals, where S is fixed.
-    chains, draws, tune, seed, cores, progress
-        As of `exact.sampler.sample_posterior`.
-    thin : int
-        Iterations for each draw. With normal x neighbouring iterations are much alike: with several
-        covariates or holders it takes hundreds for an independent draw.
-    keep_covariates : int
-        Also return mu and T of so many draws of each chain, evenly spaced.
-
-    Raises
-    ------
-    RequestError
-        If noise is Laplace, a number of rows is private or too small, or priors do not fit.
+    Holders have Gaussian noise and a public n. With `covariates`, the prior of their mean and
+    covariance, which all holders share, it is MCMC-normalX; without, MCMC-fixedS, where
+    `account_for_s` adds what the noise on X'X does to the covariance of the residuals. Of `thin`
+    iterations one is a draw: with normal x neighbouring ones are much alike, and with several
+    covariates or holders it takes hundreds for an independent draw. `keep_covariates` says of how
+    many draws of each chain, evenly spaced, mu and T are returned. Other arguments are those of
+    `exact.sampler.sample_posterior`.
     """
     model = build_model(observations, prior, covariates, account_for_s=account_for_s, tune=tune)
     trace = sample_chains(

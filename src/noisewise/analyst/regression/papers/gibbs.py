@@ -83,11 +83,7 @@ from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import call_with, compiled
 from noisewise.analyst.chains import Progress, check_counts
 from noisewise.analyst.regression.observation import Observation, common_k, named
-from noisewise.analyst.regression.papers.fourth import (
-    Fourth,
-    draw_given_fourth,
-    prepare_fourth,
-)
+from noisewise.analyst.regression.papers.fourth import Fourth, draw_given_fourth, prepare_fourth
 from noisewise.analyst.regression.papers.moments import (
     CovariateMoments,
     FourthMomentObservation,
@@ -348,12 +344,8 @@ def draw_normal_sums(
 @compiled
 def apply_covariance(n: float, row: Moments, Y: FloatArray) -> FloatArray:
     """2n (GYG - (m'Ym) mm'): nCov applied to <Y, ww'>, normal x."""
-    G, m = row.G, row.F[:, 0].copy()
-    image, square = G @ Y @ G, m @ (Y @ m)
-    for a in range(m.size):
-        for b in range(m.size):
-            image[a, b] = 2.0 * n * (image[a, b] - square * m[a] * m[b])
-    return image
+    m = row.F[:, 0].copy()
+    return 2.0 * n * (row.G @ Y @ row.G - (m @ (Y @ m)) * np.outer(m, m))
 
 
 @compiled
@@ -364,29 +356,20 @@ def solver_for_normal(model: Model, j: int, row: Moments, omega2: FloatArray) ->
     rank-one term, which is diagonal in G's eigenbasis (exact but for that term if the noise is
     Gaussian in the isometric layout).
     """
-    G, n, P, seen = row.G, model.holders.n[j], omega2.shape[0], model.holders.seen[j]
-    noise, scale, V, m = np.zeros((P, P)), np.zeros((P, P)), np.eye(P), row.F[:, 0].copy()
-    logs, count = 0.0, 0
-    for a in range(P):
-        for b in range(P):
-            if seen[a, b]:
-                noise[a, b] = omega2[a, b] * (1.0 if a == b else 2.0)
-            if noise[a, b] > 0.0:
-                logs += math.log(noise[a, b])
-                count += 1
-    values = np.ones(P)
-    if not model.holders.noisy[j]:
+    G, n, V, m = row.G, model.holders.n[j], np.eye(omega2.shape[0]), row.F[:, 0].copy()
+    twice = 2.0 - V  # entries off the diagonal
+    noise = np.where(model.holders.seen[j], omega2 * twice, 0.0)
+    if model.holders.noisy[j]:
+        own = np.diag(G)
+        sampling = np.outer(own, own) + G**2 - 2.0 * np.outer(m, m) ** 2
+        scale = n * twice * sampling + noise
+    else:
         values, vectors = np.linalg.eigh(G)
         V = np.ascontiguousarray(vectors)  # LAPACK counts by columns
-    for a in range(P):
-        for b in range(P):
-            if model.holders.noisy[j]:
-                sampling = G[a, a] * G[b, b] + G[a, b] ** 2 - 2.0 * (m[a] * m[b]) ** 2
-                scale[a, b] = n * (1.0 if a == b else 2.0) * sampling + noise[a, b]
-            else:
-                scale[a, b] = 2.0 * n * values[a] * values[b] + math.exp(logs / max(count, 1))
-            scale[a, b] = 1.0 / max(scale[a, b], 1e-300)
-    return Solver(True, V, scale, noise)
+        there = np.sum(noise > 0.0)
+        logs = np.sum(np.log(np.where(noise > 0.0, noise, 1.0))) / max(there, 1)
+        scale = 2.0 * n * np.outer(values, values) + math.exp(logs)
+    return Solver(True, V, 1.0 / np.maximum(scale, 1e-300), noise)
 
 
 @compiled
@@ -398,40 +381,26 @@ def _conjugate_gradients(
     Y stands for the functional <Y, ww'>. Half of an off-diagonal coefficient sits in each triangle,
     so that its noise term is 2 omega2.
     """
-    P, V = R.shape[0], solver.root
-    transposed = np.ascontiguousarray(V.T)
-    Y, r, p, z = np.zeros((P, P)), R.copy(), np.zeros((P, P)), np.zeros((P, P))
+    V, transposed = solver.root, np.ascontiguousarray(solver.root.T)
+    Y, r, p = np.zeros(R.shape), R.copy(), np.zeros(R.shape)
     size, goal, iterations = 1.0, 0.0, 0
     while iterations < _MAX_GRADIENTS:
-        z = r.copy() if noisy else transposed @ r @ V
-        for a in range(P):
-            for b in range(P):
-                z[a, b] *= solver.inverse[a, b]
-        if not noisy:
-            z = V @ z @ transposed
-        new = 0.0
-        for a in range(P):
-            for b in range(P):
-                z[a, b] = z[a, b] if seen[a, b] else 0.0
-                new += r[a, b] * z[a, b]
+        if noisy:
+            z = r * solver.inverse
+        else:
+            z = V @ (solver.inverse * (transposed @ r @ V)) @ transposed
+        z = np.where(seen, z, 0.0)
+        new = np.sum(r * z)
         if iterations == 0:
             goal = _TOLERANCE**2 * new
         if not new > goal:
             break
-        for a in range(P):
-            for b in range(P):
-                p[a, b] = z[a, b] + (new / size) * p[a, b]
+        p = z + (new / size) * p
         size = new
-        image, curvature = apply_covariance(n, row, p), 0.0
-        for a in range(P):
-            for b in range(P):
-                image[a, b] += solver.noise[a, b] * p[a, b]
-                image[a, b] = image[a, b] if seen[a, b] else 0.0
-                curvature += p[a, b] * image[a, b]
-        for a in range(P):
-            for b in range(P):
-                Y[a, b] += size / curvature * p[a, b]
-                r[a, b] -= size / curvature * image[a, b]
+        image = np.where(seen, apply_covariance(n, row, p) + solver.noise * p, 0.0)
+        step = size / np.sum(p * image)
+        Y += step * p
+        r -= step * image
         iterations += 1
     return Y, iterations
 
@@ -447,12 +416,12 @@ def residuals(
 ) -> FloatArray:
     """released - S - noise on the released entries, (P, P), symmetric."""
     P = S.shape[0]
-    R = np.zeros((P, P))
-    for a in range(1, P):
+    R = np.where(seen, released - S, 0.0)
+    for a in range(1, P if perturb else 0):
         for b in range(a + 1):
-            noise = math.sqrt(omega2[a, b]) * rng.standard_normal() if perturb else 0.0
+            noise = math.sqrt(omega2[a, b]) * rng.standard_normal()
             if seen[a, b]:
-                R[a, b] = released[a, b] - S[a, b] - noise
+                R[a, b] -= noise
                 R[b, a] = R[a, b]
     return R
 
@@ -471,15 +440,9 @@ def propose_normal(
     holders, n = model.holders, model.holders.n[j]
     S = draw_normal_sums(rng, n, row.F, row.G) if perturb else n * row.G
     R = residuals(rng, holders.values[j], holders.seen[j], S, omega2, perturb)
-    Y, iterations = _conjugate_gradients(
-        n, row, solver, holders.seen[j], holders.noisy[j], R
-    )  # fmt: skip
-    shift = apply_covariance(n, row, Y)
-    for a in range(S.shape[0]):
-        for b in range(a + 1):  # both are symmetric but for rounding
-            S[a, b] = 0.5 * (S[a, b] + shift[a, b] + S[b, a] + shift[b, a])
-            S[b, a] = S[a, b]
-    return S, iterations
+    Y, iterations = _conjugate_gradients(n, row, solver, holders.seen[j], holders.noisy[j], R)
+    S += apply_covariance(n, row, Y)
+    return 0.5 * (S + S.T), iterations  # symmetric but for rounding
 
 
 @compiled
@@ -548,7 +511,7 @@ def draw_statistics(
     Attempts 0, ..., tries - 1 are draws that may be accepted. If none is valid, the next gives the
     normal variables of an elliptical slice step, and the last one the mean of the normal law.
     """
-    P, holders, iterations = A.shape[0], model.holders, 0
+    holders, iterations = model.holders, 0
     normal = model.kind == NORMAL
     if normal:
         solver = solver_for_normal(model, j, row, omega2)
@@ -564,10 +527,7 @@ def draw_statistics(
             iterations += more
         else:
             S = propose_known(rng, model, j, row, solver, theta, sigma2, omega2, perturb)
-        for a in range(P):
-            for b in range(P):
-                if holders.scale[j, a, b] == 0.0:
-                    S[a, b] = holders.values[j, a, b]
+        S = np.where(holders.scale[j] == 0.0, holders.values[j], S)
         if attempt < model.tries and factor(S)[1]:
             return S, attempt, 0, iterations
         candidate, mean = mean, S

@@ -232,13 +232,10 @@ def normal_factor(
     k = mu.size
     F = np.zeros((k + 2, k + 2))
     F[0, 0] = 1.0
-    F[k + 1, 0] = theta[0]
-    for a in range(k):
-        F[a + 1, 0] = mu[a]
-        F[k + 1, 0] += theta[a + 1] * mu[a]
-        for b in range(a + 1):
-            F[a + 1, b + 1] = L[a, b]
-            F[k + 1, b + 1] += theta[a + 1] * L[a, b]
+    F[1 : k + 1, 0] = mu
+    F[1 : k + 1, 1 : k + 1] = L
+    F[k + 1, 0] = theta[0] + theta[1:] @ mu
+    F[k + 1, 1 : k + 1] = theta[1:] @ L
     F[k + 1, k + 1] = math.sqrt(sigma2)
     return F, F @ np.ascontiguousarray(F.T)
 
@@ -304,12 +301,10 @@ def draw_known_sums(
                 A[i, j] += math.sqrt(n) * t[law.positions[i, j]]
     errors = math.sqrt(n * sigma2) * (law.eta_root @ rng.standard_normal(d))
     squares = n * sigma2 + math.sqrt(2.0 * n) * sigma2 * rng.standard_normal()
-    A[d, d] = squares
-    for i in range(d):
-        image = A[i, :d] @ theta
-        A[i, d] = image + errors[i]
-        A[d, i] = A[i, d]
-        A[d, d] += theta[i] * (image + 2.0 * errors[i])
+    image = A[:d, :d].copy() @ theta
+    A[:d, d] = image + errors
+    A[d, :d] = image + errors
+    A[d, d] = squares + theta @ (image + 2.0 * errors)
     return A
 
 

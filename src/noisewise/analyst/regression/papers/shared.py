@@ -175,8 +175,7 @@ def factor(A: FloatArray) -> tuple[FloatArray, bool]:
     """Lower triangular L with LL' = A, and whether there is one."""
     L = np.zeros(A.shape)
     for a in range(A.shape[0]):
-        for b in range(a + 1):
-            L[a, b] = A[a, b]
+        L[a, : a + 1] = A[a, : a + 1]
     return L, cholesky(L, A.shape[0])
 
 
@@ -306,9 +305,7 @@ def draw_regression(
         spread = math.sqrt(sigma2)
     new = solve_upper(L[:d, :d], L[d, :d] + spread * rng.standard_normal(d))
     if prior.independent:
-        squares = total[d, d] - 2.0 * (total[d, :d] @ new)
-        for a in range(d):
-            squares += new[a] * (total[a, :d] @ new)
+        squares = total[d, d] + new @ (total[:d, :d].copy() @ new - 2.0 * total[d, :d])
         sigma2 = (prior.b0 + 0.5 * max(squares, 0.0)) / rng.standard_gamma(shape)
     return new, sigma2
 

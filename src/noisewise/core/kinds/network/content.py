@@ -213,8 +213,7 @@ class LearnedCounts:
 Content = NoisyCounts | NoisyParities | TableDraws | LearnedCounts
 
 
-# ---------------------------------------------------------------------------------------------
-# Tables as splits
+# --- tables as splits -----------------------------------------------------------------------------
 
 
 Split = tuple[int, int, int]
@@ -277,8 +276,7 @@ def split_totals(table: npt.ArrayLike, arity: int) -> tuple[npt.NDArray, npt.NDA
     return np.stack(first, axis=-1), np.stack(second, axis=-1)
 
 
-# ---------------------------------------------------------------------------------------------
-# What counts cost
+# --- what counts cost -----------------------------------------------------------------------------
 
 
 def one_is_enough(network: Network, n_is_public: bool, node: str) -> bool:
@@ -337,8 +335,7 @@ def least_parity_sensitivity(parities: Parities) -> int:
     return schema.max_rows_per_unit * ((len(parities) + 1) // 2 + private)
 
 
-# ---------------------------------------------------------------------------------------------
-# What draws cost
+# --- what draws cost ------------------------------------------------------------------------------
 
 
 def log_odds(lowest: int) -> Fraction:

@@ -169,8 +169,7 @@ class Network:
         return node
 
 
-# ---------------------------------------------------------------------------------------------
-# Spellings of a graph
+# --- spellings of a graph -------------------------------------------------------------------------
 
 
 def _from_mapping(edges: Mapping[Any, Any]) -> dict[str, tuple[str, ...]]:
@@ -208,8 +207,7 @@ def _name(value: Any) -> str:
     return value
 
 
-# ---------------------------------------------------------------------------------------------
-# Checks
+# --- checks ---------------------------------------------------------------------------------------
 
 
 def _checked_parents(schema: Schema, given: Any) -> dict[str, tuple[str, ...]]:

@@ -227,8 +227,7 @@ class NetworkRelease(BaseRelease):
         )
 
 
-# ---------------------------------------------------------------------------------------------
-# Reading
+# --- reading --------------------------------------------------------------------------------------
 
 
 def content_from_json(document: Any) -> Content:
@@ -330,8 +329,7 @@ def _sensitivity(value: Any) -> int:
     return integer(value, "sensitivity", 1, MAX_INTEGER)
 
 
-# ---------------------------------------------------------------------------------------------
-# Checks that hold however a Release was made
+# --- checks that hold however a Release was made --------------------------------------------------
 
 
 def _check(release: NetworkRelease) -> None:

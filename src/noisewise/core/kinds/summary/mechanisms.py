@@ -69,8 +69,7 @@ MAX_G = 1e15
 MAX_PRIOR = 1e100
 
 
-# ---------------------------------------------------------------------------------------------
-# What can be asked: questions, quantiles, and locations with their base laws
+# --- what can be asked: questions, quantiles, and locations with their base laws ------------------
 
 
 @dataclass(frozen=True)
@@ -177,8 +176,7 @@ def finite(value: Any, name: str) -> float:
     return number + 0.0
 
 
-# ---------------------------------------------------------------------------------------------
-# The mechanisms
+# --- the mechanisms -------------------------------------------------------------------------------
 
 
 class _Described:
@@ -395,8 +393,7 @@ def _check_entries(entries: Any, kind: type[Any], name: str) -> None:
         raise RequestError(f"{name}: one of them is given twice; asking once costs half")
 
 
-# ---------------------------------------------------------------------------------------------
-# The posterior within a block
+# --- the posterior within a block -----------------------------------------------------------------
 
 
 class _BlockPosterior:
@@ -492,8 +489,7 @@ def _ordinary(value: Any, where: str) -> float:
     return number
 
 
-# ---------------------------------------------------------------------------------------------
-# What a block computes from its rows
+# --- what a block computes from its rows ----------------------------------------------------------
 
 
 LEAST_SQUARES = "least_squares"

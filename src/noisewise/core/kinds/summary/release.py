@@ -17,9 +17,9 @@ from noisewise.core.document import (
     MAX_INTEGER,
     MAX_RATIO,
     MAX_SCALE,
-    BaseRelease,
     Read,
     Received,
+    RegressionRelease,
     check_n,
     fail,
     integer,
@@ -56,7 +56,6 @@ from noisewise.core.kinds.summary.mechanisms import (
     values_each,
 )
 from noisewise.core.privacy import PureEvent, as_fraction, fraction_text
-from noisewise.core.schema import Schema
 
 MIN_MEDIAN_EPSILON = Fraction(1, 10**9)  # a median of all the blocks there may be needs 1e-4
 
@@ -112,7 +111,7 @@ SummaryNoise = SummedNoise | MedianNoise | MeanNoise
 
 
 @dataclass(frozen=True)
-class SummaryRelease(BaseRelease):
+class SummaryRelease(RegressionRelease):
     """Block summaries with everything needed to interpret them.
 
     Parameters
@@ -153,11 +152,6 @@ class SummaryRelease(BaseRelease):
 
     def __post_init__(self) -> None:
         _check(self)
-
-    @property
-    def schema(self) -> Schema:
-        """The declared columns that were read, and who is protected."""
-        return self.design.schema
 
     @property
     def coefficients(self) -> tuple[str, ...]:
@@ -217,8 +211,7 @@ class SummaryRelease(BaseRelease):
         )
 
 
-# ---------------------------------------------------------------------------------------------
-# Reading
+# --- reading --------------------------------------------------------------------------------------
 
 
 _MECHANISMS: dict[Any, type[SummaryMechanism]] = {
@@ -300,8 +293,7 @@ def _noise(document: Any) -> SummaryNoise:
     )
 
 
-# ---------------------------------------------------------------------------------------------
-# Checks that hold however a Release was made
+# --- checks that hold however a Release was made --------------------------------------------------
 
 
 def _check(release: SummaryRelease) -> None:
