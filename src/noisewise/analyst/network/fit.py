@@ -29,10 +29,10 @@ from noisewise.analyst.network.observed import (
 )
 from noisewise.analyst.network.prior import (
     Concentrations,
+    Learning,
     Prior,
     concentrations,
     draw_tables,
-    prior_moments,
 )
 from noisewise.analyst.posterior.network import FORMER_METHODS, NetworkFit, NetworkPosterior
 from noisewise.core.errors import RequestError
@@ -92,6 +92,7 @@ def fit_network(
         job = Job(given, layout, believed, chains, draws, seed_or_none(seed), tell)
         drawn = METHODS[name](job)
     from_counts = given[0].has_counts
+    stated = believed.alpha[~np.repeat(believed.learned, np.diff(layout.offsets))]
     info = NetworkFit(
         method=name,
         algorithm=drawn.algorithm,
@@ -106,7 +107,7 @@ def fit_network(
         seed=seed_or_none(seed),
         noise_scales=tuple(release.noise.scale for release in given) if from_counts else (),
         gaussian=tuple(isinstance(r.noise, Gaussian) for r in given) if from_counts else (),
-        concentration=(float(drawn.alpha.min()), float(drawn.alpha.max())) if from_counts else (),
+        concentration=(stated.min().item(), stated.max().item()) if stated.size else (),
         learned=bool(believed.learned.any()) and from_counts and name != "plugin",
     )
     posterior = NetworkPosterior(
@@ -116,7 +117,7 @@ def fit_network(
         drawn.given_counts,
         believed.alpha + clamped_counts(given, layout) if from_counts else None,
         {"acceptance": drawn.acceptance} if name == "joint" else {},
-        np.stack(prior_moments(layout, drawn.alpha)) if from_counts else None,
+        drawn.prior - [np.zeros(layout.cells), drawn.prior[0] ** 2] if from_counts else None,
     )
     found = (
         *(loop_warning(posterior, drawn.loops) if drawn.loops else ()),
@@ -199,7 +200,7 @@ class Drawn(NamedTuple):
 
     theta: Floats
     given_counts: Floats | None
-    alpha: Floats  # of the prior, shape (some draws, cells)
+    prior: Floats  # mean and mean square of every probability under it, shape (2, cells)
     algorithm: str
     acceptance: float = float("nan")
     loops: Loops | None = None
@@ -231,13 +232,14 @@ def _run_plugin(job: Job) -> Drawn:
     Zhang, Rubinstein & Dimitrakakis (2016), Algorithms 1 and 2. The privacy noise is ignored, so
     credible intervals are too narrow.
     """
+    prior = Learning(job.layout, Concentrations(job.prior.alpha, job.prior.learned & False)).moments()
     if not job.releases[0].has_counts:
         tables = released_draws(job.releases[0], job.layout)[None]
-        return Drawn(tables, None, job.prior.alpha[None], "draws")
+        return Drawn(tables, None, prior, "draws")
     counts = job.prior.alpha + clamped_counts(job.releases, job.layout)
     given = np.broadcast_to(counts, (job.chains, job.draws, job.layout.cells))
     tables = draw_tables(np.random.default_rng(job.seed), given, job.layout)
-    return Drawn(tables, None, job.prior.alpha[None], "clamped counts")
+    return Drawn(tables, None, prior, "clamped counts")
 
 
 def _run_per_table(job: Job) -> Drawn:
@@ -287,7 +289,7 @@ def _run_joint(job: Job) -> Drawn:
         seed=job.seed,
         progress=job.tell,
     )
-    return Drawn(drawn.theta, drawn.given_counts, drawn.alpha, what, drawn.acceptance, loops)
+    return Drawn(drawn.theta, drawn.given_counts, drawn.prior, what, drawn.acceptance, loops)
 
 
 METHODS: dict[str, Callable[[Job], Drawn]] = {
