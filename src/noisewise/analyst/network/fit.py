@@ -91,6 +91,7 @@ def fit_network(
     with progress_bar(f"Posterior by {name}", unit="steps", show=progress) as tell:
         job = Job(given, layout, believed, chains, draws, seed_or_none(seed), tell)
         drawn = METHODS[name](job)
+    drawn.prior[1] -= drawn.prior[0] ** 2  # from mean squares to variances
     from_counts = given[0].has_counts
     stated = believed.alpha[~np.repeat(believed.learned, np.diff(layout.offsets))]
     info = NetworkFit(
@@ -117,7 +118,7 @@ def fit_network(
         drawn.given_counts,
         believed.alpha + clamped_counts(given, layout) if from_counts else None,
         {"acceptance": drawn.acceptance} if name == "joint" else {},
-        drawn.prior - [np.zeros(layout.cells), drawn.prior[0] ** 2] if from_counts else None,
+        drawn.prior if from_counts else None,
     )
     found = (
         *(loop_warning(posterior, drawn.loops) if drawn.loops else ()),
@@ -200,7 +201,7 @@ class Drawn(NamedTuple):
 
     theta: Floats
     given_counts: Floats | None
-    prior: Floats  # mean and mean square of every probability under it, shape (2, cells)
+    prior: Floats  # `Learning.moments`, averaged
     algorithm: str
     acceptance: float = float("nan")
     loops: Loops | None = None
@@ -232,13 +233,15 @@ def _run_plugin(job: Job) -> Drawn:
     Zhang, Rubinstein & Dimitrakakis (2016), Algorithms 1 and 2. The privacy noise is ignored, so
     credible intervals are too narrow.
     """
-    prior = Learning(job.layout, Concentrations(job.prior.alpha, job.prior.learned & False)).moments()
+    layout = job.layout
+    learning = Learning(layout, Concentrations(job.prior.alpha, job.prior.learned & False))
     if not job.releases[0].has_counts:
-        tables = released_draws(job.releases[0], job.layout)[None]
-        return Drawn(tables, None, prior, "draws")
-    counts = job.prior.alpha + clamped_counts(job.releases, job.layout)
-    given = np.broadcast_to(counts, (job.chains, job.draws, job.layout.cells))
-    tables = draw_tables(np.random.default_rng(job.seed), given, job.layout)
+        tables = released_draws(job.releases[0], layout)[None]
+        return Drawn(tables, None, learning.moments(np.zeros(layout.cells)), "draws")
+    counts = clamped_counts(job.releases, layout)
+    prior = learning.moments(counts)
+    given = np.broadcast_to(job.prior.alpha + counts, (job.chains, job.draws, layout.cells))
+    tables = draw_tables(np.random.default_rng(job.seed), given, layout)
     return Drawn(tables, None, prior, "clamped counts")
 
 
@@ -445,6 +448,6 @@ def prior_warnings(posterior: NetworkPosterior) -> tuple[str, ...]:
         [f"{node} ({decided[node]} of {posterior.network.cells(node)})" for node in most]
     )
     return (
-        f"the prior decides {many} of {total} probabilities (marked *): too few records under this "
-        f"noise to bring their variance below half of the prior's. Most in {which}.",
+        f"the prior decides {many} of {total} probabilities (marked *): their rows have too few "
+        f"records under this noise. Most in {which}.",
     )

@@ -146,11 +146,11 @@ def sample(
     Returns
     -------
     theta, given_counts : array, shape (chains, draws, layout.cells)
-    moments : array, shape (2, layout.cells)
-        Mean and mean square of every probability under the prior.
+    moments : array, shape (3, layout.cells)
+        `Learning.moments`, averaged.
     """
     given = np.empty((chains * draws, layout.cells))
-    moments = np.zeros((2, layout.cells))
+    moments = np.zeros((3, layout.cells))
     *streams, last = np.random.SeedSequence(seed).spawn(len(layout.nodes) + 1)
 
     def run(i: int) -> None:
@@ -184,17 +184,20 @@ def _fill(
     part = table.layout.part(table.i)
     only = prior.learned & (np.arange(len(prior.learned)) == table.i)
     learning = Learning(table.layout, Concentrations(prior.alpha, only))
-    if not prior.learned[table.i]:
-        given[:, part] = prior.alpha[part] + _counts(table, prior.alpha[part], rng, len(given))
-        moments[:, part] = learning.moments()[:, part]
-        return
     seen = np.zeros(table.layout.cells)
+    if not prior.learned[table.i]:
+        drawn = _counts(table, prior.alpha[part], rng, len(given))
+        given[:, part] = prior.alpha[part] + drawn
+        seen[part] = drawn.mean(axis=0)
+        moments[:, part] = learning.moments(seen)[:, part]
+        return
     for state in range(-WARMUP, STATES):
         own = learning.alpha[part]
         places = slice(max(state, 0), None if state >= 0 else 1, STATES)
         drawn = _counts(table, own, rng, max(1, given[places, part].shape[0]))
         if state >= 0:
-            moments[:, part] += learning.moments()[:, part] / STATES
+            seen[part] = drawn.mean(axis=0)
+            moments[:, part] += learning.moments(seen)[:, part] / STATES
             given[places, part] = own + drawn[: given[places, part].shape[0]]
         seen[part] = drawn[-1]
         for _ in range(UPDATES):

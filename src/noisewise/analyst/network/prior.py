@@ -1,31 +1,41 @@
 """Dirichlet priors of the tables: given by the user, or learned from the Release itself.
 
-A row of node i's table (one configuration of its parents) has θ_row ~ Dirichlet(α_i), with one
-concentration α_ix for every level x. What is not given is learned. All learned concentrations of a
+A row of node i's table (one configuration of its parents) may be dominated by one level z, or by
+none, and given that it is Dirichlet:
+
+    P(z) = w_iz,   θ_row | z ~ Dirichlet(b_i + κ_i e_z)   (without the last term for none).
+
+What is not given is learned: weights w_i, b_ix for every level x, and κ_i. All learned numbers of a
 network have one law, whose centre and spread are unknown too:
 
-    log α_ix ~ N(c, s²),   c ~ N(CENTRE, 1),   s² ~ inverse gamma(SHAPE, RATE).
+    log b_ix ~ N(c, s²),   c ~ N(CENTRE, 1),   s² ~ inverse gamma(SHAPE, RATE),
+    log κ_i ~ N(m, 1),     m ~ N(0, WIDTH²),   w_i uniform.
 
-So the rows of a table borrow from each other through α_i (the base measure α_i / Σα_i is close to
-the node's margin, and Σα_i says how far rows stray from it), and tables borrow from each other
-through c and s: a root, which has one row, is told by the others how skewed tables are here. With
-α = 1 in every cell, a row that the noise hides has its probabilities pulled to 1/r, and intervals
-that hold small probabilities too seldom; a learned α is as skewed as the rows that can be seen.
+So the rows of a table borrow from each other through b_i, κ_i and w_i, and tables borrow from each
+other through c, s and m: a root, which has one row, learns from the others how skewed tables are
+here. With one Dirichlet(1) for all, a row that the noise hides has its probabilities pulled to 1/r.
+With one learned Dirichlet a table, tables that are nearly deterministic (now this level has almost
+all of a row, now that) need small concentrations, and then small probabilities are pulled to 0,
+also in rows with many records. Here κ says how much of a row its first level takes, and b
+how close to 0 the others are. Where κ = 1 and w is as b, it is one Dirichlet(b).
 
 Given the true counts C (latent, sampled by `counts`, `records` or `per_table`), θ is integrated out
-and α_i has the density
+and a row's counts have the probability Σ_z w_z D(b + κ e_z), with A the sum of concentrations α in
 
-    Π_rows [Γ(A) / Γ(A + M_row)] Π_x [Γ(α_x + C_row,x) / Γ(α_x)] · Π_x N(log α_x; c, s²),  A = Σα_x,
+    D(α) = [Γ(A) / Γ(A + M_row)] Π_x [Γ(α_x + C_row,x) / Γ(α_x)].
 
-in log α: rows without records say nothing. `Learning.update` makes Metropolis steps for each log
-α_x and for all of a table together, of normal size times a log-normal scale that looks at nothing
-(so the ratio of densities decides), and then draws c and s² from their conjugate laws. Together
-with moves of C given α this is a sampler of the joint posterior of C, α, c and s; θ given C and α
-is Dirichlet(α + C).
+Rows without records say nothing. `Learning.update` makes Metropolis steps for each log b_x, for
+log κ and for all of a table's b together, of normal size times a log-normal scale that looks at
+nothing (so the ratio of densities decides), then draws z of every row, and w, m, c and s² from
+their conjugate laws. Together with moves of C given z, b and κ this is a sampler of the joint
+posterior of all of them; θ given these is Dirichlet(b + κ e_z + C).
 
-Which cells the prior decides: `Moments` has mean and variance of every cell under the learned
-prior, α's uncertainty included. Where the posterior variance of a probability is not below half of
-its prior variance, the Release has taught less than the prior said.
+Which cells the prior decides: `Learning.moments` has mean and mean square of every probability
+under the prior, z left open, and these are averaged over what was learned. Where the posterior
+variance of a probability is not below half of its prior variance, the Release has taught less than
+the prior said; that goes for all of its row, whose probabilities add up to one. So does noise
+that hides a row: fewer records than two standard deviations of the noise on one count. What
+looks like records there is often noise.
 """
 
 from __future__ import annotations
@@ -48,8 +58,8 @@ SHAPE, RATE = 3.0, 2.0  # s² about 1: levels of a table differ by a factor of t
 # Log concentrations stay within: far beyond, differences of log gammas are nothing but rounding
 # errors, which let them run away. The hyperprior has no mass there to speak of.
 FARTHEST = 12.0
+WIDTH = 2.0  # of m: κ is between 0.02 and 50 or so, and one Dirichlet (κ = 1) in the middle
 PASSES = 1  # over all levels, in one update
-KAPPA, KAPPA_SPREAD = 2.0, 2.0  # of log κ
 
 
 class Concentrations(NamedTuple):
@@ -160,9 +170,9 @@ class Learning:
         # Of every table log b of its levels, then log κ; weights of its levels, then of none.
         self._is_base = np.ones(int(arity.sum()) + arity.size, dtype=np.bool_)
         self._is_base[ends - 1] = False
-        self._log = np.where(self._is_base, CENTRE, KAPPA)
+        self._log = np.where(self._is_base, CENTRE, 0.0)
         self._weights = 1.0 / np.repeat(arity + 1.0, arity + 1)
-        self._law = np.array([CENTRE, 1.0])  # c and s
+        self._law = np.array([CENTRE, 1.0, 0.0])  # c, s and m
         for i in self.nodes:
             self.alpha[layout.part(int(i))] = math.exp(CENTRE)
 
@@ -177,20 +187,27 @@ class Learning:
         drawn, first = rng.standard_gamma(1.0 + rows), self._tables[-1]
         lengths = self._tables[2] + 1
         self._weights = drawn / np.repeat(np.add.reduceat(drawn, first), lengths)
-        logs = self._log[self._is_base]
+        logs, kappa = self._log[self._is_base], self._log[~self._is_base]
         many, spread = logs.size, self._law[1]
-        # c | s is normal, s² | c inverse gamma.
+        # m is normal, c | s normal, s² | c inverse gamma.
+        precision = 1 / WIDTH**2 + kappa.size
+        middle = kappa.sum() / precision + rng.standard_normal() / math.sqrt(precision)
         precision = 1 + many / spread**2
         mean = (CENTRE + logs.sum() / spread**2) / precision
         centre = mean + rng.standard_normal() / math.sqrt(precision)
         rate = RATE + ((logs - centre) ** 2).sum() / 2
-        self._law[:] = centre, math.sqrt(rate / rng.standard_gamma(SHAPE + many / 2))
+        spread = math.sqrt(rate / rng.standard_gamma(SHAPE + many / 2))
+        self._law[:] = centre, spread, middle
 
-    def moments(self) -> Floats:
-        """Mean and mean square of every probability under the prior as it is now, (2, cells)."""
+    def moments(self, counts: NDArray[Any]) -> Floats:
+        """Mean and mean square of every probability under the prior, and the records in its row.
+
+        The prior is that of now, and counts are of shape (layout.cells,); shape (3, cells).
+        """
         total = row_sums(self.layout, self.alpha)
         mean = self.alpha / total
-        found = np.stack([mean, mean * (self.alpha + 1) / (total + 1)])
+        records = row_sums(self.layout, counts)
+        found = np.stack([mean, mean * (self.alpha + 1) / (total + 1), records])
         for start, rows, arity, first in zip(*self._tables, strict=True):
             own = np.exp(self._log[first : first + arity + 1])
             # A line for each level that may dominate, and one for none.
@@ -199,7 +216,7 @@ class Learning:
             weights = self._weights[first : first + arity + 1]
             squares = alpha * (alpha + 1) / (total * (total + 1))
             two = np.stack([weights @ (alpha / total), weights @ squares])
-            found[:, start : start + rows * arity] = np.tile(two, rows)
+            found[:2, start : start + rows * arity] = np.tile(two, rows)
         return found
 
 
@@ -331,8 +348,7 @@ def move_levels(rng, logs, weights, start, rows, arity, first, counts, law, pass
             change = 0.0
             for y in range(r + 1):
                 if x == y or (x == r + 1 and y < r):
-                    centre = law[0] if y < r else KAPPA
-                    spread = law[1] if y < r else KAPPA_SPREAD
+                    centre, spread = (law[0], law[1]) if y < r else (law[2], 1.0)
                     before, after = own[y] - centre, own[y] + step - centre
                     change += (before * before - after * after) / (2 * spread * spread)
                     own[y] += step

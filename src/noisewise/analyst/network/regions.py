@@ -256,7 +256,7 @@ def make_moves(layout: Layout, names: list[Names], private: bool) -> Moves:
 
 
 MOST_START_ROWS = 200_000
-PRIORS = 100  # states of the prior whose moments a chain adds up
+PRIORS = 100  # states whose moments a chain adds up
 
 
 @dataclass(frozen=True)
@@ -356,8 +356,8 @@ class Kept(NamedTuple):
     ----------
     given : array, shape (draws, cells)
         Concentrations of the tables given the counts: those of the prior plus the counts.
-    prior : array, shape (2, cells)
-        Mean and mean square of every probability under the prior, over `PRIORS` of its states.
+    prior : array, shape (3, cells)
+        `Learning.moments`, averaged over `PRIORS` states.
     """
 
     given: Floats
@@ -368,7 +368,7 @@ class Kept(NamedTuple):
         self.given[k] = learning.alpha + counts
         many = min(len(self.given), PRIORS)
         if k * many // len(self.given) < (k + 1) * many // len(self.given):
-            self.prior[:] += learning.moments() / many
+            self.prior[:] += learning.moments(counts) / many
 
 
 class Sampled(NamedTuple):
@@ -379,8 +379,8 @@ class Sampled(NamedTuple):
     theta : array, shape (chains, draws, cells)
     given_counts : array, shape (chains, draws, cells)
         E[theta | counts] at each draw.
-    prior : array, shape (2, cells)
-        Mean and mean square of every probability under the prior.
+    prior : array, shape (3, cells)
+        `Learning.moments`, averaged.
     acceptance : float
     """
 
@@ -421,7 +421,7 @@ def sample(
     rngs = generators(seed, chains)
     cells = problem.layout.cells
     given = np.empty((chains, draws, cells))
-    prior = np.zeros((chains, 2, cells))
+    prior = np.zeros((chains, 3, cells))
     rates = run_chains(
         lambda c, report: chain(problem, warmup, thin, rngs[c], Kept(given[c], prior[c]), report),
         chains=chains,
