@@ -59,18 +59,17 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("ALARM", "alarm", 20_000, None, 24),
-    Setting("Sachs", "sachs", 5_000, None, 15),
-    Setting("Asia", "asia", 5_000, None, 30),
-    Setting("Dirichlet(0.3)", "alarm", 20_000, 0.3, 4),
-    Setting("Dirichlet(1)", "alarm", 20_000, 1.0, 3),
+    Setting("ALARM", "alarm", 20_000, None, 16),
+    Setting("Sachs", "sachs", 5_000, None, 12),
+    Setting("Asia", "asia", 5_000, None, 20),
+    Setting("Dirichlet(0.3)", "alarm", 20_000, 0.3, 3),
     # Neither prior nor flags were chosen by these.
-    Setting("Child", "child", 2_000, None, 10),
-    Setting("Child", "child", 2_000, None, 10, 3.0),
-    Setting("Child", "child", 20_000, None, 6, 0.3),
-    Setting("Child, Dirichlet(0.1)", "child", 20_000, 0.1, 6),
+    Setting("Child", "child", 2_000, None, 6),
+    Setting("Child", "child", 2_000, None, 6, 3.0),
+    Setting("Child", "child", 20_000, None, 4, 0.3),
+    Setting("Child's graph, Dirichlet(0.1)", "child", 20_000, 0.1, 4),
     Setting("Insurance", "insurance", 20_000, None, 2),
-    Setting("Insurance", "insurance", 2_000, None, 2, 3.0),
+    Setting("Dirichlet(1)", "alarm", 20_000, 1.0, 2),
 )
 DRAWS, CHAINS = 500, 2
 _LEVELS = re.compile(r"variable\s+(\S+)\s*\{\s*type discrete \[\s*\d+\s*\]\s*\{([^}]*)\}")
