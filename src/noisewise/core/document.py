@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from noisewise import _html
-from noisewise.core.design import MAX_ROWS, Ball, Box, Design, Geometry
+from noisewise.core.design import MAX_ROWS, Ball, Box, Design, Family, Geometry
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 from noisewise.core.privacy import Claim, Event, PureEvent, event_from_json, event_to_json
 from noisewise.core.schema import MAX_NAME, Schema
@@ -363,9 +363,13 @@ class Received:
 
     @property
     def design(self) -> Design:
+        """Of the kinds that are about a linear regression."""
+        return self.design_of("linear")
+
+    def design_of(self, family: Family) -> Design:
         """Of the kinds that are about a regression."""
         features = texts(self["features"], "features", MAX_TERM)
-        return Design(self.schema, features, text(self["target"], "target", MAX_TERM))
+        return Design(self.schema, features, text(self["target"], "target", MAX_TERM), family)
 
     @property
     def common(self) -> dict[str, Any]:

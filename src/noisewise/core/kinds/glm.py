@@ -54,7 +54,6 @@ from noisewise.core.statistics.scores import (
     outcome_of,
     score_sensitivity,
 )
-from noisewise.core.terms.term import MAX_TERM
 
 FAMILIES = ("logistic", "poisson")
 
@@ -247,9 +246,7 @@ class GlmRelease(BaseRelease):
         family = text(document["family"], "family")
         if family not in FAMILIES:
             fail("family must be logistic or poisson")
-        features = texts(document["features"], "features", MAX_TERM)
-        target = text(document["target"], "target", MAX_TERM)
-        design = Design(document.schema, features, target, cast(Family, family))
+        design = document.design_of(cast(Family, family))
         if texts(document["design_columns"], "design_columns", MAX_DESIGN_NAME) != design.names:
             fail("design_columns do not follow from the schema and the features")
         return cls(
