@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from noisewise.analyst.network.observed import Measurement, Observed
-from noisewise.analyst.network.prior import CENTRE, RATE, SHAPE, Concentrations
+from noisewise.analyst.network.prior import CENTRE, RATE, SHAPE, WIDTH, Concentrations
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
 
@@ -35,11 +35,16 @@ def prior_draws(layout, many, rng):
     """Concentrations of all cells from the hyperprior, shape (many, cells)."""
     centre = CENTRE + rng.standard_normal((many, 1))
     spread = np.sqrt(RATE / rng.standard_gamma(SHAPE, (many, 1)))
+    middle = WIDTH * rng.standard_normal((many, 1))
     found = []
     for i in range(len(layout.nodes)):
         r = int(layout.arity[i])
         level = np.exp(centre + spread * rng.standard_normal((many, r)))
-        found.append(np.tile(level, (1, (layout.part(i).stop - layout.part(i).start) // r)))
+        kappa = np.exp(middle + rng.standard_normal((many, 1)))
+        ends = rng.dirichlet(np.ones(r + 1), many).cumsum(axis=1)
+        for _ in range((layout.part(i).stop - layout.part(i).start) // r):
+            first = (rng.random((many, 1)) > ends).sum(axis=1)  # r: no level dominates
+            found.append(level + kappa * (np.arange(r) == first[:, None]))
     return np.concatenate(found, axis=1)
 
 

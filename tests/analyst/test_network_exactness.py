@@ -129,7 +129,7 @@ def brute_force_learned(layout, observed, n, seed):
         steps = np.log(a[..., None] + np.arange(n)).cumsum(axis=-1)
         return np.concatenate([np.zeros((*a.shape, 1)), steps], axis=-1)
 
-    alphas = prior_draws(layout, 40_000, np.random.default_rng(seed))
+    alphas = prior_draws(layout, 80_000, np.random.default_rng(seed))
     sums = np.add.reduceat(alphas, row_starts(layout), axis=1)
     by_cell, by_row = rising(alphas), rising(sums)
     total, weight = 0.0, 0.0
@@ -158,7 +158,7 @@ def row_starts(layout):
 @pytest.fixture(scope="module")
 def learned_by_force():
     """A problem, and its posterior means twice."""
-    example = ({"a": 2, "b": 3}, {"a": [], "b": ["a"]}, 6)
+    example = ({"a": 2, "b": 3}, {"a": [], "b": ["a"]}, 5)
     given = problem(example, 1.0, 11)
     n = int(given[-1].sum())
     return given, [brute_force_learned(*given[:2], n, seed) for seed in (1, 2)]

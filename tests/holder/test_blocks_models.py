@@ -13,6 +13,7 @@ from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import Model
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.blocks import models
+from noisewise.holder.blocks.sums import BlockGrid
 from noisewise.holder.requests.summary import BlockFunction, make_summary_request
 
 from ..ledgers import ledger_for
@@ -23,6 +24,8 @@ COLUMNS = {
     "y": Number(0, 1),
     "count": Number(0, 100),
     "time": Unbounded(),
+    "sick": Category(("no", "yes"), "no"),
+    "grade": Category(("low", "mid", "high"), "low"),
 }
 
 
@@ -231,9 +234,30 @@ def test_from_rows_to_an_answer(tmp_path):
     assert [row["verdict"] for row in table_.rows.values()] == ["holds", "holds", "fails"]
 
 
+def test_a_category_of_two_levels_is_yes_or_no(tmp_path):
+    data = table(8_000)
+    data["sick"] = np.where(data["y"] > 0, "yes", "no")
+    asked = request("logistic", target="sick", blocks=160)
+    values = rows_of(asked, {**data, "sick": (data["y"] > 0).astype(np.int64)}).values
+    columns = BlockGrid(asked.design).columns
+    X, y = np.split(values * [c.step for c in columns] + [c.centre for c in columns], [-1], axis=1)
+    found = models._fit_of(asked.model, asked.design, None)(X, y[:, 0])
+    own = np.column_stack([np.ones(len(X)), data["x"], data["group"] == "b"])
+    expected = models.penalised(own, data["y"], binary=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    ledger = ledger_for(tmp_path / "budget.db", "d", epsilon=100)
+    released = nw.publish(asked, data, ledger=ledger).release
+    assert nw.SummaryRelease.from_text(released.to_text()) == released
+    posterior = nw.fit(released)
+    assert "target sick" in posterior.describe()
+    posterior.report(tmp_path / "report.html")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ({"model": "huber", "target": "sick"}, "take model logistic"),
+        ({"model": "logistic", "target": "grade"}, "not a category with two levels"),
         ({"model": "probit"}, "unknown; there are least_squares"),
         ({"model": "quantile:2"}, "not between 0 and 1"),
         ({"model": "logistic:2"}, "unknown"),

@@ -483,10 +483,18 @@ class _Telling(SummaryRequest):
 
 
 def _telling(request: SummaryRequest) -> SummaryRequest:
-    """The same request with blocks that give away the odd row, at either end of its target."""
-    target = request.schema.columns[request.design.target]
-    assert not isinstance(target, Category)
-    middle, reach, name = target.centre, _reach(target), request.design.target
+    """The same request with blocks that give away the odd row, at either end of its target.
+
+    A target of two levels is declared as a number here: the odd row could not be told otherwise.
+    """
+    name = request.design.target
+    target = request.schema.columns[name]
+    design = request.design
+    if isinstance(target, Category):
+        target = Number(0, 1)
+        schema = replace(request.schema, columns={**request.schema.columns, name: target})
+        design = replace(design, schema=schema, family="linear")
+    middle, reach = target.centre, _reach(target)
     asked: dict[str, tuple[float, ...]] = {}
     for entry in entries_of(request.mechanism):
         asked[entry.coefficient] = asked.get(entry.coefficient, ()) + _asked(entry)
@@ -504,6 +512,7 @@ def _telling(request: SummaryRequest) -> SummaryRequest:
     object.__setattr__(found, "__class__", _Telling)
     telling = BlockFunction("what tells most", request.coefficients, tell)
     object.__setattr__(found, "function", telling)
+    object.__setattr__(found, "design", design)
     object.__setattr__(found, "model", Model(telling.name, request.coefficients))
     return found
 

@@ -363,10 +363,12 @@ class Received:
     @property
     def design(self) -> Design:
         """Of the kinds that are about a regression."""
+        return self.design_of(text(self.values.get("family", "linear"), "family"))
+
+    def design_of(self, family: Any) -> Design:
+        """The same of a family that the document doesn't have by that name."""
         features = texts(self["features"], "features", MAX_TERM)
-        target = text(self["target"], "target", MAX_TERM)
-        family: Any = text(self.values.get("family", "linear"), "family")
-        design = Design(self.schema, features, target, family)
+        design = Design(self.schema, features, text(self["target"], "target", MAX_TERM), family)
         if "design_columns" in self:
             named = texts(self["design_columns"], "design_columns", MAX_DESIGN_NAME)
             if named != design.names:

@@ -29,10 +29,10 @@ from noisewise.analyst.network.observed import (
 )
 from noisewise.analyst.network.prior import (
     Concentrations,
+    Learning,
     Prior,
     concentrations,
     draw_tables,
-    prior_moments,
 )
 from noisewise.analyst.posterior.network import FORMER_METHODS, NetworkFit, NetworkPosterior
 from noisewise.core.errors import RequestError
@@ -91,7 +91,9 @@ def fit_network(
     with progress_bar(f"Posterior by {name}", unit="steps", show=progress) as tell:
         job = Job(given, layout, believed, chains, draws, seed_or_none(seed), tell)
         drawn = METHODS[name](job)
+    drawn.prior[1] -= drawn.prior[0] ** 2  # from mean squares to variances
     from_counts = given[0].has_counts
+    stated = believed.alpha[~np.repeat(believed.learned, np.diff(layout.offsets))]
     info = NetworkFit(
         method=name,
         algorithm=drawn.algorithm,
@@ -106,7 +108,7 @@ def fit_network(
         seed=seed_or_none(seed),
         noise_scales=tuple(release.noise.scale for release in given) if from_counts else (),
         gaussian=tuple(isinstance(r.noise, Gaussian) for r in given) if from_counts else (),
-        concentration=(float(drawn.alpha.min()), float(drawn.alpha.max())) if from_counts else (),
+        concentration=(stated.min().item(), stated.max().item()) if stated.size else (),
         learned=bool(believed.learned.any()) and from_counts and name != "plugin",
     )
     posterior = NetworkPosterior(
@@ -116,7 +118,7 @@ def fit_network(
         drawn.given_counts,
         believed.alpha + clamped_counts(given, layout) if from_counts else None,
         {"acceptance": drawn.acceptance} if name == "joint" else {},
-        np.stack(prior_moments(layout, drawn.alpha)) if from_counts else None,
+        drawn.prior if from_counts else None,
     )
     found = (
         *(loop_warning(posterior, drawn.loops) if drawn.loops else ()),
@@ -199,7 +201,7 @@ class Drawn(NamedTuple):
 
     theta: Floats
     given_counts: Floats | None
-    alpha: Floats  # of the prior, shape (some draws, cells)
+    prior: Floats  # `Learning.moments`, averaged
     algorithm: str
     acceptance: float = float("nan")
     loops: Loops | None = None
@@ -231,13 +233,16 @@ def _run_plugin(job: Job) -> Drawn:
     Zhang, Rubinstein & Dimitrakakis (2016), Algorithms 1 and 2. The privacy noise is ignored, so
     credible intervals are too narrow.
     """
+    layout = job.layout
+    learning = Learning(layout, Concentrations(job.prior.alpha, job.prior.learned & False))
     if not job.releases[0].has_counts:
-        tables = released_draws(job.releases[0], job.layout)[None]
-        return Drawn(tables, None, job.prior.alpha[None], "draws")
-    counts = job.prior.alpha + clamped_counts(job.releases, job.layout)
-    given = np.broadcast_to(counts, (job.chains, job.draws, job.layout.cells))
-    tables = draw_tables(np.random.default_rng(job.seed), given, job.layout)
-    return Drawn(tables, None, job.prior.alpha[None], "clamped counts")
+        tables = released_draws(job.releases[0], layout)[None]
+        return Drawn(tables, None, learning.moments(np.zeros(layout.cells)), "draws")
+    counts = clamped_counts(job.releases, layout)
+    prior = learning.moments(counts)
+    given = np.broadcast_to(job.prior.alpha + counts, (job.chains, job.draws, layout.cells))
+    tables = draw_tables(np.random.default_rng(job.seed), given, layout)
+    return Drawn(tables, None, prior, "clamped counts")
 
 
 def _run_per_table(job: Job) -> Drawn:
@@ -287,7 +292,7 @@ def _run_joint(job: Job) -> Drawn:
         seed=job.seed,
         progress=job.tell,
     )
-    return Drawn(drawn.theta, drawn.given_counts, drawn.alpha, what, drawn.acceptance, loops)
+    return Drawn(drawn.theta, drawn.given_counts, drawn.prior, what, drawn.acceptance, loops)
 
 
 METHODS: dict[str, Callable[[Job], Drawn]] = {
@@ -443,6 +448,6 @@ def prior_warnings(posterior: NetworkPosterior) -> tuple[str, ...]:
         [f"{node} ({decided[node]} of {posterior.network.cells(node)})" for node in most]
     )
     return (
-        f"the prior decides {many} of {total} probabilities (marked *): too few records under this "
-        f"noise to bring their variance below half of the prior's. Most in {which}.",
+        f"the prior decides {many} of {total} probabilities (marked *): their rows have too few "
+        f"records under this noise. Most in {which}.",
     )

@@ -139,23 +139,24 @@ def sample(
     seed: int | None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> tuple[Floats, Floats, Floats]:
-    """Draws of all tables, node by node, E[theta | counts] at each, and the concentrations.
+    """Draws of all tables, node by node, E[theta | counts] at each, and the prior's moments.
 
     Where nothing is learned the draws are independent.
 
     Returns
     -------
     theta, given_counts : array, shape (chains, draws, layout.cells)
-    alpha : array, shape (STATES, layout.cells)
+    moments : array, shape (3, layout.cells)
+        `Learning.moments`, averaged.
     """
     given = np.empty((chains * draws, layout.cells))
-    alpha = np.empty((STATES, layout.cells))
+    moments = np.zeros((3, layout.cells))
     *streams, last = np.random.SeedSequence(seed).spawn(len(layout.nodes) + 1)
 
     def run(i: int) -> None:
         # One measurement a node, in their order: `fit.choose` lets no parity counts come here.
         table = _Table(layout, i, observed.measurements[i], observed.n)
-        _fill(table, prior, np.random.default_rng(streams[i]), given, alpha)
+        _fill(table, prior, np.random.default_rng(streams[i]), given, moments)
         if progress is not None:
             progress(i + 1, len(layout.nodes))
 
@@ -163,7 +164,7 @@ def sample(
         list(pool.map(run, range(len(layout.nodes))))
     theta = draw_tables(np.random.default_rng(last), given, layout)
     shape = (chains, draws, layout.cells)
-    return theta.reshape(shape), normalised(given, layout).reshape(shape), alpha
+    return theta.reshape(shape), normalised(given, layout).reshape(shape), moments
 
 
 @dataclass(frozen=True)
@@ -177,23 +178,26 @@ class _Table:
 
 
 def _fill(
-    table: _Table, prior: Concentrations, rng: np.random.Generator, given: Floats, alpha: Floats
+    table: _Table, prior: Concentrations, rng: np.random.Generator, given: Floats, moments: Floats
 ) -> None:
-    """Write concentrations plus counts of one node for all draws, and the states of the former."""
+    """Write concentrations plus counts of one node for all draws, and its prior's moments."""
     part = table.layout.part(table.i)
-    alpha[:, part] = prior.alpha[part]
-    if not prior.learned[table.i]:
-        given[:, part] = prior.alpha[part] + _counts(table, prior.alpha[part], rng, len(given))
-        return
-    only = np.arange(len(prior.learned)) == table.i
+    only = prior.learned & (np.arange(len(prior.learned)) == table.i)
     learning = Learning(table.layout, Concentrations(prior.alpha, only))
     seen = np.zeros(table.layout.cells)
+    if not prior.learned[table.i]:
+        drawn = _counts(table, prior.alpha[part], rng, len(given))
+        given[:, part] = prior.alpha[part] + drawn
+        seen[part] = drawn.mean(axis=0)
+        moments[:, part] = learning.moments(seen)[:, part]
+        return
     for state in range(-WARMUP, STATES):
         own = learning.alpha[part]
         places = slice(max(state, 0), None if state >= 0 else 1, STATES)
         drawn = _counts(table, own, rng, max(1, given[places, part].shape[0]))
         if state >= 0:
-            alpha[state, part] = own
+            seen[part] = drawn.mean(axis=0)
+            moments[:, part] += learning.moments(seen)[:, part] / STATES
             given[places, part] = own + drawn[: given[places, part].shape[0]]
         seen[part] = drawn[-1]
         for _ in range(UPDATES):

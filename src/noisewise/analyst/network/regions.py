@@ -256,7 +256,7 @@ def make_moves(layout: Layout, names: list[Names], private: bool) -> Moves:
 
 
 MOST_START_ROWS = 200_000
-ALPHAS = 100  # draws of the prior's concentrations that a chain keeps
+PRIORS = 100  # states whose moments a chain adds up
 
 
 @dataclass(frozen=True)
@@ -284,8 +284,8 @@ class Problem:
         for i in learning.nodes[self.den_of[learning.nodes] >= 0]:
             part, r = self.layout.part(int(i)), int(self.layout.arity[i])
             at = int(regions.den_at[self.den_of[i]])
-            total = learning.alpha[part.start : part.start + r].sum()
-            regions.den_alpha[at : at + (part.stop - part.start) // r] = total
+            totals = learning.alpha[part].reshape(-1, r).sum(axis=1)
+            regions.den_alpha[at : at + totals.size] = totals
 
 
 def make_problem(
@@ -356,17 +356,19 @@ class Kept(NamedTuple):
     ----------
     given : array, shape (draws, cells)
         Concentrations of the tables given the counts: those of the prior plus the counts.
-    alpha : array, shape (some of the draws, cells)
-        The prior's concentrations now and then.
+    prior : array, shape (3, cells)
+        `Learning.moments`, averaged over `PRIORS` states.
     """
 
     given: Floats
-    alpha: Floats
+    prior: Floats
 
     def keep(self, k: int, learning: Learning, counts: NDArray[np.int64]) -> None:
         """Draw k."""
-        self.alpha[k * len(self.alpha) // len(self.given)] = learning.alpha
         self.given[k] = learning.alpha + counts
+        many = min(len(self.given), PRIORS)
+        if k * many // len(self.given) < (k + 1) * many // len(self.given):
+            self.prior[:] += learning.moments(counts) / many
 
 
 class Sampled(NamedTuple):
@@ -377,14 +379,14 @@ class Sampled(NamedTuple):
     theta : array, shape (chains, draws, cells)
     given_counts : array, shape (chains, draws, cells)
         E[theta | counts] at each draw.
-    alpha : array, shape (some of the draws of all chains, cells)
-        The prior's concentrations; one line a chain where nothing is learned.
+    prior : array, shape (3, cells)
+        `Learning.moments`, averaged.
     acceptance : float
     """
 
     theta: Floats
     given_counts: Floats
-    alpha: Floats
+    prior: Floats
     acceptance: float
 
 
@@ -419,9 +421,9 @@ def sample(
     rngs = generators(seed, chains)
     cells = problem.layout.cells
     given = np.empty((chains, draws, cells))
-    alpha = np.empty((chains, min(draws, ALPHAS) if problem.prior.learned.any() else 1, cells))
+    prior = np.zeros((chains, 3, cells))
     rates = run_chains(
-        lambda c, report: chain(problem, warmup, thin, rngs[c], Kept(given[c], alpha[c]), report),
+        lambda c, report: chain(problem, warmup, thin, rngs[c], Kept(given[c], prior[c]), report),
         chains=chains,
         length=warmup + draws * thin,
         progress=progress,
@@ -430,7 +432,7 @@ def sample(
     return Sampled(
         np.stack(drawn),
         normalised(given, problem.layout),
-        alpha.reshape(-1, cells),
+        prior.mean(axis=0),
         float(np.mean(rates)),
     )
 

@@ -32,6 +32,7 @@ MAX_SYNTHETIC = 100_000_000
 MOST_ROWS = 40  # lines of margins, and of tables, that are shown on the screen
 MARGIN_DRAWS = 1000  # from which margins are computed for the screen
 PRIOR_DECIDES = 0.5  # share of the prior's variance that is left
+HIDDEN = 2.0  # records in a row that noise hides, in standard deviations of that on one count
 MOST_CELLS = 80  # that fit into a picture
 FORMER_METHODS = {"exact": "per_table"}  # what methods were called in earlier versions
 _MOST_EDGES = 12
@@ -79,9 +80,10 @@ class NetworkPosterior(FittedPosterior):
     plugin : array, shape (cells,), optional
         Concentrations of the plug-in posterior of the same Releases, for comparison.
     sampler : mapping of str to float
-    prior : array, shape (2, cells), optional
-        Mean and variance of every probability under the prior, a learned one included. None for
-        draws of tables, and in files of earlier versions.
+    prior : array, shape (3, cells), optional
+        Mean and variance of every probability under the prior, a learned one included, and how many
+        records its row is expected to have. None for draws of tables, and in files of earlier
+        versions, some of which are without records.
     """
 
     kind = "network"
@@ -173,8 +175,23 @@ class NetworkPosterior(FittedPosterior):
         return self.layout.outward(i, np.minimum(share, 1.0))
 
     def prior_decides(self, node: str) -> NDArray[np.bool_]:
-        """For every entry whether the prior decides it: more than half of its variance is left."""
-        return np.asarray(self.prior_share(node) > PRIOR_DECIDES)
+        """For every entry whether the prior decides it; entries of a row have one answer.
+
+        Where more than half of the prior's variance of any of them is left, or the row is expected
+        to have fewer records than two standard deviations of the noise on one count.
+        """
+        decided = (self.prior_share(node) > PRIOR_DECIDES).any(axis=-1, keepdims=True)
+        assert self.prior is not None
+        if len(self.prior) > 2:
+            i, info = self._number(node), self.info
+            gaussian = info.gaussian or (False,) * len(info.noise_scales)
+            variances = [
+                scale**2 * (1 if normal else 2)
+                for scale, normal in zip(info.noise_scales, gaussian, strict=True)
+            ]
+            records = self.layout.outward(i, self.prior[2, self.layout.part(i)])
+            decided |= records[..., :1] < HIDDEN * np.sqrt(sum(variances))
+        return np.broadcast_to(decided, self.network.shape(node)).copy()
 
     def _marked(self, cell: int) -> str:
         """A cell's name, with a star where the prior decides."""
@@ -436,7 +453,7 @@ class NetworkPosterior(FittedPosterior):
             rows = {self._marked(c): row_of(self.theta[:, :, c], level) for c in cells[:MOST_ROWS]}
             lines.extend(["Tables:", str(Summary(rows, level))])
         if any(self._decided[cell] for cell in cells[:MOST_ROWS]):
-            lines.append("* The prior decides: more than half of its variance is left.")
+            lines.append("* The prior decides: too few records in this row under this noise.")
         left = len(self.nodes) - len(tables)
         if len(cells) > MOST_ROWS:
             lines.append(f"... and {len(cells) - MOST_ROWS} more entries; --json shows all.")

@@ -168,12 +168,13 @@ def _prior_counts(posterior: NetworkPosterior) -> str:
     many, total = decided(posterior), posterior.layout.cells
     if not many:
         return (
-            f"Of none of the {total:,} probabilities is more than half of the prior's variance "
-            "left: the data decide."
+            f"The prior decides none of the {total:,} probabilities: the rows of all tables "
+            "have enough records under this noise."
         )
     return (
-        f"Of {many:,} of the {total:,} probabilities more than half of the prior's variance is "
-        "left; they are marked with a star. Another prior would give them other intervals."
+        f"The prior decides {many:,} of the {total:,} probabilities: their rows have too few "
+        "records under this noise. They are marked with a star, and another prior would give them "
+        "other intervals."
     )
 
 
@@ -274,12 +275,11 @@ def model_section(posterior: NetworkPosterior) -> Markup:
     if released_as_tables(posterior):
         prior = "The prior of the tables is the holder's."
     elif info.learned:
-        low, high = min(info.concentration), max(info.concentration)
         prior = (
-            "Beforehand every row of a table has a Dirichlet law whose concentrations are the same "
-            "for all rows of the table, and are inferred together with everything else: rows and "
-            "tables that can be seen tell how skewed the others may be. Concentrations between "
-            f"{short(low)} and {short(high)} came up."
+            "Beforehand every row of a table may be dominated by one level, and has a Dirichlet "
+            "law given that. What it is like is the same for all rows of the table, and is "
+            "inferred together with everything else: rows and tables that can be seen tell how "
+            "skewed the others may be."
         )
     elif info.concentration:
         low, high = min(info.concentration), max(info.concentration)
@@ -353,8 +353,8 @@ def tables_section(posterior: NetworkPosterior, level: float) -> Markup:
         )
     if decided(posterior):
         told += (
-            " A star marks what the prior decides: more than half of the prior's variance is left, "
-            "so the interval says little about the data."
+            " A star marks what the prior decides: rows with too few records under this noise, "
+            "whose intervals say little about the data."
         )
     told += " Pictures leave out the first of two levels, since the other tells it."
     if not unfolded:

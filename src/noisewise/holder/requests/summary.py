@@ -372,16 +372,17 @@ def make_summary_request(
     """
     spent = given_epsilon(epsilon)
     claim = Claim(spent)
-    if isinstance(schema.columns.get(target), Category):
-        raise RequestError(
-            f"target: {target!r} is a category, and blocks need a number; make a column of 0 and 1 "
-            "and declare it with lower 0 and upper 1 (logistic takes the upper half for yes), or "
-            "use `noisewise release --family logistic`, which takes a category of two levels"
-        )
-    design = restricted_design(schema, features, target)
-    check_no_terms(design, "a block summary")
     own = model if isinstance(model, BlockFunction) else None
     fitted = Model(own.name, tuple(own.estimates)) if own is not None else Model(str(model))
+    family = fitted.family(schema, target)
+    if family == "linear" and isinstance(schema.columns.get(target), Category):
+        raise RequestError(
+            f"target: {target!r} is a category, and blocks that fit {fitted.name} need a number; "
+            "of two levels take model logistic, or make a column of 0 and 1 and declare it with "
+            "lower 0 and upper 1"
+        )
+    design = restricted_design(schema, features, target, family)
+    check_no_terms(design, "a block summary")
     known = fitted.coefficients(design)
     usual = _name(mechanism, bool(questions), bool(coefficients), bool(quantiles))
     given = {

@@ -52,9 +52,9 @@ import math
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Literal
 
-from noisewise.core.design import Design
+from noisewise.core.design import Design, Family
 from noisewise.core.errors import RequestError
-from noisewise.core.schema import MAX_NAME
+from noisewise.core.schema import MAX_NAME, Category, Schema
 
 CELL_BITS = 52
 CELLS = 1 << CELL_BITS
@@ -506,7 +506,8 @@ class Model:
     blocks is released that one block can move only so far, whatever number it comes up with.
 
     least_squares   the default: y = β₀ + β'x, from exact sums.
-    logistic        log odds of the target being in the upper half of its bounds.
+    logistic        log odds of the target being in the upper half of its bounds, or, of a category
+                    with two levels, not its reference.
     poisson         log of the mean of the target, a count; below zero counts as zero.
     quantile        the median of the target, or another quantile of it: quantile:0.9.
     huber           a line that outliers pull less (Huber's T, with statsmodels' constant 1.345).
@@ -557,6 +558,11 @@ class Model:
     def is_least_squares(self) -> bool:
         """Whether sums over rows are all that a block needs."""
         return self.name == LEAST_SQUARES
+
+    def family(self, schema: Schema, target: str) -> Family:
+        """Of the design: logistic blocks take a category for yes (not its reference) or no."""
+        category = isinstance(schema.columns.get(target), Category)
+        return "logistic" if category and self.name == "logistic" else "linear"
 
     def coefficients(self, design: Design) -> tuple[str, ...]:
         """Names of what a block estimates."""

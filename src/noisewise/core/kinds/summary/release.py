@@ -56,6 +56,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     values_each,
 )
 from noisewise.core.privacy import PureEvent, as_fraction, fraction_text
+from noisewise.core.terms.term import MAX_TERM
 
 MIN_MEDIAN_EPSILON = Fraction(1, 10**9)  # a median of all the blocks there may be needs 1e-4
 
@@ -191,10 +192,12 @@ class SummaryRelease(RegressionRelease):
 
     @classmethod
     def _read(cls, document: Received) -> Self:
-        design = document.design
+        model = _model(document["model"]) if "model" in document else LINE
+        design = document.design_of(
+            model.family(document.schema, text(document["target"], "target", MAX_TERM))
+        )
         if design.terms:
             fail("a block summary has columns only, no terms")
-        model = _model(document["model"]) if "model" in document else LINE
         names = texts(document["coefficients"], "coefficients", MAX_DESIGN_NAME)
         if names != model.coefficients(design):
             fail("coefficients do not follow from the schema, the features and the model")
