@@ -143,17 +143,9 @@ def audit_release(
 ) -> ReleaseAudit:
     """Bound from below what a request gives away about one person, by trying.
 
-    Parameters
-    ----------
-    request : Publishable, or its Challenge
-    runs : int
-        Releases of each of the two data sets.
-    confidence : float
-        1 - `confidence` bounds the probability of calling a true claim violated.
-    seed : int
-        Decides which runs choose the region, as in `audit`. The noise takes no seed.
-    report : callable, optional
-        Called with (runs done, runs in all).
+    `runs` are Releases of each of the two data sets, and 1 - `confidence` bounds the probability of
+    calling a true claim violated. The seed decides which runs choose the region, as in `audit`; the
+    noise takes none. `report` is called with (runs done, runs in all).
     """
     challenge = request if isinstance(request, Challenge) else challenge_of(request)
     a, b = (_Kept(run, i * runs, 2 * runs, report) for i, run in enumerate(challenge.runs))

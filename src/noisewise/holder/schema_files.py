@@ -238,17 +238,10 @@ def check_data(
 ) -> int:
     """Read every declared column once, as a release would, and discard what was read.
 
-    Returns
-    -------
-    int
-        The number of rows, or of people where the schema names a unit column. For the holder only.
-
-    Raises
-    ------
-    DataError
-        For a column that is absent, of the wrong type, or has missing values or undeclared levels
-        and no fill value; and for no rows where their number is public. Says which column, and
-        nothing about its rows.
+    Returns the number of rows, or of people where the schema names a unit column, for the holder
+    only. A DataError names a column that is absent, of the wrong type, or has missing values or
+    undeclared levels and no fill value, and says nothing about its rows; there is one for no rows,
+    too, where their number is public.
     """
     source = open_source(data, engine=engine, table=table, query=query)
     names = source.column_names()

@@ -153,27 +153,14 @@ class Newton:
 
 @dataclass(frozen=True)
 class GlmRelease(RegressionRelease):
-    """Noisy scores and information with everything needed to interpret them.
+    """Noisy scores and information with everything needed to interpret them."""
 
-    Parameters
-    ----------
-    design : Design
-        Of family logistic or poisson.
-    looks : tuple of Round
-        At the covariates' numbers alone: the first in their bounds, of one matrix, then exploring
-        rounds, of two. None if there are no numbers.
-    shape : Shape
-        Of all Newton rounds.
-    newton : tuple of Newton
-        The last one has most of the budget.
-    n, claim, event, label, software
-        As in `BaseRelease`; the event is one Gaussian for all rounds.
-    """
-
-    design: Design
+    design: Design  # of family logistic or poisson
+    # At the covariates' numbers alone: the first in their bounds, of one matrix, then exploring
+    # rounds, of two. None if there are no numbers.
     looks: tuple[Round, ...]
-    shape: Shape
-    newton: tuple[Newton, ...]
+    shape: Shape  # of all Newton rounds
+    newton: tuple[Newton, ...]  # the last one has most of the budget
 
     FORMAT = "noisewise-glm-release"
     FORMAT_VERSION = 1

@@ -21,17 +21,7 @@ _EXAMPLE = "such as 'visits ~ age + log1p(income)'"
 def read_formula(formula: str, schema: Schema) -> tuple[str, list[str]]:
     """The target and the features of a formula, as `Design` takes them.
 
-    Parameters
-    ----------
-    formula : str
-    schema : Schema
-        Declares the columns.
-
-    Returns
-    -------
-    target : str
-    features : list of str
-        Names of columns and canonical texts of terms, lower interactions first.
+    Features are names of columns and canonical texts of terms, lower interactions first.
     """
     if not isinstance(formula, str) or not formula.strip() or len(formula) > MAX_FORMULA:
         raise RequestError(f"formula: expected a text {_EXAMPLE}")

@@ -33,29 +33,15 @@ def open_source(
 ) -> Source:
     """Find the engine for a table. Reads no rows.
 
-    Parameters
-    ----------
-    data : path, address, data frame, dict of arrays, structured array, connection or relation
-        A path ends in .parquet, .csv, .duckdb or .db; the address of a PostgreSQL server begins
-        with postgresql://; a table or path that Spark reads begins with spark:. Connections are
-        DuckDB's or psycopg's, relations DuckDB's, data frames also Spark's.
-    engine : {"auto", "memory", "stream", "duckdb", "postgres", "spark"}
-        ``auto`` streams Parquet and CSV files through Arrow and NumPy, which is faster than DuckDB
-        and keeps memory constant (`benchmarks/release.py` measures both); it leaves databases and
-        Spark to themselves, and sums data frames in memory. ``stream`` reads the rows of a
-        PostgreSQL server in place of summing them there.
-    table, query : str, optional
-        What to read from a database or connection: a table or view by its name, or a single
-        SELECT. A database file with only one table needs neither.
+    A path ends in .parquet, .csv, .duckdb or .db; the address of a PostgreSQL server begins with
+    postgresql://; a table or path that Spark reads begins with spark:. Connections are DuckDB's or
+    psycopg's, relations DuckDB's, data frames also Spark's. From a database `table` names a table
+    or view, and `query` is a single SELECT; a file with only one table needs neither.
 
-    Returns
-    -------
-    Source
-
-    Raises
-    ------
-    RequestError
-        If the data is of no known kind, or the engine cannot read that kind.
+    ``auto`` streams Parquet and CSV files through Arrow and NumPy, which is faster than DuckDB and
+    keeps memory constant (`benchmarks/release.py` measures both); it leaves databases and Spark to
+    themselves, and sums data frames in memory. ``stream`` reads the rows of a PostgreSQL server in
+    place of summing them there.
     """
     if engine not in get_args(Engine):
         raise RequestError(

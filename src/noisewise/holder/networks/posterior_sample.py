@@ -161,20 +161,10 @@ def plan_posterior_sample(
 ) -> PosteriorSample:
     """Choose the truncation, the temper or both so that the draws cost epsilon.
 
-    Parameters
-    ----------
-    network : Network
-    epsilon : Fraction
-    draws : int
-    concentration : mapping of str to Fraction
-    omega : Fraction, optional
-        Truncate here, and temper as far as epsilon asks.
-    temper : Fraction, optional
-        Temper by this, and truncate as far as epsilon asks. 1 is the plain posterior.
-    most_temper : Fraction or None
-        Never follow the data more closely than this; None is no limit (`map`).
-
-    With neither `omega` nor `temper`, ω is 1/32, or less if the untempered posterior allows it.
+    With `omega` tables are truncated there, and tempered as far as epsilon asks; with `temper` (1
+    is the plain posterior) they are tempered by that, and truncated as far as epsilon asks. With
+    neither, ω is 1/32, or less if the untempered posterior allows it. The data are never followed
+    more closely than by `most_temper`; None is no limit (`map`).
     """
     touched = total_depth(network) * network.schema.records_changed * draws
     if temper is not None:

@@ -84,32 +84,17 @@ class HolderPenalty:
 
 @dataclass(frozen=True)
 class PointEstimate:
-    """One number for each coefficient, in original units. No uncertainty: not a posterior.
-
-    Parameters
-    ----------
-    columns : ModelColumns
-    coefficients : dict of str to float
-        By name, the intercept first.
-    penalty : float
-        λ = Σ λ_j on unit scale; it shrinks all coefficients there, the intercept too.
-    holders : tuple of HolderPenalty
-        One for every Release.
-    rule : {"noise", "paper"}
-    lifted : float
-        What had to be added to Σ λ_j because Σ Ŝ_j + I Σ λ_j was not positive definite; 0 unless
-        the bounds failed, which happens with probability `failure` at most for each holder.
-    warnings : tuple of str
-        What is wrong with these Releases, in plain words.
-    """
+    """One number for each coefficient, in original units. No uncertainty: not a posterior."""
 
     columns: ModelColumns
-    coefficients: dict[str, float]
-    penalty: float
-    holders: tuple[HolderPenalty, ...]
-    rule: str
+    coefficients: dict[str, float]  # by name, the intercept first
+    penalty: float  # λ = Σ λ_j on unit scale; it shrinks all coefficients there, the intercept too
+    holders: tuple[HolderPenalty, ...]  # one for every Release
+    rule: str  # noise or paper
+    # What had to be added to Σ λ_j because Σ Ŝ_j + I Σ λ_j was not positive definite; 0 unless the
+    # bounds failed, which happens with probability `failure` at most for each holder
     lifted: float = 0.0
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # what is wrong with these Releases, in plain words
     statement = STATEMENT
 
     def predict(self, table: Any) -> FloatArray:

@@ -77,20 +77,11 @@ MAX_PARENTS_LEARNED = 2
 
 @dataclass(frozen=True)
 class NetworkRelease(BaseRelease):
-    """Private statistics of a network, with everything needed to interpret them.
+    """Private statistics of a network, with everything needed to interpret them."""
 
-    Parameters
-    ----------
-    network : Network
-        The graph; its schema is restricted to the nodes.
-    mechanism : {"laplace", "fourier", "posterior_sample", "map", "learn"}
-        ``learn``: the graph was chosen from the rows, and what that cost is part of the claim.
-    content : NoisyCounts, NoisyParities, TableDraws or LearnedCounts
-    n, claim, event, label, software
-        As in `BaseRelease`; the claim is pure, or of a learned graph has a delta.
-    """
-
-    network: Network
+    network: Network  # the graph; its schema is restricted to the nodes
+    # ``learn``: the graph was chosen from the rows, and what that cost is part of the claim, which
+    # may then have a delta; all others are pure
     mechanism: MechanismName
     content: Content
 

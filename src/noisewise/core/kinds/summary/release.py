@@ -113,35 +113,18 @@ SummaryNoise = SummedNoise | MedianNoise | MeanNoise
 
 @dataclass(frozen=True)
 class SummaryRelease(RegressionRelease):
-    """Block summaries with everything needed to interpret them.
+    """Block summaries with everything needed to interpret them."""
 
-    Parameters
-    ----------
-    design : Design
-        Schema (restricted to the columns that were read), features and target. The coefficients
-        are `coefficients`: the intercept, features, and indicators of levels.
-    blocks, partitions : int
-        M and r.
-    mechanism : SummaryMechanism
-        What the values are; see `noisewise.core.kinds.summary.mechanisms`.
-    posterior : BlockPosterior
-    model : Model
-        What a block computes; least squares, if the document doesn't say.
-    values : tuple of int
-        In the order of the mechanism's entries.
-    noise : SummedNoise, MedianNoise or MeanNoise
-    n, claim, event, label, software
-        As in `BaseRelease`.
-    """
-
+    # Schema (restricted to the columns that were read), features and target. The coefficients are
+    # `coefficients`: the intercept, features, and indicators of levels.
     design: Design
-    blocks: int
-    partitions: int
-    mechanism: SummaryMechanism
+    blocks: int  # M
+    partitions: int  # r
+    mechanism: SummaryMechanism  # what the values are; see `mechanisms`
     posterior: BlockPosterior
-    values: tuple[int, ...]
+    values: tuple[int, ...]  # in the order of the mechanism's entries
     noise: SummaryNoise
-    model: Model = LINE
+    model: Model = LINE  # what a block computes; least squares, if the document doesn't say
 
     FORMAT = "noisewise-summary-release"
     FORMAT_VERSION = 1
