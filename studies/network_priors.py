@@ -67,7 +67,7 @@ SETTINGS = (
     Setting("Child", "child", 2_000, None, 6),
     Setting("Child", "child", 2_000, None, 6, 3.0),
     Setting("Child", "child", 20_000, None, 4, 0.3),
-    Setting("Child's graph, Dirichlet(0.1)", "child", 20_000, 0.1, 4),
+    Setting("Child's graph, Dirichlet(0.1)", "child", 20_000, 0.1, 16),
     Setting("Insurance", "insurance", 20_000, None, 2),
     Setting("Dirichlet(1)", "alarm", 20_000, 1.0, 2),
 )
