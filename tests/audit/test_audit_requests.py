@@ -17,7 +17,7 @@ from noisewise.audit import noise as audit_noise
 from noisewise.audit.network import _Records
 from noisewise.audit.noise import Steps, check_draws, check_noise, spread_out
 from noisewise.audit.request import audit_release, challenge_of, chance_of_catching
-from noisewise.audit.summary import median_law
+from noisewise.audit.summary import _telling, median_law, summary_neighbours
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.content import NoisyCounts
 from noisewise.core.kinds.summary.mechanisms import CELLS
@@ -54,7 +54,7 @@ def schema(neighbours="replace_one", rows=1):
 def summary(neighbours="replace_one", rows=1, **words):
     given = {"features": ["age", "hours"], "epsilon": 2, "blocks": 100, "partitions": 2}
     declared = schema(neighbours, rows)
-    return make_summary_request(declared, target="income", **(given | words))
+    return make_summary_request(declared, **({"target": "income"} | given | words))
 
 
 def network(neighbours="replace_one", rows=1, **words):
@@ -106,6 +106,13 @@ def test_a_sound_request_passes(name):
     found = audit_release(request, runs=60, confidence=CONFIDENCE)
     assert found.passed, (str(found.result), found.noise, found.only_values_differ)
     assert 0.6 < found.pair.attained < 1 + 1e-9
+
+
+def test_a_target_of_two_levels_is_audited_as_a_number():
+    request = summary(target="disease", questions=["hours < 0"], mechanism="sign", **MODEL)
+    pair = summary_neighbours(_telling(request))
+    assert pair.attained == pytest.approx(1, abs=1e-6)
+    assert all(isinstance(value, float) for value in pair.a["disease"])
 
 
 # --- controls -------------------------------------------------------------------------------------
