@@ -16,8 +16,13 @@ import pytest
 from noisewise.audit import noise as audit_noise
 from noisewise.audit.network import _Records
 from noisewise.audit.noise import Steps, check_draws, check_noise, spread_out
-from noisewise.audit.request import audit_release, challenge_of, chance_of_catching
-from noisewise.audit.summary import _telling, median_law, summary_neighbours
+from noisewise.audit.request import (
+    _only_values_differ,
+    audit_release,
+    challenge_of,
+    chance_of_catching,
+)
+from noisewise.audit.summary import median_law
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.content import NoisyCounts
 from noisewise.core.kinds.summary.mechanisms import CELLS
@@ -110,9 +115,10 @@ def test_a_sound_request_passes(name):
 
 def test_a_target_of_two_levels_is_audited_as_a_number():
     request = summary(target="disease", questions=["hours < 0"], mechanism="sign", **MODEL)
-    pair = summary_neighbours(_telling(request))
-    assert pair.attained == pytest.approx(1, abs=1e-6)
-    assert all(isinstance(value, float) for value in pair.a["disease"])
+    challenge = challenge_of(request)
+    assert challenge.pair.attained == pytest.approx(1, abs=1e-6)
+    assert challenge.request.schema.columns["disease"] == Number(0, 1)
+    assert _only_values_differ(challenge)
 
 
 # --- controls -------------------------------------------------------------------------------------
