@@ -59,7 +59,7 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("ALARM", "alarm", 20_000, None, 16),
+    Setting("ALARM", "alarm", 20_000, None, 24),
     Setting("Sachs", "sachs", 5_000, None, 12),
     Setting("Asia", "asia", 5_000, None, 20),
     Setting("Dirichlet(0.3)", "alarm", 20_000, 0.3, 3),
