@@ -59,7 +59,7 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("ALARM", "alarm", 20_000, None, 16),
+    Setting("ALARM", "alarm", 20_000, None, 24),
     Setting("Sachs", "sachs", 5_000, None, 12),
     Setting("Asia", "asia", 5_000, None, 20),
     Setting("Dirichlet(0.3)", "alarm", 20_000, 0.3, 3),
@@ -67,7 +67,7 @@ SETTINGS = (
     Setting("Child", "child", 2_000, None, 6),
     Setting("Child", "child", 2_000, None, 6, 3.0),
     Setting("Child", "child", 20_000, None, 4, 0.3),
-    Setting("Child's graph, Dirichlet(0.1)", "child", 20_000, 0.1, 4),
+    Setting("Child's graph, Dirichlet(0.1)", "child", 20_000, 0.1, 16),
     Setting("Insurance", "insurance", 20_000, None, 2),
     Setting("Dirichlet(1)", "alarm", 20_000, 1.0, 2),
 )
@@ -227,10 +227,13 @@ def verdict(row: Row) -> str:
     if row["unflagged"] * row["trials"] < FEWEST:
         return "flagged but for a few"
     low, high = GOAL
-    share, reach = row["coverage_unflagged"], 2 * row["se_unflagged"]
+    share = row["coverage_unflagged"]
     if low <= share <= high:
         return "yes"
-    word = "below" if share < low else "above"
+    word, edge = ("below", low) if share < low else ("above", high)
+    # Few entries that are all covered have no spread between data sets; chance has one.
+    chance = (edge * (1 - edge) / (row["unflagged"] * row["trials"])) ** 0.5
+    reach = 2 * max(row["se_unflagged"], chance)
     clear = share + reach < low or share - reach > high
     return word if clear else f"{word}, within two standard errors"
 

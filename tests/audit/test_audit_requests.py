@@ -16,7 +16,12 @@ import pytest
 from noisewise.audit import noise as audit_noise
 from noisewise.audit.network import _Records
 from noisewise.audit.noise import Steps, check_draws, check_noise, spread_out
-from noisewise.audit.request import audit_release, challenge_of, chance_of_catching
+from noisewise.audit.request import (
+    _only_values_differ,
+    audit_release,
+    challenge_of,
+    chance_of_catching,
+)
 from noisewise.audit.summary import median_law
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.content import NoisyCounts
@@ -54,7 +59,7 @@ def schema(neighbours="replace_one", rows=1):
 def summary(neighbours="replace_one", rows=1, **words):
     given = {"features": ["age", "hours"], "epsilon": 2, "blocks": 100, "partitions": 2}
     declared = schema(neighbours, rows)
-    return make_summary_request(declared, target="income", **(given | words))
+    return make_summary_request(declared, **({"target": "income"} | given | words))
 
 
 def network(neighbours="replace_one", rows=1, **words):
@@ -106,6 +111,14 @@ def test_a_sound_request_passes(name):
     found = audit_release(request, runs=60, confidence=CONFIDENCE)
     assert found.passed, (str(found.result), found.noise, found.only_values_differ)
     assert 0.6 < found.pair.attained < 1 + 1e-9
+
+
+def test_a_target_of_two_levels_is_audited_as_a_number():
+    request = summary(target="disease", questions=["hours < 0"], mechanism="sign", **MODEL)
+    challenge = challenge_of(request)
+    assert challenge.pair.attained == pytest.approx(1, abs=1e-6)
+    assert challenge.request.schema.columns["disease"] == Number(0, 1)
+    assert _only_values_differ(challenge)
 
 
 # --- controls -------------------------------------------------------------------------------------

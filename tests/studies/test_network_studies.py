@@ -62,6 +62,18 @@ def test_what_the_committed_priors_show():
     assert alarm["learned"] - alarm["dirichlet(1)"] > 0.25
 
 
+def test_the_committed_bands_are_near_the_goal():
+    """No band of row counts is clearly below; one of ALARM is above. Many records: no flag."""
+    bands = [row for row in committed("network-priors.csv") if row["records_in_row"] != "all"]
+    learned = [row for row in bands if row["method"] == "learned"]
+    off = [row for row in learned if network_priors.verdict(row) in ("below", "above")]
+    assert [(row["network"], row["records_in_row"]) for row in off] == [("ALARM", "1000 to 5000")]
+    assert off[0]["coverage_unflagged"] < 0.955
+    assert max(r["flagged"] for r in learned if r["records_in_row"] == "5000 or more") == 0
+    control = [row for row in bands if row["method"] == "dirichlet(1)"]
+    assert sum(network_priors.verdict(row) == "below" for row in control) > 10
+
+
 def test_verdicts_know_what_trials_can_tell():
     row = {"unflagged": 50.0, "trials": 4, "coverage_unflagged": 0.9, "se_unflagged": 0.01}
     assert network_priors.verdict(row) == "yes"
@@ -69,6 +81,9 @@ def test_verdicts_know_what_trials_can_tell():
     rough = {"coverage_unflagged": 0.95, "se_unflagged": 0.02}
     assert network_priors.verdict(row | rough) == "above, within two standard errors"
     assert network_priors.verdict(row | {"unflagged": 1.0}) == "flagged but for a few"
+    lucky = {"unflagged": 10.0, "coverage_unflagged": 1.0, "se_unflagged": 0.0}
+    assert network_priors.verdict(row | lucky) == "above, within two standard errors"
+    assert network_priors.verdict(row | lucky | {"trials": 40}) == "above"
 
 
 def test_what_the_committed_sets_show():

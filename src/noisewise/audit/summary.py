@@ -46,7 +46,7 @@ from noisewise.audit.challenge import (
 )
 from noisewise.audit.engine import Score, likelihood_ratio
 from noisewise.audit.noise import DrawCheck, NoiseCheck, Steps, check_draws, check_noise, spread_out
-from noisewise.core.design import INTERCEPT
+from noisewise.core.design import INTERCEPT, Design
 from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
     Flat,
@@ -76,6 +76,7 @@ def summary_challenge(request: SummaryRequest) -> Challenge:
     # not a new request, so that what was put into a control stays there.)
     request = copy.copy(request)
     object.__setattr__(request, "rows", None)
+    object.__setattr__(request, "design", _with_a_number(request.design))
     run = request if request.model.is_least_squares else _telling(request)
     pair = summary_neighbours(run)
     if isinstance(run.mechanism, LocationScale):
@@ -85,6 +86,14 @@ def summary_challenge(request: SummaryRequest) -> Challenge:
     else:
         found = _sums(run, pair)
     return replace(found, request=request)
+
+
+def _with_a_number(design: Design) -> Design:
+    """A target of two levels as a number: among levels that all have, an odd row can't be told."""
+    if not isinstance(design.schema.columns[design.target], Category):
+        return design
+    columns = {**design.schema.columns, design.target: Number(0, 1)}
+    return replace(design, schema=replace(design.schema, columns=columns), family="linear")
 
 
 def _positions(request: SummaryRequest) -> dict[str, int]:
@@ -483,18 +492,10 @@ class _Telling(SummaryRequest):
 
 
 def _telling(request: SummaryRequest) -> SummaryRequest:
-    """The same request with blocks that give away the odd row, at either end of its target.
-
-    A target of two levels is declared as a number here: the odd row could not be told otherwise.
-    """
-    name = request.design.target
-    target = request.schema.columns[name]
-    design = request.design
-    if isinstance(target, Category):
-        target = Number(0, 1)
-        schema = replace(request.schema, columns={**request.schema.columns, name: target})
-        design = replace(design, schema=schema, family="linear")
-    middle, reach = target.centre, _reach(target)
+    """The same request with blocks that give away the odd row, at either end of its target."""
+    target = request.schema.columns[request.design.target]
+    assert not isinstance(target, Category)
+    middle, reach, name = target.centre, _reach(target), request.design.target
     asked: dict[str, tuple[float, ...]] = {}
     for entry in entries_of(request.mechanism):
         asked[entry.coefficient] = asked.get(entry.coefficient, ()) + _asked(entry)
@@ -512,7 +513,6 @@ def _telling(request: SummaryRequest) -> SummaryRequest:
     object.__setattr__(found, "__class__", _Telling)
     telling = BlockFunction("what tells most", request.coefficients, tell)
     object.__setattr__(found, "function", telling)
-    object.__setattr__(found, "design", design)
     object.__setattr__(found, "model", Model(telling.name, request.coefficients))
     return found
 
