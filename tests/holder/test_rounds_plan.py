@@ -177,7 +177,7 @@ def test_rounds_find_a_small_tilted_corner(wide):
 )
 def test_the_other_relation_and_several_rows_a_unit(schema):
     trial = Trial(*tilted(30_000, **schema))
-    errors, _ = trial.errors(10, 7)
+    errors, _ = trial.errors(30, 7)
     assert rms(errors) < 2.0
 
 
