@@ -127,7 +127,7 @@ def exact_sums(release, table):
 @pytest.fixture
 def nothing_is_shrunk(monkeypatch):
     """For exact sums of rows that weren't, and so have lost nothing."""
-    monkeypatch.setattr(rounds_module, "shrunk_normal", lambda mean, *_: (0 * mean, 0.0))
+    monkeypatch.setattr(rounds_module, "shrunk_normal", lambda mean, *_: (0 * mean, 0.0, 0.0))
 
 
 @pytest.mark.parametrize(("numbers", "square"), [(1, 3.0), (3, 9.0), (5, 12.0)])
@@ -135,15 +135,16 @@ def test_what_shrinking_takes_from_normal_rows(numbers, square):
     """Standard normal ones by formula, others by moving and stretching them."""
     upper, all_of_it = (gammaincc(numbers / 2 + more, square / 2) for more in (1.0, 0.0))
     each = upper - square / numbers * all_of_it
-    first, second = shrunk_normal(np.zeros(numbers), np.eye(numbers), np.sqrt(square))
+    first, second, share = shrunk_normal(np.zeros(numbers), np.eye(numbers), np.sqrt(square))
     assert each > 0.01
+    assert share == pytest.approx(all_of_it, rel=0.1)
     np.testing.assert_allclose(first, 0, atol=1e-12)
     np.testing.assert_allclose(second, each * np.eye(numbers), atol=0.15 * each)
     spread = np.tril(np.full((numbers, numbers), 0.6)) + 0.4 * np.eye(numbers)
     mean, covariance = np.linspace(0.5, 1.0, numbers), spread @ spread.T
     z = mean + np.random.default_rng(1).standard_normal((200_000, numbers)) @ spread.T
     shrunk = z * np.minimum(1, np.sqrt(square) / np.linalg.norm(z, axis=1))[:, None]
-    first, second = shrunk_normal(mean, covariance, np.sqrt(square))
+    first, second, _ = shrunk_normal(mean, covariance, np.sqrt(square))
     lost = (z.T @ z - shrunk.T @ shrunk) / len(z)
     np.testing.assert_allclose(second, lost, atol=0.1 * lost.max())
     np.testing.assert_allclose(first, (z - shrunk).mean(axis=0), atol=0.1 * first.max())
