@@ -6,6 +6,7 @@ wide margin. Elsewhere the last round's sums are replaced by simulated ones.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +29,7 @@ from noisewise.analyst.regression.rounds import (
 )
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.rounds import gram_entries
+from noisewise.core.rounds.tail import grid_edges
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics.ball_moments import COUNT_ONE, PRODUCT_ONE
 from noisewise.holder.publish import publish
@@ -149,6 +151,24 @@ def test_what_shrinking_takes_from_normal_rows(numbers, square):
     np.testing.assert_allclose(second, lost, atol=0.1 * lost.max())
     np.testing.assert_allclose(first, (z - shrunk).mean(axis=0), atol=0.1 * first.max())
     assert not shrunk_normal(mean, 1e-4 * covariance, 9.0)[1].any()
+
+
+def test_rows_with_short_tails_have_lost_less(release, monkeypatch):
+    """As much as of the rows that the histogram says were shrunk, and never more than normal."""
+    columns, _ = choose_columns([release], "score", FEATURES)
+    last = replace(release.rounds.last.shape, radius=math.isqrt(grid_edges(3)[0]))
+    changed = with_sums(release, exact_sums(release, make_table())).rounds
+    changed = replace(changed, last=replace(changed.last, shape=last))
+    found = []
+    for shrunk in (0.0, 20.0, 40.0, ROWS, 2 * ROWS):
+        monkeypatch.setattr(type(changed), "shrunk_rows", lambda *_, value=shrunk: value)
+        turned = LastRound.of(replace(release, rounds=changed), columns, "it").observation
+        found.append(np.trace(turned.values[np.ix_([1, 2, 5], [1, 2, 5])]))
+    added = np.subtract(found[1:], found[0])
+    assert added[0] > 0
+    assert added[1] == pytest.approx(2 * added[0])
+    assert added[2] > 2 * added[1]
+    assert added[3] == pytest.approx(added[2])
 
 
 def spreads(release):
