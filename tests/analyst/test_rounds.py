@@ -6,6 +6,7 @@ wide margin. Elsewhere the last round's sums are replaced by simulated ones.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +29,7 @@ from noisewise.analyst.regression.rounds import (
 )
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.rounds import gram_entries
+from noisewise.core.rounds.tail import grid_edges
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics.ball_moments import COUNT_ONE, PRODUCT_ONE
 from noisewise.holder.publish import publish
@@ -127,7 +129,7 @@ def exact_sums(release, table):
 @pytest.fixture
 def nothing_is_shrunk(monkeypatch):
     """For exact sums of rows that weren't, and so have lost nothing."""
-    monkeypatch.setattr(rounds_module, "shrunk_normal", lambda mean, *_: (0 * mean, 0.0))
+    monkeypatch.setattr(rounds_module, "shrunk_normal", lambda mean, *_: (0 * mean, 0.0, 0.0))
 
 
 @pytest.mark.parametrize(("numbers", "square"), [(1, 3.0), (3, 9.0), (5, 12.0)])
@@ -135,19 +137,38 @@ def test_what_shrinking_takes_from_normal_rows(numbers, square):
     """Standard normal ones by formula, others by moving and stretching them."""
     upper, all_of_it = (gammaincc(numbers / 2 + more, square / 2) for more in (1.0, 0.0))
     each = upper - square / numbers * all_of_it
-    first, second = shrunk_normal(np.zeros(numbers), np.eye(numbers), np.sqrt(square))
+    first, second, share = shrunk_normal(np.zeros(numbers), np.eye(numbers), np.sqrt(square))
     assert each > 0.01
+    assert share == pytest.approx(all_of_it, rel=0.1)
     np.testing.assert_allclose(first, 0, atol=1e-12)
     np.testing.assert_allclose(second, each * np.eye(numbers), atol=0.15 * each)
     spread = np.tril(np.full((numbers, numbers), 0.6)) + 0.4 * np.eye(numbers)
     mean, covariance = np.linspace(0.5, 1.0, numbers), spread @ spread.T
     z = mean + np.random.default_rng(1).standard_normal((200_000, numbers)) @ spread.T
     shrunk = z * np.minimum(1, np.sqrt(square) / np.linalg.norm(z, axis=1))[:, None]
-    first, second = shrunk_normal(mean, covariance, np.sqrt(square))
+    first, second, _ = shrunk_normal(mean, covariance, np.sqrt(square))
     lost = (z.T @ z - shrunk.T @ shrunk) / len(z)
     np.testing.assert_allclose(second, lost, atol=0.1 * lost.max())
     np.testing.assert_allclose(first, (z - shrunk).mean(axis=0), atol=0.1 * first.max())
     assert not shrunk_normal(mean, 1e-4 * covariance, 9.0)[1].any()
+
+
+def test_rows_with_short_tails_have_lost_less(release, monkeypatch):
+    """As much as of the rows that the histogram says were shrunk, and never more than normal."""
+    columns, _ = choose_columns([release], "score", FEATURES)
+    last = replace(release.rounds.last.shape, radius=math.isqrt(grid_edges(3)[0]))
+    changed = with_sums(release, exact_sums(release, make_table())).rounds
+    changed = replace(changed, last=replace(changed.last, shape=last))
+    found = []
+    for shrunk in (0.0, 20.0, 40.0, ROWS, 2 * ROWS):
+        monkeypatch.setattr(type(changed), "shrunk_rows", lambda *_, value=shrunk: value)
+        turned = LastRound.of(replace(release, rounds=changed), columns, "it").observation
+        found.append(np.trace(turned.values[np.ix_([1, 2, 5], [1, 2, 5])]))
+    added = np.subtract(found[1:], found[0])
+    assert added[0] > 0
+    assert added[1] == pytest.approx(2 * added[0])
+    assert added[2] > 2 * added[1]
+    assert added[3] == pytest.approx(added[2])
 
 
 def spreads(release):

@@ -177,7 +177,7 @@ def test_rounds_find_a_small_tilted_corner(wide):
 )
 def test_the_other_relation_and_several_rows_a_unit(schema):
     trial = Trial(*tilted(30_000, **schema))
-    errors, _ = trial.errors(10, 7)
+    errors, _ = trial.errors(30, 7)
     assert rms(errors) < 2.0
 
 
@@ -216,6 +216,28 @@ def test_long_tails_get_a_wide_ball_and_a_warning():
     assert min(one["radius"] for one in long) > max(one["radius"] for one in short)
     assert all(one["warns"] for one in long)
     assert not any(one["warns"] for one in short)
+
+
+def test_narrow_data_are_found_at_a_small_epsilon():
+    """Bounds 100 times too wide with a third of the usual budget; ending early is far off."""
+    trial = Trial(*tilted(20_000, wide=100.0), mu=MU / 3)
+    errors, told = trial.errors(10, 21)
+    assert np.median(np.abs(errors)) < 4
+    early = Trial(trial.design, trial.columns, mu=MU / 3, most=5).errors(10, 21)[0]
+    assert np.median(np.abs(early)) > 5 * np.median(np.abs(errors))
+    assert all(one["left"] > 0.4 for one in told)
+
+
+def test_the_residual_is_stretched_and_nothing_else():
+    spread = np.tril(np.random.default_rng(22).normal(size=(4, 4))) + 2 * np.eye(4)
+    covariance = spread @ spread.T
+    found = rounds.for_slopes(np.linalg.inv(spread))
+    slopes = np.linalg.solve(covariance[:3, :3], covariance[:3, 3])
+    residual = np.linalg.solve(found.T, np.append(-slopes, 1.0))  # a·z is y - x·slopes
+    residual /= np.linalg.norm(residual)
+    expected = np.eye(4) + (rounds.stretch(4) ** 2 - 1) * np.outer(residual, residual)
+    np.testing.assert_allclose(found @ covariance @ found.T, expected, atol=1e-12)
+    assert rounds.stretch(4) ** 2 == 1.375
 
 
 def test_rounds_start_where_they_are_worth_it():

@@ -20,8 +20,9 @@ of its mean from the nearer bound. The law of largest entropy on one side of a b
 cut off there, from c = 0 (a normal law) to 1 (an exponential one), whose skewness is about 2 c⁴;
 beyond 1 there is none, and a gamma law is taken, of skewness 2 c. So rows are drawn from gamma laws
 of these skewnesses, ended by the farther bound, with columns that are independent in the last
-round's coordinates, and the histogram is theirs. Columns of which nothing was stated are taken for
-normal, and tails that mean and spread don't show are not planned.
+round's coordinates (the target's is the stretched one), and the histogram is theirs. Columns of
+which nothing was stated are taken for normal, and tails that mean and spread don't show are not
+planned.
 """
 
 from __future__ import annotations
@@ -34,7 +35,15 @@ from scipy.stats import chi2
 
 from noisewise._arrays import FloatArray, IntArray
 from noisewise.analyst.regression.priors import NIWPrior, RegressionPrior
-from noisewise.core.rounds.plan import LastNoise, Setting, last_noise, look, look_noise
+from noisewise.core.rounds.plan import (
+    LastNoise,
+    Setting,
+    for_slopes,
+    last_noise,
+    look,
+    look_noise,
+    stretch,
+)
 from noisewise.core.rounds.tail import EDGES
 from noisewise.planning.truths import Truths
 from noisewise.planning.width import (
@@ -76,7 +85,7 @@ def rounds_width(
     m, d = truths.theta.shape
     levels = np.flatnonzero(indicators) + 1
     K = np.broadcast_to(np.eye(d + 1), (m, d + 1, d + 1)).copy()
-    lower = _lower_triangular(maps) / math.sqrt(_RADIUS * setting.numbers)
+    lower = _lower_triangular(for_slopes(maps)) / math.sqrt(_RADIUS * setting.numbers)
     K[:, numbers[:, None], numbers] = lower
     K[:, numbers, 0] = -np.einsum("mij,mj->mi", lower, mean)
     turned, M = _turned(truths, K)
@@ -149,18 +158,17 @@ def _tails(
 def _tail(skewness: FloatArray, most: FloatArray, n: int) -> FloatArray:
     """The histogram for columns of this skewness, none beyond `most` standard deviations."""
     q = len(skewness)
-    skewed = skewness > _LEAST_SKEWNESS
-    normal = q - int(skewed.sum())
-    beyond = np.array(EDGES) * q
-    if normal == q:
-        share = chi2.sf(beyond, q)
-    else:
-        # The normal columns' part has a law; only the others are drawn.
-        shape = 4.0 / skewness[skewed] ** 2
-        rows = np.random.default_rng(_SEED).standard_gamma(shape, (_ROWS, len(shape)))
-        rows = np.minimum((rows - shape) / np.sqrt(shape), most[skewed])
-        left = beyond[:, None] - (rows / rows.std(axis=0)) ** 2 @ np.ones(len(shape))
-        share = (chi2.sf(left, normal) if normal else left < 0.0).mean(axis=1)
+    drawn = skewness > _LEAST_SKEWNESS
+    drawn[-1] = True  # the target, which is stretched
+    # The other normal columns' part has a law.
+    shape = 4.0 / np.maximum(skewness[drawn], _LEAST_SKEWNESS) ** 2
+    rows = np.random.default_rng(_SEED).standard_gamma(shape, (_ROWS, len(shape)))
+    rows = np.minimum((rows - shape) / np.sqrt(shape), most[drawn])
+    squares = (rows / rows.std(axis=0)) ** 2
+    squares[:, -1] *= stretch(q) ** 2
+    left = np.array(EDGES)[:, None] * q - squares.sum(axis=1)
+    normal = q - len(shape)
+    share = (chi2.sf(left, normal) if normal else left < 0.0).mean(axis=1)
     return np.asarray(n * (share - np.append(share[1:], 0.0)))
 
 

@@ -10,7 +10,8 @@ their clipping does to slopes is not known.
 
 **What shrinking takes.** Rows beyond the radius R are shrunk onto the ball, and variances are lower
 for it: with three numbers and R² = 9 by 2%. What normal rows with the mean and covariance of U lose
-is added to U. What longer tails lose beyond it is in the carried noise.
+is added to U; or less of it, if the histogram has fewer far rows than normal ones would have. What
+longer tails lose beyond it is in the carried noise.
 
 **Which coordinates.** U is about u = (c, w · indicators, z) with z = L⁻¹(x - m), a mixture of all
 numbers x. The noise E is symmetric and normal, with sd s on the diagonal and s/√2 off it; what
@@ -124,10 +125,12 @@ class LastRound:
             c, radius = (x / (1 << ROW_BITS) for x in (last.shape.constant, last.shape.radius))
             mean = seen[0, numbers] / (rows * c)
             covariance = seen[np.ix_(numbers, numbers)] / rows - np.outer(mean, mean)
-            first, second = shrunk_normal(mean, covariance, radius)
-            seen[0, numbers] += rows * c * first
-            seen[numbers, 0] += rows * c * first
-            seen[np.ix_(numbers, numbers)] += rows * second
+            first, second, share = shrunk_normal(mean, covariance, radius)
+            # Rows with short tails, of which fewer were shrunk, have lost less.
+            lost = min(rows, rounds.shrunk_rows(design, rows) / max(share, 1e-9))
+            seen[0, numbers] += lost * c * first
+            seen[numbers, 0] += lost * c * first
+            seen[np.ix_(numbers, numbers)] += lost * second
         values = N @ seen @ N.T * np.outer(unit, unit)
         known = observed.precision == 0.0
         scale = np.where(known, 0.0, np.outer(unit, unit) / np.sqrt(observed.precision + known))
@@ -261,11 +264,11 @@ class InRounds:
 
 def shrunk_normal(
     mean: FloatArray, covariance: FloatArray, radius: float
-) -> tuple[FloatArray, FloatArray]:
-    """What first and second moments of normal rows lose in a ball, by simulation.
+) -> tuple[FloatArray, FloatArray, float]:
+    """What first and second moments of normal rows lose in a ball, and the share that is shrunk.
 
-    The draws are the same in every call. About one in fifty is out of the ball where it matters, so
-    the answer is good to about 5%, of the few per cent that are lost.
+    By simulation, with the same draws in every call. About one in fifty is out of the ball where it
+    matters, so the answer is good to about 5%, of the few per cent that are lost.
     """
     sizes, turn = np.linalg.eigh((covariance + covariance.T) / 2)
     normal = np.random.default_rng(0).standard_normal((_DRAWS, len(mean)))
@@ -273,7 +276,8 @@ def shrunk_normal(
     length = np.linalg.norm(z, axis=1)
     far = z[length > radius]
     factor = radius / length[length > radius]
-    return (1 - factor) @ far / len(z), (far.T * (1 - factor**2)) @ far / len(z)
+    first, second = (1 - factor) @ far / len(z), (far.T * (1 - factor**2)) @ far / len(z)
+    return first, second, len(far) / len(z)
 
 
 def check_method_with_rounds(method: str, name: str) -> None:

@@ -42,7 +42,14 @@ from functools import lru_cache
 import numpy as np
 
 from noisewise.core.rounds.estimate import Observed
-from noisewise.core.rounds.plan import CONSTANT, CountTail, Explore, Explored, Setting, next_step
+from noisewise.core.rounds.plan import (
+    CONSTANT,
+    Explore,
+    Explored,
+    Setting,
+    next_look,
+    rows_of,
+)
 from noisewise.core.rounds.transform import Floats, Shape, Transform
 from noisewise.core.statistics.ball_moments import LARGEST_SQUARE, PRODUCT_ONE, ROW_BITS
 from noisewise.core.statistics.scores import (
@@ -121,21 +128,14 @@ def box_shape(numbers: int) -> Shape:
     )
 
 
-def rows_of(first: Observed, n: int | None) -> float:
-    """How many rows there are, by a look in the bounds where that is private."""
-    return float(n) if n is not None else max(float(first.values[0, 0]), 1.0)
-
-
 def next_of_covariates(
     setting: Setting, first: Observed, n: int | None, explored: Sequence[Explored]
 ) -> Explore | Transform:
     """One more exploring round, or the coordinates for all Newton rounds."""
     if not setting.worthwhile(rows_of(first, n)):
         return Transform.box(setting.numbers)
-    step = next_step(setting, first, n, explored)
-    if isinstance(step, Explore):
-        return step
-    return step.transform if isinstance(step, CountTail) else step.shape.transform
+    step = next_look(setting, first, n, explored)
+    return step if isinstance(step, Explore) else Transform.of(*step)
 
 
 def newton_shape(setting: Setting, outcome: Outcome, transform: Transform, rows: float) -> Shape:

@@ -45,9 +45,16 @@ from noisewise.core.rounds.newton import (
     newton_shape,
     next_of_covariates,
     next_theta,
+)
+from noisewise.core.rounds.plan import (
+    LARGEST_TOTAL,
+    LEAST_FIRST_SHARE,
+    LEAST_SHARE,
+    MOST_ROUNDS,
+    Explore,
+    Setting,
     rows_of,
 )
-from noisewise.core.rounds.plan import LEAST_FIRST_SHARE, LEAST_SHARE, MOST_ROUNDS, Explore, Setting
 from noisewise.core.rounds.transform import LARGEST_OFFSET, LARGEST_ROW, Shape, Transform
 from noisewise.core.schema import Schema
 from noisewise.core.statistics.ball_moments import (
@@ -70,8 +77,6 @@ from noisewise.holder.rows.rounds import BallPlan, BallSums
 from noisewise.holder.rows.scores import ScorePlan, ScoreSums
 
 Step = Explore | Score
-
-_LARGEST_TOTAL = 0.4  # of the budget, for looks at the covariates
 
 
 @dataclass(frozen=True)
@@ -169,7 +174,7 @@ class GlmRequest(InRounds[GlmRelease]):
         newton = ", ".join(f"{share:.0%}" for share in SHARES)
         words = [
             f"  Rounds: at most {MOST_ROUNDS} looks at the covariates for at most "
-            f"{_LARGEST_TOTAL:.0%} of the budget, then {len(SHARES)} Newton rounds with {newton} "
+            f"{LARGEST_TOTAL:.0%} of the budget, then {len(SHARES)} Newton rounds with {newton} "
             "of what is left, with a pass over the rows for each. One charge pays for all"
         ]
         if self.setting.numbers:
