@@ -127,7 +127,7 @@ class LastRound:
             mean = seen[0, numbers] / (rows * c)
             covariance = seen[np.ix_(numbers, numbers)] / rows - np.outer(mean, mean)
             first, second, share = shrunk_normal(mean, covariance, radius)
-            # Rows with short tails, of which fewer were shrunk, have lost less; if that can be seen.
+            # Short tails, of which fewer rows were shrunk, have lost less, if that can be seen.
             expected, noise = rows * share, rounds.tail.counted[1]
             seen_well = expected**2 / (expected**2 + len(EDGES) * noise**2)
             fewer = max(0.0, expected - rounds.shrunk_rows(design, rows)) / max(expected, 1e-9)
