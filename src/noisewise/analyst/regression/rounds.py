@@ -10,7 +10,7 @@ their clipping does to slopes is not known.
 
 **What shrinking takes.** Rows beyond the radius R are shrunk onto the ball, and variances are lower
 for it: with three numbers and R² = 9 by 2%. What normal rows with the mean and covariance of U lose
-is added to U; or less of it, if the histogram has fewer far rows than normal ones would have. What
+is added to U; or less, if the histogram shows fewer far rows than normal ones would have. What
 longer tails lose beyond it is in the carried noise.
 
 **Which coordinates.** U is about u = (c, w · indicators, z) with z = L⁻¹(x - m), a mixture of all
@@ -67,6 +67,7 @@ from noisewise.analyst.regression.priors import (
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release
 from noisewise.core.kinds.rounds import is_number
+from noisewise.core.rounds.tail import EDGES
 from noisewise.core.statistics.ball_moments import ROW_BITS
 
 HOW = "of the rounds the last one is used, the earlier ones have only found its coordinates"
@@ -126,8 +127,11 @@ class LastRound:
             mean = seen[0, numbers] / (rows * c)
             covariance = seen[np.ix_(numbers, numbers)] / rows - np.outer(mean, mean)
             first, second, share = shrunk_normal(mean, covariance, radius)
-            # Rows with short tails, of which fewer were shrunk, have lost less.
-            lost = min(rows, rounds.shrunk_rows(design, rows) / max(share, 1e-9))
+            # Short tails, of which fewer rows were shrunk, have lost less, if that can be seen.
+            expected, noise = rows * share, rounds.tail.counted[1]
+            seen_well = expected**2 / (expected**2 + len(EDGES) * noise**2)
+            fewer = max(0.0, expected - rounds.shrunk_rows(design, rows)) / max(expected, 1e-9)
+            lost = rows * (1.0 - seen_well * fewer)
             seen[0, numbers] += lost * c * first
             seen[numbers, 0] += lost * c * first
             seen[np.ix_(numbers, numbers)] += lost * second
