@@ -277,7 +277,7 @@ def test_rows_of_a_csv_file_are_counted_without_parsing(tmp_path, text, rows):
 
 
 def test_the_default_delta_must_suit_the_number_of_rows(ledger, monkeypatch):
-    monkeypatch.setattr("noisewise.holder.requests.regression.DEFAULT_DELTA", Fraction("0.001"))
+    monkeypatch.setattr("noisewise.holder.requests.base.DEFAULT_DELTA", Fraction("0.001"))
     with pytest.raises(DataError, match="delta"):
         publish(request(mechanism="gaussian"), people(), ledger=ledger)
     assert spent(ledger) == 0

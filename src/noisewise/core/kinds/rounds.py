@@ -50,6 +50,8 @@ from noisewise.core.statistics.ball_moments import (
 
 # Off the diagonal, noise of this scale is still fine enough to be accounted for as continuous.
 SMALLEST_SCALE = 1 << 21
+# Of the target in residuals divided by their sd, which is at most a few half-widths.
+_LEAST_SLOPE = 1e-3
 
 
 def is_number(design: Design) -> list[bool]:
@@ -274,11 +276,14 @@ class Residuals:
             integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
         )
 
-    def check(self, design: Design) -> None:
+    def check(self, design: Design, last: Shape) -> None:
         """Refuse what doesn't fit the design, or states too small a sensitivity."""
         size = len(design.names)
-        if len(self.direction) != size or not self.direction[-1]:
-            fail("the direction of residuals must have one entry for every column, the last not 0")
+        if len(self.direction) != size:
+            fail("the direction of residuals must have one entry for every column")
+        to_columns = last.map(is_number(design)).T
+        if not abs((to_columns @ self.unit_direction)[-1]) > _LEAST_SLOPE:
+            fail("the direction of residuals must be one in which the target counts")
         if len(self.values) != len(triangle(size)):
             fail(f"residuals must have {len(triangle(size))} values")
         if self.sensitivity < gram_sensitivity(design.schema, self.radius**2):
@@ -359,7 +364,7 @@ class Rounds:
         elif self.explored:
             fail("rounds that explore must have a tail")
         if self.residuals is not None:
-            self.residuals.check(design)
+            self.residuals.check(design, self.last.shape)
 
     @property
     def noises(self) -> list[tuple[int, int, int, int]]:
