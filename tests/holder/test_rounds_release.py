@@ -368,7 +368,9 @@ FORGERIES = {
     "residuals' radius": lambda d: d["rounds"]["residuals"].update(radius=65_536),
     "residuals' values": lambda d: d["rounds"]["residuals"]["values"].pop(),
     "huge direction": lambda d: d["rounds"]["residuals"]["direction"].__setitem__(0, 1 << 23),
-    "no target": lambda d: d["rounds"]["residuals"]["direction"].__setitem__(-1, 0),
+    "no target": lambda d: d["rounds"]["residuals"].update(
+        direction=[0] * len(d["rounds"]["residuals"]["direction"])
+    ),
     "short direction": lambda d: d["rounds"]["residuals"]["direction"].pop(0),
     "no residuals": lambda d: d["rounds"].update(residuals=None),
 }
