@@ -12,8 +12,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -22,7 +20,7 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.priors import ScaleFreeCovariates, ScaleFreePrior
 from studies.regression import gram, noise_scales
-from studies.report import Options, Report, kept_trials, seed_of, write_both
+from studies.report import Grid, seed_of
 from studies.tables import Row
 from studies.trials import Record
 
@@ -188,26 +186,13 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(out: Path, options: Options) -> list[Path]:
-    """The table, as CSV and Markdown."""
-    rows = []
-    for setting in QUICK_GRID if options.quick else GRID:
-        count = options.runs or (QUICK_TRIALS if options.quick else TRIALS[setting.J])
-        words = (setting.J, setting.mechanism, f"{setting.apart:g}", f"{setting.ratio:g}")
-        records = kept_trials(
-            "-".join([NAME, *map(str, words)]),
-            partial(trial, setting),
-            count,
-            {"setting": list(setting)},
-            out,
-            options,
-        )
-        rows.append(row_of(setting, records))
-    return write_both(rows, markdown, NAME, out)
-
-
-EXPERIMENT = Report(
+EXPERIMENT = Grid(
     NAME,
-    "Coverage and width when holders' people differ: a law for each holder, or one for all",
-    write,
-)
+    GRID,
+    QUICK_GRID,
+    trial,
+    lambda setting: TRIALS[setting.J],
+    QUICK_TRIALS,
+    row_of,
+    markdown,
+).report("Coverage and width when holders' people differ: a law for each holder, or one for all")

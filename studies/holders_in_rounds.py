@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.regression import make_request
-from studies.report import Options, Report, kept_trials, seed_of, write_both
+from studies.report import Grid, seed_of
 from studies.tables import Row
 from studies.trials import Record
 
@@ -187,25 +186,16 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(out: Path, options: Options) -> list[Path]:
-    """The table, as CSV and Markdown."""
-    rows = []
-    for setting in QUICK_GRID if options.quick else GRID:
-        pattern = "".join("r" if own else "-" for own in setting.rounds)
-        records = kept_trials(
-            "-".join([NAME, setting.people, pattern, setting.method]),
-            partial(trial, setting),
-            options.runs or (QUICK_TRIALS if options.quick else TRIALS),
-            {"setting": [setting.people, pattern, setting.method], "sizes": list(SIZES)},
-            out,
-            options,
-        )
-        rows.append(row_of(setting, records))
-    return write_both(rows, markdown, NAME, out)
-
-
-EXPERIMENT = Report(
+EXPERIMENT = Grid(
     NAME,
-    "Coverage and width when several holders publish in rounds of their own, or some of them do",
-    write,
+    GRID,
+    QUICK_GRID,
+    trial,
+    lambda _: TRIALS,
+    QUICK_TRIALS,
+    row_of,
+    markdown,
+    {"sizes": list(SIZES)},
+).report(
+    "Coverage and width when several holders publish in rounds of their own, or some of them do"
 )

@@ -12,8 +12,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +26,7 @@ from noisewise.analyst.regression.rounds import InRounds
 from studies import differing_holders
 from studies.differing_holders import CORRELATION, SD, SIGMA2, THETA
 from studies.regression import gram
-from studies.report import Options, Report, kept_trials, seed_of, write_both
+from studies.report import Grid, seed_of
 from studies.tables import Row
 from studies.trials import Record
 
@@ -210,25 +208,13 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(out: Path, options: Options) -> list[Path]:
-    """The table, as CSV and Markdown."""
-    rows = []
-    for setting in QUICK_GRID if options.quick else GRID:
-        words = (setting.J, setting.noise, f"{setting.apart:g}", f"{setting.ratio:g}")
-        records = kept_trials(
-            "-".join([NAME, *map(str, words)]),
-            partial(trial, setting),
-            options.runs or (QUICK_TRIALS if options.quick else TRIALS[setting.J]),
-            {"setting": list(setting)},
-            out,
-            options,
-        )
-        rows.append(row_of(setting, records))
-    return write_both(rows, markdown, NAME, out)
-
-
-EXPERIMENT = Report(
+EXPERIMENT = Grid(
     NAME,
-    "Ten holders with rounds, and more than 50 as sums of groups: coverage, width, time",
-    write,
-)
+    GRID,
+    QUICK_GRID,
+    trial,
+    lambda setting: TRIALS[setting.J],
+    QUICK_TRIALS,
+    row_of,
+    markdown,
+).report("Ten holders with rounds, and more than 50 as sums of groups: coverage, width, time")

@@ -15,7 +15,6 @@ The noise of a Release takes no seed, so a second run differs by that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ from noisewise.core.schema import Category, Column, Number, Schema
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.regression import make_request
-from studies.report import Options, Report, kept_trials, seed_of, write_both
+from studies.report import Grid, Options, Report, seed_of
 from studies.tables import Row
 from studies.trials import Record
 
@@ -165,6 +164,12 @@ RAND: dict[str, Column] = {
 RAND_TRIALS, RAND_QUICK_TRIALS = 5, 1
 
 
+class Way(NamedTuple):
+    """What RAND's rows are published with."""
+
+    way: str
+
+
 def rand_rows() -> dict[str, Any]:
     """As `examples/rand_health.py` has them."""
     import pandas as pd
@@ -177,14 +182,14 @@ def rand_rows() -> dict[str, Any]:
     return {**rows, "who": source["zper"].to_numpy()}
 
 
-def rand_trial(way: str, number: int) -> Record:
+def rand_trial(setting: Way, number: int) -> Record:
     """Published with ids, and with a unit of five rows."""
     rows, record = rand_rows(), Record({"trial": number})
     for what, schema in (
         ("ids", Schema("rand", RAND, unit_column="who")),
         ("rows", Schema("rand", RAND, max_rows_per_unit=5)),
     ):
-        release = released(schema, rows, way, 1.0)
+        release = released(schema, rows, setting.way, 1.0)
         posterior = fit(release, seed=number, chains=4, draws=500)
         ends = np.array([posterior.interval(name) for name in list(RAND)[:-1]])
         record[what] = {
@@ -196,7 +201,7 @@ def rand_trial(way: str, number: int) -> Record:
     return record
 
 
-def rand_row(way: str, records: Sequence[Record]) -> Row:
+def rand_row(setting: Way, records: Sequence[Record]) -> Row:
     """One line of the second table."""
     ids, rows = ([record[what] for record in records] for what in ("ids", "rows"))
     noise = None
@@ -208,7 +213,7 @@ def rand_row(way: str, records: Sequence[Record]) -> Row:
         return found
 
     return {
-        "way": way,
+        "way": setting.way,
         "releases": len(records),
         "people": ids[0]["n"],
         "rows": rows[0]["n"],
@@ -237,32 +242,33 @@ def rand_markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+EVERYBODY = Grid(
+    NAME,
+    GRID,
+    GRID[:1],
+    trial,
+    lambda _: TRIALS,
+    QUICK_TRIALS,
+    row_of,
+    markdown,
+    {"most_rows": MOST_ROWS},
+)
+OF_RAND = Grid(
+    f"{NAME}-rand",
+    [Way(way) for way in WAYS],
+    [Way("Laplace")],
+    rand_trial,
+    lambda _: RAND_TRIALS,
+    RAND_QUICK_TRIALS,
+    rand_row,
+    rand_markdown,
+    {"columns": list(RAND)},
+)
+
+
 def write(out: Path, options: Options) -> list[Path]:
-    """Both tables, as CSV and Markdown."""
-    rows = []
-    for setting in GRID[:1] if options.quick else GRID:
-        records = kept_trials(
-            "-".join([NAME, setting.way, setting.neighbours]),
-            partial(trial, setting),
-            options.runs or (QUICK_TRIALS if options.quick else TRIALS),
-            {"setting": list(setting), "most_rows": MOST_ROWS},
-            out,
-            options,
-        )
-        rows.append(row_of(setting, records))
-    paths = write_both(rows, markdown, NAME, out)
-    of_rand = []
-    for way in ("Laplace",) if options.quick else WAYS:
-        records = kept_trials(
-            f"{NAME}-rand-{way}",
-            partial(rand_trial, way),
-            RAND_QUICK_TRIALS if options.quick else RAND_TRIALS,
-            {"way": way, "columns": list(RAND)},
-            out,
-            options,
-        )
-        of_rand.append(rand_row(way, records))
-    return [*paths, *write_both(of_rand, rand_markdown, f"{NAME}-rand", out)]
+    """Both tables; `--trials` is of the first."""
+    return [*EVERYBODY.write(out, options), *OF_RAND.write(out, options._replace(runs=None))]
 
 
 EXPERIMENT = Report(

@@ -6,7 +6,8 @@ import json
 import platform
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
@@ -170,3 +171,75 @@ def write_both(
     write_table(rows, table)
     readable.write_text(markdown(rows), encoding="utf-8")
     return [table, readable]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A study that runs trials of one kind in many settings: a file of trials for each setting.
+
+    Parameters
+    ----------
+    name : str
+    settings, quick : sequence of NamedTuple
+        All, and those of `--quick`. `--set FIELD=VALUE,VALUE` keeps some of all.
+    trial : callable
+        From (setting, number) to a record; it can be pickled.
+    trials : callable
+        From a setting to how many.
+    quick_trials : int
+    row_of : callable
+        From (setting, records) to a line of the table, or several.
+    markdown : callable
+        The table as people read it.
+    facts : mapping
+        What decides a trial besides setting, number and code, as plain data.
+    """
+
+    name: str
+    settings: Sequence[Any]
+    quick: Sequence[Any]
+    trial: Callable[[Any, int], Record]
+    trials: Callable[[Any], int]
+    quick_trials: int
+    row_of: Callable[[Any, Sequence[Record]], Row | list[Row]]
+    markdown: Callable[[Sequence[Row]], str]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def report(self, describe: str) -> Report:
+        """The study, with every field of a setting as a choice of the command line."""
+        return Report(self.name, describe, self.write, settings=self.settings[0]._fields)
+
+    def write(self, out: Path, options: Options) -> list[Path]:
+        """The table as CSV and Markdown, anew after every setting."""
+        rows: list[Row] = []
+        paths: list[Path] = []
+        for setting in self._chosen(options):
+            words = [_word(value) for value in setting]
+            records = kept_trials(
+                "-".join([self.name, *words]),
+                partial(self.trial, setting),
+                options.runs or (self.quick_trials if options.quick else self.trials(setting)),
+                {"setting": words, **self.facts},
+                out,
+                options,
+            )
+            found = self.row_of(setting, records)
+            rows += found if isinstance(found, list) else [found]
+            paths = write_both(rows, self.markdown, self.name, out)
+        return paths
+
+    def _chosen(self, options: Options) -> list[Any]:
+        """Of the settings those that the command line asks for."""
+        found = list(self.quick if options.quick and not options.settings else self.settings)
+        for name, wanted in options.settings.items():
+            found = [one for one in found if _word(getattr(one, name)) in wanted.split(",")]
+        if not found:
+            raise RequestError(f"set: no setting of {self.name} is like this")
+        return found
+
+
+def _word(value: Any) -> str:
+    """A field of a setting in the name of a file."""
+    if isinstance(value, tuple):
+        return "+".join(map(_word, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

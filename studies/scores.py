@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +25,7 @@ from noisewise.core.kinds.glm import GlmRelease
 from noisewise.core.kinds.rounds import is_number
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.requests.glm import GlmRequest, make_glm_request
-from studies.report import Options, Report, kept_trials, seed_of, write_both
+from studies.report import Grid, seed_of
 from studies.tables import Row
 from studies.trials import Record
 
@@ -286,29 +284,13 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(out: Path, options: Options) -> list[Path]:
-    """The table, as CSV and Markdown."""
-    rows = []
-    grid = QUICK_GRID if options.quick and not options.settings else GRID
-    for name, wanted in options.settings.items():
-        grid = tuple(one for one in grid if str(getattr(one, name)) in wanted.split(","))
-    for setting in grid:
-        words = [str(word) for word in setting]
-        records = kept_trials(
-            "-".join([NAME, *words]),
-            partial(trial, setting),
-            options.runs or (QUICK_TRIALS if options.quick else TRIALS),
-            {"setting": words},
-            out,
-            options,
-        )
-        rows.append(row_of(setting, records))
-    return write_both(rows, markdown, NAME, out)
-
-
-EXPERIMENT = Report(
+EXPERIMENT = Grid(
     NAME,
-    "Coverage and error of logistic and Poisson regressions by private rounds, and a control",
-    write,
-    settings=("x", "n", "k", "rare"),
-)
+    GRID,
+    QUICK_GRID,
+    trial,
+    lambda _: TRIALS,
+    QUICK_TRIALS,
+    row_of,
+    markdown,
+).report("Coverage and error of logistic and Poisson regressions by private rounds, and a control")

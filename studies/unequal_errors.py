@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.regression import make_request
 from studies.honesty.cells import REAL
-from studies.report import Options, Report, kept_trials, seed_of, write_both
+from studies.report import Grid, seed_of
 from studies.tables import Row
 from studies.trials import Record
 
@@ -152,24 +151,14 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(out: Path, options: Options) -> list[Path]:
-    """The table, as CSV and Markdown."""
-    rows = []
-    for setting in QUICK_GRID if options.quick else GRID:
-        records = kept_trials(
-            "-".join([NAME, *map(str, setting)]),
-            partial(trial, setting),
-            options.runs or (QUICK_TRIALS if options.quick else TRIALS),
-            {"setting": list(setting), "delta": DELTA},
-            out,
-            options,
-        )
-        rows.append(row_of(setting, records))
-    return write_both(rows, markdown, NAME, out)
-
-
-EXPERIMENT = Report(
+EXPERIMENT = Grid(
     NAME,
-    "Coverage where errors differ in spread or have long tails, with residuals and without",
-    write,
-)
+    GRID,
+    QUICK_GRID,
+    trial,
+    lambda _: TRIALS,
+    QUICK_TRIALS,
+    row_of,
+    markdown,
+    {"delta": DELTA},
+).report("Coverage where errors differ in spread or have long tails, with residuals and without")
