@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noisewise.audit import noise as audit_noise
-from noisewise.audit.noise import check_noise
+from noisewise.audit import challenge as audit_noise
+from noisewise.audit.challenge import check_noise
 from noisewise.audit.regression import exact_sums, noise_laws
 from noisewise.audit.request import (
     audit_release,

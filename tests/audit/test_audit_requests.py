@@ -13,9 +13,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from noisewise.audit import noise as audit_noise
+from noisewise.audit import challenge as audit_noise
+from noisewise.audit.challenge import Steps, check_draws, check_noise, spread_out
 from noisewise.audit.network import _Records
-from noisewise.audit.noise import Steps, check_draws, check_noise, spread_out
 from noisewise.audit.request import (
     _only_values_differ,
     audit_release,
@@ -31,8 +31,7 @@ from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.median import draw_median, median_rate
 from noisewise.holder.draws import RegressionSample
 from noisewise.holder.mechanisms import randomness
-from noisewise.holder.networks.fourier import FourierParities
-from noisewise.holder.networks.laplace import LaplaceCounts
+from noisewise.holder.networks.laplace import FourierParities, LaplaceCounts
 from noisewise.holder.networks.learned import LearnedGraph
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample

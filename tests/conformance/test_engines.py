@@ -36,7 +36,7 @@ from noisewise.core.rounds.transform import Shape, Transform
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import FourthMoments, SecondMoments
 from noisewise.core.terms.formula import read_formula
-from noisewise.holder.engines import batches as batches_module
+from noisewise.holder.engines import base as batches_module
 from noisewise.holder.engines import open_source
 from noisewise.holder.engines import pushdown as pushdown_module
 from noisewise.holder.engines.files import CsvSource, ParquetSource

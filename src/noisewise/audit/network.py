@@ -24,14 +24,19 @@ from noisewise._arrays import FloatArray
 from noisewise.audit.challenge import (
     Batch,
     Challenge,
+    DrawCheck,
     Neighbours,
+    NoiseCheck,
     Run,
+    Steps,
     Table,
+    check_draws,
+    check_noise,
     noisy_sums,
+    spread_out,
     through_text,
 )
 from noisewise.audit.engine import likelihood_ratio
-from noisewise.audit.noise import DrawCheck, NoiseCheck, Steps, check_draws, check_noise, spread_out
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.content import (
     TABLE_BITS,
@@ -47,8 +52,7 @@ from noisewise.core.kinds.network.content import (
 from noisewise.core.noise import Gaussian, Laplace
 from noisewise.holder.engines import open_source
 from noisewise.holder.networks.counts import FamilyCounts
-from noisewise.holder.networks.fourier import FourierParities
-from noisewise.holder.networks.laplace import LaplaceCounts
+from noisewise.holder.networks.laplace import FourierParities, LaplaceCounts
 from noisewise.holder.networks.learned import LearnedGraph, counted
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample

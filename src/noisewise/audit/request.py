@@ -21,12 +21,10 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, ndtri
 
-from noisewise.audit.challenge import Challenge, Neighbours, Run, Table
-from noisewise.audit.draws import draws_challenge
+from noisewise.audit.challenge import Challenge, DrawCheck, Neighbours, NoiseCheck, Run, Table
 from noisewise.audit.engine import AuditResult, audit
 from noisewise.audit.network import network_challenge
-from noisewise.audit.noise import DrawCheck, NoiseCheck
-from noisewise.audit.regression import regression_challenge
+from noisewise.audit.regression import draws_challenge, regression_challenge
 from noisewise.audit.rounds import glm_challenge, rounds_challenge
 from noisewise.audit.summary import summary_challenge
 from noisewise.core.composition import epsilon_of
@@ -68,7 +66,7 @@ class ReleaseAudit:
     pair: Neighbours
     result: AuditResult
     # Whether the noise of the runs is the stated one, or the draws follow their stated law
-    # (`audit.noise`); None if that law could not be computed
+    # (`challenge.NoiseCheck`); None if that law could not be computed
     noise: NoiseCheck | DrawCheck | None
     # Whether the two published files agree in everything but the noisy values
     only_values_differ: bool

@@ -37,12 +37,13 @@ from noisewise.audit.challenge import (
     Batch,
     Challenge,
     Neighbours,
+    NoiseCheck,
     Run,
     Table,
+    check_noise,
     rows_of_one,
     with_ids,
 )
-from noisewise.audit.noise import NoiseCheck, check_noise
 from noisewise.core.design import STATISTIC_ONE, Design
 from noisewise.core.kinds import release_from_text
 from noisewise.core.kinds.glm import GlmRelease, Newton, information_entries

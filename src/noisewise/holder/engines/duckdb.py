@@ -27,8 +27,17 @@ from typing import Any, Protocol
 
 from noisewise.core.errors import DataError, RequestError
 from noisewise.core.temporary import private_folder
-from noisewise.holder.engines.base import Kind, Result, check_id_kind, check_kind, positions, sealed
-from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
+from noisewise.holder.engines.base import (
+    Kind,
+    Result,
+    batch_rows,
+    check_id_kind,
+    check_kind,
+    column_readers,
+    positions,
+    sealed,
+    sum_batches,
+)
 from noisewise.holder.engines.dialects import DUCKDB, identifier, text
 from noisewise.holder.engines.files import ParquetSource
 from noisewise.holder.engines.pushdown import (

@@ -16,12 +16,15 @@ import numpy as np
 
 from noisewise.core.errors import DataError
 from noisewise.core.schema import Category
-from noisewise.holder.engines.base import Result, check_id_kind, positions, sealed
-from noisewise.holder.engines.batches import (
+from noisewise.holder.engines.base import (
+    Result,
     batch_rows,
+    check_id_kind,
     column_readers,
     is_floating,
     kind_of,
+    positions,
+    sealed,
     sum_batches,
 )
 from noisewise.holder.rows.plan import Plan, Progress, check_row_count

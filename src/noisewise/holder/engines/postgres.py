@@ -261,7 +261,7 @@ def _streamed(
     import pyarrow as pa
 
     from noisewise.core.schema import Category
-    from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
+    from noisewise.holder.engines.base import batch_rows, column_readers, sum_batches
 
     selected, types = [], {}
     for place, (name, index) in enumerate(zip(plan.sources, indices, strict=True)):

@@ -43,8 +43,15 @@ import pyarrow as pa
 from noisewise._version import __version__
 from noisewise.core.errors import DataError, NoisewiseError, RequestError
 from noisewise.core.schema import Category
-from noisewise.holder.engines.base import Kind, Result, check_id_kind, check_kind, positions, sealed
-from noisewise.holder.engines.batches import column_readers
+from noisewise.holder.engines.base import (
+    Kind,
+    Result,
+    check_id_kind,
+    check_kind,
+    column_readers,
+    positions,
+    sealed,
+)
 from noisewise.holder.rows.plan import Plan, Progress
 
 Answer = TypeVar("Answer")
