@@ -9,16 +9,15 @@ from noisewise.core.design import Design
 from noisewise.core.errors import DataError
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.blocks import sums as block_sums
+from noisewise.holder.blocks.limbs import carry, split_rows
 from noisewise.holder.blocks.sums import (
     CARRY_EVERY,
     BlockAccumulator,
     BlockGrid,
     BlockPlan,
-    carry,
     draw_blocks,
     exact_sum,
     limb_count,
-    split_rows,
 )
 
 SCHEMA = Schema(

@@ -8,18 +8,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisewise.holder.blocks.median import exponential
-from noisewise.holder.blocks.sums import (
+from noisewise.holder.blocks.limbs import (
     add_rows,
     carry,
-    exact_sum,
     from_three_limbs,
     from_two_limbs,
-    limb_count,
     multiply,
     split_rows,
     subtract,
 )
+from noisewise.holder.blocks.median import exponential
+from noisewise.holder.blocks.sums import exact_sum, limb_count
 
 LARGEST = 2**59
 values = st.integers(-LARGEST, LARGEST)

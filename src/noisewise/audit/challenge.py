@@ -1,7 +1,7 @@
 """A request on two neighbouring data sets: how it is run, and what is known of its outputs.
 
-Every kind of request has a module that makes its challenge: `regression`, `summary`, `network` and
-`draws`. `request.audit_release` takes it from there.
+`regression`, `rounds`, `summary` and `network` make the challenges of their kinds of request, and
+`audit_release` takes it from there. First come checks of the noise by itself.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ from noisewise.core.statistics.ball_moments import COUNT_ONE, PRODUCT_ONE
 from noisewise.core.statistics.scores import SCORE_ONE
 from noisewise.holder.requests.glm import GlmRequest
 from noisewise.holder.requests.rounds import RoundsRequest
-from noisewise.holder.rows.plan import Plan
+from noisewise.holder.rows import Plan
 from noisewise.holder.rows.rounds import BallPlan, ResidualPlan, TailPlan
 from noisewise.holder.rows.scores import ScorePlan
 

@@ -26,8 +26,8 @@ from noisewise.cli.options import (
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
+    from noisewise.audit import ReleaseAudit
     from noisewise.audit.challenge import DrawCheck, NoiseCheck
-    from noisewise.audit.request import ReleaseAudit
     from noisewise.holder.requests.base import Publishable
     from noisewise.holder.requests.file import Asked
 
@@ -99,7 +99,7 @@ def audit(runs: int | None, confidence: float, as_json: bool, **given: Any) -> N
 
 def _audit(request: Publishable[Any], runs: int | None, confidence: float, as_json: bool) -> None:
     from noisewise._progress import progress_bar
-    from noisewise.audit.request import RUNS, audit_release, challenge_of, chance_of_catching
+    from noisewise.audit import RUNS, audit_release, challenge_of, chance_of_catching
 
     request.verify()
     trials, show = runs or RUNS, sys.stderr.isatty()

@@ -51,7 +51,7 @@ from noisewise.holder.publish import (
 )
 from noisewise.holder.requests.base import key_of
 from noisewise.holder.requests.regression import Request
-from noisewise.holder.rows.plan import Accumulator, Codes, Floats, Integers, flat
+from noisewise.holder.rows import Accumulator, Codes, Floats, Integers, flat
 from noisewise.holder.rows.sums import SumPlan, Sums
 from noisewise.holder.rows.values import filled
 from noisewise.holder.series import made

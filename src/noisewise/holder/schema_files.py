@@ -23,7 +23,7 @@ from noisewise.holder.codebook import Entry, entry_of
 from noisewise.holder.engines import is_server, open_source
 from noisewise.holder.engines.base import Kind
 from noisewise.holder.publish import with_total
-from noisewise.holder.rows.plan import Integers, flat
+from noisewise.holder.rows import Integers, flat
 from noisewise.holder.rows.units import Shelves, words_of
 from noisewise.holder.rows.values import filled
 
@@ -184,7 +184,7 @@ def _csv_head(path: Path) -> Any:
 def _arrow_kind(kind: Any) -> str:
     import pyarrow.types as t
 
-    from noisewise.holder.engines.base import kind_of
+    from noisewise.holder.engines.batches import kind_of
 
     return "category" if t.is_dictionary(kind) else _declared_as(kind_of(kind))
 

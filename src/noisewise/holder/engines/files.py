@@ -16,18 +16,15 @@ import numpy as np
 
 from noisewise.core.errors import DataError
 from noisewise.core.schema import Category
-from noisewise.holder.engines.base import (
-    Result,
+from noisewise.holder.engines.base import Result, check_id_kind, positions, sealed
+from noisewise.holder.engines.batches import (
     batch_rows,
-    check_id_kind,
     column_readers,
     is_floating,
     kind_of,
-    positions,
-    sealed,
     sum_batches,
 )
-from noisewise.holder.rows.plan import Plan, Progress, check_row_count
+from noisewise.holder.rows import Plan, Progress, check_row_count
 
 # What stands for a missing number in a CSV file. In a category only the empty text does (and
 # anything that was not declared): "NA" and "None" may well be levels.

@@ -24,8 +24,7 @@ from noisewise.core.kinds.network.content import (
 )
 from noisewise.core.kinds.network.graph import Network, Parities, walsh_hadamard
 from noisewise.core.noise import DiscreteLaplace
-from noisewise.core.precision import float_up
-from noisewise.core.privacy import PureEvent
+from noisewise.core.privacy import PureEvent, float_up
 from noisewise.holder.mechanisms import randomness
 from noisewise.holder.mechanisms.laplace import verify_laplace
 from noisewise.holder.networks.counts import FamilyCounts
