@@ -29,7 +29,8 @@ from noisewise.core.kinds.network.content import TABLE_BITS, NoisyCounts, NoisyP
 from noisewise.core.privacy import PureEvent
 from noisewise.holder.draws import RegressionSample
 from noisewise.holder.networks.counts import FamilyCounts
-from noisewise.holder.networks.laplace import FourierParities, LaplaceCounts
+from noisewise.holder.networks.fourier import FourierParities
+from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample, split_samplers
 from noisewise.holder.requests.glm import GlmRequest

@@ -21,7 +21,8 @@ from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
 from noisewise.holder.networks.counts import FamilyCounts
-from noisewise.holder.networks.laplace import FourierParities, LaplaceCounts
+from noisewise.holder.networks.fourier import FourierParities
+from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.learned import LearnedGraph, noisy_maximum
 from noisewise.holder.networks.map import plan_grid_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample

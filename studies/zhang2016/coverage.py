@@ -28,7 +28,8 @@ from noisewise.core.kinds.network.graph import Network
 from noisewise.core.kinds.network.release import NetworkRelease
 from noisewise.core.privacy import Claim
 from noisewise.core.schema import Category, Schema
-from noisewise.holder.networks.laplace import FourierParities, LaplaceCounts
+from noisewise.holder.networks.fourier import FourierParities
+from noisewise.holder.networks.laplace import LaplaceCounts
 from studies.report import Options, Report, seed_of
 from studies.tables import Row, write_table
 from studies.zhang2016.mechanisms import discrete_laplace

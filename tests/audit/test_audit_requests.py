@@ -31,7 +31,8 @@ from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.median import draw_median, median_rate
 from noisewise.holder.draws import RegressionSample
 from noisewise.holder.mechanisms import randomness
-from noisewise.holder.networks.laplace import FourierParities, LaplaceCounts
+from noisewise.holder.networks.fourier import FourierParities
+from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.learned import LearnedGraph
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample

@@ -14,7 +14,7 @@ from noisewise.core.design import Ball, Box
 from noisewise.core.kinds.network.content import depth, log_odds
 from noisewise.core.kinds.network.graph import Network, Parities
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.holder.networks import laplace
+from noisewise.holder.networks import fourier
 from noisewise.holder.networks.counts import CountPlan, FamilyCounts
 from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import GridMap, plan_grid_map
@@ -94,10 +94,10 @@ def test_laplace_sensitivity_is_the_papers_less_one_a_binary_root():
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_fourier_sensitivity_is_attained(name, monkeypatch):
-    mechanism = laplace.FourierParities(make(name), Fraction(1))
+    mechanism = fourier.FourierParities(make(name), Fraction(1))
     replaced, _ = largest_changes(mechanism, monkeypatch)
     assert replaced == mechanism.sensitivity <= len(mechanism.parities)
-    private = laplace.FourierParities(make(name, neighbours="add_remove_one"), Fraction(1))
+    private = fourier.FourierParities(make(name, neighbours="add_remove_one"), Fraction(1))
     added = largest_changes(private, monkeypatch)[1]
     assert added <= private.sensitivity
     if all(r in (2, 4) for r in NETWORKS[name][0]):  # every bit string is a record
@@ -109,16 +109,16 @@ def test_fourier_sensitivity_of_naive_bayes():
     schema = Schema("d", {name: Category(("0", "1"), "0") for name in names})
     parities = Parities(Network.naive_bayes(schema, "x0"))
     assert len(parities) == 2 * 16 + 1
-    assert laplace.most_changed(parities) == 2 * 16
+    assert fourier.most_changed(parities) == 2 * 16
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_cut_elimination_errs_towards_more_noise(name, monkeypatch):
     parities = Parities(make(name))
-    exact = laplace.most_changed(parities)
+    exact = fourier.most_changed(parities)
     for size in (1, 4, 16):
-        monkeypatch.setattr(laplace, "_LARGEST_TABLE", size)
-        assert exact <= laplace.most_changed(parities) <= len(parities)
+        monkeypatch.setattr(fourier, "_LARGEST_TABLE", size)
+        assert exact <= fourier.most_changed(parities) <= len(parities)
 
 
 def test_fourier_equals_the_full_table(monkeypatch):
@@ -129,7 +129,7 @@ def test_fourier_equals_the_full_table(monkeypatch):
     full = np.zeros((2,) * 4, dtype=int)
     for row in rows:
         full[row] += 1
-    mechanism = laplace.FourierParities(network, Fraction(1))
+    mechanism = fourier.FourierParities(network, Fraction(1))
     values = published(mechanism, rows, monkeypatch)
     for members, odd in zip(mechanism.parities.sets, values, strict=True):
         chosen = [network.nodes.index(node) for node, _ in members]
@@ -147,19 +147,19 @@ def test_fourier_equals_the_full_table(monkeypatch):
 
 
 def test_the_simulated_noise_is_discrete_laplace():
-    noise = laplace._public_noise("a", 200_000, 2.5)
+    noise = fourier._public_noise("a", 200_000, 2.5)
     q = np.exp(-1 / 2.5)
     for z in range(-4, 5):
         p = (1 - q) / (1 + q) * q ** abs(z)
         assert abs(np.mean(noise == z) - p) < 5 * np.sqrt(p / 200_000)
-    assert (noise == laplace._public_noise("a", 200_000, 2.5)).all()
-    assert (noise != laplace._public_noise("b", 200_000, 2.5)).any()
+    assert (noise == fourier._public_noise("a", 200_000, 2.5)).all()
+    assert (noise != fourier._public_noise("b", 200_000, 2.5)).any()
 
 
 def test_simulated_increment_keeps_its_promise():
     parities = Parities(make("naive bayes"))
     scale, stealth = 6.5, 0.9
-    increment = laplace.simulated_increment(parities, scale, stealth)
+    increment = fourier.simulated_increment(parities, scale, stealth)
     rng = np.random.default_rng(6)
     stop = -np.expm1(-1 / scale)
     hits = 0

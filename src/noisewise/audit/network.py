@@ -52,7 +52,8 @@ from noisewise.core.kinds.network.content import (
 from noisewise.core.noise import Gaussian, Laplace
 from noisewise.holder.engines import open_source
 from noisewise.holder.networks.counts import FamilyCounts
-from noisewise.holder.networks.laplace import FourierParities, LaplaceCounts
+from noisewise.holder.networks.fourier import FourierParities
+from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.learned import LearnedGraph, counted
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample

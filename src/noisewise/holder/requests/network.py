@@ -16,7 +16,8 @@ from noisewise.core.kinds.network.release import CONTENTS, MechanismName, Networ
 from noisewise.core.privacy import Amount, Claim, Event, as_delta, as_fraction, fraction_text
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.networks.counts import CountPlan, FamilyCounts, NetworkMechanism
-from noisewise.holder.networks.laplace import DEFAULT_STEALTH, FourierParities, LaplaceCounts
+from noisewise.holder.networks.fourier import DEFAULT_STEALTH, FourierParities
+from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.learned import LearnedGraph, counted_families
 from noisewise.holder.networks.map import plan_grid_map, plan_tempered_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample
