@@ -184,7 +184,7 @@ class BlockAccumulator:
         self._since_carry = 0
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
-        """Add rows; see `noisewise.holder.rows.plan.Accumulator`."""
+        """Add rows; see `noisewise.holder.rows.Accumulator`."""
         rows = len(columns[0])
         check_row_count(self.n + rows)
         for start in range(0, rows, _PASS_ROWS):
@@ -268,7 +268,7 @@ class RowAccumulator:
         self._parts: list[Integers] = []
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
-        """Add rows; see `noisewise.holder.rows.plan.Accumulator`."""
+        """Add rows; see `noisewise.holder.rows.Accumulator`."""
         check_row_count(self.n + len(columns[0]))
         self._parts.append(self._grid.integers(columns))
         self.n += len(columns[0])

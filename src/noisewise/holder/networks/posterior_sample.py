@@ -205,19 +205,6 @@ def _lowest_within(most: Fraction) -> int:
 
 # --- exact draws of splits ------------------------------------------------------------------------
 
-# Exact draws of one split: an integer m with P(m) ∝ m^a (M - m)^b and lowest ≤ m ≤ M - lowest.
-#
-# That is a Beta(a + 1, b + 1) on a grid of M = 2**24 steps, truncated and renormalised. The weight
-# is log-concave in m and has its mode at M a/(a + b), so on a range of m on one side of the mode it
-# is largest at the end nearer to the mode. A draw proposes from a staircase above the weight
-# (ranges, with the weight at that end, rounded up, as an integer) and accepts m with probability
-# weight(m) / stair(m). The law of accepted m is exact, whatever the stairs; they only decide how
-# often one is accepted.
-#
-# Weights are relative to the one next to the mode. Doubles are used where they can decide: they
-# assume that the system's `log` and `exp` are right to 40 of their 53 bits, and the bounds below
-# allow for it. What doubles cannot decide is decided by `decimal`, with as many digits as it takes.
-
 
 # Where the stairs are, in units of the weight's width: this accepts about four draws in five.
 _STEPS = (0.4, 0.8, 1.2, 1.6, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 7.0, 12.0, 24.0)
@@ -228,7 +215,22 @@ _SMALLEST_LOG = -700.0  # below, doubles lose their precision
 
 @dataclass(frozen=True)
 class SplitSampler:
-    """Draws of one split; see the module's notes."""
+    """Draws of one split.
+
+    They are exact: an integer m with P(m) ∝ m^a (M - m)^b and lowest ≤ m ≤ M - lowest.
+
+    That is a Beta(a + 1, b + 1) on a grid of M = 2**24 steps, truncated and renormalised. The
+    weight is log-concave in m and has its mode at M a/(a + b), so on a range of m on one side of
+    the mode it is largest at the end nearer to the mode. A draw proposes from a staircase above the
+    weight (ranges, with the weight at that end, rounded up, as an integer) and accepts m with
+    probability weight(m) / stair(m). The law of accepted m is exact, whatever the stairs; they only
+    decide how often one is accepted.
+
+    Weights are relative to the one next to the mode. Doubles are used where they can decide: they
+    assume that the system's `log` and `exp` are right to 40 of their 53 bits, and the bounds below
+    allow for it. What doubles cannot decide is decided by `decimal`, with as many digits as it
+    takes.
+    """
 
     # Exponents, not negative
     a: Fraction
