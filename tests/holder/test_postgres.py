@@ -396,7 +396,7 @@ def test_a_lent_connection_stays_as_it_was(how):
 
 def test_an_error_in_the_middle_of_a_stream(monkeypatch):
     """The server is still sending rows when it is found that they don't fit."""
-    monkeypatch.setattr("noisewise.holder.engines.base._MAX_BATCH_ROWS", 1 << 10)
+    monkeypatch.setattr("noisewise.holder.engines.batches._MAX_BATCH_ROWS", 1 << 10)
     query = "SELECT nullif(i, 2000) / 1e5 AS x, 0.5 AS y FROM generate_series(1, 200000) AS i"
     source = open_source(postgres.shared(), query=query, engine="stream")
     with pytest.raises(DataError, match="'x' has missing values"):

@@ -294,7 +294,7 @@ def test_workers_without_numba_are_found_before_anything_is_charged(what, tmp_pa
         import noisewise.holder.rows as package
 
         kept = sys.modules.copy()
-        for name in ("noisewise.holder.rows.grouping", "noisewise.holder.blocks.sums"):
+        for name in ("noisewise.holder.rows.grouping", "noisewise.holder.blocks.limbs"):
             sys.modules.pop(name, None)
         vars(package).pop("grouping", None)
         sys.modules["numba"] = None

@@ -482,8 +482,8 @@ def test_the_command_line_speaks_of_people(tmp_path, capsys, monkeypatch):
 
 def test_people_are_counted_on_shelves_too(tmp_path, monkeypatch):
     monkeypatch.setattr("noisewise.holder.rows.units._MEMORY", 0)
-    monkeypatch.setattr("noisewise.holder.engines.base._MAX_BATCH_ROWS", 50)
-    monkeypatch.setattr("noisewise.holder.engines.base._MIN_BATCH_ROWS", 50)
+    monkeypatch.setattr("noisewise.holder.engines.batches._MAX_BATCH_ROWS", 50)
+    monkeypatch.setattr("noisewise.holder.engines.batches._MIN_BATCH_ROWS", 50)
     pq.write_table(pa.table(people()), tmp_path / "rows.parquet")
     assert check_data(schema(), tmp_path / "rows.parquet") == 301
 
@@ -593,8 +593,8 @@ def test_ids_that_share_a_hash_are_told_apart(monkeypatch, shelves):
 
 def test_ids_of_any_length_may_come_in_any_order(monkeypatch):
     """Batches with short and with long ids, so that records of several widths meet."""
-    monkeypatch.setattr("noisewise.holder.engines.base._MAX_BATCH_ROWS", 30)
-    monkeypatch.setattr("noisewise.holder.engines.base._MIN_BATCH_ROWS", 30)
+    monkeypatch.setattr("noisewise.holder.engines.batches._MAX_BATCH_ROWS", 30)
+    monkeypatch.setattr("noisewise.holder.engines.batches._MIN_BATCH_ROWS", 30)
     data = people(100)
     numbers = nw.holder.engines.open_source(data).sums(request().plan())
     order = np.argsort(data["who"] % 3, kind="stable")  # the same person has the same length
