@@ -10,8 +10,8 @@ from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
+from noisewise.audit import audit_release
 from noisewise.audit.engine import AuditResult, audit
-from noisewise.audit.request import audit_release
 from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism

@@ -63,9 +63,11 @@ def draw_many(o, omega2, *, fixed=None, size=6000, tries=50, start=None, seed=5)
     row = Moments(F, G, C)
     rng = np.random.default_rng(seed)
     A = o.n * G if start is None else start
+    state = gibbs.init(np.random.default_rng(0), [o], prior, given)
+    state = state._replace(theta=THETA, sigma2=SIGMA2, omega2=omega2[None])
     out, counts = [], []
     for _ in range(size):
-        A, *numbers = draw_statistics(rng, model, 0, row, THETA, SIGMA2, A, omega2, np.zeros(0))
+        A, *numbers = draw_statistics(rng, model, state._replace(A=A[None]), 0, row)
         out.append(A)
         counts.append(numbers)
     return np.array(out), np.array(counts)

@@ -13,7 +13,7 @@ from noisewise.analyst.network.layout import Layout
 from noisewise.analyst.network.observed import observe
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.network.content import NoisyCounts, NoisyParities
-from noisewise.core.kinds.network.parity import Parities
+from noisewise.core.kinds.network.graph import Parities
 from noisewise.core.kinds.network.release import NetworkRelease
 from noisewise.core.privacy import Claim, PureEvent
 

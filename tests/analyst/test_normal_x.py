@@ -247,10 +247,13 @@ def test_without_data_the_statistics_keep_their_prior(alpha):
     L_T = np.linalg.cholesky(T)
     T_inverse = np.linalg.inv(T)
     mean, L = np.array(mu), np.sqrt(n) * L_T
+    start = alparslan.State(theta, 1.0, mu, L_T, L_T, mean[None], L[None], np.zeros(4))
     seen = []
     for _ in range(20_000):
-        L, _ = alparslan.move_scatter(rng, holders, 0, mean, L, theta, 1.0, T_inverse, alpha)
-        mean, _ = alparslan.move_mean(rng, holders, 0, mean, L, theta, 1.0, mu, T_inverse, 1.5)
+        state = start._replace(mean=mean[None], L=L[None])
+        L, _ = alparslan.move_scatter(rng, holders, state, 0, T_inverse, alpha)
+        state = start._replace(mean=mean[None], L=L[None])
+        mean, _ = alparslan.move_mean(rng, holders, state, 0, T_inverse, 1.5)
         C = L @ L.T
         away = mean - mu
         seen.append(

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noisewise.audit import noise as audit_noise
-from noisewise.audit.noise import check_noise
-from noisewise.audit.regression import exact_sums, noise_laws
-from noisewise.audit.request import (
+from noisewise.audit import (
     audit_release,
     chance_of_catching,
     stated_epsilon,
     stated_mu,
 )
+from noisewise.audit import challenge as audit_noise
+from noisewise.audit.challenge import check_noise
+from noisewise.audit.regression import exact_sums, noise_laws
 from noisewise.core.noise import Gaussian, Laplace
 from studies.self_audit.broken import (
     noise_scale_halved,

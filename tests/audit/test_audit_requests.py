@@ -13,15 +13,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from noisewise.audit import noise as audit_noise
-from noisewise.audit.network import _Records
-from noisewise.audit.noise import Steps, check_draws, check_noise, spread_out
-from noisewise.audit.request import (
+from noisewise.audit import (
     _only_values_differ,
     audit_release,
     challenge_of,
     chance_of_catching,
 )
+from noisewise.audit import challenge as audit_noise
+from noisewise.audit.challenge import Steps, check_draws, check_noise, spread_out
+from noisewise.audit.network import _Records
 from noisewise.audit.summary import median_law
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.content import NoisyCounts

@@ -36,13 +36,13 @@ from noisewise.core.rounds.transform import Shape, Transform
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import FourthMoments, SecondMoments
 from noisewise.core.terms.formula import read_formula
+from noisewise.holder import rows as plan_module
 from noisewise.holder.engines import batches as batches_module
 from noisewise.holder.engines import open_source
 from noisewise.holder.engines import pushdown as pushdown_module
 from noisewise.holder.engines.files import CsvSource, ParquetSource
 from noisewise.holder.engines.frame import FrameSource
 from noisewise.holder.requests.network import make_network_request
-from noisewise.holder.rows import plan as plan_module
 from noisewise.holder.rows import sums as sums_module
 from noisewise.holder.rows import units as units_module
 from noisewise.holder.rows.rounds import BallPlan, ResidualPlan, TailPlan

@@ -27,8 +27,7 @@ from noisewise.core.calibration import gaussian_noise_multiplier, gaussian_scale
 from noisewise.core.composition import epsilon_of, within
 from noisewise.core.document import MAX_SCALE
 from noisewise.core.noise import DISCRETE_FAMILIES, DiscreteGaussian, DiscreteLaplace
-from noisewise.core.precision import float_up
-from noisewise.core.privacy import GaussianEvent, PureEvent
+from noisewise.core.privacy import GaussianEvent, PureEvent, float_up
 from noisewise.holder import mechanisms as package
 from noisewise.holder.mechanisms import randomness
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from noisewise.core import calibration
 from noisewise.core.errors import RequestError
-from noisewise.core.precision import precise
+from noisewise.core.privacy import precise
 
 EPSILONS = ["1e-6", "1e-3", "0.1", "1", "20", "1000"]
 DELTAS = ["1e-300", "1e-100", "1e-16", "1e-6", "0.5"]

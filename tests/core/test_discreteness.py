@@ -12,7 +12,7 @@ import pytest
 
 from noisewise.core.calibration import _slack_terms, discreteness_slack, gaussian_delta
 from noisewise.core.errors import RequestError
-from noisewise.core.precision import precise
+from noisewise.core.privacy import precise
 
 
 def log_pmf_ratio(x: int, scale: int) -> mpmath.mpf:

@@ -20,8 +20,7 @@ from noisewise.core.kinds.network.content import (
     split_totals,
     splits,
 )
-from noisewise.core.kinds.network.graph import Network
-from noisewise.core.kinds.network.parity import Parities, walsh_hadamard
+from noisewise.core.kinds.network.graph import Network, Parities, walsh_hadamard
 from noisewise.core.kinds.network.release import NetworkRelease, cost_of_draws
 from noisewise.core.privacy import Claim, PureEvent
 from noisewise.core.schema import Category, Schema

@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisewise.core.precision import float_down, float_up
+from noisewise.core.privacy import float_down, float_up
 
 
 @settings(deadline=None, max_examples=300)

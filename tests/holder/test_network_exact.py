@@ -19,10 +19,9 @@ from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.draws import LatticeGaussian, normaliser_ratio
 from noisewise.holder.mechanisms import exact
-from noisewise.holder.networks import split_sampler
+from noisewise.holder.networks import posterior_sample
 from noisewise.holder.networks.counts import FamilyCounts
-from noisewise.holder.networks.posterior_sample import PosteriorSample
-from noisewise.holder.networks.split_sampler import ONE, SplitSampler
+from noisewise.holder.networks.posterior_sample import ONE, PosteriorSample, SplitSampler
 
 WRONGLY = 1e-6
 
@@ -100,7 +99,7 @@ def test_choose_refines_until_it_knows():
 @pytest.fixture
 def coarse(monkeypatch):
     """A grid of 64 steps, on which every probability can be computed."""
-    monkeypatch.setattr(split_sampler, "ONE", 64)
+    monkeypatch.setattr(posterior_sample, "ONE", 64)
 
 
 def split_weights(a, b, lowest, one=64):

@@ -23,7 +23,7 @@ import yaml
 
 import noisewise as nw
 from noisewise.analyst.report.words import unit_in_words
-from noisewise.audit.request import audit_release, challenge_of
+from noisewise.audit import audit_release, challenge_of
 from noisewise.cli.main import main
 from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.document import digest_of

@@ -12,8 +12,7 @@ import pytest
 
 from noisewise.core.design import Ball, Box
 from noisewise.core.kinds.network.content import depth, log_odds
-from noisewise.core.kinds.network.graph import Network
-from noisewise.core.kinds.network.parity import Parities
+from noisewise.core.kinds.network.graph import Network, Parities
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.networks import fourier
 from noisewise.holder.networks.counts import CountPlan, FamilyCounts

@@ -16,8 +16,7 @@ import pytest
 from scipy import stats
 
 from noisewise.audit.engine import audit
-from noisewise.core.kinds.network.graph import Network
-from noisewise.core.kinds.network.parity import walsh_hadamard
+from noisewise.core.kinds.network.graph import Network, walsh_hadamard
 from noisewise.core.kinds.network.release import NetworkRelease
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source

@@ -31,6 +31,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from noisewise.audit import stated_epsilon
 from noisewise.audit.engine import (
     audit,
     choose_region,
@@ -38,7 +39,6 @@ from noisewise.audit.engine import (
     likelihood_ratio,
     ratio,
 )
-from noisewise.audit.request import stated_epsilon
 from noisewise.core.kinds.regression import Release
 from noisewise.core.noise import Gaussian, Laplace
 from noisewise.core.schema import Number, Schema

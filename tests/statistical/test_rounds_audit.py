@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from noisewise.audit.request import audit_release, challenge_of, chance_of_catching
+from noisewise.audit import audit_release, challenge_of, chance_of_catching
 from noisewise.holder.requests.rounds import RoundsRequest
 from studies.self_audit.regressions import half_noise_rounds, request_for
 

@@ -24,14 +24,19 @@ from noisewise._arrays import FloatArray
 from noisewise.audit.challenge import (
     Batch,
     Challenge,
+    DrawCheck,
     Neighbours,
+    NoiseCheck,
     Run,
+    Steps,
     Table,
+    check_draws,
+    check_noise,
     noisy_sums,
+    spread_out,
     through_text,
 )
 from noisewise.audit.engine import likelihood_ratio
-from noisewise.audit.noise import DrawCheck, NoiseCheck, Steps, check_draws, check_noise, spread_out
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.content import (
     TABLE_BITS,

@@ -37,12 +37,13 @@ from noisewise.audit.challenge import (
     Batch,
     Challenge,
     Neighbours,
+    NoiseCheck,
     Run,
     Table,
+    check_noise,
     rows_of_one,
     with_ids,
 )
-from noisewise.audit.noise import NoiseCheck, check_noise
 from noisewise.core.design import STATISTIC_ONE, Design
 from noisewise.core.kinds import release_from_text
 from noisewise.core.kinds.glm import GlmRelease, Newton, information_entries
@@ -57,7 +58,7 @@ from noisewise.core.statistics.ball_moments import COUNT_ONE, PRODUCT_ONE
 from noisewise.core.statistics.scores import SCORE_ONE
 from noisewise.holder.requests.glm import GlmRequest
 from noisewise.holder.requests.rounds import RoundsRequest
-from noisewise.holder.rows.plan import Plan
+from noisewise.holder.rows import Plan
 from noisewise.holder.rows.rounds import BallPlan, ResidualPlan, TailPlan
 from noisewise.holder.rows.scores import ScorePlan
 

@@ -38,14 +38,19 @@ from noisewise._arrays import FloatArray
 from noisewise.audit.challenge import (
     Batch,
     Challenge,
+    DrawCheck,
     Neighbours,
+    NoiseCheck,
     Run,
+    Steps,
     Table,
+    check_draws,
+    check_noise,
     simulated,
+    spread_out,
     through_text,
 )
 from noisewise.audit.engine import Score, likelihood_ratio
-from noisewise.audit.noise import DrawCheck, NoiseCheck, Steps, check_draws, check_noise, spread_out
 from noisewise.core.design import INTERCEPT, Design
 from noisewise.core.kinds.summary.mechanisms import (
     CELLS,

@@ -26,8 +26,8 @@ from noisewise.cli.options import (
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
-    from noisewise.audit.noise import DrawCheck, NoiseCheck
-    from noisewise.audit.request import ReleaseAudit
+    from noisewise.audit import ReleaseAudit
+    from noisewise.audit.challenge import DrawCheck, NoiseCheck
     from noisewise.holder.requests.base import Publishable
     from noisewise.holder.requests.file import Asked
 
@@ -99,7 +99,7 @@ def audit(runs: int | None, confidence: float, as_json: bool, **given: Any) -> N
 
 def _audit(request: Publishable[Any], runs: int | None, confidence: float, as_json: bool) -> None:
     from noisewise._progress import progress_bar
-    from noisewise.audit.request import RUNS, audit_release, challenge_of, chance_of_catching
+    from noisewise.audit import RUNS, audit_release, challenge_of, chance_of_catching
 
     request.verify()
     trials, show = runs or RUNS, sys.stderr.isatty()
@@ -255,7 +255,7 @@ def _mechanism(request: Any) -> str:
 
 
 def _noise(noise: NoiseCheck | DrawCheck | None) -> str:
-    from noisewise.audit.noise import NoiseCheck
+    from noisewise.audit.challenge import NoiseCheck
 
     if noise is None:
         return (
@@ -288,7 +288,7 @@ def _stand_in(request: Publishable[Any]) -> list[str]:
 
 
 def _violations(found: ReleaseAudit) -> list[str]:
-    from noisewise.audit.noise import DrawCheck
+    from noisewise.audit.challenge import DrawCheck
 
     lines, noise, result = [], found.noise, found.result
     if noise is not None and not noise.passed:
@@ -317,7 +317,7 @@ def _violations(found: ReleaseAudit) -> list[str]:
 
 def _worth(noise: NoiseCheck | DrawCheck | None, caught: dict[float, float]) -> str:
     """Which mistakes would have been noticed."""
-    from noisewise.audit.noise import NoiseCheck
+    from noisewise.audit.challenge import NoiseCheck
 
     half, quarter = (f"{100 * caught[factor]:.0f}%" for factor in (0.5, 0.25))
     more = " More --runs see more." if caught[0.5] < 0.95 else ""

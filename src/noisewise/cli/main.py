@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from noisewise import __version__
-from noisewise.cli import analyst, audit, ledger, plan, release, schema
+from noisewise.cli import analyst, audit, holder, plan, release
 from noisewise.core.errors import NoisewiseError
 
 app = typer.Typer(
@@ -33,12 +33,12 @@ app = typer.Typer(
         "6 bad Release, 7 ledger unusable, 8 audit found a violation."
     ),
 )
-app.add_typer(schema.app, name="schema")
+app.add_typer(holder.schema_app, name="schema")
 app.command("release")(release.release)
 app.command("release-summary")(release.release_summary)
 app.command("release-network")(release.release_network)
 app.command("sample-regression")(release.sample_regression)
-app.add_typer(ledger.app, name="ledger")
+app.add_typer(holder.ledger_app, name="ledger")
 analyst.add_to(app)
 federation = typer.Typer(
     no_args_is_help=True, help="Join a Flower federation; only Releases leave your machine."

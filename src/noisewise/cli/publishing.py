@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from noisewise._progress import progress_bar
-from noisewise.cli.ledger import (
+from noisewise.cli.holder import (
     account,
     account_json,
     account_line,

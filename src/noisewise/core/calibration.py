@@ -23,7 +23,7 @@ from fractions import Fraction
 from typing import Any
 
 from noisewise.core.errors import RequestError
-from noisewise.core.precision import MARGIN, check_whole, float_up, precise, to_fraction, to_precise
+from noisewise.core.privacy import MARGIN, check_whole, float_up, precise, to_fraction, to_precise
 
 # How many standard deviations `discreteness_slack` covers; what lies beyond has mass exp(-8192).
 TAIL = 128

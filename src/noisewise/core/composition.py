@@ -40,8 +40,18 @@ from typing import Any
 
 from noisewise.core.calibration import TAIL, gaussian_delta, gaussian_epsilon, zcdp_epsilon
 from noisewise.core.errors import RequestError
-from noisewise.core.precision import MARGIN, float_down, float_up, precise, to_precise
-from noisewise.core.privacy import Claim, ComposedEvent, Event, GaussianEvent, PureEvent
+from noisewise.core.privacy import (
+    MARGIN,
+    Claim,
+    ComposedEvent,
+    Event,
+    GaussianEvent,
+    PureEvent,
+    float_down,
+    float_up,
+    precise,
+    to_precise,
+)
 
 
 def epsilon_of(events: Sequence[Event], delta: Fraction) -> Fraction | float:

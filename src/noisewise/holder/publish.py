@@ -35,7 +35,7 @@ from noisewise.holder.requests.base import Publishable
 from noisewise.holder.requests.in_rounds import InRounds
 from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.holder.requests.summary import SummaryRequest
-from noisewise.holder.rows.plan import Plan
+from noisewise.holder.rows import Plan
 
 Kind = TypeVar("Kind", bound="AnyRelease")
 

@@ -10,13 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from noisewise.sklearn.classifier import PrivateBayesianClassifier
     from noisewise.sklearn.naive_bayes import PrivateNaiveBayes
-    from noisewise.sklearn.regressor import PrivateBayesianRegressor
+    from noisewise.sklearn.regression import PrivateBayesianClassifier, PrivateBayesianRegressor
 
 _HOMES = {
-    "PrivateBayesianClassifier": "classifier",
-    "PrivateBayesianRegressor": "regressor",
+    "PrivateBayesianClassifier": "regression",
+    "PrivateBayesianRegressor": "regression",
     "PrivateNaiveBayes": "naive_bayes",
 }
 

@@ -39,8 +39,7 @@ from noisewise.core.document import (
 )
 from noisewise.core.kinds.rounds import Rounds, check_spent
 from noisewise.core.noise import DISCRETE_FAMILIES, DiscreteGaussian, DiscreteLaplace
-from noisewise.core.precision import float_down
-from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
+from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent, float_down
 from noisewise.core.rounds.estimate import Observed
 from noisewise.core.statistics import (
     MAX_FOURTH_MOMENTS,

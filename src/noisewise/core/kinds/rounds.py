@@ -31,8 +31,7 @@ from noisewise.core.document import (
     items,
     take,
 )
-from noisewise.core.precision import float_up
-from noisewise.core.privacy import Claim, GaussianEvent
+from noisewise.core.privacy import Claim, GaussianEvent, float_up
 from noisewise.core.rounds.estimate import Observed
 from noisewise.core.rounds.plan import MOST_ROUNDS, Explored
 from noisewise.core.rounds.residuals import DIRECTION_BITS, LARGEST_DIRECTION

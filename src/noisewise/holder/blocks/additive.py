@@ -25,7 +25,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     entries_of,
 )
 from noisewise.holder.blocks.regressions import Fits
-from noisewise.holder.rows.plan import Floats
+from noisewise.holder.rows import Floats
 
 
 def sign_terms(mechanism: Sign, fits: Fits, k: int, asked: Question) -> Floats:

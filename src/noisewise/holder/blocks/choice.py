@@ -80,7 +80,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     Stouffer,
 )
 from noisewise.holder.blocks.sums import limb_count
-from noisewise.holder.rows.plan import Floats
+from noisewise.holder.rows import Floats
 
 WEAK_KAPPA = 4.0
 MEMORY_AIM = 1 << 30

@@ -39,7 +39,7 @@ from noisewise.core.kinds.summary.mechanisms import CELLS, CauchyBase, LocationS
 from noisewise.core.kinds.summary.release import MedianNoise
 from noisewise.holder.blocks.median import draw_median, median_rate
 from noisewise.holder.blocks.regressions import Fits
-from noisewise.holder.rows.plan import Floats, Integers
+from noisewise.holder.rows import Floats, Integers
 
 _LAST = CELLS - 1
 _LOG_QUARTILE = np.log(0.6744897501960817)  # of Φ⁻¹(3/4)

@@ -46,7 +46,7 @@ from noisewise.core.kinds.summary.release import MedianNoise
 from noisewise.holder.blocks.location_scale import by_turns, cells_of
 from noisewise.holder.blocks.median import draw_median, median_rate
 from noisewise.holder.blocks.regressions import Fits, Flags
-from noisewise.holder.rows.plan import Floats, Integers
+from noisewise.holder.rows import Floats, Integers
 
 ABSENT = 1 << (FRACTION_BITS - 1)  # in the sum of sizes, for a block without an estimate
 

@@ -41,7 +41,7 @@ import numpy as np
 
 from noisewise.core.kinds.summary.mechanisms import CELLS
 from noisewise.holder.mechanisms import randomness
-from noisewise.holder.rows.plan import Integers
+from noisewise.holder.rows import Integers
 
 FIRST_BITS = 192
 

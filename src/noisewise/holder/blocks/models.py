@@ -43,7 +43,7 @@ from noisewise.core.design import Design
 from noisewise.core.kinds.summary.mechanisms import Model
 from noisewise.holder.blocks.regressions import Fits
 from noisewise.holder.blocks.sums import BlockGrid, KeptRows, draw_blocks
-from noisewise.holder.rows.plan import Floats
+from noisewise.holder.rows import Floats
 
 Function = Callable[[Mapping[str, Floats]], Sequence[float]]
 """From a block's columns by name (indicators as "column[level]") to its estimates, in order."""

@@ -26,7 +26,7 @@ from noisewise._compiled import compiled_in_order
 from noisewise.core.kinds.summary.mechanisms import BlockPosterior, Conjugate, GPrior
 from noisewise.holder.blocks.limbs import from_three_limbs, from_two_limbs, multiply, subtract
 from noisewise.holder.blocks.sums import BlockGrid, BlockSums
-from noisewise.holder.rows.plan import Floats
+from noisewise.holder.rows import Floats
 
 _FLAT, _G_PRIOR, _CONJUGATE = 0, 1, 2
 _PIVOT = 1e-10

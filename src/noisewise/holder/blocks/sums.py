@@ -29,7 +29,7 @@ import numpy.typing as npt
 from noisewise.core.design import Design
 from noisewise.core.schema import Category, Unbounded
 from noisewise.holder.mechanisms import randomness
-from noisewise.holder.rows.plan import Codes, Floats, Integers, ReadsDesign, check_row_count, flat
+from noisewise.holder.rows import Codes, Floats, Integers, ReadsDesign, check_row_count, flat
 from noisewise.holder.rows.values import filled
 
 BOUNDED_BITS = 50
@@ -184,7 +184,7 @@ class BlockAccumulator:
         self._since_carry = 0
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
-        """Add rows; see `noisewise.holder.rows.plan.Accumulator`."""
+        """Add rows; see `noisewise.holder.rows.Accumulator`."""
         rows = len(columns[0])
         check_row_count(self.n + rows)
         for start in range(0, rows, _PASS_ROWS):
@@ -268,7 +268,7 @@ class RowAccumulator:
         self._parts: list[Integers] = []
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
-        """Add rows; see `noisewise.holder.rows.plan.Accumulator`."""
+        """Add rows; see `noisewise.holder.rows.Accumulator`."""
         check_row_count(self.n + len(columns[0]))
         self._parts.append(self._grid.integers(columns))
         self.n += len(columns[0])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from noisewise.core.errors import DataError, NoisewiseError
 from noisewise.core.schema import Category, Column
-from noisewise.holder.rows.plan import Plan, Progress
+from noisewise.holder.rows import Plan, Progress
 
+Answer = TypeVar("Answer")
 Result = TypeVar("Result")
 
 
@@ -137,6 +139,68 @@ def check_id_kind(name: str, kind: Kind, *, floating: bool = False) -> None:
             f"column {name!r} holds {held}, which can't tell people apart; ids are whole numbers "
             "or text (pandas turns whole numbers into fractions where some are missing)"
         )
+
+
+class Columns(NamedTuple):
+    """What a table holds by the types of its own catalogue, before any row is read."""
+
+    names: list[str]
+    types: list[str]  # the catalogue's names for them
+    kinds: list[Kind]
+
+    def check_ids(self, plan: Plan[Any]) -> None:
+        """Refuse a column of ids that can't tell people apart."""
+        if plan.schema.unit_column is not None:
+            (index,) = positions(self.names, (plan.schema.unit_column,))
+            floating = self.types[index] in ("float", "double", "float4", "float8")
+            check_id_kind(plan.schema.unit_column, self.kinds[index], floating=floating)
+
+    def checked(self, plan: Plan[Any]) -> list[int]:
+        """Where the plan's sources are; refuses what cannot be what was declared."""
+        indices = positions(self.names, plan.sources)
+        self.check_ids(plan)
+        for name, index in zip(plan.sources, indices, strict=True):
+            if name != plan.schema.unit_column:
+                check_kind(name, plan.schema.columns[name], self.kinds[index])
+        return indices
+
+
+class InDatabase(ABC):
+    """A source whose rows are in a database, with a catalogue that says what they hold."""
+
+    @abstractmethod
+    def _reading(self, call: Callable[[Any], Answer], plan: Plan[Any] | None = None) -> Answer:
+        """Call this with the rows open, of which a plan's sources are enough; errors are sealed.
+
+        The rows have `columns`, a `Columns`.
+        """
+
+    @abstractmethod
+    def _sum(self, rows: Any, plan: Plan[Result], progress: Progress | None) -> Result:
+        """Sum open rows."""
+
+    def column_names(self) -> list[str]:
+        """From the catalogue."""
+        return self._reading(lambda rows: list(rows.columns.names))
+
+    def column_kinds(self) -> list[tuple[str, Kind]]:
+        """Names and kinds, for a schema to fill in. Reads no rows."""
+        return self._reading(
+            lambda rows: list(zip(rows.columns.names, rows.columns.kinds, strict=True))
+        )
+
+    def row_count(self) -> int | None:
+        """Not asked for: to count the rows of a view may take as long as to sum them."""
+        return None
+
+    def check(self, plan: Plan[Any]) -> None:
+        """Ids by the types in the catalogue."""
+        if plan.schema.unit_column is not None:
+            self._reading(lambda rows: rows.columns.check_ids(plan))
+
+    def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
+        """Sum in one query, or batch by batch."""
+        return self._reading(lambda rows: self._sum(rows, plan, progress), plan)
 
 
 def missing_id_error(name: str) -> DataError:

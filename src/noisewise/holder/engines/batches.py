@@ -25,7 +25,7 @@ from noisewise.holder.engines.base import (
     level_numbers,
     missing_id_error,
 )
-from noisewise.holder.rows.plan import Codes, Floats, Plan, Progress, check_row_count
+from noisewise.holder.rows import Codes, Floats, Plan, Progress, check_row_count
 
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH_ROWS = 1 << 16

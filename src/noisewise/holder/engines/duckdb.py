@@ -17,8 +17,8 @@ so is everything that is not a sum of products of columns (`pushdown.can_be_push
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -27,7 +27,15 @@ from typing import Any, Protocol
 
 from noisewise.core.errors import DataError, RequestError
 from noisewise.core.temporary import private_folder
-from noisewise.holder.engines.base import Kind, Result, check_id_kind, check_kind, positions, sealed
+from noisewise.holder.engines.base import (
+    Answer,
+    Columns,
+    InDatabase,
+    Kind,
+    Result,
+    positions,
+    sealed,
+)
 from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
 from noisewise.holder.engines.dialects import DUCKDB, identifier, text
 from noisewise.holder.engines.files import ParquetSource
@@ -37,7 +45,7 @@ from noisewise.holder.engines.pushdown import (
     can_be_pushed_down,
     warn_of_streaming,
 )
-from noisewise.holder.rows.plan import Plan, Progress
+from noisewise.holder.rows import Plan, Progress
 from noisewise.holder.rows.sums import SumPlan
 
 _KINDS = {
@@ -63,57 +71,31 @@ class _Rows:
     connection: Any = None
     table: str | None = None
 
+    @property
+    def columns(self) -> Columns:
+        """By DuckDB's types."""
+        types = [str(one.id) for one in self.relation.types]
+        return Columns(self.names, types, [kind_of_type(one) for one in types])
 
-class _DuckDBSource(ABC):
+
+class _DuckDBSource(InDatabase):
     """What the sources in this file share; each says in `_open` where its rows are."""
 
     description: str
 
-    def column_names(self) -> list[str]:
-        """As the table gives them."""
-        import duckdb
-
-        def read() -> list[str]:
-            with self._open(None) as rows:
-                return rows.names
-
-        return sealed(read, self._failure, duckdb.Error)
-
-    def row_count(self) -> int | None:
-        """Not asked for: counting the rows of a view may take as long as summing them."""
-        return None
-
-    def check(self, plan: Plan[Any]) -> None:
-        """Ids by the table's own types."""
-        import duckdb
-
-        name = plan.schema.unit_column
-        if name is None:
-            return
-
-        def read() -> None:
-            with self._open(None) as rows:
-                (index,) = positions(rows.names, (name,))
-                _check_id_type(name, str(rows.relation.types[index].id))
-
-        sealed(read, self._failure, duckdb.Error)
-
-    def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
-        """Sum in one query, or batch by batch."""
+    def _reading(self, call: Callable[[_Rows], Answer], plan: Plan[Any] | None = None) -> Answer:
         import duckdb
         import pyarrow as pa
 
-        def read() -> Result:
+        def read() -> Answer:
             with self._open(plan) as rows:
-                return _sum_rows(rows, plan, progress)
+                return call(rows)
 
-        return sealed(
-            read,
-            lambda error: self._failure(error, plan),
-            duckdb.Error,
-            pa.ArrowException,
-            OSError,
-        )
+        kinds = (duckdb.Error, pa.ArrowException, OSError)
+        return sealed(read, lambda error: self._failure(error, plan), *kinds)
+
+    def _sum(self, rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Result:
+        return _sum_rows(rows, plan, progress)
 
     @abstractmethod
     def _open(self, plan: Plan[Any] | None) -> AbstractContextManager[_Rows]:
@@ -300,15 +282,9 @@ def _private_instance() -> Iterator[Any]:
 
 
 def _sum_rows(rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Result:
-    indices = positions(rows.names, plan.sources)
-    types = rows.relation.types
-    kinds = [kind_of_type(str(types[index].id)) for index in indices]
-    ids = plan.schema.unit_column
-    for name, index, kind in zip(plan.sources, indices, kinds, strict=True):
-        if name == ids:
-            _check_id_type(name, str(types[index].id))
-        else:
-            check_kind(name, plan.schema.columns[name], kind)
+    held = rows.columns
+    indices = held.checked(plan)
+    kinds = [held.kinds[index] for index in indices]
     if rows.table is None or not can_be_pushed_down(plan) or not _is_trusted():
         return _streamed(rows, plan, indices, kinds, progress)
     # Columns are addressed by position, so that no name from a file gets into the query.
@@ -366,11 +342,6 @@ def kind_of_type(duckdb_type: str) -> Kind:
     if duckdb_type.startswith(("date", "time", "interval")):
         return Kind.TIME
     return _KINDS.get(duckdb_type, Kind.OTHER)
-
-
-def _check_id_type(name: str, duckdb_type: str) -> None:
-    floating = duckdb_type in ("float", "double")
-    check_id_kind(name, kind_of_type(duckdb_type), floating=floating)
 
 
 def _single_select(connection: Any, query: str) -> str:

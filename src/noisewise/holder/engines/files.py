@@ -24,7 +24,7 @@ from noisewise.holder.engines.batches import (
     kind_of,
     sum_batches,
 )
-from noisewise.holder.rows.plan import Plan, Progress, check_row_count
+from noisewise.holder.rows import Plan, Progress, check_row_count
 
 # What stands for a missing number in a CSV file. In a category only the empty text does (and
 # anything that was not declared): "NA" and "None" may well be levels.

@@ -9,7 +9,7 @@ from typing import Any
 from noisewise.core.errors import DataError, RequestError
 from noisewise.holder.engines.base import Result, positions, sealed
 from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
-from noisewise.holder.rows.plan import Plan, Progress
+from noisewise.holder.rows import Plan, Progress
 
 
 class FrameSource:

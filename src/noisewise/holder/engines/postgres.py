@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 from noisewise.core.errors import DataError, RequestError
-from noisewise.holder.engines.base import Kind, Result, check_id_kind, check_kind, positions, sealed
+from noisewise.holder.engines.base import Answer, Columns, InDatabase, Kind, Result, sealed
 from noisewise.holder.engines.dialects import POSTGRESQL, identifier
 from noisewise.holder.engines.pushdown import (
     SumQuery,
@@ -33,10 +33,8 @@ from noisewise.holder.engines.pushdown import (
     can_be_pushed_down,
     warn_of_streaming,
 )
-from noisewise.holder.rows.plan import Plan, Progress
+from noisewise.holder.rows import Plan, Progress
 from noisewise.holder.rows.sums import SumPlan, Sums
-
-Answer = TypeVar("Answer")
 
 # jit: compiled expressions start with many rows, so the test, which has few, would not see them.
 # extra_float_digits: before version 12, doubles lost digits in text without it.
@@ -75,13 +73,11 @@ FROM pg_catalog.pg_type WHERE oid = ANY(%s)
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows that the server can read; `types` are its own names for them."""
+    """Rows that the server can read."""
 
     connection: Any
     table: str
-    names: list[str]
-    kinds: list[Kind]
-    types: list[str]
+    columns: Columns
 
 
 class _RefusedError(Exception):
@@ -92,7 +88,7 @@ class _RefusedError(Exception):
         self.sqlstate = sqlstate
 
 
-class PostgresSource:
+class PostgresSource(InDatabase):
     """A table, view or query of a PostgreSQL server.
 
     `where` is the server's address, postgresql://..., or an open connection, which stays open. A
@@ -114,68 +110,23 @@ class PostgresSource:
         self._stream = stream
         self.description = f"PostgreSQL ({'streaming' if stream else 'in the database'})"
 
-    def column_names(self) -> list[str]:
-        """From the server's catalogue."""
-
-        def read() -> list[str]:
-            with self._open() as rows:
-                return rows.names
-
-        return self._sealed(read)
-
-    def row_count(self) -> int | None:
-        """Not asked for: to count rows may take as long as to sum them."""
-        return None
-
-    def column_kinds(self) -> list[tuple[str, Kind]]:
-        """Names and kinds, for a schema to fill in. Reads no rows."""
-
-        def read() -> list[tuple[str, Kind]]:
-            with self._open() as rows:
-                return list(zip(rows.names, rows.kinds, strict=True))
-
-        return self._sealed(read)
-
-    def check(self, plan: Plan[Any]) -> None:
-        """Ids by the type in the server's catalogue."""
-        name = plan.schema.unit_column
-        if name is None:
-            return
-
-        def read() -> None:
-            with self._open() as rows:
-                (index,) = positions(rows.names, (name,))
-                _check_id_type(name, rows, index)
-
-        self._sealed(read)
-
-    def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
-        """Sum in one query, or batch by batch."""
-
-        def read() -> Result:
-            with self._open() as rows:
-                return self._sum(rows, plan, progress)
-
-        return self._sealed(read)
-
     def _sum(self, rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Result:
-        indices = positions(rows.names, plan.sources)
-        for name, index in zip(plan.sources, indices, strict=True):
-            if name == plan.schema.unit_column:
-                _check_id_type(name, rows, index)
-            else:
-                check_kind(name, plan.schema.columns[name], rows.kinds[index])
+        indices = rows.columns.checked(plan)
         if self._stream or not can_be_pushed_down(plan) or not _is_trusted(rows.connection):
             return _streamed(rows, plan, indices, progress)
         assert isinstance(plan, SumPlan)
         return _pushed_down(rows, plan, indices, progress)
 
-    def _sealed(self, call: Callable[[], Answer]) -> Answer:
+    def _reading(self, call: Callable[[_Rows], Answer], plan: Plan[Any] | None = None) -> Answer:
         import psycopg
         import pyarrow as pa
 
+        def read() -> Answer:
+            with self._open() as rows:
+                return call(rows)
+
         kinds = (psycopg.Error, _RefusedError, pa.ArrowException, OSError, UnicodeError)
-        return sealed(call, _failure, *kinds)
+        return sealed(read, _failure, *kinds)
 
     @contextmanager
     def _open(self) -> Iterator[_Rows]:
@@ -187,8 +138,9 @@ class PostgresSource:
                 table = _known_table(connection, self._table)
             names, types = _described(connection, f"SELECT * FROM {table} AS t")
             labels = _types(connection, types)
-            kinds = [_kind(*labels[oid]) for oid in types]
-            yield _Rows(connection, table, names, kinds, [labels[oid][0] for oid in types])
+            known = [labels[oid] for oid in types]
+            kinds = [_kind(*label) for label in known]
+            yield _Rows(connection, table, Columns(names, [name for name, _ in known], kinds))
 
     def _connected(self) -> Any:
         if not isinstance(self._where, str):
@@ -241,7 +193,7 @@ def _pushed_down(
     rows: _Rows, plan: SumPlan, indices: Sequence[int], progress: Progress | None
 ) -> Sums:
     # Columns are addressed by position, so that their names don't matter.
-    kinds = [rows.kinds[index] for index in indices]
+    kinds = [rows.columns.kinds[index] for index in indices]
     columns = [f"c{index}" for index in indices]
     query = SumQuery(plan, kinds, columns, _numbered(rows), POSTGRESQL)
     sums = query.result(_run(rows.connection, query.text).fetchone())
@@ -251,7 +203,9 @@ def _pushed_down(
 
 
 def _numbered(rows: _Rows) -> str:
-    return f"{rows.table} AS t({', '.join(f'c{index}' for index in range(len(rows.names)))})"
+    return (
+        f"{rows.table} AS t({', '.join(f'c{index}' for index in range(len(rows.columns.names)))})"
+    )
 
 
 def _streamed(
@@ -265,7 +219,7 @@ def _streamed(
 
     selected, types = [], {}
     for place, (name, index) in enumerate(zip(plan.sources, indices, strict=True)):
-        column, kind = f"c{index}", rows.kinds[index]
+        column, kind = f"c{index}", rows.columns.kinds[index]
         is_id = name == plan.schema.unit_column
         if is_id and kind is Kind.NUMBER:
             value, arrow = f"CAST({column} AS bigint)", pa.int64()
@@ -401,11 +355,6 @@ def _types(connection: Any, oids: Sequence[int]) -> dict[int, tuple[str, str]]:
 
 def _kind(name: str, category: str) -> Kind:
     return _CATEGORIES.get(category) or _KINDS.get(name, Kind.OTHER)
-
-
-def _check_id_type(name: str, rows: _Rows, index: int) -> None:
-    floating = rows.types[index] in ("float4", "float8")
-    check_id_kind(name, rows.kinds[index], floating=floating)
 
 
 def _failure(error: Exception) -> str:

@@ -26,7 +26,7 @@ from noisewise.core.schema import Category, Column, Number, Schema
 from noisewise.core.statistics import Monomial, SecondMoments, Summed
 from noisewise.holder.engines.base import Kind, level_numbers
 from noisewise.holder.engines.dialects import Dialect, text
-from noisewise.holder.rows.plan import Plan, check_row_count
+from noisewise.holder.rows import Plan, check_row_count
 from noisewise.holder.rows.sums import SumPlan, Sums
 from noisewise.holder.rows.values import (
     BALL_MARGIN,

@@ -35,7 +35,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,11 +43,9 @@ import pyarrow as pa
 from noisewise._version import __version__
 from noisewise.core.errors import DataError, NoisewiseError, RequestError
 from noisewise.core.schema import Category
-from noisewise.holder.engines.base import Kind, Result, check_id_kind, check_kind, positions, sealed
+from noisewise.holder.engines.base import Answer, Columns, Kind, Result, sealed
 from noisewise.holder.engines.batches import column_readers
-from noisewise.holder.rows.plan import Plan, Progress
-
-Answer = TypeVar("Answer")
+from noisewise.holder.rows import Plan, Progress
 
 PREFIX = "spark:"
 
@@ -96,12 +94,17 @@ class SparkSource:
 
     def column_names(self) -> list[str]:
         """From Spark's catalogue or the files' footers."""
-        return [name for name, _ in self.column_kinds()]
+        return self._columns().names
 
     def column_kinds(self) -> list[tuple[str, Kind]]:
         """Names and kinds. Reads no rows."""
+        held = self._columns()
+        return list(zip(held.names, held.kinds, strict=True))
+
+    def _columns(self) -> Columns:
         fields = _sealed(lambda: list(self._frame.schema.fields))
-        return [(field.name, _kind(field.dataType.typeName())) for field in fields]
+        types = [field.dataType.typeName() for field in fields]
+        return Columns([field.name for field in fields], types, [_kind(one) for one in types])
 
     def row_count(self) -> int | None:
         """Not asked for: to count rows may take as long as to sum them."""
@@ -109,22 +112,14 @@ class SparkSource:
 
     def check(self, plan: Plan[Any]) -> None:
         """Ids by Spark's own type, and whether workers have what the plan needs."""
-        name = plan.schema.unit_column
-        if name is not None:
-            (index,) = positions([name for name, _ in self.column_kinds()], (name,))
-            self._check_id(name, index)
+        self._columns().check_ids(plan)
         _check_workers(self._frame.sparkSession, plan)
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum on the workers, and join here."""
-        found = self.column_kinds()
-        indices = positions([name for name, _ in found], plan.sources)
-        kinds = [found[index][1] for index in indices]
-        for name, index, kind in zip(plan.sources, indices, kinds, strict=True):
-            if name == plan.schema.unit_column:
-                self._check_id(name, index)
-            else:
-                check_kind(name, plan.schema.columns[name], kind)
+        held = self._columns()
+        indices = held.checked(plan)
+        kinds = [held.kinds[index] for index in indices]
         rows = _sealed(lambda: self._partial_sums(plan, indices, kinds).collect())
         total = plan.accumulator()
         _join(total, [(row.part, row.problem, row.state) for row in rows])
@@ -155,10 +150,6 @@ class SparkSource:
             partials = partials.repartition(_JOINING_TASKS, "part")
             partials = partials.mapInArrow(partial(join_states, plan), _PARTIAL)
         return partials
-
-    def _check_id(self, name: str, index: int) -> None:
-        kind = self._frame.schema.fields[index].dataType.typeName()
-        check_id_kind(name, _kind(kind), floating=kind in ("float", "double"))
 
 
 def start_session(settings: Mapping[str, str]) -> Any:

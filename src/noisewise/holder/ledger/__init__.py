@@ -31,13 +31,373 @@ same request was charged again at another price in the same transaction, after a
 A data set is released under a cap that was set for it, and under no other: only setting a cap makes
 a ledger.
 
-`ledger` decides, on the `accounts` and `charges` that are folded from its `file`; `accounts` tells
+`Ledger` decides, on the `accounts` and `charges` that are folded from its `file`; `accounts` tells
 which of the charges one person may bear; `refusals` keeps apart names that could be taken for one
 another, knows the rows of a batch again, and says what to do next.
 """
 
-from noisewise.holder.ledger.accounts import Account, Quote
-from noisewise.holder.ledger.charges import Charge, ChargeRecord, Reservation
-from noisewise.holder.ledger.ledger import Ledger
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from noisewise import _html
+from noisewise.core.errors import BudgetError, LedgerError, RequestError
+from noisewise.core.privacy import Amount, as_delta, as_loss
+from noisewise.holder.ledger.accounts import Account, Quote, fits, total_epsilon
+from noisewise.holder.ledger.charges import (
+    Charge,
+    ChargeRecord,
+    Reservation,
+    asked_to_json,
+    charge_to_json,
+    exact,
+    up,
+    usable_name,
+)
+from noisewise.holder.ledger.file import Book, LedgerFile
+from noisewise.holder.ledger.refusals import (
+    cap_command,
+    check_content,
+    check_new,
+    fingerprint,
+    no_cap,
+    refusal,
+)
 
 __all__ = ["Account", "Charge", "ChargeRecord", "Ledger", "Quote", "Reservation"]
+
+
+class Ledger:
+    """The budget file of a data holder.
+
+    Parameters
+    ----------
+    path
+        The ledger file, on a local file system (SQLite's locks are unreliable on many network
+        ones).
+    create
+        Let `set_cap` make the file if there is none; nothing else ever makes it. With False a
+        missing file is a LedgerError.
+
+    Raises
+    ------
+    LedgerError
+        The file is no ledger, is damaged, cannot be read or written, or stays busy.
+
+    Notes
+    -----
+    An empty file is no new ledger and is refused (see `LedgerFile`).
+
+    A Ledger belongs to the process and thread that opened it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
+        self._file = LedgerFile(path, create=create)
+        if not create and not self._file.is_open:
+            raise LedgerError(
+                f"There is no ledger at {self._file.path}. Check the path; a new ledger is made by "
+                f"its first cap: {cap_command(self._file.path, 'NAME', 'EPSILON')}"
+            )
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. Pending charges stay pending."""
+        self._file.close()
+
+    def set_cap(
+        self, dataset: str, epsilon: Amount, delta: Amount = 0, *, new: bool = False
+    ) -> None:
+        """Set, raise or lower the cap of a data set. Makes the file if there is none.
+
+        Parameters
+        ----------
+        dataset
+            As the schema names it.
+        epsilon, delta
+            Numbers or exact text. With delta = 0 only purely private releases fit.
+        new
+            Confirms that a name much like a known one is another data set.
+
+        Raises
+        ------
+        BudgetError
+            More than that is spent already, or the name is a known one in other letters or,
+            without `new`, one slip away from it.
+        """
+        dataset = usable_name("dataset", dataset)
+        epsilon, delta = as_loss(epsilon, "epsilon"), as_delta(delta)
+        if not self._file.is_open:  # what is refused makes no file
+            check_new(dataset, (), confirmed=new)
+        with self._file.transaction(write=True, create=True) as book:
+            if dataset not in book.accounts:
+                check_new(dataset, book.accounts, confirmed=new)
+            account = book.account(dataset)
+            losses = account.losses()
+            if not fits(losses, epsilon, delta):
+                spent = total_epsilon(losses, delta)
+                raise BudgetError(
+                    f"Data set {dataset!r}: the cap cannot be set to epsilon={exact(epsilon)}, "
+                    f"delta={exact(delta)}, since epsilon={up(spent)} is spent "
+                    "at this delta. What was published cannot be taken back: set at least that"
+                    + (", or a larger delta." if account.cap and delta < account.cap[1] else ".")
+                )
+            if account.cap != (epsilon, delta):
+                cap = {"epsilon": exact(epsilon), "delta": exact(delta)}
+                book.append("cap", {"dataset": dataset, **cap})
+
+    def preview(self, charge: Charge, *, after: Sequence[Charge] = ()) -> Quote:
+        """Say what `reserve` would do. Writes nothing and does not create the file.
+
+        `after` are charges to be taken for reserved before it; `reserve` must accept them all.
+
+        (If a process was killed in mid-write, SQLite restores the file when it is next opened,
+        even for reading.)
+        """
+        with self._file.transaction(write=False) as book:
+            # The book of a reading transaction changes in memory only.
+            for earlier in after:
+                self._charge(book, earlier)
+            before = book.account(charge.dataset).summary()
+            known = book.account(charge.dataset).find(charge.request_key)
+            published = known is not None and known.status == "published"
+            resumes, refused = False, None
+            try:
+                resumes = self._charge(book, charge).resumed
+            except BudgetError as error:
+                refused = str(error)
+            afterwards = book.account(charge.dataset).summary()
+            return Quote(
+                dataset=charge.dataset,
+                unit=charge.unit,
+                already_published=published,
+                resumes=resumes,
+                allowed=refused is None,
+                refusal=refused,
+                cap_epsilon=before.cap_epsilon,
+                cap_delta=before.cap_delta,
+                spent_epsilon=before.spent_epsilon,
+                remaining_before=before.remaining_epsilon,
+                remaining_after=None if refused else afterwards.remaining_epsilon,
+            )
+
+    def reserve(self, charge: Charge, *, purpose: str = "") -> Reservation:
+        """Count a charge against its cap, before any row is read.
+
+        Parameters
+        ----------
+        charge
+        purpose
+            Why it is asked for; kept with the time and the user's name in the audit trail only.
+
+        Raises
+        ------
+        BudgetError
+            There is no ledger or no cap for the data set, the charge does not fit, or its unit is
+            not the one the data set is bound to.
+        RequestError
+            The event costs more than the charge's epsilon and delta.
+        """
+        return self.reserve_all([charge], purpose=purpose)[0]
+
+    def reserve_all(self, charges: Sequence[Charge], *, purpose: str = "") -> list[Reservation]:
+        """Count several charges in one transaction: all of them, or none.
+
+        They belong together, as the parts of a partition do, and are published together: a
+        RequestError if some of them have a Release already, and others don't.
+        """
+        with self._file.transaction(write=True) as book:
+            reserved = [self._charge(book, charge, purpose) for charge in charges]
+            _check_together([one.published is not None for one in reserved])
+            return reserved
+
+    def is_charged(self, charge: Charge) -> bool:
+        """Whether the request was charged before, and so costs nothing now."""
+        with self._file.transaction(write=False) as book:
+            return book.account(charge.dataset).find(charge.request_key) is not None
+
+    def is_published(self, charge: Charge) -> bool:
+        """Whether the request has its Release, which `reserve` would return at no cost."""
+        with self._file.transaction(write=False) as book:
+            known = book.account(charge.dataset).find(charge.request_key)
+            return known is not None and known.status == "published"
+
+    def commit(
+        self,
+        reservation: Reservation,
+        release_text: str,
+        content: Mapping[str, str] | None = None,
+    ) -> str:
+        """Make a Release the published one. Let nothing out before this returns.
+
+        Parameters
+        ----------
+        reservation
+            From `reserve`.
+        release_text
+            The Release as JSON text.
+        content
+            Of the rows of a batch of a series, from `content_of`. A fingerprint is kept.
+
+        Returns
+        -------
+        str
+            The text that is now published. This is the earlier one if another process was
+            faster: then `release_text` is to be forgotten, as it would be a second draw of noise.
+
+        Raises
+        ------
+        BudgetError
+            Another version of the software has charged the request at another price in the
+            meantime. Nothing is published.
+        DataError
+            Another batch of the series has the same content. Nothing is published. What was drawn
+            is forgotten, which is sound: whether it is depends on the rows and not on the draw.
+        """
+        return self.commit_all([(reservation, release_text, content)])[0]
+
+    def kept(self, reservation: Reservation) -> tuple[str, ...]:
+        """Return the parts that are drawn and kept under a charge, in order."""
+        with self._file.transaction(write=False) as book:
+            records = book.account(reservation.charge.dataset).records
+            return records[reservation.charge_id].kept
+
+    def keep(self, reservation: Reservation, number: int, text: str) -> tuple[str, ...]:
+        """Store one part of a Release that is drawn in several, before anything is made of it.
+
+        Parameters
+        ----------
+        reservation
+            From `reserve`.
+        number
+            Of the part, from 0.
+        text
+            What was drawn.
+
+        Returns
+        -------
+        tuple of str
+            All parts that are now kept. If another process was faster, the part is the earlier
+            one: then `text` is to be forgotten, as it would be a second draw of noise.
+        """
+        with self._file.transaction(write=True) as book:
+            record = self._current(book, reservation)
+            if record.status == "pending" and len(record.kept) == number:
+                book.keep(record, text)
+            return book.account(reservation.charge.dataset).records[record.charge_id].kept
+
+    def commit_all(
+        self, drawn: Sequence[tuple[Reservation, str, Mapping[str, str] | None]]
+    ) -> list[str]:
+        """Publish several Releases in one transaction: all of them, or none; see `commit`."""
+        with self._file.transaction(write=True) as book:
+            texts = [self._commit(book, *one) for one in drawn]
+            _check_together([text == own for text, (_, own, _) in zip(texts, drawn, strict=True)])
+            return texts
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the budget of every data set."""
+        head = ("data set", "cap", "at delta", "spent", "remaining", "charges")
+        body = []
+        for account in self.accounts():
+            said = account.to_json()
+            cap, delta, left = said["cap_epsilon"], said["cap_delta"], said["remaining_epsilon"]
+            body.append(
+                (
+                    account.dataset, "not set" if cap is None else cap, delta or "0",
+                    said["spent_epsilon"], left or "", str(len(account.charges)),
+                )
+            )  # fmt: skip
+        return _html.table(head, body, "Budgets, in epsilon")
+
+    def accounts(self) -> list[Account]:
+        """Return every data set with a cap or a charge, by name."""
+        with self._file.transaction(write=False) as book:
+            return [book.accounts[name].summary() for name in sorted(book.accounts)]
+
+    def published(self) -> dict[int, str]:
+        """Return the text of every published Release by the number of its charge."""
+        with self._file.transaction(write=False) as book:
+            records = [one for each in book.accounts.values() for one in each.records.values()]
+            return {r.charge_id: book.text_of(r) for r in records if r.status == "published"}
+
+    def _commit(
+        self,
+        book: Book,
+        reservation: Reservation,
+        release_text: str,
+        content: Mapping[str, str] | None,
+    ) -> str:
+        if not release_text:
+            raise RequestError("release_text is empty: commit the JSON text of the Release.")
+        charge = reservation.charge
+        winner = book.account(charge.dataset).find(charge.request_key)
+        if winner is not None and winner.status == "published":
+            return book.text_of(winner)
+        record = self._current(book, reservation)
+        kept = None
+        if charge.series is not None and content is not None:
+            check_content(book.account(charge.dataset), charge, content)
+            kept = fingerprint(content)
+        book.publish(record, release_text, kept)
+        return release_text
+
+    def _current(self, book: Book, reservation: Reservation) -> ChargeRecord:
+        """Find the record of a reservation; refuse one that is unknown or was replaced."""
+        charge = reservation.charge
+        record = book.account(charge.dataset).records.get(reservation.charge_id)
+        if record is None or not record.charge.same_terms(charge):
+            raise LedgerError(
+                f"The ledger {self._file.path} does not know this reservation. Nothing was "
+                "published; run the request again."
+            )
+        if record.status == "void":
+            raise BudgetError(
+                f"Data set {charge.dataset!r}: the charge behind this release was replaced by "
+                "another version of noisewise, which charged the same request at another price. "
+                "Nothing was published; run it again."
+            )
+        return record
+
+    def _charge(self, book: Book, charge: Charge, purpose: str = "") -> Reservation:
+        """Find the charge of this request or add it to the book."""
+        account = book.account(charge.dataset)
+        known = account.find(charge.request_key)
+        if known is not None and known.status == "published":
+            return Reservation(charge, known.charge_id, book.text_of(known), False)
+        if account.cap is None:
+            raise BudgetError(no_cap(self._file.path, book, account, charge))
+        if known is not None and known.charge.same_terms(charge):
+            return Reservation(charge, known.charge_id, None, True)
+        if known is not None:
+            # The same request at another price, say after an upgrade that calibrates better. The
+            # old charge would pay for the wrong event, and keeping both would count one release
+            # twice. A process still at work under the old one finds it void and cannot commit. No
+            # request can bring that about: terms that it may choose are part of its key.
+            book.supersede(known)
+        reason = refusal(self._file.path, account, charge)
+        if reason is not None:
+            raise BudgetError(reason)
+        charge_id = book.append("reserve", charge_to_json(charge) | asked_to_json(purpose))
+        return Reservation(charge, charge_id, None, False)
+
+
+def _check_together(done: Sequence[bool]) -> None:
+    """Refuse to publish the rest of what should have been published at once."""
+    if any(done) and not all(done):
+        raise RequestError(
+            "partition: some parts were published by themselves, maybe from an earlier version of "
+            "the data, in which people had other levels; give the partition a new label. Nothing "
+            "was charged or published now"
+        )

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from noisewise.core.calibration import discreteness_slack, gaussian_scale
-from noisewise.core.precision import float_down, float_up
-from noisewise.core.privacy import GaussianEvent
+from noisewise.core.privacy import GaussianEvent, float_down, float_up
 from noisewise.holder.mechanisms import randomness
 
 

@@ -8,8 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from noisewise.core.calibration import laplace_scale
-from noisewise.core.precision import float_up
-from noisewise.core.privacy import PureEvent
+from noisewise.core.privacy import PureEvent, float_up
 from noisewise.holder.mechanisms import randomness
 
 

@@ -17,7 +17,7 @@ from noisewise.core.kinds.network.content import TABLE_BITS, Content
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.privacy import Event
 from noisewise.core.schema import Schema
-from noisewise.holder.rows.plan import Codes, Floats, Integers, check_row_count, flat
+from noisewise.holder.rows import Codes, Floats, Integers, check_row_count, flat
 from noisewise.holder.rows.values import filled
 
 Table = npt.NDArray[np.int64]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from noisewise.core.document import MAX_INTEGER
 from noisewise.core.kinds.network.content import NoisyParities
-from noisewise.core.kinds.network.parity import Parities, walsh_hadamard
+from noisewise.core.kinds.network.graph import Parities, walsh_hadamard
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.laplace import LaplaceNoise
 

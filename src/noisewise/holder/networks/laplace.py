@@ -14,8 +14,7 @@ from noisewise.core.document import MAX_INTEGER
 from noisewise.core.kinds.network.content import NoisyCounts, l1_sensitivity, one_is_enough
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.noise import DiscreteLaplace
-from noisewise.core.precision import float_up
-from noisewise.core.privacy import PureEvent
+from noisewise.core.privacy import PureEvent, float_up
 from noisewise.holder.mechanisms import randomness
 from noisewise.holder.mechanisms.laplace import verify_laplace
 from noisewise.holder.networks.counts import FamilyCounts

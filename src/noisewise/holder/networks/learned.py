@@ -50,13 +50,14 @@ from noisewise.core.kinds.network.content import (
     one_level_is_enough,
 )
 from noisewise.core.kinds.network.graph import MAX_CELLS, Network
-from noisewise.core.precision import float_down, float_up
 from noisewise.core.privacy import (
     Claim,
     ComposedEvent,
     Event,
     GaussianEvent,
     PureEvent,
+    float_down,
+    float_up,
     fraction_text,
 )
 from noisewise.holder.mechanisms import randomness

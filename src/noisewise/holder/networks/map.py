@@ -23,10 +23,10 @@ from noisewise.holder.networks.counts import FamilyCounts, longest_draw
 from noisewise.holder.networks.posterior_sample import (
     DEFAULT_LOWEST,
     PosteriorSample,
+    SplitSampler,
     plan_posterior_sample,
     split_samplers,
 )
-from noisewise.holder.networks.split_sampler import SplitSampler
 
 ONE = 1 << TABLE_BITS
 DEFAULT_POINTS = 31

@@ -23,7 +23,7 @@ from noisewise.core.privacy import Amount, Claim, Event, as_delta, as_fraction
 from noisewise.core.schema import MAX_NAME, Schema
 from noisewise.core.terms.formula import read_formula
 from noisewise.holder.ledger import Charge
-from noisewise.holder.rows.plan import Plan, ReadsDesign
+from noisewise.holder.rows import Plan, ReadsDesign
 
 DEFAULT_DELTA = Fraction("1e-6")
 MAX_DELTA = Fraction(1, 4)

@@ -55,7 +55,7 @@ from noisewise.core.rounds.plan import (
     Setting,
     rows_of,
 )
-from noisewise.core.rounds.transform import LARGEST_OFFSET, LARGEST_ROW, Shape, Transform
+from noisewise.core.rounds.transform import Shape, Transform
 from noisewise.core.schema import Schema
 from noisewise.core.statistics.ball_moments import (
     LARGEST_SQUARE,
@@ -72,7 +72,7 @@ from noisewise.core.statistics.scores import (
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.requests.base import check_scale, claim_of, named_design
 from noisewise.holder.requests.in_rounds import InRounds, check_same_rows
-from noisewise.holder.rows.plan import Plan
+from noisewise.holder.rows import Plan
 from noisewise.holder.rows.rounds import BallPlan, BallSums
 from noisewise.holder.rows.scores import ScorePlan, ScoreSums
 
@@ -196,23 +196,11 @@ class GlmRequest(InRounds[GlmRelease]):
 
     def longest(self) -> int:
         """With as many rounds as there may be, and the longest integers that there may be."""
-        numbers, value = self.setting.numbers, -MAX_INTEGER - 1
-        transform = {
-            "matrix": [[-LARGEST_ROW] * numbers] * numbers,
-            "offset": [-LARGEST_OFFSET] * numbers,
-            "shift": [10] * numbers,
-        }
-        size, scales = len(self.design.columns), ("scale", "off_diagonal_scale")
-        noise = {"family": "discrete_gaussian", **dict.fromkeys(scales, value)}
-        shape = {
-            "transform": transform,
-            **dict.fromkeys(("constant", "weight", "radius"), 1 << 16),
-        }
-        entries = (numbers + 1) * (numbers + 2) // 2
-        look = {**shape, "noise": noise, "sensitivity": value, "values": [[value] * entries] * 2}
+        value, size, numbers = -MAX_INTEGER - 1, len(self.design.columns), self.setting.numbers
+        look = self._longest_round((numbers + 1) * (numbers + 2) // 2)
         newton = {
             "theta": [value] * size,
-            "noise": {**noise, "information_scale": value},
+            "noise": {**look["noise"], "information_scale": value},
             "sensitivity": value,
             "score": [value] * size,
             "information": [value] * (size * (size + 1) // 2),
@@ -229,7 +217,7 @@ class GlmRequest(InRounds[GlmRelease]):
             "design_columns": list(self.design.names),
             "n": MAX_ROWS,
             "looks": [look] * MOST_ROUNDS,
-            "shape": shape,
+            "shape": {key: look[key] for key in ("transform", "constant", "weight", "radius")},
             "newton": [newton] * len(SHARES),
             # An event has two floats, of 24 characters at most.
             "privacy": {"claim": self.claim.to_json(), "event": 300 * " "},

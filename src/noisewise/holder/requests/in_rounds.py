@@ -20,11 +20,12 @@ from typing import Any
 from noisewise.core.calibration import discreteness_slack, gaussian_scale
 from noisewise.core.composition import satisfies
 from noisewise.core.design import Design
+from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import DataError, RequestError
 from noisewise.core.kinds.rounds import SMALLEST_SCALE, Round, gram_entries
-from noisewise.core.precision import float_up
-from noisewise.core.privacy import GaussianEvent
-from noisewise.core.rounds.transform import Shape
+from noisewise.core.privacy import GaussianEvent, float_up
+from noisewise.core.rounds.plan import Setting
+from noisewise.core.rounds.transform import LARGEST_OFFSET, LARGEST_ROW, Shape
 from noisewise.core.statistics.ball_moments import gram_sensitivity, longest_square
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.requests.base import (
@@ -34,7 +35,7 @@ from noisewise.holder.requests.base import (
     check_delta,
     noise_multiplier,
 )
-from noisewise.holder.rows.plan import Plan
+from noisewise.holder.rows import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,11 @@ class InRounds(AboutRegression[Kind_co]):
     @abstractmethod
     def draw(self, kept: Sequence[str], step: Any, result: Any) -> Kind_co | str:
         """Draw a step's noise: the text to keep, or the Release after the last round."""
+
+    @property
+    @abstractmethod
+    def setting(self) -> Setting:
+        """The public numbers that the rounds depend on."""
 
     # --- what it costs ----------------------------------------------------------------------------
 
@@ -118,6 +124,21 @@ class InRounds(AboutRegression[Kind_co]):
         """The smallest usable scale with (sensitivity / scale)² at most `square`."""
         wanted = math.ceil(sensitivity**2 / square)
         return gaussian_scale(max(math.isqrt(wanted - 1) + 1, SMALLEST_SCALE), 1.0)
+
+    def _longest_round(self, entries: int) -> dict[str, Any]:
+        """The document of a round with the longest integers that there may be."""
+        numbers, value = self.setting.numbers, -MAX_INTEGER - 1
+        return {
+            "transform": {
+                "matrix": [[-LARGEST_ROW] * numbers] * numbers,
+                "offset": [-LARGEST_OFFSET] * numbers,
+                "shift": [10] * numbers,
+            },
+            **dict.fromkeys(("constant", "weight", "radius"), 1 << 16),
+            "noise": {"family": "discrete_gaussian", "scale": value, "off_diagonal_scale": value},
+            "sensitivity": value,
+            "values": [[value] * entries] * 2,
+        }
 
     def _round(self, design: Design, shape: Shape, grams: Sequence[Any], square: Fraction) -> Round:
         """Gram matrices with noise of which (sensitivity / scale)² is at most `square`."""

@@ -48,7 +48,6 @@ from noisewise.core.rounds.plan import (
     next_step,
 )
 from noisewise.core.rounds.tail import EDGES
-from noisewise.core.rounds.transform import LARGEST_OFFSET, LARGEST_ROW
 from noisewise.core.statistics import SecondMoments, l2_sensitivity
 from noisewise.core.statistics.ball_moments import (
     COUNT_ONE,
@@ -60,7 +59,7 @@ from noisewise.core.statistics.ball_moments import (
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.requests.base import Publishable, check_scale
 from noisewise.holder.requests.in_rounds import InRounds, check_same_rows
-from noisewise.holder.rows.plan import Plan
+from noisewise.holder.rows import Plan
 from noisewise.holder.rows.rounds import BallPlan, BallSums, ResidualPlan, TailCounts, TailPlan
 from noisewise.holder.rows.sums import SumPlan, Sums
 
@@ -186,25 +185,16 @@ class RoundsRequest(InRounds[Release]):
 
     def longest(self) -> int:
         """With as many rounds as there may be, and the longest integers that there may be."""
-        numbers, value = self.setting.numbers, -MAX_INTEGER - 1
-        transform = {
-            "matrix": [[-LARGEST_ROW] * numbers] * numbers,
-            "offset": [-LARGEST_OFFSET] * numbers,
-            "shift": [10] * numbers,
-        }
-        noise = {"family": "discrete_gaussian", "scale": value, "off_diagonal_scale": value}
-        entries = SecondMoments(self.design).number_of_products
-        common = {"transform": transform, "noise": noise, "sensitivity": value}
-        shape = dict.fromkeys(("constant", "weight", "radius"), 1 << 16)
-        one = {**common, **shape, "values": [[value] * entries] * 2}
-        tail = {**common, "edges": [value] * len(EDGES), "values": [value] * len(EDGES)}
+        value, entries = -MAX_INTEGER - 1, SecondMoments(self.design).number_of_products
+        one = self._longest_round(entries)
+        tail = {**one, "edges": [value] * len(EDGES), "values": [value] * len(EDGES)}
         spread = {
+            **{key: one[key] for key in ("radius", "noise", "sensitivity")},
             "direction": [-residuals.LARGEST_DIRECTION] * len(self.design.names),
-            "radius": 1 << 16,
-            **{"noise": noise, "sensitivity": value, "values": [value] * entries},
+            "values": [value] * entries,
         }
-        rounds = {"explored": [one] * (MOST_ROUNDS - 2), "tail": tail, "last": one}
-        rounds["residuals"] = spread
+        explored = [one] * (MOST_ROUNDS - 2)
+        rounds = {"explored": explored, "tail": tail, "last": one, "residuals": spread}
         values = (value,) * len(SecondMoments(self.design).entries)
         plain = self._plain(MAX_ROWS, self.first_mechanism(Fraction(1)), values)
         events = {"event": 200 * " "}  # another event has other floats, of 24 characters at most

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from noisewise.core.design import Design
 from noisewise.core.schema import Category
-from noisewise.holder.rows.plan import Codes, Floats, Integers
+from noisewise.holder.rows import Codes, Floats, Integers
 from noisewise.holder.rows.values import GridColumn
 
 MANY = 7  # indicators of a category; below, their products take no longer

@@ -66,8 +66,7 @@ from noisewise.core.statistics.ball_moments import (
     ROW_BITS,
     longest_square,
 )
-from noisewise.holder.rows.levels import Narrow
-from noisewise.holder.rows.plan import (
+from noisewise.holder.rows import (
     Accumulator,
     Codes,
     Floats,
@@ -76,6 +75,7 @@ from noisewise.holder.rows.plan import (
     check_row_count,
     flat,
 )
+from noisewise.holder.rows.levels import Narrow
 from noisewise.holder.rows.units import averaged
 from noisewise.holder.rows.values import MEAN_BITS, DesignRows, RowGrid, filled
 
@@ -235,6 +235,23 @@ class Coordinates(ABC):
                 self._add_block(z, lengths, centred, block)
         self.n += rows
 
+    @property
+    @abstractmethod
+    def _sums(self) -> tuple[Integers, ...]:
+        """All that is added up, beside the number of rows."""
+
+    def state(self) -> Integers:
+        """See `Accumulator.state`."""
+        return flat(self.n, *self._sums)
+
+    def join(self, state: Integers) -> None:
+        """See `Accumulator.join`."""
+        check_row_count(self.n + int(state[0]))
+        self.n += int(state[0])
+        ends = np.cumsum([sums.size for sums in self._sums])
+        for own, more in zip(self._sums, np.split(state[1:], ends[:-1]), strict=True):
+            np.add(own, more, out=own)
+
     def _in_coordinates(self, centred: Floats) -> Floats:
         """A new (q, rows) array of integers."""
         t = centred
@@ -279,17 +296,9 @@ class BallAccumulator(Coordinates):
             return self._narrow.triangle(sums)
         return np.triu(sums.reshape(self._size, self._size))
 
-    def state(self) -> Integers:
-        """See `Accumulator.state`."""
-        return flat(self.n, self.inside, self.outside)
-
-    def join(self, state: Integers) -> None:
-        """See `Accumulator.join`."""
-        check_row_count(self.n + int(state[0]))
-        self.n += int(state[0])
-        inside, outside = state[1:].reshape(2, -1)
-        self.inside += inside
-        self.outside += outside
+    @property
+    def _sums(self) -> tuple[Integers, ...]:
+        return self.inside, self.outside
 
     def _add_block(
         self, z: Floats, lengths: Floats, centred: Floats, block: list[Floats | Codes]
@@ -365,15 +374,9 @@ class TailAccumulator(Coordinates):
         """The counts so far; rows at or below the first edge are in no bin."""
         return TailCounts(self.n, tuple(self.counts[1:].tolist()))
 
-    def state(self) -> Integers:
-        """See `Accumulator.state`."""
-        return flat(self.n, self.counts)
-
-    def join(self, state: Integers) -> None:
-        """See `Accumulator.join`."""
-        check_row_count(self.n + int(state[0]))
-        self.n += int(state[0])
-        self.counts += state[1:]
+    @property
+    def _sums(self) -> tuple[Integers, ...]:
+        return (self.counts,)
 
     def _add_block(
         self, z: Floats, lengths: Floats, centred: Floats, block: list[Floats | Codes]

@@ -50,16 +50,14 @@ from noisewise.core.statistics.scores import (
     OUTCOME_ONE,
     outcome_of,
 )
-from noisewise.holder.rows.levels import Narrow
-from noisewise.holder.rows.plan import (
+from noisewise.holder.rows import (
     Accumulator,
     Codes,
     Floats,
     Integers,
     ReadsDesign,
-    check_row_count,
-    flat,
 )
+from noisewise.holder.rows.levels import Narrow
 from noisewise.holder.rows.rounds import MARGIN, Coordinates, check_transform, gram_of
 from noisewise.holder.rows.values import MEAN_BITS, RowGrid
 
@@ -119,17 +117,9 @@ class ScoreAccumulator(Coordinates):
         """The sums so far."""
         return ScoreSums(self.n, self.score.copy(), self._entries.triangle(self.information))
 
-    def state(self) -> Integers:
-        """See `Accumulator.state`."""
-        return flat(self.n, self.score, self.information)
-
-    def join(self, state: Integers) -> None:
-        """See `Accumulator.join`."""
-        check_row_count(self.n + int(state[0]))
-        self.n += int(state[0])
-        size = len(self.score)
-        self.score += state[1 : 1 + size]
-        self.information += state[1 + size :]
+    @property
+    def _sums(self) -> tuple[Integers, ...]:
+        return self.score, self.information
 
     def _add_block(
         self, z: Floats, lengths: Floats, centred: Floats, block: list[Floats | Codes]

@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from noisewise.core.design import Design, Geometry
 from noisewise.core.statistics import FourthMoments, Summed
-from noisewise.holder.rows.levels import Narrow
-from noisewise.holder.rows.plan import (
+from noisewise.holder.rows import (
     Accumulator,
     Codes,
     Floats,
@@ -30,6 +29,7 @@ from noisewise.holder.rows.plan import (
     check_row_count,
     flat,
 )
+from noisewise.holder.rows.levels import Narrow
 from noisewise.holder.rows.units import averaged
 from noisewise.holder.rows.values import DesignRows, RowGrid, missing_value_error
 

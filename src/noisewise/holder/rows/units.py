@@ -62,7 +62,7 @@ import numpy.typing as npt
 
 from noisewise.core.design import Design
 from noisewise.core.errors import DataError
-from noisewise.holder.rows.plan import Accumulator, Floats, Integers, check_row_count
+from noisewise.holder.rows import Accumulator, Floats, Integers, check_row_count
 from noisewise.holder.rows.values import MEAN_BITS, DesignRows, RowGrid, filled
 
 Result = TypeVar("Result")

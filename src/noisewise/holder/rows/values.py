@@ -67,7 +67,7 @@ import numpy as np
 from noisewise.core.design import Ball, Design, Geometry, row_bits
 from noisewise.core.errors import DataError
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.holder.rows.plan import Codes, Floats
+from noisewise.holder.rows import Codes, Floats
 
 # Pays for the four roundings of the ball's scaling; see the proof above.
 BALL_MARGIN = 1 - 2**-50

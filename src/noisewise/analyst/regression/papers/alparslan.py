@@ -354,16 +354,11 @@ def law_given_z(
 
 @compiled
 def move_theta(
-    rng: np.random.Generator,
-    holders: Holders,
-    prior: Regression,
-    S: FloatArray,
-    theta: FloatArray,
-    sigma2: float,
-    beta: float,
+    rng: np.random.Generator, model: Model, S: FloatArray, state: State, beta: float
 ) -> tuple[FloatArray, int]:
     """theta, and 1 if it was proposed here. S is of shape (J, d, d)."""
-    Q, shift, H, r, usable = law_given_z(holders, prior, S, sigma2)
+    holders, theta, sigma2 = model.holders, state.theta, state.sigma2
+    Q, shift, H, r, usable = law_given_z(holders, model.regression, S, sigma2)
     L, proper = factor(Q)
     if not (usable and proper):
         return theta, 0
@@ -381,15 +376,10 @@ def move_theta(
 
 @compiled
 def move_sigma2(
-    rng: np.random.Generator,
-    holders: Holders,
-    prior: Regression,
-    S: FloatArray,
-    theta: FloatArray,
-    sigma2: float,
-    width: float,
+    rng: np.random.Generator, model: Model, S: FloatArray, state: State, width: float
 ) -> tuple[float, int]:
     """sigma2 by a random walk in its logarithm, kept away from overflow; 1 if it moved."""
+    holders, prior, theta, sigma2 = model.holders, model.regression, state.theta, state.sigma2
     step = width * rng.standard_normal()
     new = math.exp(min(max(math.log(sigma2) + step, -600.0), 600.0))
     ratio = log_prior(prior, theta, new) - log_prior(prior, theta, sigma2)
@@ -416,12 +406,10 @@ def statistics(n: float, mean: FloatArray, L: FloatArray) -> FloatArray:
 
 
 @compiled
-def _log_released(
-    holders: Holders, j: int, mean: FloatArray, L: FloatArray, theta: FloatArray, sigma2: float
-) -> float:
+def _log_released(holders: Holders, state: State, j: int, mean: FloatArray, L: FloatArray) -> float:
     """ln p(Ŝ_j, ẑ_j, û_j | S, theta, sigma2), each entry of a triangle of Ŝ once."""
     S = statistics(holders.n[j], mean, L)
-    value = log_density(holders, j, S, theta, sigma2)
+    value = log_density(holders, j, S, state.theta, state.sigma2)
     for a in range(S.shape[0]):
         for b in range(a + 1):
             value -= 0.5 * holders.S_precision[j, a, b] * (holders.S[j, a, b] - S[a, b]) ** 2
@@ -432,23 +420,21 @@ def _log_released(
 def move_scatter(
     rng: np.random.Generator,
     holders: Holders,
+    state: State,
     j: int,
-    mean: FloatArray,
-    L: FloatArray,
-    theta: FloatArray,
-    sigma2: float,
     T_inverse: FloatArray,
     alpha: float,
 ) -> tuple[FloatArray, int]:
     """The factor of holder j's scatter matrix, and 1 if it was proposed here."""
+    mean, L = state.mean[j], state.L[j].copy()
     k, n = mean.size, holders.n[j]
     B = bartlett(rng, alpha, -1.0, k) / math.sqrt(alpha)
     new = L @ B
     ratio = (n - k - 2.0 - (2.0 * alpha - (k + 1))) * np.sum(np.log(np.diag(B)))
     ratio += 0.5 * alpha * np.sum(B**2 - inverse_lower(B) ** 2)
     ratio -= 0.5 * np.sum(new * (T_inverse @ new) - L * (T_inverse @ L))
-    ratio += _log_released(holders, j, mean, new, theta, sigma2)
-    ratio -= _log_released(holders, j, mean, L, theta, sigma2)
+    ratio += _log_released(holders, state, j, mean, new)
+    ratio -= _log_released(holders, state, j, mean, L)
     return (new, 1) if accepts(rng, ratio) else (L, 0)
 
 
@@ -456,25 +442,21 @@ def move_scatter(
 def move_mean(
     rng: np.random.Generator,
     holders: Holders,
+    state: State,
     j: int,
-    mean: FloatArray,
-    L: FloatArray,
-    theta: FloatArray,
-    sigma2: float,
-    mu: FloatArray,
     T_inverse: FloatArray,
     width: float,
 ) -> tuple[FloatArray, int]:
     """Holder j's mean of the covariates, and 1 if it was proposed here."""
-    n = holders.n[j]
+    n, mean, L, mu = holders.n[j], state.mean[j].copy(), state.L[j], state.mu
     Q, proper = factor(n * T_inverse + n * n * np.diag(holders.S_precision[j, 0, 1:]))
     if not proper:
         return mean, 0
     new = mean + width * solve_upper(Q, rng.standard_normal(mean.size))
     ratio = 0.5 * n * ((mean - mu) @ (T_inverse @ (mean - mu)))
     ratio -= 0.5 * n * ((new - mu) @ (T_inverse @ (new - mu)))
-    ratio += _log_released(holders, j, new, L, theta, sigma2)
-    ratio -= _log_released(holders, j, mean, L, theta, sigma2)
+    ratio += _log_released(holders, state, j, new, L)
+    ratio -= _log_released(holders, state, j, mean, L)
     return (new, 1) if accepts(rng, ratio) else (mean, 0)
 
 
@@ -485,7 +467,7 @@ def move_mean(
 def _run(
     parts: Parts, rng: np.random.Generator, model: Model, state: State, first: int, count: int
 ) -> tuple[State, Trace]:
-    holders, prior, k = model.holders, model.regression, state.mu.size
+    holders, k = model.holders, state.mu.size
     trace = Trace(
         np.zeros((count, k + 1)), np.zeros(count), np.zeros((count, 4)), np.zeros((count, k)),
         np.zeros((count, k, k)),
@@ -504,19 +486,19 @@ def _run(
             mu, L_T, Psi = parts.covariates(rng, model.covariates, total, mu, L_T, Psi)
             K = inverse_lower(L_T)
             T_inverse = np.ascontiguousarray(K.T) @ K
+            # mean and L are in it as they are, and change with it.
+            state = State(theta, sigma2, mu, L_T, Psi, mean, L, log_steps)
             for j in range(J):
                 scatter, walk = 2 + j, 2 + J + j
                 alpha = k - 1.0 + 1.0 / widths[scatter]
-                L[j], accepted[scatter] = parts.scatter(
-                    rng, holders, j, mean[j], L[j].copy(), theta, sigma2, T_inverse, alpha
-                )
+                L[j], accepted[scatter] = parts.scatter(rng, holders, state, j, T_inverse, alpha)
                 mean[j], accepted[walk] = parts.mean(
-                    rng, holders, j, mean[j].copy(), L[j], theta, sigma2, mu, T_inverse,
-                    widths[walk],
-                )  # fmt: skip
+                    rng, holders, state, j, T_inverse, widths[walk]
+                )
                 S[j] = statistics(holders.n[j], mean[j], L[j])
-        theta, accepted[0] = parts.theta(rng, holders, prior, S, theta, sigma2, widths[0])
-        sigma2, accepted[1] = parts.sigma2(rng, holders, prior, S, theta, sigma2, widths[1])
+        theta, accepted[0] = parts.theta(rng, model, S, state, widths[0])
+        state = State(theta, sigma2, mu, L_T, Psi, mean, L, log_steps)
+        sigma2, accepted[1] = parts.sigma2(rng, model, S, state, widths[1])
         if first + t < model.tune:  # Robbins-Monro
             log_steps = log_steps.copy()
             for a in range(log_steps.size):
@@ -534,22 +516,22 @@ def _run(
         for j in range(J):
             trace.accepted[t, 2] += accepted[2 + j] / J
             trace.accepted[t, 3] += accepted[2 + J + j] / J
-    return State(theta, sigma2, mu, L_T, Psi, mean, L, log_steps), trace
+        state = State(theta, sigma2, mu, L_T, Psi, mean, L, log_steps)
+    return state, trace
 
 
 def run(
     rng: np.random.Generator, model: Model, state: State, first: int, count: int
 ) -> tuple[State, Trace]:
     """Iterations first, ..., first + count - 1."""
-    theta, sigma2, mu, L_T, Psi, mean, L, _ = state
-    holders, prior, none = model.holders, model.regression, np.zeros((0, 0))
+    none = np.zeros((0, 0))
     parts = Parts(draw_covariates, move_scatter, move_mean, move_theta, move_sigma2)
     examples = Parts(
-        (rng, model.covariates, none, mu, L_T, Psi),
-        (rng, holders, 0, mean[0], L[0], theta, sigma2, none, 0.0),
-        (rng, holders, 0, mean[0], L[0], theta, sigma2, mu, none, 0.0),
-        (rng, holders, prior, model.S, theta, sigma2, 0.0),
-        (rng, holders, prior, model.S, theta, sigma2, 0.0),
+        (rng, model.covariates, none, state.mu, state.L_T, state.Psi),
+        (rng, model.holders, state, 0, none, 0.0),
+        (rng, model.holders, state, 0, none, 0.0),
+        (rng, model, model.S, state, 0.0),
+        (rng, model, model.S, state, 0.0),
     )
     result: tuple[State, Trace] = call_with(_run, parts, examples, rng, model, state, first, count)
     return result

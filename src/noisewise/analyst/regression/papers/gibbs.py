@@ -301,15 +301,11 @@ def laplace_variance(rng: np.random.Generator, q: float) -> float:
 
 @compiled
 def draw_noise_variances(
-    rng: np.random.Generator,
-    model: Model,
-    A: FloatArray,
-    omega2: FloatArray,
-    omega2_fourth: FloatArray,
+    rng: np.random.Generator, model: Model, state: State
 ) -> tuple[FloatArray, FloatArray]:
     """omega2 of second and of fourth moments | A, for the holders with Laplace noise."""
-    holders, fourth = model.holders, model.fourth
-    omega2, omega2_fourth = omega2.copy(), omega2_fourth.copy()
+    holders, fourth, A = model.holders, model.fourth, state.A
+    omega2, omega2_fourth = state.omega2.copy(), state.omega2_fourth.copy()
     for j in range(A.shape[0]):
         for a in range(A.shape[1]):
             for b in range(a, A.shape[1]):
@@ -349,16 +345,16 @@ def apply_covariance(n: float, row: Moments, Y: FloatArray) -> FloatArray:
 
 
 @compiled
-def solver_for_normal(model: Model, j: int, row: Moments, omega2: FloatArray) -> Solver:
+def solver_for_normal(model: Model, state: State, j: int, row: Moments) -> Solver:
     """Noise and preconditioner of `_conjugate_gradients`.
 
     Where noise dominates (`noisy`) the diagonal; otherwise nCov plus noise of one size, without the
     rank-one term, which is diagonal in G's eigenbasis (exact but for that term if the noise is
     Gaussian in the isometric layout).
     """
-    G, n, V, m = row.G, model.holders.n[j], np.eye(omega2.shape[0]), row.F[:, 0].copy()
+    G, n, V, m = row.G, model.holders.n[j], np.eye(row.G.shape[0]), row.F[:, 0].copy()
     twice = 2.0 - V  # entries off the diagonal
-    noise = np.where(model.holders.seen[j], omega2 * twice, 0.0)
+    noise = np.where(model.holders.seen[j], state.omega2[j] * twice, 0.0)
     if model.holders.noisy[j]:
         own = np.diag(G)
         sampling = np.outer(own, own) + G**2 - 2.0 * np.outer(m, m) ** 2
@@ -407,16 +403,11 @@ def _conjugate_gradients(
 
 @compiled
 def residuals(
-    rng: np.random.Generator,
-    released: FloatArray,
-    seen: BoolArray,
-    S: FloatArray,
-    omega2: FloatArray,
-    perturb: bool,
+    rng: np.random.Generator, holders: Holders, state: State, j: int, S: FloatArray, perturb: bool
 ) -> FloatArray:
     """released - S - noise on the released entries, (P, P), symmetric."""
-    P = S.shape[0]
-    R = np.where(seen, released - S, 0.0)
+    P, seen, omega2 = S.shape[0], holders.seen[j], state.omega2[j]
+    R = np.where(seen, holders.values[j] - S, 0.0)
     for a in range(1, P if perturb else 0):
         for b in range(a + 1):
             noise = math.sqrt(omega2[a, b]) * rng.standard_normal()
@@ -430,23 +421,23 @@ def residuals(
 def propose_normal(
     rng: np.random.Generator,
     model: Model,
+    state: State,
     j: int,
     row: Moments,
     solver: Solver,
-    omega2: FloatArray,
     perturb: bool,
 ) -> tuple[FloatArray, int]:
     """A draw of A_j in which impossible ones are possible, or its mean; normal covariates."""
     holders, n = model.holders, model.holders.n[j]
     S = draw_normal_sums(rng, n, row.F, row.G) if perturb else n * row.G
-    R = residuals(rng, holders.values[j], holders.seen[j], S, omega2, perturb)
+    R = residuals(rng, holders, state, j, S, perturb)
     Y, iterations = _conjugate_gradients(n, row, solver, holders.seen[j], holders.noisy[j], R)
     S += apply_covariance(n, row, Y)
     return 0.5 * (S + S.T), iterations  # symmetric but for rounding
 
 
 @compiled
-def solver_for_known(model: Model, j: int, row: Moments, omega2: FloatArray) -> Solver:
+def solver_for_known(model: Model, state: State, j: int, row: Moments) -> Solver:
     """The factor of the covariance of the released entries, and whether it has one."""
     law, n = model.law, model.holders.n[j]
     K = np.zeros(row.C.shape)
@@ -458,7 +449,7 @@ def solver_for_known(model: Model, j: int, row: Moments, omega2: FloatArray) -> 
         for f in range(law.rows.size):
             if model.holders.seen[j, law.rows[f], law.columns[f]]:
                 K[e, f] = n * row.C[e, f]
-        K[e, e] += omega2[a, b]
+        K[e, e] += state.omega2[j, a, b]
     K, proper = factor(K)
     none = np.zeros((0, 0))
     return Solver(proper, K, none, none)
@@ -468,18 +459,16 @@ def solver_for_known(model: Model, j: int, row: Moments, omega2: FloatArray) -> 
 def propose_known(
     rng: np.random.Generator,
     model: Model,
+    state: State,
     j: int,
     row: Moments,
     solver: Solver,
-    theta: FloatArray,
-    sigma2: float,
-    omega2: FloatArray,
     perturb: bool,
 ) -> FloatArray:
     """The same for covariates with known moments."""
     holders, law, n = model.holders, model.law, model.holders.n[j]
-    S = draw_known_sums(rng, law, n, theta, sigma2) if perturb else n * row.G
-    R = residuals(rng, holders.values[j], holders.seen[j], S, omega2, perturb)
+    S = draw_known_sums(rng, law, n, state.theta, state.sigma2) if perturb else n * row.G
+    R = residuals(rng, holders, state, j, S, perturb)
     x = np.zeros(law.rows.size)
     for e in range(x.size):
         x[e] = R[law.rows[e], law.columns[e]]
@@ -496,37 +485,29 @@ def propose_known(
 
 @compiled
 def draw_statistics(
-    rng: np.random.Generator,
-    model: Model,
-    j: int,
-    row: Moments,
-    theta: FloatArray,
-    sigma2: float,
-    A: FloatArray,
-    omega2: FloatArray,
-    omega2_fourth: FloatArray,
+    rng: np.random.Generator, model: Model, state: State, j: int, row: Moments
 ) -> tuple[FloatArray, int, int, int]:
     """A_j | everything else by the central limit theorem; with the numbers of Info.
 
     Attempts 0, ..., tries - 1 are draws that may be accepted. If none is valid, the next gives the
     normal variables of an elliptical slice step, and the last one the mean of the normal law.
     """
-    holders, iterations = model.holders, 0
+    holders, A, iterations = model.holders, state.A[j].copy(), 0
     normal = model.kind == NORMAL
     if normal:
-        solver = solver_for_normal(model, j, row, omega2)
+        solver = solver_for_normal(model, state, j, row)
     else:
-        solver = solver_for_known(model, j, row, omega2)
+        solver = solver_for_known(model, state, j, row)
     if not solver.proper:
         return A, 0, 1, 0  # keeps A_j: right, because this did not depend on A_j
     candidate, mean = A, A
     for attempt in range(model.tries + 2):
         perturb = attempt <= model.tries
         if normal:
-            S, more = propose_normal(rng, model, j, row, solver, omega2, perturb)
+            S, more = propose_normal(rng, model, state, j, row, solver, perturb)
             iterations += more
         else:
-            S = propose_known(rng, model, j, row, solver, theta, sigma2, omega2, perturb)
+            S = propose_known(rng, model, state, j, row, solver, perturb)
         S = np.where(holders.scale[j] == 0.0, holders.values[j], S)
         if attempt < model.tries and factor(S)[1]:
             return S, attempt, 0, iterations
@@ -550,27 +531,21 @@ def draw_statistics(
 
 
 @compiled
-def normal_moments(
-    model: Model, theta: FloatArray, sigma2: float, mu: FloatArray, L: FloatArray
-) -> Moments:
+def normal_moments(model: Model, state: State) -> Moments:
     """Moments of one row: normal covariates."""
-    F, G = normal_factor(theta, sigma2, mu, L)
+    F, G = normal_factor(state.theta, state.sigma2, state.mu, state.L)
     return Moments(F, G, np.zeros((0, 0)))
 
 
 @compiled
-def given_moments(
-    model: Model, theta: FloatArray, sigma2: float, mu: FloatArray, L: FloatArray
-) -> Moments:
+def given_moments(model: Model, state: State) -> Moments:
     """Moments of one row: known moments of the covariates."""
-    G, C = known_moments(model.law, theta, sigma2)
+    G, C = known_moments(model.law, state.theta, state.sigma2)
     return Moments(np.zeros((0, 0)), G, C)
 
 
 @compiled
-def no_moments(
-    model: Model, theta: FloatArray, sigma2: float, mu: FloatArray, L: FloatArray
-) -> Moments:
+def no_moments(model: Model, state: State) -> Moments:
     """Released fourth moments need none."""
     none = np.zeros((0, 0))
     return Moments(none, none, none)
@@ -578,21 +553,13 @@ def no_moments(
 
 @compiled
 def draw_released(
-    rng: np.random.Generator,
-    model: Model,
-    j: int,
-    row: Moments,
-    theta: FloatArray,
-    sigma2: float,
-    A: FloatArray,
-    omega2: FloatArray,
-    omega2_fourth: FloatArray,
+    rng: np.random.Generator, model: Model, state: State, j: int, row: Moments
 ) -> tuple[FloatArray, int, int, int]:
     """`draw_statistics` where fourth moments are released."""
     holders = model.holders
     A, rejected, exhausted = draw_given_fourth(
-        rng, holders.n[j], holders.values[j], holders.scale[j], omega2, model.fourth, j,
-        omega2_fourth, theta, sigma2, A,
+        rng, holders.n[j], holders.values[j], holders.scale[j], state.omega2[j], model.fourth, j,
+        state.omega2_fourth[j], state.theta, state.sigma2, state.A[j],
     )  # fmt: skip
     return A, rejected, exhausted, 0
 
@@ -623,15 +590,13 @@ def _run(
         np.zeros((count, k, k)), np.zeros((count, J, P, P)), np.zeros((count, 3), dtype=np.int64),
     )  # fmt: skip
     theta, sigma2, mu, L, Psi = state.theta, state.sigma2, state.mu, state.L, state.Psi
-    A, omega2, omega2_fourth = state.A, state.omega2, state.omega2_fourth
     for t in range(count):
-        omega2, omega2_fourth = parts.noise_variances(rng, model, A, omega2, omega2_fourth)
-        row = parts.moments(model, theta, sigma2, mu, L)
-        old, A, total = A, A.copy(), np.zeros((P, P))
+        omega2, omega2_fourth = parts.noise_variances(rng, model, state)
+        state = State(theta, sigma2, mu, L, Psi, state.A, omega2, omega2_fourth)
+        row = parts.moments(model, state)
+        A, total = state.A.copy(), np.zeros((P, P))
         for j in range(J):
-            A[j], rejected, exhausted, iterations = parts.statistics(
-                rng, model, j, row, theta, sigma2, old[j], omega2[j], omega2_fourth[j]
-            )
+            A[j], rejected, exhausted, iterations = parts.statistics(rng, model, state, j, row)
             total += A[j]
             trace.counts[t, 0] += rejected
             trace.counts[t, 1] += exhausted
@@ -659,14 +624,15 @@ def _run(
         trace.mu[t] = mu
         trace.L[t] = L
         trace.A[t] = A
-    return State(theta, sigma2, mu, L, Psi, A, omega2, omega2_fourth), trace
+        state = State(theta, sigma2, mu, L, Psi, A, omega2, omega2_fourth)
+    return state, trace
 
 
 def run(
     rng: np.random.Generator, model: Model, state: State, first: int, count: int
 ) -> tuple[State, Trace]:
     """Iterations first, ..., first + count - 1."""
-    theta, sigma2, mu, L, Psi, A, omega2, omega2_fourth = state
+    theta, sigma2, mu, L, Psi, A, omega2, _ = state
     holders, none = model.holders, np.zeros((0, 0))
     moments, statistics = {
         NORMAL: (normal_moments, draw_statistics),
@@ -678,10 +644,9 @@ def run(
         sweep,
     )  # fmt: skip
     examples = Parts(
-        (rng, model, A, omega2, omega2_fourth),
-        (model, theta, sigma2, mu, L),
-        (rng, model, 0, Moments(none, none, none), theta, sigma2, A[0], omega2[0],
-         omega2_fourth[0]),
+        (rng, model, state),
+        (model, state),
+        (rng, model, state, 0, Moments(none, none, none)),
         (rng, model.regression, none, theta, sigma2),
         (rng, model.covariates, none, mu, L, Psi),
         (model, none, theta, sigma2, mu, L),

@@ -20,11 +20,9 @@ import numpy.typing as npt
 
 from noisewise._arrays import FloatArray
 from noisewise.core.document import fail
-from noisewise.core.kinds.network.graph import Network
-from noisewise.core.kinds.network.parity import Parities
+from noisewise.core.kinds.network.graph import Network, Parities
 from noisewise.core.noise import DiscreteLaplace, Gaussian
-from noisewise.core.precision import precise, to_fraction, to_precise
-from noisewise.core.privacy import fraction_text
+from noisewise.core.privacy import fraction_text, precise, to_fraction, to_precise
 
 TABLE_BITS = 24
 NOISE_BITS = 24  # of the fractions of a record in which Gaussian noise on counts is drawn

@@ -55,8 +55,7 @@ from noisewise.core.kinds.network.content import (
     score_change,
     total_depth,
 )
-from noisewise.core.kinds.network.graph import Network
-from noisewise.core.kinds.network.parity import Parities
+from noisewise.core.kinds.network.graph import Network, Parities
 from noisewise.core.noise import DiscreteLaplace, Gaussian
 from noisewise.core.privacy import GaussianEvent, PureEvent, as_fraction
 from noisewise.core.schema import Schema
