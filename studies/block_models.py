@@ -30,7 +30,11 @@ NAME = "block-models"
 LEVEL, Z = 0.9, 1.6448536269514722
 ROWS, EPSILON = 13_000, 2.0
 TRIALS, QUICK_TRIALS = 60, 3
-OWN_TRIALS = {"cox": 8, "logistic": 180, "quantile": 180}  # of what takes long, and of what 60 left open
+OWN_TRIALS = {
+    "cox": 8,
+    "logistic": 180,
+    "quantile": 180,
+}  # of what takes long, and of what 60 left open
 METHODS = ("all rows", "mean", "noise ignored")
 
 Generator = np.random.Generator
