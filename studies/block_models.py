@@ -23,7 +23,7 @@ import numpy as np
 import noisewise as nw
 from noisewise._arrays import FloatArray
 from studies.report import Options, Report, kept_trials, seed_of, write_both
-from studies.tables import Row
+from studies.tables import Row, read_table
 from studies.trials import Record
 
 NAME = "block-models"
@@ -187,8 +187,16 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def write(out: Path, options: Options) -> list[Path]:
-    """Run what is missing, and write the table."""
+    """Run what is missing, and write the table.
+
+    With ``model`` given, only that runs; lines of others stay as they are in `out`.
+    """
     cases = list(CASES)[:2] if options.quick else list(CASES)
+    table = out / f"{NAME}.csv"
+    before: list[Row] = []
+    if "model" in options.settings:
+        cases = [model for model in CASES if model == options.settings["model"]]
+        before = read_table(table) if table.exists() else []
     results = {
         model: kept_trials(
             f"{NAME}-{model}",
@@ -200,9 +208,14 @@ def write(out: Path, options: Options) -> list[Path]:
         )
         for model in cases
     }
-    return write_both(table_of(results), markdown, NAME, out)
+    rows = table_of(results) + [row for row in before if row["model"] not in results]
+    rows.sort(key=lambda row: list(CASES).index(row["model"]))
+    return write_both(rows, markdown, NAME, out)
 
 
 EXPERIMENT = Report(
-    NAME, "Intervals from blocks that fit logistic, Poisson, quantile, Huber and Cox models.", write
+    NAME,
+    "Intervals from blocks that fit logistic, Poisson, quantile, Huber and Cox models.",
+    write,
+    settings=("model",),
 )
