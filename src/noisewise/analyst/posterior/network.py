@@ -458,7 +458,7 @@ class NetworkPosterior(FittedPosterior):
             rows = {self._marked(c): row_of(self.theta[:, :, c], level) for c in cells[:MOST_ROWS]}
             lines.extend(["Tables:", str(Summary(rows, level))])
         if any(self.decided[cell] for cell in cells[:MOST_ROWS]):
-            lines.append("* The prior decides: too few records under this noise, of row or level.")
+            lines.append("* The prior decides: too few records under this noise.")
         left = len(self.nodes) - len(tables)
         if len(cells) > MOST_ROWS:
             lines.append(f"... and {len(cells) - MOST_ROWS} more entries; --json shows all.")
