@@ -23,7 +23,7 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
 from studies.experiments import DataAbsentError
 from studies.report import Options, Report, kept_trials, seed_of, write_both
-from studies.tables import Row
+from studies.tables import Row, read_table
 from studies.trials import Record
 from studies.zhang2016.coverage import Tables, count_records, simulate_release
 
@@ -140,8 +140,8 @@ def expected_rows(network: Network, truth: Tables, n: int) -> Floats:
     return found
 
 
-def trial(setting: Setting, number: int) -> Record:
-    """All methods on one data set: for each, a line of `WHAT` a band."""
+def trial(setting: Setting, method: str, number: int) -> Record:
+    """One method on one data set: a line of `WHAT` a band."""
     network, truth = read_bif(find_file(setting.file))
     n = setting.n
     rng = np.random.default_rng(seed_of(NAME, setting.label, n, str(setting.epsilon), number))
@@ -158,27 +158,23 @@ def trial(setting: Setting, number: int) -> Record:
     true = np.concatenate([layout.inward(i, truth[v]) for i, v in enumerate(layout.nodes)])
     inside = (true > 0) & (true < 1)
     band = np.digitize(expected_rows(network, truth, n), BANDS[1:-1])
-    found: Record = {"trial": number}
-    for name, prior in METHODS.items():
-        posterior = fit_network(
-            release, prior=prior, method="joint", chains=CHAINS, draws=DRAWS, seed=number
-        )
-        low, high = np.quantile(posterior.flat, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-        flags = [
-            layout.inward(i, posterior.prior_decides(node)) for i, node in enumerate(layout.nodes)
-        ]
-        flagged, covered = np.concatenate(flags), (low <= true) & (true <= high)
-        columns = (inside, covered, flagged, covered & ~flagged, high - low)
-        found[name] = [
-            [round(float((column * inside)[band == k].sum()), 4) for column in columns]
-            for k in range(len(BANDS) - 1)
-        ]
-    return found
+    posterior = fit_network(
+        release, prior=METHODS[method], method="joint", chains=CHAINS, draws=DRAWS, seed=number
+    )
+    low, high = np.quantile(posterior.flat, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    flags = [layout.inward(i, posterior.prior_decides(node)) for i, node in enumerate(layout.nodes)]
+    flagged, covered = np.concatenate(flags), (low <= true) & (true <= high)
+    columns = (inside, covered, flagged, covered & ~flagged, high - low)
+    bands = [
+        [round(float((column * inside)[band == k].sum()), 4) for column in columns]
+        for k in range(len(BANDS) - 1)
+    ]
+    return {"trial": number, "bands": bands}
 
 
 def summarise(setting: Setting, method: str, records: Sequence[Record]) -> list[Row]:
     """A line for each band, and one for all; standard errors are over data sets."""
-    sums = np.array([record[method] for record in records])  # (trials, bands, WHAT)
+    sums = np.array([record["bands"] for record in records])  # (trials, bands, WHAT)
     rows: list[Row] = []
     for name, here in [*zip(_names(), np.moveaxis(sums, 1, 0), strict=True), ("all", sums.sum(1))]:
         entries, covered, flagged, plain, width = here.T
@@ -243,24 +239,42 @@ def verdict(row: Row) -> str:
 
 
 def write(out: Path, options: Options) -> list[Path]:
-    """Run what is missing of every setting, and write the tables after each of them."""
+    """Run what is missing of every setting, and write the tables after each of them.
+
+    With ``network`` or ``method`` given, only these run; lines of others stay as they are in `out`.
+    """
     rows: list[Row] = []
     settings = SETTINGS[2:3] if options.quick else SETTINGS
     if "network" in options.settings:
         settings = tuple(s for s in SETTINGS if s.label == options.settings["network"])
+    methods = [m for m in METHODS if options.settings.get("method", m) == m]
+    table = out / f"{NAME}.csv"
+    before = read_table(table) if options.settings and table.exists() else []
     for setting in settings:
-        records = kept_trials(
-            f"{NAME}-{setting.label}-{setting.n}-{setting.epsilon:g}",
-            partial(trial, setting),
-            options.runs or (2 if options.quick else setting.trials),
-            {**setting._asdict(), "trials": "any"},
-            out,
-            options,
-        )
-        for method in METHODS:
+        for method in methods:
+            records = kept_trials(
+                f"{NAME}-{setting.label}-{setting.n}-{setting.epsilon:g}-{method}",
+                partial(trial, setting, method),
+                options.runs or (2 if options.quick else setting.trials),
+                {**setting._asdict(), "trials": "any", "method": method},
+                out,
+                options,
+            )
             rows.extend(summarise(setting, method, records))
-        paths = write_both(rows, markdown, NAME, out)
+        made = {_key(row) for row in rows}
+        all_rows = rows + [row for row in before if _key(row) not in made]
+        paths = write_both(sorted(all_rows, key=_place), markdown, NAME, out)
     return paths
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("network", "n", "epsilon", "method", "records_in_row"))
+
+
+def _place(row: Row) -> tuple[int, int]:
+    """Of a line in the table: by setting, then by method."""
+    names = [(s.label, s.n, s.epsilon) for s in SETTINGS]
+    return names.index(_key(row)[:3]), list(METHODS).index(row["method"])
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -291,5 +305,5 @@ EXPERIMENT = Report(
     NAME,
     "Coverage of network tables with skewed truths, by how many records a row has",
     write,
-    settings=("network",),
+    settings=("network", "method"),
 )

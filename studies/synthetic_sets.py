@@ -31,7 +31,7 @@ from studies.tables import Row
 from studies.zhang2016.coverage import Tables, count_records, simulate_release
 
 NAME = "synthetic-sets"
-LEVEL, SETS, TRIALS = 0.9, 20, 60
+LEVEL, SETS, TRIALS = 0.9, 20, 120
 CELLS = ((3000, 1.0), (3000, 0.3), (30_000, 0.3))
 PARENTS = {"smoker": ["old"], "disease": ["old", "smoker"], "cough": ["disease"]}
 WRONG: dict[str, list[str]] = {"old": [], "disease": ["smoker"], "cough": ["disease"]}

@@ -303,7 +303,7 @@ def test_the_former_name_of_a_method_is_understood(releases, tmp_path):
 
 
 def test_where_the_prior_decides_is_said(releases, tmp_path):
-    """A level that nobody has as a parent: its row is the prior's, and flagged; others aren't."""
+    """A level that nobody has: it can't be told from 0, and as a parent its row is the prior's."""
     schema = Schema("people", {**COLUMNS, "moon": Category(("no", "yes"), "no")})
     data = {**rows(3000), "moon": np.full(3000, "no")}
     made = Network.make(schema, {"region": [], "moon": [], "smoker": ["moon"]})
@@ -314,7 +314,8 @@ def test_where_the_prior_decides_is_said(releases, tmp_path):
         assert found.info.learned
         np.testing.assert_array_equal(found.prior_decides("smoker"), [[False, False], [True, True]])
         assert not found.prior_decides("region").any()
-        assert any("prior decides 2 of 9 probabilities" in w for w in found.info.warnings)
+        np.testing.assert_array_equal(found.prior_decides("moon"), [False, True])
+        assert any("prior decides 3 of 9 probabilities" in w for w in found.info.warnings)
         assert "smoker=yes | moon=yes *" in found.describe()
         assert found.to_dict()["tables"]["smoker"]["prior_share"][1][1] > 0.5
         found.save(tmp_path / "p.nc")
@@ -328,17 +329,22 @@ def test_where_the_prior_decides_is_said(releases, tmp_path):
         old.prior_share("smoker")
 
 
-def test_the_prior_decides_rows(posterior):
-    """One entry of which more is left of the prior, or few records: the row is marked."""
+def test_what_the_prior_decides(posterior):
+    """A row where much is left of the prior, and what has too few records under the noise."""
     part = posterior.layout.part(posterior.layout.number["cough"])
     variance, noise = posterior.flat.var(axis=0), np.sqrt(2) * posterior.info.noise_scales[0]
-    prior = np.stack([posterior.prior[0], 3 * variance, np.full(variance.size, 2.1 * noise)])
+    most = np.quantile(posterior.flat, 0.95, axis=0)
+    prior = np.stack([posterior.prior[0], 3 * variance, 2.1 * noise / most])
     assert not replace(posterior, prior=prior).prior_decides("cough").any()
-    prior[1, part.start + 1] /= 2
+    prior[1, part.start + 1] /= 2  # one entry, and its row is marked
     found = replace(posterior, prior=prior).prior_decides("cough")
     np.testing.assert_array_equal(found, [[True] * 3, [False] * 3])
-    prior[2, part.start + 3 :] = 1.9 * noise
+    prior[2, part.start + 4] *= 1.9 / 2.1  # few records of one level: it alone is marked
+    found = replace(posterior, prior=prior).prior_decides("cough")
+    np.testing.assert_array_equal(found, [[True] * 3, [False, True, False]])
+    prior[2, part.start + 3 : part.stop] = 1.9 * noise  # a row of few records
     assert replace(posterior, prior=prior).prior_decides("cough").all()
+    found[1] = False
     old = replace(posterior, prior=prior[:2])  # as an earlier version wrote it
     np.testing.assert_array_equal(old.prior_decides("cough"), found)
 

@@ -188,6 +188,17 @@ def test_separated_rows_have_a_finite_estimate(model):
     assert -6 < found[2] < -2  # statsmodels would stop at -20 and more
 
 
+@pytest.mark.parametrize("model", ["logistic", "poisson"])
+@pytest.mark.parametrize("event", [0.0, 1.0])
+def test_a_level_with_one_member_has_an_estimate(model, event):
+    rng = np.random.default_rng(3)
+    X = np.column_stack([np.ones(60), rng.normal(size=60), np.arange(60) == 7])
+    y = (np.sin(9 * X[:, 1]) > 0).astype(float)
+    y[7] = event
+    found = models.penalised(X, y, binary=model == "logistic")
+    np.testing.assert_allclose(found, climbed(model, X, y), atol=2e-3)
+
+
 def test_rare_events_do_not_move_the_mean_over_blocks():
     """Blocks of 100 rows, halves without events of a level; by likelihood alone it is .4 to 3 off.
 

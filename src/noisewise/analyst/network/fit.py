@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noisewise._progress import progress_bar
 from noisewise.analyst.arguments import chains_and_draws, seed_or_none
@@ -358,24 +359,53 @@ def split_rhat(draws: Floats) -> Floats:
     return np.asarray(np.where(within > 0, rhat, 1.0))
 
 
+class Settled(NamedTuple):
+    """How well the chains agree on some cells."""
+
+    rhat: float  # the largest
+    cell: int  # that has it
+    ess: float  # the least effective draws of the worst cells
+    many: int  # cells on which chains disagree
+
+
+def settled(posterior: NetworkPosterior, cells: NDArray[np.bool_]) -> Settled | None:
+    """Of those cells of all tables that are True; None where there are none."""
+    numbers = np.flatnonzero(cells)
+    if not numbers.size:
+        return None
+    rhat = split_rhat(posterior.theta[..., numbers])
+    worst = numbers[np.argsort(rhat)[-LOOKED_AT:]]
+    ess = min(effective_in_bulk(posterior.theta[:, :, cell]) for cell in worst)
+    return Settled(float(rhat.max()), int(worst[-1]), ess, int((rhat > BAD_RHAT).sum()))
+
+
 def convergence_warnings(posterior: NetworkPosterior) -> tuple[str, ...]:
-    """What the chains say about themselves; empty when all is well."""
+    """What the chains say about themselves; empty when all is well.
+
+    Probabilities that the prior decides are apart. There the posterior has often several modes
+    (which level has most of a row that hardly anybody is in?), chains go slowly from one to the
+    other, and readers know already that these intervals say little about the data.
+    """
     if posterior.theta.shape[0] == 1:
         return (ONE_CHAIN,)
-    rhat = split_rhat(posterior.theta)
-    worst = np.argsort(rhat)[-LOOKED_AT:]
-    ess = min(effective_in_bulk(posterior.theta[:, :, cell]) for cell in worst)
-    name, largest = posterior.cell_name(int(worst[-1])), float(rhat[worst[-1]])
     warnings = []
-    if largest > BAD_RHAT:
+    found = settled(posterior, ~posterior.decided)
+    if found is not None and found.many:
         warnings.append(
-            f"the chains disagree on P({name}) (R-hat {largest:.3f}, should be below {GOOD_RHAT}): "
-            "run more draws before using these numbers."
+            f"the chains disagree on {found.many} probabilities, most on "
+            f"P({posterior.cell_name(found.cell)}) (R-hat {found.rhat:.3f}, should be below "
+            f"{GOOD_RHAT}): run more draws before using them."
         )
-    if ess < ENOUGH_DRAWS:
+    if found is not None and found.ess < ENOUGH_DRAWS:
         warnings.append(
-            f"only about {ess:.0f} independent draws of some probabilities ({ENOUGH_DRAWS} are "
-            "wanted): interval ends are rough; run more draws."
+            f"only about {found.ess:.0f} independent draws of some probabilities ({ENOUGH_DRAWS} "
+            "are wanted): interval ends are rough; run more draws."
+        )
+    found = settled(posterior, posterior.decided)
+    if found is not None and found.many:
+        warnings.append(
+            f"of the probabilities that the prior decides (marked *) the chains disagree on "
+            f"{found.many} (R-hat up to {found.rhat:.2f}): their intervals are rough."
         )
     return tuple(warnings)
 
@@ -449,5 +479,5 @@ def prior_warnings(posterior: NetworkPosterior) -> tuple[str, ...]:
     )
     return (
         f"the prior decides {many} of {total} probabilities (marked *): their rows have too few "
-        f"records under this noise. Most in {which}.",
+        f"records under this noise, or they are too small to be told from 0. Most in {which}.",
     )

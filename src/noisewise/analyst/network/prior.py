@@ -34,8 +34,9 @@ Which cells the prior decides: `Learning.moments` has mean and mean square of ev
 under the prior, z left open, and these are averaged over what was learned. Where the posterior
 variance of a probability is not below half of its prior variance, the Release has taught less than
 the prior said; that goes for all of its row, whose probabilities add up to one. So does noise
-that hides a row: fewer records than two standard deviations of the noise on one count. What
-looks like records there is often noise.
+that hides a row or an entry: with a probability of 95%, fewer records than two standard deviations
+of the noise on one count. The Release can't tell such an entry from 0. How small it is the prior
+says: tables may have many small entries that are alike, and noise hides whether they are.
 """
 
 from __future__ import annotations

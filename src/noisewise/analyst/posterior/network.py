@@ -32,7 +32,7 @@ MAX_SYNTHETIC = 100_000_000
 MOST_ROWS = 40  # lines of margins, and of tables, that are shown on the screen
 MARGIN_DRAWS = 1000  # from which margins are computed for the screen
 PRIOR_DECIDES = 0.5  # share of the prior's variance that is left
-HIDDEN = 2.0  # records in a row that noise hides, in standard deviations of that on one count
+HIDDEN = 2.0  # records that noise hides, in standard deviations of the noise on one count
 MOST_CELLS = 80  # that fit into a picture
 FORMER_METHODS = {"exact": "per_table"}  # what methods were called in earlier versions
 _MOST_EDGES = 12
@@ -165,46 +165,51 @@ class NetworkPosterior(FittedPosterior):
         Near 1 the Releases say next to nothing about the entry: its interval is the prior's.
         """
         if self.prior is None:
-            raise RequestError(
-                "prior_share: this posterior does not carry its prior (it holds draws of tables, "
-                "or an earlier version wrote it); fit the Release again"
-            )
+            raise _without_prior("prior_share")
         i = self._number(node)
         part = self.layout.part(i)
         share = self.flat[:, part].var(axis=0) / np.maximum(self.prior[1, part], 1e-300)
         return self.layout.outward(i, np.minimum(share, 1.0))
 
     def prior_decides(self, node: str) -> NDArray[np.bool_]:
-        """For every entry whether the prior decides it; entries of a row have one answer.
+        """For every entry whether the prior decides it.
 
-        Where more than half of the prior's variance of any of them is left, or the row is expected
-        to have fewer records than two standard deviations of the noise on one count.
+        All entries of a row where more than half of the prior's variance of any of them is left,
+        and every entry that has, with a probability of 95%, fewer records than two standard
+        deviations of the noise on one count: the Releases can't tell it from 0, and how small it is
+        the prior says. In a row with fewer records than that these are all of its entries.
         """
-        decided = (self.prior_share(node) > PRIOR_DECIDES).any(axis=-1, keepdims=True)
+        i = self._number(node)
+        if self.prior is None:
+            raise _without_prior("prior_decides")
+        return self.layout.outward(i, self._prior_decides[self.layout.part(i)])
+
+    @cached_property
+    def _prior_decides(self) -> NDArray[np.bool_]:
+        """The same for all cells, in the order of `theta`."""
         assert self.prior is not None
+        left = self.flat.var(axis=0) > PRIOR_DECIDES * self.prior[1]
+        decided = row_sums(self.layout, left.astype(np.float64)) > 0
         if len(self.prior) > 2:
-            i, info = self._number(node), self.info
-            gaussian = info.gaussian or (False,) * len(info.noise_scales)
+            gaussian = self.info.gaussian or (False,) * len(self.info.noise_scales)
             variances = [
                 scale**2 * (1 if normal else 2)
-                for scale, normal in zip(info.noise_scales, gaussian, strict=True)
+                for scale, normal in zip(self.info.noise_scales, gaussian, strict=True)
             ]
-            records = self.layout.outward(i, self.prior[2, self.layout.part(i)])
-            decided |= records[..., :1] < HIDDEN * np.sqrt(sum(variances))
-        return np.broadcast_to(decided, self.network.shape(node)).copy()
+            records = self.prior[2] * np.quantile(self.flat, 0.95, axis=0)
+            decided |= records < HIDDEN * np.sqrt(sum(variances))
+        return np.asarray(decided)
 
     def _marked(self, cell: int) -> str:
         """A cell's name, with a star where the prior decides."""
-        return self.cell_name(cell) + (" *" if self._decided[cell] else "")
+        return self.cell_name(cell) + (" *" if self.decided[cell] else "")
 
-    @cached_property
-    def _decided(self) -> NDArray[np.bool_]:
+    @property
+    def decided(self) -> NDArray[np.bool_]:
         """`prior_decides` for all cells, in the order of `theta`; none where it isn't known."""
         if self.prior is None or not self.info.noise_aware:
             return np.zeros(self.layout.cells, dtype=np.bool_)
-        numbers = range(len(self.layout.nodes))
-        parts = [self.layout.inward(i, self.prior_decides(self.layout.nodes[i])) for i in numbers]
-        return np.concatenate(parts)
+        return self._prior_decides
 
     def cell_name(self, cell: int) -> str:
         """A table's cell in words, such as ``"cough=yes | smoker=no"``."""
@@ -452,8 +457,8 @@ class NetworkPosterior(FittedPosterior):
         if cells:
             rows = {self._marked(c): row_of(self.theta[:, :, c], level) for c in cells[:MOST_ROWS]}
             lines.extend(["Tables:", str(Summary(rows, level))])
-        if any(self._decided[cell] for cell in cells[:MOST_ROWS]):
-            lines.append("* The prior decides: too few records in this row under this noise.")
+        if any(self.decided[cell] for cell in cells[:MOST_ROWS]):
+            lines.append("* The prior decides: too few records under this noise.")
         left = len(self.nodes) - len(tables)
         if len(cells) > MOST_ROWS:
             lines.append(f"... and {len(cells) - MOST_ROWS} more entries; --json shows all.")
@@ -679,6 +684,13 @@ def _parsed(text: str) -> tuple[dict[str, str], dict[str, str]]:
             raise _unreadable(text)
         found.append({name.strip(): level.strip() for name, _, level in pairs})
     return found[0], found[1] if len(found) > 1 else {}
+
+
+def _without_prior(what: str) -> RequestError:
+    return RequestError(
+        f"{what}: this posterior does not carry its prior (it holds draws of tables, or an earlier "
+        "version wrote it); fit the Release again"
+    )
 
 
 def _unreadable(text: str) -> RequestError:

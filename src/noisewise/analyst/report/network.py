@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from noisewise.analyst.common_cautions import BAD_RHAT
 from noisewise.analyst.network.layout import Floats, normalised
 from noisewise.analyst.posterior.network import NetworkPosterior, Table
-from noisewise.analyst.posterior.numbers import central_interval, row_of
+from noisewise.analyst.posterior.numbers import central_interval
 from noisewise.analyst.report import widgets, words
 from noisewise.analyst.report.page import (
     Contents,
@@ -126,20 +128,24 @@ def _checks(posterior: NetworkPosterior) -> Markup:
         )
     else:
         chains, draws, _ = posterior.theta.shape
-        said = " ".join(words.convergence(chains, draws, *_settled(posterior)))
+        lines = words.convergence(chains, draws, *_settled(posterior, ~posterior.decided))
+        if decided(posterior):
+            rhat, _ = _settled(posterior, posterior.decided)
+            rough = f" The runs differ on some of them (R-hat up to {rhat:.2f}): rough intervals."
+            lines.append(
+                "This is without the probabilities that the prior decides, which have a star."
+                + (rough if rhat > BAD_RHAT else "")
+            )
+        said = " ".join(lines)
     return section("checks", "Can the numbers be trusted?", said)
 
 
-def _settled(posterior: NetworkPosterior) -> tuple[float, float]:
-    """The largest R-hat of all probabilities, and the least effective draws of the worst ones."""
-    from noisewise.analyst.network.fit import LOOKED_AT, split_rhat
+def _settled(posterior: NetworkPosterior, cells: NDArray[np.bool_]) -> tuple[float, float]:
+    """The largest R-hat of these probabilities, and the least effective draws of the worst ones."""
+    from noisewise.analyst.network.fit import settled
 
-    if posterior.theta.shape[1] < 4:
-        return math.nan, math.nan
-    rhat = split_rhat(posterior.theta)
-    worst = np.argsort(rhat)[-LOOKED_AT:]
-    found = [row_of(posterior.theta[:, :, cell], 0.9).ess for cell in worst]
-    return float(rhat.max()), min((e for e in found if not math.isnan(e)), default=math.nan)
+    found = settled(posterior, cells) if posterior.theta.shape[1] >= 4 else None
+    return (math.nan, math.nan) if found is None else (found.rhat, found.ess)
 
 
 def _limits(posterior: NetworkPosterior) -> Sequence[tuple[str, str]]:
@@ -173,8 +179,8 @@ def _prior_counts(posterior: NetworkPosterior) -> str:
         )
     return (
         f"The prior decides {many:,} of the {total:,} probabilities: their rows have too few "
-        "records under this noise. They are marked with a star, and another prior would give them "
-        "other intervals."
+        "records under this noise, or they are too small to be told from 0. They are marked with a "
+        "star, and another prior would give them other intervals."
     )
 
 
@@ -353,8 +359,9 @@ def tables_section(posterior: NetworkPosterior, level: float) -> Markup:
         )
     if decided(posterior):
         told += (
-            " A star marks what the prior decides: rows with too few records under this noise, "
-            "whose intervals say little about the data."
+            " A star marks what the prior decides: rows with too few records under this noise, and "
+            "probabilities too small to be told from 0, of which the data say only that they are "
+            "small."
         )
     told += " Pictures leave out the first of two levels, since the other tells it."
     if not unfolded:
@@ -372,9 +379,7 @@ def tables_section(posterior: NetworkPosterior, level: float) -> Markup:
 
 def decided(posterior: NetworkPosterior) -> int:
     """How many probabilities the prior decides, as far as the file tells."""
-    if posterior.prior is None or not posterior.info.noise_aware:
-        return 0
-    return sum(int(posterior.prior_decides(node).sum()) for node in posterior.nodes)
+    return int(posterior.decided.sum())
 
 
 def _chosen(posterior: NetworkPosterior) -> tuple[list[str], list[str]]:

@@ -225,11 +225,10 @@ def _range_checks(release: SummaryRelease, mechanism: Mean) -> list[Check]:
                 f"{item.coefficient}: the usual distance, over the mean one",
                 1 / size,
                 LEAST_ROOM,
-                "or the range is so narrow that most blocks were clipped",
-                f"{item.coefficient}: most blocks' estimates were outside the range in which they "
-                "were averaged, by an accident of the private draw that found it, or because they "
-                "are no single crowd. The answer is more certain than it should be: another "
-                "Release of it is needed.",
+                "or most blocks have no estimate, or one outside the range",
+                f"{item.coefficient}: most blocks have no estimate (a level that hardly anybody "
+                "has, for one), or estimates outside the range in which they were averaged: don't "
+                "use this answer. Ask for larger blocks, or join rare levels with others.",
             ),
         ]
     return found

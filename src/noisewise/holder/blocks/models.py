@@ -177,7 +177,9 @@ def penalised(X: Floats, y: Floats, *, binary: bool) -> Any:
     """Firth's estimate of a logistic or Poisson regression, by Newton steps of at most 3.
 
     With means m, variances w and leverages h, the score is X'(y - m + h (1/2 - m)) for yes or no
-    and X'(y - m + h/2) for counts (canonical links: h times half of the derivative of log w).
+    and X'(y - m + h/2) for counts (canonical links: h times half of the derivative of log w). The
+    first is that of 1 + h rows in place of one, whose information steps must have: with that of one
+    row they go twice too far in a level with one member, where h = 1, and back again for ever.
 
     X has an intercept first.
     """
@@ -192,8 +194,10 @@ def penalised(X: Floats, y: Floats, *, binary: bool) -> Any:
         weight = mean * (1 - mean) if binary else mean
         inverse = np.linalg.inv(X.T @ (weight[:, None] * X))
         leverage = weight * ((X @ inverse) * X).sum(axis=1)
-        pull = leverage * (0.5 - mean) if binary else leverage / 2
-        step = inverse @ (X.T @ (y - mean + pull))
+        score = y - mean + (leverage * (0.5 - mean) if binary else leverage / 2)
+        if binary:
+            inverse = np.linalg.inv(X.T @ ((weight * (1 + leverage))[:, None] * X))
+        step = inverse @ (X.T @ score)
         largest = np.abs(step).max()
         found = found + step * min(1.0, 3 / max(largest, 1e-300))
         if largest < 1e-8:
