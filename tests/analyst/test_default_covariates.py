@@ -114,7 +114,7 @@ def test_indicators_share_the_ball():
 def test_the_scale_free_prior_knows_the_ball_too(method):
     box = default_for(release_in(4, None), method=method)
     assert pytest.approx(np.full(4, 0.5)) == box.A
-    assert box.nu == 5
+    assert box.nu == 4
     ball = default_for(release_in(4, 0.5), method=method)
     share = 0.5**2 / 2 / 4 / 0.2  # of the variance, as for the others
     assert pytest.approx(np.full(4, 0.5 * np.sqrt(share))) == ball.A
@@ -149,7 +149,7 @@ def test_a_prior_that_is_given_is_taken_as_it_is():
     release = simulated(request_for(3, 0.5), rng.normal(0, 0.4, 3), 3000, rng)
     words = {"seed": 1, "chains": 1, "draws": 50}
     default = fit(release, **words).theta
-    inside = ScaleFreeCovariates(0.5 * np.sqrt(np.full(3, 0.5**2 / 2 / 3 / 0.2)), 4.0)
+    inside = ScaleFreeCovariates(0.5 * np.sqrt(np.full(3, 0.5**2 / 2 / 3 / 0.2)), 3.0)
     ball = fit(release, covariate_prior=inside, **words).theta
     box = fit(release, covariate_prior=ScaleFreeCovariates.default(3), **words).theta
     np.testing.assert_array_equal(default, ball)

@@ -142,6 +142,23 @@ def expected(posterior, x, centre=0.0):
     return total + np.linalg.slogdet(jacobian)[1]
 
 
+@pytest.mark.parametrize("k", [2, 5])
+def test_what_the_prior_says_of_spreads_beyond_the_others(k):
+    """Flat towards 0 in standard deviations; uniform correlations are flat in variances."""
+    rng, found = np.random.default_rng(k), []
+    covariates = ScaleFreeCovariates.default(k)
+    for _ in range(1000):
+        psi = rng.gamma(covariates.shape, 1.0 / covariates.rate)
+        T = stats.invwishart.rvs(covariates.nu, np.diag(psi), random_state=rng)
+        found.append((math.sqrt(T[0, 0]), 1.0 / (T[0, 0] * np.linalg.inv(T)[0, 0])))
+    sd, share = np.transpose(found)
+    assert stats.kstest(sd / 0.5, stats.halfcauchy.cdf).pvalue > 0.001
+    left = stats.beta(0.5, 0.5 * (k - 1))
+    assert stats.kstest(share, left.cdf).pvalue > 0.001
+    assert left.pdf(1e-8) * 1e-4 == pytest.approx(left.pdf(1e-6) * 1e-3, rel=1e-3)
+    assert stats.kstest(share, stats.beta(1.0, 0.5 * (k - 1)).cdf).pvalue < 1e-6
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_density_against_the_formula(case):
     posterior = posterior_of(case)

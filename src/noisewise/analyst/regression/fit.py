@@ -49,7 +49,7 @@ from noisewise.analyst.regression.priors import (
     NormalInverseGammaIndependent,
     ScaleFreePrior,
 )
-from noisewise.analyst.regression.residuals import with_residuals
+from noisewise.analyst.regression.residuals import with_residuals, with_skewed_target
 from noisewise.analyst.regression.rounds import InRounds, check_method_with_rounds
 from noisewise.core.design import Design
 from noisewise.core.errors import ReleaseError, RequestError
@@ -366,6 +366,8 @@ def _posterior(
         drawn = last.to_unit(drawn)
     if method.startswith("exact"):
         drawn = with_residuals(drawn, releases, columns, job.seed)
+        if last is None:
+            drawn = with_skewed_target(drawn, job.observations, columns.target, job.seed)
     if not (np.isfinite(drawn.theta).all() and np.isfinite(drawn.sigma2).all()):
         raise ReleaseError(
             f"method {method!r} could not find a proper posterior for these Releases; their "

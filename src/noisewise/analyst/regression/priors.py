@@ -432,9 +432,14 @@ class ScaleFreePrior:
 class ScaleFreeCovariates(_HalfT):
     """The law of Huang & Wand for the covariates' covariance, with a flat mean.
 
-    psi_j ~ Gamma(1/2, rate), T | psi ~ IW(nu, diag psi), and mu flat, independent of T. With
-    nu = k + 1 each correlation is uniform on (-1, 1), and √T_jj has the half-t law with 2 degrees
-    of freedom and scale A_j, flat towards 0.
+    psi_j ~ Gamma(1/2, rate), T | psi ~ IW(nu, diag psi), and mu flat, independent of T. √T_jj has
+    the half-t law with nu - k + 1 degrees of freedom and scale A_j, flat towards 0. Of the variance
+    of covariate j the others leave a share that is Beta((nu - k + 1) / 2, (k - 1) / 2).
+
+    With nu = k the standard deviation that is left is flat towards 0 too. With nu = k + 1, where
+    correlations are uniform on (-1, 1), it is the variance that is flat. Where noise hides such a
+    direction, that expects more spread in it, and so less of slopes, than columns have that nearly
+    go together: two with a correlation of .96 held 87%, and hold 94% (docs/calibration.md).
 
     Parameters
     ----------
@@ -464,8 +469,8 @@ class ScaleFreeCovariates(_HalfT):
 
     @classmethod
     def default(cls, k: int) -> ScaleFreeCovariates:
-        """Return the default for `k` covariates on unit scale."""
-        return cls(np.full(count(k), 0.5), k + 1.0)
+        """Return the default for `k` covariates on unit scale: nu = k."""
+        return cls(np.full(count(k), 0.5), max(k, 1.0))
 
 
 RegressionPrior = NIGPrior | NormalInverseGammaIndependent

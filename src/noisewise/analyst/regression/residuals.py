@@ -14,6 +14,16 @@ Of holders without residuals the rows are taken to be like the others'.
 A residual is that of the Release's own regression. For another one, with other columns, nothing is
 known, and draws stay as they are. Where noise is less than half of the variance it is said then
 that errors are taken for normal, of one spread.
+
+**Without residuals** second moments still tell of one thing. A target in [0, B] with mean m and
+standard deviation s = c m has a skewness of c - 1/c or more (`rounds.skewness_warnings`), so with
+c > 1 its errors can't be normal. Counts and amounts are like that. How long its tail is second
+moments don't say. The gamma law of this mean and spread has kappa - 3 = 6c², and no law in [0, B]
+has kappa above (B - m)² / s². sigma2 gets a factor of the smaller of the two; slopes stay as they
+are. Of real targets with c > 1 the tails were longer than the gamma law's more often than not
+(docs/calibration.md). m and s have noise: c is taken at its least within two standard deviations
+of it, so that nothing is done where noise hides c. Rounds carry what far rows may have done, which
+is more than this, and nothing is added to them.
 """
 
 from __future__ import annotations
@@ -24,7 +34,7 @@ from dataclasses import replace
 import numpy as np
 
 from noisewise.analyst.regression.job import Draws
-from noisewise.analyst.regression.observation import ModelColumns
+from noisewise.analyst.regression.observation import ModelColumns, Observation
 from noisewise.core.kinds.regression import Release
 from noisewise.core.rounds.residuals import estimated
 
@@ -32,6 +42,12 @@ _ASSUMED = (
     "errors are taken for normal, of one spread: residuals that could tell are published in rounds "
     "with very many rows, for the Release's own regression"
 )
+_SKEWED = (
+    "{} is skewed, as its mean and spread within its bounds show, and errors with it: the interval "
+    "of sigma2 is that of a law with a tail (kurtosis {:.0f} and not 3); slopes are as for normal "
+    "errors"
+)
+_DOUBT = 2.0  # standard deviations of the noise
 
 
 def with_residuals(
@@ -80,6 +96,34 @@ def with_residuals(
     most = float((after / before)[1:].max()) if size > 1 else float(after[0] / before[0])
     how = f"published residuals say how errors spread, which makes intervals up to {most:.2f} times"
     return _with(replace(drawn, theta=theta, sigma2=sigma2), f"{how} as wide")
+
+
+def with_skewed_target(
+    drawn: Draws, observations: Sequence[Observation], target: str, seed: int | None
+) -> Draws:
+    """Draws on unit scale, sigma2 widened where the target is skewed beyond doubt.
+
+    `observations` are in the bounds' own coordinates.
+    """
+    total = sum(seen.n for seen in observations)
+    excess = sum(seen.n * gamma_excess(seen) for seen in observations) / total
+    if drawn.holders is not None or not excess > 0.0:
+        return drawn
+    rng = np.random.default_rng(None if seed is None else (seed, 0x5E3ED))
+    factor = np.exp(np.sqrt(excess / total) * rng.standard_normal(drawn.sigma2.shape))
+    return _with(replace(drawn, sigma2=drawn.sigma2 * factor), _SKEWED.format(target, 3.0 + excess))
+
+
+def gamma_excess(seen: Observation) -> float:
+    """Excess kurtosis of a skewed target if its law is a gamma law; 0 if it need not be skewed."""
+    n, (total, square) = max(seen.n, 1), seen.values[-1, [0, -1]]
+    doubt, doubt_square = _DOUBT * seen.sd[-1, [0, -1]] / n
+    mean = total / n
+    near, far = 1.0 - abs(mean) + doubt, 1.0 + abs(mean)
+    variance = square / n - mean**2 - doubt_square
+    if not variance > near**2:
+        return 0.0
+    return float(max(0.0, min(6.0 * variance / near**2, far**2 / variance - 3.0)))
 
 
 def _with(drawn: Draws, how: str) -> Draws:

@@ -33,10 +33,11 @@ coordinates: a prior of slopes on y is one of slopes on y' with another centre. 
 with slopes of 0 on y' has another meaning: y' is what the earlier rounds have left of y, so it
 expects little of every slope, also of those of categories, which those rounds have not seen, and
 its intervals of rare levels missed.) The covariates' prior is the scale-free one in these
-coordinates. Rows in a ball of radius 1 have a mean square of at most 1 in all numbers together, so
-the upper guides of sds are those of rows in such a ball (`priors.ball_share`): 0.9 to 1.4 sds of a
-number at the smallest radius that rounds take, √(3q) sds, and more at larger ones. Since the last
-round is judged given the earlier ones, a prior that depends on them uses nothing twice.
+coordinates, with uniform correlations (nu = k + 1): the earlier rounds have left none near 1. Rows
+in a ball of radius 1 have a mean square of at most 1 in all numbers together, so the upper guides
+of sds are those of rows in such a ball (`priors.ball_share`): 0.9 to 1.4 sds of a number at the
+smallest radius that rounds take, √(3q) sds, and more at larger ones. Since the last round is judged
+given the earlier ones, a prior that depends on them uses nothing twice.
 
 **Several holders.** Each with rounds has coordinates K_j w, others have w itself. Where statistics
 of holders meet, in the regression and in the law of the covariates, they must be of one vector:
