@@ -63,13 +63,11 @@ def test_what_the_committed_priors_show():
 
 
 def test_the_committed_bands_are_near_the_goal():
-    """No band of row counts is clearly below; one of ALARM is above. Many records: no flag."""
+    """No band of row counts is clearly off, and flags leave most entries with many records."""
     bands = [row for row in committed("network-priors.csv") if row["records_in_row"] != "all"]
     learned = [row for row in bands if row["method"] == "learned"]
-    off = [row for row in learned if network_priors.verdict(row) in ("below", "above")]
-    assert [(row["network"], row["records_in_row"]) for row in off] == [("ALARM", "1000 to 5000")]
-    assert off[0]["coverage_unflagged"] < 0.955
-    assert max(r["flagged"] for r in learned if r["records_in_row"] == "5000 or more") == 0
+    assert not [row for row in learned if network_priors.verdict(row) in ("below", "above")]
+    assert max(r["flagged"] for r in learned if r["records_in_row"] == "5000 or more") < 0.4
     control = [row for row in bands if row["method"] == "dirichlet(1)"]
     assert sum(network_priors.verdict(row) == "below" for row in control) > 10
 
