@@ -354,10 +354,12 @@ def test_a_column_that_must_be_skewed_is_warned_of(release):
     """By mean and spread alone: an amount that is mostly small."""
     columns, _ = choose_columns([release])
 
-    def warned(**changes):
+    def turned_with(**changes):
         sums = exact_sums(release, make_table() | changes)
-        last = LastRound.of(with_sums(release, sums), columns, "it")
-        return skewness_warnings(last, columns)
+        return LastRound.of(with_sums(release, sums), columns, "it")
+
+    def warned(**changes):
+        return skewness_warnings(turned_with(**changes), columns)
 
     rng = np.random.default_rng(4)
     assert warned() == ()
@@ -367,6 +369,9 @@ def test_a_column_that_must_be_skewed_is_warned_of(release):
         (text,) = warned(dose=dose)
         assert text.startswith("long tails of dose:")
     assert warned(dose=100.0 * (rng.uniform(size=ROWS) < 0.1)) == ()  # 0 or 1: no tail
+    # More is carried then, because more rows are far than the histogram says.
+    usual, more = (turned_with(**c).observation.scale[0, 1] for c in ({}, {"dose": amounts}))
+    assert more > usual
 
 
 def test_far_rows_are_warned_of(release):
@@ -382,13 +387,13 @@ def test_far_rows_are_warned_of(release):
     assert near.warnings == ()
     (text,) = far.warnings
     assert "far rows may decide this regression: about " in text
-    # What clipping may have done is carried, at most twice the noise.
+    # What clipping may have done is carried, at most three times the noise.
     noise = release.rounds.last.off_diagonal_scale / PRODUCT_ONE
-    assert spreads(with_counts(3000 * 1.1**-places))[0, 1] == pytest.approx(np.sqrt(5) * noise)
+    assert spreads(with_counts(3000 * 1.1**-places))[0, 1] == pytest.approx(np.sqrt(10) * noise)
     noisy = far.observations[0].scale > 0
     ratio = far.observations[0].scale[noisy] / near.observations[0].scale[noisy]
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)
-    assert 2 < ratio[0] <= np.sqrt(5)
+    assert 2 < ratio[0] <= np.sqrt(10)
 
 
 def test_what_cannot_be_done_with_rounds_is_refused_with_the_remedy(release, folder):

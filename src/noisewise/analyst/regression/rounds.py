@@ -11,7 +11,9 @@ their clipping does to slopes is not known.
 **What shrinking takes.** Rows beyond the radius R are shrunk onto the ball, and variances are lower
 for it: with three numbers and R² = 9 by 2%. What normal rows with the mean and covariance of U lose
 is added to U; or less, if the histogram shows fewer far rows than normal ones would have. What
-longer tails lose beyond it is in the carried noise.
+longer tails lose beyond it is in the carried noise (`core.rounds.tail`). Where mean and spread of a
+column say that it is skewed, more rows are far than a noisy histogram can show: twice as much is
+carried then.
 
 **Which coordinates.** U is about u = (c, w · indicators, z) with z = L⁻¹(x - m), a mixture of all
 numbers x. The noise E is symmetric and normal, with sd s on the diagonal and s/√2 off it; what
@@ -64,6 +66,7 @@ from noisewise.analyst.regression.priors import (
     ScaleFreeCovariates,
     ball_share,
 )
+from noisewise.core.design import Design
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release
 from noisewise.core.kinds.rounds import is_number
@@ -89,6 +92,7 @@ _REMEDY = (
 _DRAWS = 1 << 14  # of `shrunk_normal`
 _SKEWED = 1.0  # a skewness, from which a column is called long-tailed
 _FAR_BOUND = 6.0  # standard deviations
+_OF_SKEWED = 2.0  # times the carried noise, where a column is called long-tailed
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +102,7 @@ class LastRound:
     observation: Observation  # over w' = (1, x', y')
     K: FloatArray  # (P, P), takes w = (1, x, y) on unit scale to w'
     covariates: ScaleFreeCovariates  # the prior of x'
+    skewed: frozenset[str] = frozenset()  # columns of the Release whose tails must be long
 
     @classmethod
     def of(cls, release: Release, columns: ModelColumns, name: str) -> LastRound:
@@ -106,7 +111,7 @@ class LastRound:
         if rounds is None:
             raise ValueError("there are no rounds in this Release")
         last, rows = rounds.last, release.noisy_n
-        observed = last.observed(design, rounds.carried(design, rows))
+        observed = last.observed(design)
         # Model columns by their places in the design; the model's numbers first, y last of them.
         numbers = [i for i, number in enumerate(is_number(design), 1) if number]
         place = {known: i for i, known in enumerate(design.names)}
@@ -135,6 +140,9 @@ class LastRound:
             seen[0, numbers] += lost * c * first
             seen[numbers, 0] += lost * c * first
             seen[np.ix_(numbers, numbers)] += lost * second
+        skewed = skewed_columns(observed.map, seen, rows, design)
+        carried = rounds.carried(design, rows, _OF_SKEWED if skewed else 1.0)
+        observed = last.observed(design, carried)
         values = N @ seen @ N.T * np.outer(unit, unit)
         known = observed.precision == 0.0
         scale = np.where(known, 0.0, np.outer(unit, unit) / np.sqrt(observed.precision + known))
@@ -154,6 +162,7 @@ class LastRound:
             observation,
             (K * unit[:, None])[np.ix_(pick, kept)],
             ScaleFreeCovariates(np.array(guides), len(guides) + 1.0),
+            skewed,
         )
 
 
@@ -313,25 +322,34 @@ def far_rows_warnings(release: Release, name: str = "") -> tuple[str, ...]:
     )
 
 
-def skewness_warnings(last: LastRound, columns: ModelColumns, name: str = "") -> tuple[str, ...]:
+def skewed_columns(
+    to_round: FloatArray, values: FloatArray, n: float, design: Design
+) -> frozenset[str]:
     """Columns whose tails the histogram of far rows may have missed, by mean and spread alone.
 
     Values of mean m and standard deviation s above a bound at distance m have E[v³] ≥ E[v²]² / m,
     so their skewness is at least c - 1/c with c = s / m. An amount that is mostly small has a
-    large c. Only columns whose other bound is far away can have a tail worth a warning.
+    large c. Only columns whose other bound is far away can have a tail worth a warning. `values`
+    are of the last round, to whose coordinates `to_round` takes the columns on unit scale.
     """
-    inverse = np.linalg.inv(last.K)
-    seen = last.observation
-    moments = inverse @ (seen.values / seen.n) @ inverse.T
-    skewed = []
-    for i, column in enumerate((*columns.covariates, columns.design.columns[-1]), 1):
+    back, known = np.linalg.inv(to_round), values.copy()
+    known[0, 0] = n * to_round[0, 0] ** 2
+    moments = back @ (known / n) @ back.T
+    skewed = set()
+    for i, column in enumerate(design.columns, 1):
         mean, variance = float(moments[0, i]), float(moments[i, i] - moments[0, i] ** 2)
         if column.is_indicator or not (variance > 0.0 and abs(mean) < 1.0):
             continue
         s = math.sqrt(variance)
         near, far = 1.0 - abs(mean), 1.0 + abs(mean)
         if s / near - near / s >= _SKEWED and far > _FAR_BOUND * s:
-            skewed.append(column.name)
+            skewed.add(column.name)
+    return frozenset(skewed)
+
+
+def skewness_warnings(last: LastRound, columns: ModelColumns, name: str = "") -> tuple[str, ...]:
+    """Which columns of the model have tails that the histogram of far rows may have missed."""
+    skewed = [known for known in (*columns.names, columns.target) if known in last.skewed]
     if not skewed:
         return ()
     where = f" in {name}" if name else ""
