@@ -40,7 +40,7 @@ from noisewise.core.statistics.ball_moments import PRODUCT_ONE
 
 EDGES = tuple(3 * 1.2**i for i in range(22))  # of |z|²/q; the last bin is open
 AGREEMENT = 0.6
-LARGEST_CARRY = 3.0  # times the noise
+LARGEST_CARRY = 2.0  # times the noise
 WARN_FROM = 0.8  # times the noise
 
 _MISFIT = 0.25  # relative error of a fitted tail in any bin
