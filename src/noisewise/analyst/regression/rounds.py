@@ -146,9 +146,11 @@ class LastRound:
             covariance = seen[np.ix_(numbers, numbers)] / rows - np.outer(mean, mean)
             first, second, share = shrunk_normal(mean, covariance, radius)
             # Short tails, of which fewer rows were shrunk, have lost less, if that can be seen.
+            # Without `noise` as a margin normal rows would get too little back on average.
             expected, noise = rows * share, rounds.tail.counted[1]
             seen_well = expected**2 / (expected**2 + len(EDGES) * noise**2)
-            fewer = max(0.0, expected - rounds.shrunk_rows(design, rows)) / max(expected, 1e-9)
+            fewer = max(0.0, expected - rounds.shrunk_rows(design, rows) - noise)
+            fewer /= max(expected, 1e-9)
             lost = rows * (1.0 - seen_well * fewer)
             seen[0, numbers] += lost * c * first
             seen[numbers, 0] += lost * c * first
