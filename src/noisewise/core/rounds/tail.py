@@ -3,22 +3,34 @@
 A wide ball needs much noise, a narrow one shrinks rows and biases the slopes. The noise on a sum
 doesn't grow with n and the bias does, so what counts is the number of shrunk rows and by how much
 they are shrunk, not their share. Before the last round a histogram of |z|²/q beyond 3 is published
-in the last round's coordinates. A power tail is fitted to it, and the radius is where noise and
-expected bias balance. What bias may remain is carried in the likelihood as if it were more noise.
+in the last round's coordinates. A tail is fitted to it, and the radius is where noise and expected
+bias together are least. What bias may remain is carried in the likelihood as if it were more noise.
 
-With a the squared radius divided by q, N(a) the number of rows beyond it, and
+**The tail.** With a the squared radius divided by q, the number of rows beyond it is taken for
+
+    N(a) = N₀ ((a/3)^-b - (e/3)^-b) / (1 - (e/3)^-b)  up to e, and 0 beyond it:
+
+a power that ends at e, where e is one of the bins' edges or infinite, all equally likely. Splines,
+scores and shares have tails that end soon. Without an end, most of what is expected of them would
+be rows that nobody has.
+
+**The bias.** Shrinking takes a trace of
 
     B(a) = Σ (|z|² - a q)₊ = q ∫_a^∞ N(v) dv
 
-the trace of what shrinking takes from the second moments, the bias of an entry is about g B: g is
-how well far rows agree with each other about a slope. Over real and simulated regressions g was
-.01 to .17, hence `AGREEMENT`.
+from the second moments. If far rows have no preferred direction, the product of two coordinates of
+a row has mean 0 and mean square |z|⁴ / (q(q + 2)). If all agreed on the sign, an entry would be
+biased by about B/√(q(q + 2)); with random signs by that over √N. How far they agree is a matter of
+the data: over real and simulated regressions it was 0 to 0.5 (0.2 in the median), and 1 in one
+photograph. `AGREEMENT` is the sd that is carried for it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -27,18 +39,39 @@ from noisewise.core.rounds.transform import Floats
 from noisewise.core.statistics.ball_moments import PRODUCT_ONE
 
 EDGES = tuple(3 * 1.2**i for i in range(22))  # of |z|²/q; the last bin is open
-AGREEMENT = 0.15
+AGREEMENT = 0.6
 LARGEST_CARRY = 2.0  # times the noise
-WARN_FROM = 1.2  # times the noise
+WARN_FROM = 0.8  # times the noise
 
-_MISFIT = 0.25  # relative error of a power tail in any bin
-_POWERS = np.geomspace(1.4, 20, 40)
-_HEIGHTS = 60
+_MISFIT = 0.25  # relative error of a fitted tail in any bin
+_POWERS = np.geomspace(1.4, 20, 16)
+_HEIGHTS = 40
 
 
 def grid_edges(numbers: int) -> tuple[int, ...]:
     """The bins' lower edges as squared lengths in units of 2**-20."""
     return tuple(int(edge * numbers * PRODUCT_ONE) for edge in EDGES)
+
+
+@cache
+def _tails() -> tuple[Floats, Floats, Floats]:
+    """Of every power and end: N at the edges, N in the bins, and the integral of N; (m, 22) each.
+
+    In units of N₀.
+    """
+    edges = np.array(EDGES)
+    powers, ends = _POWERS[:, None, None], np.append(edges[1:], np.inf)[:, None]
+    top = (ends / edges[0]) ** -powers
+    beyond = np.maximum((edges / edges[0]) ** -powers - top, 0.0) / (1 - top)
+    nothing = np.zeros_like(beyond[..., :1])
+    inside = beyond - np.append(beyond[..., 1:], nothing, axis=-1)
+    # Trapezoids in log a; beyond the last edge N a / (b - 1), at most N a, where there is no end.
+    of_log = beyond * edges
+    pieces = (of_log[..., 1:] + of_log[..., :-1]) / 2 * np.diff(np.log(edges))
+    integral = np.append(np.cumsum(pieces[..., ::-1], axis=-1)[..., ::-1], nothing, axis=-1)
+    integral[:, -1] += of_log[:, -1, -1:] * np.minimum(1 / (_POWERS - 1), 1.0)[:, None]
+    shape = (-1, len(edges))
+    return beyond.reshape(shape), inside.reshape(shape), integral.reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -51,19 +84,22 @@ class TailFit:
         N(a).
     excess : (22,) array
         B(a).
+    numbers : int
+        q.
     """
 
     rows: Floats
     excess: Floats
+    numbers: int
 
     @classmethod
     def of(
         cls, counts: Sequence[float], sd: float, n: float, rows_per_unit: int, numbers: int
     ) -> TailFit:
-        """Posterior means under a power tail N(a) = N₀ (a/3)^-b, flat on a grid of N₀ and b.
+        """Posterior means, flat on a grid of log N₀, log b and e.
 
         A bin's variance is that of its noise, of counting (in clumps of one unit's rows) and of
-        the tail not being a power.
+        the tail having another shape.
 
         Parameters
         ----------
@@ -75,38 +111,37 @@ class TailFit:
             Number of rows, or an estimate of it.
         rows_per_unit, numbers : int
         """
-        edges = np.array(EDGES)
-        survival = (edges / edges[0]) ** -_POWERS[:, None]  # (powers, bins)
-        shape = survival - np.append(survival[:, 1:], np.zeros((len(_POWERS), 1)), axis=1)
+        beyond, inside, integral = _tails()
         heights = np.geomspace(1, max(n, 2.0), _HEIGHTS)
-        expected = heights[:, None, None] * shape
-        variance = sd**2 + (_MISFIT * expected) ** 2 + rows_per_unit * expected
-        misfit = (np.asarray(counts) - expected) ** 2 / variance + np.log(variance)
-        score = -misfit.sum(axis=2) / 2
+        score = np.empty((_HEIGHTS, len(inside)))
+        for row, height in zip(score, heights, strict=True):
+            expected = height * inside
+            variance = sd**2 + (_MISFIT * expected) ** 2 + rows_per_unit * expected
+            misfit = (np.asarray(counts) - expected) ** 2 / variance + np.log(variance)
+            row[:] = -misfit.sum(axis=1) / 2
         weight = np.exp(score - score.max())
-        by_power = heights @ weight / weight.sum()
-        # ∫ N over the bins by trapezoids in log a; beyond the last edge N a / (b - 1), at most N a.
-        heights_of_log = survival * edges
-        pieces = (heights_of_log[:, 1:] + heights_of_log[:, :-1]) / 2 * np.diff(np.log(edges))
-        beyond = heights_of_log[:, -1:] * np.minimum(1 / (_POWERS - 1), 1.0)[:, None]
-        inner = np.cumsum(pieces[:, ::-1], axis=1)[:, ::-1]
-        integral = np.append(inner, np.zeros((len(_POWERS), 1)), axis=1) + beyond
-        return cls(by_power @ survival, numbers * (by_power @ integral))
+        by_tail = heights @ weight / weight.sum()
+        return cls(by_tail @ beyond, numbers * (by_tail @ integral), numbers)
 
-    def carried(self, index: int, noise: float) -> float:
+    @property
+    def bias(self) -> Floats:
+        """The sd of what clipping may do to an off-diagonal entry, at each radius, (22,)."""
+        return self.excess * (AGREEMENT / math.sqrt(self.numbers * (self.numbers + 2)))
+
+    def carried(self, index: int, noise: float, times: float = 1.0) -> float:
         """The sd that clipping adds to an off-diagonal entry, for the radius with this index.
 
         `noise` is the entry's own sd, in units of 1.
         """
-        return min(AGREEMENT * float(self.excess[index]), LARGEST_CARRY * noise)
+        return min(times * float(self.bias[index]), LARGEST_CARRY * noise)
 
     def warns(self, index: int, noise: float) -> bool:
         """Whether far rows may decide the regression, so that slopes describe the others."""
-        return AGREEMENT * float(self.excess[index]) > WARN_FROM * noise
+        return float(self.bias[index]) > WARN_FROM * noise
 
 
 def balanced(fit: TailFit, noise: Floats, allowed: npt.NDArray[np.bool_]) -> int:
-    """The index of the radius at which noise and expected bias balance.
+    """The index of the radius at which noise and expected bias together are least.
 
     Parameters
     ----------
@@ -116,5 +151,4 @@ def balanced(fit: TailFit, noise: Floats, allowed: npt.NDArray[np.bool_]) -> int
     allowed : (22,) array of bool
         Which radii may be taken; the first always may.
     """
-    error = noise**2 + (AGREEMENT * fit.excess) ** 2
-    return int(np.argmin(np.where(allowed, error, np.inf)))
+    return int(np.argmin(np.where(allowed, noise**2 + fit.bias**2, np.inf)))
