@@ -27,14 +27,12 @@ of one table: somebody's level may have changed in a later version of it. Theref
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release
@@ -51,9 +49,7 @@ from noisewise.holder.publish import (
 )
 from noisewise.holder.requests.base import key_of
 from noisewise.holder.requests.regression import Request
-from noisewise.holder.rows import Accumulator, Codes, Floats, Integers, flat
-from noisewise.holder.rows.sums import SumPlan, Sums
-from noisewise.holder.rows.values import filled
+from noisewise.holder.rows.sums import PartitionPlan
 from noisewise.holder.series import made
 
 
@@ -213,58 +209,3 @@ def publish_partition(
         level: Published(Release.from_text(text), repeated)
         for level, text in zip(partition.levels, texts, strict=True)
     }
-
-
-# --- sums by level, in one pass -------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PartitionPlan:
-    """Sums by level."""
-
-    each: SumPlan
-    column: str
-    schema: Schema
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The table columns to read, the one that parts them last."""
-        return (*self.each.sources, self.column)
-
-    def accumulator(self) -> PartitionAccumulator:
-        """A new, empty one."""
-        return PartitionAccumulator(self)
-
-
-class PartitionAccumulator:
-    """Hands every row to the accumulator of its level."""
-
-    def __init__(self, plan: PartitionPlan) -> None:
-        self.n = 0
-        self._plan = plan
-        column = plan.schema.columns[plan.column]
-        assert isinstance(column, Category)
-        self._parts: list[Accumulator[Sums]] = [plan.each.accumulator() for _ in column.levels]
-
-    def add(self, columns: Sequence[Floats | Codes]) -> None:
-        """Add rows; see `Accumulator.add`."""
-        codes = filled(columns[-1], self._plan.schema, self._plan.column)
-        for code, part in enumerate(self._parts):
-            mine = np.flatnonzero(codes == code)
-            if len(mine):
-                part.add([column[mine] for column in columns[:-1]])
-        self.n += len(codes)
-
-    def state(self) -> Integers:
-        """See `Accumulator.state`."""
-        return flat(self.n, *(part.state() for part in self._parts))
-
-    def join(self, state: Integers) -> None:
-        """See `Accumulator.join`."""
-        self.n += int(state[0])
-        for part, own in zip(self._parts, np.split(state[1:], len(self._parts)), strict=True):
-            part.join(own)
-
-    def result(self) -> tuple[Sums, ...]:
-        """The sums of every level, in order."""
-        return tuple(part.result() for part in self._parts)

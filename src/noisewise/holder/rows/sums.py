@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from noisewise.core.design import Design, Geometry
+from noisewise.core.schema import Category, Schema
 from noisewise.core.statistics import FourthMoments, Summed
 from noisewise.holder.rows import (
     Accumulator,
@@ -31,7 +32,7 @@ from noisewise.holder.rows import (
 )
 from noisewise.holder.rows.levels import Narrow
 from noisewise.holder.rows.units import averaged
-from noisewise.holder.rows.values import DesignRows, RowGrid, missing_value_error
+from noisewise.holder.rows.values import DesignRows, RowGrid, filled, missing_value_error
 
 # BLAS libraries start threads of their own for products above some size, and on a busy machine
 # these threads wait for each other: a block took a hundred times as long. As measured, OpenBLAS
@@ -260,3 +261,58 @@ def _part(plan: SumPlan, statistic: Summed) -> _SecondMomentsPart:
 def _block_rows(width: int) -> int:
     most = _MAX_BLOCK_ROWS if width <= _TILE else _MAX_BLOCK_ROWS_TILED
     return max(_MIN_BLOCK_ROWS, min(most, _BLOCK_BYTES // (8 * width)))
+
+
+# --- by the level of a public column, for `holder.partition` ---------------------------------------
+
+
+@dataclass(frozen=True)
+class PartitionPlan:
+    """Sums by level."""
+
+    each: SumPlan
+    column: str
+    schema: Schema
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The table columns to read, the one that parts them last."""
+        return (*self.each.sources, self.column)
+
+    def accumulator(self) -> PartitionAccumulator:
+        """A new, empty one."""
+        return PartitionAccumulator(self)
+
+
+class PartitionAccumulator:
+    """Hands every row to the accumulator of its level."""
+
+    def __init__(self, plan: PartitionPlan) -> None:
+        self.n = 0
+        self._plan = plan
+        column = plan.schema.columns[plan.column]
+        assert isinstance(column, Category)
+        self._parts: list[Accumulator[Sums]] = [plan.each.accumulator() for _ in column.levels]
+
+    def add(self, columns: Sequence[Floats | Codes]) -> None:
+        """Add rows; see `Accumulator.add`."""
+        codes = filled(columns[-1], self._plan.schema, self._plan.column)
+        for code, part in enumerate(self._parts):
+            mine = np.flatnonzero(codes == code)
+            if len(mine):
+                part.add([column[mine] for column in columns[:-1]])
+        self.n += len(codes)
+
+    def state(self) -> Integers:
+        """See `Accumulator.state`."""
+        return flat(self.n, *(part.state() for part in self._parts))
+
+    def join(self, state: Integers) -> None:
+        """See `Accumulator.join`."""
+        self.n += int(state[0])
+        for part, own in zip(self._parts, np.split(state[1:], len(self._parts)), strict=True):
+            part.join(own)
+
+    def result(self) -> tuple[Sums, ...]:
+        """The sums of every level, in order."""
+        return tuple(part.result() for part in self._parts)
