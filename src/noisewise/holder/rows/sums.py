@@ -263,7 +263,7 @@ def _block_rows(width: int) -> int:
     return max(_MIN_BLOCK_ROWS, min(most, _BLOCK_BYTES // (8 * width)))
 
 
-# --- by the level of a public column, for `holder.partition` ---------------------------------------
+# --- by the level of a public column, for `holder.partition` ---------------------------------
 
 
 @dataclass(frozen=True)
