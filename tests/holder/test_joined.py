@@ -13,8 +13,8 @@ from noisewise.holder import rows as plan_module
 from noisewise.holder.blocks.sums import BlockPlan, RowPlan
 from noisewise.holder.engines.batches import column_readers
 from noisewise.holder.requests.network import make_network_request
+from noisewise.holder.rows.rehearsal import ReadAll
 from noisewise.holder.rows.rounds import BallPlan, TailPlan
-from noisewise.holder.schema_files import ReadAll
 
 from ..conformance.test_engines import (
     TERMS_FORMULA,

@@ -240,10 +240,6 @@ def show(
         return
     say(loaded, level, **({"nodes": node} if node else {}))
     for statement, answer in answers.items():
-        if isinstance(answer, float) and isinstance(loaded, NetworkPosterior):
-            # about a probability, which has a P of its own
-            typer.echo(f"{statement}: with probability {answer:.4f}")
-            continue
         shown = f"{answer:.4f}" if isinstance(answer, float) else str(answer)
         wrapped = statement if statement.lstrip().startswith("P(") else f"P({statement})"
         typer.echo(f"{wrapped} = {shown}")

@@ -9,11 +9,9 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from noisewise.core.errors import DataError, RequestError
@@ -23,9 +21,7 @@ from noisewise.holder.codebook import Entry, entry_of
 from noisewise.holder.engines import is_server, open_source
 from noisewise.holder.engines.base import Kind
 from noisewise.holder.publish import with_total
-from noisewise.holder.rows import Integers, flat
-from noisewise.holder.rows.units import Shelves, words_of
-from noisewise.holder.rows.values import filled
+from noisewise.holder.rows.rehearsal import ReadAll
 
 _HEAD = """\
 # What is public about this table. Fill in every bound and every list of levels from public
@@ -255,67 +251,3 @@ def check_data(
     if n == 0 and schema.n_is_public:
         raise DataError("data: there are no rows")
     return n
-
-
-# --- a rehearsal of reading -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ReadAll:
-    """Read every declared column, and count rows, or people where rows have ids."""
-
-    schema: Schema
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """All columns, and ids if any."""
-        ids = self.schema.unit_column
-        return (*self.schema.columns, *(() if ids is None else (ids,)))
-
-    def accumulator(self) -> RehearsalAccumulator:
-        """A new, empty one."""
-        return RehearsalAccumulator(self)
-
-
-class RehearsalAccumulator:
-    """Looks for missing values and undeclared levels, and counts."""
-
-    def __init__(self, plan: ReadAll) -> None:
-        self.n = 0
-        self._elsewhere = 0
-        self._plan = plan
-        self._problems: dict[str, str] = {}  # by column: all of them are told at once
-        self._people = None if plan.schema.unit_column is None else Shelves(0)
-
-    def add(self, columns: Sequence[Any]) -> None:
-        """Look at rows; see `Accumulator.add`."""
-        for name, values in zip(self._plan.schema.columns, columns, strict=False):
-            try:
-                filled(values, self._plan.schema, name)
-            except DataError as error:
-                self._problems[name] = str(error)
-        if self._people is not None:
-            self._people.add(words_of(columns[-1]), [np.empty((0, len(columns[0])))])
-        self.n += len(columns[0])
-
-    def result(self) -> int:
-        """The number of rows, or of people."""
-        if self._problems:
-            raise DataError("\n".join(self._problems[name] for name in sorted(self._problems)))
-        if self._people is None:
-            return self.n + self._elsewhere
-        from noisewise.holder.rows import grouping
-
-        none = np.empty(0, dtype=np.bool_)  # of columns there are none
-        found = (
-            grouping.averages(ids, grouping.hashes(ids, 0), none) for ids in self._people.taken()
-        )
-        return sum(len(rows) for _, rows in found) + self._elsewhere
-
-    def state(self) -> Integers:
-        """See `Accumulator.state`."""
-        return flat(self.result())
-
-    def join(self, state: Integers) -> None:
-        """See `Accumulator.join`."""
-        self._elsewhere += int(state[0])
