@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 from fractions import Fraction
 from typing import Any
 
-from noisewise.core.kinds.network.content import TABLE_BITS, NoisyCounts, NoisyParities, TableDraws
+from noisewise.core.kinds.network.release import TABLE_BITS, NoisyCounts, NoisyParities, TableDraws
 from noisewise.core.privacy import PureEvent
 from noisewise.holder.draws import RegressionSample
-from noisewise.holder.networks.counts import FamilyCounts
+from noisewise.holder.networks.counts import FamilyCounts, LaplaceCounts
 from noisewise.holder.networks.fourier import FourierParities
-from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample, split_samplers
 from noisewise.holder.requests.glm import GlmRequest

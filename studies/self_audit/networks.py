@@ -16,13 +16,12 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.audit.engine import AuditResult, audit
-from noisewise.core.kinds.network.content import TABLE_BITS, learned_squares
 from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.release import TABLE_BITS, learned_squares
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
-from noisewise.holder.networks.counts import FamilyCounts
+from noisewise.holder.networks.counts import FamilyCounts, LaplaceCounts
 from noisewise.holder.networks.fourier import FourierParities
-from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.learned import LearnedGraph, noisy_maximum
 from noisewise.holder.networks.map import plan_grid_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample

@@ -23,13 +23,18 @@ from noisewise import __version__, _palette
 from noisewise._arrays import FloatArray
 from noisewise.analyst.network.fit import fit_network
 from noisewise.analyst.network.layout import Layout
-from noisewise.core.kinds.network.content import Content, NoisyCounts, NoisyParities, one_is_enough
 from noisewise.core.kinds.network.graph import Network
-from noisewise.core.kinds.network.release import NetworkRelease
+from noisewise.core.kinds.network.release import (
+    Content,
+    NetworkRelease,
+    NoisyCounts,
+    NoisyParities,
+    one_is_enough,
+)
 from noisewise.core.privacy import Claim
 from noisewise.core.schema import Category, Schema
+from noisewise.holder.networks.counts import LaplaceCounts
 from noisewise.holder.networks.fourier import FourierParities
-from noisewise.holder.networks.laplace import LaplaceCounts
 from studies.report import Options, Report, seed_of
 from studies.tables import Row, write_table
 from studies.zhang2016.mechanisms import discrete_laplace

@@ -10,9 +10,8 @@ import numpy as np
 from noisewise.analyst.network.layout import Layout, normalised
 from noisewise.analyst.posterior.network import NetworkFit, NetworkPosterior
 from noisewise.core.design import Design
-from noisewise.core.kinds.network.content import NoisyCounts, l1_sensitivity
 from noisewise.core.kinds.network.graph import Network
-from noisewise.core.kinds.network.release import NetworkRelease
+from noisewise.core.kinds.network.release import NetworkRelease, NoisyCounts, l1_sensitivity
 from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
     CauchyBase,

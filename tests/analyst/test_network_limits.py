@@ -12,9 +12,8 @@ from noisewise.analyst.network.fit import fit_network
 from noisewise.analyst.network.layout import Layout
 from noisewise.analyst.network.observed import observe
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.kinds.network.content import NoisyCounts, NoisyParities
 from noisewise.core.kinds.network.graph import Parities
-from noisewise.core.kinds.network.release import NetworkRelease
+from noisewise.core.kinds.network.release import NetworkRelease, NoisyCounts, NoisyParities
 from noisewise.core.privacy import Claim, PureEvent
 
 from .network_oracle import network

@@ -24,15 +24,15 @@ from noisewise.audit.challenge import Steps, check_draws, check_noise, spread_ou
 from noisewise.audit.network import _Records
 from noisewise.audit.summary import median_law
 from noisewise.core.errors import RequestError
-from noisewise.core.kinds.network.content import NoisyCounts
+from noisewise.core.kinds.network.release import NoisyCounts
 from noisewise.core.kinds.summary.mechanisms import CELLS
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.holder.blocks import location_scale
 from noisewise.holder.blocks.median import draw_median, median_rate
 from noisewise.holder.draws import RegressionSample
 from noisewise.holder.mechanisms import randomness
+from noisewise.holder.networks.counts import LaplaceCounts
 from noisewise.holder.networks.fourier import FourierParities
-from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.learned import LearnedGraph
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample

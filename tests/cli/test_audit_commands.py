@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from noisewise.cli.main import app
 from noisewise.core.errors import RequestError
-from noisewise.core.kinds.network.content import NoisyCounts
+from noisewise.core.kinds.network.release import NoisyCounts
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
-from noisewise.holder.networks.laplace import LaplaceCounts
+from noisewise.holder.networks.counts import LaplaceCounts
 
 SCHEMA = """\
 dataset: people

@@ -16,9 +16,8 @@ from noisewise.core.errors import ReleaseError
 from noisewise.core.kinds import _KINDS, load_release, release_from_text
 from noisewise.core.kinds.draws import RegressionLaw, RegressionSampleRelease
 from noisewise.core.kinds.glm import GlmRelease, Newton, longest_of
-from noisewise.core.kinds.network.content import NoisyCounts
 from noisewise.core.kinds.network.graph import Network
-from noisewise.core.kinds.network.release import NetworkRelease
+from noisewise.core.kinds.network.release import NetworkRelease, NoisyCounts
 from noisewise.core.kinds.summary.mechanisms import Flat, Question, Sign, sensitivity_of
 from noisewise.core.kinds.summary.release import SummaryRelease, SummedNoise
 from noisewise.core.privacy import Claim, GaussianEvent, PureEvent

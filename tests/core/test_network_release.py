@@ -10,18 +10,23 @@ import pytest
 from noisewise.core.document import digest_of
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds import release_from_text
-from noisewise.core.kinds.network.content import (
-    TABLE_BITS,
-    NoisyCounts,
-    NoisyParities,
-    TableDraws,
+from noisewise.core.kinds.network.graph import (
+    Network,
+    Parities,
     depth,
     rows_of_splits,
     split_totals,
     splits,
+    walsh_hadamard,
 )
-from noisewise.core.kinds.network.graph import Network, Parities, walsh_hadamard
-from noisewise.core.kinds.network.release import NetworkRelease, cost_of_draws
+from noisewise.core.kinds.network.release import (
+    TABLE_BITS,
+    NetworkRelease,
+    NoisyCounts,
+    NoisyParities,
+    TableDraws,
+    cost_of_draws,
+)
 from noisewise.core.privacy import Claim, PureEvent
 from noisewise.core.schema import Category, Schema
 

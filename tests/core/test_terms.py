@@ -15,9 +15,15 @@ from noisewise.core.design import Box, Design
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Number, Schema, Unbounded
 from noisewise.core.statistics import SecondMoments
-from noisewise.core.terms.expressions import _asinh, _log, _log1p
+from noisewise.core.terms.expressions import (
+    _asinh,
+    _log,
+    _log1p,
+    b_spline,
+    natural_spline,
+    natural_spline_bounds,
+)
 from noisewise.core.terms.formula import read_formula
-from noisewise.core.terms.splines import b_spline, natural_spline, natural_spline_bounds
 from noisewise.core.terms.term import read_term
 from noisewise.holder.rows.values import DesignRows, RowGrid
 

@@ -65,7 +65,7 @@ def test_a_purpose_that_cannot_be_kept(ledger, purpose):
 
 def test_entries_from_before_purposes_are_read(ledger):
     """They have neither field; all else is as it is today."""
-    from noisewise.holder.ledger.charges import charge_to_json
+    from noisewise.holder.ledger.accounts import charge_to_json
 
     with ledger._file.transaction(write=True) as book:
         book.append("reserve", charge_to_json(request().charge()))

@@ -11,7 +11,7 @@ from noisewise.cli.main import app
 from noisewise.core.errors import RequestError, SchemaError
 from noisewise.core.schema import Category, Number, Words
 from noisewise.core.yaml_files import read_schema
-from noisewise.holder.codebook import Entry, read_codebook
+from noisewise.holder.schema_files import Entry, read_codebook
 
 ROWS = "age,region,income,limited\n20,north,100,1\n30,south,200,2\n"
 CSV = """\

@@ -15,10 +15,10 @@ from noisewise.core.kinds.regression import Release
 from noisewise.core.privacy import Claim, ComposedEvent, PureEvent
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics import SmallestEigenvalue
+from noisewise.core.statistics.smallest_eigenvalue import MAX_SIZE
 from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.regression import make_request
-from noisewise.holder.rows.exact_eigenvalue import MAX_SIZE
 
 from ..releases import example_request, release_of
 from .test_publish import (

@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 
 from noisewise.core.design import STATISTIC_ONE, Design
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.core.statistics import FourthMoments, SecondMoments, SmallestEigenvalue
-from noisewise.core.statistics.smallest_eigenvalue import STEP
-from noisewise.holder.rows import exact_eigenvalue
-from noisewise.holder.rows.exact_eigenvalue import (
+from noisewise.core.statistics import (
+    FourthMoments,
+    SecondMoments,
+    SmallestEigenvalue,
+    smallest_eigenvalue,
+)
+from noisewise.core.statistics.smallest_eigenvalue import (
+    STEP,
     is_positive_semidefinite,
     smallest_eigenvalue_floor,
     value,
@@ -113,7 +117,7 @@ def test_nearly_singular_matrices(step, copies):
 def test_the_guess_decides_nothing(guess, monkeypatch):
     matrix = gram_of(np.random.default_rng(4).integers(-(2**16), 2**16, (30, 4)))
     expected = precise_floor(matrix, 1)
-    monkeypatch.setattr(exact_eigenvalue, "_guess", lambda _: guess)
+    monkeypatch.setattr(smallest_eigenvalue, "_guess", lambda _: guess)
     assert smallest_eigenvalue_floor(matrix, 1) == expected
 
 
@@ -129,9 +133,9 @@ def test_exact_multiples_are_reached():
 
 def test_two_decisions_suffice_with_a_good_guess(monkeypatch):
     calls = []
-    original = exact_eigenvalue.is_positive_semidefinite
+    original = smallest_eigenvalue.is_positive_semidefinite
     monkeypatch.setattr(
-        exact_eigenvalue,
+        smallest_eigenvalue,
         "is_positive_semidefinite",
         lambda matrix: calls.append(1) or original(matrix),
     )

@@ -22,9 +22,12 @@ from noisewise.core.composition import within
 from noisewise.core.document import digest_of
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds import release_from_text
-from noisewise.core.kinds.network.content import learned_sensitivities, learned_squares
 from noisewise.core.kinds.network.graph import Network
-from noisewise.core.kinds.network.release import cost_of_learning
+from noisewise.core.kinds.network.release import (
+    cost_of_learning,
+    learned_sensitivities,
+    learned_squares,
+)
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
 from noisewise.holder.networks import learned

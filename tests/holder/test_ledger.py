@@ -38,7 +38,7 @@ from noisewise.core.errors import BudgetError, LedgerError, NoisewiseError, Requ
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
 from noisewise.holder.ledger import Account, Charge, Ledger, Reservation
 from noisewise.holder.ledger import accounts as accounts_module
-from noisewise.holder.ledger import charges as amounts
+from noisewise.holder.ledger import accounts as amounts
 from noisewise.holder.ledger import file as file_module
 
 DELTA = Fraction(1, 10**6)

@@ -26,7 +26,7 @@ from noisewise.core.errors import (
 from noisewise.core.kinds import release_from_text
 from noisewise.core.privacy import Claim, GaussianEvent, PureEvent
 from noisewise.holder.ledger import Account, Charge, Ledger
-from noisewise.holder.ledger.charges import charge_to_json
+from noisewise.holder.ledger.accounts import charge_to_json
 
 from ..releases import example_request, release_of
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisewise.core.kinds.network.content import rows_of_splits
-from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.graph import Network, rows_of_splits
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.draws import LatticeGaussian, normaliser_ratio
 from noisewise.holder.mechanisms import exact

@@ -14,7 +14,7 @@ import pytest
 
 from noisewise.core.errors import DataError, RequestError
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.holder.engines import dialects, open_source, pushdown
+from noisewise.holder.engines import open_source, pushdown
 from noisewise.holder.engines import postgres as engine
 from noisewise.holder.engines.base import Kind
 from noisewise.holder.engines.duckdb import _private_instance
@@ -55,43 +55,43 @@ def sql(statement):
 # The test of a dialect. Negative controls: each way in which a database is known to differ.
 
 
-class RoundsHalfToEven(dialects._PostgreSQL):
+class RoundsHalfToEven(pushdown._PostgreSQL):
     def on_grid(self, value, centre, scale, one):
         right = super().on_grid(value, centre, scale, one)
         return right.replace(" + CAST('0.5' AS double precision)", "").replace("floor", "round")
 
 
-class CastsWithoutFloor(dialects._PostgreSQL):
+class CastsWithoutFloor(pushdown._PostgreSQL):
     def on_grid(self, value, centre, scale, one):
         return super().on_grid(value, centre, scale, one).replace("floor", "")
 
 
-class Overflows(dialects._PostgreSQL):
-    on_grid = dialects._DuckDB.on_grid
+class Overflows(pushdown._PostgreSQL):
+    on_grid = pushdown._DuckDB.on_grid
 
 
-class Underflows(dialects._PostgreSQL):
+class Underflows(pushdown._PostgreSQL):
     def on_grid(self, value, centre, scale, one):
         right = super().on_grid(value, centre, scale, one)
         return right.replace("THEN 0 ", "AND false THEN 0 ")
 
 
-class OverlooksNaN(dialects._PostgreSQL):
+class OverlooksNaN(pushdown._PostgreSQL):
     def is_nan(self, value):
         return "false"
 
 
-class IgnoresCase(dialects._PostgreSQL):
+class IgnoresCase(pushdown._PostgreSQL):
     def text_key(self, column):
         return super().text_key(f"lower({column})")
 
 
-class FloatSums(dialects._PostgreSQL):
+class FloatSums(pushdown._PostgreSQL):
     def total(self, product):
         return f"CAST(CAST(sum(CAST({product} AS real)) AS bigint) AS text)"
 
 
-class StrictBall(dialects._PostgreSQL):
+class StrictBall(pushdown._PostgreSQL):
     """Rounds where the ball's features are cut off."""
 
     def step(self, columns, table):
@@ -136,8 +136,8 @@ def test_duckdb_is_tested_too():
         def run(query):
             return connection.execute(query).fetchall()
 
-        assert pushdown.agrees_with_numpy(dialects.DUCKDB, run)
-        wrong = type("Wrong", (dialects._DuckDB,), {"is_nan": lambda _self, _value: "false"})
+        assert pushdown.agrees_with_numpy(pushdown.DUCKDB, run)
+        wrong = type("Wrong", (pushdown._DuckDB,), {"is_nan": lambda _self, _value: "false"})
         assert not pushdown.agrees_with_numpy(wrong(), run)
 
 
@@ -146,7 +146,7 @@ def test_values_are_rounded_once_a_row():
     plan = simple_plan({"x": Number(0, 1), "z": Number(0, 2), "y": Number(0, 1)})
     name = postgres.put(pa.table({"x": [0.1] * 4, "z": [0.1] * 4, "y": [0.1] * 4}))
     kinds = [Kind.NUMBER] * 3
-    text = pushdown.SumQuery(plan, kinds, ["x", "z", "y"], name, dialects.POSTGRESQL).text
+    text = pushdown.SumQuery(plan, kinds, ["x", "z", "y"], name, pushdown.POSTGRESQL).text
     sql("""
         CREATE SEQUENCE IF NOT EXISTS calls;
         CREATE OR REPLACE FUNCTION counted_floor(x float8) RETURNS float8 LANGUAGE plpgsql

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from noisewise.core.design import STATISTIC_ONE, Ball, Box
 from noisewise.core.statistics import SmallestEigenvalue, l1_sensitivity, l2_sensitivity
-from noisewise.core.statistics.smallest_eigenvalue import STEP
-from noisewise.holder.rows.exact_eigenvalue import smallest_eigenvalue_floor
+from noisewise.core.statistics.smallest_eigenvalue import STEP, smallest_eigenvalue_floor
 
 from .test_sensitivity import make_design
 

@@ -11,9 +11,13 @@ from noisewise.core.document import digest_of
 from noisewise.core.errors import ReleaseError
 from noisewise.core.kinds import release_from_text
 from noisewise.core.kinds.draws import RegressionSampleRelease
-from noisewise.core.kinds.network.content import NoisyCounts, NoisyParities, TableDraws
 from noisewise.core.kinds.network.graph import Network, Parities
-from noisewise.core.kinds.network.release import NetworkRelease
+from noisewise.core.kinds.network.release import (
+    NetworkRelease,
+    NoisyCounts,
+    NoisyParities,
+    TableDraws,
+)
 from noisewise.core.privacy import Claim, PureEvent
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.requests.draws import make_regression_sample_request

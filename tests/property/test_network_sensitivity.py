@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from noisewise.core.design import Ball, Box
-from noisewise.core.kinds.network.content import depth, log_odds
-from noisewise.core.kinds.network.graph import Network, Parities
+from noisewise.core.kinds.network.graph import Network, Parities, depth
+from noisewise.core.kinds.network.release import log_odds
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.networks import fourier
-from noisewise.holder.networks.counts import CountPlan, FamilyCounts
-from noisewise.holder.networks.laplace import LaplaceCounts
+from noisewise.holder.networks.counts import CountPlan, FamilyCounts, LaplaceCounts
 from noisewise.holder.networks.map import GridMap, plan_grid_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample, split_samplers
 from noisewise.holder.requests.draws import make_regression_sample_request

@@ -13,13 +13,12 @@ from scipy import special, stats
 
 from noisewise.analyst.network.fit import fit_network
 from noisewise.core.errors import RequestError
-from noisewise.core.kinds.network.content import TABLE_BITS
 from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.release import TABLE_BITS
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.engines import open_source
-from noisewise.holder.networks.counts import FamilyCounts
+from noisewise.holder.networks.counts import FamilyCounts, LaplaceCounts
 from noisewise.holder.networks.fourier import FourierParities
-from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.map import plan_grid_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample, split_samplers
 from noisewise.holder.requests.draws import make_regression_sample_request

@@ -38,22 +38,19 @@ from noisewise.audit.challenge import (
 )
 from noisewise.audit.engine import likelihood_ratio
 from noisewise.core.errors import RequestError
-from noisewise.core.kinds.network.content import (
+from noisewise.core.kinds.network.graph import split_totals, splits, total_depth
+from noisewise.core.kinds.network.release import (
     TABLE_BITS,
     TableDraws,
     learned_families,
     learned_sensitivities,
     one_is_enough,
     one_level_is_enough,
-    split_totals,
-    splits,
-    total_depth,
 )
 from noisewise.core.noise import Gaussian, Laplace
 from noisewise.holder.engines import open_source
-from noisewise.holder.networks.counts import FamilyCounts
+from noisewise.holder.networks.counts import FamilyCounts, LaplaceCounts
 from noisewise.holder.networks.fourier import FourierParities
-from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.learned import LearnedGraph, counted
 from noisewise.holder.networks.map import GridMap
 from noisewise.holder.networks.posterior_sample import PosteriorSample

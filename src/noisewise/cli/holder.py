@@ -77,9 +77,8 @@ def schema_new(
 
     Example: noisewise schema new people.csv --out schema.yaml
     """
-    from noisewise.holder.codebook import read_codebook
     from noisewise.holder.engines import is_server
-    from noisewise.holder.schema_files import schema_template
+    from noisewise.holder.schema_files import read_codebook, schema_template
 
     if out.exists() and not force:
         raise RequestError(f"out: {out} exists; choose another name, or --force to overwrite it")

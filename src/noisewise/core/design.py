@@ -197,7 +197,6 @@ class Covariates(Design):
 
     @property
     def regressed(self) -> tuple[str, ...]:
-        """The features, in order."""
         return self.features
 
 

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
@@ -21,7 +22,14 @@ from typing import Any, ClassVar, NoReturn, Self, TypeVar
 from noisewise import _html
 from noisewise.core.design import MAX_ROWS, Ball, Box, Design, Geometry
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
-from noisewise.core.privacy import Claim, Event, PureEvent, event_from_json, event_to_json
+from noisewise.core.privacy import (
+    Claim,
+    Event,
+    PureEvent,
+    as_fraction,
+    event_from_json,
+    event_to_json,
+)
 from noisewise.core.schema import MAX_NAME, Schema
 from noisewise.core.temporary import locked_file
 from noisewise.core.terms.term import MAX_FACTORS, MAX_TERM
@@ -31,7 +39,6 @@ MAX_INTEGER = 2**63 - 1
 MAX_SCALE = 2**56  # of noise: 128 standard deviations below the largest integer
 # Of a design column: a factor of a term, and a level, for each factor.
 MAX_DESIGN_NAME = MAX_TERM + MAX_FACTORS * (MAX_NAME + 2)
-MAX_RATIO = 2_600  # characters of an exact fraction, as `as_fraction` takes them
 
 Read = TypeVar("Read")
 
@@ -235,6 +242,13 @@ def integers(value: Any, where: str, limit: int = MAX_INTEGER) -> tuple[int, ...
     return tuple(integer(v, f"each of {where}", -limit - 1, limit) for v in items(value, where))
 
 
+def fraction(value: Any, where: str) -> Fraction:
+    """An exact number, which is written as text."""
+    if not isinstance(value, str):
+        fail(f"{where} must be a number written as text")
+    return as_fraction(value, where)
+
+
 def texts(value: Any, where: str, limit: int = MAX_NAME) -> tuple[str, ...]:
     """A list of short texts."""
     return tuple(text(item, where, limit) for item in items(value, where))
@@ -357,7 +371,6 @@ class Received:
 
     @property
     def schema(self) -> Schema:
-        """Of every kind."""
         return Schema.from_dict(self["schema"])
 
     @property

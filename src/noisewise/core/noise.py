@@ -28,11 +28,9 @@ class Laplace:
 
     @property
     def variance(self) -> float:
-        """Variance of one draw."""
         return 2 * self.scale**2
 
     def logpdf(self, x: Any) -> NDArray[np.float64]:
-        """Log density at `x`."""
         import numpy as np
 
         z = np.abs(np.asarray(x, dtype=np.float64)) / self.scale
@@ -47,11 +45,9 @@ class Gaussian:
 
     @property
     def variance(self) -> float:
-        """Variance of one draw."""
         return self.scale**2
 
     def logpdf(self, x: Any) -> NDArray[np.float64]:
-        """Log density at `x`."""
         import numpy as np
 
         z = np.asarray(x, dtype=np.float64) / self.scale
@@ -70,14 +66,12 @@ class DiscreteLaplace:
         return 1 / (2 * math.sinh(0.5 / self.scale) ** 2)
 
     def logpmf(self, x: Any) -> NDArray[np.float64]:
-        """Log probability of the integers `x`."""
         import numpy as np
 
         z = np.abs(np.asarray(x, dtype=np.float64)) / self.scale
         return -z + math.log(math.tanh(0.5 / self.scale))
 
     def continuous(self) -> Laplace:
-        """The limiting density on unit scale."""
         return Laplace(self.scale / STATISTIC_ONE)
 
 
@@ -115,7 +109,6 @@ class DiscreteGaussian:
         return -0.5 * z * z - math.log(s * math.sqrt(2 * math.pi) * theta)
 
     def continuous(self) -> Gaussian:
-        """The limiting density on unit scale."""
         return Gaussian(self.scale / STATISTIC_ONE)
 
 

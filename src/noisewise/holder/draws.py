@@ -45,7 +45,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from noisewise.core.design import STATISTIC_ONE, Design
+from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.kinds.draws import COEFFICIENT_BITS, RegressionLaw
 from noisewise.core.privacy import PureEvent
 from noisewise.core.statistics import SecondMoments
@@ -85,7 +85,6 @@ class RegressionSample:
     epsilon: Fraction
 
     def event(self) -> PureEvent:
-        """ε-differential privacy."""
         return PureEvent(self.epsilon)
 
     def verify(self) -> None:
@@ -100,7 +99,6 @@ class RegressionSample:
             raise AssertionError(f"draws cost {spent} for a claim of {float(self.epsilon)}")
 
     def describe(self) -> dict[str, Any]:
-        """The law that is drawn from."""
         return {
             "draws": self.draws,
             "radius": float(self.law.radius),
@@ -117,30 +115,19 @@ class RegressionSample:
     def sampler(self, sums: Sums) -> LatticeGaussian:
         """The law on the lattice: A = ρ²(τ/σ² X'X + λI) and b = ρτ/σ² X'y, rational."""
         law = self.law
-        size = len(law.design.columns)
-        moments = _moments(law.design, sums)
+        size, ridge = len(law.design.columns), law.prior_precision
+        statistic = SecondMoments(law.design)
+        moments = statistic.with_public(sums.n, sums.values[statistic.name])
         weight = law.temper / law.variance / STATISTIC_ONE
         precision = tuple(
             tuple(
-                law.radius**2
-                * (weight * moments[i, j] + (law.prior_precision if i == j else Fraction(0)))
+                law.radius**2 * (weight * moments[min(i, j), max(i, j)] + (ridge if i == j else 0))
                 for j in range(size)
             )
             for i in range(size)
         )
         linear = tuple(law.radius * weight * moments[i, size] for i in range(size))
         return LatticeGaussian(precision, linear, 1 << COEFFICIENT_BITS)
-
-
-def _moments(design: Design, sums: Sums) -> dict[tuple[int, int], int]:
-    """All of Σ ww' in units of 2⁻³², the public entries too."""
-    statistic = SecondMoments(design)
-    known = statistic.public_values(sums.n)
-    moments = {(i, j): value * STATISTIC_ONE for (i, j), value in known.items()}
-    for (i, j), value in zip(statistic.entries, sums.values[statistic.name], strict=True):
-        moments[i, j] = value
-    moments.update({(j, i): value for (i, j), value in moments.items()})
-    return moments
 
 
 # --- exact draws on the lattice; see the module's notes -------------------------------------------
@@ -158,7 +145,6 @@ class LatticeGaussian:
     size: int  # K
 
     def draw(self) -> tuple[int, ...]:
-        """One draw."""
         while True:
             g, centres = self._propose()
             if sum(x * x for x in g) > self.size**2:

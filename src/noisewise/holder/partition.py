@@ -106,19 +106,16 @@ class Partition:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The public levels, in their declared order."""
         column = self.declared.columns[self.column]
         assert isinstance(column, Category)
         return column.levels
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The table columns that are read."""
         return (*self.request.sources, self.column)
 
     @cached_property
     def schema(self) -> Schema:
-        """Declares the sources."""
         return self.declared.restricted_to(self.sources)
 
     @cached_property

@@ -37,9 +37,8 @@ from noisewise.analyst.network.prior import (
 )
 from noisewise.analyst.posterior.network import FORMER_METHODS, NetworkFit, NetworkPosterior
 from noisewise.core.errors import RequestError
-from noisewise.core.kinds.network.content import LearnedCounts, TableDraws
 from noisewise.core.kinds.network.graph import Network
-from noisewise.core.kinds.network.release import NetworkRelease
+from noisewise.core.kinds.network.release import LearnedCounts, NetworkRelease, TableDraws
 from noisewise.core.noise import Gaussian
 
 MAX_DRAWS = 100_000

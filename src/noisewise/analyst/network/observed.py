@@ -11,8 +11,12 @@ from numpy.typing import NDArray
 
 from noisewise.analyst.network.layout import Floats, Integers, Layout
 from noisewise.core.errors import ReleaseError, RequestError
-from noisewise.core.kinds.network.content import LearnedCounts, NoisyCounts, NoisyParities
-from noisewise.core.kinds.network.release import NetworkRelease
+from noisewise.core.kinds.network.release import (
+    LearnedCounts,
+    NetworkRelease,
+    NoisyCounts,
+    NoisyParities,
+)
 from noisewise.core.noise import Gaussian
 
 IMPOSSIBLE = 20.0  # standard deviations

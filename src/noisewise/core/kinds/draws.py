@@ -15,18 +15,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from noisewise.core import document as read
 from noisewise.core.design import Ball, Design, Geometry, geometry_to_dict, row_bits
-from noisewise.core.document import (
-    BaseRelease,
-    Received,
-    check_n,
-    fail,
-    geometry_from_json,
-    integer,
-    pure_event,
-    take,
-)
-from noisewise.core.privacy import as_fraction, fraction_text
+from noisewise.core.document import BaseRelease, Received, check_n, fail, pure_event
+from noisewise.core.privacy import fraction_text
 from noisewise.core.schema import Schema
 
 COEFFICIENT_BITS = 32
@@ -95,7 +87,6 @@ class RegressionLaw:
         return draws * self.design.schema.records_changed * self.cost_of_one
 
     def to_json(self) -> dict[str, Any]:
-        """Plain structure."""
         return {
             "geometry": geometry_to_dict(self.geometry),
             "fraction_bits": COEFFICIENT_BITS,
@@ -123,12 +114,10 @@ class RegressionSampleRelease(BaseRelease):
 
     @property
     def design(self) -> Design:
-        """Features and target."""
         return self.law.design
 
     @property
     def schema(self) -> Schema:
-        """The declared columns, and who is protected."""
         return self.design.schema
 
     def coefficients(self) -> npt.NDArray[np.float64]:
@@ -153,7 +142,9 @@ class RegressionSampleRelease(BaseRelease):
         one = 1 << COEFFICIENT_BITS
         return cls(
             law=_law(document["law"], document.design),
-            draws=tuple(tuple(integer(g, "a coefficient", -one, one) for g in d) for d in draws),
+            draws=tuple(
+                tuple(read.integer(g, "a coefficient", -one, one) for g in d) for d in draws
+            ),
             **document.common,
         )
 
@@ -174,9 +165,7 @@ def _check(release: RegressionSampleRelease) -> None:
 
 def _law(document: Any, design: Design) -> RegressionLaw:
     names = ("radius", "variance", "prior_precision", "temper")
-    geometry, bits, *numbers = take(document, "law", ("geometry", "fraction_bits", *names))
-    integer(bits, "fraction_bits", COEFFICIENT_BITS, COEFFICIENT_BITS)
-    if not all(isinstance(number, str) for number in numbers):
-        fail("the law's numbers must be written as text")
-    values = (as_fraction(value, name) for name, value in zip(names, numbers, strict=True))
-    return RegressionLaw(design, geometry_from_json(geometry), *values)
+    geometry, bits, *numbers = read.take(document, "law", ("geometry", "fraction_bits", *names))
+    read.integer(bits, "fraction_bits", COEFFICIENT_BITS, COEFFICIENT_BITS)
+    values = (read.fraction(value, name) for name, value in zip(names, numbers, strict=True))
+    return RegressionLaw(design, read.geometry_from_json(geometry), *values)

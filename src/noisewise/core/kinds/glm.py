@@ -14,19 +14,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from noisewise.core import document as read
 from noisewise.core.design import Design, Family
-from noisewise.core.document import (
-    MAX_INTEGER,
-    MAX_SCALE,
-    Received,
-    RegressionRelease,
-    check_n,
-    fail,
-    integer,
-    integers,
-    items,
-    take,
-)
+from noisewise.core.document import Received, RegressionRelease, check_n, fail
 from noisewise.core.kinds.rounds import (
     SMALLEST_SCALE,
     Round,
@@ -79,7 +69,6 @@ class Newton:
     sensitivity: int  # of both together, in units of the score; see `core.statistics.scores`
 
     def to_json(self) -> dict[str, Any]:
-        """Plain structure for the Release file."""
         return {
             "theta": list(self.theta),
             "noise": {
@@ -96,22 +85,22 @@ class Newton:
     @classmethod
     def from_json(cls, document: Any) -> Newton:
         """Read what `to_json` wrote, as far as it can be checked without the design."""
-        theta, noise, sensitivity, score, information = take(
+        theta, noise, sensitivity, score, information = read.take(
             document, "a Newton round", ("theta", "noise", "sensitivity", "score", "information")
         )
-        family, scale, on_diagonal, off_diagonal = take(
+        family, scale, on_diagonal, off_diagonal = read.take(
             noise, "noise", ("family", "scale", "information_scale", "off_diagonal_scale")
         )
         if family != "discrete_gaussian":
             fail("a Newton round must have discrete Gaussian noise")
         return cls(
-            integers(theta, "theta", LARGEST_THETA),
-            integers(score, "score", MAX_INTEGER),
-            integers(information, "information", MAX_INTEGER),
-            integer(scale, "noise scale", SMALLEST_SCALE, MAX_SCALE),
-            integer(on_diagonal, "information_scale", SMALLEST_SCALE, MAX_SCALE),
-            integer(off_diagonal, "off_diagonal_scale", SMALLEST_SCALE // 2, MAX_SCALE),
-            integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
+            read.integers(theta, "theta", LARGEST_THETA),
+            read.integers(score, "score", read.MAX_INTEGER),
+            read.integers(information, "information", read.MAX_INTEGER),
+            read.integer(scale, "noise scale", SMALLEST_SCALE, read.MAX_SCALE),
+            read.integer(on_diagonal, "information_scale", SMALLEST_SCALE, read.MAX_SCALE),
+            read.integer(off_diagonal, "off_diagonal_scale", SMALLEST_SCALE // 2, read.MAX_SCALE),
+            read.integer(sensitivity, "sensitivity", 1, read.MAX_INTEGER),
         )
 
     def check(self, design: Design, shape: Shape) -> None:
@@ -216,9 +205,9 @@ class GlmRelease(RegressionRelease):
     def _read(cls, document: Received) -> Self:
         return cls(
             design=document.design,
-            looks=tuple(Round.from_json(one) for one in items(document["looks"], "looks")),
+            looks=tuple(Round.from_json(one) for one in read.items(document["looks"], "looks")),
             shape=shape_from_json(document["shape"]),
-            newton=tuple(Newton.from_json(one) for one in items(document["newton"], "newton")),
+            newton=tuple(Newton.from_json(one) for one in read.items(document["newton"], "newton")),
             **document.common,
         )
 

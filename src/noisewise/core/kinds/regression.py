@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from noisewise.core import document as read
 from noisewise.core.calibration import discreteness_slack, laplace_scale
 from noisewise.core.composition import satisfies
 from noisewise.core.design import (
@@ -23,20 +24,7 @@ from noisewise.core.design import (
     Geometry,
     geometry_to_dict,
 )
-from noisewise.core.document import (
-    MAX_INTEGER,
-    MAX_SCALE,
-    Received,
-    RegressionRelease,
-    check_n,
-    fail,
-    geometry_from_json,
-    integer,
-    integers,
-    items,
-    take,
-    text,
-)
+from noisewise.core.document import Received, RegressionRelease, check_n, fail
 from noisewise.core.kinds.rounds import Rounds, check_spent
 from noisewise.core.noise import DISCRETE_FAMILIES, DiscreteGaussian, DiscreteLaplace
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent, float_down
@@ -174,9 +162,9 @@ class Release(RegressionRelease):
     def _read(cls, document: Received) -> Self:
         return cls(
             design=document.design,
-            geometry=geometry_from_json(document["geometry"]),
+            geometry=read.geometry_from_json(document["geometry"]),
             measurements=tuple(
-                map(measurement_from_json, items(document["measurements"], "measurements"))
+                map(measurement_from_json, read.items(document["measurements"], "measurements"))
             ),
             rounds=Rounds.from_json(document["rounds"]) if "rounds" in document else None,
             **document.common,
@@ -204,20 +192,22 @@ def observed_moments(measurement: Measurement, design: Design) -> Observed:
 def measurement_from_json(document: Any) -> Measurement:
     """Read what `Measurement.to_json` wrote, as far as it can be checked by itself."""
     keys = ("statistic", "layout", "fraction_bits", "noise", "sensitivity", "values")
-    name, layout, bits, noise, sensitivity, values = take(document, "a measurement", keys)
+    name, layout, bits, noise, sensitivity, values = read.take(document, "a measurement", keys)
     if not isinstance(name, str) or name not in STATISTICS:
         fail("a measurement is of an unknown statistic")
     if bits != STATISTIC_BITS or isinstance(bits, bool | float):
         fail(f"fraction_bits must be {STATISTIC_BITS}")
-    family, scale, off_diagonal = take(noise, "noise", ("family", "scale", "off_diagonal_scale"))
+    family, scale, off_diagonal = read.take(
+        noise, "noise", ("family", "scale", "off_diagonal_scale")
+    )
     return Measurement(
         statistic=name,
-        layout=text(layout, "layout"),
-        values=integers(values, "values"),
-        family=text(family, "noise family"),
-        scale=integer(scale, "noise scale", 1, MAX_SCALE),
-        off_diagonal_scale=integer(off_diagonal, "off_diagonal_scale", 1, MAX_SCALE),
-        sensitivity=integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
+        layout=read.text(layout, "layout"),
+        values=read.integers(values, "values"),
+        family=read.text(family, "noise family"),
+        scale=read.integer(scale, "noise scale", 1, read.MAX_SCALE),
+        off_diagonal_scale=read.integer(off_diagonal, "off_diagonal_scale", 1, read.MAX_SCALE),
+        sensitivity=read.integer(sensitivity, "sensitivity", 1, read.MAX_INTEGER),
     )
 
 

@@ -80,7 +80,7 @@ from itertools import product
 from math import comb
 from typing import Any
 
-from noisewise.core.design import Ball, Design, Geometry, Monomial, row_bits
+from noisewise.core.design import STATISTIC_ONE, Ball, Design, Geometry, Monomial, row_bits
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,11 @@ class SecondMoments:
                 raise ValueError("n is public under replace_one and must be given")
             values[0, 0] = n
         return values
+
+    def with_public(self, n: int, sums: Sequence[int]) -> dict[Monomial, int]:
+        """All entries of A with a ≤ b in grid units: the exact `sums` and the public ones."""
+        known = {entry: value * STATISTIC_ONE for entry, value in self.public_values(n).items()}
+        return {**known, **dict(zip(self.entries, sums, strict=True))}
 
 
 def l1(statistic: SecondMoments) -> Fraction:

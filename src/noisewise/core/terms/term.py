@@ -11,12 +11,12 @@ choice of parts of the other factors,
 
     the columns of all choices of indicators and B-splines have sizes that add up to at most 1, (1)
 
-because a category has at most one indicator that is 1, B-splines add up to at most 1
-(`splines`), a product of sums is the sum of all products, and numbers are at most 1 in size. Such
-columns are a *group*. `core.statistics` uses (1), and it holds for the integers that are summed:
-columns of a group with B-splines are cut off towards 0, not rounded to the nearest integer, so the
-integers add up to at most ONE (1 + 2**-40) < ONE + 1, hence to ONE. Other groups have one column
-that is not 0.
+because a category has at most one indicator that is 1, B-splines add up to at most 1 (see
+`expressions`), a product of sums is the sum of all products, and numbers are at most 1 in size.
+Such columns are a *group*. `core.statistics` uses (1), and it holds for the integers that are
+summed: columns of a group with B-splines are cut off towards 0, not rounded to the nearest integer,
+so the integers add up to at most ONE (1 + 2**-40) < ONE + 1, hence to ONE. Other groups have one
+column that is not 0.
 
 **Cells.** A column with indicators is 0 outside their levels. Two indicators that belong to other
 levels of one category, as region[a] and region[b]:sex[f] do, are never both 1 in a row: their
@@ -46,15 +46,17 @@ from noisewise.core.terms.expressions import (
     FUNCTIONS,
     Expression,
     Interval,
+    b_spline,
     bounds_of,
     called,
     name_text,
+    natural_spline,
+    natural_spline_bounds,
     number,
     number_text,
     parsed,
     product_of,
 )
-from noisewise.core.terms.splines import b_spline, natural_spline, natural_spline_bounds
 
 MAX_TERM = 400  # characters
 MAX_FACTORS = 4
@@ -130,15 +132,12 @@ class Arithmetic:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Of the expression."""
         return self.expression.columns
 
     def parts(self, schema: Schema) -> list[Part]:
-        """Itself."""
         return [Part(self.text, self.expression.interval(schema))]
 
     def values(self, schema: Schema, table: Mapping[str, Any]) -> list[FloatArray]:
-        """Itself."""
         return [self.expression.values(table)]
 
 
@@ -150,12 +149,10 @@ class Levels:
 
     @property
     def text(self) -> str:
-        """The column's name."""
         return name_text(self.name)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """One."""
         return (self.name,)
 
     def parts(self, schema: Schema) -> list[Part]:
@@ -168,7 +165,6 @@ class Levels:
         ]
 
     def values(self, schema: Schema, table: Mapping[str, Any]) -> list[FloatArray]:
-        """0 or 1."""
         declared = schema.columns[self.name]
         assert isinstance(declared, Category)
         codes = np.asarray(table[self.name])
@@ -187,7 +183,6 @@ class OfKnots:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """One."""
         return (self.name,)
 
     def _written(self, function: str, word: str, more: str = "") -> str:
@@ -223,7 +218,6 @@ class Cut(OfKnots):
         ]
 
     def values(self, schema: Schema, table: Mapping[str, Any]) -> list[FloatArray]:
-        """0 or 1."""
         x = np.asarray(table[self.name], dtype=np.float64)
         place = np.searchsorted(np.array(self.points), x, side="right")
         return [(place == k).astype(np.float64) for k in range(1, len(self.points) + 1)]
@@ -248,7 +242,6 @@ class BSpline(OfKnots):
         return [Part(f"{self.text}[{k}]", (0.0, 1.0), share=True) for k in range(1, count + 1)]
 
     def values(self, schema: Schema, table: Mapping[str, Any]) -> list[FloatArray]:
-        """See `splines`."""
         x = np.asarray(table[self.name], dtype=np.float64)
         return b_spline(x, self._bounds(schema), self.points, self.degree)
 
@@ -259,7 +252,6 @@ class NaturalSpline(OfKnots):
 
     @property
     def text(self) -> str:
-        """Canonical."""
         return self._written("ns", "knots")
 
     def parts(self, schema: Schema) -> list[Part]:
@@ -270,7 +262,6 @@ class NaturalSpline(OfKnots):
         return [Part(f"{self.text}[{name}]", own) for name, own in zip(names, bounds, strict=True)]
 
     def values(self, schema: Schema, table: Mapping[str, Any]) -> list[FloatArray]:
-        """See `splines`."""
         x = np.asarray(table[self.name], dtype=np.float64)
         return natural_spline(x, self._bounds(schema), self.points)
 

@@ -121,7 +121,6 @@ class BlockPlan(ReadsDesign):
     partitions: int
 
     def accumulator(self) -> BlockAccumulator:
-        """A new, empty accumulator."""
         return BlockAccumulator(self)
 
     @property
@@ -184,7 +183,6 @@ class BlockAccumulator:
         self._since_carry = 0
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
-        """Add rows; see `noisewise.holder.rows.Accumulator`."""
         rows = len(columns[0])
         check_row_count(self.n + rows)
         for start in range(0, rows, _PASS_ROWS):
@@ -192,7 +190,6 @@ class BlockAccumulator:
         self.n += rows
 
     def result(self) -> BlockSums:
-        """The sums so far."""
         self._carry()
         return BlockSums(self.n, self._total)
 
@@ -202,7 +199,6 @@ class BlockAccumulator:
         return flat(self.n, self._total)
 
     def join(self, state: Integers) -> None:
-        """See `Accumulator.join`."""
         check_row_count(self.n + int(state[0]))
         self._carry()
         self.n += int(state[0])
@@ -247,7 +243,6 @@ class RowPlan(ReadsDesign):
     memory = 0  # of sums: there are none
 
     def accumulator(self) -> RowAccumulator:
-        """A new, empty accumulator."""
         return RowAccumulator(self)
 
 
@@ -268,7 +263,6 @@ class RowAccumulator:
         self._parts: list[Integers] = []
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
-        """Add rows; see `noisewise.holder.rows.Accumulator`."""
         check_row_count(self.n + len(columns[0]))
         self._parts.append(self._grid.integers(columns))
         self.n += len(columns[0])
@@ -278,7 +272,6 @@ class RowAccumulator:
         return flat(self.n, *self._parts)
 
     def join(self, state: Integers) -> None:
-        """See `Accumulator.join`."""
         check_row_count(self.n + int(state[0]))
         self.n += int(state[0])
         self._parts.append(state[1:].reshape(-1, len(self._grid.columns)))

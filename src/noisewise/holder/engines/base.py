@@ -180,7 +180,6 @@ class InDatabase(ABC):
         """Sum open rows."""
 
     def column_names(self) -> list[str]:
-        """From the catalogue."""
         return self._reading(lambda rows: list(rows.columns.names))
 
     def column_kinds(self) -> list[tuple[str, Kind]]:

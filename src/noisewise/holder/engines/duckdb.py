@@ -37,12 +37,14 @@ from noisewise.holder.engines.base import (
     sealed,
 )
 from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
-from noisewise.holder.engines.dialects import DUCKDB, identifier, text
 from noisewise.holder.engines.files import ParquetSource
 from noisewise.holder.engines.pushdown import (
+    DUCKDB,
     SumQuery,
     agrees_with_numpy,
     can_be_pushed_down,
+    identifier,
+    text,
     warn_of_streaming,
 )
 from noisewise.holder.rows import Plan, Progress
@@ -73,7 +75,6 @@ class _Rows:
 
     @property
     def columns(self) -> Columns:
-        """By DuckDB's types."""
         types = [str(one.id) for one in self.relation.types]
         return Columns(self.names, types, [kind_of_type(one) for one in types])
 
@@ -117,7 +118,6 @@ class ParquetInDuckDB(_DuckDBSource):
         self.description = f"{path.name} (DuckDB)"
 
     def row_count(self) -> int | None:
-        """From the file's footer."""
         return ParquetSource(self._path).row_count()
 
     @contextmanager
@@ -218,15 +218,12 @@ class ArrowInDuckDB(_DuckDBSource):
         self.description = f"{source.description.rpartition(' (')[0]} (DuckDB)"
 
     def column_names(self) -> list[str]:
-        """As the table gives them."""
         return self._source.column_names()
 
     def row_count(self) -> int | None:
-        """If it is known."""
         return self._source.row_count()
 
     def check(self, plan: Plan[Any]) -> None:
-        """As the source does."""
         self._source.check(plan)
 
     @contextmanager

@@ -39,7 +39,6 @@ class _FileSource:
 
     @property
     def description(self) -> str:
-        """The file's name and the way it is read."""
         return f"{self._path.name} (streaming)"
 
 
@@ -47,12 +46,10 @@ class ParquetSource(_FileSource):
     """A Parquet file, decoded by Arrow."""
 
     def column_names(self) -> list[str]:
-        """From the file's schema."""
         with self.open() as file:
             return list(file.schema_arrow.names)
 
     def row_count(self) -> int | None:
-        """From the file's footer."""
         with self.open() as file:
             return int(file.metadata.num_rows)
 
@@ -70,7 +67,6 @@ class ParquetSource(_FileSource):
             check_id_kind(name, kind_of(kind), floating=False)
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
-        """Sum batch by batch."""
         import pyarrow as pa
 
         with self.open() as file:
@@ -110,7 +106,6 @@ class CsvSource(_FileSource):
     """A CSV file: UTF-8, a header line, commas, double quotes. Parsed by Arrow, types declared."""
 
     def column_names(self) -> list[str]:
-        """From the header line."""
         return list(self._header().names)
 
     def row_count(self) -> int | None:
@@ -121,7 +116,6 @@ class CsvSource(_FileSource):
         """Nothing: any text can be an id."""
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
-        """Sum block by block."""
         import pyarrow as pa
 
         def read() -> Result:
@@ -303,7 +297,6 @@ class CheckedCsv(io.RawIOBase):
         self._at_beginning = True
 
     def readable(self) -> bool:
-        """Always."""
         return True
 
     def read(self, size: int = -1) -> bytes:
@@ -318,7 +311,6 @@ class CheckedCsv(io.RawIOBase):
         return block
 
     def close(self) -> None:
-        """Close the file underneath."""
         self._file.close()
         super().close()
 

@@ -23,11 +23,9 @@ class FrameSource:
 
     @property
     def description(self) -> str:
-        """What was given."""
         return f"{self._table.what} (in memory)"
 
     def column_names(self) -> list[str]:
-        """As the table gives them."""
         return self._table.names()
 
     def row_count(self) -> int | None:
@@ -38,7 +36,6 @@ class FrameSource:
         """Nothing: the type of a column in memory may depend on its values."""
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
-        """Sum slice by slice."""
         import pyarrow as pa
 
         def read() -> Result:

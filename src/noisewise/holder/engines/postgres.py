@@ -26,11 +26,12 @@ from typing import Any
 
 from noisewise.core.errors import DataError, RequestError
 from noisewise.holder.engines.base import Answer, Columns, InDatabase, Kind, Result, sealed
-from noisewise.holder.engines.dialects import POSTGRESQL, identifier
 from noisewise.holder.engines.pushdown import (
+    POSTGRESQL,
     SumQuery,
     agrees_with_numpy,
     can_be_pushed_down,
+    identifier,
     warn_of_streaming,
 )
 from noisewise.holder.rows import Plan, Progress

@@ -31,8 +31,8 @@ same request was charged again at another price in the same transaction, after a
 A data set is released under a cap that was set for it, and under no other: only setting a cap makes
 a ledger.
 
-`Ledger` decides, on the `accounts` and `charges` that are folded from its `file`; `accounts` tells
-which of the charges one person may bear; `refusals` keeps apart names that could be taken for one
+`Ledger` decides, on the `accounts` that are folded from its `file`; these tell which of the charges
+one person may bear; `refusals` keeps apart names that could be taken for one
 another, knows the rows of a batch again, and says what to do next.
 """
 
@@ -45,14 +45,17 @@ from types import TracebackType
 from noisewise import _html
 from noisewise.core.errors import BudgetError, LedgerError, RequestError
 from noisewise.core.privacy import Amount, as_delta, as_loss
-from noisewise.holder.ledger.accounts import Account, Quote, fits, total_epsilon
-from noisewise.holder.ledger.charges import (
+from noisewise.holder.ledger.accounts import (
+    Account,
     Charge,
     ChargeRecord,
+    Quote,
     Reservation,
     asked_to_json,
     charge_to_json,
     exact,
+    fits,
+    total_epsilon,
     up,
     usable_name,
 )

@@ -21,8 +21,7 @@ from typing import Any
 
 from noisewise.core.errors import LedgerError, NoisewiseError
 from noisewise.core.temporary import locked_file
-from noisewise.holder.ledger.accounts import OpenAccount
-from noisewise.holder.ledger.charges import ChargeRecord, charge_from_json
+from noisewise.holder.ledger.accounts import ChargeRecord, OpenAccount, charge_from_json
 
 _APPLICATION_ID = 0x4E574C47  # "NWLG", so that `file` and we can tell a ledger from other SQLite
 _VERSION = 1

@@ -29,8 +29,16 @@ from typing import Any
 
 from noisewise.core.composition import within
 from noisewise.core.errors import BudgetError, DataError, RequestError
-from noisewise.holder.ledger.accounts import OpenAccount, fits, remaining_epsilon, total_epsilon
-from noisewise.holder.ledger.charges import Charge, down, exact, up
+from noisewise.holder.ledger.accounts import (
+    Charge,
+    OpenAccount,
+    down,
+    exact,
+    fits,
+    remaining_epsilon,
+    total_epsilon,
+    up,
+)
 from noisewise.holder.ledger.file import Book
 from noisewise.holder.mechanisms import randomness
 

@@ -64,7 +64,6 @@ class GaussianMechanism:
                 raise AssertionError(f"OpenDP charges rho = {spent} for a claim of {claimed}")
 
     def add_noise(self, sums: Sequence[int]) -> tuple[int, ...]:
-        """The sums with fresh discrete Gaussian noise."""
         if len(sums) != len(self.off_diagonal):  # a sum without a place would get no noise
             raise ValueError(f"{len(sums)} sums given, {len(self.off_diagonal)} were planned")
         noisy = list(sums)

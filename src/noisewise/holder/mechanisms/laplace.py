@@ -38,7 +38,6 @@ class LaplaceMechanism:
         return self.scale
 
     def event(self) -> PureEvent:
-        """ε-differential privacy."""
         return PureEvent(self.epsilon)
 
     def verify(self) -> None:
@@ -46,7 +45,6 @@ class LaplaceMechanism:
         verify_laplace(self.scale, self.sensitivity, self.epsilon)
 
     def add_noise(self, sums: Sequence[int]) -> tuple[int, ...]:
-        """The sums with fresh discrete Laplace noise."""
         return randomness.invoke(randomness.laplace_measurement(self.scale), sums)
 
 

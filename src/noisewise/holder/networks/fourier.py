@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from noisewise.core.document import MAX_INTEGER
-from noisewise.core.kinds.network.content import NoisyParities
 from noisewise.core.kinds.network.graph import Parities, walsh_hadamard
-from noisewise.holder.networks.counts import FamilyCounts
-from noisewise.holder.networks.laplace import LaplaceNoise
+from noisewise.core.kinds.network.release import NoisyParities
+from noisewise.holder.networks.counts import FamilyCounts, LaplaceNoise
 
 DEFAULT_STEALTH = 0.9
 
@@ -55,12 +54,10 @@ class FourierParities(LaplaceNoise):
 
     @cached_property
     def parities(self) -> Parities:
-        """The downward closure."""
         return Parities(self.network)
 
     @cached_property
     def sensitivity(self) -> int:
-        """Δ, in records."""
         private = not self.network.schema.n_is_public
         return self.network.schema.max_rows_per_unit * (most_changed(self.parities) + private)
 
@@ -70,11 +67,9 @@ class FourierParities(LaplaceNoise):
         return simulated_increment(self.parities, self.scale, self.stealth)
 
     def describe(self) -> dict[str, Any]:
-        """Number of parity counts, sensitivity and noise."""
         return {"parity_counts": len(self.parities), **self._noise()}
 
     def draw(self, counts: FamilyCounts) -> NoisyParities:
-        """The parity counts with fresh noise."""
         exact = np.zeros(len(self.parities), dtype=np.int64)
         for node in self.network.nodes:
             positions = self.parities.positions(node)
@@ -85,7 +80,6 @@ class FourierParities(LaplaceNoise):
         return self._content(self._drawn(values))
 
     def longest(self) -> NoisyParities:
-        """With the longest of 64-bit integers."""
         private = not self.network.schema.n_is_public
         return self._content((-MAX_INTEGER - 1,) * (len(self.parities) + private))
 

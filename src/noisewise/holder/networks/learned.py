@@ -38,7 +38,8 @@ from noisewise.core.calibration import (
 from noisewise.core.composition import satisfies, within
 from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import RequestError
-from noisewise.core.kinds.network.content import (
+from noisewise.core.kinds.network.graph import MAX_CELLS, Network
+from noisewise.core.kinds.network.release import (
     NOISE_BITS,
     CountsPart,
     GaussianCounts,
@@ -49,7 +50,6 @@ from noisewise.core.kinds.network.content import (
     learned_squares,
     one_level_is_enough,
 )
-from noisewise.core.kinds.network.graph import MAX_CELLS, Network
 from noisewise.core.privacy import (
     Claim,
     ComposedEvent,

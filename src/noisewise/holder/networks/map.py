@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any
 
 from noisewise.core.errors import RequestError
-from noisewise.core.kinds.network.content import TABLE_BITS, TableDraws, score_change, total_depth
-from noisewise.core.kinds.network.graph import Network
+from noisewise.core.kinds.network.graph import Network, total_depth
+from noisewise.core.kinds.network.release import TABLE_BITS, TableDraws, score_change
 from noisewise.core.privacy import PureEvent
 from noisewise.holder.mechanisms.exact import FIRST_DIGITS, choose, decimals
 from noisewise.holder.networks.counts import FamilyCounts, longest_draw
@@ -107,7 +107,6 @@ class GridMap:
         return tuple(self.lowest + span * j // (self.points - 1) for j in range(self.points))
 
     def event(self) -> PureEvent:
-        """ε-differential privacy."""
         return PureEvent(self.epsilon)
 
     def verify(self) -> None:
@@ -120,7 +119,6 @@ class GridMap:
             raise AssertionError(f"the draw costs {spent} for a claim of {float(self.epsilon)}")
 
     def describe(self) -> dict[str, Any]:
-        """The law that is drawn from."""
         return {
             "draws": 1,
             "omega": self.lowest / ONE,
@@ -130,7 +128,6 @@ class GridMap:
         }
 
     def draw(self, counts: FamilyCounts) -> TableDraws:
-        """A fresh draw."""
         found: dict[str, tuple[int, ...]] = {}
         for node in self.network.nodes:
             concentration = self.concentration[node]
@@ -144,7 +141,6 @@ class GridMap:
         return self._content((found,))
 
     def longest(self) -> TableDraws:
-        """With its longest integers."""
         return self._content(longest_draw(self.network, self.lowest))
 
     def _content(self, draws: tuple[Mapping[str, tuple[int, ...]], ...]) -> TableDraws:

@@ -11,16 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from noisewise.core.errors import RequestError
-from noisewise.core.kinds.network.content import (
-    TABLE_BITS,
-    TableDraws,
-    log_odds,
-    split_totals,
-    splits,
-    total_depth,
-)
-from noisewise.core.kinds.network.graph import Network
-from noisewise.core.kinds.network.release import cost_of_draws
+from noisewise.core.kinds.network.graph import Network, split_totals, splits, total_depth
+from noisewise.core.kinds.network.release import TABLE_BITS, TableDraws, cost_of_draws, log_odds
 from noisewise.core.privacy import PureEvent
 from noisewise.holder.mechanisms import randomness
 from noisewise.holder.mechanisms.exact import decimals
@@ -71,7 +63,6 @@ class PosteriorSample:
     concentration: Mapping[str, Fraction]
 
     def event(self) -> PureEvent:
-        """ε-differential privacy."""
         return PureEvent(self.epsilon)
 
     def verify(self) -> None:
@@ -83,7 +74,6 @@ class PosteriorSample:
             raise AssertionError(f"draws cost {spent} for a claim of {float(self.epsilon)}")
 
     def describe(self) -> dict[str, Any]:
-        """The law that is drawn from."""
         return {
             "draws": self.draws,
             "omega": self.lowest / ONE,
@@ -95,7 +85,6 @@ class PosteriorSample:
         }
 
     def draw(self, counts: FamilyCounts) -> TableDraws:
-        """Fresh draws."""
         columns: list[dict[str, tuple[int, ...]]] = [{} for _ in range(self.draws)]
         for node in self.network.nodes:
             samplers = split_samplers(
@@ -244,7 +233,6 @@ class SplitSampler:
             raise ValueError("lowest must be from 1 to below one half")
 
     def draw(self) -> int:
-        """One draw."""
         stairs, total = self._stairs
         while True:
             place = randomness.below(total)

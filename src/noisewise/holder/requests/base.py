@@ -242,7 +242,6 @@ class AboutRegression(ReadsDesign, Publishable[Kind_co]):
         return f"{self.design.target} ~ {' + '.join(self.design.features)}"
 
     def to_json(self) -> dict[str, Any]:
-        """Canonical description; see `Publishable`."""
         regression = {"features": list(self.design.features), "target": self.design.target}
         return {**super().to_json(), **regression}
 

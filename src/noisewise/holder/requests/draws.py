@@ -40,20 +40,16 @@ class RegressionSampleRequest(AboutRegression[RegressionSampleRelease]):
 
     @property
     def event(self) -> PureEvent:
-        """The cost of all draws together."""
         return self.planned.event()
 
     def verify(self) -> None:
-        """Check the draws against their claim."""
         self.planned.verify()
 
     def plan(self) -> SumPlan:
-        """The second moments."""
         law = self.planned.law
         return SumPlan(law.design, law.geometry, (SecondMoments(law.design),))
 
     def release(self, n: int, result: Sums) -> RegressionSampleRelease:
-        """Draw the coefficients."""
         return self._written(n, self.planned.draw(result))
 
     def longest(self) -> int:
@@ -69,7 +65,6 @@ class RegressionSampleRequest(AboutRegression[RegressionSampleRelease]):
         return RegressionSampleRelease(law=self.planned.law, draws=draws, **self._signed(n))
 
     def to_json(self) -> dict[str, Any]:
-        """Canonical description; its digest is the request's identity."""
         return {
             **super().to_json(),
             "request": "regression_sample",
@@ -79,7 +74,6 @@ class RegressionSampleRequest(AboutRegression[RegressionSampleRelease]):
 
     @property
     def summary(self) -> str:
-        """The regression, and that it is sampled."""
         return f"{self.formula}, posterior_sample"
 
 

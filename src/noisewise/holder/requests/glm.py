@@ -166,7 +166,6 @@ class GlmRequest(InRounds[GlmRelease]):
 
     @property
     def summary(self) -> str:
-        """The regression and the noise."""
         return f"{self.formula}, {self.design.family}, gaussian in rounds"
 
     def in_words(self) -> list[str]:
@@ -185,7 +184,6 @@ class GlmRequest(InRounds[GlmRelease]):
         return words
 
     def to_json(self) -> dict[str, Any]:
-        """Canonical description; its digest is the request's identity."""
         return {**super().to_json(), "kind": "glm", "family": self.design.family}
 
     def verify(self) -> None:
@@ -227,7 +225,6 @@ class GlmRequest(InRounds[GlmRelease]):
     # --- the rounds -------------------------------------------------------------------------------
 
     def plan(self) -> Plan[BallSums | ScoreSums]:
-        """What the first pass sums."""
         return self.step_plan(self.next_step(()))
 
     def release(self, n: int, result: Any, /) -> GlmRelease:
@@ -239,7 +236,6 @@ class GlmRequest(InRounds[GlmRelease]):
         return json.dumps({"n": self.public_n(n), **self._drawn((), self.next_step(()), result)})
 
     def next_step(self, kept: Sequence[str]) -> Step:
-        """What comes after the rounds that are kept."""
         begun, setting = Begun.of(kept), self.setting
         if begun.shape is not None:
             shape = begun.shape
@@ -267,7 +263,6 @@ class GlmRequest(InRounds[GlmRelease]):
         return Observed(whole.map[:, places], whole.values, whole.precision)
 
     def step_plan(self, step: Step) -> Plan[BallSums | ScoreSums]:
-        """What a step sums over the rows."""
         if isinstance(step, Explore):
             return BallPlan(self.covariates, step.shape)
         return ScorePlan(self.design, step.shape, step.theta)

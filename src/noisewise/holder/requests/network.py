@@ -10,14 +10,24 @@ from typing import Any
 
 from noisewise.core.design import MAX_ROWS, names_of
 from noisewise.core.errors import RequestError
-from noisewise.core.kinds.network.content import MAX_DRAWS, Content, TableDraws
 from noisewise.core.kinds.network.graph import Network
-from noisewise.core.kinds.network.release import CONTENTS, MechanismName, NetworkRelease
+from noisewise.core.kinds.network.release import (
+    CONTENTS,
+    MAX_DRAWS,
+    Content,
+    MechanismName,
+    NetworkRelease,
+    TableDraws,
+)
 from noisewise.core.privacy import Amount, Claim, Event, as_delta, as_fraction, fraction_text
 from noisewise.core.schema import Category, Schema
-from noisewise.holder.networks.counts import CountPlan, FamilyCounts, NetworkMechanism
+from noisewise.holder.networks.counts import (
+    CountPlan,
+    FamilyCounts,
+    LaplaceCounts,
+    NetworkMechanism,
+)
 from noisewise.holder.networks.fourier import DEFAULT_STEALTH, FourierParities
-from noisewise.holder.networks.laplace import LaplaceCounts
 from noisewise.holder.networks.learned import LearnedGraph, counted_families
 from noisewise.holder.networks.map import plan_grid_map, plan_tempered_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample
@@ -55,17 +65,14 @@ class NetworkRequest(Publishable[NetworkRelease]):
 
     @property
     def schema(self) -> Schema:
-        """The declared nodes, and who is protected."""
         return self.network.schema
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The table columns that are read."""
         return self.network.nodes
 
     @cached_property
     def planned(self) -> NetworkMechanism:
-        """The planned mechanism."""
         network, epsilon, options = self.network, self.epsilon, self.options
         if self.mechanism == LEARN:
             return LearnedGraph(network, epsilon, self.claim.delta)
@@ -90,11 +97,9 @@ class NetworkRequest(Publishable[NetworkRelease]):
 
     @property
     def event(self) -> Event:
-        """The cost of everything together."""
         return self.planned.event()
 
     def verify(self) -> None:
-        """Check the mechanism against its claim."""
         self.planned.verify()
 
     def plan(self) -> CountPlan:
@@ -103,7 +108,6 @@ class NetworkRequest(Publishable[NetworkRelease]):
         return CountPlan(self.network, counted_families(self.network) if learns else None)
 
     def release(self, n: int, result: FamilyCounts) -> NetworkRelease:
-        """Draw the noise, or the tables."""
         if isinstance(self.planned, LearnedGraph):
             network, content = self.planned.choose_and_draw(result)
             return self._written(n, content, network)
@@ -130,7 +134,6 @@ class NetworkRequest(Publishable[NetworkRelease]):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Canonical description; its digest is the request's identity."""
         options = {
             name: fraction_text(value) if isinstance(value, Fraction) else value
             for name, value in self.options.items()

@@ -31,6 +31,8 @@ from noisewise.core.statistics import (
     l1_sensitivity,
     l2_sensitivity,
 )
+from noisewise.core.statistics.smallest_eigenvalue import MAX_SIZE
+from noisewise.core.statistics.smallest_eigenvalue import value as eigenvalue
 from noisewise.holder.mechanisms import Mechanism
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
@@ -44,8 +46,6 @@ from noisewise.holder.requests.base import (
     noise_multiplier,
 )
 from noisewise.holder.requests.rounds import RoundsRequest
-from noisewise.holder.rows.exact_eigenvalue import MAX_SIZE
-from noisewise.holder.rows.exact_eigenvalue import value as eigenvalue
 from noisewise.holder.rows.sums import SumPlan, Sums
 
 
@@ -101,7 +101,6 @@ class Request(AboutRegression[Release]):
         return [(SecondMoments(self.design), rest), *further]
 
     def plan(self) -> SumPlan:
-        """What has to be summed over the rows."""
         sums = tuple(s for s in self.statistics if isinstance(s, Summed))
         return SumPlan(self.design, self.geometry, sums)
 
@@ -111,7 +110,6 @@ class Request(AboutRegression[Release]):
             mechanism.verify()
 
     def release(self, n: int, sums: Sums, /) -> Release:
-        """Draw the noise."""
         pairs = zip(self.statistics, self.mechanisms, strict=True)
         return self.written(n, [m.add_noise(exact_values(s, sums)) for s, m in pairs])
 
@@ -154,12 +152,10 @@ class Request(AboutRegression[Release]):
 
     @property
     def event(self) -> Event:
-        """The cost of everything together."""
         events = tuple(m.event() for m in self.mechanisms)
         return events[0] if len(events) == 1 else ComposedEvent(events)
 
     def to_json(self) -> dict[str, Any]:
-        """Canonical description; its digest is the request's identity."""
         document = {
             **super().to_json(),
             "geometry": geometry_to_dict(self.geometry),
@@ -176,7 +172,6 @@ class Request(AboutRegression[Release]):
 
     @property
     def summary(self) -> str:
-        """The regression and the noise."""
         return f"{self.formula}, {self.mechanism}"
 
 

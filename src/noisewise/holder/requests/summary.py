@@ -147,7 +147,6 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
 
     @cached_property
     def noise(self) -> SummaryNoise:
-        """The planned noise."""
         rows = self.schema.max_rows_per_unit
         if not isinstance(self.mechanism, LocationScale):
             sums = SummedNoise(self.laplace.scale, self.laplace.sensitivity)
@@ -160,7 +159,6 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
 
     @property
     def event(self) -> PureEvent:
-        """The cost of everything together."""
         return PureEvent(self.epsilon)
 
     @property
@@ -196,7 +194,6 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
             raise AssertionError("medians and sums cost more than the claim")
 
     def plan(self) -> BlockPlan | RowPlan:
-        """What is accumulated over the rows."""
         if not self.model.is_least_squares:
             return RowPlan(self.design)
         halves = 2 if isinstance(self.mechanism, Mean) else 1
@@ -288,7 +285,6 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
         return tuple(value for cells, *both in found for value in (*cells, *both))
 
     def to_json(self) -> dict[str, Any]:
-        """Canonical description; its digest is the request's identity."""
         return {
             **super().to_json(),
             "kind": "summary",

@@ -85,7 +85,6 @@ class Narrow:
 
     @property
     def width(self) -> int:
-        """Rows of a narrow block."""
         return len(self.columns) + 1
 
     def codes(self, columns: Sequence[Floats | Codes]) -> dict[int, npt.NDArray[np.intp]]:

@@ -31,7 +31,6 @@ class ReadAll:
         return (*self.schema.columns, *(() if ids is None else (ids,)))
 
     def accumulator(self) -> RehearsalAccumulator:
-        """A new, empty one."""
         return RehearsalAccumulator(self)
 
 
@@ -46,7 +45,6 @@ class RehearsalAccumulator:
         self._people = None if plan.schema.unit_column is None else Shelves(0)
 
     def add(self, columns: Sequence[Any]) -> None:
-        """Look at rows; see `Accumulator.add`."""
         for name, values in zip(self._plan.schema.columns, columns, strict=False):
             try:
                 filled(values, self._plan.schema, name)
@@ -71,9 +69,7 @@ class RehearsalAccumulator:
         return sum(len(rows) for _, rows in found) + self._elsewhere
 
     def state(self) -> Integers:
-        """See `Accumulator.state`."""
         return flat(self.result())
 
     def join(self, state: Integers) -> None:
-        """See `Accumulator.join`."""
         self._elsewhere += int(state[0])

@@ -89,7 +89,6 @@ class ScorePlan(ReadsDesign):
             raise ValueError("design: scores of averaged rows have no meaning")
 
     def accumulator(self) -> Accumulator[ScoreSums]:
-        """A new, empty one."""
         return ScoreAccumulator(self)
 
 
@@ -114,7 +113,6 @@ class ScoreAccumulator(Coordinates):
         self.information = np.zeros(self._entries.size, dtype=np.int64)
 
     def result(self) -> ScoreSums:
-        """The sums so far."""
         return ScoreSums(self.n, self.score.copy(), self._entries.triangle(self.information))
 
     @property

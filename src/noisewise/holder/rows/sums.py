@@ -67,7 +67,6 @@ class SumPlan(ReadsDesign):
             raise ValueError("statistics: all of them must be of the plan's design")
 
     def accumulator(self) -> Accumulator[Sums]:
-        """A new, empty one."""
         return averaged(self.design, SumAccumulator(self))
 
 
@@ -99,7 +98,6 @@ class SumAccumulator:
         self._centred = self._parts[-1].w[1:]
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
-        """Add rows; see `Accumulator.add`."""
         rows = len(columns[0])
         check_row_count(self.n + rows)
         # Values far out of bounds may overflow on their way to a bound; NaN is dealt with below.
@@ -109,18 +107,15 @@ class SumAccumulator:
         self.n += rows
 
     def result(self) -> Sums:
-        """The sums so far."""
         pairs = zip(self._plan.statistics, self._parts, strict=True)
         return Sums(
             self.n, {statistic.name: tuple(part.values().tolist()) for statistic, part in pairs}
         )
 
     def state(self) -> Integers:
-        """See `Accumulator.state`."""
         return flat(self.n, *(part.values() for part in self._parts))
 
     def join(self, state: Integers) -> None:
-        """See `Accumulator.join`."""
         check_row_count(self.n + int(state[0]))
         self.n += int(state[0])
         start = 1
@@ -280,7 +275,6 @@ class PartitionPlan:
         return (*self.each.sources, self.column)
 
     def accumulator(self) -> PartitionAccumulator:
-        """A new, empty one."""
         return PartitionAccumulator(self)
 
 
@@ -295,7 +289,6 @@ class PartitionAccumulator:
         self._parts: list[Accumulator[Sums]] = [plan.each.accumulator() for _ in column.levels]
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
-        """Add rows; see `Accumulator.add`."""
         codes = filled(columns[-1], self._plan.schema, self._plan.column)
         for code, part in enumerate(self._parts):
             mine = np.flatnonzero(codes == code)
@@ -304,15 +297,12 @@ class PartitionAccumulator:
         self.n += len(codes)
 
     def state(self) -> Integers:
-        """See `Accumulator.state`."""
         return flat(self.n, *(part.state() for part in self._parts))
 
     def join(self, state: Integers) -> None:
-        """See `Accumulator.join`."""
         self.n += int(state[0])
         for part, own in zip(self._parts, np.split(state[1:], len(self._parts)), strict=True):
             part.join(own)
 
     def result(self) -> tuple[Sums, ...]:
-        """The sums of every level, in order."""
         return tuple(part.result() for part in self._parts)

@@ -98,7 +98,6 @@ class ByUnit(Generic[Result]):
         self.n = 0  # units; none is complete before there is a result
 
     def add(self, columns: Sequence[Any]) -> None:
-        """Add rows; see `Accumulator.add`."""
         *columns, ids = columns
         self._rows += len(ids)
         check_row_count(self._rows)

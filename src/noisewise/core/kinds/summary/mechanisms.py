@@ -185,7 +185,6 @@ class _Described:
     name: ClassVar[str]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain structure."""
         return {"name": self.name, **_plain(self)}
 
 
@@ -400,7 +399,6 @@ class _BlockPosterior:
     kind: ClassVar[str]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain structure."""
         return {"kind": self.kind, **_plain(self)}
 
 
@@ -439,7 +437,6 @@ class GPrior(_BlockPosterior):
             )
 
     def value(self, n: int | None) -> float:
-        """g as a number."""
         if self.g == "n":
             assert n is not None
             return float(n)
@@ -571,7 +568,6 @@ class Model:
         return design.names[1 if self.name == "cox" else 0 : -1]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain structure."""
         more = {"estimates": list(self.estimates)} if self.estimates else {}
         return {"name": self.name, **more}
 

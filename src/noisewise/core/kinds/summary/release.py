@@ -10,26 +10,10 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
+from noisewise.core import document as read
 from noisewise.core.composition import satisfies
 from noisewise.core.design import Design
-from noisewise.core.document import (
-    MAX_DESIGN_NAME,
-    MAX_INTEGER,
-    MAX_RATIO,
-    MAX_SCALE,
-    Read,
-    Received,
-    RegressionRelease,
-    check_n,
-    fail,
-    integer,
-    integers,
-    items,
-    real,
-    take,
-    text,
-    texts,
-)
+from noisewise.core.document import Read, Received, RegressionRelease, check_n, fail
 from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
     LINE,
@@ -55,7 +39,7 @@ from noisewise.core.kinds.summary.mechanisms import (
     sensitivity_of,
     values_each,
 )
-from noisewise.core.privacy import PureEvent, as_fraction, fraction_text
+from noisewise.core.privacy import PureEvent, fraction_text
 from noisewise.core.terms.term import MAX_TERM
 
 MIN_MEDIAN_EPSILON = Fraction(1, 10**9)  # a median of all the blocks there may be needs 1e-4
@@ -70,7 +54,6 @@ class SummedNoise:
     family: ClassVar[str] = "discrete_laplace"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain structure."""
         return {"family": self.family, "scale": self.scale, "sensitivity": self.sensitivity}
 
 
@@ -85,7 +68,6 @@ class MedianNoise:
     family: ClassVar[str] = "exponential"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain structure."""
         return {
             "family": self.family,
             "location_epsilon": fraction_text(self.location_epsilon),
@@ -103,7 +85,6 @@ class MeanNoise:
     family: ClassVar[str] = "exponential_then_laplace"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain structure."""
         parts = {"medians": self.medians.to_json(), "sums": self.sums.to_json()}
         return {"family": self.family, **parts}
 
@@ -177,21 +158,21 @@ class SummaryRelease(RegressionRelease):
     def _read(cls, document: Received) -> Self:
         model = _model(document["model"]) if "model" in document else LINE
         design = document.design_of(
-            model.family(document.schema, text(document["target"], "target", MAX_TERM))
+            model.family(document.schema, read.text(document["target"], "target", MAX_TERM))
         )
         if design.terms:
             fail("a block summary has columns only, no terms")
-        names = texts(document["coefficients"], "coefficients", MAX_DESIGN_NAME)
+        names = read.texts(document["coefficients"], "coefficients", read.MAX_DESIGN_NAME)
         if names != model.coefficients(design):
             fail("coefficients do not follow from the schema, the features and the model")
         return cls(
             design=design,
-            blocks=integer(document["blocks"], "blocks", 1, MAX_BLOCKS),
-            partitions=integer(document["partitions"], "partitions", 1, MAX_PARTITIONS),
+            blocks=read.integer(document["blocks"], "blocks", 1, MAX_BLOCKS),
+            partitions=read.integer(document["partitions"], "partitions", 1, MAX_PARTITIONS),
             mechanism=mechanism_from_json(document["mechanism"]),
             posterior=posterior_from_json(document["posterior"]),
             model=model,
-            values=integers(document["values"], "values"),
+            values=read.integers(document["values"], "values"),
             noise=_noise(document["noise"]),
             **document.common,
         )
@@ -228,27 +209,29 @@ def posterior_from_json(document: Any) -> BlockPosterior:
 def _object(kind: type[Read], document: Any, where: str, *tag: str) -> Read:
     """One of this kind, from an object with its fields and the tag that says which kind it is."""
     names = tuple(field.name for field in fields(kind))  # type: ignore[arg-type]
-    values = take(document, where, (*tag, *names))[len(tag) :]
+    values = read.take(document, where, (*tag, *names))[len(tag) :]
     return kind(*(_field(kind, *pair) for pair in zip(names, values, strict=True)))
 
 
 def _field(kind: Any, name: str, value: Any) -> Any:
     if name in ("questions", "items"):
         where = "a question" if name == "questions" else "an item"
-        return tuple(_object(kind.entry, one, where) for one in items(value, name))
+        return tuple(_object(kind.entry, one, where) for one in read.items(value, name))
     if name in ("location", "log_scale"):
         return _object(CauchyBase, value, "a base law")
     if name in ("mean", "precision"):  # of a conjugate prior
-        return tuple(real(one, name) for one in items(value, name))
+        return tuple(read.real(one, name) for one in read.items(value, name))
     if name == "coefficient":
-        return text(value, name, MAX_DESIGN_NAME)
-    return value if (name, value) == ("g", "n") else real(value, name)
+        return read.text(value, name, read.MAX_DESIGN_NAME)
+    return value if (name, value) == ("g", "n") else read.real(value, name)
 
 
 def _model(document: Any) -> Model:
     more = ("estimates",) if isinstance(document, dict) and "estimates" in document else ()
-    name, *estimates = take(document, "model", ("name", *more))
-    found = Model(text(name, "model"), *(texts(names, "estimates") for names in estimates))
+    name, *estimates = read.take(document, "model", ("name", *more))
+    found = Model(
+        read.text(name, "model"), *(read.texts(names, "estimates") for names in estimates)
+    )
     if found.is_least_squares:
         fail("a model of least squares goes without saying")
     return found
@@ -257,13 +240,13 @@ def _model(document: Any) -> Model:
 def _noise(document: Any) -> SummaryNoise:
     family = document.get("family") if isinstance(document, dict) else None
     if family == SummedNoise.family:
-        _, scale, sensitivity = take(document, "noise", ("family", "scale", "sensitivity"))
+        _, scale, sensitivity = read.take(document, "noise", ("family", "scale", "sensitivity"))
         return SummedNoise(
-            integer(scale, "noise scale", 1, MAX_SCALE),
-            integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
+            read.integer(scale, "noise scale", 1, read.MAX_SCALE),
+            read.integer(sensitivity, "sensitivity", 1, read.MAX_INTEGER),
         )
     if family == MeanNoise.family:
-        _, medians, sums = take(document, "noise", ("family", "medians", "sums"))
+        _, medians, sums = read.take(document, "noise", ("family", "medians", "sums"))
         parts = _noise(medians), _noise(sums)
         if not isinstance(parts[0], MedianNoise) or not isinstance(parts[1], SummedNoise):
             fail("the noise of a mean has medians and sums")
@@ -271,11 +254,11 @@ def _noise(document: Any) -> SummaryNoise:
     if family != MedianNoise.family:
         fail("unknown noise family")
     keys = ("family", "location_epsilon", "scale_epsilon", "sensitivity")
-    _, location, scale, sensitivity = take(document, "noise", keys)
+    _, location, scale, sensitivity = read.take(document, "noise", keys)
     return MedianNoise(
-        as_fraction(text(location, "location_epsilon", MAX_RATIO), "location_epsilon"),
-        as_fraction(text(scale, "scale_epsilon", MAX_RATIO), "scale_epsilon"),
-        integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
+        read.fraction(location, "location_epsilon"),
+        read.fraction(scale, "scale_epsilon"),
+        read.integer(sensitivity, "sensitivity", 1, read.MAX_INTEGER),
     )
 
 
