@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from noisewise.core.design import STATISTIC_ONE
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 Family = Literal["discrete_laplace", "discrete_gaussian"]
 
@@ -31,8 +30,6 @@ class Laplace:
         return 2 * self.scale**2
 
     def logpdf(self, x: Any) -> NDArray[np.float64]:
-        import numpy as np
-
         z = np.abs(np.asarray(x, dtype=np.float64)) / self.scale
         return -z - math.log(2 * self.scale)
 
@@ -48,8 +45,6 @@ class Gaussian:
         return self.scale**2
 
     def logpdf(self, x: Any) -> NDArray[np.float64]:
-        import numpy as np
-
         z = np.asarray(x, dtype=np.float64) / self.scale
         return -0.5 * z * z - math.log(self.scale * math.sqrt(2 * math.pi))
 
@@ -66,8 +61,6 @@ class DiscreteLaplace:
         return 1 / (2 * math.sinh(0.5 / self.scale) ** 2)
 
     def logpmf(self, x: Any) -> NDArray[np.float64]:
-        import numpy as np
-
         z = np.abs(np.asarray(x, dtype=np.float64)) / self.scale
         return -z + math.log(math.tanh(0.5 / self.scale))
 
@@ -101,8 +94,6 @@ class DiscreteGaussian:
 
         The normaliser is s√2π (1 + 2Σ exp(-2π²s²k²)) by Poisson summation.
         """
-        import numpy as np
-
         s = float(self.scale)
         theta = 1 + 2 * math.fsum(math.exp(-2 * (math.pi * s * k) ** 2) for k in (1, 2, 3))
         z = np.asarray(x, dtype=np.float64) / s

@@ -213,11 +213,6 @@ def event_to_json(event: Event) -> dict[str, Any]:
     raise RequestError(f"event: {event!r} is not a privacy event")
 
 
-def event_from_json(obj: object) -> Event:
-    """Read an event; anything but the exact form of a known event is an error."""
-    return _read_event(obj, 0)
-
-
 _FIELDS = {
     "pure": {"type", "epsilon"},
     "gaussian": {"type", "noise_multiplier", "slack"},
@@ -225,7 +220,8 @@ _FIELDS = {
 }
 
 
-def _read_event(obj: object, depth: int) -> Event:
+def event_from_json(obj: object, depth: int = 0) -> Event:
+    """Read an event; anything but the exact form of a known event is an error."""
     if not isinstance(obj, Mapping):
         raise RequestError(f"privacy event: expected an object, got {type(obj).__name__}")
     kind = obj.get("type")
@@ -253,7 +249,7 @@ def _read_event(obj: object, depth: int) -> Event:
         raise RequestError(
             f"privacy event: events must be a list, nested at most {_LARGEST_DEPTH} deep"
         )
-    return ComposedEvent(tuple(_read_event(e, depth + 1) for e in events))
+    return ComposedEvent(tuple(event_from_json(e, depth + 1) for e in events))
 
 
 def _read_float(value: object, name: str) -> float:
@@ -310,10 +306,7 @@ class Claim:
     @classmethod
     def from_json(cls, document: Any) -> Claim:
         """Read what `to_json` wrote."""
-        if not isinstance(document, dict) or set(document) not in (
-            {"rho"},
-            {"epsilon", "delta"},
-        ):
+        if not isinstance(document, dict) or set(document) not in ({"rho"}, {"epsilon", "delta"}):
             raise RequestError("privacy claim: expected 'epsilon' and 'delta', or 'rho'")
         if not all(isinstance(value, str) for value in document.values()):
             raise RequestError("privacy claim: numbers must be written as text")
@@ -329,15 +322,8 @@ class Claim:
 
 def fraction_text(value: Fraction) -> str:
     """Shortest exact text: a decimal where it terminates, else p/q; `as_fraction` reads both."""
-    two_five = value.denominator
-    places = 0
-    for prime in (2, 5):
-        count = 0
-        while two_five % prime == 0:
-            two_five //= prime
-            count += 1
-        places = max(places, count)
-    if two_five != 1 or places > 40:
+    places = next((k for k in range(41) if 10**k % value.denominator == 0), None)
+    if places is None:
         return f"{value.numerator}/{value.denominator}"
     digits = str(abs(value.numerator) * 10**places // value.denominator).rjust(places + 1, "0")
     sign = "-" if value < 0 else ""

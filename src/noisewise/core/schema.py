@@ -199,13 +199,10 @@ class Schema:
 
     def restricted_to(self, names: tuple[str, ...]) -> Schema:
         """The same schema with only these columns: what a Release needs to carry."""
-        return Schema(
-            dataset=self.dataset,
+        return replace(
+            self,
             columns={name: self.columns[name] for name in names},
-            neighbours=self.neighbours,
-            max_rows_per_unit=self.max_rows_per_unit,
             fill={name: self.fill[name] for name in names if name in self.fill},
-            unit_column=self.unit_column,
             words={name: self.words[name] for name in names if name in self.words},
         )
 
@@ -267,17 +264,13 @@ def parse_schema(document: Any) -> dict[str, Any]:
             f"schema: expected a mapping with 'dataset' and 'columns', got {_shown(document)}"
         )
     known = {"dataset", "columns", "neighbours", "max_rows_per_unit", "missing", "unit"}
-    faults: list[str] = []
-    for key in document:
-        if key not in known:
-            faults.append(
-                f"schema: unknown key {_shown(key)}; the keys are {', '.join(sorted(known))}"
-            )
-    faults += [
-        f"schema: '{key}' is missing; add it"
-        for key in ("dataset", "columns")
-        if key not in document
+    faults = [
+        f"schema: unknown key {_shown(key)}; the keys are {', '.join(sorted(known))}"
+        for key in document
+        if key not in known
     ]
+    needed = ("dataset", "columns")
+    faults += [f"schema: '{key}' is missing; add it" for key in needed if key not in document]
     dataset = _tried(faults, _parse_dataset, document.get("dataset", "?"))
     found = _parse_columns(document["columns"], faults) if "columns" in document else {}
     columns = {name: column for name, (column, _) in found.items()}

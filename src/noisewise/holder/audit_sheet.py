@@ -170,7 +170,7 @@ def _dataset_lines(one: dict[str, Any]) -> list[str]:
     else:
         lines += [
             f"- Total: epsilon {total['spent_epsilon']} spent of {total['cap_epsilon']} at delta "
-            f"{total['cap_delta']}; {total['remaining_epsilon']} left",
+            f"{total['cap_delta']}; {total['remaining_epsilon']} left"
         ]
     lines += [f"- Composition: {total['composition']}", "", "### Releases", ""]
     for record in one["releases"]:

@@ -11,15 +11,14 @@ keeps a keyed fingerprint of each batch (`ledger.refusals`), made from the texts
 takes from the exact integers that a release has summed anyway: the same whatever the order of the
 rows and the engine.
 
-There is one text for each table column, with all that it says about this column alone: the number
-of rows and the sums of the column and of its squares, or the counts of its levels. Two requests
-with other features over the same rows then agree in every column that they have in common. Where
-they ask for the same sums altogether, another text holds all of them, so that batches that agree in
-every column by chance, as small ones of yes/no columns may, are told apart by their products.
+There is one text for each table column: the number of rows, and the sums of the column and of its
+squares, or the counts of its levels. So requests with other features over the same rows agree in
+every column that they have in common. Where they ask for the same sums altogether, another text
+holds all of them: batches that agree in every column by chance, as small ones of yes/no columns
+may, are told apart by their products.
 
 How a column is declared is part of a text's name, because other bounds make other integers. So is
-the kind of sums: numbers of block summaries are on another grid than those of regressions, and the
-two are not compared; counts of levels are the same everywhere.
+the kind of sums: block summaries have another grid. Counts of levels are the same everywhere.
 """
 
 from __future__ import annotations

@@ -48,14 +48,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from noisewise.core.design import (
-    STATISTIC_BITS,
-    Ball,
-    Design,
-    Geometry,
-    Monomial,
-    row_bits,
-)
+from noisewise.core.design import STATISTIC_BITS, Ball, Design, Geometry, Monomial, row_bits
 from noisewise.core.statistics.second_moments import SecondMoments
 
 STEP_BITS = 16

@@ -27,22 +27,18 @@ partitions up to a few per cent; one does.
 **Medians.** The scale needs less than the location: ε_s = max(ε/10, 80/M), the rest for the
 location, which needs ε_l M ≥ 80. Below that the base law shows through: cells beyond all blocks
 weigh exp(-εM/4) of those in the middle, but there are many more of them. With εM = 50 two or four
-draws of a thousand are wild (a scale off by any factor, so false certainty or none), with 60 up to
-four of ten thousand, with 80 about three of a million.
+draws of a thousand are wild (a scale off by any factor), with 80 about three of a million.
 
 **Means.** Location and median distance only say where to clip, and a wild one makes the answer
-wide, seldom wrong; but then it is useless, and the epsilon is spent. Cells beyond all blocks weigh
-exp(-ε_l M/4) and exp(-ε_s M/4) of those in the middle, so ε_l = max(ε/20, 80/M) and
-ε_s = max(ε/20, 60/M) make that rare: the location's cells are even in the coefficient, where the
-middle may be small (with a base law that is 300 times as wide as the blocks' estimates it is wild
-twice in 100,000 draws), and those of distances are even in its logarithm (too large 1 to 5 times in
-100,000, too small 2 to 5 times in a million; the analyst is warned of either). A quantile above the
-median, of a share τ, has weights of exp(-ε_s M τ/2) beyond all blocks: with τ = 20/(ε_s M), as it
-was, 1 to 10 of 1000 draws were wild. The range ends where c = 6.5 standard deviations
-would be if distances were normal, at c/Φ⁻¹(3/4) medians. That is as far as six were by that
-quantile: 5.5 and 4.8 true ones for blocks of 30 rows with exponential and lognormal covariates and
-skewed errors, where clipping moves the mean by .01 and .18 standard errors if M = 1000. What is
-left goes to the sums, which need ε M ≥ 120: their noise is 2c/(ε√M) standard errors.
+wide, seldom wrong; but then it is useless, and the epsilon is spent. ε_l = max(ε/20, 80/M) and
+ε_s = max(ε/20, 60/M) make that rare: the location's cells are even in the coefficient (with a base
+law that is 300 times as wide as the blocks' estimates it is wild twice in 100,000 draws), and those
+of distances are even in its logarithm (too large 1 to 5 times in 100,000, too small 2 to 5 times in
+a million; the analyst is warned of either). The range ends where c = 6.5 standard deviations would
+be if distances were normal, at c/Φ⁻¹(3/4) medians: at 5.5 and 4.8 true ones for blocks of 30 rows
+with exponential and lognormal covariates and skewed errors, where clipping moves the mean by .01
+and .18 standard errors if M = 1000. What is left goes to the sums, which need ε M ≥ 120: their
+noise is 2c/(ε√M) standard errors.
 
 **Accuracy.** Let z be the z-score of the threshold given all rows, so that the exact answer is
 Φ(z). Block estimates in their own units are then N(z/√M, 1), up to the condition that they average
@@ -59,7 +55,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -222,59 +217,41 @@ ALWAYS_HALF = 0.41  # the same error for an answer of 1/2, whatever the data
 _LEVELS = (np.arange(49) + 0.5) / 49
 
 
-@dataclass(frozen=True)
-class BlockLaw:
-    """μ, v and A of one mechanism's ψ for standard normal estimates."""
-
-    mean: float
-    variance: float
-    slope: float
-
-
 def probability_error(mechanism: Asking, blocks: int, partitions: int, noise: float) -> float:
     """Root mean square error of the answer against the exact posterior probability.
 
     `noise` is the Laplace scale on the mean of ψ over all blocks.
     """
     psi = _psi(mechanism)
-    xi, weight = _normal_grid()
+    xi = np.linspace(-9, 9, 9_001)  # of a standard normal variable
+    weight = np.exp(-0.5 * xi * xi)
+    weight /= weight.sum()
     values = psi(xi)
-    mean, slope = float(weight @ values), float(weight @ (values * xi))
-    law = BlockLaw(mean, float(weight @ (values - mean) ** 2), slope)
-    rest = max(law.variance - law.slope**2, 0.0) / partitions
-    spread = math.sqrt((law.slope**2 + rest) / blocks)
-    errors = _normal_quantiles() * math.sqrt(rest / blocks)
-    direction = math.copysign(1.0, law.slope)
-    squares = []
-    for z in _z_scores():
-        centre = float(weight @ psi(xi + z / math.sqrt(blocks))) - law.mean
-        seen = centre + errors[:, None] + noise * _laplace_quantiles()[None, :]
-        answers = normal_laplace.cdf(direction * seen, spread, noise)
-        squares.append(np.mean((answers - _phi(float(z))) ** 2))
-    return float(np.sqrt(np.mean(squares)))
+    mean, slope = float(weight @ values), float(weight @ (values * xi))  # μ and A
+    variance = float(weight @ (values - mean) ** 2)
+    rest = max(variance - slope**2, 0.0) / partitions
+    away = _normal_quantiles()[:, None] * math.sqrt(rest / blocks) + noise * _laplace_quantiles()
+
+    def seen(z: float) -> Floats:
+        centre = float(weight @ psi(xi + z / math.sqrt(blocks))) - mean
+        return np.copysign(1.0, slope) * (centre + away)
+
+    return _root_mean_square(seen, math.sqrt((slope**2 + rest) / blocks), noise)
 
 
 def median_error(blocks: int, partitions: int, epsilon: float) -> float:
     """The same for `location_scale`; `epsilon` is the location's, for one row of a unit."""
     rest = (math.pi / 2 - 1) / partitions
     noise = 2 * math.sqrt(2 * math.pi) / (epsilon * math.sqrt(blocks))
-    away = _normal_quantiles()[:, None] * math.sqrt(rest) + noise * _laplace_quantiles()[None, :]
-    squares = [
-        np.mean((normal_laplace.cdf(z - away, math.sqrt(1 + rest), noise) - _phi(float(z))) ** 2)
-        for z in _z_scores()
-    ]
-    return float(np.sqrt(np.mean(squares)))
+    away = _normal_quantiles()[:, None] * math.sqrt(rest) + noise * _laplace_quantiles()
+    return _root_mean_square(lambda z: z - away, math.sqrt(1 + rest), noise)
 
 
 def mean_error(blocks: int, epsilon: float) -> float:
     """The same for `mean`; `epsilon` is that of the sums, for one row of a unit."""
     noise = 2 * CLIP_AT / (epsilon * math.sqrt(blocks))
     away = noise * _laplace_quantiles()
-    squares = [
-        np.mean((normal_laplace.cdf(z - away, 1.0, noise) - _phi(float(z))) ** 2)
-        for z in _z_scores()
-    ]
-    return float(np.sqrt(np.mean(squares)))
+    return _root_mean_square(lambda z: z - away, 1.0, noise)
 
 
 def quantile_noise(mechanism: ClippedMean, noise: float) -> list[float]:
@@ -296,19 +273,16 @@ def _psi(mechanism: Asking) -> Callable[[Floats], Floats]:
     return lambda x: np.minimum(-2 * log_ndtr(x), -2 * math.log(mechanism.p_star))
 
 
-def _z_scores() -> Floats:
-    """Thresholds from -3 to 3, each seen by five data sets."""
+def _root_mean_square(seen: Callable[[float], Floats], spread: float, noise: float) -> float:
+    """Of F_NL(seen) - Φ(z), for thresholds from -3 to 3, each seen by five data sets."""
     from scipy.special import ndtri
 
-    return np.asarray(
-        np.add.outer(np.linspace(-3, 3, 13), ndtri([0.1, 0.3, 0.5, 0.7, 0.9])).ravel()
-    )
-
-
-def _normal_grid() -> tuple[Floats, Floats]:
-    xi = np.linspace(-9, 9, 9_001)
-    weight = np.exp(-0.5 * xi * xi)
-    return xi, weight / weight.sum()
+    scores = np.add.outer(np.linspace(-3, 3, 13), ndtri([0.1, 0.3, 0.5, 0.7, 0.9])).ravel()
+    squares = [
+        np.mean((normal_laplace.cdf(seen(z), spread, noise) - 0.5 * math.erfc(-z / 2**0.5)) ** 2)
+        for z in scores.tolist()
+    ]
+    return float(np.sqrt(np.mean(squares)))
 
 
 def _normal_quantiles() -> Floats:
@@ -320,7 +294,3 @@ def _normal_quantiles() -> Floats:
 def _laplace_quantiles() -> Floats:
     low = np.log(2 * np.minimum(_LEVELS, 1 - _LEVELS))
     return np.asarray(np.where(_LEVELS < 0.5, low, -low))
-
-
-def _phi(z: float) -> float:
-    return 0.5 * math.erfc(-z / math.sqrt(2))

@@ -76,11 +76,7 @@ def pairs(means: Floats, valid: Flags, centre: float, half: float) -> tuple[Inte
 
 
 def draw_ranges(
-    mechanism: Mean,
-    fits: Fits,
-    positions: Mapping[str, int],
-    noise: MedianNoise,
-    partitions: int,
+    mechanism: Mean, fits: Fits, positions: Mapping[str, int], noise: MedianNoise, partitions: int
 ) -> list[tuple[int, int]]:
     """The two cells of every coefficient's range."""
     rates = [
@@ -97,10 +93,7 @@ def draw_ranges(
 
 
 def exact_sums(
-    mechanism: Mean,
-    fits: Fits,
-    positions: Mapping[str, int],
-    ranges: list[tuple[int, int]],
+    mechanism: Mean, fits: Fits, positions: Mapping[str, int], ranges: list[tuple[int, int]]
 ) -> tuple[int, ...]:
     """Σa and Σ|a| of every coefficient, without noise: as private as the rows."""
     sums: list[int] = []

@@ -25,11 +25,7 @@ _NO_TABLES = "table, query: only databases and connections have tables"
 
 
 def open_source(
-    data: Any,
-    *,
-    engine: Engine | str = "auto",
-    table: str | None = None,
-    query: str | None = None,
+    data: Any, *, engine: Engine | str = "auto", table: str | None = None, query: str | None = None
 ) -> Source:
     """Find the engine for a table. Reads no rows.
 

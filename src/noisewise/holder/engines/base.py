@@ -45,22 +45,14 @@ class Source(Protocol):
 
 
 def sealed(
-    call: Callable[[], Result],
-    message: str | Callable[[Exception], str],
-    *kinds: type[Exception],
+    call: Callable[[], Result], message: str | Callable[[Exception], str], *kinds: type[Exception]
 ) -> Result:
     """Call, and replace a foreign library's error by a `DataError` that cannot quote data.
 
     Parsers and databases quote the offending value in their messages. The new error is raised
-    after the handler has been left, so the old one is not even attached to it as context.
-
-    Parameters
-    ----------
-    call : callable
-    message : str or callable
-        The new message, or a function that makes it from the error (and must not quote it).
-    *kinds : exception types
-        What to replace. noisewise's own errors pass.
+    after the handler has been left, so the old one is not even attached to it as context. A message
+    that is a function makes it from the error, and must not quote that. Errors of these `kinds` are
+    replaced; noisewise's own pass.
     """
     try:
         return call()

@@ -23,10 +23,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+import duckdb
+import pyarrow as pa
 
 from noisewise.core.errors import DataError, RequestError
 from noisewise.core.temporary import private_folder
+from noisewise.holder.engines import pushdown
 from noisewise.holder.engines.base import (
     Answer,
     Columns,
@@ -37,18 +41,9 @@ from noisewise.holder.engines.base import (
     sealed,
 )
 from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
-from noisewise.holder.engines.files import ParquetSource
-from noisewise.holder.engines.pushdown import (
-    DUCKDB,
-    SumQuery,
-    agrees_with_numpy,
-    can_be_pushed_down,
-    identifier,
-    text,
-    warn_of_streaming,
-)
+from noisewise.holder.engines.files import CsvSource, ParquetSource
+from noisewise.holder.engines.frame import FrameSource
 from noisewise.holder.rows import Plan, Progress
-from noisewise.holder.rows.sums import SumPlan
 
 _KINDS = {
     **dict.fromkeys(("tinyint", "smallint", "integer", "bigint", "float", "double"), Kind.NUMBER),
@@ -85,9 +80,6 @@ class _DuckDBSource(InDatabase):
     description: str
 
     def _reading(self, call: Callable[[_Rows], Answer], plan: Plan[Any] | None = None) -> Answer:
-        import duckdb
-        import pyarrow as pa
-
         def read() -> Answer:
             with self._open(plan) as rows:
                 return call(rows)
@@ -96,7 +88,14 @@ class _DuckDBSource(InDatabase):
         return sealed(read, lambda error: self._failure(error, plan), *kinds)
 
     def _sum(self, rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Result:
-        return _sum_rows(rows, plan, progress)
+        held = rows.columns
+        indices = held.checked(plan)
+        if rows.table is None or not pushdown.can_be_pushed_down(plan) or not _is_trusted():
+            return _streamed(rows, plan, indices, progress)
+        run = rows.connection.execute
+        about = held, indices, rows.table, pushdown.DUCKDB
+        sums: Result = pushdown.sum_in_database(plan, *about, run, progress)
+        return sums
 
     @abstractmethod
     def _open(self, plan: Plan[Any] | None) -> AbstractContextManager[_Rows]:
@@ -124,7 +123,8 @@ class ParquetInDuckDB(_DuckDBSource):
     def _open(self, plan: Plan[Any] | None) -> Iterator[_Rows]:
         names = self._check(plan)
         # By default, folders with names such as a=1 would become columns.
-        table = f"read_parquet({text(str(self._path.absolute()))}, hive_partitioning=false)"
+        path = pushdown.text(str(self._path.absolute()))
+        table = f"read_parquet({path}, hive_partitioning=false)"
         with _private_instance() as connection:
             yield _Rows(connection.sql(f"SELECT * FROM {table}"), names, connection, table)
 
@@ -133,8 +133,6 @@ class ParquetInDuckDB(_DuckDBSource):
 
         Some types exist in Arrow's notes to the file only; DuckDB takes durations for integers.
         """
-        import pyarrow as pa
-
         with ParquetSource(self._path).open() as file:
             schema = file.schema_arrow
         if plan is not None:
@@ -161,11 +159,11 @@ class DatabaseSource(_DuckDBSource):
     @contextmanager
     def _open(self, plan: Plan[Any] | None) -> Iterator[_Rows]:
         with _private_instance() as connection:
-            path = text(str(self._path.absolute()))
+            path = pushdown.text(str(self._path.absolute()))
             connection.execute(f"ATTACH {path} AS holder (READ_ONLY, TYPE duckdb)")
             connection.execute("USE holder")
             if self._query is None:
-                table = identifier(_known_table(connection, self._table))
+                table = pushdown.identifier(_known_table(connection, self._table))
                 query = f"SELECT * FROM {table}"
             else:
                 # The names of a query's columns are looked up before anything is charged, and
@@ -198,22 +196,10 @@ class DatabaseSource(_DuckDBSource):
         )
 
 
-class _ArrowSource(Protocol):
-    """Sources that can hand their rows over as Arrow: `FrameSource` and `CsvSource`."""
-
-    @property
-    def description(self) -> str: ...
-    def column_names(self) -> list[str]: ...
-    def row_count(self) -> int | None: ...
-    def check(self, plan: Plan[Any]) -> None: ...
-    def arrow(self, plan: Plan[Any]) -> AbstractContextManager[Any]: ...
-    def explain(self, plan: Plan[Any], error: Exception) -> str: ...
-
-
 class ArrowInDuckDB(_DuckDBSource):
     """A CSV file or a table in memory, handed to DuckDB as Arrow."""
 
-    def __init__(self, source: _ArrowSource) -> None:
+    def __init__(self, source: CsvSource | FrameSource) -> None:
         self._source = source
         self.description = f"{source.description.rpartition(' (')[0]} (DuckDB)"
 
@@ -254,7 +240,7 @@ class LentSource(_DuckDBSource):
         if self._query is not None:
             relation = self._lent.sql(_single_select(self._lent, self._query))
         elif self._table is not None:
-            relation = self._lent.sql(f"SELECT * FROM {identifier(self._table)}")
+            relation = self._lent.sql(f"SELECT * FROM {pushdown.identifier(self._table)}")
         yield _Rows(relation, list(relation.columns))
 
     def _failure(self, error: Exception, plan: Plan[Any] | None = None) -> str:
@@ -263,8 +249,6 @@ class LentSource(_DuckDBSource):
 
 @contextmanager
 def _private_instance() -> Iterator[Any]:
-    import duckdb
-
     # No extensions from the network, and no Python variables taken for tables. What a query sorts
     # may be more than memory holds: it goes to a folder of our own, not to the working directory.
     with private_folder() as folder:
@@ -278,40 +262,22 @@ def _private_instance() -> Iterator[Any]:
             yield connection
 
 
-def _sum_rows(rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Result:
-    held = rows.columns
-    indices = held.checked(plan)
-    kinds = [held.kinds[index] for index in indices]
-    if rows.table is None or not can_be_pushed_down(plan) or not _is_trusted():
-        return _streamed(rows, plan, indices, kinds, progress)
-    # Columns are addressed by position, so that no name from a file gets into the query.
-    aliases = ", ".join(f"c{index}" for index in range(len(rows.names)))
-    columns = [f"c{index}" for index in indices]
-    assert isinstance(plan, SumPlan)
-    query = SumQuery(plan, kinds, columns, f"{rows.table} AS t({aliases})", DUCKDB)
-    sums = query.result(rows.connection.execute(query.text).fetchone())
-    if progress is not None:
-        progress(sums.n)
-    return sums
-
-
 @cache
 def _is_trusted() -> bool:
     """Whether the installed DuckDB passes the test; asked once a process."""
     with _private_instance() as connection:
-        trusted = agrees_with_numpy(DUCKDB, lambda query: connection.execute(query).fetchall())
+        trusted = pushdown.agrees_with_numpy(
+            pushdown.DUCKDB, lambda query: connection.execute(query).fetchall()
+        )
     if not trusted:
-        warn_of_streaming("version of DuckDB")
+        pushdown.warn_of_streaming("version of DuckDB")
     return trusted
 
 
 def _streamed(
-    rows: _Rows,
-    plan: Plan[Result],
-    indices: list[int],
-    kinds: list[Kind],
-    progress: Progress | None,
+    rows: _Rows, plan: Plan[Result], indices: list[int], progress: Progress | None
 ) -> Result:
+    kinds = [rows.columns.kinds[index] for index in indices]
     own_names = [str(rows.relation.columns[index]) for index in indices]
     folded = [str(name).casefold() for name in rows.relation.columns]
     if any(folded.count(name.casefold()) > 1 for name in own_names):
@@ -321,11 +287,11 @@ def _streamed(
         )
     selected = []
     for index, (name, kind) in enumerate(zip(own_names, kinds, strict=True)):
-        value = identifier(name)
+        value = pushdown.identifier(name)
         if plan.sources[index] == plan.schema.unit_column and kind is not Kind.NUMBER:
             value = f"CAST({value} AS VARCHAR)"
         elif kind is Kind.DECIMAL:
-            value = DUCKDB.number(value, kind)
+            value = pushdown.DUCKDB.number(value, kind)
         selected.append(f"{value} AS c{index}")
     relation = rows.relation.project(", ".join(selected))
     # The name before DuckDB 1.5 was fetch_record_batch.
@@ -343,7 +309,6 @@ def kind_of_type(duckdb_type: str) -> Kind:
 
 def _single_select(connection: Any, query: str) -> str:
     """The query without its final semicolon; a single SELECT, so that nothing is changed."""
-    import duckdb
 
     def statements(text: str) -> list[Any] | None:
         try:

@@ -6,13 +6,15 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
 
 from noisewise.core.errors import DataError
 from noisewise.core.schema import Category
@@ -67,46 +69,39 @@ class ParquetSource(_FileSource):
             check_id_kind(name, kind_of(kind), floating=False)
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
-        import pyarrow as pa
-
         with self.open() as file:
             schema = file.schema_arrow
             indices = positions(schema.names, plan.sources)
             readers = column_readers(plan, [schema.field(index).type for index in indices])
             check_row_count(file.metadata.num_rows)
-            batches = _parquet_batches(file, plan)
-            return sealed(
-                lambda: sum_batches(plan, batches, readers, progress),
-                self._failure(),
-                pa.ArrowException,
-                OSError,
-            )
+            # Arrow takes "a.b" for a part of "a", and reads it too if "a" is wanted.
+            wanted = list(plan.sources)
+            read = file.iter_batches(batch_rows(plan), columns=wanted, use_threads=True)
+            batches = (batch.select(wanted) for batch in read)
+            return self._sealed(lambda: sum_batches(plan, batches, readers, progress))
 
     def open(self) -> Any:
         """Open the file, as a `pyarrow.parquet.ParquetFile`; reads its footer only."""
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         # Arrow would by default fetch whole row groups ahead, and some files have only one.
-        return sealed(
-            lambda: pq.ParquetFile(self._path, pre_buffer=False, buffer_size=_BUFFER_BYTES),
-            self._failure(),
-            pa.ArrowException,
-            OSError,
+        return self._sealed(
+            lambda: pq.ParquetFile(self._path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
         )
 
-    def _failure(self) -> str:
-        return (
+    def _sealed(self, call: Callable[[], Result]) -> Result:
+        failure = (
             f"data: {self._path.name} cannot be read as Parquet; it may be damaged, or of another "
             "kind"
         )
+        return sealed(call, failure, pa.ArrowException, OSError)
 
 
 class CsvSource(_FileSource):
     """A CSV file: UTF-8, a header line, commas, double quotes. Parsed by Arrow, types declared."""
 
     def column_names(self) -> list[str]:
-        return list(self._header().names)
+        return list(read_header(self._path).names)
 
     def row_count(self) -> int | None:
         """Not known before the file has been read."""
@@ -116,8 +111,6 @@ class CsvSource(_FileSource):
         """Nothing: any text can be an id."""
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
-        import pyarrow as pa
-
         def read() -> Result:
             with self.arrow(plan) as reader:
                 readers = column_readers(plan, reader.schema.types)
@@ -132,10 +125,7 @@ class CsvSource(_FileSource):
         DuckDB reads CSV files through this too. Its own reader accepts a row with a surplus empty
         field, drops blanks round quotes and ignores a tail behind an unclosed quote.
         """
-        import pyarrow as pa
-        import pyarrow.csv as pa_csv
-
-        header = self._header()
+        header = read_header(self._path)
         positions(list(header.names), plan.sources)
         types = _csv_types(plan)
         if header.only:  # Arrow takes a header without a line end for an error
@@ -163,17 +153,22 @@ class CsvSource(_FileSource):
 
     def explain(self, plan: Plan[Any], error: Exception) -> str:
         """A message for an error of Arrow's, which itself quotes fields and whole rows."""
-        return self._header().explain(self._path.name, plan.sources, error)
-
-    def _header(self) -> CsvHeader:
-        return read_header(self._path)
+        names = read_header(self._path).names
+        place = re.match(r"In CSV column #(\d+):", str(error))
+        name = names[int(place[1])] if place and int(place[1]) < len(names) else None
+        if name in plan.sources:
+            return (
+                f"column {name!r} has fields that are not numbers; correct them, leave them empty "
+                "where the value is missing, or declare the column as a category"
+            )
+        return (
+            f"data: {self._path.name} is not a well-formed CSV file; every row needs as many "
+            "fields as the header, and fields with commas or line breaks need quotes"
+        )
 
 
 def _with_missing_ids(reader: Any, ids: str | None) -> Any:
     """The stream with nulls for ids that are blank or say that they are missing."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if ids is None:
         return reader
     place = reader.schema.get_field_index(ids)
@@ -189,17 +184,8 @@ def _with_missing_ids(reader: Any, ids: str | None) -> Any:
     return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
 
-def _parquet_batches(file: Any, plan: Plan[Any]) -> Iterator[Any]:
-    # Arrow takes "a.b" for a part of "a", and reads it too if "a" is wanted: hence the `select`.
-    wanted = list(plan.sources)
-    for batch in file.iter_batches(batch_rows(plan), columns=wanted, use_threads=True):
-        yield batch.select(wanted)
-
-
 def _csv_types(plan: Plan[Any]) -> dict[str, Any]:
     """The Arrow types of the plan's sources: from the schema, never from the data."""
-    import pyarrow as pa
-
     declared = plan.schema.columns
     return {
         name: pa.string() if isinstance(declared.get(name), Category | None) else pa.float64()
@@ -217,26 +203,11 @@ _QUOTE = ord('"')
 _AROUND_FIELDS = np.frombuffer(b',\r\n"', dtype=np.uint8)
 
 
-@dataclass(frozen=True)
-class CsvHeader:
+class CsvHeader(NamedTuple):
     """The column names, and whether nothing follows them."""
 
     names: tuple[str, ...]
     only: bool
-
-    def explain(self, file: str, wanted: tuple[str, ...], error: Exception) -> str:
-        """A message for an error of Arrow's, which itself quotes fields and whole rows."""
-        place = re.match(r"In CSV column #(\d+):", str(error))
-        name = self.names[int(place[1])] if place and int(place[1]) < len(self.names) else None
-        if name in wanted:
-            return (
-                f"column {name!r} has fields that are not numbers; correct them, leave them empty "
-                "where the value is missing, or declare the column as a category"
-            )
-        return (
-            f"data: {file} is not a well-formed CSV file; every row needs as many fields as the "
-            "header, and fields with commas or line breaks need quotes"
-        )
 
 
 def read_header(path: Path) -> CsvHeader:

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from noisewise.core.errors import DataError, RequestError
 from noisewise.holder.engines.base import Result, positions, sealed
 from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
@@ -36,8 +39,6 @@ class FrameSource:
         """Nothing: the type of a column in memory may depend on its values."""
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
-        import pyarrow as pa
-
         def read() -> Result:
             with self.arrow(plan) as rows:
                 readers = column_readers(plan, rows.schema.types)
@@ -88,8 +89,6 @@ class _Dict:
         return next((len(c) for c in self._columns.values() if isinstance(c, Sized)), None)
 
     def to_arrow(self, wanted: tuple[str, ...], rows: int) -> Any:
-        import pyarrow as pa
-
         arrays = [_converted(name, lambda n=name: _array(self._columns[n])) for name in wanted]
         if len({len(array) for array in arrays}) > 1:
             raise DataError("data: the columns differ in length; give arrays of the same length")
@@ -130,8 +129,6 @@ class _Frame:
 
 def _parts(lazy: Any, rows: int) -> Iterator[Any] | None:
     """A lazy table in pieces, computed as they are asked for; None if it has no such thing."""
-    import pyarrow as pa
-
     if hasattr(lazy, "collect_batches"):  # Polars
         return (part for part in lazy.collect_batches(chunk_size=rows, lazy=True))
     if hasattr(lazy, "to_pyarrow_batches"):  # Ibis
@@ -144,7 +141,6 @@ def _parts(lazy: Any, rows: int) -> Iterator[Any] | None:
 def _reader(parts: Iterator[Any], wanted: tuple[str, ...], frame: Any) -> Any:
     """A reader of their batches, with the types of the first."""
     import narwhals as nw
-    import pyarrow as pa
 
     def following() -> Any:
         part = _computed(lambda: next(parts, None))
@@ -163,8 +159,6 @@ def _reader(parts: Iterator[Any], wanted: tuple[str, ...], frame: Any) -> Any:
 
 
 def _columns(frame: Any, wanted: tuple[str, ...]) -> Any:
-    import pyarrow as pa
-
     native = frame.to_native()
     if isinstance(native, pa.Table):
         return native.select(list(wanted))  # narwhals would copy what is in several chunks
@@ -199,9 +193,6 @@ def _is_pattern(name: str) -> bool:
 
 
 def _array(values: Any) -> Any:
-    import numpy as np
-    import pyarrow as pa
-
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     if hasattr(values, "__arrow_c_stream__"):  # a Polars series, among others

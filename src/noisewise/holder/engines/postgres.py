@@ -4,9 +4,8 @@ Everything happens in one read-only transaction that is rolled back: one stateme
 so they are all of one moment, and nothing is left behind, neither data nor a setting. On a
 connection of the caller's that is in a transaction already, it is a savepoint of that.
 
-What is known of a table without its rows comes from the server's catalogue and from its own parser:
-a query is prepared, which looks up names and types, and neither planned nor run. Names of columns
-are part of a query or of the catalogue, so they can't be anybody's cells.
+What is known of a table without its rows comes from the server's catalogue and its own parser: a
+query is prepared, and neither planned nor run. So names of columns can't be anybody's cells.
 
 Messages of the server are never passed on. They quote values, and those of a failed connection may
 quote parts of the address, where passwords are. The address itself is kept by the source alone.
@@ -21,21 +20,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
+import psycopg
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+from psycopg.pq import DiagnosticField, ExecStatus, TransactionStatus
+from psycopg.rows import tuple_row
+
 from noisewise.core.errors import DataError, RequestError
+from noisewise.core.schema import Category
+from noisewise.holder.engines import pushdown
 from noisewise.holder.engines.base import Answer, Columns, InDatabase, Kind, Result, sealed
-from noisewise.holder.engines.pushdown import (
-    POSTGRESQL,
-    SumQuery,
-    agrees_with_numpy,
-    can_be_pushed_down,
-    identifier,
-    warn_of_streaming,
-)
+from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
 from noisewise.holder.rows import Plan, Progress
-from noisewise.holder.rows.sums import SumPlan, Sums
 
 # jit: compiled expressions start with many rows, so the test, which has few, would not see them.
 # extra_float_digits: before version 12, doubles lost digits in text without it.
@@ -113,15 +113,14 @@ class PostgresSource(InDatabase):
 
     def _sum(self, rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Result:
         indices = rows.columns.checked(plan)
-        if self._stream or not can_be_pushed_down(plan) or not _is_trusted(rows.connection):
+        if self._stream or not (pushdown.can_be_pushed_down(plan) and _is_trusted(rows.connection)):
             return _streamed(rows, plan, indices, progress)
-        assert isinstance(plan, SumPlan)
-        return _pushed_down(rows, plan, indices, progress)
+        about = rows.columns, indices, rows.table, pushdown.POSTGRESQL
+        run = partial(_run, rows.connection)
+        sums: Result = pushdown.sum_in_database(plan, *about, run, progress)
+        return sums
 
     def _reading(self, call: Callable[[_Rows], Answer], plan: Plan[Any] | None = None) -> Answer:
-        import psycopg
-        import pyarrow as pa
-
         def read() -> Answer:
             with self._open() as rows:
                 return call(rows)
@@ -146,15 +145,11 @@ class PostgresSource(InDatabase):
     def _connected(self) -> Any:
         if not isinstance(self._where, str):
             return nullcontext(self._where)
-        import psycopg
-
         return psycopg.connect(self._where, autocommit=True, fallback_application_name="noisewise")
 
 
 @contextmanager
 def _read_only(connection: Any) -> Iterator[None]:
-    from psycopg.pq import TransactionStatus
-
     idle = connection.info.transaction_status == TransactionStatus.IDLE
     with connection.transaction(force_rollback=True):
         isolation = "ISOLATION LEVEL REPEATABLE READ, " if idle else ""
@@ -164,9 +159,6 @@ def _read_only(connection: Any) -> Iterator[None]:
 
 def _run(connection: Any, statement: str, values: Any = None) -> Any:
     """Execute, whatever cursors and rows the connection's owner likes."""
-    import psycopg
-    from psycopg.rows import tuple_row
-
     cursor = psycopg.Cursor(connection, row_factory=tuple_row)
     # Without `prepare` a statement that is seen often would be kept in the session.
     return cursor.execute(statement, values, prepare=False)
@@ -174,50 +166,23 @@ def _run(connection: Any, statement: str, values: Any = None) -> Any:
 
 def _is_trusted(connection: Any) -> bool:
     """Whether the server passes the test. An error in it is a failure of it."""
-    import psycopg
-
     try:
         with connection.transaction(force_rollback=True):
-            trusted = agrees_with_numpy(
-                POSTGRESQL, lambda query: _run(connection, query).fetchall()
+            trusted = pushdown.agrees_with_numpy(
+                pushdown.POSTGRESQL, lambda query: _run(connection, query).fetchall()
             )
     except psycopg.Error:
         if connection.closed:
             raise
         trusted = False
     if not trusted:
-        warn_of_streaming("PostgreSQL server")
+        pushdown.warn_of_streaming("PostgreSQL server")
     return trusted
-
-
-def _pushed_down(
-    rows: _Rows, plan: SumPlan, indices: Sequence[int], progress: Progress | None
-) -> Sums:
-    # Columns are addressed by position, so that their names don't matter.
-    kinds = [rows.columns.kinds[index] for index in indices]
-    columns = [f"c{index}" for index in indices]
-    query = SumQuery(plan, kinds, columns, _numbered(rows), POSTGRESQL)
-    sums = query.result(_run(rows.connection, query.text).fetchone())
-    if progress is not None:
-        progress(sums.n)
-    return sums
-
-
-def _numbered(rows: _Rows) -> str:
-    return (
-        f"{rows.table} AS t({', '.join(f'c{index}' for index in range(len(rows.columns.names)))})"
-    )
 
 
 def _streamed(
     rows: _Rows, plan: Plan[Result], indices: Sequence[int], progress: Progress | None
 ) -> Result:
-    import psycopg
-    import pyarrow as pa
-
-    from noisewise.core.schema import Category
-    from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
-
     selected, types = [], {}
     for place, (name, index) in enumerate(zip(plan.sources, indices, strict=True)):
         column, kind = f"c{index}", rows.columns.kinds[index]
@@ -232,10 +197,10 @@ def _streamed(
         ):
             value, arrow = f"CAST({column} AS text)", pa.string()  # true and false in words
         else:
-            value, arrow = POSTGRESQL.number(column, kind), pa.float64()
+            value, arrow = pushdown.POSTGRESQL.number(column, kind), pa.float64()
         selected.append(value)
         types[f"c{place}"] = arrow
-    query = f"SELECT {', '.join(selected)} FROM {_numbered(rows)}"
+    query = f"SELECT {', '.join(selected)} FROM {pushdown.numbered(rows.table, rows.columns)}"
     readers = column_readers(plan, list(types.values()))
     statement = f"COPY ({query}) TO STDOUT (FORMAT csv)"
     # After an error it is ended here: the transaction can't end while rows are under way.
@@ -245,9 +210,6 @@ def _streamed(
 
 def _batches(lines: Any, types: dict[str, Any], most: int) -> Iterator[Any]:
     """Record batches of up to so many rows. The server sends every row as a message of its own."""
-    import pyarrow as pa
-    import pyarrow.csv as pa_csv
-
     parse = pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
     # NULL is nothing at all; text that is empty comes in quotes.
     convert = pa_csv.ConvertOptions(
@@ -275,8 +237,6 @@ def _batches(lines: Any, types: dict[str, Any], most: int) -> Iterator[Any]:
 
 def _described(connection: Any, statement: str) -> tuple[list[str], list[int]]:
     """Names and types of a statement's columns. It is parsed, and neither planned nor run."""
-    from psycopg.pq import DiagnosticField, ExecStatus
-
     server = connection.pgconn
     calls = (server.prepare, statement.encode()), (server.describe_prepared,)
     for call, *arguments in calls:
@@ -345,7 +305,7 @@ def _known_table(connection: Any, wanted: str) -> str:
     ((schema, name, allowed),) = found
     if not allowed:
         raise DataError("table: the role may not read it; GRANT SELECT on it first")
-    return f"{identifier(schema)}.{identifier(name)}"
+    return f"{pushdown.identifier(schema)}.{pushdown.identifier(name)}"
 
 
 def _types(connection: Any, oids: Sequence[int]) -> dict[int, tuple[str, str]]:

@@ -25,8 +25,8 @@ import numpy as np
 from noisewise.core.design import Ball, Box, Design
 from noisewise.core.schema import Category, Column, Number, Schema
 from noisewise.core.statistics import Monomial, SecondMoments, Summed
-from noisewise.holder.engines.base import Kind, level_numbers
-from noisewise.holder.rows import Plan, check_row_count
+from noisewise.holder.engines.base import Columns, Kind, level_numbers
+from noisewise.holder.rows import Plan, Progress, check_row_count
 from noisewise.holder.rows.sums import SumPlan, Sums
 from noisewise.holder.rows.values import (
     BALL_MARGIN,
@@ -172,6 +172,30 @@ def can_be_pushed_down(plan: Plan[Any]) -> bool:
     if not isinstance(plan, SumPlan) or plan.design.terms or plan.schema.unit_column is not None:
         return False
     return sum(len(statistic.entries) for statistic in plan.statistics) <= PUSHDOWN_LIMIT
+
+
+def sum_in_database(
+    plan: Any,
+    held: Columns,
+    indices: Sequence[int],
+    table: str,
+    dialect: Dialect,
+    execute: Callable[[str], Any],
+    progress: Progress | None,
+) -> Any:
+    """The sums of the columns at these places, which no name from the table gets into."""
+    kinds = [held.kinds[index] for index in indices]
+    columns = [f"c{index}" for index in indices]
+    query = SumQuery(plan, kinds, columns, numbered(table, held), dialect)
+    sums = query.result(execute(query.text).fetchone())
+    if progress is not None:
+        progress(sums.n)
+    return sums
+
+
+def numbered(table: str, held: Columns) -> str:
+    """The table with its columns by position: c0, c1 and so on."""
+    return f"{table} AS t({', '.join(f'c{index}' for index in range(len(held.names)))})"
 
 
 def warn_of_streaming(database: str) -> None:

@@ -22,11 +22,10 @@ the rollback journal and ``synchronous=EXTRA`` it is either wholly on disk when 
 not at all.
 
 A charge is final: rows may have been read under it, and an error about them is an answer too, which
-must not be free. So a charge that is pending after an error or a crash still counts. The same
-request takes it up again at no further cost, which is sound because no noise of the first attempt
-left its process, or decided that there is a second one. (Older versions lifted a charge after an
-error: ledgers may hold such "void" entries, which don't count. Today an entry is void only if the
-same request was charged again at another price in the same transaction, after an upgrade.)
+must not be free. The same request takes a pending charge up again at no further cost, which is
+sound because no noise of the first attempt left its process, or decided that there is a second one.
+(Ledgers of older versions may hold "void" entries, which don't count. Today an entry is void only
+if its request was charged again at another price in the same transaction, after an upgrade.)
 
 A data set is released under a cap that was set for it, and under no other: only setting a cap makes
 a ledger.
@@ -40,7 +39,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 
 from noisewise import _html
 from noisewise.core.errors import BudgetError, LedgerError, RequestError
@@ -91,8 +89,6 @@ class Ledger:
 
     Notes
     -----
-    An empty file is no new ledger and is refused (see `LedgerFile`).
-
     A Ledger belongs to the process and thread that opened it.
     """
 
@@ -107,12 +103,7 @@ class Ledger:
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -198,11 +189,8 @@ class Ledger:
     def reserve(self, charge: Charge, *, purpose: str = "") -> Reservation:
         """Count a charge against its cap, before any row is read.
 
-        Parameters
-        ----------
-        charge
-        purpose
-            Why it is asked for; kept with the time and the user's name in the audit trail only.
+        The purpose is why it is asked for; it is kept with the time and the user's name in the
+        audit trail only.
 
         Raises
         ------
@@ -237,27 +225,13 @@ class Ledger:
             return known is not None and known.status == "published"
 
     def commit(
-        self,
-        reservation: Reservation,
-        release_text: str,
-        content: Mapping[str, str] | None = None,
+        self, reservation: Reservation, release_text: str, content: Mapping[str, str] | None = None
     ) -> str:
         """Make a Release the published one. Let nothing out before this returns.
 
-        Parameters
-        ----------
-        reservation
-            From `reserve`.
-        release_text
-            The Release as JSON text.
-        content
-            Of the rows of a batch of a series, from `content_of`. A fingerprint is kept.
-
-        Returns
-        -------
-        str
-            The text that is now published. This is the earlier one if another process was
-            faster: then `release_text` is to be forgotten, as it would be a second draw of noise.
+        Returns the text that is now published. This is the earlier one if another process was
+        faster: then `release_text` is to be forgotten, as it would be a second draw of noise.
+        `content` is of the rows of a batch of a series, from `content_of`; a fingerprint is kept.
 
         Raises
         ------
@@ -277,22 +251,10 @@ class Ledger:
             return records[reservation.charge_id].kept
 
     def keep(self, reservation: Reservation, number: int, text: str) -> tuple[str, ...]:
-        """Store one part of a Release that is drawn in several, before anything is made of it.
+        """Store the part `number` (from 0) of what is drawn in several, before it is used.
 
-        Parameters
-        ----------
-        reservation
-            From `reserve`.
-        number
-            Of the part, from 0.
-        text
-            What was drawn.
-
-        Returns
-        -------
-        tuple of str
-            All parts that are now kept. If another process was faster, the part is the earlier
-            one: then `text` is to be forgotten, as it would be a second draw of noise.
+        Returns all parts that are now kept. If another process was faster, the part is the earlier
+        one: then `text` is to be forgotten, as it would be a second draw of noise.
         """
         with self._file.transaction(write=True) as book:
             record = self._current(book, reservation)

@@ -73,51 +73,32 @@ Status = Literal["pending", "published", "void"]
 class Charge:
     """What a request would cost, known before any row is read.
 
-    Parameters
-    ----------
-    dataset
-        Name of the data set, the key of its budget. Unicode is normalised (NFC), since two
-        spellings that look alike must not be two budgets.
-    request_key
-        Hex digest of the canonical request. The same key is the same release.
-    unit
-        Neighbour relation and privacy unit as one text, for example ``"replace_one/1"``.
-    event
-        What the mechanism does, for composition.
-    epsilon, delta
-        What was asked for. `event` may not cost more than that.
-    summary
-        One line for the audit trail. Part of the request, never of the data.
-    batch
-        Name of the batch of a stream that the rows belong to. By itself it declares nothing: a
-        charge with a batch and no series adds up like any other.
-    series
-        Name of the series that the batch belongs to, if the holder declares that nobody is in two
-        batches *of this series*. Charges of its batches then compose in parallel, and those of
-        different series add up (the proof is above). It needs a privacy unit of one row:
-        whoever may own two rows may own them in two batches.
-
-    Notes
-    -----
-    What identifies a series is the holder's promise about it, and a promise has no other handle
-    than the name it is given. Whatever else a series has may change, or be shared by another
-    series that splits the same people differently, without anybody noticing: the folder that its
-    Releases are kept in (moved, copied, emptied, made again), the columns (the same in months and
-    in weeks), the names of the batches. So the name is given with every batch, belongs to one data
-    set, and is never derived (but by `holder.partition`, which needs no promise). A mistaken new
-    name makes a new series, whose cost is added: that costs budget, not privacy. A mistaken old
-    name would merge two promises; `holder.series` refuses it unless the folder holds a Release of
-    the series, and the ledger finds the same rows under two names.
+    **The series.** What identifies it is the holder's promise about it, and a promise has no other
+    handle than the name it is given. Whatever else a series has may change, or be shared by another
+    series that splits the same people differently, without anybody noticing: the folder of its
+    Releases, the columns, the names of the batches. So the name is given with every batch, belongs
+    to one data set, and is never derived (but by `holder.partition`, which needs no promise). A
+    mistaken new name makes a new series, whose cost is added: that costs budget, not privacy. A
+    mistaken old name would merge two promises; `holder.series` refuses it unless the folder holds a
+    Release of the series, and the ledger finds the same rows under two names.
     """
 
+    # The key of its budget. Unicode is normalised (NFC), since two spellings that look alike must
+    # not be two budgets.
     dataset: str
-    request_key: str
-    unit: str
-    event: Event
+    request_key: str  # hex digest of the canonical request; the same key is the same release
+    unit: str  # neighbour relation and privacy unit as one text, such as "replace_one/1"
+    event: Event  # what the mechanism does, for composition
+    # What was asked for. `event` may not cost more than that.
     epsilon: Fraction
     delta: Fraction
-    summary: str
+    summary: str  # one line for the audit trail: part of the request, never of the data
+    # The batch of a stream that the rows belong to. By itself it declares nothing: a charge with a
+    # batch and no series adds up like any other.
     batch: str | None = None
+    # The series of the batch, if the holder declares that nobody is in two batches *of it*. Charges
+    # of its batches then compose in parallel, and those of different series add up (the proof is
+    # above). It needs a privacy unit of one row: whoever may own two may own them in two batches.
     series: str | None = None
 
     def __post_init__(self) -> None:
@@ -352,35 +333,19 @@ class Account:
 
 @dataclass(frozen=True)
 class Quote:
-    """What `Ledger.reserve` would answer, without any effect.
-
-    Parameters
-    ----------
-    dataset, unit
-        Of the charge asked about.
-    already_published, resumes
-        The request costs nothing more, since it is published or its charge is still pending.
-    allowed
-        Whether `Ledger.reserve` would accept.
-    refusal
-        The message of the BudgetError otherwise.
-    cap_epsilon, cap_delta
-        The cap that was set, or None.
-    spent_epsilon
-        What is spent at the cap's delta, rounded up, pending charges included.
-    remaining_before, remaining_after
-        Epsilon left of the cap, rounded down; None without a cap, the latter also when refused.
-    """
+    """What `Ledger.reserve` would answer, without any effect."""
 
     dataset: str
     unit: str
+    # The request costs nothing more, since it is published or its charge is still pending
     already_published: bool
     resumes: bool
-    allowed: bool
-    refusal: str | None
-    cap_epsilon: Fraction | None
+    allowed: bool  # whether `Ledger.reserve` would accept
+    refusal: str | None  # the message of the BudgetError otherwise
+    cap_epsilon: Fraction | None  # the cap that was set
     cap_delta: Fraction | None
-    spent_epsilon: Fraction
+    spent_epsilon: Fraction  # at the cap's delta, rounded up, pending charges included
+    # Epsilon left of the cap, rounded down; None without a cap, the latter also when refused
     remaining_before: Fraction | None
     remaining_after: Fraction | None
 

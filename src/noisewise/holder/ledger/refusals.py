@@ -9,10 +9,10 @@ in two of them. Nobody can check that from sums. But the same rows under two nam
 turns the budget of one release into that of twenty, have the same exact sums (`holder.series`),
 and that is found.
 
-A fingerprint is an HMAC-SHA256 of each text about the rows, with a random key of its own that is
-kept beside it. Both stay in the ledger: whoever can read the ledger could test guesses about the
-sums of a batch with it, and nobody else can do anything. It finds slips. Somebody who changes one
-row gets past it, and so do rows that two batches share in part.
+A fingerprint is an HMAC-SHA256 of each text about the rows, with a random key that is kept beside
+it: whoever can read the ledger could test guesses about the sums of a batch, and nobody else can do
+anything. It finds slips. Somebody who changes one row gets past it, and so do rows that two batches
+share in part.
 """
 
 from __future__ import annotations

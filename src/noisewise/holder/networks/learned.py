@@ -255,31 +255,21 @@ class LearnedGraph:
 
     def describe(self) -> dict[str, Any]:
         """What each step costs, and the noise on the counts of levels."""
-        most = self._most
+        most, costs = self._most, dict[str, Any]()
+        choices = ((most.tree, self._edges, "edge"), (most.second, self.second_parents, "second"))
+        if self.delta:
+            costs["noise"] = "gaussian"
+            for share, times, name in choices:
+                if share:
+                    costs[f"epsilon_of_each_{name}"] = round(float(self._each(share, times)), 6)
+        else:
+            shares = most._asdict().items()
+            costs = {f"epsilon_of_{k}": fraction_text(v * self.epsilon) for k, v in shares if v}
         return {
             "columns": len(self.network.nodes),
             "most_second_parents": self.second_parents,
-            **(self._gaussian_plan(most) if self.delta else self._pure_plan(most)),
+            **costs,
             "scale_of_levels": self._scale("levels", self.network, most.levels),
-        }
-
-    def _pure_plan(self, most: Shares) -> dict[str, str]:
-        return {
-            f"epsilon_of_{name}": fraction_text(share * self.epsilon)
-            for name, share in most._asdict().items()
-            if share
-        }
-
-    def _gaussian_plan(self, most: Shares) -> dict[str, Any]:
-        """What a choice costs, and how much noise there is on a count."""
-        choices = ((most.tree, self._edges, "edge"), (most.second, self.second_parents, "second"))
-        return {
-            "noise": "gaussian",
-            **{
-                f"epsilon_of_each_{name}": round(float(self._each(share, times)), 6)
-                for share, times, name in choices
-                if share
-            },
         }
 
     def scales(self, graph: Network, rows: int) -> dict[str, float]:

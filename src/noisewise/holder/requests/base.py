@@ -39,27 +39,15 @@ def key_of(document: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Publishable(ABC, Generic[Kind_co]):
-    """A request of any kind, checked as far as it can be without rows.
+    """A request of any kind, checked as far as it can be without rows."""
 
-    Parameters
-    ----------
-    claim : Claim
-        The guarantee that was asked for.
-    label : str
-        Makes an otherwise equal request a new one, which costs again.
-    batch : str or None
-        The batch of a stream that the rows belong to.
-    series : str or None
-        The series of that batch, if you declare that nobody is in two batches of it. Only then
-        batches don't add up (`Charge.series`).
-    delta_was_given : bool
-        Whether the holder chose delta. Kinds that are purely private have none to choose.
-    """
-
-    claim: Claim
-    label: str = ""
-    batch: str | None = None
+    claim: Claim  # the guarantee that was asked for
+    label: str = ""  # makes an otherwise equal request a new one, which costs again
+    batch: str | None = None  # the batch of a stream that the rows belong to
+    # The series of that batch, if you declare that nobody is in two batches of it. Only then
+    # batches don't add up (`Charge.series`).
     series: str | None = None
+    # Whether the holder chose delta. Kinds that are purely private have none to choose.
     delta_was_given: bool = True
     software: ClassVar[str] = f"noisewise {__version__}"
 
@@ -102,12 +90,7 @@ class Publishable(ABC, Generic[Kind_co]):
     def release(self, n: int, result: Any, /) -> Kind_co:
         """Draw the noise: the only step from what is private to what may be published.
 
-        Parameters
-        ----------
-        n : int
-            The number of rows.
-        result
-            Of the plan's accumulator.
+        n is the number of rows, and the result is that of the plan's accumulator.
         """
 
     @abstractmethod

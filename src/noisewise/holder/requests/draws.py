@@ -20,13 +20,8 @@ from noisewise.core.privacy import MAX_EPSILON, Amount, Claim, PureEvent, as_fra
 from noisewise.core.schema import Number, Schema
 from noisewise.core.statistics import SecondMoments
 from noisewise.holder.draws import RegressionSample
-from noisewise.holder.requests.base import (
-    AboutRegression,
-    check_bounded,
-    check_draws,
-    check_no_terms,
-    restricted_design,
-)
+from noisewise.holder.requests import base
+from noisewise.holder.requests.base import AboutRegression
 from noisewise.holder.rows.sums import SumPlan, Sums
 
 _TEMPER_BITS = 64
@@ -114,12 +109,12 @@ def make_regression_sample_request(
     label, batch, series : str, optional
         As in `Publishable`.
     """
-    design = restricted_design(schema, features, target)
-    check_no_terms(design, "a Release of posterior draws")
-    check_bounded(design)
+    design = base.restricted_design(schema, features, target)
+    base.check_no_terms(design, "a Release of posterior draws")
+    base.check_bounded(design)
     column = schema.columns[target]
     assert isinstance(column, Number)  # a Design has no other target
-    check_draws(draws, MAX_DRAWS)
+    base.check_draws(draws, MAX_DRAWS)
     geometry: Geometry = Box() if radius is None else Ball(radius)
     sd = as_fraction(noise_sd, "noise_sd") / Fraction(column.half_width)
     if not Fraction(1, 1000) <= sd <= 1000:

@@ -88,7 +88,7 @@ class Asked:
 
     def __post_init__(self) -> None:
         _check_keys(self.kind, self.words)
-        words = {key: _checked(key, value) for key, value in self.words.items()}
+        words = {key: _CHECKS.get(key, _amount)(value, key) for key, value in self.words.items()}
         object.__setattr__(self, "words", words)
 
     def changed(self, words: Mapping[str, Any]) -> Asked:
@@ -224,28 +224,19 @@ def _questions(value: Any, key: str) -> list[str]:
     return _names([value] if isinstance(value, str) else value, key)
 
 
-def _text(value: Any, key: str) -> str:
-    if not isinstance(value, str):
-        raise RequestError(f"{key}: expected text, got {value!r}; put it in quotes")
-    return value
+def _one(what: str, *kinds: type, remedy: str = "") -> Callable[[Any, str], Any]:
+    def check(value: Any, key: str) -> Any:
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise RequestError(f"{key}: expected {what}, got {value!r}{remedy}")
+        return float(value) if kinds == (int, float) else value
+
+    return check
 
 
-def _number(value: Any, key: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RequestError(f"{key}: expected a number, got {value!r}")
-    return float(value)
-
-
-def _whole(value: Any, key: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise RequestError(f"{key}: expected a whole number, got {value!r}")
-    return value
-
-
-def _amount(value: Any, key: str) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise RequestError(f"{key}: expected a number, got {value!r}")
-    return value
+_text = _one("text", str, remedy="; put it in quotes")
+_number = _one("a number", int, float)
+_whole = _one("a whole number", int)
+_amount = _one("a number", int, float, str)
 
 
 def _numbers(value: Any, key: str) -> list[float]:
@@ -282,30 +273,13 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     **dict.fromkeys(("radius", "g", "clip", "p_star"), _number),
     **dict.fromkeys(("rows", "blocks", "partitions", "draws", "points"), _whole),
     **dict.fromkeys(("bounds", "base"), _pairs),
-    **dict.fromkeys(
-        (
-            "target",
-            "formula",
-            "mechanism",
-            "model",
-            "layout",
-            "family",
-            "label",
-            "posterior",
-            "naive_bayes",
-            "kind",
-        ),
-        _text,
-    ),
+    **dict.fromkeys(("target", "formula", "mechanism", "model", "layout"), _text),
+    **dict.fromkeys(("family", "label", "posterior", "naive_bayes", "kind"), _text),
     "ask": _questions,
     "quantiles": _numbers,
     "graph": _graph,
     "concentration": _concentration,
-}
-
-
-def _checked(key: str, value: Any) -> Any:
-    return _CHECKS.get(key, _amount)(value, key)
+}  # all others are amounts
 
 
 def _tidy(key: str, value: Any) -> Any:

@@ -27,7 +27,7 @@ from noisewise.holder.networks.counts import (
     LaplaceCounts,
     NetworkMechanism,
 )
-from noisewise.holder.networks.fourier import DEFAULT_STEALTH, FourierParities
+from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.learned import LearnedGraph, counted_families
 from noisewise.holder.networks.map import plan_grid_map, plan_tempered_map
 from noisewise.holder.networks.posterior_sample import plan_posterior_sample
@@ -73,27 +73,19 @@ class NetworkRequest(Publishable[NetworkRelease]):
 
     @cached_property
     def planned(self) -> NetworkMechanism:
-        network, epsilon, options = self.network, self.epsilon, self.options
+        about = self.network, self.epsilon
+        words = {"concentration": self.concentration, **self.options}
         if self.mechanism == LEARN:
-            return LearnedGraph(network, epsilon, self.claim.delta)
+            return LearnedGraph(*about, self.claim.delta)
         if self.mechanism == "fourier":
-            return FourierParities(network, epsilon, options.get("stealth", DEFAULT_STEALTH))
+            return FourierParities(*about, **self.options)
         if self.mechanism == "posterior_sample":
-            return plan_posterior_sample(
-                network,
-                epsilon,
-                draws=options.get("draws", 1),
-                omega=options.get("omega"),
-                temper=options.get("temper"),
-                concentration=self.concentration,
-            )
-        prior, omega = self.concentration, options.get("omega")
+            return plan_posterior_sample(*about, **{"draws": 1, **words})
         if self.kind == "tempered":
-            return plan_tempered_map(network, epsilon, concentration=prior, omega=omega)
+            return plan_tempered_map(*about, **words)
         if self.kind == "grid":
-            points = options.get("points")
-            return plan_grid_map(network, epsilon, concentration=prior, omega=omega, points=points)
-        return LaplaceCounts(network, epsilon)
+            return plan_grid_map(*about, **words)
+        return LaplaceCounts(*about)
 
     @property
     def event(self) -> Event:

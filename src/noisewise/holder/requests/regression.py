@@ -36,42 +36,20 @@ from noisewise.core.statistics.smallest_eigenvalue import value as eigenvalue
 from noisewise.holder.mechanisms import Mechanism
 from noisewise.holder.mechanisms.gaussian import GaussianMechanism
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
-from noisewise.holder.requests.base import (
-    AboutRegression,
-    check_bounded,
-    check_delta,
-    check_scale,
-    claim_of,
-    named_design,
-    noise_multiplier,
-)
+from noisewise.holder.requests import base
+from noisewise.holder.requests.base import AboutRegression
 from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.holder.rows.sums import SumPlan, Sums
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request(AboutRegression[Release]):
-    """What a holder asks to publish.
+    """What a holder asks to publish: see `make_request`."""
 
-    Parameters
-    ----------
-    design : Design
-    claim : Claim
-    mechanism : str
-        A key of `MECHANISMS`.
-    geometry : Box or Ball
-    layout : {"upper", "isometric"}
-    fourth_share : Fraction or None
-        Share of the budget for the fourth moments of the features; None leaves them out.
-    eigenvalue_share : Fraction or None
-        Share of the budget for the smallest eigenvalue; None leaves it out.
-    label, batch, series, delta_was_given
-        See `Publishable`.
-    """
-
-    mechanism: str
+    mechanism: str  # a key of `MECHANISMS`
     geometry: Geometry = Box()
     layout: Layout = "upper"
+    # Shares of the budget for these statistics; None leaves them out
     fourth_share: Fraction | None = None
     eigenvalue_share: Fraction | None = None
 
@@ -83,11 +61,6 @@ class Request(AboutRegression[Release]):
     def statistics(self) -> tuple[Statistic, ...]:
         """What is published, the second moments first."""
         return tuple(statistic for statistic, _ in self.shared)
-
-    @property
-    def shares(self) -> tuple[Fraction, ...]:
-        """How the budget is divided between the statistics."""
-        return tuple(share for _, share in self.shared)
 
     @property
     def shared(self) -> list[tuple[Statistic, Fraction]]:
@@ -120,34 +93,28 @@ class Request(AboutRegression[Release]):
 
     def written(self, n: int, values: Sequence[tuple[int, ...]]) -> Release:
         """A Release of these values, one tuple a statistic: noisy ones, or invented for a test."""
-        measurements = []
-        for statistic, mechanism, noisy in zip(
-            self.statistics, self.mechanisms, values, strict=True
-        ):
-            isometric = self.layout == "isometric" and statistic.name == "second_moments"
-            measurements.append(
-                Measurement(
-                    statistic=statistic.name,
-                    layout="isometric" if isometric else "upper",
-                    values=noisy,
-                    family=mechanism.family,
-                    scale=mechanism.scale,
-                    off_diagonal_scale=mechanism.off_diagonal_scale,
-                    sensitivity=mechanism.sensitivity,
-                )
+        measurements = tuple(
+            Measurement(
+                statistic=statistic.name,
+                layout=self.layout if isinstance(statistic, SecondMoments) else "upper",
+                values=noisy,
+                family=mechanism.family,
+                scale=mechanism.scale,
+                off_diagonal_scale=mechanism.off_diagonal_scale,
+                sensitivity=mechanism.sensitivity,
             )
-        return Release(
-            design=self.design,
-            geometry=self.geometry,
-            measurements=tuple(measurements),
-            **self._signed(n),
+            for statistic, mechanism, noisy in zip(
+                self.statistics, self.mechanisms, values, strict=True
+            )
         )
+        about = {"design": self.design, "geometry": self.geometry, "measurements": measurements}
+        return Release(**about, **self._signed(n))
 
     @cached_property
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """The planned noise of every statistic."""
         planned = MECHANISMS[self.mechanism].plan(self)
-        check_scale(max(mechanism.scale for mechanism in planned))
+        base.check_scale(max(mechanism.scale for mechanism in planned))
         return planned
 
     @property
@@ -237,23 +204,16 @@ def make_request(
             f"rho: {mechanism.capitalize()} noise is calibrated by epsilon; use gaussian with rho"
         )
     common: dict[str, Any] = {
-        "design": named_design(schema, target, features, formula),
-        "claim": claim_of(epsilon, delta, rho, pure=pure),
+        "design": base.named_design(schema, target, features, formula),
+        "claim": base.claim_of(epsilon, delta, rho, pure=pure),
         "label": label,
         "delta_was_given": delta is not None,
         "batch": batch,
         "series": series,
     }
-    against_rounds = [
-        name
-        for name, value in (
-            ("radius", radius),
-            ("layout", layout),
-            ("fourth_moments", fourth_moments),
-            ("smallest_eigenvalue", smallest_eigenvalue),
-        )
-        if value is not None
-    ]
+    shares = {"fourth_moments": fourth_moments, "smallest_eigenvalue": smallest_eigenvalue}
+    given = {"radius": radius, "layout": layout, **shares}
+    against_rounds = [name for name, value in given.items() if value is not None]
     most = 1 if rounds is None else _most_rounds(rounds)
     if most != 1:
         if mechanism != "gaussian":
@@ -270,8 +230,7 @@ def make_request(
         if layout not in ("upper", "isometric"):
             raise RequestError(f"layout: {layout!r} is unknown; use upper or isometric")
         chosen = "isometric" if layout == "isometric" else "upper"
-    fourth = _share(fourth_moments, "fourth_moments")
-    eigenvalue = _share(smallest_eigenvalue, "smallest_eigenvalue")
+    fourth, eigenvalue = (v if v is None else as_fraction(v, k) for k, v in shares.items())
     request = Request(
         mechanism=mechanism,
         geometry=geometry,
@@ -316,16 +275,12 @@ def exact_values(statistic: Statistic, sums: Sums) -> tuple[int, ...]:
     return sums.values[statistic.name]
 
 
-def _share(value: Amount | None, name: str) -> Fraction | None:
-    return None if value is None else as_fraction(value, name)
-
-
 # --- what makes a request impossible, found before anything is charged or read --------------------
 
 
 def check_request(request: Request) -> None:
     """Refuse what cannot be published, whatever the rows; the error says what to do."""
-    check_bounded(request.design)
+    base.check_bounded(request.design)
     if MECHANISMS[request.mechanism].pure:
         if isinstance(request.geometry, Ball):
             raise RequestError(
@@ -342,7 +297,7 @@ def check_request(request: Request) -> None:
             f"delta: the {request.mechanism} mechanism needs a delta above 0, well below 1 / "
             "(number of people), such as 1e-6; for delta = 0 use the laplace mechanism"
         )
-    check_delta(request.claim)
+    base.check_delta(request.claim)
     _check_shares(request)
 
 
@@ -355,7 +310,7 @@ def _check_shares(request: Request) -> None:
     for name, share in shares.items():
         if share is not None and not least <= share <= 1 - least:
             raise RequestError(f"{name}: expected a share of the budget between 0.01 and 0.99")
-    if request.shares[0] < least:
+    if request.shared[0][1] < least:
         raise RequestError(
             "smallest_eigenvalue: together with fourth_moments it leaves nothing for the second "
             "moments; the shares may add up to 0.99"
@@ -395,7 +350,7 @@ def plan_gaussian(request: Request) -> tuple[Mechanism, ...]:
     the multiplier by one part in 10¹² at a time until the exact events satisfy the claim
     covers it, whatever the number of entries.
     """
-    multiplier = noise_multiplier(request.claim)
+    multiplier = base.noise_multiplier(request.claim)
     for _ in range(64):
         planned = tuple(
             _gaussian(statistic, share, multiplier, request.geometry, request.layout)

@@ -14,6 +14,8 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from noisewise.core.design import MAX_ROWS, Design
 from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import DataError, RequestError
@@ -57,13 +59,8 @@ from noisewise.core.schema import Category, Schema, Unbounded
 from noisewise.holder.blocks import choice
 from noisewise.holder.blocks.sums import BlockGrid, BlockPlan, BlockSums, KeptRows, RowPlan
 from noisewise.holder.mechanisms.laplace import LaplaceMechanism
-from noisewise.holder.requests.base import (
-    AboutRegression,
-    check_no_terms,
-    check_scale,
-    given_epsilon,
-    restricted_design,
-)
+from noisewise.holder.requests import base
+from noisewise.holder.requests.base import AboutRegression
 
 if TYPE_CHECKING:
     from noisewise.holder.blocks.regressions import Fits
@@ -201,8 +198,6 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
 
     def release(self, n: int, result: BlockSums | KeptRows) -> SummaryRelease:
         """Fit the blocks and draw the noise; the only place where it is drawn."""
-        import numpy as np
-
         with np.errstate(all="ignore"):  # a warning about some block would be about its rows
             values = self._noisy_values(result, self.public_n(n))
         return self._written(n, values)
@@ -251,38 +246,23 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
         return fit_models(result, self.design, self.model, function, *sizes)
 
     def _noisy_values(self, result: BlockSums | KeptRows, n: int | None) -> tuple[int, ...]:
-        from noisewise.holder.blocks import location_scale
-        from noisewise.holder.blocks.additive import exact_values
+        from noisewise.holder.blocks import additive, location_scale, mean
 
-        fits = self.fits(result, n)
+        mechanism, noise = self.mechanism, self.noise
         positions = {name: k for k, name in enumerate(self.coefficients)}
-        if isinstance(self.noise, MeanNoise):
-            assert isinstance(self.mechanism, Mean)
-            return self._noisy_means(self.mechanism, fits, positions, self.noise)
-        if not isinstance(self.mechanism, LocationScale):
-            assert not isinstance(self.mechanism, Mean)
-            return self.laplace.add_noise(exact_values(self.mechanism, fits, positions))
-        assert isinstance(self.noise, MedianNoise)
-        return location_scale.draw(
-            self.mechanism,
-            fits,
-            positions,
-            self.blocks,
-            self.noise,
-            self.partitions,
-            by_spread=isinstance(self.posterior, Flat),
-        )
-
-    def _noisy_means(
-        self, mechanism: Mean, fits: Fits, positions: Mapping[str, int], noise: MeanNoise
-    ) -> tuple[int, ...]:
-        """Ranges first, then the sums of what is within them."""
-        from noisewise.holder.blocks import mean
-
-        ranges = mean.draw_ranges(mechanism, fits, positions, noise.medians, self.partitions)
-        sums = self.laplace.add_noise(mean.exact_sums(mechanism, fits, positions, ranges))
-        found = zip(ranges, sums[::2], sums[1::2], strict=True)
-        return tuple(value for cells, *both in found for value in (*cells, *both))
+        about = self.fits(result, n), positions
+        if isinstance(mechanism, Mean):
+            assert isinstance(noise, MeanNoise)
+            # Ranges first, then the sums of what is within them.
+            ranges = mean.draw_ranges(mechanism, *about, noise.medians, self.partitions)
+            sums = self.laplace.add_noise(mean.exact_sums(mechanism, *about, ranges))
+            found = zip(ranges, sums[::2], sums[1::2], strict=True)
+            return tuple(value for cells, *both in found for value in (*cells, *both))
+        if isinstance(mechanism, LocationScale):
+            assert isinstance(noise, MedianNoise)
+            sizes, flat = (self.blocks, noise, self.partitions), isinstance(self.posterior, Flat)
+            return location_scale.draw(mechanism, *about, *sizes, by_spread=flat)
+        return self.laplace.add_noise(additive.exact_values(mechanism, *about))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -366,7 +346,7 @@ def make_summary_request(
     label, batch, series : str, optional
         As in `Publishable`.
     """
-    spent = given_epsilon(epsilon)
+    spent = base.given_epsilon(epsilon)
     claim = Claim(spent)
     own = model if isinstance(model, BlockFunction) else None
     fitted = Model(own.name, tuple(own.estimates)) if own is not None else Model(str(model))
@@ -377,8 +357,8 @@ def make_summary_request(
             "of two levels take model logistic, or make a column of 0 and 1 and declare it with "
             "lower 0 and upper 1"
         )
-    design = restricted_design(schema, features, target, family)
-    check_no_terms(design, "a block summary")
+    design = base.restricted_design(schema, features, target, family)
+    base.check_no_terms(design, "a block summary")
     known = fitted.coefficients(design)
     usual = _name(mechanism, bool(questions), bool(coefficients), bool(quantiles))
     given = {
@@ -407,23 +387,24 @@ def make_summary_request(
     def each_of(entries: Sequence[Any]) -> Fraction:
         return spent / (len(entries) * schema.max_rows_per_unit)
 
-    def made(name: str, former: bool) -> SummaryRequest:
-        entries = entries_of_kind(name)
-        each, M = each_of(entries), blocks
+    def number_of_blocks(name: str, each: Fraction, former: bool = False) -> int:
+        M = blocks
         if M is None and former:
             M = choice.former_blocks(_public_rows(schema, rows), each, size)
         elif M is None:
             M = choice.default_blocks(name, _public_rows(schema, rows), each, size, fitted)
-        M = _whole("blocks", M, 2, MAX_BLOCKS)
-        r = partitions
+        return _whole("blocks", M, 2, MAX_BLOCKS)
+
+    def made(name: str, former: bool) -> SummaryRequest:
+        entries = entries_of_kind(name)
+        each = each_of(entries)
+        M, r = number_of_blocks(name, each, former), partitions
         if r is None:
             r = choice.default_partitions(name, M, size) if fitted.is_least_squares else 1
         return SummaryRequest(
             design=design,
             claim=claim,
-            mechanism=_mechanism(
-                name, tuple(entries), M, each * schema.max_rows_per_unit, schema, clip, p_star
-            ),
+            mechanism=_mechanism(name, tuple(entries), M, each, schema, clip, p_star),
             posterior=fit,
             blocks=M,
             partitions=_whole("partitions", r, 1, MAX_PARTITIONS),
@@ -437,10 +418,7 @@ def make_summary_request(
 
     def mean_is_affordable() -> bool:
         each = each_of(entries_of_kind(Mean.name))
-        M = blocks
-        if M is None:
-            M = choice.default_blocks(Mean.name, _public_rows(schema, rows), each, size, fitted)
-        return choice.mean_affordable(each, _whole("blocks", M, 2, MAX_BLOCKS))
+        return choice.mean_affordable(each, number_of_blocks(Mean.name, each))
 
     by_default = mechanism is None and usual in (Sign.name, LocationScale.name)
     best = by_default and isinstance(fit, Flat) and mean_is_affordable()
@@ -515,7 +493,7 @@ def check_summary_request(request: SummaryRequest) -> None:
             f"{len(names)} coefficients need {request.plan().memory / 1e9:.1f} GB; use fewer"
         )
     if not isinstance(request.noise, MedianNoise):
-        check_scale(request.laplace.scale)
+        base.check_scale(request.laplace.scale)
 
 
 def _check_model(request: SummaryRequest) -> None:
@@ -598,24 +576,21 @@ def _mechanism(
     name: str,
     entries: tuple[Any, ...],
     blocks: int,
-    epsilon: Fraction,
+    each: Fraction,
     schema: Schema,
     clip: float | None,
     p_star: float | None,
 ) -> SummaryMechanism:
-    """The mechanism for M blocks, with this epsilon for each answer."""
-    rows = schema.max_rows_per_unit
-    if name == Sign.name:
-        return Sign(entries)
+    """The mechanism for M blocks, with this epsilon for each answer and row of a unit."""
+    plain: tuple[type[Sign | RescaledNormal | ClippedMean], ...] = Sign, RescaledNormal, ClippedMean
+    for kind in plain:
+        if name == kind.name:
+            return kind(entries)
     if name == Stouffer.name:
-        kappa = choice.kappa(epsilon / rows, blocks)
+        kappa = choice.kappa(each, blocks)
         return Stouffer(entries, choice.best_clip(kappa) if clip is None else clip)
-    if name == RescaledNormal.name:
-        return RescaledNormal(entries)
     if name == Fisher.name:
         return Fisher(entries, DEFAULT_P_STAR if p_star is None else p_star)
-    if name == ClippedMean.name:
-        return ClippedMean(entries)
     # Estimates of 30 rows are √30 times narrower than the data, a posterior of all rows √n times.
     is_mean = name == Mean.name
     narrower = 0.5 * math.log(30 if is_mean else 30 * blocks)
@@ -627,7 +602,8 @@ def _mechanism(
     )
     if not is_mean:
         return LocationScale(items)
-    shares = choice.mean_shares(epsilon, blocks, rows)
+    rows = schema.max_rows_per_unit
+    shares = choice.mean_shares(each * rows, blocks, rows)
     return Mean(items, shares.tail, shares.reach)
 
 

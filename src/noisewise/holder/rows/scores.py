@@ -50,13 +50,7 @@ from noisewise.core.statistics.scores import (
     OUTCOME_ONE,
     outcome_of,
 )
-from noisewise.holder.rows import (
-    Accumulator,
-    Codes,
-    Floats,
-    Integers,
-    ReadsDesign,
-)
+from noisewise.holder.rows import Accumulator, Codes, Floats, Integers, ReadsDesign
 from noisewise.holder.rows.levels import Narrow
 from noisewise.holder.rows.rounds import MARGIN, Coordinates, check_transform, gram_of
 from noisewise.holder.rows.values import MEAN_BITS, RowGrid

@@ -288,9 +288,9 @@ Positions = npt.NDArray[np.intp]
 class Parities:
     """The downward closure of a network's families, in its canonical order.
 
-    The order is: families in the order of `network.nodes`; within a family, its subsets of bits as
-    binary numbers in increasing order, with the first parent's digits leading and the node's own
-    last; a subset that an earlier family has is not listed again. The empty set is not listed.
+    Families are in the order of `network.nodes`; within a family, its subsets of bits as binary
+    numbers in increasing order, the first parent's digits leading and the node's own last. A subset
+    that an earlier family has is not listed again, and the empty set is not listed.
 
     A level is written as a binary number (its position among the declared levels), so a record is a
     string of bits. A set of bits γ splits the records into those with an even and those with an odd
@@ -303,9 +303,8 @@ class Parities:
 
         count(a) = 2^-b Σ_{γ ⊆ J} (-1)^|γ ∩ a| S_γ,
 
-    so it is enough to know Q_γ for all subsets of all families: the *downward closure*. Families
-    that overlap share coefficients, so the tables agree about every marginal that they have in
-    common.
+    so it is enough to know Q_γ for all subsets of all families: the *downward closure*. Tables of
+    families that overlap agree about every marginal that they have in common.
 
     (The paper prints the closure of the parents alone; to rebuild a node's table its own bits must
     belong to it. With the empty set, naive Bayes on d binary features has the 2d + 2 members that
