@@ -162,7 +162,11 @@ def gaussian_noise_multiplier(epsilon: Fraction, delta: Fraction) -> float:
     Tested for epsilon from 1e-6 to 1e3 and delta from 1e-300 to 0.5.
     """
     _positive_fraction(epsilon, "epsilon")
-    _delta(delta)
+    if not isinstance(delta, Fraction) or not 0 < delta < 1:
+        raise RequestError(
+            f"delta = {delta!r} must be a Fraction strictly between 0 and 1; "
+            "convert with as_fraction"
+        )
     mp = precise()
 
     def holds(multiplier: float) -> bool:
@@ -239,14 +243,6 @@ def _positive_fraction(value: Fraction, name: str) -> None:
     if not isinstance(value, Fraction) or value <= 0:
         raise RequestError(
             f"{name} = {value!r} must be a positive Fraction; convert with as_fraction"
-        )
-
-
-def _delta(value: Fraction) -> None:
-    if not isinstance(value, Fraction) or not 0 < value < 1:
-        raise RequestError(
-            f"delta = {value!r} must be a Fraction strictly between 0 and 1; "
-            "convert with as_fraction"
         )
 
 

@@ -77,16 +77,13 @@ class DiscreteGaussian:
 
     scale: int
 
-    def _terms(self) -> range:
-        reach = 40 * self.scale
-        return range(-reach, reach + 1)
-
     @property
     def variance(self) -> float:
         """Variance in squared grid steps; s² to within exp(-2π²s²)."""
         if self.scale >= 4:  # the correction is below 1e-130
             return float(self.scale) ** 2
-        weights = {x: math.exp(-0.5 * (x / self.scale) ** 2) for x in self._terms()}
+        terms = range(-40 * self.scale, 40 * self.scale + 1)
+        weights = {x: math.exp(-0.5 * (x / self.scale) ** 2) for x in terms}
         return math.fsum(x * x * w for x, w in weights.items()) / math.fsum(weights.values())
 
     def logpmf(self, x: Any) -> NDArray[np.float64]:

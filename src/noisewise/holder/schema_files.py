@@ -108,17 +108,15 @@ def _declaration(kind: str, entry: Entry | None) -> str:
 
 def column_kinds(data: str | Path, *, table: str | None = None) -> list[tuple[str, str]]:
     """Column names with 'number', 'category' or 'other', in the table's order."""
-    if is_server(data):
-        source: Any = open_source(data, table=table)
-        # Names in a server's catalogue are nobody's row.
-        return [(name, _declared_as(kind)) for name, kind in source.column_kinds()]
     path = Path(data)
     suffix = path.suffix.lower()
-    if not path.is_file():
+    if not is_server(data) and not path.is_file():
         raise DataError(f"data: there is no file {path}; check the path")
-    if suffix in (".duckdb", ".db"):
-        kinds = _duckdb_kinds(path, table)
-        _check_names(path, [name for name, _ in kinds])
+    if is_server(data) or suffix in (".duckdb", ".db"):
+        source: Any = open_source(data, table=table)
+        kinds = [(name, _declared_as(kind)) for name, kind in source.column_kinds()]
+        if not is_server(data):  # names in a server's catalogue are nobody's row
+            _check_names(path, [name for name, _ in kinds])
         return kinds
     import pyarrow as pa
 
@@ -131,7 +129,11 @@ def column_kinds(data: str | Path, *, table: str | None = None) -> list[tuple[st
         elif suffix in (".csv", ".txt"):
             head = _csv_head(path)
             fields = list(head.schema)
-            repeated = any(_holds_its_name(head, i) for i in range(len(fields)))
+            # The name of a text column is one of its values if there is no header.
+            repeated = any(
+                _arrow_kind(field.type) == "category" and field.name in head.column(i).to_pylist()
+                for i, field in enumerate(fields)
+            )
         else:
             raise RequestError(f"data: {path.name} is neither .csv, .parquet nor .duckdb")
     except (pa.ArrowException, OSError, ValueError, UnicodeDecodeError):
@@ -153,12 +155,6 @@ def _check_names(path: Path, names: Sequence[str], repeated: bool = False) -> No
         "Nothing was written. Put a line with the names of the columns before the first row, such "
         "as age,region,income; a column that is really called 2020 needs a name like y2020"
     )
-
-
-def _holds_its_name(table: Any, index: int) -> bool:
-    """Whether the name of a text column is one of its values, as it is without a header."""
-    column, name = table.column(index), table.schema.field(index).name
-    return _arrow_kind(column.type) == "category" and name in column.to_pylist()
 
 
 def _is_number(text: str) -> bool:
@@ -192,23 +188,6 @@ def _declared_as(kind: Kind) -> str:
     if kind.numeric or kind is Kind.NOTHING:
         return "number"
     return "category" if kind in (Kind.TEXT, Kind.TRUTH) else "other"
-
-
-def _duckdb_kinds(path: Path, table: str | None) -> list[tuple[str, str]]:
-    if table is None:
-        raise RequestError("table: name the table of the DuckDB file with --table")
-    import duckdb
-
-    from noisewise.holder.engines.duckdb import kind_of_type
-    from noisewise.holder.engines.pushdown import identifier
-
-    try:
-        with duckdb.connect(str(path), read_only=True) as connection:
-            rows = connection.sql(f"SELECT * FROM {identifier(table)}")
-            types = [_declared_as(kind_of_type(str(one.id))) for one in rows.types]
-            return list(zip(rows.columns, types, strict=True))
-    except duckdb.Error:
-        raise DataError(f"data: {path} has no readable table {table!r}") from None
 
 
 def _quoted(name: str, *, inside: bool = False) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -91,6 +92,9 @@ def _refuse(expression: Expression, problem: str) -> NoReturn:
 
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**",
+}  # fmt: skip
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
 }  # fmt: skip
 _STRENGTH = {"+": 1, "-": 1, "*": 2, "/": 2, "negative": 3, "**": 4}
 
@@ -277,7 +281,8 @@ def _of_parts(e: Expression, schema: Schema) -> Interval:
         return -high, -low
     if e.op == "**":
         assert isinstance(e.value, float)
-        return _power_interval(low, high, int(e.value))
+        ends = sorted(math.prod([end] * int(e.value)) for end in (low, high))
+        return (0.0 if e.value % 2 == 0 and low <= 0 <= high else ends[0]), ends[1]
     if e.op in FUNCTIONS:
         _check_domain(e, low, high)
         first, last = (float(_FUNCTIONS[e.op](np.array([end]))[0]) for end in (low, high))
@@ -300,11 +305,6 @@ def _quotient(x: float, y: float) -> float:
         return x / y
     except OverflowError:
         return math.inf
-
-
-def _power_interval(low: float, high: float, power: int) -> Interval:
-    ends = sorted(math.prod([end] * power) for end in (low, high))
-    return (0.0 if power % 2 == 0 and low <= 0 <= high else ends[0]), ends[1]
 
 
 def _check_domain(e: Expression, low: float, high: float) -> None:
@@ -339,16 +339,7 @@ def _values(e: Expression, table: Mapping[str, Any]) -> FloatArray:
         for _ in range(int(e.value) - 1):
             power = power * first
         return power
-    second = _values(e.parts[1], table)
-    return np.asarray(
-        first + second
-        if e.op == "+"
-        else first - second
-        if e.op == "-"
-        else first * second
-        if e.op == "*"
-        else first / second
-    )
+    return np.asarray(_ARITHMETIC[e.op](first, _values(e.parts[1], table)))
 
 
 _LN2 = math.log(2.0)

@@ -234,7 +234,7 @@ def probability_error(mechanism: Asking, blocks: int, partitions: int, noise: fl
 
     def seen(z: float) -> Floats:
         centre = float(weight @ psi(xi + z / math.sqrt(blocks))) - mean
-        return np.copysign(1.0, slope) * (centre + away)
+        return np.asarray(np.copysign(1.0, slope) * (centre + away))
 
     return _root_mean_square(seen, math.sqrt((slope**2 + rest) / blocks), noise)
 

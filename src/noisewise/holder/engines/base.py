@@ -117,7 +117,9 @@ def check_kind(name: str, column: Column, kind: Kind) -> None:
         wanted, remedy = "a number", "convert it to numbers, or declare it as a category"
     elif isinstance(column, Category) and kind.numeric:
         _check_numeric_levels(name, column)
-    elif kind is Kind.TRUTH and isinstance(column, Category) and not _truths(column):
+    elif kind is Kind.TRUTH and isinstance(column, Category):
+        if {"true", "false"} & set(column.levels):
+            return
         wanted, remedy = "one of the declared levels", "declare the levels 'true' and 'false'"
     if remedy:
         raise DataError(f"column {name!r} holds {kind.value}, not {wanted}; {remedy}")
@@ -205,10 +207,6 @@ def missing_id_error(name: str) -> DataError:
 def level_numbers(column: Category) -> list[float]:
     """The levels as numbers, for columns that hold numbers; NaN where a level is none."""
     return [_number(level) for level in column.levels]
-
-
-def _truths(column: Category) -> set[str]:
-    return {"true", "false"} & set(column.levels)
 
 
 def _number(level: str) -> float:

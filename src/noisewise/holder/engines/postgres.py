@@ -137,9 +137,10 @@ class PostgresSource(InDatabase):
                 assert self._table is not None
                 table = _known_table(connection, self._table)
             names, types = _described(connection, f"SELECT * FROM {table} AS t")
-            labels = _types(connection, types)
+            rows = _run(connection, _TYPES, (list(set(types)),))
+            labels = {int(oid): (name, category) for oid, name, category in rows}
             known = [labels[oid] for oid in types]
-            kinds = [_kind(*label) for label in known]
+            kinds = [_CATEGORIES.get(cat) or _KINDS.get(name, Kind.OTHER) for name, cat in known]
             yield _Rows(connection, table, Columns(names, [name for name, _ in known], kinds))
 
     def _connected(self) -> Any:
@@ -306,16 +307,6 @@ def _known_table(connection: Any, wanted: str) -> str:
     if not allowed:
         raise DataError("table: the role may not read it; GRANT SELECT on it first")
     return f"{pushdown.identifier(schema)}.{pushdown.identifier(name)}"
-
-
-def _types(connection: Any, oids: Sequence[int]) -> dict[int, tuple[str, str]]:
-    """For every type its name and its category, both the server's."""
-    rows = _run(connection, _TYPES, (list(set(oids)),))
-    return {int(oid): (name, category) for oid, name, category in rows}
-
-
-def _kind(name: str, category: str) -> Kind:
-    return _CATEGORIES.get(category) or _KINDS.get(name, Kind.OTHER)
 
 
 def _failure(error: Exception) -> str:

@@ -200,7 +200,11 @@ def near_miss(name: str, known: Iterable[str]) -> str | None:
 
 def closest(name: str, known: Iterable[str]) -> list[str]:
     """Return the known names, the most similar first."""
-    return sorted(known, key=lambda one: (-_likeness(_shape(name), _shape(one)), one))
+
+    def likeness(one: str) -> float:
+        return SequenceMatcher(None, _shape(name), _shape(one), autojunk=False).ratio()
+
+    return sorted(known, key=lambda one: (-likeness(one), one))
 
 
 def foreign_letters(name: str, other: str) -> str:
@@ -252,10 +256,6 @@ def _folded(name: str) -> str:
 def _shape(name: str) -> str:
     """Return roughly what a name looks like."""
     return _folded(name).translate(_LOOKS_LIKE)
-
-
-def _likeness(one: str, other: str) -> float:
-    return SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
 def _one_slip(one: str, other: str) -> bool:

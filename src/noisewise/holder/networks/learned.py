@@ -288,12 +288,16 @@ class LearnedGraph:
         empty = self.network
         levels = self._measured("levels", empty, self._most.levels, counts)
         margins = _margins(empty, levels, counts.n)
-        total = float(counts.n) if empty.schema.n_is_public else _rounded_total(margins)
+        # About how many rows there are, by what was published
+        about = float(max(1, round(np.mean([margin.sum() for margin in margins.values()]))))
+        total = float(counts.n) if empty.schema.n_is_public else about
         shares = self._shares(round(total))
         parents: Parents = dict.fromkeys(empty.nodes, ())
         if self._edges > 1:
             scores = independence_scores(empty, counts, margins, total)
-            parents = rooted(empty, self._tree(scores, shares.tree))
+            scale = float_up(2 * self._changed / self._each(shares.tree, self._edges))
+            edges = spanning(empty, scores, lambda values: noisy_maximum(values, scale))
+            parents = rooted(empty, edges)
         elif self._edges == 1:
             parents = rooted(empty, [(empty.nodes[0], empty.nodes[1])])
         tree = Network(empty.schema, parents)
@@ -313,11 +317,10 @@ class LearnedGraph:
         parts = []
         for group, families in learned_families(tree).items():
             cells = {v: math.prod(map(tree.arity, names)) for v, names in families.items()}
-            alone = one_level_is_enough if group == "levels" else lambda _network, _node: False
-            values = {
-                node: (-MAX_INTEGER - 1,) * (1 if alone(tree, node) else size)
-                for node, size in cells.items()
-            }
+            for node in cells if group == "levels" else ():
+                if one_level_is_enough(tree, node):
+                    cells[node] = 1
+            values = {node: (-MAX_INTEGER - 1,) * size for node, size in cells.items()}
             # As long as any text of a scale, and so large that its cost is next to nothing.
             parts.append(self._part(group, tree, values, 2.0**56 / 1.1))
         levels, pairs, triples = parts
@@ -332,7 +335,8 @@ class LearnedGraph:
         """A tree whose tables of pairs have no fewer cells than those of any other."""
         network, arity = self.network, self.network.arity
         weight = {(a, b): arity(a) * arity(b) for a, b in combinations(network.nodes, 2)}
-        return Network(network.schema, rooted(network, spanning(network, weight, _first_largest)))
+        edges = spanning(network, weight, lambda sizes: sizes.index(max(sizes)))
+        return Network(network.schema, rooted(network, edges))
 
     def more_bytes(self) -> int:
         """What the text of any graph may have beyond that of `largest`: names and triples.
@@ -440,10 +444,6 @@ class LearnedGraph:
 
     # --- choices ----------------------------------------------------------------------------------
 
-    def _tree(self, scores: Mapping[Pair, int], share: Fraction) -> list[Pair]:
-        scale = float_up(2 * self._changed / self._each(share, self._edges))
-        return spanning(self.network, scores, lambda values: noisy_maximum(values, scale))
-
     def _second(
         self, tree: Network, gains: Mapping[tuple[str, str], int], share: Fraction
     ) -> Parents:
@@ -471,10 +471,6 @@ def noisy_maximum(scores: Sequence[int], scale: float) -> int:
             noise[k] = z
     noisy = [u + z for u, z in zip(scores, noise, strict=True)]
     return noisy.index(max(noisy))
-
-
-def _first_largest(scores: Sequence[int]) -> int:
-    return list(scores).index(max(scores))
 
 
 def spanning(
@@ -527,11 +523,6 @@ def _margins(network: Network, levels: CountsPart, n: int) -> dict[str, FloatArr
         both = (n - values[0], values[0]) if one_level_is_enough(network, node) else values
         found[node] = np.maximum(np.array(both, dtype=np.float64), 0.5)
     return found
-
-
-def _rounded_total(margins: Mapping[str, FloatArray]) -> float:
-    """About how many rows there are, by what was published."""
-    return float(max(1, round(np.mean([margin.sum() for margin in margins.values()]))))
 
 
 def distance(table: NDArray[np.int64], reference: FloatArray) -> int:

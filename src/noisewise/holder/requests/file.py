@@ -224,17 +224,17 @@ def _questions(value: Any, key: str) -> list[str]:
     return _names([value] if isinstance(value, str) else value, key)
 
 
-def _one(what: str, *kinds: type, remedy: str = "") -> Callable[[Any, str], Any]:
+def _one(what: str, *kinds: type, remedy: str = "", made: Any = None) -> Callable[[Any, str], Any]:
     def check(value: Any, key: str) -> Any:
         if isinstance(value, bool) or not isinstance(value, kinds):
             raise RequestError(f"{key}: expected {what}, got {value!r}{remedy}")
-        return float(value) if kinds == (int, float) else value
+        return value if made is None else made(value)
 
     return check
 
 
 _text = _one("text", str, remedy="; put it in quotes")
-_number = _one("a number", int, float)
+_number = _one("a number", int, float, made=float)
 _whole = _one("a whole number", int)
 _amount = _one("a number", int, float, str)
 

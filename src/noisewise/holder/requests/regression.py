@@ -107,8 +107,12 @@ class Request(AboutRegression[Release]):
                 self.statistics, self.mechanisms, values, strict=True
             )
         )
-        about = {"design": self.design, "geometry": self.geometry, "measurements": measurements}
-        return Release(**about, **self._signed(n))
+        return Release(
+            design=self.design,
+            geometry=self.geometry,
+            measurements=measurements,
+            **self._signed(n),
+        )
 
     @cached_property
     def mechanisms(self) -> tuple[Mechanism, ...]:

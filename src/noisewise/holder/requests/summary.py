@@ -260,8 +260,10 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
             return tuple(value for cells, *both in found for value in (*cells, *both))
         if isinstance(mechanism, LocationScale):
             assert isinstance(noise, MedianNoise)
-            sizes, flat = (self.blocks, noise, self.partitions), isinstance(self.posterior, Flat)
-            return location_scale.draw(mechanism, *about, *sizes, by_spread=flat)
+            flat = isinstance(self.posterior, Flat)
+            return location_scale.draw(
+                mechanism, *about, self.blocks, noise, self.partitions, by_spread=flat
+            )
         return self.laplace.add_noise(additive.exact_values(mechanism, *about))
 
     def to_json(self) -> dict[str, Any]:

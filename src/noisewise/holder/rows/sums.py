@@ -89,9 +89,16 @@ class SumAccumulator:
         self.n = 0
         self._plan = plan
         self._of_means = plan.design.schema.unit_column is not None
-        self._parts = tuple(_part(plan, statistic) for statistic in plan.statistics)
+        self._parts = tuple(
+            (_FourthMomentsPart if isinstance(one, FourthMoments) else _SecondMomentsPart)(
+                plan, one
+            )
+            for one in plan.statistics
+        )
         self._rows = DesignRows(plan.design, self._parts[0].grid.columns)
-        self._block = _block_rows(max(part.width for part in self._parts))
+        width = max(part.width for part in self._parts)
+        most = _MAX_BLOCK_ROWS if width <= _TILE else _MAX_BLOCK_ROWS_TILED
+        self._block = max(_MIN_BLOCK_ROWS, min(most, _BLOCK_BYTES // (8 * width)))
         for part in self._parts:
             part.allocate(self._block)
         # The last statistic rounds in place, so that less has to fit into the cache.
@@ -246,16 +253,6 @@ class _FourthMomentsPart(_SecondMomentsPart):
         a, b, c, d = np.array(statistic.entries, dtype=np.intp).T
         picks: npt.NDArray[np.intp] = position[a, b] * self.width + position[c, d]
         return picks
-
-
-def _part(plan: SumPlan, statistic: Summed) -> _SecondMomentsPart:
-    kind = _FourthMomentsPart if isinstance(statistic, FourthMoments) else _SecondMomentsPart
-    return kind(plan, statistic)
-
-
-def _block_rows(width: int) -> int:
-    most = _MAX_BLOCK_ROWS if width <= _TILE else _MAX_BLOCK_ROWS_TILED
-    return max(_MIN_BLOCK_ROWS, min(most, _BLOCK_BYTES // (8 * width)))
 
 
 # --- by the level of a public column, for `holder.partition` ---------------------------------

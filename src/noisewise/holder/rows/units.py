@@ -142,12 +142,10 @@ class ByUnit(Generic[Result]):
             self._grid.round_block(t, out=t)
             # A sum of clipped values is NaN exactly if one of them is, which is rare.
             if np.isnan(np.add.reduce(t, axis=1)).any():
-                self._rows_of.fill([*map(self._filled, given, self._design.sources)], t)
+                named = zip(given, self._design.sources, strict=True)
+                self._rows_of.fill([filled(x, self._design.schema, name) for x, name in named], t)
                 self._grid.round_block(t, out=t)
             yield block
-
-    def _filled(self, values: Any, name: str) -> Any:
-        return filled(values, self._design.schema, name)
 
     def _averages(self, records: Records) -> Floats:
         """The means of the units of one shelf, shape (columns, units)."""
