@@ -8,12 +8,10 @@ of a formula (`core.terms`) becomes one design column or several, computed from 
 Rows and statistics are integers on a grid. A statistic of degree m is a sum of products of m row
 values. Rows are rounded to ``32 / m`` binary digits after the point, so every product is an integer
 in units of 2**-32, whatever the degree, and at most 2**32 in size. With at most 2**30 rows every
-sum is at most 2**62: it fits a signed 64-bit integer with one bit to spare, so overflow is
-impossible.
+sum is at most 2**62, which fits a signed 64-bit integer: overflow is impossible.
 
-Sixteen bits (degree 2) round a value by at most 7.6e-6 of its column's half-width. Rounding can
-move a mean by that much and no more, which stays below a posterior standard deviation until n is
-of the order of 1e10.
+Sixteen bits (degree 2) round a value by at most 7.6e-6 of its column's half-width. That moves a
+mean by no more, which stays below a posterior standard deviation until n is about 1e10.
 """
 
 from __future__ import annotations

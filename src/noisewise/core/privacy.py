@@ -47,14 +47,8 @@ def as_fraction(value: Amount, name: str) -> Fraction:
     """Return the exact rational number that somebody who wrote `value` meant.
 
     A float stands for its shortest decimal form: 0.1 is one tenth, not the binary number nearest
-    to it, so that three charges of 0.1 fit a cap of 0.3.
-
-    Parameters
-    ----------
-    value : int, float, str, Fraction or Decimal
-        Zero or positive. Strings are decimals ("0.1", "1e-6") or ratios ("1/3").
-    name : str
-        What to call the value in an error message.
+    to it, so that three charges of 0.1 fit a cap of 0.3. Text is a decimal ("0.1", "1e-6") or a
+    ratio ("1/3"); an error calls the value by its `name`.
     """
     if isinstance(value, bool):
         raise _unusable(name, value)
@@ -151,18 +145,10 @@ class PureEvent:
 
 @dataclass(frozen=True)
 class GaussianEvent:
-    """Gaussian noise, on the integers if `slack` is positive.
+    """Gaussian noise, on the integers if `slack` is positive."""
 
-    Attributes
-    ----------
-    noise_multiplier : float
-        Standard deviation divided by the L2 sensitivity, rounded down.
-    slack : float
-        Epsilon that accounts for the noise being discrete; see `discreteness_slack`.
-    """
-
-    noise_multiplier: float
-    slack: float = 0.0
+    noise_multiplier: float  # standard deviation divided by the L2 sensitivity, rounded down
+    slack: float = 0.0  # epsilon for the noise being discrete; see `discreteness_slack`
 
     def __post_init__(self) -> None:
         if type(self.noise_multiplier) is not float or not 0 < self.noise_multiplier < math.inf:

@@ -10,13 +10,13 @@ any event the probability under D is that of part k, averaged over the others, w
 distributed alike: (ε, δ) of part k carries over. ∎
 
 It needs what it says. Under ``replace_one`` the row may have another level afterwards: two parts
-change, and the public number of rows of each with them, so there is no such proof, and the request
-is refused. With several rows, a unit may be in several parts. `tests/property/test_partition.py`
-adds, takes away and replaces all rows of a small domain.
+change, and the public number of rows of each with them, and the request is refused. So it is with
+several rows, because a unit may then be in several parts. `tests/property/test_partition.py` adds,
+takes away and replaces all rows of a small domain.
 
-The batches of a series are such parts, and `ledger.exposure` counts them as such. Its declaration
-is that nobody is in two of them; here it holds by construction, if all parts come from one reading
-of one table: somebody's level may have changed in a later version of it. Therefore
+The ledger counts parts as batches of a series, whose declaration (nobody is in two of them) holds
+here by construction, if all parts come from one reading of one table: somebody's level may have
+changed in a later version of it. Therefore
 
 - the series has a name that is derived from the request and cannot be given, so that any other
   request, a new label included, is another series, and is added;
@@ -55,23 +55,12 @@ from noisewise.holder.series import made
 
 @dataclass(frozen=True)
 class Partition:
-    """A request for every level of a column.
+    """A request for every level of a column."""
 
-    Parameters
-    ----------
-    request : Request
-        What is asked of each part; names neither a batch nor a series.
-    column : str
-        A declared category that is neither a feature nor the target.
-    declared : Schema
-        Declares the column, and who is protected.
-    table, query : str or None
-        What is read from a database: other rows are another request.
-    """
-
-    request: Request
-    column: str
-    declared: Schema
+    request: Request  # what is asked of each part; names neither a batch nor a series
+    column: str  # a declared category that is neither a feature nor the target
+    declared: Schema  # declares the column, and who is protected
+    # What is read from a database: other rows are another request
     table: str | None = None
     query: str | None = None
 

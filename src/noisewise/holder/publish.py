@@ -6,13 +6,13 @@ the data don't fit is an answer about them, exact and without noise, and whoever
 request or a query could ask for such answers as often as they like if they were free. The charge
 stays pending, and the same request completes under it once the data are repaired.
 
-What is drawn is stored before anything is checked about it. To refuse a draw for what it is and
+What is drawn is stored before anything is checked about it: to refuse a draw for what it is and
 draw again would be to publish from another law than the one that the proof is about. So whatever
 could make a Release unreadable is bounded when it is planned (`Publishable.longest`).
 
-The Release is stored in the ledger in the same transaction that turns its charge from pending to
-published, and the file is written after that: a process that dies at any point leaves at worst a
-charge without a file, never a file without a charge.
+The Release is stored in the ledger in the transaction that turns its charge from pending to
+published, and the file is written after that: a process that dies leaves at worst a charge without
+a file, never a file without a charge.
 """
 
 from __future__ import annotations
@@ -53,16 +53,10 @@ _OTHER_ROWS = (
 
 @dataclass(frozen=True)
 class Published(Generic[Kind]):
-    """The outcome of `publish`.
-
-    Parameters
-    ----------
-    release : Release, SummaryRelease or NetworkRelease
-    repeated : bool
-        The same request had been published before; this is that Release, and it cost nothing.
-    """
+    """The outcome of `publish`."""
 
     release: Kind
+    # The same request had been published before: this is that Release, and it cost nothing
     repeated: bool
 
 

@@ -1,8 +1,8 @@
 """A term: factors that are multiplied, each a number, a category or a spline of public knots.
 
-``age:region`` has two factors. A factor makes one or more parts: a number itself, a category one
-0/1 indicator for every level but the reference, a spline its basis functions. A term has one design
-column for every choice of a part from each factor: their product.
+A factor makes one or more parts: a number itself, a category one 0/1 indicator for every level but
+the reference, a spline its basis functions. A term such as ``age:region`` has one design column for
+every choice of a part from each factor: their product.
 
 **Scale.** A product of numbers is mapped from its bounds to [-1, 1] as any number is, and so is one
 with the only indicator of a category. A product with one of several indicators or B-splines keeps
@@ -18,12 +18,12 @@ summed: columns of a group with B-splines are cut off towards 0, not rounded to 
 so the integers add up to at most ONE (1 + 2**-40) < ONE + 1, hence to ONE. Other groups have one
 column that is not 0.
 
-**Cells.** A column with indicators is 0 outside their levels. Two indicators that belong to other
-levels of one category, as region[a] and region[b]:sex[f] do, are never both 1 in a row: their
-product is 0, and public. So are the products of age:region[a] and age:region[b]. These are
-published with noise all the same. That they are 0 lowers no sensitivity, and to an analyst it was
-worth nothing: in 90 Releases each of `score ~ dose*region` (`python -m studies run terms`, epsilon
-1) intervals were 38 times as wide as those of least squares with noise on the zeros and without.
+**Cells.** A column with indicators is 0 outside their levels. Products of indicators that belong to
+other levels of one category, as region[a] and region[b]:sex[f] do, are 0 in every row, and public.
+So are the products of age:region[a] and age:region[b]. These are published with noise all the same:
+that they are 0 lowers no sensitivity, and to an analyst it was worth nothing (in 90 Releases each
+of `score ~ dose*region`, `python -m studies run terms`, epsilon 1, intervals were 38 times as wide
+as those of least squares with noise on the zeros and without).
 """
 
 from __future__ import annotations

@@ -143,16 +143,14 @@ def standardised(fits: Fits, coefficient: int, threshold: float) -> Floats:
     distance = threshold - fits.mean[:, coefficient]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         z = distance / np.sqrt(fits.variance[:, coefficient])
-    exact: Floats = np.where(distance == 0, 0.0, z)
-    return exact
+    return np.asarray(np.where(distance == 0, 0.0, z))
 
 
 def probabilities(fits: Fits, coefficient: int, threshold: float) -> Floats:
     """p = T_ν(z) for every block."""
     from scipy.special import stdtr
 
-    p: Floats = stdtr(fits.freedom, standardised(fits, coefficient, threshold))
-    return p
+    return np.asarray(stdtr(fits.freedom, standardised(fits, coefficient, threshold)))
 
 
 def normal_scores(fits: Fits, coefficient: int, threshold: float) -> Floats:
@@ -161,8 +159,7 @@ def normal_scores(fits: Fits, coefficient: int, threshold: float) -> Floats:
 
     z = standardised(fits, coefficient, threshold)
     size = -ndtri(stdtr(fits.freedom, -np.abs(z)))
-    scores: Floats = np.copysign(size, z)
-    return scores
+    return np.asarray(np.copysign(size, z))
 
 
 # --- all mechanisms by the type of their public description ---------------------------------------

@@ -17,13 +17,12 @@ rights of whoever calls it. How long it takes is not protected.
 level that nobody in it has), a target that doesn't vary, a fit that doesn't converge, an error, or
 a number that isn't finite.
 
-**Separation.** Where all rows of a level have the same outcome, the likelihood of a logistic or
-Poisson regression has no maximum, and a fit stops wherever its steps become small: at a coefficient
-of 20, say, which moves the mean over blocks by more than anything that is in the rows. Leaving such
-blocks out would choose among them by their outcomes. So these two have Firth's (1993) penalty,
-half of the log determinant of the information, with which estimates are finite and the bias of
-order 1/k is gone before halves take it. A block of `cox` with fitted log hazards beyond 15 has no
-estimate.
+**Separation.** Where all rows of a level have the same outcome, a logistic or Poisson likelihood
+has no maximum, and a fit stops at a coefficient of 20, say, which moves the mean over blocks by
+more than anything that is in the rows. Leaving such blocks out would choose among them by their
+outcomes. So these two have Firth's (1993) penalty, half of the log determinant of the information:
+estimates are finite, and the bias of order 1/k is gone before halves take it. A block of `cox` with
+fitted log hazards beyond 15 has no estimate.
 
 **The bias of small blocks.** A nonlinear estimate from k rows is off by about b/k, which is bM/√n
 standard errors of all rows. Every block is two halves, drawn with it, and 2 f(block) - (f(half) +

@@ -187,8 +187,7 @@ def _numbers(array: Any) -> Floats:
     if not pa.types.is_float64(array.type):
         # Unsafe, because the safe cast refuses integers beyond 2**53 instead of rounding them.
         array = array.cast(pa.float64(), safe=False)
-    values: Floats = _in_numpy(array, np.nan)
-    return values
+    return np.asarray(_in_numpy(array, np.nan))
 
 
 def _codes_of_numbers(column: Category) -> Reader:
@@ -199,8 +198,7 @@ def _codes_of_numbers(column: Category) -> Reader:
     def read(array: Any) -> Codes:
         values = _numbers(array)
         nearest = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-        codes: Codes = np.where(ordered[nearest] == values, order[nearest], -1).astype(np.int32)
-        return codes
+        return np.asarray(np.where(ordered[nearest] == values, order[nearest], -1).astype(np.int32))
 
     return read
 
@@ -212,8 +210,7 @@ def _codes_of_truth(column: Category) -> Reader:
     table = np.array([*codes, -1], dtype=np.int32)
 
     def read(array: Any) -> Codes:
-        looked_up: Codes = table[_in_numpy(_plain(array).cast(pa.int8()), 2)]
-        return looked_up
+        return np.asarray(table[_in_numpy(_plain(array).cast(pa.int8()), 2)])
 
     return read
 
@@ -233,9 +230,7 @@ def _codes_of_text(column: Category) -> Reader:
         if pa.types.is_dictionary(array.type) and kind_of(array.dictionary.type) is Kind.TEXT:
             # Look up the few words of the dictionary, not every row.
             table = np.append(look_up(_plain(array.dictionary)), np.int32(-1))
-            codes: Codes = table[_in_numpy(array.indices.cast(pa.int64()), len(table) - 1)]
-            return codes
-        plain: Codes = look_up(_plain(array))
-        return plain
+            return np.asarray(table[_in_numpy(array.indices.cast(pa.int64()), len(table) - 1)])
+        return np.asarray(look_up(_plain(array)))
 
     return read

@@ -1,11 +1,10 @@
 """DuckDB: sums pushed down into the database, for databases, Parquet, CSV and tables in memory.
 
 Files are read by a private, in-memory DuckDB instance; databases are attached to it read-only. The
-value map and the sums run there as one query (`noisewise.holder.engines.pushdown`). A connection
-or relation that the caller owns is only read from: DuckDB streams its rows, and they are summed
-here, by the same code as for files.
+value map and the sums run there as one query (`pushdown`). A connection or relation that the caller
+owns is only read from: DuckDB streams its rows, and they are summed here, as those of files.
 
-There is a reason for that line. The query is right only if DuckDB does not trust the statistics in
+There is a reason for that. The query is right only if DuckDB does not trust the statistics in
 Parquet files: by the Parquet specification minimum and maximum leave out NaN, DuckDB concludes
 that there is none (https://github.com/duckdb/duckdb/issues/25521), and `isnan` is "optimised" to
 false. The optimiser's use of statistics is therefore turned off, and that setting belongs to a

@@ -383,13 +383,10 @@ class Dialect(ABC):
         Are fenced off where an optimiser would copy an expression into each of its uses: in
         PostgreSQL a value would be rounded again for every sum that it is in.
 
-    Attributes
-    ----------
-    double_type : str
-        The type of IEEE 754 doubles, on which -, *, +, / and sqrt are correctly rounded. BIGINT,
-        CASE, `floor`, `trunc`, `sqrt`, `coalesce` and `bool_or` are taken for granted.
+    BIGINT, CASE, `floor`, `trunc`, `sqrt`, `coalesce` and `bool_or` are taken for granted.
     """
 
+    # The type of IEEE 754 doubles, on which -, *, +, / and sqrt are correctly rounded
     double_type: str
 
     def double(self, value: float) -> str:

@@ -2,30 +2,26 @@
 
 Every task adds up the rows of its partition with the same accumulator as every other engine
 (`mapInArrow` hands it Arrow batches), and returns one row: the accumulator's integers, or the words
-of an error. The value map is that of `holder.rows.values`, evaluated by NumPy on the worker, so
-there is no second version of it.
+of an error. NumPy evaluates the value map of `holder.rows.values` on the worker.
 
 **No row is counted twice.** Partial sums are the *result* of a task. Of a task that fails, is
 killed or runs twice (speculation) Spark keeps the result of one complete attempt, and an attempt
-begins with an empty accumulator. Nothing is added up on the side (Spark's own accumulators are, and
-count again what is tried again). Results carry the number of their partition, and the driver
-refuses one that comes twice.
+begins with an empty accumulator. (Spark's own accumulators count again what is tried again.)
+Results carry the number of their partition, and the driver refuses one that comes twice.
 
 **Where rows have ids**, Spark first brings together the rows of each id (it moves rows to
 partitions by the hash of the id), so that every unit is averaged by one task. Ids are equal where
 their integers or bytes are, and then so are their hashes.
 
 **What goes where.** Workers get the plan, which is public. The driver gets integers: sums, or for
-models that are fitted to blocks of rows, the rows themselves. Rows go from worker to worker by ids
-alone.
+models that are fitted to blocks of rows, the rows themselves.
 
 **No value in a message.** Spark writes exceptions of tasks to its logs. So errors that are known to
 quote nothing (noisewise's own) come back as a result, and are raised by the driver; any other is
-replaced, in the worker, by one with fixed words. What Spark itself reports on the driver is
-replaced as well.
+replaced, in the worker, by one with fixed words. What Spark reports on the driver is replaced too.
 
 **What workers need** is Spark's own Python side (NumPy, PyArrow) and this package's code, and Numba
-for ids and block summaries. A small job tells before anything is charged whether they have it: the
+for ids and block summaries. Before anything is charged, a small job tells whether they have it: the
 same version, the same integers from awkward values, and the plan's own sums of no rows.
 """
 

@@ -177,5 +177,4 @@ def _public_noise(name: str, size: int, scale: float) -> npt.NDArray[np.float64]
     stream = hashlib.shake_128(name.encode("ascii")).digest(16 * size)
     uniform = (np.frombuffer(stream, dtype="<u8").reshape(2, size) + 0.5) * 2.0**-64
     geometric = np.floor(-scale * np.log(uniform))
-    noise: npt.NDArray[np.float64] = geometric[0] - geometric[1]
-    return noise
+    return np.asarray(geometric[0] - geometric[1])

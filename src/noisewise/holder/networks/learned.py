@@ -512,8 +512,7 @@ def counted(network: Network, counts: FamilyCounts, names: Sequence[str]) -> NDA
     """The exact table of these columns, in this order; tables are counted in declared order."""
     place = {node: k for k, node in enumerate(network.nodes)}
     key = tuple(sorted(names, key=place.__getitem__))
-    found: NDArray[np.int64] = np.transpose(counts.tables[key], [key.index(n) for n in names])
-    return found
+    return np.asarray(np.transpose(counts.tables[key], [key.index(n) for n in names]))
 
 
 def _margins(network: Network, levels: CountsPart, n: int) -> dict[str, FloatArray]:

@@ -45,14 +45,10 @@ class Accumulator(Protocol[Result_co]):
     n: int
 
     def add(self, columns: Sequence[Floats | Codes]) -> None:
-        """Add rows.
+        """Add rows: one array of shape (rows,) for every source of the plan, in order.
 
-        Parameters
-        ----------
-        columns : sequence of (rows,) arrays
-            One for every source of the plan, in order. Numbers are doubles with NaN where missing;
-            categories are positions among the declared levels, negative where missing. Ids are an
-            Arrow array of integers or bytes, without nulls.
+        Numbers are doubles with NaN where missing; categories are positions among the declared
+        levels, negative where missing. Ids are an Arrow array of integers or bytes, without nulls.
         """
 
     def result(self) -> Result_co:

@@ -156,5 +156,4 @@ class ScoreAccumulator(Coordinates):
         column = self._grid.columns[-1]
         unit = 2.0 ** (OUTCOME_BITS - 1)
         y = np.floor(target * (column.scale * unit * 2.0**-MEAN_BITS) + 0.5)
-        clipped: Floats = np.minimum(np.maximum(y, -unit), unit) + unit
-        return clipped
+        return np.asarray(np.minimum(np.maximum(y, -unit), unit) + unit)

@@ -180,8 +180,7 @@ class _SecondMomentsPart:
         self._narrow.add_levels(self.total, w, columns)
 
     def values(self) -> Integers:
-        picked: Integers = self.total[self._picks]
-        return picked
+        return np.asarray(self.total[self._picks])
 
     def join(self, values: Integers) -> None:
         self.total[self._picks] += values  # every entry has a place of its own
@@ -204,8 +203,7 @@ class _SecondMomentsPart:
 
     def _column_sums(self, w: Floats) -> Floats:
         """The sums of the design's columns in the latest block, up to a factor."""
-        sums: Floats = self._gram[0, 1:]
-        return sums
+        return np.asarray(self._gram[0, 1:])
 
     def _gram_size(self, p: int) -> int:
         return p + 1
@@ -229,8 +227,7 @@ class _FourthMomentsPart(_SecondMomentsPart):
         self._products = np.empty((self.width, rows))
 
     def _column_sums(self, w: Floats) -> Floats:
-        sums: Floats = np.add.reduce(w[1:], axis=1)  # the target is not in the Gram matrix
-        return sums
+        return np.asarray(np.add.reduce(w[1:], axis=1))  # the target is not in the Gram matrix
 
     def _gram_size(self, p: int) -> int:
         return p * (p + 1) // 2  # pairs a <= b of the constant and the p - 1 features
@@ -251,8 +248,7 @@ class _FourthMomentsPart(_SecondMomentsPart):
         position = np.zeros((len(indices), len(indices)), dtype=np.intp)
         position[tuple(np.array(pairs).T)] = np.arange(len(pairs))
         a, b, c, d = np.array(statistic.entries, dtype=np.intp).T
-        picks: npt.NDArray[np.intp] = position[a, b] * self.width + position[c, d]
-        return picks
+        return np.asarray(position[a, b] * self.width + position[c, d])
 
 
 # --- by the level of a public column, for `holder.partition` ---------------------------------

@@ -277,8 +277,7 @@ def words_of(ids: Any) -> Words:
     import pyarrow as pa
 
     if pa.types.is_int64(ids.type):
-        numbers: Words = np.from_dlpack(ids).view(np.uint64)[:, None]
-        return numbers
+        return np.asarray(np.from_dlpack(ids).view(np.uint64)[:, None])
     from noisewise.holder.rows import grouping
 
     if not len(ids):  # such an array may have no buffers

@@ -381,8 +381,7 @@ class Parities:
         padded = np.zeros(self.padded_shape(node), dtype=np.int64)
         padded[tuple(slice(size) for size in counts.shape)] = counts
         coefficients = walsh_hadamard(padded.ravel())
-        odd: npt.NDArray[np.int64] = (coefficients[0] - coefficients[1:]) // 2
-        return odd
+        return np.asarray((coefficients[0] - coefficients[1:]) // 2)
 
     def table(self, node: str, total: float, parity_counts: Sequence[float] | Any) -> FloatArray:
         """A family's count table from n and the parity counts of all listed sets.
@@ -393,8 +392,7 @@ class Parities:
         coefficients = np.concatenate([[total], total - 2 * odd])
         padded = walsh_hadamard(coefficients) / len(coefficients)
         used = tuple(slice(size) for size in self.network.shape(node))
-        result: FloatArray = padded.reshape(self.padded_shape(node))[used]
-        return result
+        return np.asarray(padded.reshape(self.padded_shape(node))[used])
 
 
 def walsh_hadamard(values: Any) -> Any:
