@@ -363,6 +363,12 @@ def float_down(value: Fraction) -> float:
     return -float_up(-value)
 
 
+def ceil_sqrt(value: Fraction | int) -> int:
+    """Return the smallest integer, zero or positive, whose square is at least `value`."""
+    ceiling = math.ceil(value)
+    return math.isqrt(ceiling - 1) + 1 if ceiling > 0 else 0
+
+
 def check_whole(value: int, name: str) -> None:
     """Refuse floats, which need not be what they look like, and anything below 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Literal
 
 from noisewise.core.design import STATISTIC_ONE, Box, Geometry, Monomial
+from noisewise.core.privacy import ceil_sqrt
 from noisewise.core.statistics import fourth_moments, second_moments, smallest_eigenvalue
 from noisewise.core.statistics.fourth_moments import MAX_FOURTH_MOMENTS, FourthMoments
 from noisewise.core.statistics.second_moments import SecondMoments
@@ -75,15 +75,8 @@ def l2_sensitivity(statistic: Statistic, geometry: Geometry, layout: Layout) -> 
         squared = smallest_eigenvalue.sensitivity(statistic, geometry) ** 2
     else:
         squared = second_moments.l2_squared(statistic, geometry, layout)
-    return _per_unit(statistic, _ceil_sqrt(squared * STATISTIC_ONE**2))
+    return _per_unit(statistic, ceil_sqrt(squared * STATISTIC_ONE**2))
 
 
 def _per_unit(statistic: Statistic, one_row: int) -> int:
     return statistic.design.schema.max_rows_per_unit * one_row
-
-
-def _ceil_sqrt(value: Fraction) -> int:
-    """Smallest integer whose square is at least `value`."""
-    ceiling = math.ceil(value)
-    root = math.isqrt(ceiling)
-    return root if root * root == ceiling else root + 1

@@ -39,8 +39,7 @@ continuous, and is accounted for as such (`core.calibration.discreteness_slack`)
 
 from __future__ import annotations
 
-import math
-
+from noisewise.core.privacy import ceil_sqrt
 from noisewise.core.schema import Schema
 
 ROW_BITS = 10  # of values in a round's coordinates
@@ -67,8 +66,4 @@ def count_sensitivity(schema: Schema) -> int:
 
 def _by_relation(schema: Schema, one_row: int) -> int:
     """√2 times as much where rows are replaced."""
-    if schema.neighbours == "add_remove_one":
-        return one_row
-    squared = 2 * one_row**2
-    root = math.isqrt(squared)
-    return root + (root * root < squared)
+    return one_row if schema.neighbours == "add_remove_one" else ceil_sqrt(2 * one_row**2)

@@ -60,12 +60,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from noisewise.core.design import Design, Family
+from noisewise.core.privacy import ceil_sqrt
 from noisewise.core.schema import Number, Schema
 from noisewise.core.statistics.ball_moments import ROW_BITS
 
@@ -145,9 +147,7 @@ def score_sensitivity(schema: Schema, outcome: Outcome, longest: int) -> int:
     `longest` is N in units of 2**-20.
     """
     sides = 1 if schema.neighbours == "add_remove_one" else 2
-    squared = longest * outcome.largest
-    root = math.isqrt(squared)
-    return schema.max_rows_per_unit * sides * (root + (root * root < squared))
+    return schema.max_rows_per_unit * sides * ceil_sqrt(longest * outcome.largest)
 
 
 def information_scale(schema: Schema, outcome: Outcome, longest: int, scale: int) -> int:
@@ -156,5 +156,4 @@ def information_scale(schema: Schema, outcome: Outcome, longest: int, scale: int
     (s√(N/κ))² in these units is scale² N / (κ 2**32).
     """
     kappa = outcome.kappa * (1 if schema.neighbours == "add_remove_one" else 2)
-    squared = -(-(scale**2) * longest // (kappa << (2 * OUTCOME_BITS)))
-    return math.isqrt(squared - 1) + 1
+    return ceil_sqrt(Fraction(scale**2 * longest, kappa << (2 * OUTCOME_BITS)))

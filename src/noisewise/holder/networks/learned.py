@@ -56,6 +56,7 @@ from noisewise.core.privacy import (
     Event,
     GaussianEvent,
     PureEvent,
+    ceil_sqrt,
     float_down,
     float_up,
     fraction_text,
@@ -557,7 +558,7 @@ def _root(square: Fraction) -> Fraction:
 
 def _steps(variance: Fraction) -> int:
     """The least scale in steps of the noise's grid whose square is at least this many records."""
-    steps = math.isqrt(math.ceil(variance * STEP**2) - 1) + 1
+    steps = ceil_sqrt(variance * STEP**2)
     if steps > 1 << 53:
         raise RequestError(
             "epsilon: so small that the noise would not fit the integers of a Release and no "
