@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import pairwise, product
@@ -485,7 +485,7 @@ def _call(name: str, tree: ast.Call, names: Mapping[str, str], schema: Schema) -
         raise RequestError(
             f"formula: {name} looks at the data, which nobody has paid for; {_LOOKS[name]}"
         )
-    if name not in _MAKERS:
+    if name not in _WORDS:
         raise RequestError(
             f"formula: there is no function {name}; there are {_KNOWN}. Compute anything else "
             "before publishing, as a column with public bounds"
@@ -497,7 +497,7 @@ def _call(name: str, tree: ast.Call, names: Mapping[str, str], schema: Schema) -
     if len(tree.args) > 1:
         if len(tree.args) > 2 or name == "C":
             raise RequestError(f"formula: {name}: name its arguments, such as {_EXAMPLES[name]}")
-        given[_POINTS[name]] = tree.args[1]
+        given[_WORDS[name][0]] = tree.args[1]
     for keyword in tree.keywords:
         if keyword.arg is None or keyword.arg in given:
             raise RequestError(f"formula: {name}: an argument is given twice or has no name")
@@ -507,7 +507,26 @@ def _call(name: str, tree: ast.Call, names: Mapping[str, str], schema: Schema) -
             f"formula: {name}(df=...) puts its knots where the data are, which nobody has paid "
             f"for; {_KNOTS.format(name)}"
         )
-    return _MAKERS[name](column, given, schema)
+    for word in given:
+        if word not in _WORDS[name]:
+            raise RequestError(
+                f"formula: {name} takes no argument {word!r} here; write {_EXAMPLES[name]}"
+            )
+    if name == "C":
+        return _levels(column, given, schema)
+    degree = number(given["degree"]) if "degree" in given else 3.0
+    if degree not in range(1, MAX_DEGREE + 1):
+        raise RequestError(f"formula: bs: degree is a whole number from 1 to {MAX_DEGREE}")
+    points = _points(name, given)
+    if name == "bs":
+        return BSpline(column, points, int(degree))
+    if name == "ns":
+        return NaturalSpline(column, points)
+    ends = bounds_of(column, schema)
+    inner = tuple(point for point in points if point not in ends)
+    if not inner:
+        raise RequestError(f"formula: cut({column}): no break is within the bounds of {column!r}")
+    return Cut(column, inner)
 
 
 _EXAMPLES = {
@@ -516,19 +535,12 @@ _EXAMPLES = {
     "bs": "bs(age, knots=(30, 50))",
     "ns": "ns(age, knots=(30, 50))",
 }
-_POINTS = {"cut": "breaks", "bs": "knots", "ns": "knots"}
-
-
-def _only(name: str, given: Mapping[str, ast.expr], *known: str) -> None:
-    for word in given:
-        if word not in known:
-            raise RequestError(
-                f"formula: {name} takes no argument {word!r} here; write {_EXAMPLES[name]}"
-            )
+# What each takes beside the column: its points (or levels) first.
+_WORDS = {"C": ("levels",), "cut": ("breaks",), "bs": ("knots", "degree"), "ns": ("knots",)}
 
 
 def _points(name: str, given: Mapping[str, ast.expr]) -> tuple[float, ...]:
-    word = _POINTS[name]
+    word = _WORDS[name][0]
     if word not in given:
         raise RequestError(
             f"formula: {name} needs public {word}, such as {_EXAMPLES[name]}; they may not be "
@@ -546,7 +558,6 @@ def _points(name: str, given: Mapping[str, ast.expr]) -> tuple[float, ...]:
 
 
 def _levels(column: str, given: Mapping[str, ast.expr], schema: Schema) -> Factor:
-    _only("C", given, "levels")
     declared = schema.columns.get(column)
     if not isinstance(declared, Category):
         bounds_of(column, schema)  # it is declared
@@ -566,33 +577,3 @@ def _levels(column: str, given: Mapping[str, ast.expr], schema: Schema) -> Facto
                 f"{', '.join(declared.levels)}; change the schema, or leave levels out"
             )
     return Levels(column)
-
-
-def _cut(column: str, given: Mapping[str, ast.expr], schema: Schema) -> Factor:
-    _only("cut", given, "breaks")
-    points, ends = _points("cut", given), bounds_of(column, schema)
-    inner = tuple(point for point in points if point not in ends)
-    if not inner:
-        raise RequestError(f"formula: cut({column}): no break is within the bounds of {column!r}")
-    return Cut(column, inner)
-
-
-def _bs(column: str, given: Mapping[str, ast.expr], schema: Schema) -> Factor:
-    _only("bs", given, "knots", "degree")
-    degree = number(given["degree"]) if "degree" in given else 3.0
-    if degree not in range(1, MAX_DEGREE + 1):
-        raise RequestError(f"formula: bs: degree is a whole number from 1 to {MAX_DEGREE}")
-    return BSpline(column, _points("bs", given), int(degree))
-
-
-def _ns(column: str, given: Mapping[str, ast.expr], schema: Schema) -> Factor:
-    _only("ns", given, "knots")
-    return NaturalSpline(column, _points("ns", given))
-
-
-_MAKERS: dict[str, Callable[[str, Mapping[str, ast.expr], Schema], Factor]] = {
-    "C": _levels,
-    "cut": _cut,
-    "bs": _bs,
-    "ns": _ns,
-}

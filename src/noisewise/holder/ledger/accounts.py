@@ -387,11 +387,9 @@ class OpenAccount:
 
         A ledger from when a first release could set the cap may hold charges without one.
         """
-        return (
-            self.cap[1]
-            if self.cap
-            else max((r.charge.delta for r in self.live()), default=Fraction(0))
-        )
+        if self.cap:
+            return self.cap[1]
+        return max((one.charge.delta for one in self.live()), default=Fraction(0))
 
     def find(self, request_key: str) -> ChargeRecord | None:
         """Return the charge of a request that counts; there is never more than one."""
