@@ -23,7 +23,7 @@ import numpy as np
 import noisewise as nw
 from noisewise._arrays import FloatArray
 from studies.report import Options, Report, kept_trials, seed_of, write_both
-from studies.tables import Row, read_table
+from studies.tables import Row, as_markdown, read_table
 from studies.trials import Record
 
 NAME = "block-models"
@@ -169,21 +169,20 @@ def table_of(results: Mapping[str, Sequence[Record]]) -> list[Row]:
 
 def markdown(rows: Sequence[Row]) -> str:
     """Coverage, and bias and width in brackets."""
-    lines = [
+    above = (
         f"How often {LEVEL:.0%} intervals held the coefficient, with Monte Carlo standard errors; "
         "in brackets the median error and width, in standard deviations and widths of a fit of all "
-        f"rows. n = {ROWS:,}, epsilon = {EPSILON:g}, {rows[1]['blocks']} blocks.",
-        "",
-        "| model | coefficient | trials | error | " + " | ".join(METHODS) + " |",
-        "|---|---|---|---|" + "---|" * len(METHODS),
-    ]
+        f"rows. n = {ROWS:,}, epsilon = {EPSILON:g}, {rows[1]['blocks']} blocks.\n\n"
+    )
+    lines = []
     for model in dict.fromkeys(row["model"] for row in rows):
         here = {row["method"]: row for row in rows if row["model"] == model}
         shown = [f"{r['held']:.3f} ({r['bias']:+.2f}, {r['width']:.2f})" for r in here.values()]
         mean = here["mean"]
-        facts = f"| {model} | {mean['truth']:g} | {mean['trials']} | {mean['held_error']:.3f} | "
-        lines.append(facts + " | ".join(shown) + " |")
-    return "\n".join(lines) + "\n"
+        error = f"{mean['held_error']:.3f}"
+        lines.append((model, f"{mean['truth']:g}", mean["trials"], error, *shown))
+    head = " | ".join(("model", "coefficient", "trials", "error", *METHODS))
+    return as_markdown(head, lines, above)
 
 
 def write(out: Path, options: Options) -> list[Path]:

@@ -24,7 +24,7 @@ from noisewise.holder.ledger import Ledger
 from noisewise.holder.publish import publish
 from noisewise.holder.requests.regression import make_request
 from studies.report import Grid, seed_of
-from studies.tables import Row
+from studies.tables import Row, as_markdown, short
 from studies.trials import Record
 
 NAME = "holders-in-rounds"
@@ -158,7 +158,7 @@ def row_of(setting: Setting, records: Sequence[Record]) -> Row:
         row[f"{name}rmse"] = round(float(np.sqrt((errors**2).mean())), 2)
     row["effective"] = round(float(np.median([one["effective"] for one in of])))
     row["least_effective"] = round(min(one["effective"] for one in of))
-    row["divergences"] = float(f"{np.mean([one['divergences'] for one in of]):.2g}")
+    row["divergences"] = short(np.mean([one["divergences"] for one in of]), 2)
     row["seconds"] = round(float(np.median([one["seconds"] for one in of])), 1)
     row["none_seconds"] = round(float(np.median([one["seconds"] for one in before])), 1)
     for what in ("far_rows", "contradiction"):
@@ -168,22 +168,23 @@ def row_of(setting: Setting, records: Sequence[Record]) -> Row:
 
 def markdown(rows: Sequence[Row]) -> str:
     """A line a cell."""
-    lines = [
-        "| people | rounds | method | trials | truth held at 50, 80, 95% | rows' least squares "
+    return as_markdown(
+        "people | rounds | method | trials | truth held at 50, 80, 95% | rows' least squares "
         "held at 95% | width, RMSE | without rounds: held, width, RMSE | effective draws: "
-        "median, least; divergences | seconds, without rounds |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        held = ", ".join(f"{100 * row[f'held_{level:g}']:.0f}" for level in LEVELS)
-        lines.append(
-            f"| {row['people']} | {row['rounds']} | {row['method']} | {row['trials']} | {held}% "
-            f"| {100 * row['held_ols']:.0f}% | {row['width']:g}, {row['rmse']:g} "
-            f"| {100 * row['none_held']:.0f}%, {row['none_width']:g}, {row['none_rmse']:g} "
-            f"| {row['effective']}, {row['least_effective']}; {100 * row['divergences']:.2g}% "
-            f"| {row['seconds']:g}, {row['none_seconds']:g} |"
-        )
-    return "\n".join(lines) + "\n"
+        "median, least; divergences | seconds, without rounds",
+        (
+            (
+                *(row[name] for name in ("people", "rounds", "method", "trials")),
+                ", ".join(f"{100 * row[f'held_{level:g}']:.0f}" for level in LEVELS) + "%",
+                f"{100 * row['held_ols']:.0f}%",
+                f"{row['width']:g}, {row['rmse']:g}",
+                f"{100 * row['none_held']:.0f}%, {row['none_width']:g}, {row['none_rmse']:g}",
+                f"{row['effective']}, {row['least_effective']}; {100 * row['divergences']:.2g}%",
+                f"{row['seconds']:g}, {row['none_seconds']:g}",
+            )
+            for row in rows
+        ),
+    )
 
 
 EXPERIMENT = Grid(

@@ -31,7 +31,7 @@ from noisewise.core.privacy import as_fraction
 from noisewise.holder.blocks.choice import former_blocks
 from studies.honesty.cells import REAL
 from studies.report import Options, Report, kept_trials, seed_of, write_both
-from studies.tables import Row
+from studies.tables import Row, as_markdown
 from studies.trials import Record
 
 NAME = "skewed-blocks"
@@ -164,14 +164,12 @@ def table_of(results: Mapping[str, Sequence[Record]]) -> list[Row]:
 def markdown(rows: Sequence[Row]) -> str:
     """Coverage, and bias and width in brackets."""
     trials, error = rows[0]["trials"], rows[0]["held_error"]
-    lines = [
+    above = (
         f"How often {LEVEL:.0%} intervals held the truth in {trials} trials (Monte Carlo standard "
         f"error {error:.3f}); in brackets the median error and width, in standard deviations and "
-        "widths of least squares on all rows.",
-        "",
-        "| rows | slope | " + " | ".join(METHODS) + " |",
-        "|---|---|" + "---|" * len(METHODS),
-    ]
+        "widths of least squares on all rows.\n\n"
+    )
+    lines = []
     for case, slope in dict.fromkeys((row["rows"], row["slope"]) for row in rows):
         here = {r["method"]: r for r in rows if (r["rows"], r["slope"]) == (case, slope)}
         shown = []
@@ -179,8 +177,8 @@ def markdown(rows: Sequence[Row]) -> str:
             row = here[method]
             blocks = f"; M = {row['blocks']}" if row["blocks"] else ""
             shown.append(f"{row['held']:.3f} ({row['bias']:+.2f}, {row['width']:.2f}{blocks})")
-        lines.append(f"| {case} | {slope} | " + " | ".join(shown) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append((case, slope, *shown))
+    return as_markdown(" | ".join(("rows", "slope", *METHODS)), lines, above)
 
 
 def write(out: Path, options: Options) -> list[Path]:

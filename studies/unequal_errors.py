@@ -26,7 +26,7 @@ from noisewise.holder.publish import publish
 from noisewise.holder.requests.regression import make_request
 from studies.honesty.cells import REAL
 from studies.report import Grid, seed_of
-from studies.tables import Row
+from studies.tables import Row, as_markdown
 from studies.trials import Record
 
 NAME = "unequal-errors"
@@ -133,22 +133,21 @@ def row_of(setting: Setting, records: Sequence[Record]) -> Row:
 
 def markdown(rows: Sequence[Row]) -> str:
     """A line a cell."""
-    lines = [
-        "| errors | rows | epsilon | Releases (with residuals) | least squares: usual | White's "
-        "| noisewise, one spread | noisewise, residuals | warned |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for row in rows:
         ways = [
             f"{100 * row[f'{way}: held']:.0f}%, {100 * row[f'{way}: least']:.0f}%, "
             f"{row[f'{way}: width']:g}"
             for way in WAYS
         ]
-        lines.append(
-            f"| {row['errors']} | {row['n']:,} | {row['epsilon']} | {row['trials']} "
-            f"({row['with_residuals']}) | {' | '.join(ways)} | {row['warned']} |"
-        )
-    return "\n".join(lines) + "\n"
+        trials = f"{row['trials']} ({row['with_residuals']})"
+        n = f"{row['n']:,}"
+        lines.append((row["errors"], n, row["epsilon"], trials, *ways, row["warned"]))
+    return as_markdown(
+        "errors | rows | epsilon | Releases (with residuals) | least squares: usual | White's "
+        "| noisewise, one spread | noisewise, residuals | warned",
+        lines,
+    )
 
 
 EXPERIMENT = Grid(
