@@ -207,12 +207,5 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 EXPERIMENT = Grid(
-    NAME,
-    GRID,
-    QUICK_GRID,
-    trial,
-    lambda setting: TRIALS[setting.J],
-    QUICK_TRIALS,
-    row_of,
-    markdown,
+    NAME, GRID, QUICK_GRID, trial, lambda setting: TRIALS[setting.J], QUICK_TRIALS, row_of, markdown
 ).report("Ten holders with rounds, and more than 50 as sums of groups: coverage, width, time")

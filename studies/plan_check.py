@@ -278,12 +278,11 @@ EXPERIMENT = Report(
     write,
 )
 BEYOND = Report(
-    "plan-check-beyond",
-    "The same for rows in balls and for many coefficients",
-    write_beyond,
+    "plan-check-beyond", "The same for rows in balls and for many coefficients", write_beyond
 )
 ROUNDS = Report(
     "plan-check-rounds",
     "The same for Releases in rounds, published and fitted by defaults",
     write_rounds,
 )
+EXPERIMENTS = (EXPERIMENT, BEYOND, ROUNDS)

@@ -198,7 +198,5 @@ def _trial(cells: Sequence[tuple[str, str]], releases: int, number: int) -> Reco
 
 
 EXPERIMENT = Report(
-    "plan-real",
-    "Whether the range of `noisewise plan` holds the widths of real data",
-    write,
+    "plan-real", "Whether the range of `noisewise plan` holds the widths of real data", write
 )

@@ -285,12 +285,5 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 EXPERIMENT = Grid(
-    NAME,
-    GRID,
-    QUICK_GRID,
-    trial,
-    lambda _: TRIALS,
-    QUICK_TRIALS,
-    row_of,
-    markdown,
+    NAME, GRID, QUICK_GRID, trial, lambda _: TRIALS, QUICK_TRIALS, row_of, markdown
 ).report("Coverage and error of logistic and Poisson regressions by private rounds, and a control")

@@ -195,7 +195,5 @@ def write(out: Path, options: Options) -> list[Path]:
 
 
 EXPERIMENT = Report(
-    NAME,
-    "Intervals from blocks with skewed errors and on RAND's data, before and after.",
-    write,
+    NAME, "Intervals from blocks with skewed errors and on RAND's data, before and after.", write
 )

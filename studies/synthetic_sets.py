@@ -59,10 +59,7 @@ def analyse(weights: Any) -> tuple[Any, Any]:
     total = weights.sum()
     share = weights[..., 1].sum() / total
     slopes, squared = _logistic(weights)
-    return (
-        np.array([share, *slopes[1:]]),
-        np.array([share * (1 - share) / total, *squared[1:]]),
-    )
+    return (np.array([share, *slopes[1:]]), np.array([share * (1 - share) / total, *squared[1:]]))
 
 
 def _logistic(weights: Any) -> tuple[Any, Any]:

@@ -176,12 +176,5 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 EXPERIMENT = Grid(
-    NAME,
-    GRID,
-    QUICK_GRID,
-    trial,
-    lambda setting: TRIALS[setting.J],
-    QUICK_TRIALS,
-    row_of,
-    markdown,
+    NAME, GRID, QUICK_GRID, trial, lambda setting: TRIALS[setting.J], QUICK_TRIALS, row_of, markdown
 ).report("Coverage of common and of holders' own coefficients, where they vary by holder")

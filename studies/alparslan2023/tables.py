@@ -23,13 +23,7 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.priors import HierarchicalNIWPrior, NormalInverseGammaIndependent
 from noisewise.core.errors import NoisewiseError
 from studies.alparslan2023 import not_private, private
-from studies.alparslan2023.data import (
-    DATA_SETS,
-    DataSet,
-    gram_matrices,
-    load,
-    missing_message,
-)
+from studies.alparslan2023.data import DATA_SETS, DataSet, gram_matrices, load, missing_message
 from studies.alparslan2023.methods import QUICK, SAMPLED, Effort, Given, run
 from studies.report import Options, Report, mean_interval, seed_of
 from studies.tables import Row, short, write_table

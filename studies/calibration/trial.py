@@ -158,11 +158,7 @@ def run_trial(cell: Cell, trial: int) -> Record:
         for name, draws in kept.items():
             if name != REFERENCE and len(draws) >= 2:
                 outcomes[name]["mmd2"] = _short(mmd2_unbiased(kept[REFERENCE], draws))
-    return {
-        "trial": trial,
-        "truth": [_short(value) for value in case.truth],
-        "methods": outcomes,
-    }
+    return {"trial": trial, "truth": [_short(value) for value in case.truth], "methods": outcomes}
 
 
 def _try(cell: Cell, method: Method, case: SimulatedCase, trial: int) -> tuple[Record, FloatArray]:

@@ -31,12 +31,7 @@ from noisewise.holder.requests.regression import make_request
 from studies.figures import canvas
 from studies.report import Options, Report, mean_interval, seed_of
 from studies.tables import Row, short, write_table
-from studies.zhang2016.mechanisms import (
-    Ball,
-    full_epsilon,
-    regression_draws,
-    regression_temper,
-)
+from studies.zhang2016.mechanisms import Ball, full_epsilon, regression_draws, regression_temper
 
 NAME = "zhang2016-fig2"
 PRECISIONS = tuple(10.0 ** (k / 2) for k in range(-4, 9))

@@ -428,9 +428,7 @@ def report(posterior: PosteriorArgument, out: Path, level: float, title: str | N
 @with_options(
     option("to", str, "csv, parquet or stan.", default=Option.empty),
     option(
-        "out",
-        Path,
-        "File to write. Default: the source's name, ending in .csv, .parquet or .stan.",
+        "out", Path, "File to write. Default: the source's name, ending in .csv, .parquet or .stan."
     ),
     option("target", str, "Of stan: released column to explain."),
     option("features", str, "Of stan: released columns, by commas."),

@@ -46,11 +46,7 @@ _MARKS = {
     "network": ("graph", "edges", "naive_bayes"),
     "draws": ("noise_sd",),
 }
-_PANELS = {
-    "summary": "Block summaries",
-    "network": "Networks",
-    "draws": "Draws of coefficients",
-}
+_PANELS = {"summary": "Block summaries", "network": "Networks", "draws": "Draws of coefficients"}
 
 
 def _options() -> list[Option]:

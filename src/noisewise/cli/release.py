@@ -197,10 +197,7 @@ def _say_rehearsal(ledger: Ledger, charge: Charge, publication: Publication, col
 
 
 def _dry_run(
-    request: Publishable[Any],
-    publication: Publication,
-    lines: list[str],
-    document: dict[str, Any],
+    request: Publishable[Any], publication: Publication, lines: list[str], document: dict[str, Any]
 ) -> None:
     """Check everything that can be checked, and show plan and cost. Reads no row, spends nothing.
 
