@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,74 +36,25 @@ app = typer.Typer(
 )
 
 
-def experiments() -> dict[str, Experiment | Report]:
-    """All of them, by name."""
-    from studies import (
-        block_models,
-        differing_holders,
-        holders_in_rounds,
-        many_holders,
-        network_priors,
-        people,
-        plan_check,
-        plan_real,
-        rounds_calibration,
-        scores,
-        skewed_blocks,
-        synthetic_sets,
-        terms,
-        unequal_errors,
-        varying_holders,
-    )
-    from studies.alparslan2023 import calibration as alparslan2023_calibration
-    from studies.alparslan2023 import figures as alparslan2023_figs
-    from studies.alparslan2023 import tables as alparslan2023_tables
-    from studies.amitai2018 import calibration as amitai2018_calibration
-    from studies.amitai2018 import study as amitai2018
-    from studies.bs2019 import fig3 as bs2019
-    from studies.bs2019 import fig4 as bs2019_fig4
-    from studies.calibration import beyond as calibration_beyond
-    from studies.calibration import grid as calibration_grid
-    from studies.calibration import power as calibration_power
-    from studies.honesty import study as honesty
-    from studies.zhang2016 import coverage as zhang2016_coverage
-    from studies.zhang2016 import fig1 as zhang2016_fig1
-    from studies.zhang2016 import fig2 as zhang2016_fig2
+# Their modules, in the order of the list.
+MODULES = (
+    "bs2019.fig3", "bs2019.fig4", "calibration.grid", "calibration.beyond", "calibration.power",
+    "honesty.study", "plan_check", "plan_real", "scores", "alparslan2023.tables",
+    "alparslan2023.figures", "alparslan2023.calibration", "differing_holders",
+    "rounds_calibration", "holders_in_rounds", "many_holders", "varying_holders", "people", "terms",
+    "unequal_errors", "amitai2018.study", "amitai2018.calibration", "skewed_blocks",
+    "block_models", "zhang2016.fig1", "zhang2016.fig2", "network_priors", "synthetic_sets",
+    "zhang2016.coverage",
+)  # fmt: skip
 
-    known: tuple[Experiment | Report, ...] = (
-        bs2019.EXPERIMENT,
-        bs2019_fig4.EXPERIMENT,
-        calibration_grid.EXPERIMENT,
-        calibration_beyond.EXPERIMENT,
-        calibration_power.EXPERIMENT,
-        honesty.EXPERIMENT,
-        plan_check.EXPERIMENT,
-        plan_check.BEYOND,
-        plan_check.ROUNDS,
-        plan_real.EXPERIMENT,
-        scores.EXPERIMENT,
-        alparslan2023_tables.EXPERIMENT,
-        alparslan2023_figs.EXPERIMENT,
-        alparslan2023_calibration.EXPERIMENT,
-        differing_holders.EXPERIMENT,
-        rounds_calibration.EXPERIMENT,
-        holders_in_rounds.EXPERIMENT,
-        many_holders.EXPERIMENT,
-        varying_holders.EXPERIMENT,
-        people.EXPERIMENT,
-        terms.EXPERIMENT,
-        unequal_errors.EXPERIMENT,
-        amitai2018.EXPERIMENT,
-        amitai2018_calibration.EXPERIMENT,
-        skewed_blocks.EXPERIMENT,
-        block_models.EXPERIMENT,
-        zhang2016_fig1.EXPERIMENT,
-        zhang2016_fig2.EXPERIMENT,
-        network_priors.EXPERIMENT,
-        synthetic_sets.EXPERIMENT,
-        zhang2016_coverage.EXPERIMENT,
-    )
-    return {e.name: e for e in known}
+
+def experiments() -> dict[str, Experiment | Report]:
+    """All of them, by name; a module has one, or says which."""
+    found: dict[str, Experiment | Report] = {}
+    for name in MODULES:
+        module = import_module(f"studies.{name}")
+        found |= {e.name: e for e in getattr(module, "EXPERIMENTS", (module.EXPERIMENT,))}
+    return found
 
 
 def find(name: str) -> Experiment | Report:

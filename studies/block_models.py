@@ -11,7 +11,6 @@ Sizes are the smallest that `mean` accepts at epsilon = 2, so noise is at its la
 from __future__ import annotations
 
 import math
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,19 +21,16 @@ import numpy as np
 
 import noisewise as nw
 from noisewise._arrays import FloatArray
-from studies.report import Options, Report, kept_trials, seed_of, write_both
-from studies.tables import Row, read_table
+from studies.report import Options, Report, kept_trials, published, seed_of, write_both
+from studies.tables import Row, as_markdown, read_table
 from studies.trials import Record
 
 NAME = "block-models"
 LEVEL, Z = 0.9, 1.6448536269514722
 ROWS, EPSILON = 13_000, 2.0
 TRIALS, QUICK_TRIALS = 60, 3
-OWN_TRIALS = {
-    "cox": 8,
-    "logistic": 180,
-    "quantile": 180,
-}  # of what takes long, and of what 60 left open
+# Of what takes long, and of what 60 left open
+OWN_TRIALS = {"cox": 8, "logistic": 180, "quantile": 180}
 METHODS = ("all rows", "mean", "noise ignored")
 
 Generator = np.random.Generator
@@ -127,11 +123,7 @@ def trial(model: str, number: int) -> Record:
         epsilon=EPSILON,
         rows=ROWS,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        ledger = nw.Ledger(Path(folder) / "budget.db")
-        ledger.set_cap("rows", epsilon=10)
-        release = nw.publish(request, {"x": x, "y": y}, ledger=ledger).release
-    posterior: Any = nw.fit(release)
+    posterior: Any = nw.fit(published(request, {"x": x, "y": y}))
     return {
         "trial": number,
         "blocks": request.blocks,
@@ -169,21 +161,20 @@ def table_of(results: Mapping[str, Sequence[Record]]) -> list[Row]:
 
 def markdown(rows: Sequence[Row]) -> str:
     """Coverage, and bias and width in brackets."""
-    lines = [
+    above = (
         f"How often {LEVEL:.0%} intervals held the coefficient, with Monte Carlo standard errors; "
         "in brackets the median error and width, in standard deviations and widths of a fit of all "
-        f"rows. n = {ROWS:,}, epsilon = {EPSILON:g}, {rows[1]['blocks']} blocks.",
-        "",
-        "| model | coefficient | trials | error | " + " | ".join(METHODS) + " |",
-        "|---|---|---|---|" + "---|" * len(METHODS),
-    ]
+        f"rows. n = {ROWS:,}, epsilon = {EPSILON:g}, {rows[1]['blocks']} blocks.\n\n"
+    )
+    lines = []
     for model in dict.fromkeys(row["model"] for row in rows):
         here = {row["method"]: row for row in rows if row["model"] == model}
         shown = [f"{r['held']:.3f} ({r['bias']:+.2f}, {r['width']:.2f})" for r in here.values()]
         mean = here["mean"]
-        facts = f"| {model} | {mean['truth']:g} | {mean['trials']} | {mean['held_error']:.3f} | "
-        lines.append(facts + " | ".join(shown) + " |")
-    return "\n".join(lines) + "\n"
+        error = f"{mean['held_error']:.3f}"
+        lines.append((model, f"{mean['truth']:g}", mean["trials"], error, *shown))
+    head = " | ".join(("model", "coefficient", "trials", "error", *METHODS))
+    return as_markdown(head, lines, above)
 
 
 def write(out: Path, options: Options) -> list[Path]:

@@ -162,12 +162,7 @@ def load_trials(cell: Cell, out: Path, *, check: bool = True) -> list[Record]:
 
 
 def run_cell(
-    cell: Cell,
-    out: Path,
-    *,
-    n_jobs: int = 1,
-    backend: str = "loky",
-    report: Progress | None = None,
+    cell: Cell, out: Path, *, n_jobs: int = 1, backend: str = "loky", report: Progress | None = None
 ) -> list[Record]:
     """Run a cell's missing trials and return all of them, in order.
 

@@ -37,6 +37,16 @@ def style(method: str) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2}
 
 
+def canvas(width: float, height: float) -> Any:
+    """An empty figure of this size in inches, for files only."""
+    import matplotlib
+
+    matplotlib.use("Agg", force=False)
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
 def draw_ecdf_differences(
     cells: Sequence[Cell], results: Mapping[str, list[Record]], path: Path
 ) -> None:
@@ -46,12 +56,7 @@ def draw_ecdf_differences(
     al. 2022). Where there are several slopes the first stands for them. Curves that leave the
     panel do so by far.
     """
-    import matplotlib
-
-    matplotlib.use("Agg", force=False)
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.5, 1.45 * len(cells) + 0.9), layout="constrained")
+    figure = canvas(8.5, 1.45 * len(cells) + 0.9)
     axes = figure.subplots(len(cells), 3, sharex=True, sharey=True, squeeze=False)
     for line, cell in zip(axes, cells, strict=True):
         names = cell.model.parameters

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +18,9 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.fit import fit
 from noisewise.core.kinds.regression import Release
 from noisewise.core.schema import Category, Number, Schema
-from noisewise.holder.ledger import Ledger
-from noisewise.holder.publish import publish
 from noisewise.holder.requests.regression import make_request
-from studies.report import Grid, seed_of
-from studies.tables import Row
+from studies.report import Grid, published, seed_of
+from studies.tables import Row, as_markdown, short
 from studies.trials import Record
 
 NAME = "holders-in-rounds"
@@ -88,16 +84,14 @@ def design(rows: dict[str, Any]) -> FloatArray:
     return np.column_stack([*known, *(1.0 * (rows["region"] == level) for level in "sw")])
 
 
-def released(rows: dict[str, Any], folder: Path, name: str, *, rounds: bool) -> Release:
+def released(rows: dict[str, Any], *, rounds: bool) -> Release:
     """What a holder publishes."""
     words = {"rounds": "auto"} if rounds else {}
     request = make_request(
         SCHEMA, target="score", features=FEATURES, epsilon=1, delta="1e-6", **words
     )
-    path = folder / f"{name}.db"
-    with Ledger(path) as ledger:
-        ledger.set_cap(SCHEMA.dataset, 1, "1e-6")
-    return publish(request, rows, ledger=path).release
+    found: Release = published(request, rows)
+    return found
 
 
 def trial(setting: Setting, number: int) -> Record:
@@ -113,11 +107,7 @@ def trial(setting: Setting, number: int) -> Record:
     if number >= COMPARED:
         del ways["none"]
     for what, rounds in ways.items():
-        with TemporaryDirectory() as folder:
-            given = [
-                released(rows, Path(folder), str(j), rounds=own)
-                for j, (rows, own) in enumerate(zip(tables, rounds, strict=True))
-            ]
+        given = [released(rows, rounds=own) for rows, own in zip(tables, rounds, strict=True)]
         start = time.process_time()
         posterior = fit(given, method=setting.method, seed=number, chains=4, draws=500)
         names = posterior.columns.names
@@ -158,7 +148,7 @@ def row_of(setting: Setting, records: Sequence[Record]) -> Row:
         row[f"{name}rmse"] = round(float(np.sqrt((errors**2).mean())), 2)
     row["effective"] = round(float(np.median([one["effective"] for one in of])))
     row["least_effective"] = round(min(one["effective"] for one in of))
-    row["divergences"] = float(f"{np.mean([one['divergences'] for one in of]):.2g}")
+    row["divergences"] = short(np.mean([one["divergences"] for one in of]), 2)
     row["seconds"] = round(float(np.median([one["seconds"] for one in of])), 1)
     row["none_seconds"] = round(float(np.median([one["seconds"] for one in before])), 1)
     for what in ("far_rows", "contradiction"):
@@ -168,22 +158,23 @@ def row_of(setting: Setting, records: Sequence[Record]) -> Row:
 
 def markdown(rows: Sequence[Row]) -> str:
     """A line a cell."""
-    lines = [
-        "| people | rounds | method | trials | truth held at 50, 80, 95% | rows' least squares "
+    return as_markdown(
+        "people | rounds | method | trials | truth held at 50, 80, 95% | rows' least squares "
         "held at 95% | width, RMSE | without rounds: held, width, RMSE | effective draws: "
-        "median, least; divergences | seconds, without rounds |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        held = ", ".join(f"{100 * row[f'held_{level:g}']:.0f}" for level in LEVELS)
-        lines.append(
-            f"| {row['people']} | {row['rounds']} | {row['method']} | {row['trials']} | {held}% "
-            f"| {100 * row['held_ols']:.0f}% | {row['width']:g}, {row['rmse']:g} "
-            f"| {100 * row['none_held']:.0f}%, {row['none_width']:g}, {row['none_rmse']:g} "
-            f"| {row['effective']}, {row['least_effective']}; {100 * row['divergences']:.2g}% "
-            f"| {row['seconds']:g}, {row['none_seconds']:g} |"
-        )
-    return "\n".join(lines) + "\n"
+        "median, least; divergences | seconds, without rounds",
+        (
+            (
+                *(row[name] for name in ("people", "rounds", "method", "trials")),
+                ", ".join(f"{100 * row[f'held_{level:g}']:.0f}" for level in LEVELS) + "%",
+                f"{100 * row['held_ols']:.0f}%",
+                f"{row['width']:g}, {row['rmse']:g}",
+                f"{100 * row['none_held']:.0f}%, {row['none_width']:g}, {row['none_rmse']:g}",
+                f"{row['effective']}, {row['least_effective']}; {100 * row['divergences']:.2g}%",
+                f"{row['seconds']:g}, {row['none_seconds']:g}",
+            )
+            for row in rows
+        ),
+    )
 
 
 EXPERIMENT = Grid(

@@ -27,7 +27,7 @@ from studies import differing_holders
 from studies.differing_holders import CORRELATION, SD, SIGMA2, THETA
 from studies.regression import gram
 from studies.report import Grid, seed_of
-from studies.tables import Row
+from studies.tables import Row, as_markdown, short
 from studies.trials import Record
 
 NAME = "many-holders"
@@ -175,9 +175,9 @@ def row_of(setting: Setting, records: Sequence[Record]) -> Row:
     row: Row = {**setting._asdict(), "n": ROWS[setting.noise], "trials": len(of)}
     for name, columns in (("slopes", slice(1, -1)), ("intercept", 0), ("sigma2", -1)):
         row[name] = round(float(held[:, columns].mean()), 3)
-    row["divergences"] = float(f"{np.mean([one['divergences'] for one in of]):.2g}")
+    row["divergences"] = short(np.mean([one["divergences"] for one in of]), 2)
     row["effective"] = round(min(one["effective"] for one in of[:LONG]))
-    row["seconds"] = float(f"{np.mean([one['seconds'] for one in of[:LONG]]):.3g}")
+    row["seconds"] = short(np.mean([one["seconds"] for one in of[:LONG]]), 3)
     other = OTHER_WAY.get(setting.J, "")
     both = [record for record in records if other in record]
     row["compared"], row["other"], row["width_ratio"] = len(both), other, ""
@@ -191,30 +191,21 @@ def row_of(setting: Setting, records: Sequence[Record]) -> Row:
 
 def markdown(rows: Sequence[Row]) -> str:
     """A line a cell."""
-    lines = [
-        "| J | n | noise | means apart | spreads | trials | slopes, intercept, sigma2 held | width "
-        "of slopes over that of another way (trials) | effective draws, divergences, seconds |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for row in rows:
         held = ", ".join(f"{100 * row[name]:.0f}%" for name in ("slopes", "intercept", "sigma2"))
         way = {"one_law": "one law", "single": "one by one"}.get(row["other"])
         ratio = f"{row['width_ratio']:.2f}, {way} ({row['compared']})" if row["compared"] else ""
-        lines.append(
-            f"| {row['J']:,} | {row['n']:,} | {row['noise']} | {row['apart']:g} "
-            f"| 1:{row['ratio']:g} | {row['trials']} | {held} | {ratio} "
-            f"| {row['effective']}, {100 * row['divergences']:.2f}%, {row['seconds']:g} |"
-        )
-    return "\n".join(lines) + "\n"
+        sizes = f"{row['J']:,}", f"{row['n']:,}", row["noise"], f"{row['apart']:g}"
+        run = f"{row['effective']}, {100 * row['divergences']:.2f}%, {row['seconds']:g}"
+        lines.append((*sizes, f"1:{row['ratio']:g}", row["trials"], held, ratio, run))
+    return as_markdown(
+        "J | n | noise | means apart | spreads | trials | slopes, intercept, sigma2 held | width "
+        "of slopes over that of another way (trials) | effective draws, divergences, seconds",
+        lines,
+    )
 
 
 EXPERIMENT = Grid(
-    NAME,
-    GRID,
-    QUICK_GRID,
-    trial,
-    lambda setting: TRIALS[setting.J],
-    QUICK_TRIALS,
-    row_of,
-    markdown,
+    NAME, GRID, QUICK_GRID, trial, lambda setting: TRIALS[setting.J], QUICK_TRIALS, row_of, markdown
 ).report("Ten holders with rounds, and more than 50 as sums of groups: coverage, width, time")

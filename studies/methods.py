@@ -118,55 +118,27 @@ def _exact(method: Sampler, model: SimulatedRegression, case: Case, seed: int, l
     return drawn.theta, drawn.sigma2
 
 
-def _gibbs_update(
-    method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int
-) -> Pair:
+def _gibbs(method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int) -> Pair:
     from noisewise.analyst.regression.papers import gibbs
+    from noisewise.analyst.regression.papers.moments import CovariateMoments, released_moments
 
-    drawn = gibbs.sample(
-        [case.released], model.prior, model.covariates, **method.options(seed, longer)
-    )
-    return drawn.theta, drawn.sigma2
-
-
-def _gibbs_prior(
-    method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int
-) -> Pair:
-    from noisewise.analyst.regression.papers import gibbs
-    from noisewise.analyst.regression.papers.moments import CovariateMoments
-
-    known = CovariateMoments.from_niw(model.covariates)
-    drawn = gibbs.sample([case.released], model.prior, known, **method.options(seed, longer))
-    return drawn.theta, drawn.sigma2
-
-
-def _with_fourth_moments(name: str) -> Callable[..., Pair]:
-    """Run a sampler that spends half of the budget on fourth moments."""
-
-    def run(
-        method: Sampler, model: SimulatedRegression, case: Case, seed: int, longer: int
-    ) -> Pair:
-        from noisewise.analyst.regression.papers import gibbs
-        from noisewise.analyst.regression.papers.moments import released_moments
-
+    seen: Any = case.released
+    known: Any = model.covariates
+    if method.name == "gibbs_prior":
+        known = CovariateMoments.from_niw(model.covariates)
+    elif method.name != "gibbs_update":  # half of the budget is spent on fourth moments
         if case.released_halved is None or case.fourth is None:
-            raise RequestError(f"method: {name} needs a simulation with fourth=True")
-        given, options = [case.released_halved], method.options(seed, longer)
-        if name == "gibbs_noisy":
-            drawn = gibbs.sample(given, model.prior, released_moments([case.fourth]), **options)
-        else:
-            drawn = gibbs.sample(given, model.prior, [case.fourth], **options)
-        return drawn.theta, drawn.sigma2
-
-    return run
+            raise RequestError(f"method: {method.name} needs a simulation with fourth=True")
+        seen, known = case.released_halved, [case.fourth]
+        if method.name == "gibbs_noisy":
+            known = released_moments(known)
+    drawn = gibbs.sample([seen], model.prior, known, **method.options(seed, longer))
+    return drawn.theta, drawn.sigma2
 
 
 RUNNERS: dict[str, Callable[..., Pair]] = {
     "non_private": _non_private,
     "naive": _naive,
     "exact": _exact,
-    "gibbs_update": _gibbs_update,
-    "gibbs_prior": _gibbs_prior,
-    "gibbs_noisy": _with_fourth_moments("gibbs_noisy"),
-    "gibbs_noisy_aware": _with_fourth_moments("gibbs_noisy_aware"),
+    **dict.fromkeys(("gibbs_update", "gibbs_prior", "gibbs_noisy", "gibbs_noisy_aware"), _gibbs),
 }

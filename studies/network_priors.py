@@ -34,7 +34,7 @@ from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
 from studies.experiments import DataAbsentError
 from studies.report import Options, Report, kept_trials, seed_of, write_both
-from studies.tables import Row, read_table
+from studies.tables import Row, as_markdown, read_table
 from studies.trials import Record
 from studies.zhang2016.coverage import Tables, count_records, simulate_release
 
@@ -279,21 +279,20 @@ def _place(row: Row) -> tuple[int, int]:
 
 def markdown(rows: Sequence[Row]) -> str:
     """A line for each network and band: coverage in per cent, and what is flagged."""
-    lines = [
-        "| network | records in row | entries | learned | flagged | of what isn't flagged | "
-        "86 to 94? | dirichlet(1) |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
     by = ("network", "n", "epsilon", "records_in_row")
-    keys = dict.fromkeys(tuple(row[name] for name in by) for row in rows)
-    for key in keys:
+    lines = []
+    for key in dict.fromkeys(tuple(row[name] for name in by) for row in rows):
         here = {row["method"]: row for row in rows if tuple(row[name] for name in by) == key}
         row, (label, n, epsilon, band) = here["learned"], key
         cells = [f"{label}, n = {n:,}, ε = {epsilon:g}", band, f"{row['entries']:g}"]
         cells += [_share(row, ""), f"{100 * row['flagged']:.0f}%", _share(row, "_unflagged")]
         cells += [verdict(row) if band != "all" else "", _share(here["dirichlet(1)"], "")]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append(cells)
+    return as_markdown(
+        "network | records in row | entries | learned | flagged | of what isn't flagged | "
+        "86 to 94? | dirichlet(1)",
+        lines,
+    )
 
 
 def _share(row: Row, of: str) -> str:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,11 +25,9 @@ from noisewise.analyst.fit import fit
 from noisewise.core.design import STATISTIC_ONE
 from noisewise.core.kinds.regression import Release
 from noisewise.core.schema import Category, Column, Number, Schema
-from noisewise.holder.ledger import Ledger
-from noisewise.holder.publish import publish
 from noisewise.holder.requests.regression import make_request
-from studies.report import Grid, Options, Report, seed_of
-from studies.tables import Row
+from studies.report import Grid, Options, Report, published, seed_of
+from studies.tables import Row, as_markdown, short
 from studies.trials import Record
 
 NAME = "people"
@@ -87,9 +84,8 @@ def released(schema: Schema, rows: dict[str, Any], way: str, epsilon: float) -> 
     """What the holder publishes."""
     *features, target = schema.columns
     request = make_request(schema, target=target, features=features, epsilon=epsilon, **WAYS[way])
-    with TemporaryDirectory() as folder, Ledger(Path(folder) / "budget.db") as ledger:
-        ledger.set_cap(schema.dataset, epsilon, "1e-5")
-        return publish(request, rows, ledger=ledger).release
+    found: Release = published(request, rows)
+    return found
 
 
 def trial(setting: Setting, number: int) -> Record:
@@ -136,20 +132,20 @@ def row_of(setting: Setting, records: Sequence[Record]) -> Row:
 
 def markdown(rows: Sequence[Row]) -> str:
     """A line a cell."""
-    lines = [
-        "| noise | neighbours | people | epsilon | Releases with ids | truth held at 95% | share "
-        "of the variance from noise | without ids: held, of how many | width without ids over with "
-        "|",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        lines.append(
-            f"| {row['way']} | {row['neighbours']} | {row['people']:,} | {row['epsilon']:g} "
-            f"| {row['releases']} | {100 * row['held']:.1f} ± {100 * row['held_error']:.1f}% "
-            f"| {row['noise_share']:g} | {100 * row['rows_held']:.0f}%, {row['rows_releases']} "
-            f"| {row['width_ratio']:g} |"
-        )
-    return "\n".join(lines) + "\n"
+    return as_markdown(
+        "noise | neighbours | people | epsilon | Releases with ids | truth held at 95% | share "
+        "of the variance from noise | without ids: held, of how many | width without ids over with",
+        (
+            (
+                *(row["way"], row["neighbours"], f"{row['people']:,}", f"{row['epsilon']:g}"),
+                *(row["releases"], f"{100 * row['held']:.1f} ± {100 * row['held_error']:.1f}%"),
+                f"{row['noise_share']:g}",
+                f"{100 * row['rows_held']:.0f}%, {row['rows_releases']}",
+                f"{row['width_ratio']:g}",
+            )
+            for row in rows
+        ),
+    )
 
 
 # ---------------------------------------------------------------------------------------------
@@ -220,26 +216,24 @@ def rand_row(setting: Way, records: Sequence[Record]) -> Row:
         "noise_ratio": noise,
         "width_ratio": round(float(np.median(widths(rows) / widths(ids))), 2),
         **{
-            f"width_{name}": float(f"{value:.3g}")
-            for name, value in zip(RAND, widths(ids), strict=False)
+            f"width_{name}": short(value, 3) for name, value in zip(RAND, widths(ids), strict=False)
         },
     }
 
 
 def rand_markdown(rows: Sequence[Row]) -> str:
     """A line a kind of noise."""
-    lines = [
-        "| noise | Releases each | people, rows | noise on a mean: five rows over ids | width of "
-        "95% intervals: five rows over ids | widths with ids: " + ", ".join(list(RAND)[:-1]) + " |",
-        "|---|---|---|---|---|---|",
-    ]
+    names = list(RAND)[:-1]
+    lines = []
     for row in rows:
-        widths = ", ".join(f"{row[f'width_{name}']:g}" for name in list(RAND)[:-1])
-        lines.append(
-            f"| {row['way']} | {row['releases']} | {row['people']:,}, {row['rows']:,} "
-            f"| {row['noise_ratio'] or ''} | {row['width_ratio']:g} | {widths} |"
-        )
-    return "\n".join(lines) + "\n"
+        widths = ", ".join(f"{row[f'width_{name}']:g}" for name in names)
+        size, ratio = f"{row['people']:,}, {row['rows']:,}", f"{row['width_ratio']:g}"
+        lines.append((row["way"], row["releases"], size, row["noise_ratio"] or "", ratio, widths))
+    return as_markdown(
+        "noise | Releases each | people, rows | noise on a mean: five rows over ids | width of "
+        "95% intervals: five rows over ids | widths with ids: " + ", ".join(names),
+        lines,
+    )
 
 
 EVERYBODY = Grid(

@@ -13,7 +13,6 @@ is told means and spreads, and the rows have them.
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -27,8 +26,8 @@ from noisewise.analyst.regression.observation import Observation
 from noisewise.core.schema import Number, Schema
 from noisewise.planning.plan import MECHANISMS, Planner
 from studies.regression import draw_gram
-from studies.report import Options, Report, kept_trials, write_both
-from studies.tables import Row
+from studies.report import Options, Report, kept_trials, published, write_both
+from studies.tables import Row, as_markdown, short
 from studies.trials import Record
 
 SEED = 20261116
@@ -170,10 +169,9 @@ def realise_in_rounds(
     rows["y"] = truth.theta[i, 0] + x @ truth.theta[i, 1:] + error
     words = {"target": "y", "features": columns.features, "epsilon": setting.epsilon}
     request = nw.make_request(columns.schema, **words, delta=planner.noise.delta)
-    with tempfile.TemporaryDirectory() as folder, nw.Ledger(f"{folder}/ledger.db") as ledger:
-        ledger.set_cap("planned", setting.epsilon, planner.noise.delta)
-        release = nw.publish(request, rows, ledger=ledger).release
-    posterior = nw.fit(release, seed=int(rng.integers(2**31)), chains=2, draws=draws)
+    posterior = nw.fit(
+        published(request, rows), seed=int(rng.integers(2**31)), chains=2, draws=draws
+    )
     return np.asarray(posterior.theta.reshape(-1, setting.k + 1).std(axis=0, ddof=1))
 
 
@@ -205,11 +203,11 @@ def row_of(setting: Setting, found: Found) -> Row:
         ratios = np.exp(np.log(found.predicted[:, columns] / found.realised[:, columns]))
         difference = predicted - realised
         error = difference.std(ddof=1) / len(difference) ** 0.5
-        row[f"{name}_predicted"] = _short(np.exp(predicted.mean()))
-        row[f"{name}_realised"] = _short(np.exp(realised.mean()))
-        row[f"{name}_ratio"] = _short(np.exp(difference.mean()))
-        row[f"{name}_ratio_error"] = _short(np.exp(difference.mean()) * error)
-        row[f"{name}_within_15"] = _short(np.mean(np.abs(ratios - 1) <= 0.15))
+        row[f"{name}_predicted"] = short(np.exp(predicted.mean()))
+        row[f"{name}_realised"] = short(np.exp(realised.mean()))
+        row[f"{name}_ratio"] = short(np.exp(difference.mean()))
+        row[f"{name}_ratio_error"] = short(np.exp(difference.mean()) * error)
+        row[f"{name}_within_15"] = short(np.mean(np.abs(ratios - 1) <= 0.15))
     return row
 
 
@@ -258,22 +256,18 @@ def _trial(grid: Sequence[Setting], truths: int | None, number: int) -> Record:
 
 def markdown(rows: Sequence[Row]) -> str:
     """A line a cell: predicted and realised sd, and their ratio."""
-    lines = [
-        "| d | n | mechanism | epsilon | slopes: predicted | realised | ratio | "
-        "intercept: predicted | realised | ratio |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for row in rows:
-        entries = [str(row["d"]), f"{row['n']:,}", str(row["mechanism"]), f"{row['epsilon']:g}"]
+        entries = [row["d"], f"{row['n']:,}", row["mechanism"], f"{row['epsilon']:g}"]
         for name in ("slopes", "intercept"):
             entries += [f"{row[f'{name}_predicted']:.3g}", f"{row[f'{name}_realised']:.3g}"]
             entries.append(f"{row[f'{name}_ratio']:.2f} ± {row[f'{name}_ratio_error']:.2f}")
-        lines.append("| " + " | ".join(entries) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _short(value: float) -> float:
-    return float(f"{float(value):.4g}")
+        lines.append(entries)
+    return as_markdown(
+        "d | n | mechanism | epsilon | slopes: predicted | realised | ratio | "
+        "intercept: predicted | realised | ratio",
+        lines,
+    )
 
 
 EXPERIMENT = Report(
@@ -282,12 +276,11 @@ EXPERIMENT = Report(
     write,
 )
 BEYOND = Report(
-    "plan-check-beyond",
-    "The same for rows in balls and for many coefficients",
-    write_beyond,
+    "plan-check-beyond", "The same for rows in balls and for many coefficients", write_beyond
 )
 ROUNDS = Report(
     "plan-check-rounds",
     "The same for Releases in rounds, published and fitted by defaults",
     write_rounds,
 )
+EXPERIMENTS = (EXPERIMENT, BEYOND, ROUNDS)

@@ -8,7 +8,6 @@ the numbers too. Bounds are what a code book or a scale allows, in round numbers
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,8 +18,8 @@ import numpy as np
 import noisewise as nw
 from noisewise.core.schema import Category, Column, Number
 from studies.honesty.cells import REAL
-from studies.report import Options, Report, kept_trials, write_both
-from studies.tables import Row
+from studies.report import Options, Report, kept_trials, published, write_both
+from studies.tables import Row, as_markdown, short
 from studies.trials import Record
 
 Table = dict[str, Any]
@@ -119,10 +118,7 @@ def realise(name: str, mechanism: str, releases: int = RELEASES) -> Record:
     found: dict[str, list[float]] = {}
     for seed in range(releases):
         request = nw.make_request(schema, **asked, delta=delta)
-        with tempfile.TemporaryDirectory() as folder, nw.Ledger(f"{folder}/b.db") as ledger:
-            ledger.set_cap("real", EPSILON, DELTA)
-            release = nw.publish(request, rows, ledger=ledger).release
-        posterior = nw.fit(release, seed=seed, chains=2, draws=400)
+        posterior = nw.fit(published(request, rows), seed=seed, chains=2, draws=400)
         for coefficient in posterior.columns.names:
             low, high = posterior.interval(coefficient)
             found.setdefault(coefficient, []).append((high - low) / 2)
@@ -149,25 +145,21 @@ def row_of(cell: tuple[str, str], record: Record) -> Row:
         row[f"{called}_of"] = len(pairs)
         row[f"{called}_within"] = sum(low <= x <= high for x, (low, _, high) in pairs)
         ratio = np.exp(np.mean([np.log(x / middle) for x, (_, middle, _) in pairs]))
-        row[f"{called}_ratio"] = float(f"{ratio:.3g}")
+        row[f"{called}_ratio"] = short(ratio, 3)
         width = np.exp(np.mean([np.log(high / low) for _, (low, _, high) in pairs]))
-        row[f"{called}_range"] = float(f"{width:.3g}")
+        row[f"{called}_range"] = short(width, 3)
     return row
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """A line a data set and mechanism, and sums."""
-    head = "spreads {0}: within | realised over planned | highest over lowest of the range |"
-    lines = [
-        "| data | n | mechanism | " + head.format("unknown") + " " + head.format("known"),
-        "|---" * 9 + "|",
-    ]
+    lines = []
     for row in rows:
-        cells = [str(row["data"]), f"{row['n']:,}", str(row["mechanism"])]
+        cells = [row["data"], f"{row['n']:,}", row["mechanism"]]
         for called in ("unknown", "known"):
             cells.append(f"{row[f'{called}_within']} of {row[f'{called}_of']}")
             cells += [f"{row[f'{called}_ratio']:.2g}", f"{row[f'{called}_range']:.2g}"]
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append(cells)
     for chosen, what in ((1, "the six"), (0, "the others")):
         for mechanism in MECHANISMS:
             some = [r for r in rows if r["chosen_by"] == chosen and r["mechanism"] == mechanism]
@@ -175,8 +167,10 @@ def markdown(rows: Sequence[Row]) -> str:
             for called in ("unknown", "known"):
                 within, of = (sum(r[f"{called}_{w}"] for r in some) for w in ("within", "of"))
                 cells += [f"{within} of {of} ({100 * within / max(of, 1):.0f}%)", "", ""]
-            lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+            lines.append(cells)
+    head = "spreads {0}: within | realised over planned | highest over lowest of the range"
+    both = f"{head.format('unknown')} | {head.format('known')}"
+    return as_markdown(f"data | n | mechanism | {both}", lines)
 
 
 def write(out: Path, options: Options) -> list[Path]:
@@ -200,7 +194,5 @@ def _trial(cells: Sequence[tuple[str, str]], releases: int, number: int) -> Reco
 
 
 EXPERIMENT = Report(
-    "plan-real",
-    "Whether the range of `noisewise plan` holds the widths of real data",
-    write,
+    "plan-real", "Whether the range of `noisewise plan` holds the widths of real data", write
 )

@@ -26,7 +26,7 @@ from noisewise.core.kinds.rounds import is_number
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.holder.requests.glm import GlmRequest, make_glm_request
 from studies.report import Grid, seed_of
-from studies.tables import Row
+from studies.tables import Row, as_markdown
 from studies.trials import Record
 
 NAME = "scores"
@@ -269,28 +269,21 @@ def row_of(setting: Setting, records: Sequence[Record]) -> Row:
 
 def markdown(rows: Sequence[Row]) -> str:
     """A line a cell."""
-    lines = [
-        "| | trials | truth held at 50, 80, 95% (least coefficient) | without the noise's part | "
-        "width, RMSE | least effective draws | warned | seconds |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for row in rows:
         held = ", ".join(f"{100 * row[f'held_{level:g}']:.0f}" for level in LEVELS)
+        shown = f"{held}% ({100 * row['least_held']:.0f}%)", f"{100 * row['control']:.0f}%"
+        run = row["effective"], row["warned"], f"{row['seconds']:g}"
         lines.append(
-            f"| {row['cell']} | {row['trials']} | {held}% ({100 * row['least_held']:.0f}%) "
-            f"| {100 * row['control']:.0f}% | {row['width']:g}, {row['rmse']:g} "
-            f"| {row['effective']} | {row['warned']} | {row['seconds']:g} |"
+            (row["cell"], row["trials"], *shown, f"{row['width']:g}, {row['rmse']:g}", *run)
         )
-    return "\n".join(lines) + "\n"
+    return as_markdown(
+        "cell | trials | truth held at 50, 80, 95% (least coefficient) | without the noise's part "
+        "| width, RMSE | least effective draws | warned | seconds",
+        lines,
+    )
 
 
 EXPERIMENT = Grid(
-    NAME,
-    GRID,
-    QUICK_GRID,
-    trial,
-    lambda _: TRIALS,
-    QUICK_TRIALS,
-    row_of,
-    markdown,
+    NAME, GRID, QUICK_GRID, trial, lambda _: TRIALS, QUICK_TRIALS, row_of, markdown
 ).report("Coverage and error of logistic and Poisson regressions by private rounds, and a control")

@@ -17,7 +17,6 @@ of these. Three coefficients share epsilon = 3.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,8 +29,8 @@ from noisewise._arrays import FloatArray
 from noisewise.core.privacy import as_fraction
 from noisewise.holder.blocks.choice import former_blocks
 from studies.honesty.cells import REAL
-from studies.report import Options, Report, kept_trials, seed_of, write_both
-from studies.tables import Row
+from studies.report import Options, Report, kept_trials, published, seed_of, write_both
+from studies.tables import Row, as_markdown
 from studies.trials import Record
 
 NAME = "skewed-blocks"
@@ -118,18 +117,11 @@ def trial(case: str, number: int) -> Record:
     many = {**medians, "blocks": former_blocks(len(rows), each, len(names) + 1)}
     table = dict(zip([*names, "y"], rows.T, strict=True))
     for method, more in zip(METHODS[1:], ({}, medians, many), strict=True):
-        release = _published(nw.make_summary_request(schema, **words, **more), table)
+        release = published(nw.make_summary_request(schema, **words, **more), table)
         posterior = nw.fit(release)
         found[method] = [list(posterior.interval(name, LEVEL)) for name in names]
         found[f"blocks of {method}"] = release.blocks
     return {"trial": number, **found}
-
-
-def _published(request: Any, table: dict[str, FloatArray]) -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        ledger = nw.Ledger(Path(folder) / "budget.db")
-        ledger.set_cap("rows", epsilon=10)
-        return nw.publish(request, table, ledger=ledger).release
 
 
 def table_of(results: Mapping[str, Sequence[Record]]) -> list[Row]:
@@ -164,14 +156,12 @@ def table_of(results: Mapping[str, Sequence[Record]]) -> list[Row]:
 def markdown(rows: Sequence[Row]) -> str:
     """Coverage, and bias and width in brackets."""
     trials, error = rows[0]["trials"], rows[0]["held_error"]
-    lines = [
+    above = (
         f"How often {LEVEL:.0%} intervals held the truth in {trials} trials (Monte Carlo standard "
         f"error {error:.3f}); in brackets the median error and width, in standard deviations and "
-        "widths of least squares on all rows.",
-        "",
-        "| rows | slope | " + " | ".join(METHODS) + " |",
-        "|---|---|" + "---|" * len(METHODS),
-    ]
+        "widths of least squares on all rows.\n\n"
+    )
+    lines = []
     for case, slope in dict.fromkeys((row["rows"], row["slope"]) for row in rows):
         here = {r["method"]: r for r in rows if (r["rows"], r["slope"]) == (case, slope)}
         shown = []
@@ -179,8 +169,8 @@ def markdown(rows: Sequence[Row]) -> str:
             row = here[method]
             blocks = f"; M = {row['blocks']}" if row["blocks"] else ""
             shown.append(f"{row['held']:.3f} ({row['bias']:+.2f}, {row['width']:.2f}{blocks})")
-        lines.append(f"| {case} | {slope} | " + " | ".join(shown) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append((case, slope, *shown))
+    return as_markdown(" | ".join(("rows", "slope", *METHODS)), lines, above)
 
 
 def write(out: Path, options: Options) -> list[Path]:
@@ -197,7 +187,5 @@ def write(out: Path, options: Options) -> list[Path]:
 
 
 EXPERIMENT = Report(
-    NAME,
-    "Intervals from blocks with skewed errors and on RAND's data, before and after.",
-    write,
+    NAME, "Intervals from blocks with skewed errors and on RAND's data, before and after.", write
 )

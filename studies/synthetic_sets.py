@@ -27,7 +27,7 @@ from noisewise.analyst.pool import pool
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema
 from studies.report import Options, Report, kept_trials, seed_of, write_both
-from studies.tables import Row
+from studies.tables import Row, as_markdown
 from studies.zhang2016.coverage import Tables, count_records, simulate_release
 
 NAME = "synthetic-sets"
@@ -59,10 +59,7 @@ def analyse(weights: Any) -> tuple[Any, Any]:
     total = weights.sum()
     share = weights[..., 1].sum() / total
     slopes, squared = _logistic(weights)
-    return (
-        np.array([share, *slopes[1:]]),
-        np.array([share * (1 - share) / total, *squared[1:]]),
-    )
+    return (np.array([share, *slopes[1:]]), np.array([share * (1 - share) / total, *squared[1:]]))
 
 
 def _logistic(weights: Any) -> tuple[Any, Any]:
@@ -159,16 +156,13 @@ def write(out: Path, options: Options) -> list[Path]:
 
 def markdown(rows: Sequence[Row]) -> str:
     """A line for each setting and question; coverage in per cent, with mean widths."""
-    lines = [
-        "| graph | n | epsilon | asked | " + " | ".join(RULES) + " |",
-        "|---|---|---|---|" + "---|" * len(RULES),
-    ]
+    lines = []
     for key in dict.fromkeys((r["graph"], r["n"], r["epsilon"], r["asked"]) for r in rows):
         here = [r for r in rows if (r["graph"], r["n"], r["epsilon"], r["asked"]) == key]
         shown = [f"{100 * r['coverage']:.1f} ({r['width']:.3g})" for r in here]
         label, n, epsilon, asked = key
-        lines.append(f"| {label} | {n:,} | {epsilon:g} | {asked} | " + " | ".join(shown) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append((label, f"{n:,}", f"{epsilon:g}", asked, *shown))
+    return as_markdown(" | ".join(("graph", "n", "epsilon", "asked", *RULES)), lines)
 
 
 EXPERIMENT = Report(

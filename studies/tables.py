@@ -41,18 +41,18 @@ def summarise(cell: Cell, records: Sequence[Record]) -> list[Row]:
         for i, parameter in enumerate(cell.model.parameters if good else ()):
             test = uniformity_test(u[:, i])
             row = {**common, "parameter": parameter}
-            row["ks"] = _short(test.ks)
-            row["ks_error"] = _short(test.ks_error)
-            row["p_value"] = _short(test.p_value)
+            row["ks"] = short(test.ks)
+            row["ks_error"] = short(test.ks_error)
+            row["p_value"] = short(test.p_value)
             row["outside_band"] = int(outside_band(u[:, i]))
             for level in LEVELS:
-                row[f"coverage_{round(100 * level)}"] = _short(coverage(u[:, i], level))
-            row["coverage_95_error"] = _short((0.95 * 0.05 / len(good)) ** 0.5)
-            row["coverage_95_p"] = _short(coverage_test(u[:, i], 0.95))
+                row[f"coverage_{round(100 * level)}"] = short(coverage(u[:, i], level))
+            row["coverage_95_error"] = short((0.95 * 0.05 / len(good)) ** 0.5)
+            row["coverage_95_p"] = short(coverage_test(u[:, i], 0.95))
             sizes = np.array([outcome["ess"][i] for outcome in good])
             row["ess_median"] = float(np.median(sizes))
             row["ess_smallest"] = int(sizes.min())
-            row["thinned"] = _short(float(np.mean(sizes < cell.ranked)))
+            row["thinned"] = short(float(np.mean(sizes < cell.ranked)))
             rows.append({**row, **shared})
         if not good:
             rows.append({**common, "parameter": "all"})
@@ -64,10 +64,10 @@ def _shared(good: Sequence[Record]) -> Row:
     values = np.array([outcome["mmd2"] for outcome in good if "mmd2" in outcome])
     row: Row = {"mmd2": "", "mmd2_error": "", "seconds": ""}
     if len(values) > 1:
-        row["mmd2"] = _short(float(values.mean()))
-        row["mmd2_error"] = _short(float(values.std(ddof=1) / len(values) ** 0.5))
+        row["mmd2"] = short(float(values.mean()))
+        row["mmd2_error"] = short(float(values.std(ddof=1) / len(values) ** 0.5))
     if good:
-        row["seconds"] = _short(float(np.median([outcome["seconds"] for outcome in good])))
+        row["seconds"] = short(float(np.median([outcome["seconds"] for outcome in good])))
     return row
 
 
@@ -127,14 +127,22 @@ def _number(value: str) -> Any:
     return value
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
+def short(value: Any, digits: int = 4) -> float:
+    """As many digits as a table needs."""
+    return float(f"{float(value):.{digits}g}")
 
 
 # --- for people to read ---------------------------------------------------------------------------
 
 
 SMALL = 0.01
+
+
+def as_markdown(head: str, lines: Iterable[Sequence[object]], above: str = "") -> str:
+    """Markdown of a table, from titles with bars between them and cells; with a text above it."""
+    rules = "|".join(["---"] * (head.count(" | ") + 1))
+    body = ["| " + " | ".join(map(str, cells)) + " |\n" for cells in lines]
+    return f"{above}| {head} |\n|{rules}|\n{''.join(body)}"
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
@@ -144,10 +152,7 @@ def markdown_table(rows: Sequence[Row]) -> str:
     coverages. p-values below 0.01 are bold.
     """
     methods = list(dict.fromkeys(row["method"] for row in rows))
-    lines = [
-        "| cell | trials | parameter | " + " | ".join(methods) + " |",
-        "|---|---|---|" + "---|" * len(methods),
-    ]
+    lines = []
     for cell in dict.fromkeys(row["cell"] for row in rows):
         here = [row for row in rows if row["cell"] == cell]
         for parameter in dict.fromkeys(_group(row) for row in here):
@@ -156,8 +161,8 @@ def markdown_table(rows: Sequence[Row]) -> str:
                 for method in methods
             ]
             count = max(row["trials"] for row in here)
-            lines.append(f"| {cell} | {count} | {parameter} | " + " | ".join(entries) + " |")
-    return "\n".join(lines) + "\n"
+            lines.append((cell, count, parameter, *entries))
+    return as_markdown(" | ".join(("cell", "trials", "parameter", *methods)), lines)
 
 
 def _group(row: Row) -> str:

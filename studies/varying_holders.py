@@ -21,7 +21,7 @@ from noisewise.analyst.regression.priors import ScaleFreeCovariates, ScaleFreePr
 from studies.differing_holders import effective
 from studies.regression import gram, noise_scales
 from studies.report import Grid, seed_of
-from studies.tables import Row
+from studies.tables import Row, as_markdown, short
 from studies.trials import Record
 
 NAME = "varying-holders"
@@ -145,41 +145,36 @@ def row_of(setting: Setting, records: Sequence[Record]) -> Row:
         ratio = [np.log(np.array(r[name]) / np.array(r[by]))[1:].mean() for r in compared]
         row[f"{name}_ratio"] = float(f"{np.exp(np.mean(ratio)):.3f}")
     row["effective"] = round(min(r["effective"] for r in records[:LONG]))
-    row["divergences"] = float(f"{np.mean([r['divergences'] for r in records]):.2g}")
-    row["seconds"] = float(f"{np.mean([r['seconds'] for r in records[:LONG]]):.2g}")
+    row["divergences"] = short(np.mean([r["divergences"] for r in records]), 2)
+    row["seconds"] = short(np.mean([r["seconds"] for r in records[:LONG]]), 2)
     return row
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """A line a cell."""
-    lines = [
-        "| J | n | noise | spread | trials | held: common slopes, intercept | held: holders' own | "
-        "held: spreads (mean upper end) | one regression for all holds: common slopes, holders' "
-        "own | width of common, varying / one | width of own, varying / holder alone | effective "
-        "draws, divergences, seconds |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for r in rows:
         spread = "–" if r["tau"] == 0 else f"{100 * r['spread_slopes']:.0f}%"
         lines.append(
-            f"| {r['J']} | {r['n']} | {r['mechanism']} | {r['tau']:g} | {r['trials']} "
-            f"| {100 * r['common_slopes']:.0f}%, {100 * r['common_intercept']:.0f}% "
-            f"| {100 * r['own_slopes']:.0f}%, {100 * r['own_intercept']:.0f}% "
-            f"| {spread} ({r['spread_high']:.2f}) "
-            f"| {100 * r['one_slopes']:.0f}%, {100 * r['one_own_slopes']:.0f}% "
-            f"| {r['width_ratio']:.2f} | {r['own_width_ratio']:.2f} "
-            f"| {r['effective']}, {100 * r['divergences']:.2f}%, {r['seconds']:g} |"
+            (
+                *(r["J"], r["n"], r["mechanism"], f"{r['tau']:g}", r["trials"]),
+                f"{100 * r['common_slopes']:.0f}%, {100 * r['common_intercept']:.0f}%",
+                f"{100 * r['own_slopes']:.0f}%, {100 * r['own_intercept']:.0f}%",
+                f"{spread} ({r['spread_high']:.2f})",
+                f"{100 * r['one_slopes']:.0f}%, {100 * r['one_own_slopes']:.0f}%",
+                *(f"{r['width_ratio']:.2f}", f"{r['own_width_ratio']:.2f}"),
+                f"{r['effective']}, {100 * r['divergences']:.2f}%, {r['seconds']:g}",
+            )
         )
-    return "\n".join(lines) + "\n"
+    return as_markdown(
+        "J | n | noise | spread | trials | held: common slopes, intercept | held: holders' own | "
+        "held: spreads (mean upper end) | one regression for all holds: common slopes, holders' "
+        "own | width of common, varying / one | width of own, varying / holder alone | effective "
+        "draws, divergences, seconds",
+        lines,
+    )
 
 
 EXPERIMENT = Grid(
-    NAME,
-    GRID,
-    QUICK_GRID,
-    trial,
-    lambda setting: TRIALS[setting.J],
-    QUICK_TRIALS,
-    row_of,
-    markdown,
+    NAME, GRID, QUICK_GRID, trial, lambda setting: TRIALS[setting.J], QUICK_TRIALS, row_of, markdown
 ).report("Coverage of common and of holders' own coefficients, where they vary by holder")

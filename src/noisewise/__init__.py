@@ -9,38 +9,44 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from noisewise._version import __version__
+from noisewise._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from noisewise.analyst.fit import fit
-    from noisewise.analyst.pool import pool
-    from noisewise.analyst.posterior.base import compare
-    from noisewise.analyst.posterior.draws import DrawsPosterior
-    from noisewise.analyst.posterior.file import load_posterior
-    from noisewise.analyst.posterior.glm import GlmPosterior
-    from noisewise.analyst.posterior.network import NetworkPosterior
-    from noisewise.analyst.posterior.regression import Posterior
-    from noisewise.analyst.posterior.summary import SummaryPosterior
-    from noisewise.core.errors import NoisewiseError
-    from noisewise.core.kinds import load_release
-    from noisewise.core.kinds.glm import GlmRelease
-    from noisewise.core.kinds.network.graph import Network
-    from noisewise.core.kinds.network.release import NetworkRelease
-    from noisewise.core.kinds.regression import Release
-    from noisewise.core.kinds.summary.release import SummaryRelease
-    from noisewise.core.schema import Category, Number, Schema, Unbounded, Words
-    from noisewise.core.yaml_files import read_schema, write_schema
-    from noisewise.holder.ledger import Ledger
-    from noisewise.holder.publish import publish
-    from noisewise.holder.requests.file import read_request, write_request
-    from noisewise.holder.requests.glm import GlmRequest, make_glm_request
-    from noisewise.holder.requests.regression import Request, make_request
-    from noisewise.holder.requests.summary import (
-        BlockFunction,
-        SummaryRequest,
-        make_summary_request,
-    )
-    from noisewise.planning.plan import plan
+    from noisewise.analyst.fit import fit as fit
+    from noisewise.analyst.pool import pool as pool
+    from noisewise.analyst.posterior.base import compare as compare
+    from noisewise.analyst.posterior.draws import DrawsPosterior as DrawsPosterior
+    from noisewise.analyst.posterior.file import load_posterior as load_posterior
+    from noisewise.analyst.posterior.glm import GlmPosterior as GlmPosterior
+    from noisewise.analyst.posterior.network import NetworkPosterior as NetworkPosterior
+    from noisewise.analyst.posterior.regression import Posterior as Posterior
+    from noisewise.analyst.posterior.summary import SummaryPosterior as SummaryPosterior
+    from noisewise.core.errors import NoisewiseError as NoisewiseError
+    from noisewise.core.kinds import load_release as load_release
+    from noisewise.core.kinds.glm import GlmRelease as GlmRelease
+    from noisewise.core.kinds.network.graph import Network as Network
+    from noisewise.core.kinds.network.release import NetworkRelease as NetworkRelease
+    from noisewise.core.kinds.regression import Release as Release
+    from noisewise.core.kinds.summary.release import SummaryRelease as SummaryRelease
+    from noisewise.core.schema import Category as Category
+    from noisewise.core.schema import Number as Number
+    from noisewise.core.schema import Schema as Schema
+    from noisewise.core.schema import Unbounded as Unbounded
+    from noisewise.core.schema import Words as Words
+    from noisewise.core.yaml_files import read_schema as read_schema
+    from noisewise.core.yaml_files import write_schema as write_schema
+    from noisewise.holder.ledger import Ledger as Ledger
+    from noisewise.holder.publish import publish as publish
+    from noisewise.holder.requests.file import read_request as read_request
+    from noisewise.holder.requests.file import write_request as write_request
+    from noisewise.holder.requests.glm import GlmRequest as GlmRequest
+    from noisewise.holder.requests.glm import make_glm_request as make_glm_request
+    from noisewise.holder.requests.regression import Request as Request
+    from noisewise.holder.requests.regression import make_request as make_request
+    from noisewise.holder.requests.summary import BlockFunction as BlockFunction
+    from noisewise.holder.requests.summary import SummaryRequest as SummaryRequest
+    from noisewise.holder.requests.summary import make_summary_request as make_summary_request
+    from noisewise.planning.plan import plan as plan
 
 _NAMES = {
     "analyst.fit": ("fit",),
@@ -74,48 +80,7 @@ _NAMES = {
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = [
-    "BlockFunction",
-    "Category",
-    "CoefficientPrior",
-    "DrawsPosterior",
-    "GlmPosterior",
-    "GlmRelease",
-    "GlmRequest",
-    "Ledger",
-    "Network",
-    "NetworkPosterior",
-    "NetworkRelease",
-    "NetworkRequest",
-    "NoisewiseError",
-    "Number",
-    "Posterior",
-    "Release",
-    "Request",
-    "Schema",
-    "SummaryPosterior",
-    "SummaryRelease",
-    "SummaryRequest",
-    "Unbounded",
-    "Words",
-    "__version__",
-    "ada_ssp",
-    "compare",
-    "fit",
-    "load_posterior",
-    "load_release",
-    "make_glm_request",
-    "make_network_request",
-    "make_request",
-    "make_summary_request",
-    "plan",
-    "pool",
-    "publish",
-    "read_request",
-    "read_schema",
-    "write_request",
-    "write_schema",
-]
+__all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:

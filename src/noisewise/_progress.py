@@ -35,11 +35,7 @@ def progress_bar(
                 self.text_format = f"{{task.description}}: {{task.completed:,}} {unit}"
             return super().render(task)
 
-    columns = (
-        Words(""),
-        BarColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )
+    columns = (Words(""), BarColumn(), TimeRemainingColumn(elapsed_when_finished=True))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

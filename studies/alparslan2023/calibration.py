@@ -24,7 +24,7 @@ from studies.alparslan2023.data import with_noise
 from studies.calibration.grid import broad_model
 from studies.calibration.trial import Cell
 from studies.experiments import Experiment, Results
-from studies.figures import style
+from studies.figures import canvas, style
 from studies.methods import ChainMethod, Pair
 from studies.regression import (
     SimulatedRegression,
@@ -227,14 +227,9 @@ def draw(
     cells: Sequence[Cell], results: Results, rows: Sequence[Row], out: Path, name: str = NAME
 ) -> list[Path]:
     """Coverage of intervals for slopes against their level, a panel for each cell."""
-    import matplotlib
-
-    matplotlib.use("Agg", force=False)
-    from matplotlib.figure import Figure
-
     wide = min(3, len(cells))
     tall = -(-len(cells) // wide)
-    figure = Figure(figsize=(3.2 * wide, 2.9 * tall + 0.6), layout="constrained")
+    figure = canvas(3.2 * wide, 2.9 * tall + 0.6)
     axes = figure.subplots(tall, wide, squeeze=False, sharex=True, sharey=True)
     methods = list(dict.fromkeys(method.name for cell in cells for method in cell.methods))
     for axis, cell in zip(axes.flat, cells, strict=False):

@@ -36,10 +36,10 @@ from noisewise.planning.truths import draw_covariate_law
 from studies.alparslan2023 import not_private
 from studies.alparslan2023.data import gram_matrices
 from studies.alparslan2023.methods import QUICK, SAMPLED, Effort, Given, run
-from studies.figures import style
+from studies.figures import canvas, style
 from studies.regression import sample_non_private
 from studies.report import Options, Report, seed_of
-from studies.tables import Row, write_table
+from studies.tables import Row, short, write_table
 from studies.uniformity import mmd2_unbiased, thin
 
 NAME = "alparslan2023-figs"
@@ -176,16 +176,16 @@ def summarise(rows: Sequence[Row]) -> list[Row]:
         for what in ("estimation", "prediction"):
             logs = np.log10([row[what] for row in good])
             if len(logs):
-                line[what] = _short(10 ** float(logs.mean()))
+                line[what] = short(10 ** float(logs.mean()))
                 spread = logs.std(ddof=1) / len(logs) ** 0.5 if len(logs) > 1 else np.nan
-                line[f"{what}_log10_error"] = _short(float(spread))
+                line[f"{what}_log10_error"] = short(float(spread))
         for what in ("mmd2", "mmd2_paper"):
             values = np.array([row[what] for row in good if what in row])
             if len(values) > 1:
-                line[what] = _short(float(values.mean()))
-                line[f"{what}_error"] = _short(float(values.std(ddof=1) / len(values) ** 0.5))
+                line[what] = short(float(values.mean()))
+                line[f"{what}_error"] = short(float(values.std(ddof=1) / len(values) ** 0.5))
         seconds = [row["seconds"] for row in good if "seconds" in row]
-        line["seconds"] = _short(float(np.median(seconds))) if seconds else ""
+        line["seconds"] = short(float(np.median(seconds))) if seconds else ""
         summary.append(line)
     return summary
 
@@ -206,7 +206,7 @@ def timing_rows(dimensions: Sequence[int], holders: Sequence[int], enough: float
             for method in ("normal_x", "fixed_s", "bs_distributed", "bs_distributed_dense"):
                 count, seconds = _time(method, given, enough)
                 row = {"d": d, "J": J, "method": method, "iterations": count}
-                rows.append({**row, "seconds_per_iteration": _short(seconds)})
+                rows.append({**row, "seconds_per_iteration": short(seconds)})
     return rows
 
 
@@ -260,10 +260,6 @@ def write(out: Path, options: Options) -> list[Path]:
     return paths
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
-
-
 EXPERIMENT = Report(
     NAME,
     "Figures 2, 3 and 4 of Alparslan et al. (2023): errors, times and discrepancy, simulated data",
@@ -272,15 +268,6 @@ EXPERIMENT = Report(
 
 
 # --- the pictures ---------------------------------------------------------------------------------
-
-
-def _figure(width: float, height: float) -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg", force=False)
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _legend(figure: Any, axis: Any, methods: Sequence[str]) -> None:
@@ -296,7 +283,7 @@ def draw_errors(rows: Sequence[Row], path: Path) -> None:
     """Figure 2: errors against epsilon, a column for each J; dotted: without privacy."""
     dimensions = sorted({row["d"] for row in rows})
     holders = sorted({row["J"] for row in rows if row["J"]})
-    figure = _figure(3.2 * len(holders), 2.4 * 2 * len(dimensions) + 0.6)
+    figure = canvas(3.2 * len(holders), 2.4 * 2 * len(dimensions) + 0.6)
     axes = figure.subplots(2 * len(dimensions), len(holders), squeeze=False, sharex=True)
     for i, d in enumerate(dimensions):
         for half, what in enumerate(("prediction", "estimation")):
@@ -318,7 +305,7 @@ def draw_errors(rows: Sequence[Row], path: Path) -> None:
 def draw_times(rows: Sequence[Row], path: Path) -> None:
     """Figure 3: time per iteration against d, a column for each J."""
     holders = sorted({row["J"] for row in rows})
-    figure = _figure(3.2 * len(holders), 3.2)
+    figure = canvas(3.2 * len(holders), 3.2)
     axes = figure.subplots(1, len(holders), squeeze=False, sharey=True)[0]
     for axis, J in zip(axes, holders, strict=True):
         for method in _methods(rows):
@@ -342,7 +329,7 @@ def draw_discrepancy(rows: Sequence[Row], path: Path) -> None:
     holders = sorted({row["J"] for row in rows})
     if not holders:
         holders = [1]
-    figure = _figure(3.2 * len(holders), 5.2)
+    figure = canvas(3.2 * len(holders), 5.2)
     axes = figure.subplots(2, len(holders), squeeze=False, sharex=True)
     kernels = (("mmd2", "median width"), ("mmd2_paper", "the paper's width"))
     for line, (what, label) in zip(axes, kernels, strict=True):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.observation import Observation
@@ -63,70 +63,30 @@ def run(method: str, given: Given, effort: Effort, seed: int) -> Outcome:
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        theta, mean = _RUNNERS[method](given, effort, seed)
+        theta, mean = _draws(method, given, effort, seed)
     return Outcome(theta, mean, time.process_time() - start)
 
 
-def _options(effort: tuple[int, int], seed: int) -> dict[str, Any]:
-    return {"chains": 1, "draws": effort[0], "tune": effort[1], "seed": seed, "cores": 1}
-
-
-def _normal_x(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
-    from noisewise.analyst.regression.papers import alparslan
-
-    options = _options(effort.normal_x, seed)
-    theta = alparslan.sample(
-        given.observations, given.regression, given.covariates, **options
-    ).theta[0]
-    return theta, theta.mean(axis=0)
-
-
-def _fixed_s(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
-    from noisewise.analyst.regression.papers import alparslan
-
-    options = _options(effort.fixed_s, seed)
-    theta = alparslan.sample(given.observations, given.regression, **options).theta[0]
-    return theta, theta.mean(axis=0)
-
-
-def _fixed_s_fast(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
-    from noisewise.analyst.regression.papers import alparslan
-
-    drawn = alparslan.sample_closed_form(
-        given.observations,
-        given.regression,
-        chains=1,
-        draws=effort.fixed_s[0],
-        seed=seed,
-        sigma2=given.sigma2,
-    )
-    return drawn.theta[0], drawn.info.mean
-
-
-def _bs_distributed(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
-    from noisewise.analyst.regression.papers import gibbs
-
-    options = _options(effort.bs_distributed, seed)
-    drawn = gibbs.sample(given.with_y_squares, given.conjugate, given.covariates, **options).theta[
-        0
-    ]
-    return drawn, drawn.mean(axis=0)
-
-
-def _exact(given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
+def _draws(method: str, given: Given, effort: Effort, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Draws of theta, (draws, d), and the posterior mean."""
     from noisewise.analyst.regression.exact import sampler as exact
+    from noisewise.analyst.regression.papers import alparslan, gibbs
 
-    options = _options(effort.exact, seed)
-    drawn = exact.sample(
-        given.with_y_squares, given.regression, given.covariates, keep_covariates=False, **options
-    )
-    return drawn.theta[0], drawn.conditional_mean[0].mean(axis=0)
-
-
-_RUNNERS: dict[str, Callable[[Given, Effort, int], tuple[FloatArray, FloatArray]]] = {
-    "normal_x": _normal_x,
-    "fixed_s": _fixed_s,
-    "fixed_s_fast": _fixed_s_fast,
-    "bs_distributed": _bs_distributed,
-    "exact": _exact,
-}
+    seen, prior = given.observations, given.regression
+    if method == "fixed_s_fast":
+        size = {"chains": 1, "draws": effort.fixed_s[0], "seed": seed}
+        fast = alparslan.sample_closed_form(seen, prior, sigma2=given.sigma2, **size)
+        return fast.theta[0], fast.info.mean
+    draws, tune = getattr(effort, method)
+    options = {"chains": 1, "draws": draws, "tune": tune, "seed": seed, "cores": 1}
+    covariates, with_y = given.covariates, given.with_y_squares
+    if method == "exact":
+        drawn = exact.sample(with_y, prior, covariates, keep_covariates=False, **options)
+        return drawn.theta[0], drawn.conditional_mean[0].mean(axis=0)
+    if method == "normal_x":
+        theta = alparslan.sample(seen, prior, covariates, **options).theta[0]
+    elif method == "fixed_s":
+        theta = alparslan.sample(seen, prior, **options).theta[0]
+    else:
+        theta = gibbs.sample(with_y, given.conjugate, covariates, **options).theta[0]
+    return theta, theta.mean(axis=0)

@@ -23,16 +23,10 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.priors import HierarchicalNIWPrior, NormalInverseGammaIndependent
 from noisewise.core.errors import NoisewiseError
 from studies.alparslan2023 import not_private, private
-from studies.alparslan2023.data import (
-    DATA_SETS,
-    DataSet,
-    gram_matrices,
-    load,
-    missing_message,
-)
+from studies.alparslan2023.data import DATA_SETS, DataSet, gram_matrices, load, missing_message
 from studies.alparslan2023.methods import QUICK, SAMPLED, Effort, Given, run
 from studies.report import Options, Report, mean_interval, seed_of
-from studies.tables import Row, write_table
+from studies.tables import Row, short, write_table
 
 NAME = "alparslan2023-tables"
 HOLDERS = (1, 5, 10)
@@ -157,10 +151,10 @@ def table_rows(data: DataSet, protocol: str, J: int, errors: Errors) -> list[Row
             "method": method,
             "runs": len(values),
             "failed": errors.failed.get(method, 0),
-            "mse": _short(ours.mean),
-            "low_90": _short(ours.low),
-            "high_90": _short(ours.high),
-            "median": _short(float(np.median(values))),
+            "mse": short(ours.mean, 5),
+            "low_90": short(ours.low, 5),
+            "high_90": short(ours.high, 5),
+            "median": short(float(np.median(values)), 5),
         }
         theirs = published(data.label, J, method) if protocol != "private" else None
         if theirs is not None:
@@ -222,10 +216,6 @@ def _entry(row: Row | None) -> str:
     if "paper_mse" in row:
         text += f" [{row['paper_mse']:.4f}]"
     return text + (f", {row['failed']} failed" if row["failed"] else "")
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.5g}")
 
 
 EXPERIMENT = Report(

@@ -36,7 +36,7 @@ from studies.amitai2018.methods import (
     stouffer_clip,
 )
 from studies.report import Options, Report, seed_of
-from studies.tables import Row, write_table
+from studies.tables import Row, as_markdown, short, write_table
 from studies.uniformity import LEVELS, coverage, coverage_test, uniformity_test
 
 NAME = "amitai2018-calibration"
@@ -178,12 +178,12 @@ def table(results: dict[Cell, dict[str, FloatArray]]) -> list[Row]:
                 "method": method,
                 "trials": len(u),
                 "ks": round(test.ks, 4),
-                "p_value": float(f"{test.p_value:.3g}"),
+                "p_value": short(test.p_value, 3),
             }
             for level in LEVELS:
                 row[f"coverage_{round(100 * level)}"] = round(coverage(u, level), 4)
             row["coverage_90_error"] = round(math.sqrt(0.09 / len(u)), 4)
-            row["coverage_90_p"] = float(f"{coverage_test(u, 0.9):.3g}")
+            row["coverage_90_p"] = short(coverage_test(u, 0.9), 3)
             rows.append(row)
     return rows
 
@@ -192,21 +192,19 @@ def markdown(rows: Sequence[Row]) -> str:
     """Uniformity and 90% coverage, a line a cell; controls in brackets."""
     methods = [m for m in dict.fromkeys(row["method"] for row in rows) if CONTROL not in m]
     trials, error = rows[0]["trials"], rows[0]["coverage_90_error"]
-    lines = [
+    above = (
         "p-value of the Kolmogorov-Smirnov test that P(slope ≤ β) is uniform over "
         f"{trials} trials, and coverage of 90% intervals (Monte Carlo standard error "
         f"{error:.3f}); in brackets the coverage when the released numbers are taken for "
-        "exact. p-values below 0.01 are bold.",
-        "",
-        "| rows | n | ε | M | " + " | ".join(methods) + " |",
-        "|---|---|---|---|" + "---|" * len(methods),
-    ]
+        "exact. p-values below 0.01 are bold.\n\n"
+    )
+    lines = []
     for key in dict.fromkeys((r["rows"], r["n"], r["epsilon"], r["M"]) for r in rows):
         here = {r["method"]: r for r in rows if (r["rows"], r["n"], r["epsilon"], r["M"]) == key}
         shown = [_entry(here.get(m), here.get(m + CONTROL)) for m in methods]
         name, n, epsilon, M = key
-        lines.append(f"| {name} | {n:,} | {epsilon:g} | {M} | " + " | ".join(shown) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append((name, f"{n:,}", f"{epsilon:g}", M, *shown))
+    return as_markdown(" | ".join(("rows", "n", "ε", "M", *methods)), lines, above)
 
 
 def _entry(row: Row | None, control: Row | None) -> str:

@@ -36,8 +36,9 @@ from studies.amitai2018.methods import (
     recommended_blocks,
     zellner_z,
 )
+from studies.figures import canvas
 from studies.report import Options, Report, seed_of
-from studies.tables import Row, write_table
+from studies.tables import Row, as_markdown, write_table
 
 NAME = "amitai2018"
 SIZES = (10_000, 100_000, 1_000_000)
@@ -186,18 +187,15 @@ def markdown(rows: Sequence[Row]) -> str:
     """The table of errors, a line a cell."""
     error = max(row["rmse_error"] for row in rows)
     lost, asked = losses(rows)
-    lines = [
+    above = (
         "Root mean squared error of the released P(slope ≤ b) against p(b), over (b - β)/se from "
         f"-3 to 3; {rows[0]['runs']} runs, Monte Carlo standard errors up to {error:.3f}. Always "
-        "saying 1/2 would score 0.41.",
-        "",
+        "saying 1/2 would score 0.41.\n\n"
         "† NOT PRIVATE: with the noise as printed. The four columns after these are the paper's "
         "methods with the right noise. ‡ What noisewise would choose. In "
-        f"{asked - len(lost)} of {asked} cells with M ≥ 50 `sign` is better than all four.",
-        "",
-        "| n | ε | M | " + " | ".join(m + ("†" if m in PRINTED else "") for m in METHODS) + " |",
-        "|---|---|---|" + "---|" * len(METHODS),
-    ]
+        f"{asked - len(lost)} of {asked} cells with M ≥ 50 `sign` is better than all four.\n\n"
+    )
+    lines = []
     for key in dict.fromkeys((r["n"], r["epsilon"], r["M"], r["recommended"]) for r in rows):
         n, epsilon, M, chosen = key
         here = {r["method"]: r["rmse"] for r in rows if (r["n"], r["epsilon"], r["M"]) == key[:3]}
@@ -208,8 +206,9 @@ def markdown(rows: Sequence[Row]) -> str:
         ]
         size = f"10^{round(math.log10(n))}"
         eps = "∞" if math.isinf(epsilon) else f"{epsilon:g}"
-        lines.append(f"| {size} | {eps} | {M}{'‡' if chosen else ''} | " + " | ".join(shown) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append((size, eps, f"{M}{'‡' if chosen else ''}", *shown))
+    titles = ("n", "ε", "M", *(m + ("†" if m in PRINTED else "") for m in METHODS))
+    return as_markdown(" | ".join(titles), lines, above)
 
 
 def write(out: Path, options: Options) -> list[Path]:
@@ -278,10 +277,6 @@ def _figures() -> list[Figure]:
 
 def draw(outcomes: Mapping[Cell, Outcome], out: Path) -> list[Path]:
     """Draw the figures of which all panels have been run, or those panels that have."""
-    import matplotlib
-
-    matplotlib.use("Agg", force=False)
-    from matplotlib.figure import Figure as Canvas
     from matplotlib.patches import Patch
 
     paths = []
@@ -291,17 +286,17 @@ def draw(outcomes: Mapping[Cell, Outcome], out: Path) -> list[Path]:
             continue
         columns = figure.columns if len(there) == len(figure.panels) else 1
         lines = math.ceil(len(there) / columns)
-        canvas = Canvas(figsize=(5.2 * columns, 2.3 * lines + 0.7), layout="constrained")
-        axes = canvas.subplots(lines, columns, squeeze=False, sharey=True).ravel()
+        picture = canvas(5.2 * columns, 2.3 * lines + 0.7)
+        axes = picture.subplots(lines, columns, squeeze=False, sharey=True).ravel()
         for axis, panel in zip(axes, there, strict=True):
             _panel(axis, outcomes[Cell(*panel)], figure.method, figure.number <= 2)
             axis.set_title(_panel_title(figure, *panel), fontsize=8)
         shown = [key for key in NAMES if key != "right" or figure.number > 2]
         handles = [Patch(color=COLOURS[key], label=NAMES[key]) for key in shown]
-        canvas.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
-        canvas.suptitle(f"Figure {figure.number}. {figure.title}", fontsize=10)
+        picture.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
+        picture.suptitle(f"Figure {figure.number}. {figure.title}", fontsize=10)
         path = out / f"amitai2018-{figure.number}.png"
-        canvas.savefig(path, dpi=70)
+        picture.savefig(path, dpi=70)
         paths.append(path)
     return paths
 

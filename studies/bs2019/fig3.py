@@ -29,7 +29,7 @@ import numpy as np
 from noisewise.analyst.regression.priors import NIGPrior, NIWPrior
 from studies.calibration.trial import Cell, Record, spread_ranks
 from studies.experiments import Experiment, Results
-from studies.figures import style
+from studies.figures import canvas, style
 from studies.methods import Sampler
 from studies.regression import SimulatedRegression
 from studies.tables import Row
@@ -131,12 +131,7 @@ def draw_panels(
     methods : sequence of str
     path : Path
     """
-    import matplotlib
-
-    matplotlib.use("Agg", force=False)
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.5, 13), layout="constrained")
+    figure = canvas(9.5, 13)
     grid = figure.subplots(6, 3, squeeze=False)
     at_epsilon = [row for row in rows if row["epsilon"] == 0.1]
     at_n = [row for row in rows if row["n"] == 10]

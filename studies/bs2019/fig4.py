@@ -38,7 +38,7 @@ from studies.calibration.trial import Cell, Record, spread_ranks
 from studies.experiments import DataAbsentError, Experiment, Results
 from studies.methods import Sampler
 from studies.regression import SimulatedRegression, gram, noise_scales
-from studies.tables import Row
+from studies.tables import Row, as_markdown, short
 from studies.uniformity import coverage
 
 FILE = "cirrhosis.csv"
@@ -204,7 +204,7 @@ def summarise(cell: Cell, records: Sequence[Record]) -> list[Row]:
         for level in LEVELS if len(u) else ():
             by_split = (np.abs(u - 0.5) < level / 2).mean(axis=1)
             percent = round(100 * level)
-            row[f"coverage_{percent}"] = float(f"{coverage(u, level):.4g}")
+            row[f"coverage_{percent}"] = short(coverage(u, level))
             row[f"coverage_{percent}_error"] = float(
                 f"{by_split.std(ddof=1) / len(u) ** 0.5:.2g}" if len(u) > 1 else "nan"
             )
@@ -215,7 +215,7 @@ def summarise(cell: Cell, records: Sequence[Record]) -> list[Row]:
 def readable(rows: Sequence[Row]) -> str:
     """Markdown: a line an epsilon, a column a method, coverage of 50% and 90% intervals."""
     methods = list(dict.fromkeys(row["method"] for row in rows))
-    lines = ["| epsilon | " + " | ".join(methods) + " |", "|---|" + "---|" * len(methods)]
+    lines = []
     for epsilon in dict.fromkeys(row["epsilon"] for row in rows):
         here = {row["method"]: row for row in rows if row["epsilon"] == epsilon}
         entries = [
@@ -223,20 +223,15 @@ def readable(rows: Sequence[Row]) -> str:
             f"{here[m].get('coverage_90', float('nan')):.3f}"
             for m in methods
         ]
-        lines.append(f"| {epsilon:g} | " + " | ".join(entries) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append((f"{epsilon:g}", *entries))
+    return as_markdown(" | ".join(("epsilon", *methods)), lines)
 
 
 def draw(cells: Sequence[Cell], results: Results, rows: Sequence[Row], out: Path) -> list[Path]:
     """Coverage against epsilon, a panel a level."""
-    import matplotlib
+    from studies.figures import canvas, style
 
-    matplotlib.use("Agg", force=False)
-    from matplotlib.figure import Figure
-
-    from studies.figures import style
-
-    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    figure = canvas(8, 3.4)
     axes = figure.subplots(1, 2, sharey=True)
     for axis, level in zip(axes, LEVELS, strict=True):
         key = f"coverage_{round(100 * level)}"

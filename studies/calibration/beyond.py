@@ -33,13 +33,7 @@ from noisewise.planning.truths import draw_covariate_law
 from studies.calibration.trial import Cell
 from studies.experiments import Experiment, Results
 from studies.methods import Sampler
-from studies.regression import (
-    Case,
-    SimulatedRegression,
-    draw_regression,
-    gram,
-    noise_scales,
-)
+from studies.regression import Case, SimulatedRegression, draw_regression, gram, noise_scales
 from studies.tables import Row
 
 SETTINGS = {"noisy": (1000, 1.0), "clear": (20_000, 10.0)}

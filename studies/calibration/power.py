@@ -26,7 +26,7 @@ from studies.calibration.grid import broad_model
 from studies.methods import Sampler
 from studies.regression import SimulatedRegression
 from studies.report import Options, Report, kept_trials, write_both
-from studies.tables import Row
+from studies.tables import Row, as_markdown, short
 from studies.trials import Record
 from studies.uniformity import coverage_test, outside_band, spread_rank, uniformity_test
 
@@ -132,8 +132,8 @@ def write(out: Path, options: Options) -> list[Path]:
             row: Row = {"method": method, "trials": size}
             for test, (share, error, studies) in rejections(u, size).items():
                 row["studies"] = studies
-                row[test] = float(f"{share:.4g}")
-                row[f"{test}_error"] = float(f"{error:.2g}")
+                row[test] = short(share)
+                row[f"{test}_error"] = short(error, 2)
             rows.append(row)
     return write_both(rows, markdown, NAME, out)
 
@@ -145,16 +145,12 @@ def _chunk(trials: int, number: int) -> Record:
 
 def markdown(rows: Sequence[Row]) -> str:
     """A line a method and number of trials, a column a test."""
-    lines = [
-        "| method | trials | studies | KS < .05 | KS < .01 | outside the 95% band | "
-        "95% coverage, p < .01 |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        entries = [f"{row[test]:.3f}" for test in TESTS]
-        head = f"| {row['method']} | {row['trials']} | {row['studies']} | "
-        lines.append(head + " | ".join(entries) + " |")
-    return "\n".join(lines) + "\n"
+    names = ("method", "trials", "studies")
+    return as_markdown(
+        "method | trials | studies | KS < .05 | KS < .01 | outside the 95% band | "
+        "95% coverage, p < .01",
+        ((*(row[n] for n in names), *(f"{row[test]:.3f}" for test in TESTS)) for row in rows),
+    )
 
 
 EXPERIMENT = Report(

@@ -36,56 +36,32 @@ REFERENCE = "non_private"  # the method to which the others' discrepancy is meas
 LONGER = 3
 
 
-class SimulatedCase(Protocol):
-    """What a model hands to methods; `truth` is what they are judged by."""
-
-    @property
-    def truth(self) -> FloatArray:
-        """True parameters, shape (D,)."""
-        ...
-
-
 class Model(Protocol):
     """A prior, a data law and a mechanism."""
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """Names of the D parameters."""
-        ...
+    parameters: tuple[str, ...]  # names of the D parameters
 
     def simulate(self, rng: np.random.Generator) -> Any:
-        """A `SimulatedCase`."""
-        ...
+        """A case; methods are judged by its `truth`, shape (D,)."""
 
     def factors(self) -> dict[str, Any]:
         """What tables say about the model."""
-        ...
 
     def describe(self) -> dict[str, Any]:
         """Everything that decides the law of a simulation, as plain data."""
-        ...
 
 
 class Method(Protocol):
     """A way from a case to draws."""
 
-    @property
-    def name(self) -> str:
-        """What tables call it."""
-        ...
-
-    @property
-    def independent(self) -> bool:
-        """Whether draws are independent by construction."""
-        ...
+    name: str  # what tables call it
+    independent: bool  # whether draws are independent by construction
 
     def sample(self, model: Any, case: Any, seed: int, longer: int = 1) -> FloatArray:
         """Draws, shape (chains, draws, D), `longer` times as many as usual."""
-        ...
 
     def describe(self) -> dict[str, Any]:
         """Everything that decides the draws, as plain data."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -158,14 +134,10 @@ def run_trial(cell: Cell, trial: int) -> Record:
         for name, draws in kept.items():
             if name != REFERENCE and len(draws) >= 2:
                 outcomes[name]["mmd2"] = _short(mmd2_unbiased(kept[REFERENCE], draws))
-    return {
-        "trial": trial,
-        "truth": [_short(value) for value in case.truth],
-        "methods": outcomes,
-    }
+    return {"trial": trial, "truth": [_short(value) for value in case.truth], "methods": outcomes}
 
 
-def _try(cell: Cell, method: Method, case: SimulatedCase, trial: int) -> tuple[Record, FloatArray]:
+def _try(cell: Cell, method: Method, case: Any, trial: int) -> tuple[Record, FloatArray]:
     start = time.process_time()
     sizes = np.zeros(0)
     longer = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from noisewise.audit import audit_release
@@ -46,33 +47,30 @@ def request_for(
     return make_request(schema, target="income", features=features.split("+"), **words)
 
 
-def _subject(name: str, describe: str, runs: int = 1000, **words: Any) -> Subject:
+def _of_request(
+    make: Callable[..., Any], name: str, describe: str, runs: int, sound: bool, **words: Any
+) -> Subject:
     def check(runs: int, confidence: float) -> AuditResult:
-        return audit_release(request_for(**words), runs=runs, confidence=confidence).result
+        return audit_release(make(**words), runs=runs, confidence=confidence).result
 
-    return Subject(name, describe, check, runs)
+    return Subject(name, describe, check, runs, sound)
+
+
+def _subject(name: str, describe: str, **words: Any) -> Subject:
+    return _of_request(request_for, name, describe, 1000, True, **words)
 
 
 # --- mistakes that have been made in earnest ------------------------------------------------------
 
 
-def _of_request(
-    name: str, describe: str, make: Callable[[], Request | RoundsRequest | GlmRequest], runs: int
-) -> Subject:
-    def check(runs: int, confidence: float) -> AuditResult:
-        return audit_release(make(), runs=runs, confidence=confidence).result
-
-    return Subject(name, describe, check, runs, sound=False)
-
-
 def _half_noise(name: str, describe: str, runs: int, **words: Any) -> Subject:
     """A request whose mechanism draws half of the noise that it states."""
 
-    def make() -> Request:
+    def make(**words: Any) -> Request:
         request = request_for(**words)
         return with_mechanisms(request, noise_scale_halved(request.mechanisms[0]))  # type: ignore[arg-type]
 
-    return _of_request(name, describe, make, runs)
+    return _of_request(make, name, describe, runs, False, **words)
 
 
 def _add_remove() -> Request:
@@ -106,10 +104,11 @@ def half_noise_scores(family: str = "logistic") -> HalfNoiseScores:
 
 
 def _glm(name: str, describe: str, **words: Any) -> Subject:
-    def check(runs: int, confidence: float) -> AuditResult:
-        return audit_release(glm_request(**words), runs=runs, confidence=confidence).result
+    return _of_request(glm_request, name, describe, 500, True, **words)
 
-    return Subject(name, describe, check, 500)
+
+def _broken(name: str, describe: str, make: Callable[[], Any], runs: int = 500) -> Subject:
+    return _of_request(make, name, describe, runs, False)
 
 
 def _fourth() -> Request:
@@ -206,14 +205,11 @@ SUBJECTS = (
         neighbours="add_remove_one",
     ),
     _glm("poisson", "scores of counts", family="poisson"),
-    _of_request(
-        "half-noise-scores", "half of the Gaussian noise on scores", half_noise_scores, 500
-    ),
-    _of_request(
+    _broken("half-noise-scores", "half of the Gaussian noise on scores", half_noise_scores),
+    _broken(
         "half-noise-counts",
         "half of the Gaussian noise on scores of counts",
-        lambda: half_noise_scores("poisson"),
-        500,
+        partial(half_noise_scores, "poisson"),
     ),
     _half_noise("half-noise", "half of the Laplace noise", 6000, epsilon=2),
     _half_noise(
@@ -224,14 +220,13 @@ SUBJECTS = (
         epsilon=2,
         delta="1e-6",
     ),
-    _of_request(
+    _broken(
         "half-noise-rounds",
         "half of the Gaussian noise in rounds",
-        lambda: half_noise_rounds(features="hours+age", rho="2", rounds=3),
-        500,
+        partial(half_noise_rounds, features="hours+age", rho="2", rounds=3),
     ),
-    _of_request("add-remove", "add/remove noise for a replace-one claim", _add_remove, 3000),
-    _of_request("fourth-exact", "fourth moments passed on without noise", _fourth, 500),
+    _broken("add-remove", "add/remove noise for a replace-one claim", _add_remove, 3000),
+    _broken("fourth-exact", "fourth moments passed on without noise", _fourth),
     two_releases(once=True),
     two_releases(once=False),
 )

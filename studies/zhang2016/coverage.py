@@ -35,8 +35,9 @@ from noisewise.core.privacy import Claim
 from noisewise.core.schema import Category, Schema
 from noisewise.holder.networks.counts import LaplaceCounts
 from noisewise.holder.networks.fourier import FourierParities
+from studies.figures import canvas
 from studies.report import Options, Report, seed_of
-from studies.tables import Row, write_table
+from studies.tables import Row, as_markdown, short, write_table
 from studies.zhang2016.mechanisms import discrete_laplace
 
 Tables = dict[str, NDArray[Any]]
@@ -201,15 +202,11 @@ def summarise(label: str, n: int, epsilon: float, method: str, outcomes: list[Ou
         "epsilon": epsilon,
         "method": method,
         "trials": len(outcomes),
-        "coverage": _short(covered.mean()),
-        "se": _short(covered.std(ddof=1) / len(covered) ** 0.5),
-        "width": _short(np.mean([outcome.width for outcome in outcomes])),
-        "above": _short(np.mean([outcome.above for outcome in outcomes])),
+        "coverage": short(covered.mean()),
+        "se": short(covered.std(ddof=1) / len(covered) ** 0.5),
+        "width": short(np.mean([outcome.width for outcome in outcomes])),
+        "above": short(np.mean([outcome.above for outcome in outcomes])),
     }
-
-
-def _short(value: Any) -> float:
-    return float(f"{float(value):.4g}")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -250,23 +247,18 @@ def _write(found: dict[Cell, list[dict[str, Outcome]]], paths: list[Path]) -> No
 
 def markdown(rows: list[Row]) -> str:
     """A line for each network, n and epsilon; coverage in per cent."""
-    lines = [
-        "| network | n | epsilon | " + " | ".join(METHODS) + " |",
-        "|---|---|---|" + "---|" * len(METHODS),
-    ]
+    lines = []
     cells = dict.fromkeys((row["network"], row["n"], row["epsilon"]) for row in rows)
-    for label, n, epsilon in sorted(cells, key=lambda c: (list(networks()).index(c[0]), *c[1:])):
-        here = {
-            row["method"]: row
-            for row in rows
-            if (row["network"], row["n"], row["epsilon"]) == (label, n, epsilon)
-        }
+    for cell in sorted(cells, key=lambda c: (list(networks()).index(c[0]), *c[1:])):
+        label, n, epsilon = cell
+        where = [row for row in rows if (row["network"], row["n"], row["epsilon"]) == cell]
+        here = {row["method"]: row for row in where}
         shown = [
             f"{100 * here[m]['coverage']:.1f} ± {100 * here[m]['se']:.1f}" if m in here else ""
             for m in METHODS
         ]
-        lines.append(f"| {label} | {n:,} | {epsilon:g} | " + " | ".join(shown) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append((label, f"{n:,}", f"{epsilon:g}", *shown))
+    return as_markdown(" | ".join(("network", "n", "epsilon", *METHODS)), lines)
 
 
 STYLES = {
@@ -279,14 +271,9 @@ STYLES = {
 
 def draw(rows: list[Row], path: Path) -> None:
     """Coverage against epsilon, a panel for each network and n."""
-    import matplotlib
-
-    matplotlib.use("Agg", force=False)
-    from matplotlib.figure import Figure
-
     labels = [label for label in networks() if any(row["network"] == label for row in rows)]
     sizes = sorted({row["n"] for row in rows})
-    figure = Figure(figsize=(2.5 * len(labels) + 0.6, 2.0 * len(sizes) + 0.5), layout="constrained")
+    figure = canvas(2.5 * len(labels) + 0.6, 2.0 * len(sizes) + 0.5)
     axes = figure.subplots(len(sizes), len(labels), squeeze=False, sharex=True, sharey=True)
     for i, n in enumerate(sizes):
         for j, label in enumerate(labels):

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from noisewise import _palette
 from noisewise._arrays import FloatArray
+from studies.figures import canvas
 from studies.report import Options, Report, seed_of
-from studies.tables import Row, write_table
+from studies.tables import Row, short, write_table
 from studies.zhang2016 import not_private
 from studies.zhang2016.mechanisms import (
     Truncation,
@@ -211,19 +212,15 @@ def table(epsilons: tuple[float, ...], found: FloatArray) -> list[Row]:
                 "whose": method.whose,
                 "private": int(method.private),
                 "repeats": repeats,
-                "accuracy": _short(found[i, j].mean()),
-                "se": _short(found[i, j].std(ddof=1) / repeats**0.5),
+                "accuracy": short(found[i, j].mean()),
+                "se": short(found[i, j].std(ddof=1) / repeats**0.5),
             }
             for label, ours in zip(("laplace", "fourier"), OURS, strict=True):
                 ahead = found[i, names.index(ours)] - found[i, j]
-                row[f"ahead_{label}"] = _short(ahead.mean())
-                row[f"ahead_{label}_se"] = _short(ahead.std(ddof=1) / repeats**0.5)
+                row[f"ahead_{label}"] = short(ahead.mean())
+                row[f"ahead_{label}_se"] = short(ahead.std(ddof=1) / repeats**0.5)
             rows.append(row)
     return rows
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 COLOURS = {
@@ -236,12 +233,7 @@ COLOURS = {
 
 def draw(rows: list[Row], path: Path) -> None:
     """Accuracy against epsilon: ours thick, the paper's thin, what is not private dotted."""
-    import matplotlib
-
-    matplotlib.use("Agg", force=False)
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.6, 4.6), layout="constrained")
+    figure = canvas(7.6, 4.6)
     axis = figure.subplots()
     for name, method in METHODS.items():
         here = [row for row in rows if row["method"] == name]

@@ -28,14 +28,10 @@ from noisewise.analyst.fit import fit
 from noisewise.core.schema import Number, Schema
 from noisewise.holder.engines import open_source
 from noisewise.holder.requests.regression import make_request
+from studies.figures import canvas
 from studies.report import Options, Report, mean_interval, seed_of
-from studies.tables import Row, write_table
-from studies.zhang2016.mechanisms import (
-    Ball,
-    full_epsilon,
-    regression_draws,
-    regression_temper,
-)
+from studies.tables import Row, short, write_table
+from studies.zhang2016.mechanisms import Ball, full_epsilon, regression_draws, regression_temper
 
 NAME = "zhang2016-fig2"
 PRECISIONS = tuple(10.0 ** (k / 2) for k in range(-4, 9))
@@ -101,8 +97,8 @@ def release_errors(records: Records, repeats: int, epsilons: tuple[float, ...]) 
             "epsilon_full": "",
             "temper": "",
             "repeats": repeats,
-            "mse": _short(float(np.mean(values))),
-            "se": _short(float(np.std(values, ddof=1)) / repeats**0.5),
+            "mse": short(float(np.mean(values))),
+            "se": short(float(np.std(values, ddof=1)) / repeats**0.5),
         }
         for epsilon, values in found.items()
     ]
@@ -123,19 +119,15 @@ def _row(records: Records, b: float, line: str, values: list[float], everything:
         "n": everything.n,
         "training": round(TRAINING * everything.n),
         "line": line,
-        "precision": _short(b),
-        "rho": _short(ball.rho),
-        "epsilon": _short(min(full, epsilon or full)) if private else "",
-        "epsilon_full": _short(full),
-        "temper": _short(regression_temper(ball, epsilon)) if private else "",
+        "precision": short(b),
+        "rho": short(ball.rho),
+        "epsilon": short(min(full, epsilon or full)) if private else "",
+        "epsilon_full": short(full),
+        "temper": short(regression_temper(ball, epsilon)) if private else "",
         "repeats": len(values),
-        "mse": _short(mean.mean),
-        "se": _short(float(np.std(values, ddof=1)) / len(values) ** 0.5),
+        "mse": short(mean.mean),
+        "se": short(float(np.std(values, ddof=1)) / len(values) ** 0.5),
     }
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 STYLES = {
@@ -149,13 +141,8 @@ STYLES = {
 
 def draw(rows: list[Row], path: Path) -> None:
     """A panel for each data set; the numbers above it are what an untempered draw costs."""
-    import matplotlib
-
-    matplotlib.use("Agg", force=False)
-    from matplotlib.figure import Figure
-
     names = list(dict.fromkeys(row["data"] for row in rows))
-    figure = Figure(figsize=(4.4 * len(names) + 0.4, 4.2), layout="constrained")
+    figure = canvas(4.4 * len(names) + 0.4, 4.2)
     for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         here = [row for row in rows if row["data"] == name]
         for line, (colour, dash) in STYLES.items():

@@ -3,7 +3,7 @@ import pytest
 from noisewise.core.errors import NoisewiseError
 from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import write_schema
-from noisewise.federation.settings import read_settings
+from noisewise.federation.gather import read_settings
 from tests.federation.hospital import COLUMNS
 
 

@@ -19,7 +19,7 @@ def test_the_error_has_the_remedy():
 
 
 def test_the_rest_works():
-    names = ("protocol", "policy", "gather", "settings", "supernode")
+    names = ("protocol", "policy", "gather", "supernode")
     done = python(BLOCKED + "\n".join(f"import noisewise.federation.{name}" for name in names))
     assert done.returncode == 0, done.stderr
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.special import expit, ndtri
 
-from noisewise.audit.challenge import Challenge, DrawCheck, Neighbours, NoiseCheck, Run, Table
+from noisewise.audit.challenge import Challenge, DrawCheck, Neighbours, NoiseCheck
 from noisewise.audit.engine import AuditResult, audit
 from noisewise.audit.network import network_challenge
 from noisewise.audit.regression import draws_challenge, regression_challenge
@@ -146,11 +146,17 @@ def audit_release(
     noise takes none. `report` is called with (runs done, runs in all).
     """
     challenge = request if isinstance(request, Challenge) else challenge_of(request)
-    a, b = (_Kept(run, i * runs, 2 * runs, report) for i, run in enumerate(challenge.runs))
-    result = audit(
-        a, b, trials=runs, seed=seed, score=challenge.scores, **_claim(challenge, confidence)
-    )
-    noise = challenge.check(np.array(a.outputs), np.array(b.outputs))
+    outputs: tuple[list[list[float]], list[list[float]]] = ([], [])
+
+    def kept(side: int) -> list[float]:
+        outputs[side].append(challenge.run(side))
+        if report is not None:
+            report(len(outputs[0]) + len(outputs[1]), 2 * runs)
+        return outputs[side][-1]
+
+    both, claim = (partial(kept, 0), partial(kept, 1)), _claim(challenge, confidence)
+    result = audit(*both, trials=runs, seed=seed, score=challenge.scores, **claim)
+    noise = challenge.check(np.array(outputs[0]), np.array(outputs[1]))
     alike = _only_values_differ(challenge)
     return ReleaseAudit(challenge.request, challenge.pair, result, noise, alike)
 
@@ -169,19 +175,14 @@ def chance_of_catching(
     Simulated: audits of the same pair with noise of the stated family, by NumPy's generator.
     """
     challenge = request if isinstance(request, Challenge) else challenge_of(request)
-    weakened = challenge.weakened(factor, np.random.default_rng(seed))
-    caught = sum(
-        not audit(
-            *weakened,
-            trials=runs,
-            seed=number,
-            score=challenge.scores[0],
-            batch=True,
-            **_claim(challenge, confidence),
-        ).passed
+    rng, score = np.random.default_rng(seed), challenge.scores[0]
+    both = [challenge.weakened(side, factor, rng) for side in (0, 1)]
+    claim = _claim(challenge, confidence)
+    found = (
+        audit(*both, trials=runs, seed=number, score=score, batch=True, **claim)
         for number in range(audits)
     )
-    return caught / audits
+    return sum(not one.passed for one in found) / audits
 
 
 def _claim(challenge: Challenge, confidence: float) -> dict[str, Any]:
@@ -198,40 +199,20 @@ def _claim(challenge: Challenge, confidence: float) -> dict[str, Any]:
 
 def _only_values_differ(challenge: Challenge) -> bool:
     """Publish both data sets for real and compare what is beside the values."""
-    pair, documents = challenge.pair, []
-    with private_folder() as folder:
-        for name, table in (("a", pair.a), ("b", pair.b)):
-            ledger = folder / f"{name}.ledger"
-            documents.append(_beside_values(challenge.request, table, ledger))
-    return bool(documents[0] == documents[1])
-
-
-def _beside_values(request: Publishable[Any], table: Table, ledger: Path) -> Any:
+    request, documents = challenge.request, []
     price = request.charge()
-    with Ledger(ledger) as budget:
-        budget.set_cap(price.dataset, price.epsilon, price.delta)
-        text = publish(request, table, ledger=budget).release.to_text()
-    document = json.loads(text)
-    if document.get("mechanism") == LEARN:
-        del document["parents"]  # chosen at random, and looked at by the attack
-    return _without_values(document)
+    for table in (challenge.pair.a, challenge.pair.b):
+        with private_folder() as folder, Ledger(folder / "budget.ledger") as budget:
+            budget.set_cap(price.dataset, price.epsilon, price.delta)
+            text = publish(request, table, ledger=budget).release.to_text()
+        document = json.loads(text)
+        if document.get("mechanism") == LEARN:
+            del document["parents"]  # chosen at random, and looked at by the attack
+        documents.append(_without_values(document))
+    return bool(documents[0] == documents[1])
 
 
 def _without_values(part: Any) -> Any:
     if isinstance(part, dict):
         return {name: _without_values(p) for name, p in part.items() if name not in _NOISY}
     return [_without_values(p) for p in part] if isinstance(part, list) else part
-
-
-class _Kept:
-    """Runs that remember what they returned, and say how many of all are done."""
-
-    def __init__(self, run: Run, before: int, total: int, report: Report | None) -> None:
-        self.run, self.before, self.total, self.report = run, before, total, report
-        self.outputs: list[list[float]] = []
-
-    def __call__(self) -> list[float]:
-        self.outputs.append(self.run())
-        if self.report is not None:
-            self.report(self.before + len(self.outputs), self.total)
-        return self.outputs[-1]

@@ -19,6 +19,7 @@ from noisewise.audit.engine import Score, likelihood_ratio
 from noisewise.core.kinds import release_from_text
 from noisewise.core.noise import Gaussian, Laplace
 from noisewise.core.schema import Schema
+from noisewise.holder.engines import open_source
 from noisewise.holder.requests.base import Publishable
 
 FALSE_ALARMS = 1e-6  # chance that sound noise is called too small or shared, each
@@ -43,6 +44,18 @@ class NoiseCheck:
     def passed(self) -> bool:
         """Whether the noise is as stated."""
         return self.enough and self.independent
+
+    @property
+    def flaw(self) -> str:
+        """What is wrong, if it hasn't passed, and what would seldom look like that."""
+        what = "noise that values share" if self.enough else "less noise than stated"
+        return f"there is {what}. Sound noise"
+
+    def __str__(self) -> str:
+        return (
+            f"Noise: {100 * self.smallest:.0f}% to {100 * self.largest:.0f}% of the stated scale "
+            f"over all published values; the largest correlation of two is {self.correlation:.2f}."
+        )
 
 
 def check_noise(noise: FloatArray, laws: Sequence[Laplace | Gaussian]) -> NoiseCheck:
@@ -175,6 +188,19 @@ class DrawCheck:
         """Whether the draws are as stated."""
         return self.enough and self.independent
 
+    @property
+    def flaw(self) -> str:
+        """What is wrong, if they haven't passed, and what would seldom look like that."""
+        what = "share their randomness" if self.enough else "do not follow their stated law"
+        return f"the draws {what}. Sound draws"
+
+    def __str__(self) -> str:
+        shared = f"; the largest correlation of two is {self.correlation:.2f}"
+        return (
+            f"Law: the draws are off their stated distribution by {self.distance:.3f} at most, "
+            f"where {self.limit:.3f} would be noticed{shared if self.correlation else ''}."
+        )
+
 
 def check_draws(
     a: FloatArray, b: FloatArray, *, independent: bool = True, simulated: int | None = None
@@ -197,6 +223,14 @@ def check_draws(
     return DrawCheck(distance, limit, largest, not shared)
 
 
+def uniform_numbers(
+    laws: Sequence[Steps], outputs: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    """Outputs (runs, values) through the distribution functions of these laws, over and over."""
+    columns = enumerate(outputs.T)
+    return np.column_stack([laws[i % len(laws)].uniform(column, rng) for i, column in columns])
+
+
 def _kolmogorov(uniform: FloatArray, simulated: int | None) -> tuple[float, float]:
     """The largest distance from uniformity over all columns, and its limit."""
     runs, values = uniform.shape
@@ -211,8 +245,9 @@ def _kolmogorov(uniform: FloatArray, simulated: int | None) -> tuple[float, floa
     return float(distance), float(limit)
 
 
-Run = Callable[[], list[float]]
+Run = Callable[[int], list[float]]
 Batch = Callable[[int], FloatArray]
+Weakened = Callable[[int, float, np.random.Generator], Batch]
 Table = dict[str, list[Any]]
 
 
@@ -255,16 +290,21 @@ class Challenge:
 
     request: Publishable[Any]
     pair: Neighbours
-    # One for each data set: from its rows, or from their exact sums, to the values of a Release
-    # that was written as text and read back
-    runs: tuple[Run, Run]
+    # From a data set (0 or 1), by its rows or by their exact sums, to the values of a Release that
+    # was written as text and read back
+    run: Run
     # As `audit` takes them; the first is the one that is known to be good
     scores: Sequence[Score | None]
     # From all outputs of both data sets, in the order of the runs, to whether their noise is the
     # stated one
     check: Callable[[FloatArray, FloatArray], NoiseCheck | DrawCheck | None]
-    # From (factor, generator) to simulated runs of both data sets with so much of the noise
-    weakened: Callable[[float, np.random.Generator], tuple[Batch, Batch]]
+    # From (data set, factor, generator) to simulated runs of it with so much of the noise
+    weakened: Weakened
+
+
+def sums_of(request: Publishable[Any], table: Table) -> Any:
+    """The exact sums that a Release starts from, by the holder's engine."""
+    return open_source(table).sums(request.plan(), None)
 
 
 def through_text(request: Publishable[Any], result: Any) -> Any:
@@ -288,8 +328,8 @@ def noisy_sums(
     with scales of few units, it is spread out before it is looked at.
     """
 
-    def run(result: Any) -> Run:
-        return lambda: published(through_text(request, result))
+    def run(side: int) -> list[float]:
+        return published(through_text(request, results[side]))
 
     def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
         noise = np.concatenate([a - exact[0], b - exact[1]])
@@ -297,22 +337,16 @@ def noisy_sums(
             noise = spread_out(noise, laws[0].scale, np.random.default_rng(0))
         return check_noise(noise, laws)
 
-    runs, scores = (run(results[0]), run(results[1])), (likelihood_ratio(laws, *exact), None)
-    return Challenge(request, pair, runs, scores, check, simulated(exact, laws))
+    scores = (likelihood_ratio(laws, *exact), None)
+    return Challenge(request, pair, run, scores, check, simulated(exact, laws))
 
 
-def simulated(
-    exact: tuple[FloatArray, FloatArray], laws: Sequence[Laplace | Gaussian]
-) -> Callable[[float, np.random.Generator], tuple[Batch, Batch]]:
+def simulated(exact: tuple[FloatArray, FloatArray], laws: Sequence[Laplace | Gaussian]) -> Weakened:
     """The `weakened` of sums with independent noise, by NumPy's generator."""
 
-    def weakened(factor: float, rng: np.random.Generator) -> tuple[Batch, Batch]:
+    def weakened(side: int, factor: float, rng: np.random.Generator) -> Batch:
         scales = factor * np.array([law.scale for law in laws])
         draw = rng.laplace if isinstance(laws[0], Laplace) else rng.normal
-
-        def noisy(values: FloatArray) -> Batch:
-            return lambda trials: values + draw(0.0, scales, (trials, len(values)))
-
-        return noisy(exact[0]), noisy(exact[1])
+        return lambda trials: exact[side] + draw(0.0, scales, (trials, len(laws)))
 
     return weakened

@@ -213,12 +213,7 @@ def _trained(
 
 
 def _check(
-    trials: int,
-    epsilon: float,
-    delta: float,
-    mu: float | None,
-    confidence: float,
-    training: float,
+    trials: int, epsilon: float, delta: float, mu: float | None, confidence: float, training: float
 ) -> None:
     if not epsilon >= 0 or not 0 <= delta < 1:
         raise RequestError(f"epsilon = {epsilon!r}, delta = {delta!r}: not a privacy claim")

@@ -27,28 +27,27 @@ from noisewise.audit.challenge import (
     DrawCheck,
     Neighbours,
     NoiseCheck,
-    Run,
     Steps,
     Table,
     check_draws,
     check_noise,
     noisy_sums,
     spread_out,
+    sums_of,
     through_text,
+    uniform_numbers,
 )
 from noisewise.audit.engine import likelihood_ratio
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.graph import split_totals, splits, total_depth
 from noisewise.core.kinds.network.release import (
     TABLE_BITS,
-    TableDraws,
     learned_families,
     learned_sensitivities,
     one_is_enough,
     one_level_is_enough,
 )
 from noisewise.core.noise import Gaussian, Laplace
-from noisewise.holder.engines import open_source
 from noisewise.holder.networks.counts import FamilyCounts, LaplaceCounts
 from noisewise.holder.networks.fourier import FourierParities
 from noisewise.holder.networks.learned import LearnedGraph, counted
@@ -81,7 +80,7 @@ def network_challenge(request: NetworkRequest) -> Challenge:
 
 def _noisy(request: NetworkRequest, records: _Records, u: Record, v: Record) -> Challenge:
     pair = records.pair(u, v, others=2)
-    first, second = records.counts(pair.a), records.counts(pair.b)
+    first, second = sums_of(request, pair.a), sums_of(request, pair.b)
     exact = (records.measured(first), records.measured(second))
     _refuse_too_many(len(exact[0]))
     planned = request.planned
@@ -106,7 +105,7 @@ def _learned(request: NetworkRequest, records: _Records, u: Record, v: Record) -
     change any tree's as much: runs with weaker noise are simulated with one tree.
     """
     pair = records.pair(u, v, others=2)
-    first, second = records.counts(pair.a), records.counts(pair.b)
+    first, second = sums_of(request, pair.a), sums_of(request, pair.b)
     planned, network = request.planned, request.network
     assert isinstance(planned, LearnedGraph)
     many = sum(
@@ -124,42 +123,37 @@ def _learned(request: NetworkRequest, records: _Records, u: Record, v: Record) -
             noise = spread_out(noise, laws[0].scale, np.random.default_rng(0))
         return check_noise(noise, laws)
 
-    def run(counts: FamilyCounts) -> Run:
-        def once() -> list[float]:
-            release = through_text(request, counts)
-            found = [float(x) for values in release.content.levels.values.values() for x in values]
-            ratio = 0.0
-            for node in network.nodes:
-                for names, noisy, _own, stated in release.measured_tables(node)[1:]:
-                    near, far = (
-                        law(stated.scale).logpdf(noisy - counted(network, c, names)).sum()
-                        for c in (first, second)
-                    )
-                    ratio += float(near - far)
-            return [*found, ratio]
-
-        return once
+    def run(side: int) -> list[float]:
+        release = through_text(request, (first, second)[side])
+        found = [float(x) for values in release.content.levels.values.values() for x in values]
+        ratio = 0.0
+        for node in network.nodes:
+            for names, noisy, _own, stated in release.measured_tables(node)[1:]:
+                near, far = (
+                    law(stated.scale).logpdf(noisy - counted(network, c, names)).sum()
+                    for c in (first, second)
+                )
+                ratio += float(near - far)
+        return [*found, ratio]
 
     def score(outputs: FloatArray) -> FloatArray:
         return np.asarray(np.round(levels(outputs[:, :many]) + outputs[:, many], 9))
 
-    def weakened(factor: float, rng: np.random.Generator) -> tuple[Batch, Batch]:
-        def batch(values: FloatArray) -> Batch:
-            def sample(trials: int) -> FloatArray:
-                spread = np.repeat([scales["levels"], scales["pairs"]], [many, len(values) - many])
-                draw = rng.laplace if law is Laplace else rng.normal
-                noisy = values + draw(0.0, factor * spread, (trials, len(values)))
-                near, far = (
-                    law(scales["pairs"]).logpdf(noisy[:, many:] - x[many:]).sum(axis=1)
-                    for x in exact
-                )
-                return np.column_stack([noisy[:, :many], near - far])
+    def weakened(side: int, factor: float, rng: np.random.Generator) -> Batch:
+        size = len(exact[side])
+        spread = np.repeat([scales["levels"], scales["pairs"]], [many, size - many])
+        draw = rng.laplace if law is Laplace else rng.normal
 
-            return sample
+        def sample(trials: int) -> FloatArray:
+            noisy = exact[side] + draw(0.0, factor * spread, (trials, size))
+            near, far = (
+                law(scales["pairs"]).logpdf(noisy[:, many:] - x[many:]).sum(axis=1) for x in exact
+            )
+            return np.column_stack([noisy[:, :many], near - far])
 
-        return batch(exact[0]), batch(exact[1])
+        return sample
 
-    return Challenge(request, pair, (run(first), run(second)), (score, None), check, weakened)
+    return Challenge(request, pair, run, (score, None), check, weakened)
 
 
 # --- drawn tables ---------------------------------------------------------------------------------
@@ -173,8 +167,8 @@ def _drawn(request: NetworkRequest, records: _Records, u: Record, v: Record) -> 
     fewest = 0 if request.network.schema.n_is_public else 1
     pairs = [records.pair(u, v, others=others) for others in _OTHER_ROWS if others >= fewest]
     pair = max(pairs, key=lambda found: _divergence(planned, records, found))
-    first, second = records.counts(pair.a), records.counts(pair.b)
-    laws = (_laws(planned, first), _laws(planned, second))
+    counts = (sums_of(request, pair.a), sums_of(request, pair.b))
+    laws = [_laws(planned, one) for one in counts]
     _refuse_too_many(draws * len(laws[0]))
     touched = [i for i, (p, q) in enumerate(zip(*laws, strict=True)) if p is not q]
 
@@ -188,44 +182,31 @@ def _drawn(request: NetworkRequest, records: _Records, u: Record, v: Record) -> 
 
     def check(a: FloatArray, b: FloatArray) -> DrawCheck:
         rng = np.random.default_rng(0)
-        uniform = []
-        for outputs, known in zip((a, b), laws, strict=True):
-            columns = [
-                known[i % len(known)].uniform(column[:, None], rng)
-                for i, column in enumerate(outputs.T)
-            ]
-            uniform.append(np.hstack(columns))
-        return check_draws(*uniform)
+        return check_draws(uniform_numbers(laws[0], a, rng), uniform_numbers(laws[1], b, rng))
 
-    def run(counts: FamilyCounts) -> Run:
-        return lambda: _splits(through_text(request, counts).content)
+    def run(side: int) -> list[float]:
+        """All splits of all draws, in the order of `_laws`."""
+        content = through_text(request, counts[side]).content
+        return [m / _ONE for draw in content.draws for values in draw.values() for m in values]
 
-    def weakened(factor: float, rng: np.random.Generator) -> tuple[Batch, Batch]:
-        def batch(counts: FamilyCounts) -> Batch:
-            sharper = _laws(planned, counts, 1 / factor)
+    def weakened(side: int, factor: float, rng: np.random.Generator) -> Batch:
+        sharper = _laws(planned, counts[side], 1 / factor)
 
-            def sample(trials: int) -> FloatArray:
-                drawn = np.ones((trials, draws, len(sharper)))  # what isn't touched isn't looked at
-                for i in touched:
-                    drawn[:, :, i] = sharper[i].draw(trials * draws, rng).reshape(trials, draws)
-                return drawn.reshape(trials, -1)
+        def sample(trials: int) -> FloatArray:
+            drawn = np.ones((trials, draws, len(sharper)))  # what isn't touched isn't looked at
+            for i in touched:
+                drawn[:, :, i] = sharper[i].draw(trials * draws, rng).reshape(trials, draws)
+            return drawn.reshape(trials, -1)
 
-            return sample
+        return sample
 
-        return batch(first), batch(second)
-
-    return Challenge(request, pair, (run(first), run(second)), (score,), check, weakened)
-
-
-def _splits(content: TableDraws) -> list[float]:
-    """All splits of all draws, in the order of `_laws`."""
-    return [m / _ONE for draw in content.draws for values in draw.values() for m in values]
+    return Challenge(request, pair, run, (score,), check, weakened)
 
 
 def _divergence(planned: PosteriorSample | GridMap, records: _Records, pair: Neighbours) -> float:
     """How far apart one draw's laws are, the better way round."""
-    laws = (_laws(planned, records.counts(pair.a)), _laws(planned, records.counts(pair.b)))
-    changed = [(p, q) for p, q in zip(*laws, strict=True) if p is not q]
+    laws = [_laws(planned, sums_of(records.request, table)) for table in (pair.a, pair.b)]
+    changed = [(p, q) for p, q in zip(laws[0], laws[1], strict=True) if p is not q]
     return max(sum(p.divergence(q) for p, q in changed), sum(q.divergence(p) for p, q in changed))
 
 
@@ -306,11 +287,6 @@ class _Records:
         attained = copies * self._distance(u, v) / self._allowed()
         return Neighbours(self._table(a), self._table(b), float(attained))
 
-    def counts(self, table: Table) -> FamilyCounts:
-        """By the holder's engine."""
-        result: FamilyCounts = open_source(table).sums(self.request.plan(), None)
-        return result
-
     def measured(self, counts: FamilyCounts) -> FloatArray:
         """What is published of the counts, without noise; for draws, what the loss is linear in."""
         planned, network = self.request.planned, self.network
@@ -380,11 +356,8 @@ class _Records:
         return self._known[record]
 
     def _table(self, rows: Sequence[Record]) -> Table:
-        nodes = self.network.nodes
-        return {
-            node: [self.network.levels(node)[row[j]] for row in rows]
-            for j, node in enumerate(nodes)
-        }
+        levels = {node: self.network.levels(node) for node in self.network.nodes}
+        return {n: [levels[n][row[j]] for row in rows] for j, n in enumerate(levels)}
 
 
 def _refuse_too_many(values: int) -> None:

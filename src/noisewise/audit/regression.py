@@ -24,13 +24,14 @@ from noisewise.audit.challenge import (
     Challenge,
     DrawCheck,
     Neighbours,
-    Run,
     Steps,
     Table,
     check_draws,
     noisy_sums,
     rows_of_one,
+    sums_of,
     through_text,
+    uniform_numbers,
     with_ids,
 )
 from noisewise.core.design import STATISTIC_ONE, Ball, row_bits
@@ -38,7 +39,6 @@ from noisewise.core.kinds.draws import COEFFICIENT_BITS
 from noisewise.core.noise import DISCRETE_FAMILIES, Gaussian, Laplace
 from noisewise.core.schema import Category, Number
 from noisewise.core.statistics import SecondMoments, SmallestEigenvalue
-from noisewise.holder.engines import open_source
 from noisewise.holder.requests.draws import RegressionSampleRequest
 from noisewise.holder.requests.regression import MECHANISMS, Request, exact_values
 from noisewise.holder.rows.sums import Sums
@@ -48,7 +48,7 @@ from noisewise.holder.rows.values import DesignRows, RowGrid
 def regression_challenge(request: Request) -> Challenge:
     """The worst pair that the schema allows, as far as climbing finds it."""
     pair = neighbours(request)
-    first, second = (open_source(table).sums(request.plan(), None) for table in (pair.a, pair.b))
+    first, second = sums_of(request, pair.a), sums_of(request, pair.b)
     exact = (exact_sums(request, first), exact_sums(request, second))
     laws = noise_laws(request)
 
@@ -99,10 +99,8 @@ def neighbours(request: Request) -> Neighbours:
     """Two data sets for a request, from its public schema."""
     rows = _Rows(request)
     replace = request.schema.neighbours == "replace_one"
-    first, second = max(
-        (rows.climb(u, v, replace) for u, v in rows.starts()),
-        key=lambda pair: rows.distance(pair[0], pair[1], replace),
-    )
+    climbed = (rows.climb(u, v, replace) for u, v in rows.starts())
+    first, second = max(climbed, key=lambda pair: rows.distance(pair[0], pair[1], replace))
     counted, copies = rows_of_one(request.schema)
     rest = rows.rest()
     a = [*rest, *[first] * copies]
@@ -145,9 +143,9 @@ class _Rows:
     def _raw(self, j: int, values: FloatArray) -> FloatArray:
         """A source's values in its own units; codes of levels as they are."""
         kind = self.kinds[j]
-        if isinstance(kind, Category):
-            return values
-        return np.clip(kind.centre + kind.half_width * values, _low(kind), _high(kind))
+        if isinstance(kind, Number):
+            return np.clip(kind.centre + kind.half_width * values, kind.lower, kind.upper)
+        return values
 
     def sums(self, rows: FloatArray) -> FloatArray:
         """What each row adds to the statistics, in units of the noise, shape (m, entries)."""
@@ -252,14 +250,6 @@ class _Rows:
         return found
 
 
-def _low(kind: Any) -> float:
-    return float(kind.lower) if isinstance(kind, Number) else -np.inf
-
-
-def _high(kind: Any) -> float:
-    return float(kind.upper) if isinstance(kind, Number) else np.inf
-
-
 # --- posterior draws of a linear regression -------------------------------------------------------
 
 # The challenge of a request for draws of a regression's coefficients.
@@ -284,8 +274,8 @@ _BINS = 400
 def draws_challenge(request: RegressionSampleRequest) -> Challenge:
     """The worst pair where T ≤ 1, in tables of one unit's rows (and a neutral one)."""
     pair = _pair(request)
-    first, second = (open_source(table).sums(request.plan(), None) for table in (pair.a, pair.b))
-    laws = (_Law(request, first), _Law(request, second))
+    sums = (sums_of(request, pair.a), sums_of(request, pair.b))
+    laws = [_Law(request, one) for one in sums]
     draws = request.planned.draws
 
     def score(outputs: FloatArray) -> FloatArray:
@@ -299,36 +289,26 @@ def draws_challenge(request: RegressionSampleRequest) -> Challenge:
             margins = law.margins(rng)
             if margins is None:
                 return None
-            columns = [
-                margins[i % len(margins)].uniform(column[:, None], rng)
-                for i, column in enumerate(outputs.T)
-            ]
-            uniform.append(np.hstack(columns))
+            uniform.append(uniform_numbers(margins, outputs, rng))
         # Coefficients of one draw are not independent: rows tie them, and so does the ball.
         return check_draws(*uniform, independent=False, simulated=_WANTED)
 
-    def run(sums: Sums) -> Run:
-        return lambda: _points(through_text(request, sums))
+    def run(side: int) -> list[float]:
+        """All coefficients of all draws, as shares of the largest norm."""
+        release = through_text(request, sums[side])
+        return [value / (1 << COEFFICIENT_BITS) for draw in release.draws for value in draw]
 
-    def weakened(factor: float, rng: np.random.Generator) -> tuple[Batch, Batch]:
-        def batch(sums: Sums) -> Batch:
-            drawn = _Law(request, sums, 1 / factor).sample(rng)
+    def weakened(side: int, factor: float, rng: np.random.Generator) -> Batch:
+        drawn = _Law(request, sums[side], 1 / factor).sample(rng)
 
-            def sample(trials: int) -> FloatArray:
-                if drawn is None:
-                    return np.zeros((trials, draws * laws[0].size))  # nothing is caught then
-                return drawn[rng.integers(len(drawn), size=(trials, draws))].reshape(trials, -1)
+        def sample(trials: int) -> FloatArray:
+            if drawn is None:
+                return np.zeros((trials, draws * laws[0].size))  # nothing is caught then
+            return drawn[rng.integers(len(drawn), size=(trials, draws))].reshape(trials, -1)
 
-            return sample
+        return sample
 
-        return batch(first), batch(second)
-
-    return Challenge(request, pair, (run(first), run(second)), (score, None), check, weakened)
-
-
-def _points(release: Any) -> list[float]:
-    """All coefficients of all draws, as shares of the largest norm."""
-    return [value / (1 << COEFFICIENT_BITS) for draw in release.draws for value in draw]
+    return Challenge(request, pair, run, (score, None), check, weakened)
 
 
 def _pair(request: RegressionSampleRequest) -> Neighbours:
@@ -373,7 +353,11 @@ class _Law:
     ) -> None:
         law = request.planned.law
         radius, weight = float(law.radius), sharpened * float(law.temper / law.variance)
-        moments = _moments(request, sums)
+        statistic = SecondMoments(request.design)
+        moments = np.zeros((len(request.design.names),) * 2)  # of (1, x, y) on unit scale
+        moments[0, 0] = sums.n
+        for (i, j), value in zip(statistic.entries, sums.values[statistic.name], strict=True):
+            moments[i, j] = moments[j, i] = value / STATISTIC_ONE
         self.size = len(moments) - 1
         prior = float(law.prior_precision) * np.eye(self.size)
         self.precision = radius**2 * (weight * moments[:-1, :-1] + prior)
@@ -413,13 +397,3 @@ class _Law:
         points = mean + rng.normal(size=(_PROPOSED, self.size)) @ factor.T
         points = points[np.linalg.norm(points, axis=1) <= 1]
         return points if len(points) >= _WANTED else None
-
-
-def _moments(request: RegressionSampleRequest, sums: Sums) -> FloatArray:
-    """All second moments of (1, x, y) on unit scale."""
-    statistic = SecondMoments(request.design)
-    moments = np.zeros((len(request.design.names),) * 2)
-    moments[0, 0] = sums.n
-    for (i, j), value in zip(statistic.entries, sums.values[statistic.name], strict=True):
-        moments[i, j] = moments[j, i] = value / STATISTIC_ONE
-    return moments

@@ -38,7 +38,6 @@ from noisewise.audit.challenge import (
     Challenge,
     Neighbours,
     NoiseCheck,
-    Run,
     Table,
     check_noise,
     rows_of_one,
@@ -85,40 +84,35 @@ def _challenge(
     round last.
     """
     sources = (_Rows(request, tables[0]), _Rows(request, tables[1]))
+    # How far apart they are, in units of the noise, with the coordinates of one Release
     found = parts_of(request, _released(request, sources[0]), sources)
-    distance = _distance(found)
+    distance = math.sqrt(sum(np.sum(((a - b) / s) ** 2) for _, a, b, s in found))
     pair = Neighbours(*tables, distance * request.event.noise_multiplier)
     size = len(found[0][0]) + len(found[-1][0])
 
-    def run_of(side: int) -> Run:
-        def run() -> list[float]:
-            parts = parts_of(request, _released(request, sources[side]), sources)
-            ratio = sum(
-                float(np.sum(((u - b) ** 2 - (u - a) ** 2) / (2 * s**2))) for u, a, b, s in parts
-            )
-            noise = [(u - (a, b)[side]) / s for u, a, b, s in (parts[0], parts[-1])]
-            return [ratio, *np.concatenate(noise).tolist()]
-
-        return run
+    def run(side: int) -> list[float]:
+        parts = parts_of(request, _released(request, sources[side]), sources)
+        ratio = sum(
+            float(np.sum(((u - b) ** 2 - (u - a) ** 2) / (2 * s**2))) for u, a, b, s in parts
+        )
+        noise = [(u - (a, b)[side]) / s for u, a, b, s in (parts[0], parts[-1])]
+        return [ratio, *np.concatenate(noise).tolist()]
 
     def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
         return check_noise(np.concatenate([a[:, 1:], b[:, 1:]]), [Gaussian(1.0)] * size)
 
-    def weakened(factor: float, rng: np.random.Generator) -> tuple[Batch, Batch]:
-        def simulated(sign: float) -> Batch:
-            def draw(trials: int) -> FloatArray:
-                noise = factor * rng.normal(size=(trials, size + 1))
-                noise[:, 0] = sign * distance**2 / 2 + distance * noise[:, 0]
-                return noise
+    def weakened(side: int, factor: float, rng: np.random.Generator) -> Batch:
+        def draw(trials: int) -> FloatArray:
+            noise = factor * rng.normal(size=(trials, size + 1))
+            noise[:, 0] = (1.0, -1.0)[side] * distance**2 / 2 + distance * noise[:, 0]
+            return noise
 
-            return draw
-
-        return simulated(1.0), simulated(-1.0)
+        return draw
 
     def ratio(outputs: FloatArray) -> FloatArray:
         return outputs[:, 0]
 
-    return Challenge(request, pair, (run_of(0), run_of(1)), (ratio,), check, weakened)
+    return Challenge(request, pair, run, (ratio,), check, weakened)
 
 
 class _Rows:
@@ -216,11 +210,6 @@ def _scaled(noisy: Any, exact: Sequence[Any], scale: Any, unit: int) -> Part:
     return noisy, a, b, sd
 
 
-def _distance(parts: Sequence[Part]) -> float:
-    """Of the two data sets, in units of the noise, with the coordinates of one Release."""
-    return float(np.sqrt(sum(np.sum(((a - b) / s) ** 2) for _, a, b, s in parts)))
-
-
 def _tables(request: RoundsRequest) -> tuple[Table, Table]:
     schema, setting = request.schema, request.setting
     # So many that residuals are published, if that can be afforded in every run; with room for a
@@ -228,9 +217,9 @@ def _tables(request: RoundsRequest) -> tuple[Table, Table]:
     n = max(setting.rows_needed(), setting.rows_for_residuals())
     n = max(_FEWEST, (n if n <= _MOST else setting.rows_needed()) * (1 if setting.replaces else 2))
 
+    # At right angles to the first corner; a coordinate that is left over is on the other side,
+    # which makes up for the constant.
     def ends(number: int) -> tuple[float, float]:
-        # At right angles to the first corner; a coordinate that is left over is on the other side,
-        # which makes up for the constant.
         return 1.0, 2.0 * (number % 2) - 1.0
 
     a, b, _ = _apart(schema, request.design.sources, n, ends, np.random.default_rng(0))
@@ -291,13 +280,10 @@ def _of_newton(request: GlmRequest, shape: Shape, one: Newton, sources: Sequence
     sums = [source.sums(ScorePlan(request.design, shape, one.theta)) for source in sources]
     a, b = np.array(information_entries(len(one.theta))).T
     scale = np.where(a == b, one.information_scale, one.off_diagonal_scale)
-    score = _scaled(
-        one.score, [found.score for found in sums], np.full(len(one.score), one.scale), SCORE_ONE
-    )
-    information = _scaled(
-        one.information, [found.information[a, b] for found in sums], scale, PRODUCT_ONE
-    )
-    return _joined(score, information)
+    own = np.full(len(one.score), one.scale)
+    score = _scaled(one.score, [found.score for found in sums], own, SCORE_ONE)
+    exact = [found.information[a, b] for found in sums]
+    return _joined(score, _scaled(one.information, exact, scale, PRODUCT_ONE))
 
 
 def _glm_tables(request: GlmRequest) -> tuple[Table, Table]:

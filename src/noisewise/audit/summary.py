@@ -48,9 +48,10 @@ from noisewise.audit.challenge import (
     check_noise,
     simulated,
     spread_out,
+    sums_of,
     through_text,
 )
-from noisewise.audit.engine import Score, likelihood_ratio
+from noisewise.audit.engine import likelihood_ratio
 from noisewise.core.design import INTERCEPT, Design
 from noisewise.core.kinds.summary.mechanisms import (
     CELLS,
@@ -105,10 +106,6 @@ def _positions(request: SummaryRequest) -> dict[str, int]:
     return {name: k for k, name in enumerate(request.coefficients)}
 
 
-def _block_sums(request: SummaryRequest, table: Table) -> Any:
-    return open_source(table).sums(request.plan(), None)
-
-
 # --- sums over blocks -----------------------------------------------------------------------------
 
 
@@ -122,31 +119,26 @@ def _sums(request: SummaryRequest, pair: Neighbours) -> Challenge:
         return np.array(values, dtype=np.float64)
 
     def typical(table: Table) -> FloatArray:
-        pilots = [exact(_block_sums(request, table)) for _ in range(_PILOTS)]
+        pilots = [exact(sums_of(request, table)) for _ in range(_PILOTS)]
         return np.asarray(np.median(pilots, axis=0))
 
     tables, usual = (pair.a, pair.b), (typical(pair.a), typical(pair.b))
     laws = [Laplace(float(noise.scale))] * len(usual[0])
     behind: tuple[list[FloatArray], list[FloatArray]] = ([], [])
 
-    def run(side: int) -> Run:
-        def once() -> list[float]:
-            sums = _block_sums(request, tables[side])
-            behind[side].append(exact(sums))
-            return [float(value) for value in through_text(request, sums).values]
-
-        return once
+    def run(side: int) -> list[float]:
+        sums = sums_of(request, tables[side])
+        behind[side].append(exact(sums))
+        return [float(value) for value in through_text(request, sums).values]
 
     def check(a: FloatArray, b: FloatArray) -> NoiseCheck:
-        drawn = [
-            outputs - np.array(values[-len(outputs) :])
-            for outputs, values in zip((a, b), behind, strict=True)
-        ]
+        exact = np.concatenate([behind[0][-len(a) :], behind[1][-len(b) :]])
         rng = np.random.default_rng(0)
-        return check_noise(spread_out(np.concatenate(drawn), float(noise.scale), rng), laws)
+        drawn = spread_out(np.concatenate([a, b]) - exact, float(noise.scale), rng)
+        return check_noise(drawn, laws)
 
     scores = (likelihood_ratio(laws, *usual), None)
-    return Challenge(request, pair, (run(0), run(1)), scores, check, simulated(usual, laws))
+    return Challenge(request, pair, run, scores, check, simulated(usual, laws))
 
 
 # --- private medians ------------------------------------------------------------------------------
@@ -157,24 +149,20 @@ def _followed(
     pair: Neighbours,
     uniform: Callable[[Fits, tuple[int, ...]], FloatArray],
     units: Sequence[float],
-) -> tuple[tuple[Run, Run], Callable[[FloatArray, FloatArray], DrawCheck]]:
+) -> tuple[Run, Callable[[FloatArray, FloatArray], DrawCheck]]:
     """Runs whose values, in `units` (over and over), are kept as uniform numbers too; a check."""
     behind: tuple[list[FloatArray], list[FloatArray]] = ([], [])
 
-    def run(table: Table, kept: list[FloatArray]) -> Run:
-        def once() -> list[float]:
-            sums = _block_sums(request, table)
-            values = through_text(request, sums).values
-            kept.append(uniform(block_fits(request, sums), values))
-            return [value / unit for value, unit in zip(values, cycle(units), strict=False)]
-
-        return once
+    def run(side: int) -> list[float]:
+        sums = sums_of(request, (pair.a, pair.b)[side])
+        values = through_text(request, sums).values
+        behind[side].append(uniform(block_fits(request, sums), values))
+        return [value / unit for value, unit in zip(values, cycle(units), strict=False)]
 
     def check(a: FloatArray, b: FloatArray) -> DrawCheck:
-        kept = [np.array(u[-len(outputs) :]) for outputs, u in zip((a, b), behind, strict=True)]
-        return check_draws(*kept)
+        return check_draws(np.array(behind[0][-len(a) :]), np.array(behind[1][-len(b) :]))
 
-    return (run(pair.a, behind[0]), run(pair.b, behind[1])), check
+    return run, check
 
 
 def _medians(request: SummaryRequest, pair: Neighbours) -> Challenge:
@@ -200,33 +188,29 @@ def _medians(request: SummaryRequest, pair: Neighbours) -> Challenge:
         ]
         return np.concatenate(found)
 
-    def weakened(factor: float, generator: np.random.Generator) -> tuple[Batch, Batch]:
-        def batch(table: Table) -> Batch:
-            pilots = []
-            for _ in range(_PILOTS):
-                fits = block_fits(request, _block_sums(request, table))
-                cells = location_scale.terms(mechanism, fits, positions, request.blocks)
-                pilots.append([median_law(column, rates[0] / factor) for column in cells.T[::2]])
+    def weakened(side: int, factor: float, generator: np.random.Generator) -> Batch:
+        pilots = []
+        for _ in range(_PILOTS):
+            fits = block_fits(request, sums_of(request, (pair.a, pair.b)[side]))
+            cells = location_scale.terms(mechanism, fits, positions, request.blocks)
+            pilots.append([median_law(column, rates[0] / factor) for column in cells.T[::2]])
 
-            def sample(trials: int) -> FloatArray:
-                # The scales of the two tables are alike: they stay zero.
-                drawn = np.zeros((trials, 2 * len(mechanism.items)))
-                for k in range(len(mechanism.items)):
-                    each = [laws[k].draw(trials, generator) for laws in pilots]
-                    drawn[:, 2 * k] = np.choose(generator.integers(_PILOTS, size=trials), each)
-                return drawn / CELLS
+        def sample(trials: int) -> FloatArray:
+            # The scales of the two tables are alike: they stay zero.
+            drawn = np.zeros((trials, 2 * len(mechanism.items)))
+            for k in range(len(mechanism.items)):
+                each = [laws[k].draw(trials, generator) for laws in pilots]
+                drawn[:, 2 * k] = np.choose(generator.integers(_PILOTS, size=trials), each)
+            return drawn / CELLS
 
-            return sample
+        return sample
 
-        return batch(pair.a), batch(pair.b)
+    def located(outputs: FloatArray) -> FloatArray:
+        """All locations are moved the same way, or as good as; their sum tells."""
+        return np.asarray(outputs[:, : 2 * len(mechanism.items) : 2].sum(axis=1))
 
-    runs, check = _followed(request, pair, uniform, [float(CELLS)])
-    return Challenge(request, pair, runs, (_located(len(mechanism.items)), None), check, weakened)
-
-
-def _located(items: int) -> Score:
-    """All locations are moved the same way, or as good as; their sum tells."""
-    return lambda outputs: np.asarray(outputs[:, : 2 * items : 2].sum(axis=1))
+    run, check = _followed(request, pair, uniform, [float(CELLS)])
+    return Challenge(request, pair, run, (located, None), check, weakened)
 
 
 # --- means within private ranges ------------------------------------------------------------------
@@ -261,31 +245,28 @@ def _means(request: SummaryRequest, mechanism: Mean, pair: Neighbours) -> Challe
             found += np.where(smooth < 0, half, 1 - half).tolist()
         return np.array(found)
 
-    def weakened(factor: float, generator: np.random.Generator) -> tuple[Batch, Batch]:
-        def batch(table: Table) -> Batch:
-            pilots = []
-            for _ in range(_PILOTS):
-                fits = block_fits(request, _block_sums(request, table))
-                sizes = (noise.medians, request.partitions)
-                ranges = mean.draw_ranges(mechanism, fits, positions, *sizes)
-                pilots.append(mean.exact_sums(mechanism, fits, positions, ranges)[::2])
+    def weakened(side: int, factor: float, generator: np.random.Generator) -> Batch:
+        pilots = []
+        for _ in range(_PILOTS):
+            fits = block_fits(request, sums_of(request, (pair.a, pair.b)[side]))
+            sizes = (noise.medians, request.partitions)
+            ranges = mean.draw_ranges(mechanism, fits, positions, *sizes)
+            pilots.append(mean.exact_sums(mechanism, fits, positions, ranges)[::2])
 
-            def sample(trials: int) -> FloatArray:
-                # Ranges and distances of the two tables are alike: they stay zero.
-                drawn = np.zeros((trials, 4 * items))
-                chosen = np.array(pilots)[generator.integers(_PILOTS, size=trials)] / scale
-                drawn[:, 2::4] = chosen + factor * generator.laplace(size=(trials, items))
-                return drawn
+        def sample(trials: int) -> FloatArray:
+            # Ranges and distances of the two tables are alike: they stay zero.
+            drawn = np.zeros((trials, 4 * items))
+            chosen = np.array(pilots)[generator.integers(_PILOTS, size=trials)] / scale
+            drawn[:, 2::4] = chosen + factor * generator.laplace(size=(trials, items))
+            return drawn
 
-            return sample
-
-        return batch(pair.a), batch(pair.b)
+        return sample
 
     def score(outputs: FloatArray) -> FloatArray:
         return np.asarray(outputs[:, 2::4].sum(axis=1))
 
-    runs, check = _followed(request, pair, uniform, [float(CELLS)] * 2 + [scale] * 2)
-    return Challenge(request, pair, runs, (score, None), check, weakened)
+    run, check = _followed(request, pair, uniform, [float(CELLS)] * 2 + [scale] * 2)
+    return Challenge(request, pair, run, (score, None), check, weakened)
 
 
 def median_law(cells: NDArray[np.int64], rate: float, share: float = 0.5) -> Steps:
@@ -546,7 +527,7 @@ def _told(request: SummaryRequest) -> Neighbours:
     alone = copy.copy(request)
     object.__setattr__(alone, "blocks", 1)
     object.__setattr__(alone, "partitions", 1)
-    fits = [block_fits(alone, _block_sums(alone, table(_ROWS, end))) for end in ends]
+    fits = [block_fits(alone, sums_of(alone, table(_ROWS, end))) for end in ends]
     pair = [table(request.blocks * _ROWS, end) for end in ends]
     return Neighbours(pair[0], pair[1], _changed(request, fits))
 

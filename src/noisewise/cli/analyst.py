@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noisewise.cli.options import PRINT_JSON, Option, expert, names_of, option, with_options
+from noisewise.core.document import check_folder
 from noisewise.core.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -34,20 +35,6 @@ PosteriorArgument = Annotated[
 ]
 LEVEL = option("level", float, "Level of credible intervals.", default=0.95)
 LEVEL_OF_INTERVALS = option("level", float, "Level of intervals.", default=0.95)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Attach the analyst's commands to the root command."""
-    app.command("fit")(fit)
-    app.command("methods")(methods)
-    app.command("estimate")(estimate)
-    app.command("show")(show)
-    app.command("verify")(verify)
-    app.command("predict")(predict)
-    app.command("synthesize")(synthesize)
-    app.command("plot")(plot)
-    app.command("report")(report)
-    app.command("export")(export)
 
 
 @with_options(
@@ -97,14 +84,13 @@ def fit(
     """
     from noisewise.analyst.fit import file_names
     from noisewise.analyst.fit import fit as run
-    from noisewise.core.document import check_folder
 
     collected = _collected(releases)
     check_folder(out)
     posterior = run(
         list(collected.values()),
         target=target,
-        features=None if features is None else names_of(features),
+        features=_names(features),
         progress=sys.stderr.isatty(),
         names=file_names(list(collected)),
         **given,
@@ -135,7 +121,7 @@ def estimate(
     found = ada_ssp(
         list(collected.values()),  # type: ignore[arg-type]  # ada_ssp refuses other kinds
         target=target,
-        features=None if features is None else names_of(features),
+        features=_names(features),
         rule="paper" if rule == "paper" else "noise",
         names=file_names(list(collected)),
     )
@@ -144,8 +130,7 @@ def estimate(
         typer.echo(json.dumps({**document, "warnings": list(found.warnings)}, indent=1))
     else:
         typer.echo(str(found))
-    for warning in found.warnings:
-        typer.echo(f"Warning: {warning}", err=True)
+    _warn(found.warnings)
 
 
 def methods(
@@ -223,15 +208,13 @@ def show(
     Example: noisewise show network.nc --ask "P(disease=yes | region=south)" --node region
     """
     from noisewise.analyst.posterior.network import NetworkPosterior
-    from noisewise.core.document import check_folder
 
     loaded = read_posterior(posterior)
     if node and not isinstance(loaded, NetworkPosterior):
         raise RequestError("node: only a network has nodes; leave --node out")
     if draws is not None:
         check_folder(draws)
-        columns = loaded.draws_columns()
-        _write_csv(draws, columns)
+        _write_csv(draws, loaded.draws_columns())
     answers = {statement: loaded.prob(statement) for statement in ask or []}
     if as_json:
         probabilities = {statement: float(answer) for statement, answer in answers.items()}
@@ -275,8 +258,7 @@ def verify(
         typer.echo(json.dumps(document, indent=1, allow_nan=False))
         return
     typer.echo(str(found))
-    for warning in loaded.warnings:
-        typer.echo(f"Warning: {warning}", err=True)
+    _warn(loaded.warnings)
 
 
 @with_options(
@@ -299,8 +281,6 @@ def predict(
 
     Example: noisewise predict post.nc new.csv --out predictions.csv
     """
-    from noisewise.core.document import check_folder
-
     loaded = read_posterior(posterior)
     lines = loaded.predict(_columns(new), level, seed=seed, target=target).lines()
     if out is None:
@@ -337,7 +317,6 @@ def synthesize(
     """
     from noisewise.analyst.pool import congeniality
     from noisewise.analyst.posterior.network import NetworkPosterior
-    from noisewise.core.document import check_folder
 
     loaded = read_posterior(posterior)
     if not isinstance(loaded, NetworkPosterior):
@@ -357,8 +336,7 @@ def synthesize(
         "Analyse each in the same way, then: noisewise.pool(estimates, squared_standard_errors, "
         f"rows={many}, posterior=noisewise.load_posterior({str(posterior)!r}), columns=[...])"
     )
-    for warning in warnings:
-        typer.echo(f"Warning: {warning}", err=True)
+    _warn(warnings)
 
 
 def _write_csv(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
@@ -420,8 +398,7 @@ def plot(
     if len(set(labels)) < len(labels):
         raise RequestError("posteriors: a file is given twice")
     loaded = dict(zip(labels, map(read_posterior, posteriors), strict=True))
-    shown = None if names is None else names_of(names, "names")
-    draw(loaded, out, kind=kind, names=shown, level=level)
+    draw(loaded, out, kind=kind, names=_names(names, "names"), level=level)
     typer.echo(f"Wrote {out}.")
 
 
@@ -451,9 +428,7 @@ def report(posterior: PosteriorArgument, out: Path, level: float, title: str | N
 @with_options(
     option("to", str, "csv, parquet or stan.", default=Option.empty),
     option(
-        "out",
-        Path,
-        "File to write. Default: the source's name, ending in .csv, .parquet or .stan.",
+        "out", Path, "File to write. Default: the source's name, ending in .csv, .parquet or .stan."
     ),
     option("target", str, "Of stan: released column to explain."),
     option("features", str, "Of stan: released columns, by commas."),
@@ -480,8 +455,6 @@ def export(
 
     Example: noisewise export release.json --to stan --out model.stan
     """
-    from noisewise.core.document import check_folder
-
     if to not in ("csv", "parquet", "stan"):
         raise RequestError(f"to: {to!r} is unknown; there are csv, parquet and stan")
     if to != "stan" and (target or features):
@@ -491,7 +464,7 @@ def export(
         raise RequestError(f"out: {path} must end in .{to}")
     check_folder(path)
     if to == "stan":
-        _write_stan(source, path, target, None if features is None else names_of(features))
+        _write_stan(source, path, target, _names(features))
         return
     columns = _draws(source)
     if to == "csv":
@@ -549,8 +522,16 @@ def read_posterior(path: Path) -> BasePosterior:
 def say(posterior: BasePosterior, level: float = 0.95, **shown: Any) -> None:
     """Print what was found, with where it comes from and what to be warned of."""
     typer.echo(posterior.describe(level, **shown))
-    for warning in posterior.warnings:
+    _warn(posterior.warnings)
+
+
+def _warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
         typer.echo(f"Warning: {warning}", err=True)
+
+
+def _names(text: str | None, argument: str = "features") -> list[str] | None:
+    return None if text is None else names_of(text, argument)
 
 
 def _without_nan(value: Any) -> Any:
@@ -560,3 +541,8 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nan(item) for item in value]
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (
+    *(fit, methods, estimate, show, verify, predict, synthesize, plot, report, export),
+)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from noisewise._progress import progress_bar
 from noisewise.cli.options import (
     ASKED,
     JSON,
@@ -45,11 +46,7 @@ _MARKS = {
     "network": ("graph", "edges", "naive_bayes"),
     "draws": ("noise_sd",),
 }
-_PANELS = {
-    "summary": "Block summaries",
-    "network": "Networks",
-    "draws": "Draws of coefficients",
-}
+_PANELS = {"summary": "Block summaries", "network": "Networks", "draws": "Draws of coefficients"}
 
 
 def _options() -> list[Option]:
@@ -94,13 +91,9 @@ def audit(runs: int | None, confidence: float, as_json: bool, **given: Any) -> N
     Example: noisewise audit --schema schema.yaml --target income --features age,region
     --noise-sd 20000 --epsilon 1
     """
-    _audit(audited(**given).make(), runs, confidence, as_json)
-
-
-def _audit(request: Publishable[Any], runs: int | None, confidence: float, as_json: bool) -> None:
-    from noisewise._progress import progress_bar
     from noisewise.audit import RUNS, audit_release, challenge_of, chance_of_catching
 
+    request = audited(**given).make()
     request.verify()
     trials, show = runs or RUNS, sys.stderr.isatty()
     challenge = challenge_of(request)
@@ -225,7 +218,7 @@ def _words_of(found: ReleaseAudit, caught: dict[float, float]) -> list[str]:
             f"  As Gaussian noise: the two are at least {result.mu_lower:.3f} standard deviations "
             f"apart, where the claim allows {result.mu:.3f}."
         )
-    lines.append(_noise(found.noise))
+    lines.append(_UNSEEN if found.noise is None else str(found.noise))
     lines += _violations(found)
     if found.passed:
         odds = math.exp(min(result.epsilon, 50.0))
@@ -254,26 +247,10 @@ def _mechanism(request: Any) -> str:
     return f"{request.mechanism} noise"
 
 
-def _noise(noise: NoiseCheck | DrawCheck | None) -> str:
-    from noisewise.audit.challenge import NoiseCheck
-
-    if noise is None:
-        return (
-            "Law: not looked at, because a posterior of so many coefficients cannot be simulated; "
-            "an audit of fewer features looks at it."
-        )
-    if isinstance(noise, NoiseCheck):
-        return (
-            f"Noise: {100 * noise.smallest:.0f}% to {100 * noise.largest:.0f}% of the stated scale "
-            f"over all published values; the largest correlation of two is {noise.correlation:.2f}."
-        )
-    shared = (
-        f"; the largest correlation of two is {noise.correlation:.2f}" if noise.correlation else ""
-    )
-    return (
-        f"Law: the draws are off their stated distribution by {noise.distance:.3f} at most, where "
-        f"{noise.limit:.3f} would be noticed{shared}."
-    )
+_UNSEEN = (
+    "Law: not looked at, because a posterior of so many coefficients cannot be simulated; an audit "
+    "of fewer features looks at it."
+)
 
 
 def _stand_in(request: Publishable[Any]) -> list[str]:
@@ -288,19 +265,10 @@ def _stand_in(request: Publishable[Any]) -> list[str]:
 
 
 def _violations(found: ReleaseAudit) -> list[str]:
-    from noisewise.audit.challenge import DrawCheck
-
     lines, noise, result = [], found.noise, found.result
     if noise is not None and not noise.passed:
-        if isinstance(noise, DrawCheck):
-            what = "share their randomness" if noise.enough else "do not follow their stated law"
-            said, sound = f"the draws {what}", "draws"
-        else:
-            what = "noise that values share" if noise.enough else "less noise than stated"
-            said, sound = f"there is {what}", "noise"
         lines.append(
-            f"VIOLATED: {said}. Sound {sound} would look like that once in a million audits. "
-            f"{_REPORT}"
+            f"VIOLATED: {noise.flaw} would look like that once in a million audits. {_REPORT}"
         )
     if not found.only_values_differ:
         lines.append(

@@ -9,9 +9,10 @@ import json
 import shlex
 import sys
 import unicodedata
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -30,10 +31,10 @@ from noisewise.cli.options import (
     with_options,
 )
 from noisewise.core.errors import RequestError
-
-if TYPE_CHECKING:
-    from noisewise.holder.ledger import Account, ChargeRecord, Ledger, Quote
-
+from noisewise.core.privacy import as_fraction
+from noisewise.core.schema import Category
+from noisewise.core.yaml_files import read_schema
+from noisewise.holder.ledger import Account, ChargeRecord, Ledger, Quote
 
 # --- the schema -----------------------------------------------------------------------------------
 
@@ -117,9 +118,6 @@ def schema_check(
 
     Example: noisewise schema check schema.yaml --data people.csv
     """
-    from noisewise.core.schema import Category
-    from noisewise.core.yaml_files import read_schema
-
     start_spark(spark_config, data)
     declared = read_schema(schema)
     numbers = sum(not isinstance(c, Category) for c in declared.columns.values())
@@ -128,8 +126,7 @@ def schema_check(
         owned = f"all rows with one '{declared.unit_column}' averaged into one"
     typer.echo(
         f"{schema}: {numbers} numeric and {len(declared.columns) - numbers} categorical columns, "
-        f"data set '{declared.dataset}', neighbours {declared.neighbours}, "
-        f"{owned}."
+        f"data set '{declared.dataset}', neighbours {declared.neighbours}, {owned}."
     )
     if data is not None:
         from noisewise.holder.schema_files import check_data
@@ -167,8 +164,6 @@ def ledger_cap(ledger: Path, dataset: str, epsilon: str, delta: str, new: bool) 
 
     Example: noisewise ledger cap --ledger budget.db --dataset people --epsilon 3 --delta 1e-5
     """
-    from noisewise.holder.ledger import Ledger
-
     with Ledger(ledger) as budget:
         budget.set_cap(dataset, epsilon, delta, new=new)
         line = account_line(account(budget, dataset))
@@ -185,8 +180,6 @@ def ledger_show(ledger: Path, as_json: bool) -> None:
 
     Example: noisewise ledger show --ledger budget.db
     """
-    from noisewise.holder.ledger import Ledger
-
     with Ledger(ledger, create=False) as budget:
         accounts = budget.accounts()
     if as_json:
@@ -255,14 +248,11 @@ def ledger_export(ledger: Path, out: Path, as_json: bool) -> None:
     Example: noisewise ledger export --ledger budget.db --out sheet.md
     """
     from noisewise.holder.audit_sheet import audit_sheet, sheet_markdown, write_sheet
-    from noisewise.holder.ledger import Ledger
 
     with Ledger(ledger, create=False) as budget:
         sheet = audit_sheet(budget)
-    if as_json or out.suffix.lower() == ".json":
-        write_sheet(out, json.dumps(sheet, indent=1) + "\n")
-    else:
-        write_sheet(out, sheet_markdown(sheet))
+    in_json = as_json or out.suffix.lower() == ".json"
+    write_sheet(out, json.dumps(sheet, indent=1) + "\n" if in_json else sheet_markdown(sheet))
     typer.echo(f"Wrote {out}.")
 
 
@@ -317,17 +307,17 @@ def _down(value: Any) -> str:
 
 def account(ledger: Ledger, dataset: str) -> Account:
     """The account of this data set; the ledger keeps names in composed Unicode (NFC)."""
-    return next(account for account in ledger.accounts() if account.dataset == _name(dataset))
+    return next(_accounts(ledger, dataset))
 
 
 def charges_of(ledger: Ledger, dataset: str) -> list[ChargeRecord]:
     """All charges of this data set, none if the ledger doesn't know it."""
-    accounts = [account for account in ledger.accounts() if account.dataset == _name(dataset)]
-    return [record for account in accounts for record in account.charges]
+    return [record for account in _accounts(ledger, dataset) for record in account.charges]
 
 
-def _name(dataset: str) -> str:
-    return unicodedata.normalize("NFC", dataset)
+def _accounts(ledger: Ledger, dataset: str) -> Iterator[Account]:
+    name = unicodedata.normalize("NFC", dataset)
+    return (account for account in ledger.accounts() if account.dataset == name)
 
 
 def account_line(account: Account) -> str:
@@ -353,8 +343,6 @@ def quote_json(quote: Quote) -> dict[str, Any]:
 
 
 def _numbers(document: dict[str, Any]) -> dict[str, Any]:
-    from noisewise.core.privacy import as_fraction
-
     def convert(key: str, value: Any) -> Any:
         if isinstance(value, list):
             return [_numbers(item) if isinstance(item, dict) else item for item in value]

@@ -34,18 +34,17 @@ app = typer.Typer(
     ),
 )
 app.add_typer(holder.schema_app, name="schema")
-app.command("release")(release.release)
-app.command("release-summary")(release.release_summary)
-app.command("release-network")(release.release_network)
-app.command("sample-regression")(release.sample_regression)
+for command in release.COMMANDS:
+    app.command()(command)
 app.add_typer(holder.ledger_app, name="ledger")
-analyst.add_to(app)
+for command in analyst.COMMANDS:
+    app.command()(command)
 federation = typer.Typer(
     no_args_is_help=True, help="Join a Flower federation; only Releases leave your machine."
 )
 app.add_typer(federation, name="federation")
-app.command("plan")(plan.plan)
-app.command("audit")(audit.audit)
+app.command()(plan.plan)
+app.command()(audit.audit)
 
 
 def _version(value: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from noisewise.core.errors import RequestError
+from noisewise.core.yaml_files import PlainYamlError, read_yaml
 
 if TYPE_CHECKING:
     from noisewise.holder.requests.file import Asked
@@ -78,12 +80,8 @@ ASKED = (
 _TARGET = option("target", str, "Column to explain.")
 _FEATURES = option("features", str, "Columns that explain it, separated by commas.")
 _EPSILON = option("epsilon", str, "Privacy loss to spend, such as 1 or 0.5.")
-FAMILY = option(
-    "family",
-    str,
-    "linear; logistic, for a target of yes or no; poisson, for counts.",
-    shown="linear",
-)
+FAMILIES = "linear; logistic, for a target of yes or no; poisson, for counts."
+FAMILY = option("family", str, FAMILIES, shown="linear")
 _LABEL = expert("label", str, "Marks a new release of an equal request; costs again.")
 _RADIUS = expert("radius", float, "Force rows into a ball, on unit scale.")
 
@@ -197,9 +195,7 @@ LEDGER = option(
 )
 TABLE = expert("table", str, "Table in a database.")
 SPARK = expert(
-    "spark_config",
-    list[str],
-    "Setting of Spark, such as spark.master=yarn; may be repeated.",
+    "spark_config", list[str], "Setting of Spark, such as spark.master=yarn; may be repeated."
 )
 SOURCE = (
     expert("engine", str, "auto, memory, stream, duckdb, postgres or spark.", default="auto"),
@@ -255,7 +251,7 @@ def is_given(value: Any) -> bool:
 def words_of(given: dict[str, Any]) -> dict[str, Any]:
     """Options that were given, in the words of a request file."""
     return {
-        name: _READERS.get(name, _as_it_is)(value, name)
+        name: _READERS[name](value, name) if name in _READERS else value
         for name, value in given.items()
         if is_given(value)
     }
@@ -295,8 +291,6 @@ def asked(
 
 def names_of(text: str, argument: str = "features") -> list[str]:
     """Column names from comma-separated text; a name with a comma goes in double quotes."""
-    import csv
-
     try:
         return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
     except csv.Error:
@@ -315,9 +309,8 @@ def _numbers(text: str, argument: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise RequestError(
-            f"{argument}: expected numbers separated by commas, got {text!r}"
-        ) from None
+        wanted = "numbers separated by commas"
+        raise RequestError(f"{argument}: expected {wanted}, got {text!r}") from None
 
 
 def _pairs(texts: Sequence[str], argument: str) -> dict[str, tuple[float, float]]:
@@ -339,18 +332,12 @@ def _pairs(texts: Sequence[str], argument: str) -> dict[str, tuple[float, float]
 def _read_graph(path: Path, argument: str) -> Any:
     if str(path) == "learn":
         return "learn"
-    from noisewise.core.yaml_files import PlainYamlError, read_yaml
-
     try:
         return read_yaml(path)
     except FileNotFoundError:
         raise RequestError(f"{argument}: there is no file {path}") from None
     except PlainYamlError as error:
         raise RequestError(f"{argument}: {path}: {error}") from None
-
-
-def _as_it_is(value: Any, _argument: str) -> Any:
-    return value
 
 
 _READERS: dict[str, Callable[[Any, str], Any]] = {

@@ -22,6 +22,7 @@ from noisewise.cli.options import (
     with_options,
 )
 from noisewise.core.errors import RequestError
+from noisewise.core.privacy import as_fraction
 
 if TYPE_CHECKING:
     from noisewise.holder.requests.file import Asked
@@ -93,36 +94,43 @@ def plan(
     age,region --n 20000 --mean 0.1
     """
     from noisewise.analyst.regression.original_units import read_prior
+    from noisewise.planning.glm import plan_glm
     from noisewise.planning.plan import plan as make_plan
+    from noisewise.planning.result import FORMATS, draw_plan
 
     wanted = dict(_wanted(text) for text in want or [])
-    if out is not None:
-        _check_format(out)
+    if out is not None and out.suffix not in FORMATS:  # before a minute is spent
+        raise RequestError(f"out: {out.name!r} must end in {', '.join(FORMATS)}")
     epsilon, mechanism, mean = given.pop("epsilon"), given.pop("mechanism"), given.pop("mean")
     words = asked("regression", **given)
-    if words.words.get("family", "linear") != "linear":
+    regression = {name: words.words.get(name) for name in ("target", "features", "formula")}
+    delta = _amount(words, "delta") if "delta" in words.words else None
+    common: dict[str, Any] = {**regression, "delta": delta, "n": n, "level": level}
+    common["epsilon"] = _budgets(epsilon, words)
+    family = words.words.get("family", "linear")
+    if family != "linear":
         others = {"mechanism": mechanism, "want": want, "expect": expect}
-        others |= {"prior": prior, "out": out}
-        _say_scores(words, n, _budgets(epsilon, words), mean, level, others, as_json=as_json)
+        for name, value in {**others, "prior": prior, "out": out}.items():
+            if value:
+                raise RequestError(
+                    f"{name}: plans of yes/no and counts don't take it; leave it out"
+                )
+        scores = plan_glm(words.read_schema(), family=family, mean=mean, **common)
+        typer.echo(json.dumps(scores.to_dict()) if as_json else str(scores))
         return
     if mean is not None:
         raise RequestError("mean: a plan of a linear regression takes --expect; leave it out")
     made = make_plan(
         words.read_schema(),
-        **_asked(words),
-        n=n,
-        epsilon=_budgets(epsilon, words),
+        **common,
         mechanism=_mechanisms(mechanism, words),
         radius=words.words.get("radius"),
         prior=None if prior is None else read_prior(prior),
         want=wanted,
         expect=dict(_expected(text) for text in expect or []),
-        level=level,
         seed=seed,
     )
     if out is not None:
-        from noisewise.planning.result import draw_plan
-
         draw_plan(made, out)
     if as_json:
         typer.echo(json.dumps(made.to_dict()))
@@ -130,40 +138,6 @@ def plan(
     typer.echo(str(made))
     if out is not None:
         typer.echo(f"Wrote {out}.")
-
-
-def _say_scores(
-    words: Asked,
-    n: int,
-    epsilons: list[float],
-    mean: float | None,
-    level: float,
-    others: dict[str, Any],
-    *,
-    as_json: bool,
-) -> None:
-    """The plan of a logistic or Poisson regression, which takes fewer options."""
-    from noisewise.planning.glm import plan_glm
-
-    for name, value in others.items():
-        if value:
-            raise RequestError(f"{name}: plans of yes/no and counts don't take it; leave it out")
-    made = plan_glm(
-        words.read_schema(),
-        family=words.words["family"],
-        **_asked(words),
-        n=n,
-        epsilon=epsilons,
-        mean=mean,
-        level=level,
-    )
-    typer.echo(json.dumps(made.to_dict()) if as_json else str(made))
-
-
-def _asked(words: Asked) -> dict[str, Any]:
-    """The regression and its delta, as plans of every family take them."""
-    regression = {name: words.words.get(name) for name in ("target", "features", "formula")}
-    return {**regression, "delta": _amount(words, "delta") if "delta" in words.words else None}
 
 
 def _wanted(text: str) -> tuple[str, float]:
@@ -204,24 +178,15 @@ def _mechanisms(text: str | None, words: Asked) -> list[str] | None:
     if text is not None:
         return names_of(text, "mechanism")
     named = words.words.get("mechanism")
-    if named == "gaussian" and "radius" in words.words:
-        return ["ball"]
-    if named == "gaussian" and words.words.get("layout") == "isometric":
-        return ["isometric"]
-    if named == "gaussian" and words.words.get("rounds", "auto") != 1:
-        return ["rounds"]
+    if named == "gaussian":
+        if "radius" in words.words:
+            named = "ball"
+        elif words.words.get("layout") == "isometric":
+            named = "isometric"
+        elif words.words.get("rounds", "auto") != 1:
+            named = "rounds"
     return None if named is None else [named]
 
 
 def _amount(words: Asked, key: str) -> float:
-    from noisewise.core.privacy import as_fraction
-
     return float(as_fraction(words.words[key], key))
-
-
-def _check_format(out: Path) -> None:
-    """Refuse before a minute is spent."""
-    from noisewise.planning.result import FORMATS
-
-    if out.suffix not in FORMATS:
-        raise RequestError(f"out: {out.name!r} must end in {', '.join(FORMATS)}")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Mapping
-from dataclasses import fields, replace
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from noisewise.cli import publishing
+import typer
+
+from noisewise._progress import progress_bar
+from noisewise.cli import holder
 from noisewise.cli.options import (
     ASKED,
     DATA,
@@ -21,19 +27,211 @@ from noisewise.cli.options import (
     asked,
     expert,
     out_option,
+    shown,
     start_spark,
     with_options,
 )
-from noisewise.cli.publishing import Publication
-from noisewise.core.errors import RequestError
+from noisewise.core.errors import NoisewiseError, RequestError
+from noisewise.core.yaml_files import read_schema
+from noisewise.holder.ledger import Charge, Ledger, Quote
 
 if TYPE_CHECKING:
+    from noisewise.core.schema import Schema
+    from noisewise.holder.requests.base import Publishable
     from noisewise.holder.requests.file import Asked
     from noisewise.holder.requests.glm import GlmRequest
-    from noisewise.holder.requests.network import NetworkRequest
     from noisewise.holder.requests.regression import Request
     from noisewise.holder.requests.rounds import RoundsRequest
     from noisewise.holder.requests.summary import SummaryRequest
+
+
+# --- from a request to words, whatever is published -----------------------------------------------
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Where rows come from, where the Release goes, who pays, and how it is told."""
+
+    # As `publish` takes them
+    data: str
+    ledger: Path
+    out: Path | None
+    engine: str
+    table: str | None
+    query: str | None
+    as_json: bool  # say it as JSON
+    purpose: str = ""  # as `publish` takes it
+    dry_run: bool = False  # only say what it would cost
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """How the rows are read."""
+        return {"engine": self.engine, "table": self.table, "query": self.query}
+
+    def charge(self, request: Publishable[Any]) -> Charge:
+        """What a ledger is asked for."""
+        return request.charge(table=self.table, query=self.query)
+
+
+def _publish(
+    request: Publishable[Any],
+    publication: Publication,
+    *,
+    doing: str = "summing",
+    note: str = "",
+    renewal: str = "give the request a --label",
+) -> None:
+    """Publish, with a progress bar, and say what happened and what is left of the budget.
+
+    `doing` is what the progress bar says, `note` what is said after a new Release, and `renewal`
+    what to do if the rows are new and the request is not.
+    """
+    from noisewise.holder.publish import publish
+
+    out = publication.out
+    with Ledger(publication.ledger) as budget:
+        _say_rehearsal(budget, publication.charge(request), publication, request)
+        with progress_bar(doing, unit="rows", show=sys.stderr.isatty()) as progress:
+            outcome = publish(
+                request,
+                publication.data,
+                ledger=budget,
+                out=out,
+                purpose=publication.purpose,
+                progress=progress,
+                **publication.source,
+            )
+        left = holder.account(budget, request.schema.dataset)
+    if publication.as_json:
+        document = {"release": str(out), "digest": outcome.release.digest}
+        document |= {"repeated": outcome.repeated, **holder.account_json(left)}
+        typer.echo(json.dumps(document))
+        return
+    if not outcome.repeated:
+        typer.echo(f"Published {out} with {outcome.release.claim}.")
+        if note:
+            typer.echo(note)
+    else:
+        typer.echo(
+            f"Wrote {out}: the stored Release of this request, at no cost. Nothing was read. A "
+            f"second draw of noise would be a second release. If the data are new, {renewal}; "
+            "that is then charged."
+        )
+    typer.echo(holder.account_line(left))
+
+
+def _partition(request: Request, schema: Schema, column: str, publication: Publication) -> None:
+    """Publish one Release for every level of a column, or say what that would cost.
+
+    The request is what is asked of every part, the schema declares the column, and the
+    publication's `out` is the folder of the Releases.
+    """
+    from noisewise.holder.partition import Partition, publish_partition
+    from noisewise.holder.publish import check_columns
+
+    assert publication.out is not None
+    parts = Partition(request, column, schema, publication.table, publication.query)
+    files = parts.files(publication.out)
+    levels = dict(zip(parts.levels, map(str, files), strict=True))
+    with Ledger(publication.ledger) as budget:
+        _say_rehearsal(budget, parts.charges[0], publication, parts.plan())
+        if publication.dry_run:
+            check_columns(parts.plan(), publication.data, **publication.source)
+            # Parts of a series cost as much as the costliest, and all of them cost the same.
+            quote = budget.preview(parts.charges[0])
+        else:
+            with progress_bar("summing", unit="rows", show=sys.stderr.isatty()) as progress:
+                outcome = publish_partition(
+                    parts,
+                    publication.data,
+                    ledger=budget,
+                    out=publication.out,
+                    engine=publication.engine,
+                    purpose=publication.purpose,
+                    progress=progress,
+                )
+            left = holder.account(budget, schema.dataset)
+    if publication.dry_run:
+        said = (
+            f"Dry run: nothing is read, spent or written. One Release for each of the "
+            f"{len(levels)} levels of '{column}', together for {request.claim}."
+        )
+        _say_plan([said], {"releases": levels}, quote, publication)
+        return
+    repeated = all(one.repeated for one in outcome.values())
+    if publication.as_json:
+        document = {"releases": levels, "repeated": repeated, **holder.account_json(left)}
+        typer.echo(json.dumps(document))
+        return
+    done = "Wrote the stored Releases, at no cost" if repeated else f"Published {request.claim} for"
+    typer.echo(f"{done}: {len(levels)} levels of '{column}', together the cost of one:")
+    for level, file in levels.items():
+        typer.echo(f"  {level}: {file}")
+    typer.echo(holder.account_line(left))
+
+
+def _say_rehearsal(ledger: Ledger, charge: Charge, publication: Publication, columns: Any) -> None:
+    """Before the first charge of a data set, say how to find out privately whether it fits.
+
+    Nothing is said where the charge will not come about: the refusal says enough.
+    """
+    from noisewise.holder.publish import check_columns
+
+    dataset = charge.dataset
+    if publication.as_json or any(holder.charges_of(ledger, dataset)):
+        return
+    try:
+        check_columns(columns, publication.data, **publication.source)
+        if not ledger.preview(charge).allowed:
+            return
+    except NoisewiseError:
+        return
+    command = ["noisewise", "schema", "check", "SCHEMA", "--data", shown(publication.data)]
+    for name in ("table", "query"):
+        command += [f"--{name}", publication.source[name]] if publication.source[name] else []
+    typer.echo(
+        f"First release of '{dataset}': a charge is final once a row is read. Whether the data fit "
+        f"is found out at no cost by: {shlex.join(command)}",
+        err=True,
+    )
+
+
+def _dry_run(
+    request: Publishable[Any], publication: Publication, lines: list[str], document: dict[str, Any]
+) -> None:
+    """Check everything that can be checked, and show plan and cost. Reads no row, spends nothing.
+
+    `lines` and `document` are the plan in words and as JSON. Without an `out` there is no check
+    that it can be written.
+    """
+    from noisewise.holder.publish import check_columns, check_writable
+
+    request.check_size()
+    if publication.out is not None:
+        check_writable(publication.out)
+    check_columns(request, publication.data, **publication.source)
+    with Ledger(publication.ledger) as budget:
+        charge = publication.charge(request)
+        _say_rehearsal(budget, charge, publication, request)
+        quote = budget.preview(charge)
+    averaged = request.schema.unit_column is not None
+    words = " (one person, averaged over all their rows)" if averaged else ""
+    asked_for = f"Dry run: nothing is read, spent or written. Asked for: {request.claim}."
+    lines = [asked_for, f"Privacy unit: {quote.unit}{words}.", *lines]
+    _say_plan(lines, document, quote, publication)
+
+
+def _say_plan(
+    lines: list[str], document: dict[str, Any], quote: Quote, publication: Publication
+) -> None:
+    """What a dry run found, and the budget; exits with 5 if that is not enough."""
+    if publication.as_json:
+        typer.echo(json.dumps({**document, "budget": holder.quote_json(quote)}))
+    else:
+        typer.echo("\n".join(lines))
+        holder.say_quote(quote)
+    if not quote.allowed:
+        raise typer.Exit(5)
 
 
 def _taken_apart(kind: str, given: dict[str, Any], out: str) -> tuple[Publication, Asked]:
@@ -42,6 +240,53 @@ def _taken_apart(kind: str, given: dict[str, Any], out: str) -> tuple[Publicatio
     place = {field.name: given.pop(field.name) for field in fields(Publication)}
     publication = Publication(**{**place, "out": place["out"] or Path(out)})
     return publication, asked(kind, **given)
+
+
+# --- a batch of a series --------------------------------------------------------------------------
+
+
+def _check_batch(
+    append: Path | None, batch: str | None, series: str | None, disjoint: bool, out: Path | None
+) -> None:
+    """Refuse options that only half state a batch of a series."""
+    from noisewise.holder.series import check_name
+
+    if append is None and batch is None and series is None and not disjoint:
+        return
+    if append is None or batch is None:
+        raise RequestError(
+            "append: a series needs both --append FOLDER and --batch NAME (and --disjoint with "
+            "--series NAME if nobody is in two batches)"
+        )
+    if out is not None:
+        raise RequestError(
+            f"out: a batch is written to {append / f'{batch}.json'}, by its folder and name; leave "
+            "--out out, or --append and --batch"
+        )
+    if disjoint and series is None:
+        raise RequestError(
+            "series: --disjoint declares that nobody is in two batches of a series; name the "
+            "series, such as --series monthly, and keep the name for all its batches. It tells the "
+            "ledger which batches are disjoint, wherever the folder is moved to"
+        )
+    if series is not None and not disjoint:
+        raise RequestError(
+            "series: the name belongs to the declaration --disjoint, that nobody is in two "
+            "batches of the series; give both, or neither and let the costs add up"
+        )
+    check_name("batch", batch)
+    if series is not None:
+        check_name("series", series)
+
+
+def _of_batch(batch: str, series: str | None) -> str:
+    """What is declared, and what it does to the budget."""
+    if series is None:
+        return f"Batch {batch}: not declared disjoint, so its cost is added."
+    return (
+        f"Batch {batch} of series {series}: you declare that nobody is in two batches of this "
+        "series. Of its batches the costliest counts; other series and releases are added."
+    )
 
 
 # --- regressions ----------------------------------------------------------------------------------
@@ -78,9 +323,10 @@ def release(
     Example: noisewise release --data people.parquet --schema schema.yaml --target income
     --features age,region --epsilon 1 --ledger budget.db --out release.json
     """
-    from noisewise.core.yaml_files import read_schema
+    from noisewise.holder.publish import as_charged
+    from noisewise.holder.series import batch_path, made
 
-    stated = publishing.stated_batch(append, batch, series, disjoint, given["out"])
+    _check_batch(append, batch, series, disjoint, given["out"])
     label = given["label"] or batch
     default = "release.json" if partition is None else "releases"
     publication, words = _taken_apart("regression", given, default)
@@ -98,53 +344,35 @@ def release(
             words = words.changed({"rounds": 1})
     request: Any = words.make(**more)
     if partition is not None:
-        if stated is not None:
+        if append is not None:
             raise RequestError("partition: its series follows from it; leave --append out")
         assert words.schema is not None
-        publishing.partition(request, read_schema(words.schema), partition, publication)
+        _partition(request, read_schema(words.schema), partition, publication)
         return
-    request = publishing.as_charged(request, publication)
-    if stated is not None:
-        publication = stated.publication(request, publication)
+    with Ledger(publication.ledger) as budget:
+        where = {"table": publication.table, "query": publication.query}
+        request = as_charged(request, budget, **where)
+        if append is not None and batch is not None:
+            charge = publication.charge(request)
+            out = batch_path(append, batch, request, charge, ledger=budget)
+            publication = replace(publication, out=out)
     if publication.dry_run:
-        if stated is not None and not stated.folder.exists():
+        if append is not None and not append.exists():
             publication = replace(publication, out=None)
         lines, document = _plan_in_words(request)
-        lines += [] if stated is None else [stated.in_words()]
+        lines += [] if batch is None else [_of_batch(batch, series)]
         if words.schema is not None and not publication.as_json:
             lines += _worth(words.schema, words.words, request, publication)
-        publishing.dry_run(request, publication, lines=lines, document=document)
+        _dry_run(request, publication, lines, document)
         return
     unspent = "delta" in words.words and request.claim.delta == 0
     notes = ["Laplace noise spends no delta."] if unspent else []
     note = " ".join([*notes, *_never_together(request)])
-    if stated is None:
-        publishing.publish_and_say(request, publication, note=note)
+    if append is None:
+        _publish(request, publication, note=note)
         return
-    with stated.folder_made():
-        publishing.publish_and_say(
-            request, publication, note=note, renewal="give them another --batch"
-        )
-
-
-def _plan(request: Request) -> list[dict[str, Any]]:
-    from noisewise.core.design import STATISTIC_ONE
-    from noisewise.core.noise import DISCRETE_FAMILIES
-
-    planned = []
-    for statistic, mechanism in zip(request.statistics, request.mechanisms, strict=True):
-        law = DISCRETE_FAMILIES[mechanism.family](mechanism.scale).continuous()
-        planned.append(
-            {
-                "statistic": statistic.name,
-                "entries": len(statistic.entries),
-                "sensitivity": mechanism.sensitivity / STATISTIC_ONE,
-                "noise": mechanism.family,
-                "scale": mechanism.scale / STATISTIC_ONE,
-                "standard_deviation": law.variance**0.5,
-            }
-        )
-    return planned
+    with made(append):  # unless nothing comes of it
+        _publish(request, publication, note=note, renewal="give them another --batch")
 
 
 def _terms(request: Request | RoundsRequest | GlmRequest) -> list[str]:
@@ -184,31 +412,23 @@ def _worth(
     from noisewise.planning.plan import plan
 
     public = request.schema.neighbours == "replace_one" and request.schema.unit_column is None
-    rows, lines = None, []
+    rows, lines, in_rounds = None, [], isinstance(request, RoundsRequest)
     if public and str(publication.data).endswith(".parquet"):
         rows = open_source(publication.data, **publication.source).row_count()
-    by_default = isinstance(request, RoundsRequest) or (
+    by_default = in_rounds or (
         isinstance(request, Request)
         and "radius" not in words
         and [one.family for one in request.mechanisms] == ["discrete_laplace"]
     )
     if rows and by_default and "epsilon" in words:
-        design = request.design
-        budget: dict[str, Any] = {
-            name: float(words[name]) for name in ("epsilon", "delta") if name in words
+        named: dict[str, Any] = {
+            "target": request.design.target,
+            "features": request.design.features,
+            "mechanism": "rounds" if in_rounds else "laplace",
+            **{name: float(words[name]) for name in ("epsilon", "delta") if name in words},
         }
-        try:
-            made = plan(
-                request.schema,
-                target=design.target,
-                features=design.features,
-                n=rows,
-                mechanism="rounds" if isinstance(request, RoundsRequest) else "laplace",
-                **budget,
-            )
-            lines.append(str(made.verdict))
-        except RequestError:
-            pass  # a budget beyond what a plan takes, say: the command explains
+        with suppress(RequestError):  # a budget beyond what a plan takes, say: the command explains
+            lines.append(str(plan(request.schema, n=rows, **named).verdict))
     command = ["noisewise", "plan", "--schema", str(schema)]
     for name in ("family", "formula", "target", "features", "epsilon", "delta", "radius"):
         value = words.get(name)
@@ -223,6 +443,8 @@ def _plan_in_words(
     request: Request | RoundsRequest | GlmRequest,
 ) -> tuple[list[str], dict[str, Any]]:
     """The plan as lines and as a document."""
+    from noisewise.core.design import STATISTIC_ONE
+    from noisewise.core.noise import DISCRETE_FAMILIES
     from noisewise.holder.requests.glm import GlmRequest
     from noisewise.holder.requests.rounds import RoundsRequest
 
@@ -233,8 +455,18 @@ def _plan_in_words(
     if isinstance(request, RoundsRequest):
         needed = {"most": request.most, "rows_needed": request.setting.rows_needed()}
         return lines + request.in_words(), {"rounds": needed}
-    planned = _plan(request)
-    for item in planned:
+    planned: list[dict[str, Any]] = []
+    for statistic, mechanism in zip(request.statistics, request.mechanisms, strict=True):
+        law = DISCRETE_FAMILIES[mechanism.family](mechanism.scale).continuous()
+        item = {
+            "statistic": statistic.name,
+            "entries": len(statistic.entries),
+            "sensitivity": mechanism.sensitivity / STATISTIC_ONE,
+            "noise": mechanism.family,
+            "scale": mechanism.scale / STATISTIC_ONE,
+            "standard_deviation": law.variance**0.5,
+        }
+        planned.append(item)
         lines.append(
             f"  {item['statistic']}: {item['entries']} sums on unit scale, sensitivity "
             f"{item['sensitivity']:.6g}, {item['noise']} scale {item['scale']:.6g} "
@@ -259,9 +491,9 @@ def sample_regression(**given: Any) -> None:
     if publication.dry_run:
         plan = request.planned.describe()
         lines = [f"Coefficients: {', '.join(request.design.names[:-1])}", f"  {_listed(plan)}"]
-        publishing.dry_run(request, publication, lines=lines, document={"plan": plan})
+        _dry_run(request, publication, lines, {"plan": plan})
         return
-    publishing.publish_and_say(request, publication)
+    _publish(request, publication)
 
 
 # --- block summaries ------------------------------------------------------------------------------
@@ -290,10 +522,14 @@ def release_summary(anyway: bool = False, **given: Any) -> None:
     Example: noisewise release-summary --data people.parquet --schema schema.yaml --target income
     --features age,hours --ask "hours < 0" --epsilon 1 --ledger budget.db --out summary.json
     """
+    from noisewise.holder.engines import open_source
+
     save, given["save_request"] = given["save_request"], None
     publication, words = _taken_apart("summary", given, "summary.json")
-    if not {"rows", "blocks"} & set(words.words):
-        rows = _known_rows(words.schema, publication)
+    if words.schema is not None and not {"rows", "blocks"} & set(words.words):
+        public = read_schema(words.schema).neighbours == "replace_one"
+        # Known to some sources without reading any row
+        rows = open_source(publication.data, **publication.source).row_count() if public else None
         words = words if rows is None else words.changed({"rows": rows})
     request: Any = words.make()
     if save is not None:
@@ -301,24 +537,14 @@ def release_summary(anyway: bool = False, **given: Any) -> None:
     if publication.dry_run:
         plan = _summary_plan(request)
         lines = _summary_in_words(request, plan)
-        publishing.dry_run(request, publication, lines=lines, document=plan)
+        _dry_run(request, publication, lines, plan)
         return
     if request.warnings and not anyway:
         raise RequestError(
             f"{'. '.join(request.warnings)}. Nothing was spent; --dry-run shows what to "
             "expect, and --anyway spends the budget all the same"
         )
-    publishing.publish_and_say(request, publication)
-
-
-def _known_rows(schema: Path | None, publication: Publication) -> int | None:
-    """The number of rows, if it is public and the source knows it without reading any."""
-    from noisewise.core.yaml_files import read_schema
-    from noisewise.holder.engines import open_source
-
-    if schema is None or read_schema(schema).neighbours != "replace_one":
-        return None
-    return open_source(publication.data, **publication.source).row_count()
+    _publish(request, publication)
 
 
 def _summary_plan(request: SummaryRequest) -> dict[str, Any]:
@@ -410,23 +636,19 @@ def release_network(**given: Any) -> None:
     publication, words = _taken_apart("network", given, "network.json")
     request: Any = words.make()
     if publication.dry_run:
-        document = {"nodes": list(request.network.nodes), "plan": request.planned.describe()}
-        lines = _network_in_words(request)
-        publishing.dry_run(request, publication, lines=lines, document=document)
+        network, plan = request.network, request.planned.describe()
+        size = (
+            f"a graph to be learned among {len(network.nodes)} columns"
+            if request.mechanism == "learn"
+            else f"{len(network.nodes)} nodes, {len(network.edges)} edges, {network.total_cells} "
+            "cells"
+        )
+        lines = [f"Network: {size}.", f"  {request.mechanism}: {_listed(plan)}"]
+        _dry_run(request, publication, lines, {"nodes": list(network.nodes), "plan": plan})
         return
     unspent = "delta" in words.words and request.claim.delta == 0
     note = "With so few columns Laplace noise is less, and spends no delta." if unspent else ""
-    publishing.publish_and_say(request, publication, doing="counting", note=note)
-
-
-def _network_in_words(request: NetworkRequest) -> list[str]:
-    network = request.network
-    size = (
-        f"a graph to be learned among {len(network.nodes)} columns"
-        if request.mechanism == "learn"
-        else f"{len(network.nodes)} nodes, {len(network.edges)} edges, {network.total_cells} cells"
-    )
-    return [f"Network: {size}.", f"  {request.mechanism}: {_listed(request.planned.describe())}"]
+    _publish(request, publication, doing="counting", note=note)
 
 
 def _listed(plan: Mapping[str, Any]) -> str:
@@ -435,3 +657,8 @@ def _listed(plan: Mapping[str, Any]) -> str:
         f"{name.replace('_', ' ')} {f'{value:.6g}' if isinstance(value, float) else value}"
         for name, value in plan.items()
     )
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (
+    *(release, release_summary, release_network, sample_regression),
+)

@@ -19,9 +19,19 @@ from pathlib import Path
 from noisewise.core.design import Design
 from noisewise.core.errors import NoisewiseError
 from noisewise.core.kinds.regression import Release
-from noisewise.federation.gather import Answer, Check, Outcome, Patience, exchange, wait_for_nodes
+from noisewise.federation.gather import (
+    Answer,
+    Check,
+    Outcome,
+    Patience,
+    Settings,
+    exchange,
+    read_settings,
+    wait_for_nodes,
+    write_releases,
+    write_report,
+)
 from noisewise.federation.protocol import RECORD
-from noisewise.federation.settings import Settings, read_settings, write_releases, write_report
 
 try:
     from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict

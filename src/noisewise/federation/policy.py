@@ -18,7 +18,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -109,17 +108,16 @@ class Policy:
                 return request
         raise NotAllowedError(Refusal.NOT_ALLOWED)
 
+    @property
+    def source(self) -> dict[str, Any]:
+        """How the rows are read."""
+        return {"engine": self.engine, "table": self.table, "query": self.query}
+
     def charge(self, request: Request | RoundsRequest, ledger: Ledger | None = None) -> Charge:
         """What a ledger is asked for by a rule; a given one may know its words already."""
-        where: dict[str, str | None] = {"table": self.table, "query": self.query}
+        where = {"table": self.table, "query": self.query}
         known = request if ledger is None else as_charged(request, ledger, **where)
         return known.charge(**where)
-
-    @cached_property
-    def unfilled(self) -> tuple[str, ...]:
-        """Columns of rules without a fill value: one missing value makes the holder refuse."""
-        names = {name for request in self.requests for name in request.design.sources}
-        return tuple(sorted(names - set(self.schema.fill)))
 
 
 def read_policy(path: str | Path) -> Policy:
@@ -167,11 +165,10 @@ def _request(schema: Schema, rule: Any, number: int, folder: Path) -> Request | 
     where = f"rule {number}"
     if isinstance(rule, dict) and "request" in rule:
         rule = _from_file(rule, where, folder)
-    needed = (
-        ("formula",) if isinstance(rule, dict) and "formula" in rule else ("target", "features")
-    )
+    by_formula = isinstance(rule, dict) and "formula" in rule
+    needed = ("formula",) if by_formula else ("target", "features")
     given = _keys(rule, where, needed, tuple(name for name in _RULE if name not in needed))
-    if "formula" in needed:
+    if by_formula:
         _text(given, "formula")
     else:
         _check_columns(schema, given, where)
@@ -293,15 +290,8 @@ def _fields(text: object, path: object) -> Fields:
         policy = read_policy(path)
         request = policy.request_for(proposal)
         with Ledger(policy.ledger, create=False) as ledger:
-            published = publish(
-                request,
-                policy.data,
-                ledger=ledger,
-                engine=policy.engine,
-                table=policy.table,
-                query=policy.query,
-                purpose="federation",
-            )
+            how: dict[str, Any] = {**policy.source, "purpose": "federation"}
+            published = publish(request, policy.data, ledger=ledger, **how)
         fields = release_fields(published.release)
     except ProposalError as error:
         LOG.warning("Refused a proposal that cannot be read: %s", error)
@@ -353,70 +343,46 @@ def rehearse(path: str | Path) -> Rehearsal:
         holder.
     """
     policy = read_policy(path)
-    quotes = _quotes(policy)
-    _check_rows(policy, quotes)
-    lines = [*_prices(policy, quotes), "The data fit the schema and the rules."]
-    if policy.unfilled:
-        lines.append(
-            "Without a fill value, a missing value makes this node refuse, which the server sees: "
-            + ", ".join(policy.unfilled)
-        )
-    return Rehearsal(lines, all(quote.together.allowed for quote in quotes))
-
-
-@dataclass(frozen=True)
-class _Quotes:
-    """What the ledger says to a rule by itself, and after the rules above it."""
-
-    alone: Quote
-    together: Quote
-
-
-def _quotes(policy: Policy) -> list[_Quotes]:
-    """A server may ask for all rules, so each is paid from what those above it leave."""
-    quotes: list[_Quotes] = []
+    lines, allowed, new = [], True, []
     above: list[Charge] = []
     with Ledger(policy.ledger, create=False) as ledger:
-        for request in policy.requests:
+        for number, request in enumerate(policy.requests, 1):
             charge = policy.charge(request, ledger)
-            quote = _Quotes(ledger.preview(charge), ledger.preview(charge, after=above))
-            if quote.alone.refusal and quote.alone.cap_epsilon is None:
-                raise BudgetError(quote.alone.refusal)
-            if quote.together.allowed:
-                above.append(charge)
-            quotes.append(quote)
-    return quotes
-
-
-def _check_rows(policy: Policy, quotes: Sequence[_Quotes]) -> None:
-    """Read the data once, and ask of their number of rows what `publish` would ask."""
+            # A server may ask for all rules, so each is paid from what those above it leave.
+            alone, together = ledger.preview(charge), ledger.preview(charge, after=above)
+            if alone.refusal and alone.cap_epsilon is None:
+                raise BudgetError(alone.refusal)
+            above += [charge] if together.allowed else []
+            new += [] if alone.already_published else [request]
+            allowed &= together.allowed
+            what = f"{request.design.target} ~ {' + '.join(request.design.features)}"
+            state = _state(alone, together)
+            lines.append(f"Rule {number}: {what} at {request.claim}, {state}.")
+    # Of the number of rows is asked what `publish` would ask.
     names = {name for request in policy.requests for name in request.design.sources}
-    n = check_data(
-        policy.schema.restricted_to(tuple(sorted(names))),
-        policy.data,
-        engine=policy.engine,
-        table=policy.table,
-        query=policy.query,
-    )
-    for request, quote in zip(policy.requests, quotes, strict=True):
-        if not quote.alone.already_published:
-            request.check_rows(n)
+    schema = policy.schema.restricted_to(tuple(sorted(names)))
+    n = check_data(schema, policy.data, **policy.source)
+    for request in new:
+        request.check_rows(n)
+    lines.append("The data fit the schema and the rules.")
+    unfilled = sorted(names - set(policy.schema.fill))
+    if unfilled:
+        lines.append(
+            "Without a fill value, a missing value makes this node refuse, which the server sees: "
+            + ", ".join(unfilled)
+        )
+    return Rehearsal(lines, allowed)
 
 
-def _prices(policy: Policy, quotes: Sequence[_Quotes]) -> list[str]:
-    lines = []
-    for number, (request, quote) in enumerate(zip(policy.requests, quotes, strict=True), 1):
-        if quote.alone.already_published:
-            state = "published before; costs nothing more"
-        elif quote.together.allowed:
-            state = "within the budget"
-        elif quote.alone.allowed:
-            state = (
-                "NOT within the budget together with the rules above: whichever is asked for last "
-                "would be refused; raise the cap, or leave a rule out"
-            )
-        else:
-            state = "NOT within the budget: it would be refused; raise the cap, or ask for less"
-        what = f"{request.design.target} ~ {' + '.join(request.design.features)}"
-        lines.append(f"Rule {number}: {what} at {request.claim}, {state}.")
-    return lines
+def _state(alone: Quote, together: Quote) -> str:
+    """What the ledger says to a rule by itself, and after the rules above it."""
+    if alone.already_published:
+        return "published before; costs nothing more"
+    if together.allowed:
+        return "within the budget"
+    if alone.allowed:
+        return (
+            "NOT within the budget together with the rules above: whichever is asked for last "
+            "would be refused; raise the cap, or leave a rule out"
+        )
+    return "NOT within the budget: it would be refused; raise the cap, or ask for less"

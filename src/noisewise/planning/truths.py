@@ -132,10 +132,7 @@ def draw_truths(
 
 
 def _one(
-    prior: RegressionPrior,
-    covariates: NIWPrior,
-    radius: float | None,
-    rng: np.random.Generator,
+    prior: RegressionPrior, covariates: NIWPrior, radius: float | None, rng: np.random.Generator
 ) -> tuple[tuple[FloatArray, float, FloatArray, FloatArray], RowLaw]:
     law = _row_law(covariates, radius, rng)
     mu, T = law.moments(rng)
@@ -161,10 +158,7 @@ def _row_law(covariates: NIWPrior, radius: float | None, rng: np.random.Generato
     if radius is not None:
         T = T * min(1.0, LARGEST_VARIANCE * radius**2 / T.trace())
     mu = _confined_normal(
-        covariates.m,
-        np.sqrt(T.diagonal() / covariates.lam),
-        np.sqrt(1 - T.diagonal()),
-        rng,
+        covariates.m, np.sqrt(T.diagonal() / covariates.lam), np.sqrt(1 - T.diagonal()), rng
     )
     if radius is not None:
         mu = mu * min(1.0, np.sqrt((radius**2 - T.trace()) / (mu @ mu)))

@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 _SAFE = re.compile(
     r"Found (array with|input variables with)|Input (X |y )?contains |X has \d|y should be a 1d|"
     r"y cannot be None|The feature names should match|Feature names |Sparse data was passed|"
-    r"Unknown label type: \w+[.]|.* requires y to be passed",
+    r"Unknown label type: \w+[.]|.* requires y to be passed"
 )
 # What quotes values, with other words for it.
 _REWORDED = {

@@ -141,10 +141,8 @@ class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
         """
         self._require_target(y)
         table, columns = without_cells(lambda: self._table(X, y))
-        ids = None
-        if units is not None:
-            ids = UNITS
-            table |= {ids: units}
+        ids = None if units is None else UNITS
+        table |= {} if ids is None else {ids: units}
         *features, target = columns
         request = make_request(
             Schema(self.dataset, columns, self.neighbours, self.max_rows_per_unit, unit_column=ids),
@@ -165,8 +163,7 @@ class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
         self.posterior_ = fit_releases(
             self.release_, prior=self.prior, seed=seed, **self._inference()
         )
-        theta = self._theta()
-        middle, spread = zip(*(median_and_spread(draws) for draws in theta.T), strict=True)
+        middle, spread = _medians_and_spreads(self.posterior_.theta)
         self.intercept_ = middle[0]
         self.coef_ = np.array(middle[1:])
         self.coef_std_ = np.array(spread[1:])
@@ -195,10 +192,6 @@ class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
         found = self.posterior_.predict(table, seed=0)
         return (found.estimate, found.spread) if return_std else found.estimate
 
-    def _theta(self) -> FloatArray:
-        draws: FloatArray = self.posterior_.theta
-        return draws.reshape(-1, draws.shape[-1])
-
     def _table(self, X: Any, y: Any) -> tuple[dict[str, Any], dict[str, Column]]:
         """The rows by name, and what is public about them, the target last."""
         table = self._features(X, y, reset=True)
@@ -216,7 +209,11 @@ class PrivateBayesianRegressor(RegressorMixin, BoundedFeatures):
         return table | {target: values}, columns | {target: declared}
 
 
-# --- what to regress on what ---------------------------------------------------------------------
+def _medians_and_spreads(theta: FloatArray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Of every coefficient, from draws of shape (..., d)."""
+    draws = theta.reshape(-1, theta.shape[-1])
+    middle, spread = zip(*(median_and_spread(column) for column in draws.T), strict=True)
+    return middle, spread
 
 
 def _model(formula: str | None, features: list[str], target: str) -> dict[str, Any]:
@@ -322,12 +319,16 @@ class PrivateBayesianClassifier(ReleaseClassifier, BoundedFeatures):
         )
         seed = self._seed()
         # All words are checked before anything is published: afterwards the budget is spent.
-        self._check_inference()
+        chains_and_draws(self.chains, self.draws, MAX_DRAWS)
+        if self.method not in ("auto", METHOD):
+            raise RequestError(f"method: {self.method!r} is unknown; use auto")
+        if self.prior is not None and not isinstance(self.prior, CoefficientPrior):
+            kind = type(self.prior).__name__
+            raise RequestError(f"prior: expected a CoefficientPrior, got {kind}")
         rows = without_cells(lambda: {**table, target: texts_of(labels)})
         self.release_ = released(request, rows, self.ledger, self.cap)
         self.posterior_ = fit_glm(self.release_, prior=self.prior, seed=seed, **self._inference())
-        draws = self.posterior_.theta.reshape(-1, self.posterior_.theta.shape[-1])
-        middle, spread = zip(*(median_and_spread(column) for column in draws.T), strict=True)
+        middle, spread = _medians_and_spreads(self.posterior_.theta)
         self.intercept_ = np.array(middle[:1])
         self.coef_ = np.array([middle[1:]])
         self.coef_std_ = np.array([spread[1:]])
@@ -368,15 +369,6 @@ class PrivateBayesianClassifier(ReleaseClassifier, BoundedFeatures):
         if None in texts or texts[0] == texts[1]:
             raise RequestError("classes: expected two different texts, numbers or truth values")
         return found, Category((str(texts[0]), str(texts[1])), str(texts[0]))
-
-    def _check_inference(self) -> None:
-        chains_and_draws(self.chains, self.draws, MAX_DRAWS)
-        if self.method not in ("auto", METHOD):
-            raise RequestError(f"method: {self.method!r} is unknown; use auto")
-        if self.prior is not None and not isinstance(self.prior, CoefficientPrior):
-            raise RequestError(
-                f"prior: expected a CoefficientPrior, got {type(self.prior).__name__}"
-            )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
