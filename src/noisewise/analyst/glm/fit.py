@@ -17,7 +17,7 @@ from noisewise.analyst.common_cautions import (
     repetition_warnings,
 )
 from noisewise.analyst.glm.sampler import SLOPE_SD, Draws, NormalPrior, Observed, sample
-from noisewise.analyst.posterior.base import Fit
+from noisewise.analyst.posterior.base import Fit, origins
 from noisewise.analyst.posterior.glm import GlmPosterior
 from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.analyst.regression.original_units import CoefficientPrior
@@ -106,12 +106,8 @@ def fit_glm(
             method=METHOD,
             reason="score and information of the last round, with the noise on both",
             noise_aware=True,
-            n=tuple(release.n for release in given),
-            claims=tuple(str(release.claim) for release in given),
-            digests=tuple(release.digest for release in given),
-            datasets=tuple(release.schema.dataset for release in given),
-            units=tuple(release.schema.unit for release in given),
             seed=seed,
+            **origins(given),
         ),
     )
     found = (

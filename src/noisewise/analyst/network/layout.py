@@ -25,12 +25,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the tables of a network are.
-
-    Parameters
-    ----------
-    network : Network
-    """
+    """Where the tables of a network are."""
 
     network: Network
 

@@ -241,12 +241,7 @@ def _counts(table: _Table, alpha: Floats, rng: np.random.Generator, draws: int) 
 
 
 def _one_of_two(
-    rng: np.random.Generator,
-    y: NDArray[np.int64],
-    scale: Floats,
-    alpha: Floats,
-    n: int,
-    draws: int,
+    rng: np.random.Generator, y: NDArray[np.int64], scale: Floats, alpha: Floats, n: int, draws: int
 ) -> Floats:
     """A binary root of which one count was released: the other is n minus it."""
     from scipy.special import gammaln

@@ -43,7 +43,7 @@ class GlmPosterior(FittedCoefficients):
     info : Fit
     """
 
-    kind = "glm"
+    kind, _what = "glm", "a logistic or Poisson regression"
 
     columns: ModelColumns
     theta: FloatArray
@@ -235,10 +235,6 @@ class GlmPosterior(FittedCoefficients):
             "features": list(self.columns.features),
             **self._origin(),
         }
-
-    @property
-    def _what(self) -> str:
-        return f"a {self.columns.family} regression"
 
     @property
     def heading(self) -> str:

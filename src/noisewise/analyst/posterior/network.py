@@ -86,7 +86,7 @@ class NetworkPosterior(FittedPosterior):
         versions, some of which are without records.
     """
 
-    kind = "network"
+    kind, _what = "network", "a network"
 
     network: Network
     theta: Floats
@@ -528,10 +528,6 @@ class NetworkPosterior(FittedPosterior):
             "prior_learned": info.learned,
             "mechanisms": list(info.mechanisms),
         }
-
-    @property
-    def _what(self) -> str:
-        return "a network"
 
     @property
     def heading(self) -> str:

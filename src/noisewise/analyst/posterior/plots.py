@@ -260,10 +260,7 @@ def _reach(curves: Iterable[FloatArray]) -> tuple[float, float]:
 
 
 def _effects(
-    posteriors: Mapping[str, Drawable],
-    names: Sequence[str] | None,
-    level: float,
-    title: str | None,
+    posteriors: Mapping[str, Drawable], names: Sequence[str] | None, level: float, title: str | None
 ) -> Figure:
     """One panel a feature: a line with its band over a range, or an interval for each level."""
     first = next(iter(posteriors.values()))

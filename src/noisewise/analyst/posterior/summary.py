@@ -34,7 +34,7 @@ class SummaryPosterior(BasePosterior):
     coefficient is that of the regression which the blocks fit.
     """
 
-    kind = "summary"
+    kind, _what = "summary", "a block summary"
 
     release: SummaryRelease
 
@@ -242,10 +242,6 @@ class SummaryPosterior(BasePosterior):
         return "\n".join([head, str(self.summary(level)), *rests_on, *release.design.glossary()])
 
     # --- pictures and files ----------------------------------------------------------------------
-
-    @property
-    def _what(self) -> str:
-        return "a block summary"
 
     @property
     def heading(self) -> str:

@@ -176,9 +176,14 @@ class Line(NamedTuple):
     bars: Sequence[Bar]
 
 
+def plain(label: str, style: str, low: float, middle: float, high: float) -> Bar:
+    """An interval of which only the ends and a middle are known."""
+    return Bar(label, style, low, middle, middle, middle, high)
+
+
 def point(label: str, style: str, value: float) -> Bar:
     """A number that has no interval."""
-    return Bar(label, style, value, value, value, value, value)
+    return plain(label, style, value, value, value)
 
 
 class _Axis(NamedTuple):
