@@ -22,27 +22,13 @@ LARGEST = 2**60  # a forged value beyond it would overflow; no true count comes 
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """Noisy linear forms of one table: values = matrix @ counts + Laplace or Gaussian noise.
+    """Noisy linear forms of one table: values = matrix @ counts + Laplace or Gaussian noise."""
 
-    Parameters
-    ----------
-    names : tuple of int
-        The table's nodes by number (see `Layout`), sorted; its cells are in C order.
-    values : array of int, shape (m,)
-        Unclamped, so they may be negative.
-    scale : array, shape (m,)
-        Scale of each form's noise; infinite where nothing was released.
-    matrix : array of int, shape (m, cells), optional
-        None where every cell was released itself.
-    gaussian : bool
-        Whether the noise is Gaussian; only of cells that were released themselves.
-    """
-
-    names: tuple[int, ...]
-    values: Integers
-    scale: Floats
-    matrix: NDArray[np.int64] | None = None
-    gaussian: bool = False
+    names: tuple[int, ...]  # its nodes by number (see `Layout`), sorted; its cells are in C order
+    values: Integers  # (m,), unclamped, so they may be negative
+    scale: Floats  # (m,), of each form's noise; infinite where nothing was released
+    matrix: NDArray[np.int64] | None = None  # (m, cells); None where cells were released themselves
+    gaussian: bool = False  # whether the noise is Gaussian; only without a matrix
 
     @property
     def variance(self) -> Floats:
@@ -52,16 +38,9 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """All that one holder released.
+    """All that one holder released."""
 
-    Parameters
-    ----------
-    n : int or None
-        Number of rows where it is public.
-    measurements : tuple of Measurement
-    """
-
-    n: int | None
+    n: int | None  # number of rows where it is public
     measurements: tuple[Measurement, ...]
 
 

@@ -25,7 +25,7 @@ MAX_TABLE = 1 << 18  # cells of a table on the way, for one draw
 BATCH = 1 << 23  # cells of such tables in memory
 WEIGHTED_ROWS = 2000  # a draw, where summing is too large
 MAX_ANSWER = 1 << 16
-MAX_CHEAP = 1 << 12
+MAX_CHEAP = 1 << 12  # where a summation over a thousand draws takes no time to speak of
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +66,9 @@ class Answer:
 
 
 def _answer(draws: Floats, level: float, simulated: bool) -> Answer:
-    lower, upper = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    arrays = [np.asarray(x) for x in (draws.mean(axis=0), draws.std(axis=0), lower, upper)]
-    return Answer(arrays[0], arrays[1], arrays[2], arrays[3], level, draws, simulated)
+    ends = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    mean, sd, lower, upper = map(np.asarray, (draws.mean(axis=0), draws.std(axis=0), *ends))
+    return Answer(mean, sd, lower, upper, level, draws, simulated)
 
 
 def ask(
@@ -130,19 +130,9 @@ def _order(layout: Layout, scopes: list[set[int]], hidden: set[int]) -> tuple[li
 
 
 class Summation:
-    """How to sum everything out but some nodes, with others given.
+    """How to sum everything out but some nodes, with the codes of others given.
 
-    Parameters
-    ----------
-    layout : Layout
-    wanted : sequence of int
-    evidence : mapping of int to int
-        Codes of the nodes that are given.
-
-    Attributes
-    ----------
-    largest : int
-        Cells of the largest table on the way, for one draw: what it costs.
+    `largest` is what it costs: cells of the largest table on the way, for one draw.
     """
 
     def __init__(
@@ -169,11 +159,6 @@ class Summation:
             keep = sorted(set().union(*(f[0] for f in used)) - {v})
             factors = [f for f in factors if v not in f[0]] + [(keep, _product(used, keep))]
         return _product(factors, self.wanted)
-
-
-def cheap(summation: Summation) -> bool:
-    """Whether a summation over a thousand draws takes no time to speak of."""
-    return summation.largest <= MAX_CHEAP
 
 
 def joint_probabilities(
@@ -491,16 +476,11 @@ def evidence_codes(
             raise RequestError(f"{where}: {name!r} is not a node; the nodes are {shown}")
         if name in taken:
             raise RequestError(f"given: {name!r} is asked about; it can't be given too")
-        found[layout.number[name]] = _code_of(layout, name, level)
-    return found
-
-
-def _code_of(layout: Layout, name: str, level: Any) -> int:
-    """The code of a level that a user gave."""
-    found = code_or_none(layout, name, level)
-    if found is None:
-        shown = ", ".join(layout.network.levels(name)[:10])
-        raise RequestError(f"{name}: {str(level)[:40]!r} is not one of its levels: {shown}")
+        code = code_or_none(layout, name, level)
+        if code is None:
+            shown = ", ".join(layout.network.levels(name)[:10])
+            raise RequestError(f"{name}: {str(level)[:40]!r} is not one of its levels: {shown}")
+        found[layout.number[name]] = code
     return found
 
 

@@ -457,7 +457,7 @@ class NetworkPosterior(FittedPosterior):
 
     def _margin_lines(self, level: float, nodes: Sequence[str] | None) -> list[str]:
         """How common every level of these nodes is, or of as many as fit."""
-        from noisewise.analyst.network.queries import Summation, ask, cheap
+        from noisewise.analyst.network.queries import MAX_CHEAP, Summation, ask
 
         wanted, used = [], 0
         for node in self.nodes if nodes is None else nodes:
@@ -465,7 +465,7 @@ class NetworkPosterior(FittedPosterior):
             used += self.network.arity(node)
             if used > MOST_ROWS:
                 break
-            if cheap(Summation(self.layout, [number])):
+            if Summation(self.layout, [number]).largest <= MAX_CHEAP:
                 wanted.append(number)
         if not wanted:
             return []
