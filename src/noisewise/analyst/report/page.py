@@ -33,9 +33,8 @@ def lead(
 ) -> str:
     """The paragraph below the heading: what was fitted to how much, at what privacy.
 
-    `what` is such as "A linear regression", `rows` are those behind each file, `noise` is a
-    sentence on what carries noise and what the analysis does about it, and `counted` is "people"
-    where each person's rows were averaged into one.
+    `what` is such as "A linear regression", `rows` are those behind each file, `noise` says what
+    carries noise and what was done about it, and `counted` is `Schema.counted`.
     """
     count = len(rows)
     public = [n for n in rows if n is not None]
