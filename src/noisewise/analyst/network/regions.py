@@ -110,7 +110,7 @@ def make_regions(
     kappa = np.array([float(entropy.kappa.get(region, 0)) for region in names])
     cancels = (kappa == -1) & (np.arange(len(names)) < d) & (len(holders) == 1)
     for r in np.flatnonzero(cancels):
-        cancels[r] = not prior.learned[r] and bool((alpha[layout.part(r)] == 1.0).all())
+        cancels[r] = not prior.learned[r] and bool((alpha[layout.part(int(r))] == 1.0).all())
     value = np.zeros((len(holders), cells), dtype=np.int64)
     precision = np.zeros((len(holders), cells))
     curvature = np.zeros((len(holders), cells))

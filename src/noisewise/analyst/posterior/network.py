@@ -469,7 +469,8 @@ class NetworkPosterior(FittedPosterior):
                 wanted.append(number)
         if not wanted:
             return []
-        some, rows = self.flat[:: max(1, len(self.flat) // MARGIN_DRAWS)], []
+        some = self.flat[:: max(1, len(self.flat) // MARGIN_DRAWS)]
+        rows: list[tuple[str, Any]] = []
         for i in wanted:
             answer, node = ask(self.layout, some, [i], {}, level, 0), self.layout.nodes[i]
             found = zip(answer.mean, answer.lower, answer.upper, strict=True)

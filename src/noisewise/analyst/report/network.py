@@ -483,10 +483,10 @@ def _contrasts(posterior: NetworkPosterior) -> Iterator[Contrast]:
         spread = np.ptp(mean[:, start:], axis=0)
         k = start + int(np.argmax(spread))
         high, low = int(np.argmax(mean[:, k])), int(np.argmin(mean[:, k]))
-        which = (f"{parent} = {network.levels(parent)[i]}" for i in (high, low))
-        means = float(mean[high, k]), float(mean[low, k])
+        level, other = (f"{parent} = {network.levels(parent)[i]}" for i in (high, low))
+        more, less = float(mean[high, k]), float(mean[low, k])
         event = f"{child} = {network.levels(child)[k]}"
-        yield Contrast(event, *which, *means, given[:, high, k] - given[:, low, k])
+        yield Contrast(event, level, other, more, less, given[:, high, k] - given[:, low, k])
 
 
 def sentence(found: Contrast, level: float) -> str:

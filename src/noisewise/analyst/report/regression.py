@@ -77,8 +77,8 @@ def _holders(posterior: Posterior, holders: Holders, level: float) -> Markup:
             f"That of {holders.names[high]} is the highest and that of {holders.names[low]} the "
             f"lowest; that the first is above the second has probability {percent(apart)}."
         )
-        found = (posterior.forest(name, share) for share in (level, 0.5))
-        bars, said = page.bars_of(*found, style="aware")
+        found, inner = (posterior.forest(name, share) for share in (level, 0.5))
+        bars, said = page.bars_of(found, inner, "aware")
         described = f"{size} intervals of {called} by holder: {said}."
         figures.append(figure(called, widgets.forest(bars, described)))
     return section(

@@ -178,7 +178,7 @@ def _question_sections(posterior: SummaryPosterior) -> Sequence[Markup]:
     found, lines = [], []
     for question in answers.asking(posterior.release).questions:
         asked = question.coefficient, "<", question.threshold
-        found.append((question, *(posterior.prob(*asked, noise_aware=x) for x in (True, False))))
+        found.append((question, posterior.prob(*asked), posterior.prob(*asked, noise_aware=False)))
     told = [
         _verdict(question.coefficient, short(question.threshold), p)
         for question, p, _ in sorted(found, key=lambda line: -abs(line[1] - 0.5))
