@@ -82,10 +82,7 @@ def concentrations(prior: Prior | None, layout: Layout) -> Concentrations:
         alpha[:] = _positive("prior", prior)
         return Concentrations(alpha, learned)
     for name, given in (prior or {}).items():
-        if name not in layout.number:
-            shown = ", ".join(layout.network.nodes[:20])
-            raise RequestError(f"prior: {name!r} is not a node; the nodes are {shown}")
-        i = layout.number[name]
+        i = layout.find(name, "prior: ")
         values = _positive(f"prior of {name!r}", given)
         shape = layout.network.shape(name)
         if values.ndim and values.shape != shape:

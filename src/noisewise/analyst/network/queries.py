@@ -471,16 +471,14 @@ def evidence_codes(
         raise RequestError('given: expected nodes with their levels, such as {"smoker": "no"}')
     found = {}
     for name, level in given.items():
-        if name not in layout.number:
-            shown = ", ".join(layout.network.nodes[:20])
-            raise RequestError(f"{where}: {name!r} is not a node; the nodes are {shown}")
+        number = layout.find(name, f"{where}: ")
         if name in taken:
             raise RequestError(f"given: {name!r} is asked about; it can't be given too")
         code = code_or_none(layout, name, level)
         if code is None:
             shown = ", ".join(layout.network.levels(name)[:10])
             raise RequestError(f"{name}: {str(level)[:40]!r} is not one of its levels: {shown}")
-        found[layout.number[name]] = code
+        found[number] = code
     return found
 
 

@@ -114,7 +114,7 @@ class NetworkPosterior(FittedPosterior):
 
     def draws(self, node: str) -> Floats:
         """Draws of a node's table, shape (chains, draws, *network.shape(node))."""
-        i = self._number(node)
+        i = self.layout.find(node)
         return self.layout.outward(i, self.theta[..., self.layout.part(i)])
 
     def table(self, node: str, level: float = 0.95) -> Table:
@@ -131,7 +131,7 @@ class NetworkPosterior(FittedPosterior):
         level = probability("level", level)
         if self.plugin is None:
             raise RequestError("plugin_table: the Release holds draws of tables, not counts")
-        i = self._number(node)
+        i = self.layout.find(node)
         law = self._plugin_law(self.layout.part(i))
         found = (law.mean(), law.std(), law.ppf((1 - level) / 2), law.ppf((1 + level) / 2))
         mean, sd, lower, upper = (self.layout.outward(i, np.asarray(x)) for x in found)
@@ -152,7 +152,7 @@ class NetworkPosterior(FittedPosterior):
                 f"privacy_share: method {self.info.method!r} does not model the noise, so it "
                 "cannot tell what privacy cost; use method='joint'"
             )
-        i = self._number(node)
+        i = self.layout.find(node)
         part = self.layout.part(i)
         hidden = self.given_counts[..., part].reshape(-1, part.stop - part.start).var(axis=0)
         total = np.maximum(self.flat[:, part].var(axis=0), 1e-300)
@@ -165,7 +165,7 @@ class NetworkPosterior(FittedPosterior):
         """
         if self.prior is None:
             raise _without_prior("prior_share")
-        i = self._number(node)
+        i = self.layout.find(node)
         part = self.layout.part(i)
         share = self.flat[:, part].var(axis=0) / np.maximum(self.prior[1, part], 1e-300)
         return self.layout.outward(i, np.minimum(share, 1.0))
@@ -178,7 +178,7 @@ class NetworkPosterior(FittedPosterior):
         deviations of the noise on one count: the Releases can't tell it from 0, and how small it is
         the prior says. In a row with fewer records than that these are all of its entries.
         """
-        i = self._number(node)
+        i = self.layout.find(node)
         return self.layout.outward(i, self._prior_decides[self.layout.part(i)])
 
     @cached_property
@@ -218,7 +218,7 @@ class NetworkPosterior(FittedPosterior):
         return {self.cell_name(cell): cell for cell in range(self.layout.cells)}
 
     def _cells(self, node: str) -> range:
-        part = self.layout.part(self._number(node))
+        part = self.layout.part(self.layout.find(node))
         return range(part.start, part.stop)
 
     def summary(self, level: float = 0.95, nodes: Sequence[str] | None = None) -> Summary:
@@ -264,7 +264,7 @@ class NetworkPosterior(FittedPosterior):
         from noisewise.analyst.network.queries import ask, evidence_codes
 
         wanted = [names] if isinstance(names, str) else list(names)
-        numbers = [self._number(name) for name in wanted]
+        numbers = [self.layout.find(name) for name in wanted]
         if len(set(numbers)) != len(numbers) or not numbers:
             raise RequestError(f"names: expected different nodes, got {wanted!r}")
         evidence = evidence_codes(self.layout, given or {}, taken=wanted)
@@ -349,7 +349,7 @@ class NetworkPosterior(FittedPosterior):
         if target is None:
             shown = ", ".join(self.nodes[:20])
             raise RequestError(f"target: name the node to classify, one of {shown}")
-        number = self._number(target)
+        number = self.layout.find(target)
         codes = codes_of_rows(self.layout, new, skip=target)
         return classify(self.layout, self.flat, number, codes, probability("level", level))
 
@@ -398,7 +398,7 @@ class NetworkPosterior(FittedPosterior):
     def unlinked(self, columns: Sequence[str]) -> list[tuple[str, str]]:
         """Pairs of these columns without an arrow between them."""
         for name in columns:
-            self._number(name)
+            self.layout.find(name)
         edges = {frozenset(edge) for edge in self.network.edges}
         return [pair for pair in combinations(columns, 2) if frozenset(pair) not in edges]
 
@@ -408,13 +408,6 @@ class NetworkPosterior(FittedPosterior):
             name: np.array(self.network.levels(name))[codes[:, self.layout.number[name]]]
             for name in self.nodes
         }
-
-    def _number(self, node: str) -> int:
-        if node not in self.layout.number:
-            raise RequestError(
-                f"{node!r} is not a node; the nodes are {', '.join(self.nodes[:20])}"
-            )
-        return self.layout.number[node]
 
     # --- for people ------------------------------------------------------------------------------
 
@@ -461,7 +454,7 @@ class NetworkPosterior(FittedPosterior):
 
         wanted, used = [], 0
         for node in self.nodes if nodes is None else nodes:
-            number = self._number(node)
+            number = self.layout.find(node)
             used += self.network.arity(node)
             if used > MOST_ROWS:
                 break
