@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import noisewise as nw
-from noisewise.analyst.network.classify import blanket
 from noisewise.analyst.network.fit import fit_network
 from noisewise.analyst.network.layout import Layout
 from noisewise.analyst.network.prior import Concentrations, Learning
+from noisewise.analyst.network.queries import blanket
 from noisewise.analyst.posterior.file import (
     load_posterior,
 )

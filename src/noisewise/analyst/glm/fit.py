@@ -17,7 +17,7 @@ from noisewise.analyst.common_cautions import (
     repetition_warnings,
 )
 from noisewise.analyst.glm.sampler import SLOPE_SD, Draws, NormalPrior, Observed, sample
-from noisewise.analyst.posterior.base import Fit
+from noisewise.analyst.posterior.base import Fit, origins
 from noisewise.analyst.posterior.glm import GlmPosterior
 from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.analyst.regression.original_units import CoefficientPrior
@@ -106,12 +106,8 @@ def fit_glm(
             method=METHOD,
             reason="score and information of the last round, with the noise on both",
             noise_aware=True,
-            n=tuple(release.n for release in given),
-            claims=tuple(str(release.claim) for release in given),
-            digests=tuple(release.digest for release in given),
-            datasets=tuple(release.schema.dataset for release in given),
-            units=tuple(release.schema.unit for release in given),
             seed=seed,
+            **origins(given),
         ),
     )
     found = (
@@ -203,15 +199,13 @@ def _checked(releases: Any) -> list[GlmRelease]:
     for item in given:
         if not isinstance(item, GlmRelease):
             raise RequestError(f"releases: expected Releases, got {type(item).__name__}")
-    first = given[0].design
+
+    def model(release: GlmRelease) -> tuple[Any, ...]:
+        design = release.design
+        return design.features, design.target, design.family, dict(design.schema.columns)
+
     for number, item in enumerate(given[1:], 2):
-        design = item.design
-        alike = (design.features, design.target, design.family) == (
-            first.features,
-            first.target,
-            first.family,
-        )
-        if not alike or dict(design.schema.columns) != dict(first.schema.columns):
+        if model(item) != model(given[0]):
             raise RequestError(
                 f"releases: release {number} is of another regression than the first, or declares "
                 "its columns otherwise; fit them apart"
@@ -260,13 +254,12 @@ def _shift_warnings(family: Family, drawn: Draws) -> tuple[str, ...]:
 
 def _convergence_warnings(posterior: GlmPosterior) -> tuple[str, ...]:
     """What the diagnostics of the sampler say; empty when all is well."""
-    rows = posterior.summary().rows
     if posterior.theta.shape[0] == 1:
         return (ONE_CHAIN,)
-    bad = [name for name, row in rows.items() if row.rhat > BAD_RHAT]
+    rows = posterior.summary().rows
+    bad = first_few([name for name, row in rows.items() if row.rhat > BAD_RHAT])
     if bad:
-        named = first_few(bad)
-        return (f"the chains disagree on {named}: don't use these numbers; run more draws.",)
+        return (f"the chains disagree on {bad}: don't use these numbers; run more draws.",)
     few = [name for name, row in rows.items() if row.ess < ENOUGH_DRAWS]
     if few:
         return (

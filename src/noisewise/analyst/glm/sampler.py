@@ -398,9 +398,7 @@ class Line(NamedTuple):
 
 
 def lines(
-    rounds: Sequence[tuple[Scored, RowLaw, FloatArray]],
-    precision: FloatArray,
-    linear: FloatArray,
+    rounds: Sequence[tuple[Scored, RowLaw, FloatArray]], precision: FloatArray, linear: FloatArray
 ) -> list[Line]:
     """The lines of all Releases at their common mode.
 

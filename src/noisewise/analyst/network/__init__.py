@@ -2,6 +2,6 @@
 
 `layout` is a network as arrays, `observed` what a Release measured, `prior` what is believed of the
 tables or learned. The methods are `counts` and `records` (all tables together), `per_table` (each
-node by itself) and `plugin` (the noise ignored); `queries` and `classify` answer questions, `fit`
+node by itself) and `plugin` (the noise ignored); `queries` answers questions, `fit`
 puts it together.
 """

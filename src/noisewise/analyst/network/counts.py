@@ -36,12 +36,7 @@ REFRESH = 5  # sweeps between two looks at the prior and the network's own expec
 
 
 def chain(
-    problem: Problem,
-    warmup: int,
-    thin: int,
-    rng: np.random.Generator,
-    kept: Kept,
-    report: Report,
+    problem: Problem, warmup: int, thin: int, rng: np.random.Generator, kept: Kept, report: Report
 ) -> float:
     """Fill in one chain's draws; see `regions.Chain`."""
     layout, moves = problem.layout, problem.moves

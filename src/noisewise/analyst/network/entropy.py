@@ -45,36 +45,18 @@ TINY = 1e-300
 
 @dataclass(frozen=True)
 class Entropy:
-    """log h(C) = Σ_S kappa(S) Σ_cells log N_S! + Σ_i Σ M_i u_i.
+    """log h(C) = Σ_S kappa(S) Σ_cells log N_S! + Σ_i Σ M_i u_i."""
 
-    Parameters
-    ----------
-    kappa : dict of tuple to int
-        Exponents that are not zero, by sorted node numbers.
-    expected : dict of int to dict of tuple to int
-        For every node whose u_i is needed, the counting numbers c(S).
-    free : tuple of int
-        Nodes for which R_i was left out: their parents' joint table has a flat prior.
-    acyclic : bool
-        Whether the formula is exact.
-    """
-
-    kappa: dict[Names, int]
-    expected: dict[int, dict[Names, int]]
+    kappa: dict[Names, int]  # exponents that are not zero, by sorted node numbers
+    expected: dict[int, dict[Names, int]]  # for every node whose u_i is needed, its c(S)
+    # Nodes for which R_i was left out: their parents' joint table has a flat prior
     free: tuple[int, ...]
-    acyclic: bool
+    acyclic: bool  # whether the formula is exact
 
 
 def entropy_of(layout: Layout, affordable: Callable[[int], bool]) -> Entropy:
-    """The formula for a network.
-
-    Parameters
-    ----------
-    layout : Layout
-    affordable : callable
-        Of a node: whether its parents' probabilities under the network can be computed.
-    """
-    tree = _junction_tree(layout.families)
+    """The formula; `affordable` says whether probabilities of a node's parents can be computed."""
+    tree = junction_tree(layout.families)
     if tree is not None:
         return Entropy(tree, {}, (), True)
     kappa: defaultdict[Names, int] = defaultdict(int)
@@ -96,12 +78,7 @@ def entropy_of(layout: Layout, affordable: Callable[[int], bool]) -> Entropy:
     return Entropy({k: v for k, v in kappa.items() if v}, expected, tuple(free), False)
 
 
-def is_acyclic(families: Sequence[Names]) -> bool:
-    """Whether the families have a junction tree."""
-    return _junction_tree(families) is not None
-
-
-def _junction_tree(families: Sequence[Names]) -> dict[Names, int] | None:
+def junction_tree(families: Sequence[Names]) -> dict[Names, int] | None:
     """Exponents of the largest families (-1) and of the separators between them (+1 each time).
 
     h = Π w(families) / Π w(separators). A spanning tree whose separators have the greatest total
@@ -142,12 +119,7 @@ def _counting_numbers(parents: Names, earlier: list[set[int]]) -> dict[Names, in
 
 
 class Slopes:
-    """The u_i of `entropy`, as a slope for every cell of every region.
-
-    Parameters
-    ----------
-    layout : Layout
-    """
+    """The u_i of `entropy`, as a slope for every cell of every region."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -168,13 +140,8 @@ class Slopes:
     def fill(self, out: Floats, names: list[Names], start: Integers, counts: Floats) -> None:
         """Write slopes for the network whose tables are the proportions of smoothed `counts`.
 
-        Parameters
-        ----------
-        out : array, shape (cells of all regions,)
-        names, start
-            The regions and their first cells.
-        counts : array, shape (layout.cells,)
-            Family counts plus concentrations.
+        `out` has the cells of all regions; `names` and `start` are the regions and their first
+        cells; `counts`, shape (layout.cells,), are family counts plus concentrations.
         """
         theta = normalised(counts, self.layout)[None]
         for i, summation in self._sums.items():

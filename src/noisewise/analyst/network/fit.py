@@ -10,24 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise._progress import progress_bar
+from noisewise.analyst import common_cautions as cautions
 from noisewise.analyst.arguments import chains_and_draws, seed_or_none
-from noisewise.analyst.common_cautions import (
-    BAD_RHAT,
-    ENOUGH_DRAWS,
-    GOOD_RHAT,
-    ONE_CHAIN,
-    first_few,
-    repetition_warnings,
-)
+from noisewise.analyst.common_cautions import first_few
 from noisewise.analyst.convergence import effective_in_bulk
+from noisewise.analyst.network import observed
 from noisewise.analyst.network.layout import Floats, Layout
-from noisewise.analyst.network.observed import (
-    Observed,
-    check_plausible,
-    clamped_counts,
-    observe,
-    released_draws,
-)
+from noisewise.analyst.network.observed import Observed, clamped_counts
 from noisewise.analyst.network.prior import (
     Concentrations,
     Learning,
@@ -35,6 +24,7 @@ from noisewise.analyst.network.prior import (
     concentrations,
     draw_tables,
 )
+from noisewise.analyst.posterior.base import origins
 from noisewise.analyst.posterior.network import FORMER_METHODS, NetworkFit, NetworkPosterior
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.graph import Network
@@ -95,16 +85,12 @@ def fit_network(
     from_counts = given[0].has_counts
     stated = believed.alpha[~np.repeat(believed.learned, np.diff(layout.offsets))]
     info = NetworkFit(
+        **origins(given),
         method=name,
         algorithm=drawn.algorithm,
         reason=reason,
         noise_aware=name != "plugin",
         mechanisms=tuple(release.mechanism for release in given),
-        n=tuple(release.n for release in given),
-        claims=tuple(str(release.claim) for release in given),
-        digests=tuple(release.digest for release in given),
-        datasets=tuple(release.schema.dataset for release in given),
-        units=tuple(release.schema.unit for release in given),
         seed=seed_or_none(seed),
         noise_scales=tuple(release.noise.scale for release in given) if from_counts else (),
         gaussian=tuple(isinstance(r.noise, Gaussian) for r in given) if from_counts else (),
@@ -124,7 +110,7 @@ def fit_network(
         *(loop_warning(posterior, drawn.loops) if drawn.loops else ()),
         *method_warnings(posterior, given),
         *prior_warnings(posterior),
-        *repetition_warnings((release.schema.dataset, release.n) for release in given),
+        *cautions.repetition_warnings((release.schema.dataset, release.n) for release in given),
         *(convergence_warnings(posterior) if name == "joint" else ()),
     )
     return replace(posterior, info=replace(info, warnings=found))
@@ -221,10 +207,16 @@ class Job:
 
     def observed(self) -> list[Observed]:
         """The measurements of all holders."""
-        found = [observe(release, self.layout) for release in self.releases]
-        for number, observed in enumerate(found, 1):
-            check_plausible(observed, self.layout, number)
+        found = [observed.observe(release, self.layout) for release in self.releases]
+        for number, one in enumerate(found, 1):
+            observed.check_plausible(one, self.layout, number)
         return found
+
+    @property
+    def simulation(self) -> dict[str, Any]:
+        """Options of `per_table.sample` and `regions.sample`."""
+        sizes = {"chains": self.chains, "draws": self.draws}
+        return {**sizes, "seed": self.seed, "progress": self.tell}
 
 
 def _run_plugin(job: Job) -> Drawn:
@@ -236,7 +228,7 @@ def _run_plugin(job: Job) -> Drawn:
     layout = job.layout
     learning = Learning(layout, Concentrations(job.prior.alpha, job.prior.learned & False))
     if not job.releases[0].has_counts:
-        tables = released_draws(job.releases[0], layout)[None]
+        tables = observed.released_draws(job.releases[0], layout)[None]
         return Drawn(tables, None, learning.moments(np.zeros(layout.cells)), "draws")
     counts = clamped_counts(job.releases, layout)
     prior = learning.moments(counts)
@@ -248,15 +240,7 @@ def _run_plugin(job: Job) -> Drawn:
 def _run_per_table(job: Job) -> Drawn:
     from noisewise.analyst.network.per_table import sample
 
-    drawn = sample(
-        job.layout,
-        job.observed()[0],
-        job.prior,
-        chains=job.chains,
-        draws=job.draws,
-        seed=job.seed,
-        progress=job.tell,
-    )
+    drawn = sample(job.layout, job.observed()[0], job.prior, **job.simulation)
     return Drawn(*drawn, "enumeration by row")
 
 
@@ -282,24 +266,12 @@ def _run_joint(job: Job) -> Drawn:
             what += ", approximate in the loops"
             nodes = job.layout.nodes
             loops = Loops([nodes[i] for i in entropy.expected], [nodes[i] for i in entropy.free])
-    drawn = sample(
-        chain,
-        problem,
-        chains=job.chains,
-        draws=job.draws,
-        warmup=300 + job.draws * thin // 4,
-        thin=thin,
-        seed=job.seed,
-        progress=job.tell,
-    )
+    warmup = 300 + job.draws * thin // 4
+    drawn = sample(chain, problem, warmup=warmup, thin=thin, **job.simulation)
     return Drawn(drawn.theta, drawn.given_counts, drawn.prior, what, drawn.acceptance, loops)
 
 
-METHODS: dict[str, Callable[[Job], Drawn]] = {
-    "plugin": _run_plugin,
-    "per_table": _run_per_table,
-    "joint": _run_joint,
-}
+METHODS = {"plugin": _run_plugin, "per_table": _run_per_table, "joint": _run_joint}
 NAMES = ("auto", *METHODS)
 
 
@@ -319,21 +291,16 @@ def choose(method: str, mechanisms: Sequence[str], has_counts: bool) -> tuple[st
             f"method: {method!r} models the noise on counts, and a Release by "
             f"{mechanisms[0]!r} holds drawn tables instead; use method='plugin'"
         )
-    if method == "per_table":
-        if len(mechanisms) > 1:
-            raise RequestError(
-                "method: 'per_table' takes one Release; use method='joint', which combines several"
-            )
-        if mechanisms[0] == "learn":
-            raise RequestError(
-                "method: 'per_table' takes one table a node, and a learned graph comes with "
-                "several; use method='joint'"
-            )
-        if mechanisms[0] == "fourier":
-            raise RequestError(
-                "method: 'per_table' needs counts with noise of their own, and a fourier Release "
-                "has parity counts; use method='joint'"
-            )
+    refused = {
+        "learn": "takes one table a node, and a learned graph comes with several; use "
+        "method='joint'",
+        "fourier": "needs counts with noise of their own, and a fourier Release has parity counts; "
+        "use method='joint'",
+    }
+    if len(mechanisms) > 1:
+        refused = {mechanisms[0]: "takes one Release; use method='joint', which combines several"}
+    if method == "per_table" and mechanisms[0] in refused:
+        raise RequestError(f"method: 'per_table' {refused[mechanisms[0]]}")
     if method == "auto":
         return "joint", "models the privacy noise, and families that share variables agree"
     if former is not None:
@@ -375,7 +342,7 @@ def settled(posterior: NetworkPosterior, cells: NDArray[np.bool_]) -> Settled | 
     rhat = split_rhat(posterior.theta[..., numbers])
     worst = numbers[np.argsort(rhat)[-LOOKED_AT:]]
     ess = min(effective_in_bulk(posterior.theta[:, :, cell]) for cell in worst)
-    return Settled(float(rhat.max()), int(worst[-1]), ess, int((rhat > BAD_RHAT).sum()))
+    return Settled(float(rhat.max()), int(worst[-1]), ess, int((rhat > cautions.BAD_RHAT).sum()))
 
 
 def convergence_warnings(posterior: NetworkPosterior) -> tuple[str, ...]:
@@ -386,19 +353,19 @@ def convergence_warnings(posterior: NetworkPosterior) -> tuple[str, ...]:
     other, and readers know already that these intervals say little about the data.
     """
     if posterior.theta.shape[0] == 1:
-        return (ONE_CHAIN,)
+        return (cautions.ONE_CHAIN,)
     warnings = []
     found = settled(posterior, ~posterior.decided)
     if found is not None and found.many:
         warnings.append(
             f"the chains disagree on {found.many} probabilities, most on "
             f"P({posterior.cell_name(found.cell)}) (R-hat {found.rhat:.3f}, should be below "
-            f"{GOOD_RHAT}): run more draws before using them."
+            f"{cautions.GOOD_RHAT}): run more draws before using them."
         )
-    if found is not None and found.ess < ENOUGH_DRAWS:
+    if found is not None and found.ess < cautions.ENOUGH_DRAWS:
         warnings.append(
-            f"only about {found.ess:.0f} independent draws of some probabilities ({ENOUGH_DRAWS} "
-            "are wanted): interval ends are rough; run more draws."
+            f"only about {found.ess:.0f} independent draws of some probabilities "
+            f"({cautions.ENOUGH_DRAWS} are wanted): interval ends are rough; run more draws."
         )
     found = settled(posterior, posterior.decided)
     if found is not None and found.many:
@@ -428,16 +395,14 @@ def method_warnings(
             "posterior than that: intervals are quantiles of these draws, the prior is the "
             "holder's, and what truncation and tempering changed cannot be undone.",
         )
-    if posterior.info.method == "plugin":
-        return (
-            "the noisy counts were used as if they were true: the privacy noise is ignored, and "
-            "intervals are too narrow. Use method='joint'.",
-        )
-    if posterior.info.method == "per_table":
-        return (
-            "each node was fitted by itself: what other families say about the same variables "
-            "was not used. method='joint' uses it.",
-        )
+    known = {
+        "plugin": "the noisy counts were used as if they were true: the privacy noise is ignored, "
+        "and intervals are too narrow. Use method='joint'.",
+        "per_table": "each node was fitted by itself: what other families say about the same "
+        "variables was not used. method='joint' uses it.",
+    }
+    if posterior.info.method in known:
+        return (known[posterior.info.method],)
     if isinstance(content, LearnedCounts):
         return (
             f"the graph was learned from the rows, for {float(content.choice):.3g} of epsilon"
@@ -473,10 +438,9 @@ def prior_warnings(posterior: NetworkPosterior) -> tuple[str, ...]:
     if not many:
         return ()
     most = sorted((node for node in decided if decided[node]), key=lambda node: -decided[node])
-    which = first_few(
-        [f"{node} ({decided[node]} of {posterior.network.cells(node)})" for node in most]
-    )
+    which = [f"{node} ({decided[node]} of {posterior.network.cells(node)})" for node in most]
     return (
         f"the prior decides {many} of {total} probabilities (marked *): their rows have too few "
-        f"records under this noise, or they are too small to be told from 0. Most in {which}.",
+        "records under this noise, or they are too small to be told from 0. Most in "
+        f"{first_few(which)}.",
     )

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.graph import Network
 
 Floats = NDArray[np.float64]
@@ -25,12 +26,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the tables of a network are.
-
-    Parameters
-    ----------
-    network : Network
-    """
+    """Where the tables of a network are."""
 
     network: Network
 
@@ -43,6 +39,13 @@ class Layout:
     def number(self) -> dict[str, int]:
         """The number of every node."""
         return {node: i for i, node in enumerate(self.nodes)}
+
+    def find(self, name: str, where: str = "") -> int:
+        """The number of a node that a user names; `where` begins what is said if there is none."""
+        if name not in self.number:
+            shown = ", ".join(self.network.nodes[:20])
+            raise RequestError(f"{where}{name!r} is not a node; the nodes are {shown}")
+        return self.number[name]
 
     @cached_property
     def arity(self) -> Integers:

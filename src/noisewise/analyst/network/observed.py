@@ -26,27 +26,13 @@ LARGEST = 2**60  # a forged value beyond it would overflow; no true count comes 
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """Noisy linear forms of one table: values = matrix @ counts + Laplace or Gaussian noise.
+    """Noisy linear forms of one table: values = matrix @ counts + Laplace or Gaussian noise."""
 
-    Parameters
-    ----------
-    names : tuple of int
-        The table's nodes by number (see `Layout`), sorted; its cells are in C order.
-    values : array of int, shape (m,)
-        Unclamped, so they may be negative.
-    scale : array, shape (m,)
-        Scale of each form's noise; infinite where nothing was released.
-    matrix : array of int, shape (m, cells), optional
-        None where every cell was released itself.
-    gaussian : bool
-        Whether the noise is Gaussian; only of cells that were released themselves.
-    """
-
-    names: tuple[int, ...]
-    values: Integers
-    scale: Floats
-    matrix: NDArray[np.int64] | None = None
-    gaussian: bool = False
+    names: tuple[int, ...]  # its nodes by number (see `Layout`), sorted; its cells are in C order
+    values: Integers  # (m,), unclamped, so they may be negative
+    scale: Floats  # (m,), of each form's noise; infinite where nothing was released
+    matrix: NDArray[np.int64] | None = None  # (m, cells); None where cells were released themselves
+    gaussian: bool = False  # whether the noise is Gaussian; only without a matrix
 
     @property
     def variance(self) -> Floats:
@@ -56,16 +42,9 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """All that one holder released.
+    """All that one holder released."""
 
-    Parameters
-    ----------
-    n : int or None
-        Number of rows where it is public.
-    measurements : tuple of Measurement
-    """
-
-    n: int | None
+    n: int | None  # number of rows where it is public
     measurements: tuple[Measurement, ...]
 
 
@@ -73,21 +52,22 @@ def observe(release: NetworkRelease, layout: Layout) -> Observed:
     """What a Release of noisy counts or parity counts measured."""
     content = release.content
     if isinstance(content, NoisyCounts):
-        found = [_cells(release, content, layout, i) for i in range(len(layout.nodes))]
-        return Observed(release.n, tuple(found))
-    if isinstance(content, LearnedCounts):
-        return Observed(release.n, tuple(_learned(release, layout)))
-    assert isinstance(content, NoisyParities)  # `fit.choose` refuses to model drawn tables
-    return Observed(release.n, tuple(_parities(release, content, layout)))
+        found = _cells(release, content, layout)
+    elif isinstance(content, LearnedCounts):
+        found = _learned(release, layout)
+    else:
+        assert isinstance(content, NoisyParities)  # `fit.choose` refuses to model drawn tables
+        found = _parities(release, content, layout)
+    return Observed(release.n, tuple(found))
 
 
-def _cells(release: NetworkRelease, content: NoisyCounts, layout: Layout, i: int) -> Measurement:
-    node = layout.nodes[i]
-    measured = layout.inward(i, release.measured(node))
-    scale = np.where(measured, content.scale, np.inf)
-    values = np.where(measured, layout.inward(i, release.counts(node)), 0.0)
-    whole = np.clip(np.rint(values), -LARGEST, LARGEST).astype(np.int64)
-    return Measurement(layout.families[i], whole, scale)
+def _cells(release: NetworkRelease, content: NoisyCounts, layout: Layout) -> Iterator[Measurement]:
+    for i, node in enumerate(layout.nodes):
+        measured = layout.inward(i, release.measured(node))
+        scale = np.where(measured, content.scale, np.inf)
+        values = np.where(measured, layout.inward(i, release.counts(node)), 0.0)
+        whole = np.clip(np.rint(values), -LARGEST, LARGEST).astype(np.int64)
+        yield Measurement(layout.families[i], whole, scale)
 
 
 def _learned(release: NetworkRelease, layout: Layout) -> Iterator[Measurement]:
@@ -146,35 +126,27 @@ def _limited(value: int) -> int:
 
 def check_plausible(observed: Observed, layout: Layout, number: int) -> None:
     """Refuse counts that cannot be within 0 and n, or add up to n, whatever the noise did."""
-    if observed.n is None:
+    n = observed.n
+    if n is None:
         return
     for measurement in observed.measurements:
         if measurement.matrix is not None:
             continue
-        if not np.isfinite(measurement.scale).all():
-            _check_one_of_two(measurement, observed.n, layout, number)
-            continue
-        away = abs(int(measurement.values.sum()) - observed.n)
+        node, known = layout.nodes[measurement.names[-1]], np.isfinite(measurement.scale)
+        total, variance = (int(measurement.values[known].sum()), measurement.variance[known].sum())
         # For one cell with Laplace noise, 20 standard deviations are e^-28.
-        if away > IMPOSSIBLE * float(np.sqrt(measurement.variance.sum())) + 1:
-            node = layout.nodes[measurement.names[-1]]
+        room = IMPOSSIBLE * math.sqrt(variance) + 1
+        if known.all():
+            wrong = abs(total - n) > room
+            what = f"the counts of {node!r} do not add up to anything near"
+        else:  # a binary root of which one count was released
+            wrong = not -room <= total <= n + room
+            what = f"the count of {node!r} is nowhere near 0 to {n:,}"
+        if wrong:
             raise ReleaseError(
-                f"release {number} cannot come from {observed.n:,} rows and the noise that it "
-                f"states, so it is damaged, forged or miscomputed: the counts of {node!r} do not "
-                "add up to anything near"
+                f"release {number} cannot come from {n:,} rows and the noise that it states, so it "
+                f"is damaged, forged or miscomputed: {what}"
             )
-
-
-def _check_one_of_two(measurement: Measurement, n: int, layout: Layout, number: int) -> None:
-    """A binary root of which one count was released: it must be within 0 and n, noise aside."""
-    x = int(np.flatnonzero(np.isfinite(measurement.scale))[0])
-    value, room = int(measurement.values[x]), IMPOSSIBLE * math.sqrt(measurement.variance[x]) + 1
-    if not -room <= value <= n + room:
-        node = layout.nodes[measurement.names[-1]]
-        raise ReleaseError(
-            f"release {number} cannot come from {n:,} rows and the noise that it states, so it is "
-            f"damaged, forged or miscomputed: the count of {node!r} is nowhere near 0 to {n:,}"
-        )
 
 
 # --- without a model of the noise -------------------------------------------------------------

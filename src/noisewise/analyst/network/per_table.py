@@ -50,29 +50,16 @@ UPDATES = 4  # of the concentrations between two of them
 
 @dataclass(frozen=True)
 class Row:
-    """The enumerated posterior of one row.
+    """The enumerated posterior of one row."""
 
-    Parameters
-    ----------
-    lows : array of int, shape (r,)
-        Smallest count that is enumerated.
-    step : int
-    weights : array, shape (r, most), and lengths, shape (r,)
-    prefix : array, shape (r, ...)
-        Convolutions of the first weights; the last is the weight of the sum, before p(M).
-    log_sum : array
-        Log weight of every lattice sum, DirMult's function of M included.
-    sums : array
-        M at every lattice sum.
-    """
-
-    lows: NDArray[np.int64]
+    lows: NDArray[np.int64]  # (r,), smallest count that is enumerated
     step: int
-    weights: Floats
-    lengths: NDArray[np.int64]
+    weights: Floats  # (r, most)
+    lengths: NDArray[np.int64]  # (r,), of the weights
+    # (r, ...), convolutions of the first weights; the last is the weight of the sum, before p(M)
     prefix: Floats
-    log_sum: Floats
-    sums: Floats
+    log_sum: Floats  # log weight of every lattice sum, DirMult's function of M included
+    sums: Floats  # M at every lattice sum
 
     def law(self, tilt: float) -> Floats:
         """Probabilities of the lattice sums."""
@@ -139,15 +126,10 @@ def sample(
     seed: int | None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> tuple[Floats, Floats, Floats]:
-    """Draws of all tables, node by node, E[theta | counts] at each, and the prior's moments.
+    """Draws of all tables, node by node, and E[theta | counts] at each: (chains, draws, cells).
 
-    Where nothing is learned the draws are independent.
-
-    Returns
-    -------
-    theta, given_counts : array, shape (chains, draws, layout.cells)
-    moments : array, shape (3, layout.cells)
-        `Learning.moments`, averaged.
+    With them come the averages of `Learning.moments`, shape (3, cells). Where nothing is learned
+    the draws are independent.
     """
     given = np.empty((chains * draws, layout.cells))
     moments = np.zeros((3, layout.cells))
@@ -241,12 +223,7 @@ def _counts(table: _Table, alpha: Floats, rng: np.random.Generator, draws: int) 
 
 
 def _one_of_two(
-    rng: np.random.Generator,
-    y: NDArray[np.int64],
-    scale: Floats,
-    alpha: Floats,
-    n: int,
-    draws: int,
+    rng: np.random.Generator, y: NDArray[np.int64], scale: Floats, alpha: Floats, n: int, draws: int
 ) -> Floats:
     """A binary root of which one count was released: the other is n minus it."""
     from scipy.special import gammaln

@@ -64,43 +64,25 @@ PASSES = 1  # over all levels, in one update
 
 
 class Concentrations(NamedTuple):
-    """The prior of all tables.
+    """The prior of all tables."""
 
-    Parameters
-    ----------
-    alpha : array, shape (layout.cells,)
-        Where it is learned, where to start from.
-    learned : array of bool, shape (nodes,)
-        By number: whether a node's concentrations are learned.
-    """
-
-    alpha: Floats
-    learned: NDArray[np.bool_]
+    alpha: Floats  # (layout.cells,); where it is learned, where to start from
+    learned: NDArray[np.bool_]  # (nodes,), by number: whether a node's concentrations are learned
 
 
 def concentrations(prior: Prior | None, layout: Layout) -> Concentrations:
     """What a user says of the prior; where nothing is said, it is learned.
 
-    Parameters
-    ----------
-    prior : float, mapping of str to float or array, or None
-        A number is the concentration of every cell of every table: 1 is uniform, 0.5 is
-        Jeffreys' for two levels. A mapping gives nodes a number each, or an array of the node's
-        shape.
-    layout : Layout
+    A number is the concentration of every cell of every table: 1 is uniform, 0.5 is Jeffreys' for
+    two levels. A mapping gives nodes a number each, or an array of the node's shape.
     """
     alpha = np.ones(layout.cells)
     learned = np.full(len(layout.nodes), prior is None or isinstance(prior, Mapping))
-    if prior is None:
-        return Concentrations(alpha, learned)
-    if not isinstance(prior, Mapping):
+    if not (prior is None or isinstance(prior, Mapping)):
         alpha[:] = _positive("prior", prior)
         return Concentrations(alpha, learned)
-    for name, given in prior.items():
-        if name not in layout.number:
-            shown = ", ".join(layout.network.nodes[:20])
-            raise RequestError(f"prior: {name!r} is not a node; the nodes are {shown}")
-        i = layout.number[name]
+    for name, given in (prior or {}).items():
+        i = layout.find(name, "prior: ")
         values = _positive(f"prior of {name!r}", given)
         shape = layout.network.shape(name)
         if values.ndim and values.shape != shape:
@@ -150,15 +132,8 @@ def _positive(where: str, given: Any) -> Floats:
 class Learning:
     """The concentrations of one chain, changed in place.
 
-    Parameters
-    ----------
-    layout : Layout
-    given : Concentrations
-
-    Attributes
-    ----------
-    alpha : array, shape (layout.cells,)
-        Of every row as it is now: b, with κ added at the level that dominates it.
+    `alpha`, shape (layout.cells,), are those of every row as it is now: b, with κ added at the
+    level that dominates it.
     """
 
     def __init__(self, layout: Layout, given: Concentrations) -> None:

@@ -21,12 +21,7 @@ from noisewise.analyst.network.regions import Kept, Problem, start
 
 
 def chain(
-    problem: Problem,
-    warmup: int,
-    thin: int,
-    rng: np.random.Generator,
-    kept: Kept,
-    report: Report,
+    problem: Problem, warmup: int, thin: int, rng: np.random.Generator, kept: Kept, report: Report
 ) -> float:
     """Fill in one chain's draws; see `regions.Chain`. Every n must be public."""
     layout = problem.layout

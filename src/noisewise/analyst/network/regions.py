@@ -77,21 +77,16 @@ class Moves(NamedTuple):
     other: Integers  # nodes whose level matters
 
 
-def region_names(layout: Layout, entropy: Entropy, holders: Sequence[Observed]) -> list[Names]:
-    """All regions: families first, in the order of their nodes."""
-    private = any(holder.n is None for holder in holders)
-    wanted = [*layout.families, *layout.parents, *entropy.kappa]
-    wanted += [m.names for holder in holders for m in holder.measurements]
-    return [names for names in dict.fromkeys(wanted) if names or private]
-
-
 def make_regions(
     layout: Layout, entropy: Entropy, holders: Sequence[Observed], prior: Concentrations
 ) -> tuple[Regions, list[Names], Integers]:
     """Regions for holders' measurements and a prior; of every node, its place in `den_at` or -1."""
-    alpha = prior.alpha
-    den_of = np.full(len(layout.nodes), -1, dtype=np.int64)
-    names = region_names(layout, entropy, holders)
+    alpha, d = prior.alpha, len(layout.nodes)
+    private = any(holder.n is None for holder in holders)
+    wanted = [*layout.families, *layout.parents, *entropy.kappa]  # families come first, in order
+    wanted += [m.names for holder in holders for m in holder.measurements]
+    names = [region for region in dict.fromkeys(wanted) if region or private]
+    den_of = np.full(d, -1, dtype=np.int64)
     sizes = [layout.size(region) for region in names]
     start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     cells, most = int(start[-1]), max(1, *(len(region) for region in names))
@@ -112,15 +107,10 @@ def make_regions(
         den_start.append(len(times))
     weights = np.zeros(cells)
     weights[: layout.cells] = alpha
-    d = len(layout.nodes)
     kappa = np.array([float(entropy.kappa.get(region, 0)) for region in names])
-    single = len(holders) == 1
-    ones = np.array(
-        [
-            r < d and not prior.learned[r] and bool((alpha[layout.part(r)] == 1.0).all())
-            for r in range(len(names))
-        ]
-    )
+    cancels = (kappa == -1) & (np.arange(len(names)) < d) & (len(holders) == 1)
+    for r in np.flatnonzero(cancels):
+        cancels[r] = not prior.learned[r] and bool((alpha[layout.part(int(r))] == 1.0).all())
     value = np.zeros((len(holders), cells), dtype=np.int64)
     precision = np.zeros((len(holders), cells))
     curvature = np.zeros((len(holders), cells))
@@ -134,29 +124,30 @@ def make_regions(
                     curvature[h, here] = 1 / measurement.variance
                 else:
                     precision[h, here] = 1 / measurement.scale
-    return (
-        Regions(
-            layout.arity,
-            np.array([len(region) for region in names], dtype=np.int64),
-            nodes,
-            stride,
-            start,
-            kappa,
-            np.arange(len(names)) < d,
-            ones & (kappa == -1) & single,
-            weights,
-            np.array(den_start, dtype=np.int64),
-            np.array(times, dtype=np.float64),
-            np.array(at, dtype=np.int64),
-            np.concatenate(den_alpha) if den_alpha else np.zeros(0),
-            value,
-            precision,
-            curvature,
-            *_forms(names, holders),
-        ),
-        names,
-        den_of,
+    regions = Regions(
+        layout.arity,
+        _integers([len(region) for region in names]),
+        nodes,
+        stride,
+        start,
+        kappa,
+        np.arange(len(names)) < d,
+        cancels,
+        weights,
+        _integers(den_start),
+        np.array(times, dtype=np.float64),
+        _integers(at),
+        np.concatenate(den_alpha) if den_alpha else np.zeros(0),
+        value,
+        precision,
+        curvature,
+        *_forms(names, holders),
     )
+    return regions, names, den_of
+
+
+def _integers(values: Sequence[int]) -> Integers:
+    return np.array(values, dtype=np.int64)
 
 
 def _denominators(
@@ -187,68 +178,61 @@ def _forms(
     names: list[Names], holders: Sequence[Observed]
 ) -> tuple[Integers, Integers, Integers, NDArray[np.int64], Floats]:
     """Measured linear forms, region by region; holders may have measured different ones."""
-    starts, at, weights = [0], [], []
+    starts, at, weights = [0], [0], [np.zeros(0, dtype=np.int64)]
     columns: list[tuple[int, int, float]] = []
-    filled = 0
     for region in names:
         for h, holder in enumerate(holders):
             for m in holder.measurements:
                 if m.names != region or m.matrix is None:
                     continue
                 for coefficients, value, scale in zip(m.matrix, m.values, m.scale, strict=True):
-                    at.append(filled)
                     weights.append(np.asarray(coefficients, dtype=np.int64))
-                    filled += weights[-1].size
+                    at.append(at[-1] + weights[-1].size)
                     columns.append((h, int(value), float(scale)))
-        starts.append(len(at))
-    values = np.zeros((len(holders), len(at)), dtype=np.int64)
-    precision = np.zeros((len(holders), len(at)))
+        starts.append(len(columns))
+    values = np.zeros((len(holders), len(columns)), dtype=np.int64)
+    precision = np.zeros((len(holders), len(columns)))
     for k, (h, value, scale) in enumerate(columns):
         values[h, k] = value
         precision[h, k] = 1 / scale
-    flat = np.concatenate(weights) if weights else np.zeros(0, dtype=np.int64)
-    integers = [np.array(x, dtype=np.int64) for x in (starts, at)]
-    return integers[0], integers[1], flat, values, precision
+    return _integers(starts), _integers(at[:-1]), np.concatenate(weights), values, precision
 
 
-def make_moves(layout: Layout, names: list[Names], private: bool) -> Moves:
+def make_moves(layout: Layout, names: list[Names]) -> Moves:
     """Every contrast within a family, tried more often in larger tables."""
-    tries: dict[Names, float] = {(): 4.0} if private else {}
+    tries: dict[Names, float] = {(): 4.0} if () in names else {}  # where some n is private
     for family in layout.families:
         share = TRIES * layout.size(family) / 2 ** (len(family) - 1)
         for size in range(1, min(MAX_CONTRAST, len(family)) + 1):
             for contrast in combinations(family, size):
                 wanted = max(2.0, share * (SINGLES if size == 1 else 1.0))
                 tries[contrast] = max(tries.get(contrast, 0.0), wanted)
-    contrasts = list(tries)
-    nodes = np.zeros((len(contrasts), MAX_CONTRAST), dtype=np.int64)
+    nodes = np.zeros((len(tries), MAX_CONTRAST), dtype=np.int64)
     region_start, region, strides = [0], [], []
     other_start, other = [0], []
-    as_sets = [set(r) for r in names]
-    for k, contrast in enumerate(contrasts):
+    for k, contrast in enumerate(tries):
         nodes[k, : len(contrast)] = contrast
         touched: set[int] = set()
-        for number, members in enumerate(as_sets):
-            if members.issuperset(contrast):
-                axes = strides_of(layout.shape(names[number]))
+        for number, members in enumerate(names):
+            if set(members).issuperset(contrast):
+                axes = strides_of(layout.shape(members))
                 row = np.zeros(MAX_CONTRAST, dtype=np.int64)
-                row[: len(contrast)] = [axes[names[number].index(j)] for j in contrast]
+                row[: len(contrast)] = [axes[members.index(j)] for j in contrast]
                 region.append(number)
                 strides.append(row)
-                touched |= members
+                touched.update(members)
         region_start.append(len(region))
         other.extend(sorted(touched))
         other_start.append(len(other))
-    integers = [np.array(x, dtype=np.int64) for x in (region_start, region, other_start, other)]
     return Moves(
-        np.array([len(c) for c in contrasts], dtype=np.int64),
+        _integers([len(contrast) for contrast in tries]),
         nodes,
-        np.array([round(tries[c]) for c in contrasts], dtype=np.int64),
-        integers[0],
-        integers[1],
+        _integers([round(often) for often in tries.values()]),
+        _integers(region_start),
+        _integers(region),
         np.array(strides, dtype=np.int64).reshape(-1, MAX_CONTRAST),
-        integers[2],
-        integers[3],
+        _integers(other_start),
+        _integers(other),
     )
 
 
@@ -294,8 +278,7 @@ def make_problem(
     """Arrays for these holders and this prior; rough counts have shape (layout.cells,)."""
     slopes = Slopes(layout)
     regions, names, den_of = make_regions(layout, slopes.entropy, holders, prior)
-    private = any(holder.n is None for holder in holders)
-    moves = make_moves(layout, names, private)
+    moves = make_moves(layout, names)
     return Problem(layout, slopes, regions, names, moves, tuple(holders), prior, den_of, rough)
 
 
@@ -350,18 +333,11 @@ def _forms_of(regions: Regions, counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class Kept(NamedTuple):
-    """What a chain keeps, to be filled in.
+    """What a chain keeps, to be filled in."""
 
-    Parameters
-    ----------
-    given : array, shape (draws, cells)
-        Concentrations of the tables given the counts: those of the prior plus the counts.
-    prior : array, shape (3, cells)
-        `Learning.moments`, averaged over `PRIORS` states.
-    """
-
+    # (draws, cells), concentrations of the tables given the counts: the prior's plus the counts
     given: Floats
-    prior: Floats
+    prior: Floats  # (3, cells), `Learning.moments`, averaged over `PRIORS` states
 
     def keep(self, k: int, learning: Learning, counts: NDArray[np.int64]) -> None:
         """Draw k."""
@@ -372,21 +348,11 @@ class Kept(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """Draws of all chains.
+    """Draws of all chains."""
 
-    Parameters
-    ----------
-    theta : array, shape (chains, draws, cells)
-    given_counts : array, shape (chains, draws, cells)
-        E[theta | counts] at each draw.
-    prior : array, shape (3, cells)
-        `Learning.moments`, averaged.
-    acceptance : float
-    """
-
-    theta: Floats
-    given_counts: Floats
-    prior: Floats
+    theta: Floats  # (chains, draws, cells)
+    given_counts: Floats  # of the same shape: E[theta | counts] at each draw
+    prior: Floats  # (3, cells), `Learning.moments`, averaged
     acceptance: float
 
 
@@ -406,17 +372,9 @@ def sample(
     seed: int | None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Sampled:
-    """Draws of all tables from their joint posterior.
+    """Draws of all tables from their joint posterior, by `counts.chain` or `records.chain`.
 
-    Parameters
-    ----------
-    chain : callable
-        `counts.chain` or `records.chain`.
-    problem : Problem
-    chains, draws, warmup, thin : int
-        Warm-up and thinning in sweeps.
-    seed : int, optional
-    progress : callable, optional
+    Warm-up and thinning are in sweeps.
     """
     rngs = generators(seed, chains)
     cells = problem.layout.cells
@@ -429,12 +387,8 @@ def sample(
         progress=progress,
     )
     drawn = [draw_tables(rng, g, problem.layout) for rng, g in zip(rngs, given, strict=True)]
-    return Sampled(
-        np.stack(drawn),
-        normalised(given, problem.layout),
-        prior.mean(axis=0),
-        float(np.mean(rates)),
-    )
+    means = normalised(given, problem.layout)
+    return Sampled(np.stack(drawn), means, prior.mean(axis=0), float(np.mean(rates)))
 
 
 @compiled_in_order

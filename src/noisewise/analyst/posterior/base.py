@@ -1,14 +1,13 @@
 """What every posterior can do, whatever was fitted.
 
-A kind of posterior is a subclass in a file of its own: `regression`, `network`, `summary` (answers
-of block summaries) and `draws` (released draws of a regression). What a kind cannot do, it refuses
-with what to do instead.
+A kind of posterior is a subclass in a file of its own. What a kind cannot do, it refuses with what
+to do instead.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -22,7 +21,7 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior import file, plots
 from noisewise.analyst.posterior.file import Groups
-from noisewise.analyst.posterior.numbers import Summary, SummaryTable, central_interval, draws_frame
+from noisewise.analyst.posterior.numbers import Summary, SummaryTable, central_interval, data_frame
 from noisewise.core.document import check_folder
 from noisewise.core.errors import RequestError
 
@@ -38,13 +37,12 @@ class Fit:
     method: str
     reason: str  # why this method: the user's choice, or what `auto` saw
     noise_aware: bool  # whether the posterior accounts for all of the privacy noise
-    n: tuple[int | None, ...] = ()  # rows behind each Release; None where the number is private
-    # The privacy claim of each Release, in words, and its digest
+    # Of each Release: the rows behind it (None where their number is private), its privacy claim in
+    # words, its digest, the data set, and who is protected, such as ``"replace_one/1"``
+    n: tuple[int | None, ...] = ()
     claims: tuple[str, ...] = ()
     digests: tuple[str, ...] = ()
-    # What a reader must know before trusting the numbers, in plain words
     warnings: tuple[str, ...] = ()
-    # Of each Release: the data set, and who is protected, such as ``"replace_one/1"``
     datasets: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
     seed: int | None = None  # of the simulation, so that a report can say how to repeat it
@@ -56,18 +54,25 @@ class Fit:
         return f", published at {claims.pop()}" if len(claims) == 1 else ""
 
 
+def origins(releases: Sequence[Any]) -> dict[str, Any]:
+    """What a `Fit` says of each of its Releases."""
+    found = [
+        (one.n, str(one.claim), one.digest, one.schema.dataset, one.schema.unit) for one in releases
+    ]
+    names = ("n", "claims", "digests", "datasets", "units")
+    return dict(zip(names, zip(*found, strict=True), strict=True))
+
+
 def rows_in_words(n: int | None, counted: str = "rows") -> str:
     """How many rows (or people, `Schema.counted`) are behind a Release."""
     return f"{'a private number of' if n is None else format(n, ',')} {counted}"
 
 
 class BasePosterior(ABC):
-    """Numbers with their uncertainty, where they come from, and questions to them.
+    """Numbers with their uncertainty, where they come from, and questions to them."""
 
-    `kind` is the word that files and commands know it by.
-    """
-
-    kind: ClassVar[str]
+    kind: ClassVar[str]  # the word that files and commands know it by
+    _what: ClassVar[str]  # the same in a sentence
 
     @property
     @abstractmethod
@@ -113,11 +118,6 @@ class BasePosterior(ABC):
         """As much of the summary as fits on a screen."""
         return self.summary()
 
-    @property
-    @abstractmethod
-    def _what(self) -> str:
-        """What this is, to start a sentence with."""
-
     # --- draws as tables -------------------------------------------------------------------------
 
     def parameter_draws(self) -> dict[str, FloatArray]:
@@ -134,15 +134,18 @@ class BasePosterior(ABC):
 
         A parameter that is called chain or draw keeps its name, and that column gets a longer one.
         """
-        found = self.parameter_draws()
-        shape = next(iter(found.values())).shape
-        places = dict(zip(("chain", "draw"), np.indices(shape).reshape(2, -1), strict=True))
-        columns = {_free(name, found): values for name, values in places.items()}
+        found, columns = self.parameter_draws(), {}
+        places = np.indices(next(iter(found.values())).shape).reshape(2, -1)
+        for short, place in zip(("chain", "draw"), places, strict=True):
+            name = short
+            while name in found:
+                name += "_"
+            columns[name] = place
         return columns | {name: values.reshape(-1) for name, values in found.items()}
 
     def to_frame(self) -> Any:
         """The draws as a pandas data frame, one row a draw; see `draws_columns`."""
-        return draws_frame(self.draws_columns())
+        return data_frame(self.draws_columns(), "columns")
 
     # --- pictures and pages ----------------------------------------------------------------------
 
@@ -255,14 +258,9 @@ class FittedPosterior(BasePosterior):
 
     def _origin(self) -> dict[str, Any]:
         """Where the numbers come from, as plain data."""
-        info = self.info
-        return {
-            "method": info.method,
-            "noise_aware": info.noise_aware,
-            "n": list(info.n),
-            "claims": list(info.claims),
-            "warnings": list(info.warnings),
-        }
+        names = ("method", "noise_aware", "n", "claims", "warnings")
+        found = {name: getattr(self.info, name) for name in names}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()}
 
 
 # --- two posteriors beside each other: where they differ, and how sure that is --------------------
@@ -313,37 +311,26 @@ def compare(
         independent = known and not set(first.sources) & set(second.sources)
     rng = np.random.default_rng(0)  # pairs up independent draws, in whatever order
     percent, rows = f"{100 * level:g}%", {}
+
+    def ends(label: str, draws: FloatArray) -> dict[str, float]:
+        low, high = central_interval(draws, level)
+        return {f"{label}_{percent}_low": low, f"{label}_{percent}_high": high}
+
     for name in shared:
         a, b = mine[name].reshape(-1), theirs[name].reshape(-1)
-        low, high = central_interval(a, level), central_interval(b, level)
         line: dict[str, object] = {
             "name": name,
             "first": float(np.median(a)),
             "second": float(np.median(b)),
-            f"first_{percent}_low": low[0],
-            f"first_{percent}_high": low[1],
-            f"second_{percent}_low": high[0],
-            f"second_{percent}_high": high[1],
         }
+        line |= ends("first", a) | ends("second", b)
         if independent:
             size = max(len(a), len(b))
             gap = np.resize(rng.permutation(b), size) - np.resize(rng.permutation(a), size)
-            ends = central_interval(gap, level)
-            line |= {
-                "difference": float(np.median(gap)),
-                f"difference_{percent}_low": ends[0],
-                f"difference_{percent}_high": ends[1],
-                "prob_above_zero": float(np.mean(gap > 0)),
-            }
+            line |= {"difference": float(np.median(gap)), **ends("difference", gap)}
+            line["prob_above_zero"] = float(np.mean(gap > 0))
         else:
-            width = low[1] - low[0]
-            line["times_as_wide"] = (high[1] - high[0]) / width if width > 0 else float("nan")
+            own, other = (float(np.diff(central_interval(x, level))[0]) for x in (a, b))
+            line["times_as_wide"] = other / own if own > 0 else float("nan")
         rows[name] = line
     return SummaryTable(rows, level)
-
-
-def _free(name: str, taken: Container[str]) -> str:
-    """The name, or a longer one if it is taken."""
-    while name in taken:
-        name += "_"
-    return name

@@ -35,7 +35,7 @@ ENOUGH = 20  # draws, for an interval or a probability
 class DrawsPosterior(Coefficients):
     """Coefficients as they were drawn."""
 
-    kind = "draws"
+    kind, _what = "draws", "a Release of posterior draws"
 
     release: RegressionSampleRelease
     columns: ModelColumns = field(init=False)
@@ -63,8 +63,8 @@ class DrawsPosterior(Coefficients):
                 f"drawn with the likelihood to the power {float(law.temper):.3g}: wider than the "
                 "posterior, and closer to the prior"
             )
-        norms = np.linalg.norm(self.release.coefficients(), axis=1)
-        if norms.max() > 0.99 * float(law.radius):
+        longest = np.linalg.norm(self.release.coefficients(), axis=1).max()
+        if longest > 0.99 * float(law.radius):
             found.append(
                 "a draw lies at the edge of the ball that coefficients are kept in: the data "
                 "may want larger ones than the holder allowed"
@@ -78,7 +78,7 @@ class DrawsPosterior(Coefficients):
 
     def parameter_draws(self) -> dict[str, FloatArray]:
         """Draws of all coefficients by name, as one chain: shape (1, draws)."""
-        return {name: self.draws(name)[None] for name in self.names}
+        return {name: draws[None] for name, draws in super().parameter_draws().items()}
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -95,15 +95,9 @@ class DrawsPosterior(Coefficients):
             draws = self.draws(name)
             median, spread = median_and_spread(draws)
             ends = central_interval(draws, level) if count >= ENOUGH else (np.nan, np.nan)
-            rows[name] = Row(
-                median,
-                spread if count > 1 else np.nan,
-                *ends,
-                rhat=np.nan,
-                ess=float(count),
-                mean=float(draws.mean()),
-                sd=float(draws.std(ddof=1)) if count > 1 else np.nan,
-            )
+            sd = float(draws.std(ddof=1)) if count > 1 else np.nan
+            spread = spread if count > 1 else np.nan
+            rows[name] = Row(median, spread, *ends, np.nan, float(count), float(draws.mean()), sd)
         return Summary(rows, level)
 
     def prob(self, statement: str) -> float:
@@ -140,13 +134,12 @@ class DrawsPosterior(Coefficients):
 
     def describe(self, level: float = 0.95) -> str:
         """Where the draws come from, their mean and their spread."""
-        release = self.release
+        release, design = self.release, self.release.design
         head = (
-            f"{len(self.theta)} posterior draw(s) of {release.design.target} ~ "
-            f"{' + '.join(release.design.features)} from {rows_in_words(release.n)}, "
-            f"{release.claim}"
+            f"{len(self.theta)} posterior draw(s) of {design.target} ~ "
+            f"{' + '.join(design.features)} from {rows_in_words(release.n)}, {release.claim}"
         )
-        return "\n".join([head, str(self.summary(level)), *release.design.glossary()])
+        return "\n".join([head, str(self.summary(level)), *design.glossary()])
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Draws, warnings and where they come from, as plain data."""
@@ -163,10 +156,6 @@ class DrawsPosterior(Coefficients):
             "level": level,
             "warnings": list(self.warnings),
         }
-
-    @property
-    def _what(self) -> str:
-        return "a Release of posterior draws"
 
     @property
     def heading(self) -> str:

@@ -105,13 +105,8 @@ def write(path: str | Path, kind: str, document: dict[str, Any], data: Mapping[s
     """Write a netCDF file: the groups of `data`, with what `document` says of them."""
     import h5netcdf
 
-    marker = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "kind": kind,
-        "software": f"noisewise {__version__}",
-        **document,
-    }
+    marker = {"format": FORMAT, "format_version": FORMAT_VERSION, "kind": kind}
+    marker |= {"software": f"noisewise {__version__}", **document}
     try:
         with h5netcdf.File(str(path), mode="w") as opened:
             opened.attrs[_ATTRIBUTE] = json.dumps(marker)
@@ -127,18 +122,15 @@ def _write_group(out: Any, group: Group) -> None:
 
     axes = {axis: ([axis], np.asarray(along)) for axis, along in group.coords.items()}
     out.dimensions = {axis: len(along) for axis, (_, along) in axes.items()}
+    packed = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
+    # netCDF has no truth values.
+    stored = {"O": h5py.string_dtype(), "U": h5py.string_dtype(), "b": np.dtype(np.int8)}
     for name, (dimensions, given) in {**axes, **group.arrays}.items():
-        is_text, is_truth = given.dtype.kind in "OU", given.dtype.kind == "b"
-        values = given.astype(object) if is_text else given
-        more: dict[str, Any] = {}
-        kind = h5py.string_dtype() if is_text else given.dtype
-        if is_truth:  # netCDF has none
-            kind = np.dtype(np.int8)
-        if values.size >= _PACKED:
-            more = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
-        made = out.create_variable(name, tuple(dimensions), kind, **more)
-        made[...] = values
-        if is_truth:
+        kind = given.dtype.kind
+        more = packed if given.size >= _PACKED else {}
+        made = out.create_variable(name, tuple(dimensions), stored.get(kind, given.dtype), **more)
+        made[...] = given.astype(object) if kind in "OU" else given
+        if kind == "b":
             made.attrs["dtype"] = "bool"
         if name in group.labels:
             made.attrs["long_name"] = group.labels[name]
@@ -146,10 +138,6 @@ def _write_group(out: Any, group: Group) -> None:
 
 def load_posterior(path: str | Path) -> Any:
     """Read what any posterior's `save` wrote: of a regression, a network, a summary, or draws.
-
-    Returns
-    -------
-    Posterior, NetworkPosterior, SummaryPosterior, DrawsPosterior or GlmPosterior
 
     Raises
     ------
@@ -201,8 +189,8 @@ def _kind(document: dict[str, Any]) -> str:
 
 
 def arrays(group: Any) -> dict[str, NDArray[Any]]:
-    """All arrays of a group of an ArviZ container."""
-    return {name: group[name].to_numpy() for name in group.data_vars}
+    """All arrays of a group that was read; none where it isn't there."""
+    return {} if group is None else {name: group[name].to_numpy() for name in group.data_vars}
 
 
 def tuples(words: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from scipy.special import expit
 from noisewise._arrays import FloatArray
 from noisewise.analyst.posterior.base import Fit
 from noisewise.analyst.posterior.file import Groups, arrays, dataset, tuples
-from noisewise.analyst.posterior.numbers import Row, Summary, round_step, row_of
+from noisewise.analyst.posterior.numbers import Summary, round_step, row_of
 from noisewise.analyst.posterior.plots import AWARE, Effect
 from noisewise.analyst.posterior.regression import FittedCoefficients, Prediction
 from noisewise.analyst.regression.observation import ModelColumns
@@ -43,7 +43,7 @@ class GlmPosterior(FittedCoefficients):
     info : Fit
     """
 
-    kind = "glm"
+    kind, _what = "glm", "a logistic or Poisson regression"
 
     columns: ModelColumns
     theta: FloatArray
@@ -60,12 +60,8 @@ class GlmPosterior(FittedCoefficients):
     def stand_alone(self) -> tuple[DesignColumn, ...]:
         """Design columns in which rows may differ and be alike in all others."""
         terms = self.columns.design.terms
-        shared = {name for term in terms.values() for name in term.columns}
-        return tuple(
-            column
-            for column in self.columns.covariates
-            if column.source not in shared and column.source not in terms
-        )
+        shared = {*terms, *(name for term in terms.values() for name in term.columns)}
+        return tuple(c for c in self.columns.covariates if c.source not in shared)
 
     @property
     def event(self) -> str:
@@ -94,7 +90,7 @@ class GlmPosterior(FittedCoefficients):
         How much the odds of the event, or the rate, are multiplied by. With `steps`, by so many
         more of a number instead of one.
         """
-        rows: dict[str, Row] = {}
+        rows = {}
         for name in self.names[1:]:
             logarithm = self.draws(name) * (steps or {}).get(name, 1.0)
             rows[name] = row_of(np.exp(np.clip(logarithm, -700.0, 700.0)), level)
@@ -114,11 +110,10 @@ class GlmPosterior(FittedCoefficients):
         change does, for one more of it: the coefficient times the average slope. Terms, and columns
         that are in terms, are left out: nothing differs in one of these alone.
         """
-        rows: dict[str, Row] = {}
+        rows = {}
         for column in self.stand_alone:
-            draws = self.draws(column.name) * self.slope
-            if column.is_indicator:
-                draws = self.average_change(column.name)
+            change = self.draws(column.name) * self.slope
+            draws = self.average_change(column.name) if column.is_indicator else change
             rows[column.name] = row_of(draws, level)
         return Summary(rows, level)
 
@@ -194,15 +189,11 @@ class GlmPosterior(FittedCoefficients):
         """
 
         def outcomes(predictor: FloatArray) -> tuple[FloatArray, FloatArray]:
-            mean = self._mean(predictor)
+            logistic = self.columns.family == "logistic"
+            mean = expit(predictor) if logistic else np.exp(np.minimum(predictor, 700.0))
             return mean, mean
 
         return self._predicted(new, level, target, self.theta, outcomes)
-
-    def _mean(self, predictor: FloatArray) -> FloatArray:
-        if self.columns.family == "logistic":
-            return np.asarray(expit(predictor))
-        return np.exp(np.minimum(predictor, 700.0))
 
     def effect(self, feature: str) -> Effect:
         """How the linear predictor changes with a feature, the others as they are."""
@@ -213,11 +204,11 @@ class GlmPosterior(FittedCoefficients):
     def describe(self, level: float = 0.95) -> str:
         """Where the numbers come from, the coefficients, ratios and average effects."""
         lines, logistic = self._origin_lines(self.predictor), self.columns.family == "logistic"
-        changed = "probability of the event" if logistic else "expected count"
         ratios, steps = self.ratios(level, steps=self.steps).rows, self.steps
         told = {f"{n} +{steps[n]:g}" if n in steps else n: row for n, row in ratios.items()}
         lines += [str(self.summary(level)), "", f"As {self.ratio}s:", str(Summary(told, level)), ""]
         if self.stand_alone:
+            changed = "probability of the event" if logistic else "expected count"
             lines += [f"Change of the {changed}, on average over the rows:"]
             lines += [str(self.average_effects(level))]
         return "\n".join([*lines, *self.columns.design.glossary()])
@@ -235,10 +226,6 @@ class GlmPosterior(FittedCoefficients):
             "features": list(self.columns.features),
             **self._origin(),
         }
-
-    @property
-    def _what(self) -> str:
-        return f"a {self.columns.family} regression"
 
     @property
     def heading(self) -> str:

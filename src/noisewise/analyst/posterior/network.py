@@ -25,8 +25,7 @@ from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Schema
 
 if TYPE_CHECKING:
-    from noisewise.analyst.network.classify import Classification
-    from noisewise.analyst.network.queries import Answer
+    from noisewise.analyst.network.queries import Answer, Classification
 
 MAX_SYNTHETIC = 100_000_000
 MOST_ROWS = 40  # lines of margins, and of tables, that are shown on the screen
@@ -86,7 +85,7 @@ class NetworkPosterior(FittedPosterior):
         versions, some of which are without records.
     """
 
-    kind = "network"
+    kind, _what = "network", "a network"
 
     network: Network
     theta: Floats
@@ -115,7 +114,7 @@ class NetworkPosterior(FittedPosterior):
 
     def draws(self, node: str) -> Floats:
         """Draws of a node's table, shape (chains, draws, *network.shape(node))."""
-        i = self._number(node)
+        i = self.layout.find(node)
         return self.layout.outward(i, self.theta[..., self.layout.part(i)])
 
     def table(self, node: str, level: float = 0.95) -> Table:
@@ -132,7 +131,7 @@ class NetworkPosterior(FittedPosterior):
         level = probability("level", level)
         if self.plugin is None:
             raise RequestError("plugin_table: the Release holds draws of tables, not counts")
-        i = self._number(node)
+        i = self.layout.find(node)
         law = self._plugin_law(self.layout.part(i))
         found = (law.mean(), law.std(), law.ppf((1 - level) / 2), law.ppf((1 + level) / 2))
         mean, sd, lower, upper = (self.layout.outward(i, np.asarray(x)) for x in found)
@@ -153,7 +152,7 @@ class NetworkPosterior(FittedPosterior):
                 f"privacy_share: method {self.info.method!r} does not model the noise, so it "
                 "cannot tell what privacy cost; use method='joint'"
             )
-        i = self._number(node)
+        i = self.layout.find(node)
         part = self.layout.part(i)
         hidden = self.given_counts[..., part].reshape(-1, part.stop - part.start).var(axis=0)
         total = np.maximum(self.flat[:, part].var(axis=0), 1e-300)
@@ -166,7 +165,7 @@ class NetworkPosterior(FittedPosterior):
         """
         if self.prior is None:
             raise _without_prior("prior_share")
-        i = self._number(node)
+        i = self.layout.find(node)
         part = self.layout.part(i)
         share = self.flat[:, part].var(axis=0) / np.maximum(self.prior[1, part], 1e-300)
         return self.layout.outward(i, np.minimum(share, 1.0))
@@ -179,30 +178,23 @@ class NetworkPosterior(FittedPosterior):
         deviations of the noise on one count: the Releases can't tell it from 0, and how small it is
         the prior says. In a row with fewer records than that these are all of its entries.
         """
-        i = self._number(node)
-        if self.prior is None:
-            raise _without_prior("prior_decides")
+        i = self.layout.find(node)
         return self.layout.outward(i, self._prior_decides[self.layout.part(i)])
 
     @cached_property
     def _prior_decides(self) -> NDArray[np.bool_]:
         """The same for all cells, in the order of `theta`."""
-        assert self.prior is not None
+        if self.prior is None:
+            raise _without_prior("prior_decides")
         left = self.flat.var(axis=0) > PRIOR_DECIDES * self.prior[1]
         decided = row_sums(self.layout, left.astype(np.float64)) > 0
         if len(self.prior) > 2:
-            gaussian = self.info.gaussian or (False,) * len(self.info.noise_scales)
-            variances = [
-                scale**2 * (1 if normal else 2)
-                for scale, normal in zip(self.info.noise_scales, gaussian, strict=True)
-            ]
+            scales = np.array(self.info.noise_scales)
+            gaussian = np.array(self.info.gaussian or (False,) * len(scales))
+            variance = float(np.sum(scales**2 * np.where(gaussian, 1, 2)))
             records = self.prior[2] * np.quantile(self.flat, 0.95, axis=0)
-            decided |= records < HIDDEN * np.sqrt(sum(variances))
+            decided |= records < HIDDEN * np.sqrt(variance)
         return np.asarray(decided)
-
-    def _marked(self, cell: int) -> str:
-        """A cell's name, with a star where the prior decides."""
-        return self.cell_name(cell) + (" *" if self.decided[cell] else "")
 
     @property
     def decided(self) -> NDArray[np.bool_]:
@@ -216,10 +208,8 @@ class NetworkPosterior(FittedPosterior):
         i = int(np.searchsorted(self.layout.offsets, cell, side="right")) - 1
         family = self.layout.families[i]
         place = np.unravel_index(cell - self.layout.part(i).start, self.layout.shape(family))
-        words = [
-            f"{self.layout.nodes[j]}={self.network.levels(self.layout.nodes[j])[k]}"
-            for j, k in zip(family, place, strict=True)
-        ]
+        names = [self.layout.nodes[j] for j in family]
+        words = [f"{n}={self.network.levels(n)[k]}" for n, k in zip(names, place, strict=True)]
         return words[-1] + (f" | {', '.join(words[:-1])}" if len(words) > 1 else "")
 
     @cached_property
@@ -228,7 +218,7 @@ class NetworkPosterior(FittedPosterior):
         return {self.cell_name(cell): cell for cell in range(self.layout.cells)}
 
     def _cells(self, node: str) -> range:
-        part = self.layout.part(self._number(node))
+        part = self.layout.part(self.layout.find(node))
         return range(part.start, part.stop)
 
     def summary(self, level: float = 0.95, nodes: Sequence[str] | None = None) -> Summary:
@@ -274,7 +264,7 @@ class NetworkPosterior(FittedPosterior):
         from noisewise.analyst.network.queries import ask, evidence_codes
 
         wanted = [names] if isinstance(names, str) else list(names)
-        numbers = [self._number(name) for name in wanted]
+        numbers = [self.layout.find(name) for name in wanted]
         if len(set(numbers)) != len(numbers) or not numbers:
             raise RequestError(f"names: expected different nodes, got {wanted!r}")
         evidence = evidence_codes(self.layout, given or {}, taken=wanted)
@@ -316,12 +306,11 @@ class NetworkPosterior(FittedPosterior):
         if self._knows(event) and self._knows(condition):
             return self._event(event, condition, level, seed)
         match = re.fullmatch(r"(.+?)\s*(<=|>=|<|>)\s*([-+.\deE]+)\s*", statement)
-        if match is None and any(name.startswith("P(") for name in event):
-            raise _unreadable(statement)
         if match is None:
+            if any(name.startswith("P(") for name in event):
+                raise _unreadable(statement)
             return self._event(event, condition, level, seed)
-        event, condition = _parsed(match[1])
-        draws = self._event(event, condition, level, seed).draws
+        draws = self._event(*_parsed(match[1]), level, seed).draws
         return statement_probability(f"p {match[2]} {match[3]}", ["p"], lambda _: draws)
 
     def _knows(self, levels: Mapping[str, str]) -> bool:
@@ -330,13 +319,7 @@ class NetworkPosterior(FittedPosterior):
             for name, level in levels.items()
         )
 
-    def _event(
-        self,
-        event: Mapping[str, Any],
-        given: Mapping[str, Any] | None,
-        level: float,
-        seed: int | None,
-    ) -> Answer:
+    def _event(self, event: Any, given: Any, level: float, seed: int | None) -> Answer:
         from noisewise.analyst.network.queries import evidence_codes
 
         if not isinstance(event, Mapping) or not event:
@@ -361,12 +344,12 @@ class NetworkPosterior(FittedPosterior):
         target : str
             Any node.
         """
-        from noisewise.analyst.network.classify import classify, codes_of_rows
+        from noisewise.analyst.network.queries import classify, codes_of_rows
 
         if target is None:
             shown = ", ".join(self.nodes[:20])
             raise RequestError(f"target: name the node to classify, one of {shown}")
-        number = self._number(target)
+        number = self.layout.find(target)
         codes = codes_of_rows(self.layout, new, skip=target)
         return classify(self.layout, self.flat, number, codes, probability("level", level))
 
@@ -415,7 +398,7 @@ class NetworkPosterior(FittedPosterior):
     def unlinked(self, columns: Sequence[str]) -> list[tuple[str, str]]:
         """Pairs of these columns without an arrow between them."""
         for name in columns:
-            self._number(name)
+            self.layout.find(name)
         edges = {frozenset(edge) for edge in self.network.edges}
         return [pair for pair in combinations(columns, 2) if frozenset(pair) not in edges]
 
@@ -425,13 +408,6 @@ class NetworkPosterior(FittedPosterior):
             name: np.array(self.network.levels(name))[codes[:, self.layout.number[name]]]
             for name in self.nodes
         }
-
-    def _number(self, node: str) -> int:
-        if node not in self.layout.number:
-            raise RequestError(
-                f"{node!r} is not a node; the nodes are {', '.join(self.nodes[:20])}"
-            )
-        return self.layout.number[node]
 
     # --- for people ------------------------------------------------------------------------------
 
@@ -455,9 +431,12 @@ class NetworkPosterior(FittedPosterior):
         tables = self._first_nodes(MOST_ROWS) if nodes is None else list(nodes)
         cells = [cell for node in tables for cell in self._cells(node)]
         if cells:
-            rows = {self._marked(c): row_of(self.theta[:, :, c], level) for c in cells[:MOST_ROWS]}
+            rows = {
+                self.cell_name(c) + " *" * bool(self.decided[c]): row_of(self.theta[..., c], level)
+                for c in cells[:MOST_ROWS]
+            }
             lines.extend(["Tables:", str(Summary(rows, level))])
-        if any(self.decided[cell] for cell in cells[:MOST_ROWS]):
+        if self.decided[cells[:MOST_ROWS]].any():
             lines.append("* The prior decides: too few records under this noise.")
         left = len(self.nodes) - len(tables)
         if len(cells) > MOST_ROWS:
@@ -471,35 +450,34 @@ class NetworkPosterior(FittedPosterior):
 
     def _margin_lines(self, level: float, nodes: Sequence[str] | None) -> list[str]:
         """How common every level of these nodes is, or of as many as fit."""
-        from noisewise.analyst.network.queries import Summation, ask, cheap
+        from noisewise.analyst.network.queries import MAX_CHEAP, Summation, ask
 
         wanted, used = [], 0
         for node in self.nodes if nodes is None else nodes:
-            number = self._number(node)
+            number = self.layout.find(node)
             used += self.network.arity(node)
             if used > MOST_ROWS:
                 break
-            if cheap(Summation(self.layout, [number])):
+            if Summation(self.layout, [number]).largest <= MAX_CHEAP:
                 wanted.append(number)
         if not wanted:
             return []
-        words = [
-            (f"{self.layout.nodes[i]}={name}", i, k)
-            for i in wanted
-            for k, name in enumerate(self.network.levels(self.layout.nodes[i]))
-        ]
-        width = max(9, *(len(name) for name, _, _ in words))
         some = self.flat[:: max(1, len(self.flat) // MARGIN_DRAWS)]
-        answers = {i: ask(self.layout, some, [i], {}, level, 0) for i in wanted}
+        rows: list[tuple[str, Any]] = []
+        for i in wanted:
+            answer, node = ask(self.layout, some, [i], {}, level, 0), self.layout.nodes[i]
+            found = zip(answer.mean, answer.lower, answer.upper, strict=True)
+            names = (f"{node}={name}" for name in self.network.levels(node))
+            rows += zip(names, found, strict=True)
+        width = max(9, *(len(name) for name, _ in rows))
         percent = f"{100 * level:g}%"
-        found = [f"{'':{width}} {'probability':>12} {percent + ' interval':^25}"]
-        for name, i, k in words:
-            mean, low, high = (x[k] for x in (answers[i].mean, answers[i].lower, answers[i].upper))
-            found.append(f"{name:{width}} {mean:>12.4f} {low:>12.4f} {high:>12.4f}")
+        lines = [f"{'':{width}} {'probability':>12} {percent + ' interval':^25}"]
+        for name, numbers in rows:
+            lines.append(" ".join([f"{name:{width}}", *(f"{x:>12.4f}" for x in numbers)]))
         left = (len(self.nodes) if nodes is None else len(nodes)) - len(wanted)
         if left:
-            found.append(f"... and {left} more nodes; --node NAME shows one.")
-        return ["How common each level is:", *found]
+            lines.append(f"... and {left} more nodes; --node NAME shows one.")
+        return ["How common each level is:", *lines]
 
     def _first_nodes(self, most: int) -> list[str]:
         """As many nodes as have together at most so many table entries."""
@@ -510,28 +488,15 @@ class NetworkPosterior(FittedPosterior):
         """All tables with where they come from, as plain data."""
         info, tables = self.info, {}
         for node in self.nodes:
-            found = self.table(node, level)
-            tables[node] = {
-                "parents": list(self.network.parents[node]),
-                "levels": list(self.network.levels(node)),
-                **{
-                    name: getattr(found, name).tolist() for name in ("mean", "sd", "lower", "upper")
-                },
-            }
+            found = vars(self.table(node, level))
+            numbers = {name: found[name].tolist() for name in ("mean", "sd", "lower", "upper")}
+            parents, levels = list(self.network.parents[node]), list(self.network.levels(node))
+            tables[node] = {"parents": parents, "levels": levels, **numbers}
             if self.prior is not None:
                 tables[node]["prior_share"] = self.prior_share(node).tolist()
-        return {
-            "tables": tables,
-            "level": level,
-            **self._origin(),
-            "algorithm": info.algorithm,
-            "prior_learned": info.learned,
-            "mechanisms": list(info.mechanisms),
-        }
-
-    @property
-    def _what(self) -> str:
-        return "a network"
+        own = {"algorithm": info.algorithm, "prior_learned": info.learned}
+        own["mechanisms"] = list(info.mechanisms)
+        return {"tables": tables, "level": level, **self._origin(), **own}
 
     @property
     def heading(self) -> str:
@@ -589,21 +554,15 @@ class NetworkPosterior(FittedPosterior):
         model = kind()
         model.add_nodes_from(network.nodes)
         model.add_edges_from(network.edges)
-        if draw is None:
-            cells = self.flat.mean(axis=0)
-        else:
+        cells = self.flat.mean(axis=0)
+        if draw is not None:
             cells = self.flat[whole_number("draw", draw, 0, len(self.flat) - 1)]
         for node in network.nodes:
-            i, parents = self.layout.number[node], list(network.parents[node])
-            values = self.layout.outward(i, cells[self.layout.part(i)])
-            cpd = discrete.TabularCPD(
-                node,
-                network.arity(node),
-                values.reshape(-1, network.arity(node)).T,
-                evidence=parents or None,
-                evidence_card=[network.arity(name) for name in parents] or None,
-                state_names={name: list(network.levels(name)) for name in network.family(node)},
-            )
+            i, parents, arity = self.layout.number[node], network.parents[node], network.arity(node)
+            values = self.layout.outward(i, cells[self.layout.part(i)]).reshape(-1, arity).T
+            names = {name: list(network.levels(name)) for name in network.family(node)}
+            given = [network.arity(name) for name in parents] or None
+            cpd = discrete.TabularCPD(node, arity, values, list(parents) or None, given, names)
             model.add_cpds(cpd)
         model.check_model()
         return model
@@ -624,13 +583,11 @@ class NetworkPosterior(FittedPosterior):
             {table[node]: [axis[n] for n in network.family(node)] for node in network.nodes},
             labels={table[node]: node for node in network.nodes},
         )
-        extra = {"given_counts": self.given_counts}
-        extra["plugin"] = None if self.plugin is None else self.plugin[None, None]
-        extra["prior"] = None if self.prior is None else self.prior[None]
         groups = Groups(posterior=drawn)
-        for name, values in extra.items():
+        for name, axes in (("given_counts", 0), ("plugin", 2), ("prior", 1)):
+            values = getattr(self, name)
             if auxiliary and values is not None:
-                groups[name] = dataset({name: values})
+                groups[name] = dataset({name: values[(None,) * axes]})
         return groups
 
     def document(self) -> dict[str, Any]:
@@ -655,16 +612,17 @@ class NetworkPosterior(FittedPosterior):
             i = layout.number[node]
             axes = [0, 1, *(2 + a for a in layout.axes(i))]
             parts[i] = np.transpose(values, axes).reshape(*values.shape[:2], -1)
-        groups = set(data.groups())
         info = NetworkFit(**tuples(document["info"]))
+        names = {"given_counts", "plugin", "prior"} & set(data)
+        extra = {name: data[name][name].to_numpy() for name in names}
         return cls(
             network,
             np.concatenate([parts[i] for i in range(len(layout.nodes))], axis=-1),
             replace(info, method=FORMER_METHODS.get(info.method, info.method)),
-            data["given_counts"]["given_counts"].to_numpy() if "given_counts" in groups else None,
-            data["plugin"]["plugin"].to_numpy()[0, 0] if "plugin" in groups else None,
+            extra.get("given_counts"),
+            extra["plugin"][0, 0] if "plugin" in extra else None,
             document["sampler"],
-            data["prior"]["prior"].to_numpy()[0] if "prior" in groups else None,
+            extra["prior"][0] if "prior" in extra else None,
         )
 
 

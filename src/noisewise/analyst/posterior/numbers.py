@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from noisewise import _html
 from noisewise._arrays import FloatArray
@@ -148,15 +147,11 @@ class SummaryTable:
 
     def __str__(self) -> str:
         lines = self._lines()
-        columns = lines[0]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-        return "\n".join(
-            "  ".join(
-                cell.ljust(width) if i == 0 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
-        )
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        adjusted = [
+            [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines
+        ]
+        return "\n".join("  ".join(line).rstrip() for line in adjusted)
 
 
 def _shown(name: str, value: Any) -> str:
@@ -176,16 +171,9 @@ def _shown(name: str, value: Any) -> str:
 class ComparisonRow:
     """One parameter, as the naive posterior sees it and as another does.
 
-    Parameters
-    ----------
-    naive_median, naive_spread, naive_lower, naive_upper : float
-    median, spread, lower, upper : float
-    width_ratio : float
-        How many times as wide as the naive interval the other one is; NaN for a parameter that the
-        other method takes for known.
-    privacy_share : float
-        Share of the posterior variance that is due to privacy noise. NaN for sigma2, and where the
-        method can't tell.
+    `width_ratio` is how many times as wide as the naive interval the other one is; NaN for a
+    parameter that the other method takes for known. `privacy_share` is the share of the posterior
+    variance that is due to privacy noise; NaN for sigma2, and where the method can't tell.
     """
 
     naive_median: float
@@ -204,14 +192,8 @@ class ComparisonRow:
 class Comparison:
     """What ignoring the noise would have claimed, and what privacy cost.
 
-    Parameters
-    ----------
-    rows : mapping of str to ComparisonRow
-    level : float
-    method : str
-        What is compared with the naive posterior.
-    ignores : str
-        Which part of the noise that method ignores itself; empty if none.
+    Of `method` beside the naive posterior; `ignores` says which part of the noise that method
+    ignores itself, and is empty if none.
     """
 
     rows: Mapping[str, ComparisonRow]
@@ -245,19 +227,10 @@ class Comparison:
         return "\n".join(lines)
 
 
-def data_frame(rows: Mapping[str, Mapping[str, Any]]) -> Any:
-    """Rows by name as a pandas data frame."""
-    return _pandas().DataFrame.from_dict(dict(rows), orient="index")
-
-
-def draws_frame(columns: Mapping[str, NDArray[Any]]) -> Any:
-    """Columns by name as a pandas data frame."""
-    return _pandas().DataFrame(dict(columns))
-
-
-def _pandas() -> Any:
+def data_frame(values: Mapping[str, Any], orient: str = "index") -> Any:
+    """Rows by name as a pandas data frame, or columns."""
     try:
-        return import_module("pandas")
+        return import_module("pandas").DataFrame.from_dict(dict(values), orient=orient)
     except ImportError:
         raise RequestError(
             "to_frame: pandas is not installed; install it with 'pip install pandas', or use "
@@ -267,34 +240,21 @@ def _pandas() -> Any:
 
 def row_of(draws: FloatArray, level: float) -> Row:
     """Describe draws of shape (chains, draws); diagnostics are NaN where they mean nothing."""
-    lower, upper = central_interval(draws, level)
+    middle, ends = median_and_spread(draws), central_interval(draws, level)
     varies = draws.shape[1] >= 4 and bool(draws.min() < draws.max())
-    several = varies and draws.shape[0] > 1
-    median, spread = median_and_spread(draws)
-    mean, sd = _mean_and_sd(draws)
-    return Row(
-        mean=mean,
-        sd=sd,
-        median=median,
-        spread=spread,
-        lower=lower,
-        upper=upper,
-        rhat=rhat(draws) if several else float("nan"),
-        ess=effective_draws(draws) if varies else float("nan"),
-    )
+    agree = rhat(draws) if varies and draws.shape[0] > 1 else math.nan
+    ess = effective_draws(draws) if varies else math.nan
+    # Without the rounding errors that would give a constant a spread.
+    constant = draws.size > 1 and draws.min() == draws.max()
+    mean = float(draws.flat[0] if constant else draws.mean())
+    sd = math.nan if draws.size == 1 else 0.0 if constant else float(draws.std(ddof=1))
+    return Row(*middle, *ends, agree, ess, mean, sd)
 
 
 def median_and_spread(draws: FloatArray) -> tuple[float, float]:
     """Median, and 1.48 times the median distance from it."""
     median = float(np.median(draws))
     return median, 1.4826 * float(np.median(np.abs(draws - median)))
-
-
-def _mean_and_sd(draws: FloatArray) -> tuple[float, float]:
-    """Without the rounding errors that would give a constant a spread."""
-    if draws.size > 1 and draws.min() == draws.max():
-        return float(draws.flat[0]), 0.0
-    return float(draws.mean()), float(draws.std(ddof=1)) if draws.size > 1 else float("nan")
 
 
 def comparison_row(

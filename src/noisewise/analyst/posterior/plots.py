@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import cycle, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -195,7 +196,7 @@ def _draw_curves(
 def _pairs(
     posteriors: Mapping[str, Drawable],
     shown: Sequence[str],
-    reference: Mapping[str, float],
+    marks: Mapping[str, float],
     title: str | None,
 ) -> Figure:
     """Draws of each parameter against each other below the diagonal, densities on it."""
@@ -230,22 +231,18 @@ def _pairs(
                 dots = {"s": 5, "alpha": 0.25, "linewidths": 0, "color": style["color"]}
                 axis.scatter(x[some], y[some], label=label, rasterized=True, **dots)
         axis.set_xlim(*_reach(found[shown[j]].values()))
-        if shown[j] in reference:
-            axis.axvline(
-                reference[shown[j]], color=_palette.TRUTH, linewidth=1.2, label="all the rows"
-            )
-        if i == j:
-            axis.set_ylim(0, 1.1)
-        else:
-            axis.set_ylim(*_reach(found[shown[i]].values()))
-            if shown[i] in reference:
-                axis.axhline(reference[shown[i]], color=_palette.TRUTH, linewidth=1.2)
+        truth = {"color": _palette.TRUTH, "linewidth": 1.2}
+        if shown[j] in marks:
+            axis.axvline(marks[shown[j]], label="all the rows", **truth)
+        if shown[i] in marks and i != j:
+            axis.axhline(marks[shown[i]], **truth)
+        axis.set_ylim(*((0, 1.1) if i == j else _reach(found[shown[i]].values())))
         axis.tick_params(labelsize="small", labelleft=j == 0 and i > 0, labelbottom=i == size - 1)
         axis.locator_params(axis="x", nbins=4)
-        if j == 0:
-            axis.set_ylabel(called[shown[i]])
         if i == j:
             axis.set_yticks([])
+        if j == 0:
+            axis.set_ylabel(called[shown[i]])
         if i == size - 1:
             axis.set_xlabel(called[shown[j]])
     return _finish(figure, axes[0, 0], title or f"Draws, two parameters at a time\n{heading}")
@@ -260,10 +257,7 @@ def _reach(curves: Iterable[FloatArray]) -> tuple[float, float]:
 
 
 def _effects(
-    posteriors: Mapping[str, Drawable],
-    names: Sequence[str] | None,
-    level: float,
-    title: str | None,
+    posteriors: Mapping[str, Drawable], names: Sequence[str] | None, level: float, title: str | None
 ) -> Figure:
     """One panel a feature: a line with its band over a range, or an interval for each level."""
     first = next(iter(posteriors.values()))
@@ -355,14 +349,11 @@ def _labelled(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def _styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     """For every label a colour and a line style that no other of seven has together."""
     styles: dict[str, dict[str, Any]] = {}
-    others = 0
+    others = cycle(product(("-", "--"), _COLOURS))
     for label in labels:
-        if "naive" in label or "ignores the noise" in label:
-            styles[label] = {"color": _palette.NAIVE, "linestyle": "-"}
-        else:
-            line = ("-", "--")[others // 3 % 2]
-            styles[label] = {"color": _COLOURS[others % 3], "linestyle": line}
-            others += 1
+        naive = "naive" in label or "ignores the noise" in label
+        line, colour = ("-", _palette.NAIVE) if naive else next(others)
+        styles[label] = {"color": colour, "linestyle": line}
     return styles
 
 

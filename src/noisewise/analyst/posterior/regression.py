@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability, seed_or_none
 from noisewise.analyst.posterior.base import BasePosterior, Fit, FittedPosterior, rows_in_words
 from noisewise.analyst.posterior.file import Groups, arrays, dataset, tuples
-from noisewise.analyst.posterior.holders import BETWEEN, Holders
 from noisewise.analyst.posterior.numbers import (
     R2,
     SIGMA,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     import arviz as az
 
 _CONDITIONAL = "theta_given_statistics"
+BETWEEN = "{} between holders"  # what a spread is called
 _GRID = 61  # values of a feature in a picture of its effect
 _BATCH = 256  # rows that are predicted at a time, which bounds memory
 
@@ -77,6 +77,71 @@ class Naive(NamedTuple):
     sigma2: FloatArray  # (draws,)
 
 
+@dataclass(frozen=True, eq=False)
+class Holders:
+    """Draws of each holder's coefficients and error variance, and of the spreads between holders.
+
+    Coefficients of holders are normal about the common ones. Their spreads, standard deviations,
+    are independent; that of the intercept is meant at the average person, not at zeros.
+    """
+
+    AXES: ClassVar = {  # in a file, besides chain and draw
+        "holders_theta": ["holder", "coefficient"],
+        "holders_sigma2": ["holder"],
+        "holders_spread": ["coefficient"],
+    }
+
+    names: tuple[str, ...]  # what each holder is called: its file, or its number
+    theta: FloatArray  # (chains, draws, J, d)
+    sigma2: FloatArray  # (chains, draws, J)
+    spread: FloatArray  # (chains, draws, d)
+    average: FloatArray  # (k,), covariates of the average person, roughly
+    # (d,), scale of the prior of each spread, a half-t law with 4 degrees of freedom
+    expected: FloatArray
+
+    def in_original_units(self, columns: ModelColumns) -> Holders:
+        """The same, from unit scale."""
+        factors = columns.theta_to_original(np.eye(self.theta.shape[-1]))
+        factors = factors - columns.theta_to_original(np.zeros(self.theta.shape[-1]))
+        widths = np.array([column.half_width for column in columns.covariates])
+        centres = np.array([column.centre for column in columns.covariates])
+        return replace(
+            self,
+            theta=columns.theta_to_original(self.theta),
+            sigma2=columns.sigma2_to_original(self.sigma2),
+            spread=self.spread * factors.diagonal(),
+            average=centres + widths * self.average,
+            expected=self.expected * factors.diagonal(),
+        )
+
+    def new_holder(self, rng: np.random.Generator, theta: FloatArray) -> FloatArray:
+        """Coefficients of a holder who is not among these, one draw a draw of the common ones."""
+        away = self.spread * rng.standard_normal(self.spread.shape)
+        away[..., 0] -= away[..., 1:] @ self.average
+        return theta + away
+
+    def to_arrays(self) -> dict[str, FloatArray]:
+        """Draws by name, for a file."""
+        return {name: getattr(self, name.removeprefix("holders_")) for name in self.AXES}
+
+    def document(self) -> dict[str, Any]:
+        """What is no draw, for a file."""
+        return {
+            "names": list(self.names),
+            "average": self.average.tolist(),
+            "expected": self.expected.tolist(),
+        }
+
+    @classmethod
+    def read(cls, drawn: dict[str, Any], document: dict[str, Any]) -> Holders:
+        """Read back what `to_arrays` and `document` gave."""
+        return cls(
+            tuple(document["names"]),
+            *(drawn[name] for name in cls.AXES),
+            *(np.array(document[name]) for name in ("average", "expected")),
+        )
+
+
 @dataclass(frozen=True)
 class Prediction:
     """The predictive distribution for new rows.
@@ -111,16 +176,17 @@ def check_target(given: str | None, target: str) -> None:
         )
 
 
-def _values_of(column: Any) -> list[Any]:
-    """Values over the range of a column, or its levels, the reference first."""
+def _values_of(column: Any) -> tuple[list[Any], int]:
+    """Values over the range of a column, or its levels, the reference first; where others stand."""
     if isinstance(column, Category):
-        return [column.reference, *(one for one in column.levels if one != column.reference)]
-    return [float(value) for value in np.linspace(column.lower, column.upper, _GRID)]
+        return [column.reference, *(one for one in column.levels if one != column.reference)], 0
+    return np.linspace(column.lower, column.upper, _GRID).tolist(), _GRID // 2
 
 
 class Coefficients(BasePosterior):
     """What posteriors of regressions share, whatever their targets are."""
 
+    _what = "a regression"
     columns: ModelColumns
     theta: FloatArray  # (..., d), in original units, the intercept first
 
@@ -172,12 +238,9 @@ class Coefficients(BasePosterior):
                 f"names: {feature!r} is not a feature; there are {', '.join(columns.sources)}"
             )
         values = {name: _values_of(columns.schema.columns[name]) for name in columns.sources}
-        at = values[feature]
-        rows = {
-            name: [own[len(own) // 2 if isinstance(own[0], float) else 0]] * len(at)
-            for name, own in values.items()
-        } | {feature: at}
-        matrix = columns.design_matrix(rows)
+        at = values[feature][0]
+        rows = {name: [own[place]] * len(at) for name, (own, place) in values.items()}
+        matrix = columns.design_matrix(rows | {feature: at})
         theta = self.theta.reshape(-1, self.theta.shape[-1])
         return Effect(feature, columns.target, at, theta @ (matrix - matrix[0]).T)
 
@@ -317,7 +380,7 @@ class Posterior(FittedCoefficients):
     def spreads(self) -> tuple[str, ...]:
         """Names of the spreads between holders, where coefficients vary; the intercept's first."""
         names = () if self.holders is None else self.columns.names
-        return tuple(BETWEEN.format(name) for name in names)
+        return tuple(map(BETWEEN.format, names))
 
     @property
     def all_names(self) -> tuple[str, ...]:
@@ -358,9 +421,8 @@ class Posterior(FittedCoefficients):
         found = super().parameter_draws()
         if self.holders is not None:
             for j, holder in enumerate(self.holders.names):
-                own = np.moveaxis(self.holders.theta[:, :, j], -1, 0)
-                names = (f"{name} of {holder}" for name in self.columns.names)
-                found |= dict(zip(names, own, strict=True))
+                for i, name in enumerate(self.columns.names):
+                    found[f"{name} of {holder}"] = self.holders.theta[:, :, j, i]
         return found
 
     # --- questions about parameters --------------------------------------------------------------
@@ -398,17 +460,11 @@ class Posterior(FittedCoefficients):
 
     def holder_summaries(self, level: float = 0.95) -> dict[str, Summary]:
         """Each holder's own coefficients, where they vary by holder."""
-        holders = self._own()
-        return {
-            name: Summary(
-                {
-                    c: row_of(holders.theta[:, :, j, i], level)
-                    for i, c in enumerate(self.columns.names)
-                },
-                level,
-            )
-            for j, name in enumerate(holders.names)
-        }
+        theta, found = np.moveaxis(self._own().theta, (2, 3), (0, 1)), {}
+        for holder, own in zip(self._own().names, theta, strict=True):
+            rows = zip(self.columns.names, own, strict=True)
+            found[holder] = Summary({name: row_of(draws, level) for name, draws in rows}, level)
+        return found
 
     def _own(self, name: str | None = None) -> Holders:
         if self.holders is None:
@@ -423,18 +479,15 @@ class Posterior(FittedCoefficients):
 
     def forest(self, name: str, level: float) -> dict[str, Interval]:
         """Intervals of one coefficient: each holder's, the common one, and a new holder's."""
-        holders = self._own()
-        at = self._place(name)
+        holders, names = self._own(), self.columns.names
+        if name not in names:
+            there = ", ".join(names)
+            raise RequestError(f"names: {name!r} is not a coefficient; there are {there}")
+        at = names.index(name)
         new = holders.new_holder(np.random.default_rng(0), self.theta)  # a picture needs no seed
         found = {holder: holders.theta[:, :, j, at] for j, holder in enumerate(holders.names)}
         found |= {COMMON: self.theta[..., at], NEW: new[..., at]}
         return {label: Interval.of(draws, level) for label, draws in found.items()}
-
-    def _place(self, name: str) -> int:
-        if name not in self.columns.names:
-            there = ", ".join(self.columns.names)
-            raise RequestError(f"names: {name!r} is not a coefficient; there are {there}")
-        return self.columns.names.index(name)
 
     # --- predictions -----------------------------------------------------------------------------
 
@@ -457,8 +510,7 @@ class Posterior(FittedCoefficients):
         target : str, optional
             The regression's own; it has no other.
         """
-        rng = np.random.default_rng(seed_or_none(seed))
-        theta = self.theta if self.holders is None else self.holders.new_holder(rng, self.theta)
+        rng, theta = self._of_new_people(seed)
         sd = np.sqrt(self.sigma2.reshape(-1, 1))
 
         def outcomes(centre: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -468,11 +520,14 @@ class Posterior(FittedCoefficients):
 
     def predictive_draws(self, new: Any, seed: int | None = None) -> FloatArray:
         """One draw of every new row's target a posterior draw, shape (chains, draws, rows)."""
-        rng = np.random.default_rng(seed_or_none(seed))
-        theta = self.theta if self.holders is None else self.holders.new_holder(rng, self.theta)
+        rng, theta = self._of_new_people(seed)
         centre = theta @ self.columns.design_matrix(new).T
         error = rng.standard_normal(centre.shape)
         return np.asarray(centre + np.sqrt(self.sigma2)[..., None] * error)
+
+    def _of_new_people(self, seed: int | None) -> tuple[np.random.Generator, FloatArray]:
+        rng = np.random.default_rng(seed_or_none(seed))
+        return rng, self.theta if self.holders is None else self.holders.new_holder(rng, self.theta)
 
     # --- the price of privacy --------------------------------------------------------------------
 
@@ -490,8 +545,8 @@ class Posterior(FittedCoefficients):
                 f"privacy_share: method {self.info.method!r} {why}, so it cannot tell what privacy "
                 "cost; use exact"
             )
-        hidden = self.conditional_mean.reshape(-1, self.theta.shape[-1]).var(axis=0)
-        total = self.theta.reshape(-1, self.theta.shape[-1]).var(axis=0)
+        drawn = (x.reshape(-1, x.shape[-1]) for x in (self.conditional_mean, self.theta))
+        hidden, total = (draws.var(axis=0) for draws in drawn)
         share = np.minimum(hidden / total, 1.0)
         return dict(zip(self.columns.names, share.tolist(), strict=True))
 
@@ -502,29 +557,22 @@ class Posterior(FittedCoefficients):
 
     def naive_summary(self, level: float = 0.95) -> dict[str, dict[str, float]]:
         """Median, spread and interval of every parameter in the naive posterior."""
-        rows = {}
+        rows, names = {}, ("median", "spread", "lower", "upper")
         for name in self._with_naive:
             draws = self.naive_draws(name)
-            median, spread = median_and_spread(draws)
-            low, high = central_interval(draws, level)
-            rows[name] = {"median": median, "spread": spread, "lower": low, "upper": high}
+            found = (*median_and_spread(draws), *central_interval(draws, level))
+            rows[name] = dict(zip(names, found, strict=True))
         return rows
 
     def comparison(self, level: float = 0.95) -> Comparison:
         """What the naive posterior claims, what this one says, and what privacy cost."""
         share = {} if self.conditional_mean is None else self.privacy_share()
-        aware = self.info.noise_aware
-        return Comparison(
-            {
-                name: comparison_row(
-                    self.naive_draws(name), self.draws(name), share.get(name, np.nan), level
-                )
-                for name in self._with_naive
-            },
-            level,
-            self.info.method,
-            "" if aware else self.info.ignores or "some of the privacy noise",
-        )
+        ignores = "" if self.info.noise_aware else self.info.ignores or "some of the privacy noise"
+        rows = {}
+        for name in self._with_naive:
+            naive, own = self.naive_draws(name), self.draws(name)
+            rows[name] = comparison_row(naive, own, share.get(name, np.nan), level)
+        return Comparison(rows, level, self.info.method, ignores)
 
     # --- for people ------------------------------------------------------------------------------
 
@@ -538,10 +586,8 @@ class Posterior(FittedCoefficients):
             prior = (f"{name} {mean:.3g} ± {sd:.3g}" for name, (mean, sd) in info.prior.items())
             lines.append(f"Prior mean ± sd: {', '.join(prior)}")
         if info.prior_error_sd is not None:
-            low, high = info.prior_error_sd
-            lines.append(
-                f"Prior of the error's sd: from {low:.3g} to {high:.3g} with probability 0.9"
-            )
+            ends = "from {:.3g} to {:.3g}".format(*info.prior_error_sd)
+            lines.append(f"Prior of the error's sd: {ends} with probability 0.9")
         lines.append(str(self.summary(level)))
         if self.holders is not None:
             lines.append("\nEach holder's own coefficients:")
@@ -549,10 +595,8 @@ class Posterior(FittedCoefficients):
                 lines.append(f"{holder}\n{summary}")
         lines += self.columns.design.glossary()
         if self.naive is not None:
-            lines.append(
-                f"\nBeside the naive posterior, which ignores the privacy noise:\n"
-                f"{self.comparison(level)}"
-            )
+            lines.append("\nBeside the naive posterior, which ignores the privacy noise:")
+            lines.append(str(self.comparison(level)))
         return "\n".join(lines)
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
@@ -574,10 +618,6 @@ class Posterior(FittedCoefficients):
             if self.holders is None
             else {name: s.to_dict() for name, s in self.holder_summaries(level).items()},
         }
-
-    @property
-    def _what(self) -> str:
-        return "a regression"
 
     @property
     def heading(self) -> str:
@@ -620,14 +660,9 @@ class Posterior(FittedCoefficients):
         coords = {"coefficient": list(self.columns.names)}
         dims = {name: ["coefficient"] for name in drawn if name not in (SIGMA2, R2)}
         if self.holders is not None:
-            own = self.holders.to_arrays()
             coords["holder"] = list(self.holders.names)
-            for name, values in own.items():
-                dims[name] = [
-                    *(["holder"] if "spread" not in name else []),
-                    *(["coefficient"] if SIGMA2 not in name else []),
-                ]
-                drawn[name] = values
+            drawn |= self.holders.to_arrays()
+            dims |= Holders.AXES
         groups = Groups(posterior=dataset(drawn, coords, dims))
         if self.sample_stats:
             groups["sample_stats"] = dataset(self.sample_stats)
@@ -635,7 +670,7 @@ class Posterior(FittedCoefficients):
             groups["observed_data"] = dataset(self.observed, leading=())
         if auxiliary and self.naive is not None:
             naive = {name: draws[None] for name, draws in self.naive._asdict().items()}
-            groups["naive"] = dataset(naive, coords, {"theta": ["coefficient"]})
+            groups["naive"] = dataset(naive, coords, dims)
         return groups
 
     def document(self) -> dict[str, Any]:
@@ -649,22 +684,20 @@ class Posterior(FittedCoefficients):
         columns = cls._columns_of(document)
         info = tuples(document["info"])
         info["prior"] = {name: (pair[0], pair[1]) for name, pair in info["prior"].items()}
-        drawn, groups = arrays(data.posterior), set(data.groups())
+        drawn = arrays(data.posterior)
         theta, sigma2 = drawn["theta"], drawn[SIGMA2]
         if theta.shape[-1] != len(columns.names) or theta.shape[:2] != sigma2.shape:
             raise ReleaseError("the draws do not fit the model")
-        naive = None
-        if "naive" in groups:
-            naive = Naive(**{name: values[0] for name, values in arrays(data["naive"]).items()})
+        naive = {name: values[0] for name, values in arrays(data.get("naive")).items()}
         return cls(
             columns,
             theta,
             sigma2,
             FitInfo(**info),
             drawn.get(_CONDITIONAL),
-            arrays(data.sample_stats) if "sample_stats" in groups else {},
-            arrays(data.observed_data) if "observed_data" in groups else {},
-            naive,
+            arrays(data.get("sample_stats")),
+            arrays(data.get("observed_data")),
+            Naive(**naive) if naive else None,
             drawn.get(R2),
             Holders.read(drawn, document["holders"]) if "holders" in document else None,
         )

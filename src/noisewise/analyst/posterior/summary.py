@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -18,9 +18,11 @@ from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import ClippedMean, LocationScale, Mean, entries_of
 from noisewise.core.kinds.summary.release import SummaryRelease
 
+_NONE_FOLLOWS = "single probabilities, from which none follows"
 SAME = 1e-9  # thresholds and probabilities that differ by less, relatively, are the same
 VERIFIED = 0.95
 _OPERATORS = ("<", "<=", ">", ">=")
+_LOCATED = LocationScale | Mean  # mechanisms of which the whole law of a coefficient is known
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,7 +36,7 @@ class SummaryPosterior(BasePosterior):
     coefficient is that of the regression which the blocks fit.
     """
 
-    kind = "summary"
+    kind, _what = "summary", "a block summary"
 
     release: SummaryRelease
 
@@ -82,15 +84,12 @@ class SummaryPosterior(BasePosterior):
         self._known(coefficient)
         if isinstance(release.mechanism, ClippedMean):
             self._refuse(f"P({coefficient} {operator} {b:g})", "quantiles only")
-        if isinstance(release.mechanism, LocationScale | Mean):
+        if isinstance(release.mechanism, _LOCATED):
             value = self._located(coefficient).below(b, noise_aware)
         else:
-            questions = answers.asking(release).questions
-            index = _find(
-                questions, lambda q: q.coefficient == coefficient and _same(q.threshold, b)
-            )
+            index = self._index(coefficient, threshold=b)
             if index is None:
-                asked = ", ".join(str(q) for q in questions[:8])
+                asked = ", ".join(str(q) for q in self._entries[:8])
                 self._refuse(f"P({coefficient} {operator} {b:g})", f"these questions only: {asked}")
             value = answers.below(release, index, noise_aware)
         return 1 - value if operator.startswith(">") else value
@@ -106,7 +105,7 @@ class SummaryPosterior(BasePosterior):
         name, bounds = found
         if len(bounds) == 1:
             return self.prob(name, *bounds[0], noise_aware=noise_aware)
-        if not isinstance(self.release.mechanism, LocationScale | Mean):
+        if not isinstance(self.release.mechanism, _LOCATED):
             self._refuse(f"P({text})", "no probability of lying between two numbers")
         both = [self.prob(name, sign, b, noise_aware=noise_aware) for sign, b in bounds]
         return max(0.0, sum(both) - 1.0)  # all but what is beyond either bound
@@ -146,13 +145,11 @@ class SummaryPosterior(BasePosterior):
         """
         p = probability("p", p)
         self._known(coefficient)
-        if isinstance(self.release.mechanism, LocationScale | Mean):
+        if isinstance(self.release.mechanism, _LOCATED):
             return self._located(coefficient).quantile(p)
         if isinstance(self.release.mechanism, ClippedMean):
-            return self._released(coefficient, p)
-        return self._refuse(
-            f"a quantile of {coefficient}", "single probabilities, from which none follows"
-        )
+            return self._released(coefficient, p)[0]
+        return self._refuse(f"a quantile of {coefficient}", _NONE_FOLLOWS)
 
     def interval(
         self, coefficient: str, level: float = 0.95, *, noise_aware: bool = True
@@ -164,52 +161,34 @@ class SummaryPosterior(BasePosterior):
         level = probability("level", level)
         self._known(coefficient)
         low, high = (1 - level) / 2, (1 + level) / 2
-        if isinstance(self.release.mechanism, LocationScale | Mean):
+        if isinstance(self.release.mechanism, _LOCATED):
             found = self._located(coefficient)
             return found.quantile(low, noise_aware), found.quantile(high, noise_aware)
         if isinstance(self.release.mechanism, ClippedMean):
-            ends = self._released(coefficient, low), self._released(coefficient, high)
+            (first, noise), (last, other) = (self._released(coefficient, p) for p in (low, high))
             if not noise_aware:
-                return min(ends), max(ends)
-            noise = max(self._noise(coefficient, p) for p in (low, high))
-            return laws.clipped_mean_interval(*ends, low, high, noise)
-        return self._refuse(
-            f"an interval of {coefficient}", "single probabilities, from which none follows"
-        )
+                return min(first, last), max(first, last)
+            return laws.clipped_mean_interval(first, last, low, high, max(noise, other))
+        return self._refuse(f"an interval of {coefficient}", _NONE_FOLLOWS)
 
     # --- tables ----------------------------------------------------------------------------------
 
     def summary(self, level: float = 0.95) -> SummaryTable:
         """Every answer that the Release has; intervals of this level where there are any."""
         level = probability("level", level)
-        release = self.release
-        if isinstance(release.mechanism, LocationScale | Mean):
-            names = [item.coefficient for item in _items(release)]
-            return SummaryTable({name: self._line(name, level) for name in names}, level)
-        if isinstance(release.mechanism, ClippedMean):
-            return SummaryTable(
-                {
-                    str(item): {
-                        "coefficient": item.coefficient,
-                        "p": item.probability,
-                        "quantile": self._released(item.coefficient, item.probability),
-                        "noise_sd": math.sqrt(2) * self._noise(item.coefficient, item.probability),
-                    }
-                    for item in release.mechanism.items
-                },
-                level,
-            )
-        return SummaryTable(
-            {
-                str(question): {
-                    "statement": str(question),
-                    "probability": answers.below(release, i),
-                    "ignoring_noise": answers.below(release, i, noise_aware=False),
-                }
-                for i, question in enumerate(answers.asking(release).questions)
-            },
-            level,
-        )
+        release, rows = self.release, {}
+        for i, entry in enumerate(self._entries):
+            if isinstance(release.mechanism, _LOCATED):
+                rows[entry.coefficient] = self._line(entry.coefficient, level)
+            elif isinstance(release.mechanism, ClippedMean):
+                value, noise = self._released(entry.coefficient, entry.probability)
+                line = {"coefficient": entry.coefficient, "p": entry.probability}
+                rows[str(entry)] = line | {"quantile": value, "noise_sd": math.sqrt(2) * noise}
+            else:
+                aware, naive = (answers.below(release, i, noise_aware=x) for x in (True, False))
+                line = {"statement": str(entry), "probability": aware, "ignoring_noise": naive}
+                rows[str(entry)] = line
+        return SummaryTable(rows, level)
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Answers, warnings and where they come from, as plain data."""
@@ -244,19 +223,12 @@ class SummaryPosterior(BasePosterior):
     # --- pictures and files ----------------------------------------------------------------------
 
     @property
-    def _what(self) -> str:
-        return "a block summary"
-
-    @property
     def heading(self) -> str:
         """The regression, and at what privacy."""
         release = self.release
-        what = " (released quantiles, with the noise on them)" if self._has_quantiles else ""
+        has_quantiles = isinstance(release.mechanism, ClippedMean)
+        what = " (released quantiles, with the noise on them)" if has_quantiles else ""
         return f"Block summary of {release.design.target}, published at {release.claim}{what}"
-
-    @property
-    def _has_quantiles(self) -> bool:
-        return isinstance(self.release.mechanism, ClippedMean)
 
     @property
     def is_probability(self) -> bool:
@@ -269,8 +241,8 @@ class SummaryPosterior(BasePosterior):
 
     def shown(self, names: Sequence[str] | None = None) -> list[str]:
         """Answers to draw: all, or those about the coefficients (or statements) that are named."""
-        entries = {str(entry): entry for entry in _items(self.release)}
-        if isinstance(self.release.mechanism, LocationScale | Mean):
+        entries = {str(entry): entry for entry in self._entries}
+        if isinstance(self.release.mechanism, _LOCATED):
             entries = {entry.coefficient: entry for entry in entries.values()}
         if names is None:
             return list(entries)
@@ -281,22 +253,21 @@ class SummaryPosterior(BasePosterior):
 
     def bars(self, name: str, level: float) -> dict[str, Interval]:
         """One answer, without and with the noise; a probability has no width."""
-        release = self.release
-        if isinstance(release.mechanism, LocationScale | Mean):
-            centre = self.quantile(name, 0.5)
-            ends = {aware: self.interval(name, level, noise_aware=aware) for aware in (False, True)}
-            return {
-                label: Interval(ends[aware][0], centre, ends[aware][1])
-                for label, aware in ((NAIVE, False), (AWARE, True))
-            }
-        index = [str(entry) for entry in _items(release)].index(name)
-        if isinstance(release.mechanism, ClippedMean):
-            item = release.mechanism.items[index]
-            value = self._released(item.coefficient, item.probability)
-            reach = -math.log(1 - level) * self._noise(item.coefficient, item.probability)
+        labels = {NAIVE: False, AWARE: True}
+        if isinstance(self.release.mechanism, _LOCATED):
+            centre, found = self.quantile(name, 0.5), {}
+            for label, aware in labels.items():
+                low, high = self.interval(name, level, noise_aware=aware)
+                found[label] = Interval(low, centre, high)
+            return found
+        index = [str(entry) for entry in self._entries].index(name)
+        if isinstance(self.release.mechanism, ClippedMean):
+            item = self._entries[index]
+            value, noise = self._released(item.coefficient, item.probability)
+            reach = -math.log(1 - level) * noise
             return {"released quantile": Interval(value - reach, value, value + reach)}
-        found = {NAIVE: answers.below(release, index, False), AWARE: answers.below(release, index)}
-        return {label: Interval(p, p, p) for label, p in found.items()}
+        chances = (answers.below(self.release, index, aware) for aware in labels.values())
+        return {label: Interval(p, p, p) for label, p in zip(labels, chances, strict=True)}
 
     def groups(self, *, auxiliary: bool = True) -> Groups:
         """The released numbers; there are no draws."""
@@ -313,7 +284,12 @@ class SummaryPosterior(BasePosterior):
 
     # --- from names to entries -------------------------------------------------------------------
 
-    def _line(self, coefficient: str, level: float) -> Mapping[str, Any]:
+    @property
+    def _entries(self) -> tuple[Any, ...]:
+        """Questions, coefficients or quantiles, as the mechanism has them."""
+        return entries_of(self.release.mechanism)
+
+    def _line(self, coefficient: str, level: float) -> dict[str, Any]:
         found = self._located(coefficient)
         low, high = self.interval(coefficient, level)
         percent = f"{100 * level:g}%"
@@ -334,47 +310,37 @@ class SummaryPosterior(BasePosterior):
             )
 
     def _located(self, coefficient: str) -> answers.Located:
-        index = _find(_items(self.release), lambda item: item.coefficient == coefficient)
+        index = self._index(coefficient)
         if index is None:
-            released = ", ".join(item.coefficient for item in _items(self.release))
+            released = ", ".join(item.coefficient for item in self._entries)
             self._refuse(f"{coefficient}", f"{released} only")
         return answers.located(self.release, index)
 
-    def _quantile_index(self, coefficient: str, p: float) -> int:
-        items = _items(self.release)
-        index = _find(items, lambda i: i.coefficient == coefficient and _same(i.probability, p))
+    def _released(self, coefficient: str, p: float) -> tuple[float, float]:
+        """A quantile, and the scale of the noise on it."""
+        index = self._index(coefficient, probability=p)
         if index is None:
-            there = ", ".join(str(item) for item in items[:8])
+            there = ", ".join(str(item) for item in self._entries[:8])
             self._refuse(f"the quantile {p:g} of {coefficient}", f"these: {there}")
-        return index
+        item, noise = self._entries[index], self.release.mean_noise_scale
+        return item.value(self.release.mean(index)), noise * (item.upper - item.lower)
 
-    def _released(self, coefficient: str, p: float) -> float:
-        index = self._quantile_index(coefficient, p)
-        value: float = _items(self.release)[index].value(self.release.mean(index))
-        return value
-
-    def _noise(self, coefficient: str, p: float) -> float:
-        item = _items(self.release)[self._quantile_index(coefficient, p)]
-        width: float = item.upper - item.lower
-        return self.release.mean_noise_scale * width
+    def _index(self, coefficient: str, **number: float) -> int | None:
+        """Which entry is about a coefficient and has this threshold or probability."""
+        for index, entry in enumerate(self._entries):
+            close = (
+                math.isclose(getattr(entry, name), value, rel_tol=SAME, abs_tol=1e-300)
+                for name, value in number.items()
+            )
+            if entry.coefficient == coefficient and all(close):
+                return index
+        return None
 
     def _refuse(self, what: str, has: str) -> NoReturn:
         raise RequestError(
             f"this release can't answer {what}: {self.release.mechanism.name} has {has}; "
             f"{answers.remedy(self.release)}"
         )
-
-
-def _items(release: SummaryRelease) -> tuple[Any, ...]:
-    return entries_of(release.mechanism)
-
-
-def _find(entries: Any, wanted: Any) -> int | None:
-    return next((i for i, entry in enumerate(entries) if wanted(entry)), None)
-
-
-def _same(a: float, b: float) -> bool:
-    return math.isclose(a, b, rel_tol=SAME, abs_tol=1e-300)
 
 
 def _number(name: str, value: Any) -> float:

@@ -11,8 +11,7 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import chains_and_draws, seed_or_none
 from noisewise.analyst.common_cautions import repetition_warnings
-from noisewise.analyst.posterior.holders import Holders
-from noisewise.analyst.posterior.regression import FitInfo, Naive, Posterior
+from noisewise.analyst.posterior.regression import FitInfo, Holders, Naive, Posterior
 from noisewise.analyst.regression.cautions import (
     bounds_warnings,
     contradiction_warnings,

@@ -23,7 +23,7 @@ from noisewise.analyst.regression.priors import (
 from noisewise.core.errors import ReleaseError, RequestError
 
 if TYPE_CHECKING:
-    from noisewise.analyst.posterior.holders import Holders
+    from noisewise.analyst.posterior.regression import Holders
     from noisewise.analyst.regression.agreement import Replication
     from noisewise.analyst.regression.papers.moments import (
         CovariateMoments,

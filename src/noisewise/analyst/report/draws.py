@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from noisewise.analyst.posterior.draws import ENOUGH, DrawsPosterior
-from noisewise.analyst.report import widgets, words
-from noisewise.analyst.report.page import (
-    Contents,
-    findings_section,
-    lead,
-    limits_section,
-    promises,
-    reproduce_section,
-    rows_in_words,
-)
+from noisewise.analyst.report import page, widgets, words
 from noisewise.analyst.report.widgets import Content, Markup, facts, figure, section, table
 from noisewise.analyst.report.words import percent, rounded, short
 
@@ -22,29 +13,21 @@ _ZHANG = (
 )
 
 
-def contents(posterior: DrawsPosterior, level: float) -> Contents:
+def contents(posterior: DrawsPosterior, level: float) -> page.Contents:
     """Everything the page says about released draws."""
-    release = posterior.release
-    design = release.design
-    count = len(posterior.theta)
-    return Contents(
+    release, design, count = posterior.release, posterior.release.design, len(posterior.theta)
+    what = f"{count:,} posterior draw{'s' if count > 1 else ''} of a linear regression"
+    noise = "The draws protect people because they are few and come from a weakened posterior."
+    about = words.comparing(design.schema, design.target, level)
+    return page.Contents(
         words.heading(design.schema, design.target, design.features),
-        lead(
-            f"{count:,} posterior draw{'s' if count > 1 else ''} of a linear regression",
-            [release.n],
-            [str(release.claim)],
-            "The draws protect people because they are few and come from a weakened posterior.",
-        ),
+        page.lead(what, [release.n], [str(release.claim)], noise),
         (
-            findings_section(
-                posterior.warnings,
-                _findings(posterior, level),
-                about=words.comparing(design.schema, design.target, level),
-            ),
+            page.findings_section(posterior.warnings, _findings(posterior, level), about=about),
             _coefficients(posterior, level),
             _released(posterior),
-            limits_section(_LIMITS),
-            reproduce_section([release.digest], level, _ZHANG),
+            page.limits_section(_LIMITS),
+            page.reproduce_section([release.digest], level, _ZHANG),
         ),
     )
 
@@ -70,7 +53,7 @@ def _coefficients(posterior: DrawsPosterior, level: float) -> Markup:
     figures = []
     for name in posterior.names[1:]:
         [(label, bar)] = posterior.bars(name, level).items()
-        drawn = widgets.Bar(label, "aware", bar.low, bar.centre, bar.centre, bar.centre, bar.high)
+        drawn = widgets.plain(label, "aware", *bar)
         told = f"{name}: {label} from {short(bar.low)} to {short(bar.high)}."
         figures.append(figure(posterior.called(name), widgets.intervals([drawn], told)))
     return section(
@@ -87,7 +70,7 @@ def _released(posterior: DrawsPosterior) -> Markup:
     claim = str(release.claim)
     known: list[tuple[str, Content]] = [
         ("data set", schema.dataset),
-        ("rows", rows_in_words(release.n)),
+        ("rows", page.rows_in_words(release.n)),
         ("draws", f"{len(posterior.theta):,}"),
         ("power of the likelihood", short(float(release.law.temper), 3)),
         ("privacy", claim),
@@ -99,7 +82,7 @@ def _released(posterior: DrawsPosterior) -> Markup:
         "Coefficients drawn at random by the holder, from the posterior with a weakened "
         "likelihood and within a ball, and nothing else.",
         facts("The released file", known),
-        *promises([claim]),
+        *page.promises([claim]),
     )
 
 

@@ -6,18 +6,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.posterior.glm import GlmPosterior
-from noisewise.analyst.report import words
-from noisewise.analyst.report.page import (
-    Contents,
-    columns_table,
-    findings_section,
-    forest_section,
-    lead,
-    limits_section,
-    promises,
-    reproduce_section,
-    rows_in_words,
-)
+from noisewise.analyst.report import page, words
 from noisewise.analyst.report.widgets import Content, Markup, section, table
 from noisewise.analyst.report.words import percent, rounded, short
 from noisewise.core.terms.term import DesignColumn
@@ -29,49 +18,39 @@ _REFERENCE = (
 )
 
 
-def contents(posterior: GlmPosterior, level: float) -> Contents:
+def contents(posterior: GlmPosterior, level: float) -> page.Contents:
     """Everything the page says about a logistic or Poisson regression."""
     info, columns = posterior.info, posterior.columns
     name = "A logistic" if columns.family == "logistic" else "A Poisson"
-    return Contents(
+    noise = "What was released carries noise that protects people; this analysis accounts for it."
+    fit = "--method auto"
+    return page.Contents(
         words.heading(columns.schema, columns.target, columns.features),
-        lead(
-            f"{name} regression",
-            info.n,
-            info.claims,
-            "What was released carries noise that protects people; this analysis accounts for it.",
-        ),
+        page.lead(f"{name} regression", info.n, info.claims, noise),
         (
-            findings_section(
-                info.warnings, _findings(posterior, level), about=_comparing(posterior, level)
-            ),
-            forest_section(posterior, columns.names[1:], level),
+            _findings(posterior, level),
+            page.forest_section(posterior, columns.names[1:], level),
             _coefficients(posterior, level),
             _released(posterior),
-            limits_section(_limits(posterior)),
-            reproduce_section(
-                info.digests, level, _REFERENCE, "--method auto", random=True, seed=info.seed
-            ),
+            page.limits_section(_limits(posterior)),
+            page.reproduce_section(info.digests, level, _REFERENCE, fit, True, info.seed),
         ),
     )
 
 
-def _comparing(posterior: GlmPosterior, level: float) -> str:
+def _findings(posterior: GlmPosterior, level: float) -> Markup:
+    """The slopes in sentences, the surest first."""
     averages = ""
     if posterior.columns.family == "logistic":
         averages = "Differences are averages over the people whose rows were summed. "
-    return (
+    about = (
         f"{posterior.event}: people are compared who differ in one feature and are alike in the "
         f"others. {averages}Brackets hold the true difference with probability {percent(level)}."
     )
-
-
-def _findings(posterior: GlmPosterior, level: float) -> list[str]:
-    """The slopes in sentences, the surest first."""
-    columns = posterior.columns
-    told = [(column, posterior.draws(column.name)) for column in columns.covariates]
-    told.sort(key=lambda pair: -_sure(pair[1]))
-    return [_finding(posterior, column, draws, level) for column, draws in told]
+    found = [(column, posterior.draws(column.name)) for column in posterior.columns.covariates]
+    found.sort(key=lambda pair: -_sure(pair[1]))
+    told = [_finding(posterior, column, draws, level) for column, draws in found]
+    return page.findings_section(posterior.info.warnings, told, about=about)
 
 
 def _sure(draws: FloatArray) -> float:
@@ -153,21 +132,15 @@ def _coefficients(posterior: GlmPosterior, level: float) -> Markup:
 
 
 def _released(posterior: GlmPosterior) -> Markup:
-    info, schema = posterior.info, posterior.columns.schema
-    body: list[list[Content]] = [
-        [f"file {number}", dataset, rows_in_words(n), claim, words.unit_in_words(unit)]
-        for number, (dataset, n, claim, unit) in enumerate(
-            zip(info.datasets, info.n, info.claims, info.units, strict=True), 1
-        )
-    ]
+    info, columns = posterior.info, posterior.columns
     return section(
         "released",
         "What was released",
         "Noisy sums of scores and of information, in rounds: each says where the next one looks. "
         "The last one has most of the privacy budget, and is the one that is used.",
-        table("Released files", ["", "data set", "rows", "privacy", "protects"], body),
-        columns_table(schema, posterior.columns.target, posterior.columns.features),
-        *promises(list(info.claims)),
+        page.files_table(info, columns.schema, {}),
+        page.columns_table(columns.schema, columns.target, columns.features),
+        *page.promises(info.claims),
     )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,53 +19,44 @@ from noisewise.analyst.common_cautions import BAD_RHAT
 from noisewise.analyst.network.layout import Floats, normalised
 from noisewise.analyst.posterior.network import NetworkPosterior, Table
 from noisewise.analyst.posterior.numbers import central_interval
-from noisewise.analyst.report import widgets, words
-from noisewise.analyst.report.page import (
-    Contents,
-    key,
-    lead,
-    limits_section,
-    price_section,
-    promises,
-    reproduce_section,
-    rows_in_words,
-    sentences,
-    with_cautions,
-)
-from noisewise.analyst.report.widgets import Content, Markup, facts, figure, section, table, tag
+from noisewise.analyst.report import page, widgets, words
+from noisewise.analyst.report.widgets import Markup, figure, section, table, tag
 from noisewise.analyst.report.words import percent, rounded, short
 from noisewise.core.noise import DiscreteLaplace
 
 if TYPE_CHECKING:
     from noisewise.analyst.network.queries import Answer
 
+_ZHANG = (
+    "Zhang, Rubinstein & Dimitrakakis (2016), On the differential privacy of Bayesian inference, "
+    "arXiv:1512.06992."
+)
 _MOST_LEVELS = 12  # of a node that are listed
 _MOST_SHARES = 12
 _MOST_NODES = 200  # that are listed
 
 
-def contents(posterior: NetworkPosterior, level: float) -> Contents:
+def contents(posterior: NetworkPosterior, level: float) -> page.Contents:
     """Everything the page says about a network."""
-    info = posterior.info
+    info, named = posterior.info, words.listed(posterior.nodes)
     if released_as_tables(posterior):
         noise = "The tables were drawn at random before they were released, to protect people."
     else:
         does = "accounts for" if info.noise_aware else "ignores"
         noise = f"What was released carries noise that protects people; this analysis {does} it."
-    return Contents(
-        f"How {words.listed(posterior.nodes)} depend on each other"
-        if posterior.network.edges
-        else f"The distribution of {words.listed(posterior.nodes)}",
-        lead("A Bayesian network", info.n, info.claims, noise),
+    linked = bool(posterior.network.edges)
+    return page.Contents(
+        f"How {named} depend on each other" if linked else f"The distribution of {named}",
+        page.lead("A Bayesian network", info.n, info.claims, noise),
         (
             marginals_section(posterior, level),
             _graph(posterior),
             tables_section(posterior, level),
             _price(posterior),
-            released_section(posterior),
-            model_section(posterior),
+            _released(posterior),
+            _model(posterior),
             _checks(posterior),
-            limits_section(_limits(posterior)),
+            page.limits_section(_limits(posterior)),
             _reproduce(posterior, level),
         ),
     )
@@ -71,7 +64,7 @@ def contents(posterior: NetworkPosterior, level: float) -> Contents:
 
 def _graph(posterior: NetworkPosterior) -> Markup:
     network = posterior.network
-    rows: list[list[Content]] = [
+    rows = [
         [
             node,
             words.listed(network.levels(node), _MOST_LEVELS),
@@ -80,21 +73,21 @@ def _graph(posterior: NetworkPosterior) -> Markup:
         ]
         for node in network.nodes[:_MOST_NODES]
     ]
-    left = len(network.nodes) - len(rows)
-    picture: Content
-    if len(network.nodes) > widgets.MOST_NODES:
-        picture = tag("p", f"A graph of {len(network.nodes):,} nodes is too large to be drawn.")
-    else:
-        caption = "Arrows go from a node to those that depend on it"
-        picture = figure(caption, widgets.drawing(network))
+    left, caption = (
+        len(network.nodes) - len(rows),
+        "Arrows go from a node to those that depend on it",
+    )
+    large = len(network.nodes) > widgets.MOST_NODES
     return section(
         "graph",
         "The network",
         "Which columns depend on which was declared by whoever asked for the release. It was "
         "not learned from the rows, and an arrow is no claim of cause and effect.",
-        picture,
+        f"A graph of {len(network.nodes):,} nodes is too large to be drawn."
+        if large
+        else figure(caption, widgets.drawing(network)),
         table("Nodes", ["", "levels", "depends on", "probabilities in its table"], rows),
-        tag("p", f"{left:,} more nodes are not listed.") if left else None,
+        f"{left:,} more nodes are not listed." if left else None,
     )
 
 
@@ -103,14 +96,14 @@ def _graph(posterior: NetworkPosterior) -> Markup:
 
 def _price(posterior: NetworkPosterior) -> Markup:
     if posterior.given_counts is None:
-        return price_section(
+        return page.price_section(
             f"The method {posterior.info.method} cannot tell how much of the uncertainty is due to "
             "the privacy noise; the method joint can, where counts were released."
         )
     share = {node: float(np.mean(posterior.privacy_share(node))) for node in posterior.nodes}
     largest = sorted(share, key=lambda node: -share[node])[:_MOST_SHARES]
     which = "" if len(largest) == len(share) else f" The {len(largest)} largest are shown."
-    return price_section(
+    return page.price_section(
         "The share of the uncertainty (the posterior variance) that is there only because the true "
         "counts are hidden by noise, averaged over the probabilities of each table. The rest comes "
         f"from the limited number of rows and from the prior, and would remain without any "
@@ -149,6 +142,22 @@ def _settled(posterior: NetworkPosterior, cells: NDArray[np.bool_]) -> tuple[flo
 
 
 def _limits(posterior: NetworkPosterior) -> Sequence[tuple[str, str]]:
+    many, total = decided(posterior), posterior.layout.cells
+    prior = (
+        f"The prior decides {many:,} of the {total:,} probabilities: their rows have too few "
+        "records under this noise, or they are too small to be told from 0. They are marked with a "
+        "star, and another prior would give them other intervals."
+    )
+    if posterior.prior is None or not posterior.info.noise_aware:
+        prior = (
+            "A table with many probabilities and few rows learns little: its intervals are then "
+            "nearly as wide as the prior's."
+        )
+    elif not many:
+        prior = (
+            f"The prior decides none of the {total:,} probabilities: the rows of all tables "
+            "have enough records under this noise."
+        )
     return [
         (
             "Associations, not causes.",
@@ -159,44 +168,17 @@ def _limits(posterior: NetworkPosterior) -> Sequence[tuple[str, str]]:
             "The graph is taken for granted.",
             "Dependences that it leaves out were not measured, so none of that was checked.",
         ),
-        ("The prior counts.", _prior_counts(posterior)),
+        ("The prior counts.", prior),
         words.HOLDER_IS_TRUSTED,
         words.MAY_BE_PUBLISHED,
     ]
 
 
-def _prior_counts(posterior: NetworkPosterior) -> str:
-    if posterior.prior is None or not posterior.info.noise_aware:
-        return (
-            "A table with many probabilities and few rows learns little: its intervals are then "
-            "nearly as wide as the prior's."
-        )
-    many, total = decided(posterior), posterior.layout.cells
-    if not many:
-        return (
-            f"The prior decides none of the {total:,} probabilities: the rows of all tables "
-            "have enough records under this noise."
-        )
-    return (
-        f"The prior decides {many:,} of the {total:,} probabilities: their rows have too few "
-        "records under this noise, or they are too small to be told from 0. They are marked with a "
-        "star, and another prior would give them other intervals."
-    )
-
-
 def _reproduce(posterior: NetworkPosterior, level: float) -> Markup:
-    chains, draws, _ = posterior.theta.shape
+    info, (chains, draws, _) = posterior.info, posterior.theta.shape
     drawn = released_as_tables(posterior)
-    sizes = "" if drawn else f" --chains {chains} --draws {draws}"
-    return reproduce_section(
-        posterior.info.digests,
-        level,
-        "Zhang, Rubinstein & Dimitrakakis (2016), On the differential privacy of Bayesian "
-        "inference, arXiv:1512.06992.",
-        f"--method {posterior.info.method}{sizes}",
-        random=not drawn,
-        seed=posterior.info.seed,
-    )
+    fit = f"--method {info.method}" + ("" if drawn else f" --chains {chains} --draws {draws}")
+    return page.reproduce_section(info.digests, level, _ZHANG, fit, not drawn, info.seed)
 
 
 # --- what was released of a network, at what privacy, and what the model adds to it -----------
@@ -217,64 +199,39 @@ def released_as_tables(posterior: NetworkPosterior) -> bool:
     return posterior.plugin is None
 
 
-def released_section(posterior: NetworkPosterior) -> Markup:
+def _released(posterior: NetworkPosterior) -> Markup:
     """Files with their privacy, the mechanisms and the promise in words."""
-    info = posterior.info
+    info, schema = posterior.info, posterior.network.schema
+    # Only the first file's unit is known of posteriors from earlier versions.
+    known = info if info.units else replace(info, units=(schema.unit, *[""] * (len(info.n) - 1)))
+    more = {
+        "mechanism": [f"{m}: {_PUBLISHED[m]}" if m in _PUBLISHED else m for m in info.mechanisms],
+        "noise": [_noise(posterior, number) for number in range(len(info.n))],
+    }
     return section(
         "released",
         "What was released",
         "For every node, what the rows say about its levels given those of the nodes that it "
         "depends on, and nothing else. Whatever is random in it was drawn once, by the holder "
         "of the rows.",
-        _files(posterior),
-        *promises(info.claims),
+        page.files_table(known, schema, more, alone=True),
+        *page.promises(info.claims),
     )
-
-
-def _files(posterior: NetworkPosterior) -> Markup:
-    """One line a file; of a single one, a line for each thing that is known of it."""
-    head = ["", "data set", "rows", "privacy", "mechanism", "noise", "protects"]
-    files = [_file(posterior, number) for number in range(len(posterior.info.n))]
-    if len(files) == 1:
-        return facts("The released file", list(zip(head[1:], files[0][1:], strict=True)))
-    return table("Released files", head, files)
-
-
-def _file(posterior: NetworkPosterior, number: int) -> list[Content]:
-    info, schema = posterior.info, posterior.network.schema
-    return [
-        f"file {number + 1}",
-        info.datasets[number] if info.datasets else schema.dataset,
-        rows_in_words(info.n[number]),
-        info.claims[number],
-        _mechanism(info.mechanisms[number]),
-        _noise(posterior, number) if info.noise_scales else _unknown(posterior),
-        # Only the first file's unit is known of posteriors from earlier versions.
-        words.unit_in_words(
-            info.units[number] if info.units else schema.unit if number == 0 else ""
-        ),
-    ]
-
-
-def _mechanism(name: str) -> str:
-    return f"{name}: {_PUBLISHED[name]}" if name in _PUBLISHED else name
 
 
 def _noise(posterior: NetworkPosterior, number: int) -> str:
     info = posterior.info
+    if not info.noise_scales:
+        drawn = released_as_tables(posterior)
+        return "none; tables were drawn" if drawn else "not stated in this file"
     of = " of a pair" if info.mechanisms[number] == "learn" else ""
-    scale = info.noise_scales[number]
-    if info.gaussian and info.gaussian[number]:
-        return f"Gaussian with sd {short(scale, 3)} on each count{of}"
-    sd = math.sqrt(DiscreteLaplace(scale).variance)
-    return f"discrete Laplace with sd {short(sd, 3)} on each count{of}"
+    law, sd = "Gaussian", info.noise_scales[number]
+    if not (info.gaussian and info.gaussian[number]):
+        law, sd = "discrete Laplace", math.sqrt(DiscreteLaplace(sd).variance)
+    return f"{law} with sd {short(sd, 3)} on each count{of}"
 
 
-def _unknown(posterior: NetworkPosterior) -> str:
-    return "none; tables were drawn" if released_as_tables(posterior) else "not stated in this file"
-
-
-def model_section(posterior: NetworkPosterior) -> Markup:
+def _model(posterior: NetworkPosterior) -> Markup:
     """How rows come about, what was believed beforehand, and how it was fitted."""
     info = posterior.info
     prior = "The prior of the tables is not stated in this file."
@@ -371,7 +328,7 @@ def tables_section(posterior: NetworkPosterior, level: float) -> Markup:
         "tables",
         "The tables",
         told,
-        key(aware, compares(posterior) or not aware, "plug-in"),
+        page.key(aware, compares(posterior) or not aware, "plug-in"),
         *(_node(posterior, node, level, unfolded) for node in shown),
         _left_out(left) if left else None,
     )
@@ -384,18 +341,14 @@ def decided(posterior: NetworkPosterior) -> int:
 
 def _chosen(posterior: NetworkPosterior) -> tuple[list[str], list[str]]:
     """Nodes whose tables fit on the page, and the others."""
-    network, letters = posterior.network, 0
-    shown, left = [], []
+    network, letters, shown = posterior.network, 0, []
     for node in network.nodes:
-        family = network.family(node)
-        name = sum(len(n) + max(map(len, network.levels(n))) for n in family)
+        name = sum(len(n) + max(map(len, network.levels(n))) for n in network.family(node))
         cost = network.cells(node) * (_LETTERS_OF_A_ROW + name)
-        if network.cells(node) > _MOST_OF_ONE or letters + cost > _MOST_LETTERS:
-            left.append(node)
-        else:
+        if network.cells(node) <= _MOST_OF_ONE and letters + cost <= _MOST_LETTERS:
             shown.append(node)
             letters += cost
-    return shown, left
+    return shown, [node for node in network.nodes if node not in shown]
 
 
 def _left_out(left: list[str]) -> Markup:
@@ -416,18 +369,17 @@ def _node(posterior: NetworkPosterior, node: str, level: float, unfolded: bool) 
     head = ["", "probability", f"{size} interval"]
     head += ["plug-in", f"plug-in {size} interval"] if plug is not None else []
     head += ["due to privacy"] if share is not None else []
-    rows: list[list[Content]] = []
+    rows, parents = [], network.parents[node]
     stars = posterior.prior_decides(node) if decided(posterior) else None
-    for place, name in _entries(posterior, node):
-        sd = float(found.sd[place])
+    for place in np.ndindex(*network.shape(node)):
+        *given, level_here = _levels(posterior, node, place)
+        conditions = [f"{n} = {k}" for n, k in zip(parents, given, strict=True)]
+        name = f"{level_here} if {', '.join(conditions)}" if given else level_here
         star = " *" if stars is not None and stars[place] else ""
-        row: list[Content] = [name + star, *_cell(found, place, sd)]
-        if plug is not None:
-            row += _cell(plug, place, float(plug.sd[place]))
-        if share is not None:
-            row.append(percent(float(share[place])))
+        row = [name + star, *_cell(found, place)]
+        row += _cell(plug, place) if plug is not None else []
+        row += [percent(float(share[place]))] if share is not None else []
         rows.append(row)
-    parents = network.parents[node]
     title = f"{node}, given {words.listed(parents, 20)}" if parents else node
     return tag(
         "details",
@@ -438,37 +390,18 @@ def _node(posterior: NetworkPosterior, node: str, level: float, unfolded: bool) 
     )
 
 
-def _cell(found: Table, place: tuple[int, ...], sd: float) -> list[Content]:
-    low, high = float(found.lower[place]), float(found.upper[place])
-    return [rounded(float(found.mean[place]), sd), words.between(low, high, sd)]
+def _cell(found: Table | Answer, place: Any) -> list[str]:
+    """A probability and its interval."""
+    mean, sd, low, high = (
+        float(x[place]) for x in (found.mean, found.sd, found.lower, found.upper)
+    )
+    return [rounded(mean, sd), words.between(low, high, sd)]
 
 
-def _entries(posterior: NetworkPosterior, node: str) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Places in a node's table, each in words."""
+def _levels(posterior: NetworkPosterior, node: str, place: tuple[int, ...]) -> list[str]:
+    """Of an entry of a node's table: the parents' levels, then its own."""
     network = posterior.network
-    parents = network.parents[node]
-    for place in np.ndindex(*network.shape(node)):
-        given = ", ".join(
-            f"{name} = {network.levels(name)[k]}"
-            for name, k in zip(parents, place[:-1], strict=True)
-        )
-        level = network.levels(node)[place[-1]]
-        yield place, f"{level} if {given}" if given else level
-
-
-def _drawn_places(posterior: NetworkPosterior, node: str) -> Iterator[tuple[int, ...]]:
-    """Places in a table that are worth drawing: of two levels, the second tells the first."""
-    two = posterior.network.arity(node) == 2
-    for place in np.ndindex(*posterior.network.shape(node)):
-        if not two or place[-1] == 1:
-            yield place
-
-
-def _short_name(posterior: NetworkPosterior, node: str, place: tuple[int, ...]) -> str:
-    """An entry without the parents' names, which the picture's caption has in the same order."""
-    network = posterior.network
-    levels = [network.levels(name)[k] for name, k in zip(network.family(node), place, strict=True)]
-    return f"{levels[-1]} if {', '.join(levels[:-1])}" if len(levels) > 1 else levels[-1]
+    return [network.levels(name)[k] for name, k in zip(network.family(node), place, strict=True)]
 
 
 def _picture(
@@ -477,23 +410,26 @@ def _picture(
     draws = posterior.draws(node)
     draws = draws.reshape(-1, *draws.shape[2:])
     inner = np.quantile(draws, [0.25, 0.75], axis=0)
-    style = "aware" if posterior.info.noise_aware else "naive"
     lines = []
-    for place in _drawn_places(posterior, node):
-        bars = [_bar(style, found, place, float(inner[0][place]), float(inner[1][place]))]
+    for place in np.ndindex(*posterior.network.shape(node)):
+        *given, own = _levels(posterior, node, place)
+        if posterior.network.arity(node) == 2 and place[-1] == 0:
+            continue  # of two levels, the second tells the first
+        bars = [_bar(posterior, found, place, inner)]
         if plug is not None:
-            mean = float(plug.mean[place])
-            bars.insert(0, _bar("naive", plug, place, mean, mean))
-        lines.append(widgets.Line(_short_name(posterior, node, place), bars))
+            low, mean, high = (float(x[place]) for x in (plug.lower, plug.mean, plug.upper))
+            bars.insert(0, widgets.plain("naive", "naive", low, mean, high))
+        # The caption has the parents' names, in the same order.
+        lines.append(widgets.Line(f"{own} if {', '.join(given)}" if given else own, bars))
     told = f"Intervals of {len(lines)} probabilities of {title}; the table has the numbers."
     return figure(title, widgets.probabilities(lines, told))
 
 
-def _bar(
-    style: str, found: Table, place: tuple[int, ...], inner_low: float, inner_high: float
-) -> widgets.Bar:
-    low, mean, high = (float(x[place]) for x in (found.lower, found.mean, found.upper))
-    return widgets.Bar(style, style, low, inner_low, mean, inner_high, high)
+def _bar(posterior: NetworkPosterior, found: Table | Answer, place: Any, inner: Any) -> widgets.Bar:
+    """A probability of this posterior, whose middle half is between the `inner` ones."""
+    style = "aware" if posterior.info.noise_aware else "naive"
+    ends = (found.lower, inner[0], found.mean, inner[1], found.upper)
+    return widgets.Bar(style, style, *(float(x[place]) for x in ends))
 
 
 # --- what each arrow of a network amounts to, in a sentence -----------------------------------
@@ -509,13 +445,11 @@ _MOST_CELLS = 256  # of the joint table of parent and child
 class Contrast(NamedTuple):
     """A level of the child under two levels of its parent."""
 
-    # Such as "cough = yes", "smoker = yes" and "smoker = no"
-    event: str
-    given: str
-    otherwise: str
-    # Posterior means of P(event | given) and P(event | otherwise)
-    more: float
-    less: float
+    event: str  # such as "cough = yes"
+    given: str  # "smoker = yes"
+    otherwise: str  # "smoker = no"
+    more: float  # posterior mean of P(event | given)
+    less: float  # of P(event | otherwise)
     difference: Floats  # (draws,), the first minus the second; its mean is not negative
 
     @property
@@ -549,15 +483,10 @@ def _contrasts(posterior: NetworkPosterior) -> Iterator[Contrast]:
         spread = np.ptp(mean[:, start:], axis=0)
         k = start + int(np.argmax(spread))
         high, low = int(np.argmax(mean[:, k])), int(np.argmin(mean[:, k]))
-        levels = network.levels(parent)
-        yield Contrast(
-            f"{child} = {network.levels(child)[k]}",
-            f"{parent} = {levels[high]}",
-            f"{parent} = {levels[low]}",
-            float(mean[high, k]),
-            float(mean[low, k]),
-            given[:, high, k] - given[:, low, k],
-        )
+        level, other = (f"{parent} = {network.levels(parent)[i]}" for i in (high, low))
+        more, less = float(mean[high, k]), float(mean[low, k])
+        event = f"{child} = {network.levels(child)[k]}"
+        yield Contrast(event, level, other, more, less, given[:, high, k] - given[:, low, k])
 
 
 def sentence(found: Contrast, level: float) -> str:
@@ -598,18 +527,19 @@ def marginals_section(posterior: NetworkPosterior, level: float) -> Markup:
     """The first section: dependences, what to be careful about, then levels."""
     found = list(_marginals(posterior, level))
     told = [sentence(contrast, level) for contrast in contrasts(posterior)]
-    first = with_cautions(
-        sentences(told, "The tables below have {} more dependences."),
-        posterior.info.warnings,
-        posterior.info.noise_aware,
-    )
+    aware, comparing = posterior.info.noise_aware, compares(posterior)
+    listed = page.sentences(told, "The tables below have {} more dependences.")
+    first = page.with_cautions(listed, posterior.info.warnings, aware)
     if not found:
         return section("findings", "What it says", *first, _TOO_LARGE)
-    aware, comparing = posterior.info.noise_aware, compares(posterior)
     size = percent(level)
     rows = [row for marginal in found for row in _rows(posterior, marginal)]
     head = ["", "probability", f"{size} interval"] + (["ignoring the noise"] if comparing else [])
     shown = "; ".join(f"{row[0]} {row[1]} ({row[2]})" for row in rows[:8])
+    picture = widgets.probabilities(
+        [line for marginal in found for line in _lines(posterior, marginal)],
+        f"Probabilities with {size} intervals: {shown}.",
+    )
     return section(
         "findings",
         "What it says",
@@ -617,14 +547,8 @@ def marginals_section(posterior: NetworkPosterior, level: float) -> Markup:
         tag("h3", "How common each level is"),
         tag("p", _note(posterior, len(found), level)),
         table("Probability of each level", head, rows),
-        key(aware, comparing or not aware, "plug-in"),
-        figure(
-            f"Probability, from 0 to 1, with {size} intervals",
-            widgets.probabilities(
-                [line for marginal in found for line in _lines(posterior, marginal)],
-                f"Probabilities with {size} intervals: {shown}.",
-            ),
-        ),
+        page.key(aware, comparing or not aware, "plug-in"),
+        figure(f"Probability, from 0 to 1, with {size} intervals", picture),
     )
 
 
@@ -635,19 +559,17 @@ _TOO_LARGE = (
 
 
 def _note(posterior: NetworkPosterior, count: int, level: float) -> str:
-    every = count == len(posterior.nodes)
-    which = "every node" if every else f"{count} of the {len(posterior.nodes):,} nodes"
-    others = (
-        ""
-        if every
-        else " NetworkPosterior.marginal in Python answers for any of them, or several together."
-    )
-    ignoring = (
-        " The last column is what one gets by taking the noisy counts for the true ones. It is "
-        "shown as a warning, not as an alternative."
-        if compares(posterior)
-        else ""
-    )
+    which, others, ignoring = "every node", "", ""
+    if count < len(posterior.nodes):
+        which = f"{count} of the {len(posterior.nodes):,} nodes"
+        others = (
+            " NetworkPosterior.marginal in Python answers for any of them, or several together."
+        )
+    if compares(posterior):
+        ignoring = (
+            " The last column is what one gets by taking the noisy counts for the true ones. It is "
+            "shown as a warning, not as an alternative."
+        )
     return (
         f"For {which}, whatever the levels of the others are.{others} An interval holds the true "
         f"probability with probability {percent(level)}, given model, prior and what was "
@@ -660,45 +582,34 @@ def _marginals(posterior: NetworkPosterior, level: float) -> Iterator[Marginal]:
     """The first few nodes whose distribution follows by summation."""
     from noisewise.analyst.network.queries import joint_probabilities
 
-    means = plug_in_means(posterior)[None] if compares(posterior) else None
-    count = 0
-    for node in posterior.nodes:
-        number = [posterior.layout.number[node]]
-        if count == _MOST_MARGINS or posterior.network.arity(node) > _MOST_OF_MARGIN:
-            continue
-        if not summable(posterior, number):
-            continue
+    few = (n for n in posterior.nodes if posterior.network.arity(n) <= _MOST_OF_MARGIN)
+    numbers = ((node, [posterior.layout.number[node]]) for node in few)
+    fit_here = ((node, number) for node, number in numbers if summable(posterior, number))
+    for node, number in islice(fit_here, _MOST_MARGINS):
         plug_in = None
-        if means is not None:
+        if compares(posterior):
             # Tables of the plug-in posterior are independent and each enters once, so that the
             # mean of their product is the product of their means.
-            plug_in = joint_probabilities(posterior.layout, means, number, {})
-        count += 1
-        yield Marginal(
-            node, posterior.marginal(node, level=level), None if plug_in is None else plug_in[0]
-        )
+            means = plug_in_means(posterior)[None]
+            found = joint_probabilities(posterior.layout, means, number, {})
+            assert found is not None  # it was summable
+            plug_in = found[0]
+        yield Marginal(node, posterior.marginal(node, level=level), plug_in)
 
 
-def _rows(posterior: NetworkPosterior, marginal: Marginal) -> Iterator[list[Content]]:
-    answer = marginal.answer
+def _rows(posterior: NetworkPosterior, marginal: Marginal) -> Iterator[list[str]]:
     for k, name in enumerate(posterior.network.levels(marginal.node)):
-        sd = float(answer.sd[k])
-        row: list[Content] = [
-            f"{marginal.node} = {name}",
-            rounded(float(answer.mean[k]), sd),
-            words.between(float(answer.lower[k]), float(answer.upper[k]), sd),
-        ]
-        yield row if marginal.plug_in is None else [*row, rounded(float(marginal.plug_in[k]), sd)]
+        row = [f"{marginal.node} = {name}", *_cell(marginal.answer, k)]
+        if marginal.plug_in is not None:
+            row.append(rounded(float(marginal.plug_in[k]), float(marginal.answer.sd[k])))
+        yield row
 
 
 def _lines(posterior: NetworkPosterior, marginal: Marginal) -> Iterator[widgets.Line]:
     answer, levels = marginal.answer, posterior.network.levels(marginal.node)
     inner = np.quantile(answer.draws, [0.25, 0.75], axis=0)
-    style = "aware" if posterior.info.noise_aware else "naive"
     for k in range(1 if len(levels) == 2 else 0, len(levels)):
-        ends = float(answer.lower[k]), float(answer.upper[k])
-        middle = float(inner[0, k]), float(answer.mean[k]), float(inner[1, k])
-        bars = [widgets.Bar(style, style, ends[0], *middle, ends[1])]
+        bars = [_bar(posterior, answer, k, inner)]
         if marginal.plug_in is not None:
             bars.insert(0, widgets.point("naive", "naive", float(marginal.plug_in[k])))
         yield widgets.Line(f"{marginal.node} = {levels[k]}", bars)

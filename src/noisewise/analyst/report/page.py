@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from noisewise._version import __version__
 from noisewise.analyst.common_cautions import forbids
-from noisewise.analyst.posterior.base import BasePosterior
-from noisewise.analyst.posterior.plots import AWARE
+from noisewise.analyst.posterior.base import BasePosterior, Fit
+from noisewise.analyst.posterior.plots import AWARE, Interval
 from noisewise.analyst.report import widgets, words
-from noisewise.analyst.report.widgets import Content, Markup, figure, section, table, tag
+from noisewise.analyst.report.widgets import Content, Markup, facts, figure, section, table, tag
 from noisewise.analyst.report.words import percent
 from noisewise.core.schema import Schema
 
@@ -29,17 +29,12 @@ class Contents(NamedTuple):
 
 
 def lead(
-    what: str,
-    rows: Sequence[int | None],
-    claims: Sequence[str],
-    noise: str,
-    counted: str = "rows",
+    what: str, rows: Sequence[int | None], claims: Sequence[str], noise: str, counted: str = "rows"
 ) -> str:
     """The paragraph below the heading: what was fitted to how much, at what privacy.
 
-    `what` is such as "A linear regression", `rows` are those behind each file, `noise` is a
-    sentence on what carries noise and what the analysis does about it, and `counted` is "people"
-    where each person's rows were averaged into one.
+    `what` is such as "A linear regression", `rows` are those behind each file, `noise` says what
+    carries noise and what was done about it, and `counted` is `Schema.counted`.
     """
     count = len(rows)
     public = [n for n in rows if n is not None]
@@ -59,13 +54,9 @@ def cautions(given: Sequence[str], noise_aware: bool = True) -> Markup | None:
     if not given:
         return None
     items = [tag("li", warning[:1].upper() + warning[1:]) for warning in given]
-    return tag(
-        "aside",
-        tag("h3", "Before you use these numbers", id="cautions"),
-        tag("ul", *items),
-        class_="caution",
-        aria_labelledby="cautions",
-    )
+    heading = tag("h3", "Before you use these numbers", id="cautions")
+    attributes = {"class_": "caution", "aria_labelledby": "cautions"}
+    return tag("aside", heading, tag("ul", *items), **attributes)
 
 
 def sentences(told: Sequence[str], rest: str) -> list[Markup]:
@@ -96,40 +87,22 @@ def with_cautions(
 
 def key(aware: bool = True, naive: bool = True, label: str = "naive") -> Markup:
     """Which colour of a chart is which."""
-    shown = []
-    if naive:
-        shown.append(tag("span", f"{label}: ignores the noise", class_="key naive"))
-    if aware:
-        shown.append(tag("span", "noise-aware", class_="key aware"))
-    return tag("p", *shown, class_="keys")
+    ignoring = tag("span", f"{label}: ignores the noise", class_="key naive") if naive else None
+    own = tag("span", "noise-aware", class_="key aware") if aware else None
+    return tag("p", ignoring, own, class_="keys")
 
 
 def forest_section(posterior: BasePosterior, names: Iterable[str], level: float) -> Markup:
     """Every coefficient's intervals on an axis of its own, because units differ."""
     figures, styles = [], set()
     for name in names:
-        inner, bars = posterior.bars(name, 0.5), []
-        for label, bar in posterior.bars(name, level).items():
-            style = "aware" if label == AWARE else "naive"
-            half = inner[label]
-            bars.append(
-                widgets.Bar(
-                    label.partition(" (")[0], style, bar.low, half.low, bar.centre, half.high,
-                    bar.high,
-                )
-            )  # fmt: skip
+        bars, told = bars_of(posterior.bars(name, level), posterior.bars(name, 0.5))
         if not all(math.isfinite(end) for bar in bars for end in (bar.lower, bar.upper)):
             continue  # a wild draw of the scale: the table says that there is no answer
-        told = "; ".join(
-            f"{bar.label} {words.between(bar.lower, bar.upper, bar.upper - bar.lower)}"
-            for bar in bars
-        )
         own = bars[-1]
-        zero = "Zero lies inside" if own.lower < 0 < own.upper else "Zero lies outside"
-        description = (
-            f"{percent(level)} intervals of {name}: {told}. {zero} the {own.label} interval."
-        )
-        figures.append(figure(posterior.called(name), widgets.intervals(bars, description)))
+        zero = "inside" if own.lower < 0 < own.upper else "outside"
+        said = f"{percent(level)} intervals of {name}: {told}. Zero lies {zero} the {own.label} "
+        figures.append(figure(posterior.called(name), widgets.intervals(bars, said + "interval.")))
         styles |= {bar.style for bar in bars}
     return section(
         "forest",
@@ -140,6 +113,25 @@ def forest_section(posterior: BasePosterior, names: Iterable[str], level: float)
         key("aware" in styles, "naive" in styles),
         *figures,
     )
+
+
+def bars_of(
+    found: Mapping[str, Interval], inner: Mapping[str, Interval], style: str | None = None
+) -> tuple[list[widgets.Bar], str]:
+    """Intervals as bars, with those that hold half of the probability inside; and in words.
+
+    Without a `style`, what is labelled so accounts for the noise and all others don't.
+    """
+    bars = [
+        widgets.Bar(
+            label.partition(" (")[0] if style is None else label,
+            style or ("aware" if label == AWARE else "naive"),
+            *(bar.low, inner[label].low, bar.centre, inner[label].high, bar.high),
+        )
+        for label, bar in found.items()
+    ]
+    said = [f"{b.label} {words.between(b.lower, b.upper, b.upper - b.lower)}" for b in bars]
+    return bars, "; ".join(said)
 
 
 def price_section(told: str, share: Mapping[str, float] | None = None) -> Markup:
@@ -159,33 +151,43 @@ def rows_in_words(n: int | None) -> str:
     return "private" if n is None else f"{n:,}"
 
 
+def files_table(
+    info: Fit, schema: Schema, more: Mapping[str, Sequence[str]], *, alone: bool = False
+) -> Markup:
+    """One line a file, with `more` columns; if `alone`, a line for each fact on a single one.
+
+    Posteriors from earlier versions don't know data sets and units: they are then the schema's.
+    """
+    count = len(info.n)
+    columns: dict[str, Sequence[Content]] = {
+        "": [f"file {number}" for number in range(1, count + 1)],
+        "data set": info.datasets or [schema.dataset] * count,
+        "rows": [rows_in_words(n) for n in info.n],
+        "privacy": info.claims,
+        **more,
+        "protects": [words.unit_in_words(unit) for unit in info.units or [schema.unit] * count],
+    }
+    if alone and count == 1:
+        return facts("The released file", [(k, v[0]) for k, v in columns.items() if k])
+    return table("Released files", list(columns), list(zip(*columns.values(), strict=True)))
+
+
 def promises(claims: Sequence[str]) -> list[Markup]:
     """What each privacy claim promises to one person, and what several files add up to."""
-    said = []
-    for claim in dict.fromkeys(claims):
-        told = words.claim_in_words(claim)
-        if told:
-            said.append(tag("p", tag("strong", f"{claim}. "), told))
-    if len(claims) > 1:
-        said.append(
-            tag(
-                "p",
-                "Each file protects the people in it. For people who are in several of them the "
-                "promises add up, as the holders' ledgers say.",
-            )
-        )
-    return said
+    known = {claim: words.claim_in_words(claim) for claim in claims}
+    said = [tag("p", tag("strong", f"{claim}. "), told) for claim, told in known.items() if told]
+    several = (
+        "Each file protects the people in it. For people who are in several of them the promises "
+        "add up, as the holders' ledgers say."
+    )
+    return [*said, tag("p", several)] if len(claims) > 1 else said
 
 
 def columns_table(schema: Schema, target: str, features: Sequence[str]) -> Markup:
     """The columns of a regression with their public bounds or levels."""
-    rows: list[list[Content]] = [
-        [
-            schema.label(name),
-            "target" if name == target else "feature",
-            words.declared_in_words(schema, name),
-        ]
-        for name in (target, *features)
+    roles = {target: "target"} | dict.fromkeys(features, "feature")
+    rows = [
+        [schema.label(k), role, words.declared_in_words(schema, k)] for k, role in roles.items()
     ]
     return table("Columns", ["", "role", "public bounds or levels"], rows)
 
@@ -212,12 +214,10 @@ def reproduce_section(
     """
     commands = [f"noisewise {verb} release.json --level {level:g}" for verb in ("show", "report")]
     if fit:
-        files = "release.json" if len(digests) == 1 else "FOLDER_OF_RELEASES"
+        given = "release.json" if len(digests) == 1 else "FOLDER_OF_RELEASES"
         fit += "" if seed is None or not random else f" --seed {seed}"
-        commands = [
-            f"noisewise fit {files} {fit} --out post.nc",
-            f"noisewise report post.nc --level {level:g}",
-        ]
+        fitted = f"noisewise fit {given} {fit} --out post.nc"
+        commands = [fitted, f"noisewise report post.nc --level {level:g}"]
     note = "Nothing is random in it: the same file always gives the same numbers."
     if random:
         note = (
@@ -226,13 +226,9 @@ def reproduce_section(
             else "With its --seed and the same versions, the simulation gives the same numbers; "
             "otherwise they agree up to its error."
         ) + " A prior other than the default has to be given again with --prior."
-    made = ", ".join(
-        [f"noisewise {__version__}", f"Python {platform.python_version()}"]
-        + [f"{name} {version(name)}" for name in ("numpy", "scipy")]
-    )
-    files_table: list[list[Content]] = [
-        [f"file {number}", tag("code", digest)] for number, digest in enumerate(digests, 1)
-    ]
+    made = f"noisewise {__version__}, Python {platform.python_version()}, "
+    made += ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy"))
+    files = [[f"file {number}", tag("code", digest)] for number, digest in enumerate(digests, 1)]
     return section(
         "reproduce",
         "Reproduce and cite",
@@ -240,9 +236,7 @@ def reproduce_section(
         *(tag("pre", tag("code", command)) for command in commands),
         note,
         f"This page was made by {made}.",
-        table(
-            "Released files, by the digest of their contents", ["", "SHA-256 digest"], files_table
-        ),
+        table("Released files, by the digest of their contents", ["", "SHA-256 digest"], files),
         f"Cite the files by their digests, and noisewise {__version__}. The method rests on:",
         tag("ul", tag("li", reference)),
     )

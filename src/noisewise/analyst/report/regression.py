@@ -7,25 +7,11 @@ from shlex import quote
 
 import numpy as np
 
-from noisewise.analyst.posterior.holders import Holders
 from noisewise.analyst.posterior.numbers import R2, SIGMA, SIGMA2, Summary, median_and_spread
-from noisewise.analyst.posterior.regression import Posterior
+from noisewise.analyst.posterior.regression import Holders, Posterior
 from noisewise.analyst.regression.cautions import CONTRADICTION
 from noisewise.analyst.regression.observation import ModelColumns
-from noisewise.analyst.report import widgets, words
-from noisewise.analyst.report.page import (
-    Contents,
-    columns_table,
-    findings_section,
-    forest_section,
-    lead,
-    limits_section,
-    price_section,
-    promises,
-    reproduce_section,
-    rows_in_words,
-    sentences,
-)
+from noisewise.analyst.report import page, widgets, words
 from noisewise.analyst.report.widgets import Content, Markup, figure, section, table, tag
 from noisewise.analyst.report.words import percent, rounded, short
 from noisewise.core.design import INTERCEPT
@@ -41,30 +27,25 @@ _ALPARSLAN = (
 )
 
 
-def contents(posterior: Posterior, level: float) -> Contents:
+def contents(posterior: Posterior, level: float) -> page.Contents:
     """Everything the page says about a regression."""
     info, columns = posterior.info, posterior.columns
     summary = posterior.summary(level)
     aware = "accounts for it" if info.noise_aware else f"ignores {info.ignores or 'it'}"
-    return Contents(
+    noise = f"What was released carries noise that protects people; this analysis {aware}."
+    return page.Contents(
         words.heading(columns.schema, columns.target, columns.features),
-        lead(
-            "A linear regression",
-            info.n,
-            info.claims,
-            f"What was released carries noise that protects people; this analysis {aware}.",
-            columns.schema.counted,
-        ),
+        page.lead("A linear regression", info.n, info.claims, noise, columns.schema.counted),
         (
             _findings(posterior, level),
-            forest_section(posterior, columns.names[1:], level),
+            page.forest_section(posterior, columns.names[1:], level),
             *([] if posterior.holders is None else [_holders(posterior, posterior.holders, level)]),
             _price(posterior),
-            checks_section(posterior, summary),
+            _checks(posterior, summary),
             _coefficients(posterior, summary, level),
-            released_section(posterior),
+            _released(posterior),
             _model(posterior),
-            limits_section(_limits(posterior)),
+            page.limits_section(_limits(posterior)),
             _reproduce(posterior, level),
         ),
     )
@@ -76,12 +57,8 @@ def _findings(posterior: Posterior, level: float) -> Markup:
     slopes = columns.covariates
     found = {c.name: words.Estimate.of(posterior.draws(c.name), level) for c in slopes}
     told = words.findings(slopes, columns.schema, columns.target, found, level)
-    return findings_section(
-        info.warnings,
-        told,
-        info.noise_aware,
-        words.comparing(columns.schema, columns.target, level),
-    )
+    about = words.comparing(columns.schema, columns.target, level)
+    return page.findings_section(info.warnings, told, info.noise_aware, about)
 
 
 def _holders(posterior: Posterior, holders: Holders, level: float) -> Markup:
@@ -100,18 +77,9 @@ def _holders(posterior: Posterior, holders: Holders, level: float) -> Markup:
             f"That of {holders.names[high]} is the highest and that of {holders.names[low]} the "
             f"lowest; that the first is above the second has probability {percent(apart)}."
         )
-        inner = posterior.forest(name, 0.5)
-        bars = [
-            widgets.Bar(
-                label, "aware", bar.low, inner[label].low, bar.centre, inner[label].high, bar.high
-            )
-            for label, bar in posterior.forest(name, level).items()
-        ]
-        ends = "; ".join(
-            f"{bar.label} {words.between(bar.lower, bar.upper, bar.upper - bar.lower)}"
-            for bar in bars
-        )
-        described = f"{size} intervals of {called} by holder: {ends}."
+        found, inner = (posterior.forest(name, share) for share in (level, 0.5))
+        bars, said = page.bars_of(found, inner, "aware")
+        described = f"{size} intervals of {called} by holder: {said}."
         figures.append(figure(called, widgets.forest(bars, described)))
     return section(
         "holders",
@@ -119,7 +87,7 @@ def _holders(posterior: Posterior, holders: Holders, level: float) -> Markup:
         "Every holder has coefficients of its own, and they are learnt together: a holder whose "
         "file says little is drawn towards the common ones, as far as the others agree. Brackets "
         f"hold the true value with probability {size}.",
-        *sentences(told, "The charts show {} more."),
+        *page.sentences(told, "The charts show {} more."),
         "“Common” is the mean over all holders that there might be; “another holder” is where the "
         "coefficient of one who is not among these would be.",
         *figures,
@@ -134,10 +102,8 @@ def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Marku
         head += [f"naive {size} interval", "times as wide"]
     body: list[list[Content]] = []
     others = {SIGMA2: "error variance", SIGMA: "error sd", R2: "explained share of variance (R²)"}
-    others |= {
-        name: f"{posterior.called(of)}, spread between holders"
-        for name, of in zip(posterior.spreads, posterior.columns.names, strict=False)
-    }
+    for spread, of in zip(posterior.spreads, posterior.columns.names, strict=False):
+        others[spread] = f"{posterior.called(of)}, spread between holders"
     labels = {name: others[name] for name in (SIGMA2, *posterior.derived)}
     for name, row in summary.rows.items():
         shown: list[Content] = [
@@ -179,13 +145,13 @@ def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Marku
 
 def _price(posterior: Posterior) -> Markup:
     if posterior.conditional_mean is None:
-        return price_section(
+        return page.price_section(
             f"The method {posterior.info.method} cannot tell how much of the uncertainty is due to "
             "the privacy noise; the method exact can."
         )
     share = posterior.privacy_share()
     worst = max((name for name in share if name != INTERCEPT), key=share.__getitem__)
-    return price_section(
+    return page.price_section(
         "The share of each coefficient's uncertainty (its posterior variance) that is there only "
         "because the true sums are hidden by noise. The rest comes from the limited number of rows "
         f"and from the prior, and would remain without any privacy. For "
@@ -196,19 +162,17 @@ def _price(posterior: Posterior) -> Markup:
 
 def _model(posterior: Posterior) -> Markup:
     info, columns = posterior.info, posterior.columns
-    body: list[list[Content]] = []
+    body = []
     for name, (mean, sd) in info.prior.items():
         spread = median_and_spread(posterior.draws(name))[1]
         ratio = spread / sd if sd > 0 else math.nan
         body.append([name, short(mean), short(sd, 3), percent(min(ratio, 1.0))])
-    error = None
+    error = ""
     if info.prior_error_sd is not None:
-        low, high = info.prior_error_sd
-        error = tag(
-            "p",
-            "The standard deviation of the error is from "
-            f"{short(low, 3)} to {short(high, 3)} with prior probability 90%.",
-        )
+        ends = " to ".join(short(end, 3) for end in info.prior_error_sd)
+        error = f"The standard deviation of the error is from {ends} with prior probability 90%."
+    head = ["", "prior mean", "prior sd", "posterior sd, share of the prior's"]
+    pulls = [[name, percent(pull)] for name, pull in info.prior_pull.items()]
     return section(
         "model",
         "Model and prior",
@@ -217,22 +181,12 @@ def _model(posterior: Posterior) -> Markup:
         "sums behind the released ones are unknown quantities too, inferred together with the "
         "coefficients.",
         f"Method {info.method}: {info.reason}.",
-        tag("p", f"Prior: {info.prior_words}") if info.prior_words else None,
-        table(
-            "Prior of every coefficient, in original units",
-            ["", "prior mean", "prior sd", "posterior sd, share of the prior's"],
-            body,
-        )
-        if body
+        f"Prior: {info.prior_words}" if info.prior_words else None,
+        table("Prior of every coefficient, in original units", head, body) if body else None,
+        table("What another prior would change", ["", "change of the interval's width"], pulls)
+        if pulls
         else None,
-        table(
-            "What another prior would change",
-            ["", "change of the interval's width"],
-            [[name, percent(pull)] for name, pull in info.prior_pull.items()],
-        )
-        if info.prior_pull
-        else None,
-        error,
+        error or None,
     )
 
 
@@ -265,77 +219,50 @@ def _chosen(columns: ModelColumns) -> str:
     if not columns.design.terms:
         return f"--target {quote(columns.target)} --features {quote(','.join(columns.features))}"
     known = columns.schema.columns
-    words = [name_text(name) if name in known else name for name in columns.design.regressed]
-    formula = f"{words[-1]} ~ {' + '.join(words[:-1])}"
-    return f"--formula {quote(formula)}"
+    *terms, target = (name_text(n) if n in known else n for n in columns.design.regressed)
+    return f"--formula {quote(f'{target} ~ ' + ' + '.join(terms))}"
 
 
 def _reproduce(posterior: Posterior, level: float) -> Markup:
-    info, columns = posterior.info, posterior.columns
-    chains, draws = posterior.sigma2.shape
-    return reproduce_section(
-        info.digests,
-        level,
-        _ALPARSLAN if info.method == "normal_x" else _BERNSTEIN,
-        f"--method {info.method} {_chosen(columns)} --chains {chains} --draws {draws}",
-        random=True,
-        seed=info.seed,
-    )
+    info, (chains, draws) = posterior.info, posterior.sigma2.shape
+    chosen = _chosen(posterior.columns)
+    fit = f"--method {info.method} {chosen} --chains {chains} --draws {draws}"
+    reference = _ALPARSLAN if info.method == "normal_x" else _BERNSTEIN
+    return page.reproduce_section(info.digests, level, reference, fit, True, info.seed)
 
 
 # --- the section on what was released for a regression, and at what privacy -------------------
 
 
-_NOISE = {"laplace": "Laplace", "gaussian": "Gaussian"}
-
-
-def released_section(posterior: Posterior) -> Markup:
+def _released(posterior: Posterior) -> Markup:
     """Files with their privacy, the promise in words, and the columns with their bounds."""
     info, columns = posterior.info, posterior.columns
+    noise = [_noise(posterior, number) for number in range(len(info.n))]
     return section(
         "released",
         "What was released",
         "Noisy sums of squares and products of the columns below, mapped from their public "
         "bounds to the range from −1 to 1, and nothing else. The noise was drawn once, "
         "by the holder of the rows.",
-        table(
-            "Released files",
-            ["", "data set", "rows", "privacy", "noise", "protects"],
-            [_file(posterior, number) for number in range(len(info.n))],
-        ),
-        *promises(info.claims),
-        columns_table(columns.schema, columns.target, columns.features),
+        page.files_table(info, columns.schema, {"noise": noise}),
+        *page.promises(info.claims),
+        page.columns_table(columns.schema, columns.target, columns.features),
     )
 
 
-def _file(posterior: Posterior, number: int) -> list[Content]:
-    info = posterior.info
-    dataset = info.datasets[number] if info.datasets else posterior.columns.schema.dataset
-    unit = info.units[number] if info.units else posterior.columns.schema.unit
-    family = _NOISE.get(info.noise[number], "") if info.noise else ""
-    return [
-        f"file {number + 1}",
-        dataset,
-        rows_in_words(info.n[number]),
-        info.claims[number],
-        f"{family} {_size(posterior, number + 1)}".strip(),
-        words.unit_in_words(unit),
-    ]
-
-
-def _size(posterior: Posterior, number: int) -> str:
+def _noise(posterior: Posterior, number: int) -> str:
     """The noise beside what it hides: a sum of numbers of which each is at most one."""
-    scale = posterior.observed.get(f"scale_{number}")
-    if scale is None:
-        return ""
+    info = posterior.info
+    family = info.noise[number] if info.noise else ""
+    called = family.capitalize() if family in ("laplace", "gaussian") else ""
+    scale = posterior.observed.get(f"scale_{number + 1}", np.empty(0))
     noisy = scale[(scale > 0) & np.isfinite(scale)]
     if noisy.size == 0:
-        return ""
-    family = posterior.info.noise[number - 1] if posterior.info.noise else ""
+        return called
     sd = float(np.max(noisy)) * (2**0.5 if family == "laplace" else 1.0)
-    rows = posterior.info.n[number - 1]
+    rows = info.n[number]
     per_row = f", {short(sd / rows, 2)} a row" if rows else ""
-    return f"with sd {short(sd, 3)} on each sum{per_row}"
+    return f"{called} with sd {short(sd, 3)} on each sum{per_row}".strip()
 
 
 # --- the section on checks: does the model fit what was released, and has the simulation settle
@@ -345,7 +272,7 @@ FEW_OUTSIDE = 0.05
 _MOST_FILES = 30
 
 
-def checks_section(posterior: Posterior, summary: Summary) -> Markup:
+def _checks(posterior: Posterior, summary: Summary) -> Markup:
     """Predictive check, bounds and convergence."""
     rhat = max((row.rhat for row in summary.rows.values()), default=math.nan)
     ess = min((row.ess for row in summary.rows.values()), default=math.nan)
@@ -366,36 +293,9 @@ def _predictive(posterior: Posterior) -> list[Markup]:
     numbers = [
         j for j in range(1, len(posterior.info.n) + 1) if f"expected_{j}" in posterior.observed
     ]
-    if not numbers and "of the rounds" in posterior.info.reason:
-        return [
-            tag(
-                "p",
-                "Sums of rounds are of mixtures of the columns, so they are not shown one by one "
-                "beside what the fitted model would have released."
-                + (
-                    " Files that contradict the others are named among the warnings."
-                    if len(posterior.info.n) > 1
-                    else ""
-                ),
-            )
-        ]
-    if not numbers and posterior.holders is not None:
-        told = (
-            "Each holder has a regression and a law of the features of its own, so files cannot "
-            "contradict each other. How far apart holders are is shown above."
-        )
-        return [tag("p", told)]
-    if not numbers and "groups of like noise" in posterior.info.reason:
-        told = "So many Releases were added up in groups, so they are not judged one by one."
-        return [tag("p", told)]
     if not numbers:
-        return [
-            tag(
-                "p",
-                f"The method {posterior.info.method} keeps no draws of the covariates' law, so it "
-                "cannot tell what the fitted model would have released. The method exact can.",
-            )
-        ]
+        return [tag("p", _not_shown(posterior))]
+    alone = len(posterior.info.n) == 1
     groups = [(f"file {j}", deviations(posterior, j)) for j in numbers[:_MOST_FILES]]
     furthest = max(float(np.max(np.abs(values))) for _, values in groups)
     count = sum(len(values) for _, values in groups)
@@ -405,7 +305,7 @@ def _predictive(posterior: Posterior) -> list[Markup]:
         else "The furthest is unusual, but not impossible."
         if furthest <= CONTRADICTION
         else "That is far: the columns' laws are then far from normal."
-        if len(posterior.info.n) == 1
+        if alone
         else "That contradicts the fitted model: check that all holders measure the same thing in "
         "the same units."
     )
@@ -416,7 +316,7 @@ def _predictive(posterior: Posterior) -> list[Markup]:
     lesson = (
         " With one file this check is easy to pass, because the model has as many parameters as "
         "there are sums; it finds broken files, not wrong models."
-        if len(posterior.info.n) == 1
+        if alone
         else " It finds files that contradict each other, not models that are wrong for all."
     )
     return [
@@ -428,6 +328,27 @@ def _predictive(posterior: Posterior) -> list[Markup]:
         *_means(posterior, numbers),
         *_bounds(posterior, numbers[0]),
     ]
+
+
+def _not_shown(posterior: Posterior) -> str:
+    """Why there is no predictive check."""
+    if "of the rounds" in posterior.info.reason:
+        contradicting = " Files that contradict the others are named among the warnings."
+        return (
+            "Sums of rounds are of mixtures of the columns, so they are not shown one by one "
+            "beside what the fitted model would have released."
+        ) + (contradicting if len(posterior.info.n) > 1 else "")
+    if posterior.holders is not None:
+        return (
+            "Each holder has a regression and a law of the features of its own, so files cannot "
+            "contradict each other. How far apart holders are is shown above."
+        )
+    if "groups of like noise" in posterior.info.reason:
+        return "So many Releases were added up in groups, so they are not judged one by one."
+    return (
+        f"The method {posterior.info.method} keeps no draws of the covariates' law, so it "
+        "cannot tell what the fitted model would have released. The method exact can."
+    )
 
 
 def deviations(posterior: Posterior, number: int) -> list[float]:
@@ -443,42 +364,27 @@ def _means(posterior: Posterior, numbers: list[int]) -> list[Markup]:
     """Column means as released and as expected, in original units; for one file only."""
     if len(numbers) != 1:
         return []
-    [j] = numbers
-    rows: list[list[Content]] = []
+    rows, observed = [], posterior.observed
     names = (*posterior.columns.names, posterior.columns.target)
     units = {c.name: (c.centre, c.half_width) for c in posterior.columns.design.columns}
-    n = max(1.0, float(posterior.observed[f"values_{j}"][0, 0]))
+    found = [observed[f"{what}_{numbers[0]}"][0] for what in ("values", "expected", "spread")]
+    n = max(1.0, float(found[0][0]))
     for i, name in enumerate(names[1:], 1):
         centre, width = units[name]
-        released, expected, spread = (
-            float(posterior.observed[f"{what}_{j}"][0, i])
-            for what in ("values", "expected", "spread")
-        )
-        if not spread > 0:
-            continue
-        sd = width * spread / n
-        ends = (centre + width * (expected + z * spread) / n for z in (-2, 2))
-        rows.append(
-            [
-                name,
-                rounded(centre + width * released / n, sd),
-                " to ".join(rounded(end, sd) for end in ends),
-            ]
-        )
-    if not rows:
-        return []
-    return [
-        table("Column means, in original units", ["", "released (noisy)", "expected"], rows),
-    ]
+        released, expected, spread = (float(row[i]) for row in found)
+        if spread > 0:
+            sd = width * spread / n
+            ends = (centre + width * (expected + z * spread) / n for z in (-2, 2))
+            shown = rounded(centre + width * released / n, sd)
+            rows.append([name, shown, " to ".join(rounded(end, sd) for end in ends)])
+    head = ["", "released (noisy)", "expected"]
+    return [table("Column means, in original units", head, rows)] if rows else []
 
 
 def _bounds(posterior: Posterior, number: int) -> list[Markup]:
     """Whether the model puts people where the public bounds say that nobody is."""
-    names = (*posterior.columns.names, posterior.columns.target)
-    outside = dict(zip(names, posterior.observed[f"outside_{number}"], strict=True))
-    target = posterior.columns.target
-    column = posterior.columns.design.columns[-1]
-    share = float(outside[target])
+    target, column = posterior.columns.target, posterior.columns.design.columns[-1]
+    share = float(posterior.observed[f"outside_{number}"][-1])  # the target comes last
     ends = (column.centre - column.half_width, column.centre + column.half_width)
     bounds = " to ".join(short(end, 7) for end in ends)
     verdict = (

@@ -9,38 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from noisewise.analyst.posterior.summary import SummaryPosterior
-from noisewise.analyst.report import widgets, words
-from noisewise.analyst.report.page import (
-    Contents,
-    columns_table,
-    findings_section,
-    forest_section,
-    key,
-    lead,
-    limits_section,
-    price_section,
-    promises,
-    reproduce_section,
-    rows_in_words,
-)
+from noisewise.analyst.report import page, widgets, words
 from noisewise.analyst.report.widgets import Content, Markup, facts, figure, section, table
 from noisewise.analyst.report.words import percent, rounded, short
 from noisewise.analyst.summaries import answers
 from noisewise.core.errors import RequestError
-from noisewise.core.kinds.summary.mechanisms import (
-    ClippedMean,
-    Conjugate,
-    Fisher,
-    Flat,
-    GPrior,
-    LocationScale,
-    Mean,
-    QuantileItem,
-    RescaledNormal,
-    Sign,
-    Stouffer,
-    entries_of,
-)
+from noisewise.core.kinds.summary import mechanisms
 from noisewise.core.kinds.summary.release import MeanNoise, MedianNoise, SummaryRelease, SummedNoise
 from noisewise.core.normal_laplace import variance
 
@@ -61,40 +35,51 @@ _A_MODEL = {
 }
 
 
-def contents(posterior: SummaryPosterior, level: float) -> Contents:
+def contents(posterior: SummaryPosterior, level: float) -> page.Contents:
     """Everything the page says about block summaries."""
-    release = posterior.release
-    design = release.design
+    release, design = posterior.release, posterior.release.design
     parts: Sequence[Markup]
-    if isinstance(release.mechanism, LocationScale | Mean):
-        parts = _median_sections(posterior, level)
-    elif isinstance(release.mechanism, ClippedMean):
+    if isinstance(release.mechanism, mechanisms.LocationScale | mechanisms.Mean):
+        parts = _median_sections(posterior, release.mechanism, level)
+    elif isinstance(release.mechanism, mechanisms.ClippedMean):
         parts = _quantile_sections(posterior, release.mechanism)
     else:
         parts = _question_sections(posterior)
-    return Contents(
+    noise = (
+        "It was fitted within blocks of rows, and only a noisy aggregate over "
+        f"{release.blocks:,} blocks was released; this analysis accounts for the noise."
+    )
+    what = f"Answers about {_fitted(release)}"
+    return page.Contents(
         words.heading(design.schema, design.target, design.features),
-        lead(
-            f"Answers about {_A_MODEL.get(release.model.kind, release.model.name)}",
-            [release.n],
-            [str(release.claim)],
-            "It was fitted within blocks of rows, and only a noisy aggregate over "
-            f"{release.blocks:,} blocks was released; this analysis accounts for the noise.",
-        ),
+        page.lead(what, [release.n], [str(release.claim)], noise),
         (
             *parts,
             _released(release),
             _model(release),
             _checks(release),
-            limits_section(_limits(posterior)),
-            reproduce_section([release.digest], level, _AMITAI),
+            page.limits_section(_limits(release)),
+            page.reproduce_section([release.digest], level, _AMITAI),
         ),
     )
 
 
-def _limits(posterior: SummaryPosterior) -> list[tuple[str, str]]:
-    release = posterior.release
-    said = [
+def _fitted(release: SummaryRelease) -> str:
+    return _A_MODEL.get(release.model.kind, release.model.name)
+
+
+def _limits(release: SummaryRelease) -> list[tuple[str, str]]:
+    asked = "Other thresholds, coefficients or intervals need another release, which costs more "
+    asked += "privacy."
+    face_value = []
+    if isinstance(release.mechanism, mechanisms.LocationScale | mechanisms.Mean):
+        asked = (
+            "Coefficients that were not asked for need another release, which costs more privacy. "
+            "Every threshold and every interval of those above is free."
+        )
+        second = "The width of an interval rests on a second private number, whose own error is "
+        face_value = [("The scale is taken at face value.", second + "not in the interval.")]
+    return [
         words.NO_CAUSES,
         (
             "A flat prior.",
@@ -102,39 +87,26 @@ def _limits(posterior: SummaryPosterior) -> list[tuple[str, str]]:
         ),
         (
             "The regression that the blocks fit.",
-            f"Blocks fitted {_A_MODEL.get(release.model.kind, release.model.name)} and looked for "
-            "nothing else. With few rows a block, each block's estimate is rough.",
+            f"Blocks fitted {_fitted(release)} and looked for nothing else. With few rows a block, "
+            "each block's estimate is rough.",
         ),
-        (
-            "Only what was asked.",
-            "Other thresholds, coefficients or intervals need another release, which costs more "
-            "privacy."
-            if not isinstance(release.mechanism, LocationScale | Mean)
-            else "Coefficients that were not asked for need another release, which costs more "
-            "privacy. Every threshold and every interval of those above is free.",
-        ),
+        ("Only what was asked.", asked),
+        *face_value,
+        words.HOLDER_IS_TRUSTED,
+        words.MAY_BE_PUBLISHED,
     ]
-    if isinstance(release.mechanism, LocationScale | Mean):
-        said.append(
-            (
-                "The scale is taken at face value.",
-                "The width of an interval rests on a second private number, whose own error is not "
-                "in the interval.",
-            )
-        )
-    return [*said, words.HOLDER_IS_TRUSTED, words.MAY_BE_PUBLISHED]
 
 
 # --- what released medians say of coefficients: intervals, with and without the noise ---------
 
 
-def _median_sections(posterior: SummaryPosterior, level: float) -> Sequence[Markup]:
+def _median_sections(
+    posterior: SummaryPosterior, mechanism: mechanisms.LocationScale | mechanisms.Mean, level: float
+) -> Sequence[Markup]:
     """Sentences, the table, pictures, and what privacy cost."""
-    release = posterior.release
-    assert isinstance(release.mechanism, LocationScale | Mean)
-    names = [item.coefficient for item in release.mechanism.items]
+    release, design = posterior.release, posterior.release.design
+    names = [item.coefficient for item in mechanism.items]
     found = {name: _estimate(posterior, name, level) for name in names}
-    design = release.design
     told = words.findings(design.columns, design.schema, design.target, found, level)
     size = percent(level)
     if not release.model.is_least_squares:  # no differences in the target's own unit
@@ -144,46 +116,34 @@ def _median_sections(posterior: SummaryPosterior, level: float) -> Sequence[Mark
             f"{words.chance(one.above)})."
             for name, one in found.items()
         ]
-    rows: list[list[Content]] = []
-    for name in names:
-        low, high = posterior.interval(name, level, noise_aware=False)
-        rows.append(
-            [
-                posterior.called(name),
-                rounded(found[name].centre, found[name].sd),
-                words.between(found[name].low, found[name].high, found[name].sd),
-                words.chance(found[name].above),
-                words.between(low, high, found[name].sd),
-                words.chance(1 - posterior.prob(name, "<", 0, noise_aware=False)),
-            ]
-        )
+    head = ["", "estimate", f"{size} interval", "above zero"]
+    head += [f"{size} interval, ignoring the noise", "above zero, ignoring the noise"]
+    rows = [
+        [
+            posterior.called(name),
+            rounded(one.centre, one.sd),
+            words.between(one.low, one.high, one.sd),
+            words.chance(one.above),
+            words.between(*posterior.interval(name, level, noise_aware=False), one.sd),
+            words.chance(1 - posterior.prob(name, "<", 0, noise_aware=False)),
+        ]
+        for name, one in found.items()
+    ]
+    about = words.comparing(design.schema, design.target, level)
     return (
-        findings_section(
-            posterior.warnings, told, about=words.comparing(design.schema, design.target, level)
-        ),
+        page.findings_section(posterior.warnings, told, about=about),
         section(
             "answers",
             "Coefficients",
-            f"The estimate is the released {release.mechanism.name.partition('_')[0]}, in "
+            f"The estimate is the released {mechanism.name.partition('_')[0]}, in "
             "original units. An interval holds the "
             f"true value with probability {size}, given what was released and a flat prior. "
             "The columns that ignore the noise take the released number for the true one. "
             "They are shown as a warning, not as an alternative.",
-            table(
-                f"Coefficients of the regression for {release.design.target}",
-                [
-                    "",
-                    "estimate",
-                    f"{size} interval",
-                    "above zero",
-                    f"{size} interval, ignoring the noise",
-                    "above zero, ignoring the noise",
-                ],
-                rows,
-            ),
+            table(f"Coefficients of the regression for {design.target}", head, rows),
         ),
-        forest_section(posterior, names[:MOST_FIGURES], level),
-        _price(posterior),
+        page.forest_section(posterior, names[:MOST_FIGURES], level),
+        _price(release),
     )
 
 
@@ -195,12 +155,14 @@ def _estimate(posterior: SummaryPosterior, name: str, level: float) -> words.Est
     return words.Estimate(centre, sd, low, high, 1 - posterior.prob(name, "<", 0))
 
 
-def _price(posterior: SummaryPosterior) -> Markup:
-    release = posterior.release
-    laws = [answers.located(release, i).law for i in range(len(entries_of(release.mechanism)))]
+def _price(release: SummaryRelease) -> Markup:
+    laws = [
+        answers.located(release, i).law
+        for i in range(len(mechanisms.entries_of(release.mechanism)))
+    ]
     shares = sorted(1 - variance(law.s, 0.0) / variance(*law) for law in laws)
     ends = list(dict.fromkeys(percent(share) for share in (shares[0], shares[-1])))
-    return price_section(
+    return page.price_section(
         f"Of each coefficient's uncertainty (its posterior variance) {' to '.join(ends)} is there "
         f"only because of the noise: {words.price(shares[-1])}. The rest comes from the limited "
         "number of rows and from fitting them in blocks. It follows from epsilon, the number of "
@@ -213,31 +175,23 @@ def _price(posterior: SummaryPosterior) -> Markup:
 
 def _question_sections(posterior: SummaryPosterior) -> Sequence[Markup]:
     """Sentences, then every probability beside what ignoring the noise would say."""
-    questions = answers.asking(posterior.release).questions
-    aware = [posterior.prob(q.coefficient, "<", q.threshold) for q in questions]
-    naive = [posterior.prob(q.coefficient, "<", q.threshold, noise_aware=False) for q in questions]
-    surest = sorted(range(len(questions)), key=lambda i: -abs(aware[i] - 0.5))
+    found, lines = [], []
+    for question in answers.asking(posterior.release).questions:
+        asked = question.coefficient, "<", question.threshold
+        found.append((question, posterior.prob(*asked), posterior.prob(*asked, noise_aware=False)))
     told = [
-        _verdict(questions[i].coefficient, short(questions[i].threshold), aware[i]) for i in surest
+        _verdict(question.coefficient, short(question.threshold), p)
+        for question, p, _ in sorted(found, key=lambda line: -abs(line[1] - 0.5))
     ]
-    rows: list[list[Content]] = [
-        [str(question), words.chance(p), words.chance(q)]
-        for question, p, q in zip(questions, aware, naive, strict=True)
-    ]
-    shown = list(zip(questions, aware, naive, strict=True))[:MOST_FIGURES]
-    lines = [
-        widgets.Line(
-            str(question),
-            (widgets.point("naive", "naive", q), widgets.point("noise-aware", "aware", p)),
-        )
-        for question, p, q in shown
-    ]
-    said = "; ".join(
-        f"{question} {words.chance(p)}, ignoring the noise {words.chance(q)}"
-        for question, p, q in shown[:8]
-    )
+    rows = [[str(question), words.chance(p), words.chance(q)] for question, p, q in found]
+    for question, p, q in found[:MOST_FIGURES]:
+        points = widgets.point("naive", "naive", q), widgets.point("noise-aware", "aware", p)
+        lines.append(widgets.Line(str(question), points))
+    said = "; ".join(f"{asked} {p}, ignoring the noise {q}" for asked, p, q in rows[:8])
+    picture = widgets.probabilities(lines, f"Probabilities of statements: {said}.")
+    head = ["", "probability", "ignoring the noise"]
     return (
-        findings_section(posterior.warnings, told),
+        page.findings_section(posterior.warnings, told),
         section(
             "answers",
             "How sure, with and without the noise",
@@ -245,63 +199,49 @@ def _question_sections(posterior: SummaryPosterior) -> Sequence[Markup]:
             "with a flat prior, in original units. The last column is what one gets by taking "
             "the noisy number for the true one. It is shown as a warning, not as an "
             "alternative.",
-            table(
-                "Probability of each statement that was asked",
-                ["", "probability", "ignoring the noise"],
-                rows,
-            ),
-            key(),
-            figure(
-                "Probability, from 0 to 1",
-                widgets.probabilities(lines, f"Probabilities of statements: {said}."),
-            ),
+            table("Probability of each statement that was asked", head, rows),
+            page.key(),
+            figure("Probability, from 0 to 1", picture),
         ),
     )
 
 
 def _verdict(coefficient: str, threshold: str, below: float) -> str:
     side, chance = ("below", below) if below >= 0.5 else ("above", 1 - below)
-    if chance >= words.SURE:
-        verdict = f"is {side} {threshold}"
-    elif chance >= words.LIKELY:
-        verdict = f"is probably {side} {threshold}"
-    else:
+    said = words.chance(chance)
+    if chance < words.LIKELY:
         return (
             f"{coefficient}: whether it is below or above {threshold} is undecided (probability "
-            f"that it is {side}: {words.chance(chance)})."
+            f"that it is {side}: {said})."
         )
-    return f"{coefficient} {verdict} (probability {words.chance(chance)})."
+    verdict = "is" if chance >= words.SURE else "is probably"
+    return f"{coefficient} {verdict} {side} {threshold} (probability {said})."
 
 
 # --- what released quantiles say of coefficients: they themselves, and intervals between two --
 
 
-def _quantile_sections(posterior: SummaryPosterior, mechanism: ClippedMean) -> Sequence[Markup]:
+def _quantile_sections(
+    posterior: SummaryPosterior, mechanism: mechanisms.ClippedMean
+) -> Sequence[Markup]:
     """Intervals where both ends were released, and every released quantile with its noise."""
-    lines = posterior.summary().rows.values()
-    released: list[list[Content]] = [
-        [
-            line["coefficient"],
-            short(line["p"]),
-            rounded(line["quantile"], line["noise_sd"]),
-            short(line["noise_sd"], 3),
-        ]
-        for line in lines
-    ]
-    found: list[list[Content]] = []
-    told, figures = [], []
+    released = []
+    for line in posterior.summary().rows.values():
+        value, sd = line["quantile"], line["noise_sd"]
+        released.append([line["coefficient"], short(line["p"]), rounded(value, sd), short(sd, 3)])
+    found, told, figures = [], [], []
     for name, level in _pairs(posterior, mechanism.items):
-        aware = posterior.interval(name, level)
-        naive = posterior.interval(name, level, noise_aware=False)
-        spread = (aware[1] - aware[0]) / 4
-        said = words.between(*aware, spread)
-        ignoring = words.between(*naive, spread)
-        found.append([name, percent(level), said, ignoring])
-        told.append(f"{name} is from {said} with probability {percent(level)}.")
-        bars = [_plain_bar("naive", naive), _plain_bar("aware", aware)]
-        description = f"{percent(level)} interval of {name}: {said}; ignoring the noise {ignoring}."
-        picture = widgets.intervals(bars, description)
-        figures.append(figure(f"{name}, {percent(level)}", picture))
+        ends = {
+            style: posterior.interval(name, level, noise_aware=style == "aware")
+            for style in ("naive", "aware")
+        }
+        spread, size = (ends["aware"][1] - ends["aware"][0]) / 4, percent(level)
+        ignoring, said = (words.between(*both, spread) for both in ends.values())
+        found.append([name, size, said, ignoring])
+        told.append(f"{name} is from {said} with probability {size}.")
+        bars = [widgets.plain(k, k, a, a / 2 + b / 2, b) for k, (a, b) in ends.items()]
+        described = f"{size} interval of {name}: {said}; ignoring the noise {ignoring}."
+        figures.append(figure(f"{name}, {size}", widgets.intervals(bars, described)))
     if not told:
         told = [
             "No two released quantiles are the ends of an interval, so that noise and sampling "
@@ -309,7 +249,7 @@ def _quantile_sections(posterior: SummaryPosterior, mechanism: ClippedMean) -> S
         ]
     head = ["", "probability", "interval", "ignoring the noise"]
     return (
-        findings_section(posterior.warnings, told),
+        page.findings_section(posterior.warnings, told),
         section(
             "answers",
             "How sure, with and without the noise",
@@ -319,13 +259,13 @@ def _quantile_sections(posterior: SummaryPosterior, mechanism: ClippedMean) -> S
             "It is shown as a warning, not as an alternative.",
             table("Intervals", head, found) if found else None,
             table("Released quantiles", ["", "quantile", "released", "sd of the noise"], released),
-            *([key(), *figures[:MOST_FIGURES]] if figures else []),
+            *([page.key(), *figures[:MOST_FIGURES]] if figures else []),
         ),
     )
 
 
 def _pairs(
-    posterior: SummaryPosterior, items: Sequence[QuantileItem]
+    posterior: SummaryPosterior, items: Sequence[mechanisms.QuantileItem]
 ) -> Iterator[tuple[str, float]]:
     """Coefficients and levels of which both ends were released."""
     for item in items:
@@ -339,23 +279,17 @@ def _pairs(
         yield item.coefficient, level
 
 
-def _plain_bar(style: str, ends: tuple[float, float]) -> widgets.Bar:
-    """An interval of which only the ends are known."""
-    middle = ends[0] / 2 + ends[1] / 2
-    return widgets.Bar(style, style, ends[0], middle, middle, middle, ends[1])
-
-
 # --- what was released of blocks, at what privacy, and which regression a block fits ----------
 
 
-_PUBLISHED: dict[type, str] = {
-    Sign: "in how many blocks the estimate is below each number that was asked",
-    Stouffer: "the blocks' normal scores for each statement that was asked, clipped and summed",
-    RescaledNormal: "the sum of the blocks' probabilities of each statement that was asked",
-    Fisher: "the sum of the logarithms of the blocks' probabilities of each statement",
-    ClippedMean: "means of the blocks' posterior quantiles, clipped to public bounds",
-    LocationScale: "for each coefficient medians of the blocks' estimates and of their spread",
-    Mean: "for each coefficient the mean of the blocks' estimates and of their distances from a "
+_PUBLISHED = {
+    "sign": "in how many blocks the estimate is below each number that was asked",
+    "stouffer": "the blocks' normal scores for each statement that was asked, clipped and summed",
+    "rescaled_normal": "the sum of the blocks' probabilities of each statement that was asked",
+    "fisher": "the sum of the logarithms of the blocks' probabilities of each statement",
+    "clipped_mean": "means of the blocks' posterior quantiles, clipped to public bounds",
+    "location_scale": "for each coefficient medians of the blocks' estimates and of their spread",
+    "mean": "for each coefficient the mean of the blocks' estimates and of their distances from a "
     "rough median, within a range that was found privately",
 }
 
@@ -366,17 +300,14 @@ def _released(release: SummaryRelease) -> Markup:
     claim = str(release.claim)
     known: list[tuple[str, Content]] = [
         ("data set", schema.dataset),
-        ("rows", rows_in_words(release.n)),
+        ("rows", page.rows_in_words(release.n)),
         ("blocks", _blocks(release)),
-        ("mechanism", f"{release.mechanism.name}: {_PUBLISHED[type(release.mechanism)]}"),
+        ("mechanism", f"{release.mechanism.name}: {_PUBLISHED[release.mechanism.name]}"),
         ("privacy", f"{claim} (pure differential privacy)"),
         ("noise", _noise(release)),
         ("protects", words.unit_in_words(schema.unit)),
     ]
-    if release.label:
-        known.append(("label", release.label))
-    if release.software:
-        known.append(("made by", release.software))
+    known += [(k, v) for k, v in (("label", release.label), ("made by", release.software)) if v]
     return section(
         "released",
         "What was released",
@@ -384,8 +315,8 @@ def _released(release: SummaryRelease) -> Markup:
         "one noisy aggregate over all blocks was released for each answer, and nothing else. "
         "Who was in which block is not in the file.",
         facts("The released file", known),
-        *promises([claim]),
-        columns_table(schema, release.design.target, release.design.features),
+        *page.promises([claim]),
+        page.columns_table(schema, release.design.target, release.design.features),
     )
 
 
@@ -409,7 +340,7 @@ def _noise(release: SummaryRelease) -> str:
         share = short(release.mean_noise_scale, 3)
         return f"{said}; Laplace with scale {share} of half the range on each mean"
     mechanism = release.mechanism
-    assert not isinstance(mechanism, LocationScale)
+    assert not isinstance(mechanism, mechanisms.LocationScale)
     step = 2.0**-mechanism.fraction_bits
     reach = f"{short(mechanism.low * step)} to {short(mechanism.high * step)}"
     return (
@@ -420,40 +351,33 @@ def _noise(release: SummaryRelease) -> str:
 
 def _model(release: SummaryRelease) -> Markup:
     """Which regression, with which prior, and how answers are made of aggregates."""
-    design = release.design
+    design, count = release.design, len(release.design.features)
+    intercept = "" if release.model.name == "cox" else ", the intercept among them"
+    estimates = "numbers" if release.model.estimates else f"coefficients{intercept}"
+    aggregate = (
+        "a median" if isinstance(release.mechanism, mechanisms.LocationScale) else "an average"
+    )
     return section(
         "model",
         "Model and prior",
-        f"In every block {_A_MODEL.get(release.model.kind, release.model.name)} of {design.target} "
-        f"on {len(design.features):,} feature{'s' if len(design.features) > 1 else ''}, with "
-        f"{len(release.coefficients):,} {_estimates(release)}; "
+        f"In every block {_fitted(release)} of {design.target} on {count:,} "
+        f"feature{'s' if count > 1 else ''}, with {len(release.coefficients):,} {estimates}; "
         f"{_prior(release)}. Blocks without an estimate count with a fixed number, so that "
         "not even how many there are is told.",
-        f"What was released is, up to the noise, {_aggregate(release)} over many blocks, hence "
+        f"What was released is, up to the noise, {aggregate} over many blocks, hence "
         "nearly normal. A probability or an interval follows from the law of a normal variable "
         "plus the noise that was added, with a flat prior for the coefficient.",
     )
 
 
-def _estimates(release: SummaryRelease) -> str:
-    if release.model.estimates:
-        return "numbers"
-    alone = release.model.name == "cox"
-    return "coefficients" + ("" if alone else ", the intercept among them")
-
-
-def _aggregate(release: SummaryRelease) -> str:
-    return "a median" if isinstance(release.mechanism, LocationScale) else "an average"
-
-
 def _prior(release: SummaryRelease) -> str:
     posterior = release.posterior
-    if isinstance(posterior, Flat):
+    if isinstance(posterior, mechanisms.Flat):
         return "the block's own prior is flat"
-    if isinstance(posterior, GPrior):
+    if isinstance(posterior, mechanisms.GPrior):
         g = "the number of rows" if posterior.g == "n" else f"g = {short(float(posterior.g))}"
         return f"the block's own prior is Zellner's g prior about zero, with {g}"
-    assert isinstance(posterior, Conjugate)
+    assert isinstance(posterior, mechanisms.Conjugate)
     return "the block's own prior is normal-inverse-gamma, as the file states"
 
 
@@ -462,7 +386,7 @@ def _prior(release: SummaryRelease) -> str:
 
 def _checks(release: SummaryRelease) -> Markup:
     """What `answers.checks` looks at; where less is there than wanted, the page warns first."""
-    rows: list[list[Content]] = [
+    rows = [
         [check.what, short(check.here, 3), f"at least {short(check.wanted)}", check.why]
         for check in answers.checks(release)
     ]

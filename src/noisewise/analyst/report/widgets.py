@@ -15,6 +15,7 @@ import math
 import unicodedata
 from collections.abc import Sequence
 from html import escape
+from itertools import groupby
 from typing import NamedTuple
 
 from noisewise.analyst.report.words import listed, short, ticks
@@ -101,48 +102,34 @@ def _room(cell: Content) -> str | None:
 
 def table(caption: str, head: Sequence[str], body: Sequence[Sequence[Content]]) -> Markup:
     """A table whose first column names the rows."""
-    headers = [
-        tag("th", label, scope="col", role="columnheader")
-        if label
-        else tag("td", role="cell", class_="corner")
-        for label in head
-    ]
-    rows = [
-        tag(
-            "tr",
-            tag("th", breakable(str(first)), scope="row", role="rowheader"),
-            *(
-                tag("td", cell, role="cell", data_label=label, class_=_room(cell))
-                if cell != ""
-                else tag("td", role="cell", class_="corner")
-                for label, cell in zip(head[1:], rest, strict=True)
-            ),
-            role="row",
-        )
-        for first, *rest in body
-    ]
-    return tag(
-        "table",
-        tag("caption", caption),
-        tag("thead", tag("tr", *headers, role="row"), role="rowgroup"),
-        tag("tbody", join(*rows), role="rowgroup"),
-        role="table",
-    )
+    empty = tag("td", role="cell", class_="corner")
+    headers = [tag("th", k, scope="col", role="columnheader") if k else empty for k in head]
+    rows = []
+    for first, *rest in body:
+        cells = [
+            empty
+            if cell == ""
+            else tag("td", cell, role="cell", data_label=label, class_=_room(cell))
+            for label, cell in zip(head[1:], rest, strict=True)
+        ]
+        name = tag("th", breakable(str(first)), scope="row", role="rowheader")
+        rows.append(tag("tr", name, *cells, role="row"))
+    top = tag("thead", tag("tr", *headers, role="row"), role="rowgroup")
+    return _table(caption, rows, top)
+
+
+def _table(caption: str, rows: Sequence[Markup], top: Markup | None = None) -> Markup:
+    body = tag("tbody", *rows, role="rowgroup")
+    return tag("table", tag("caption", caption), top, body, role="table")
 
 
 def facts(caption: str, known: Sequence[tuple[str, Content]]) -> Markup:
     """A table of what is known about one thing, a line each."""
-    rows = [
-        tag(
-            "tr",
-            tag("th", name, scope="row", role="rowheader"),
-            tag("td", value, role="cell", class_="fact"),
-            role="row",
-        )
-        for name, value in known
-    ]
-    body = tag("tbody", join(*rows), role="rowgroup")
-    return tag("table", tag("caption", caption), body, role="table")
+    rows = []
+    for name, value in known:
+        head = tag("th", name, scope="row", role="rowheader")
+        rows.append(tag("tr", head, tag("td", value, role="cell", class_="fact"), role="row"))
+    return _table(caption, rows)
 
 
 def figure(caption: str, chart: Markup) -> Markup:
@@ -176,9 +163,14 @@ class Line(NamedTuple):
     bars: Sequence[Bar]
 
 
+def plain(label: str, style: str, low: float, middle: float, high: float) -> Bar:
+    """An interval of which only the ends and a middle are known."""
+    return Bar(label, style, low, middle, middle, middle, high)
+
+
 def point(label: str, style: str, value: float) -> Bar:
     """A number that has no interval."""
-    return Bar(label, style, value, value, value, value, value)
+    return plain(label, style, value, value, value)
 
 
 class _Axis(NamedTuple):
@@ -221,10 +213,7 @@ def _named(axis: _Axis, lines: Sequence[Line], description: str) -> Markup:
             drawn.append(_interval(axis, bar, top + 27 + 14 * number))
         top += 26 + 14 * len(line.bars)
     bottom = top + 8
-    grid = [
-        tag("line", class_="grid", x1=axis.at(value), x2=axis.at(value), y1="0", y2=str(bottom))
-        for value in ticks(axis.low, axis.high)
-    ]
+    grid = [_upright(axis.at(x), 0, bottom, "grid") for x in ticks(axis.low, axis.high)]
     if axis.low < 0 < axis.high:
         grid.append(_zero(axis, bottom))
     return svg(bottom + 24, description, *grid, _scale(axis, bottom), *drawn)
@@ -242,38 +231,34 @@ def _around(bars: Sequence[Bar]) -> _Axis:
 
 
 def _zero(axis: _Axis, bottom: int) -> Markup:
-    zero = axis.at(0.0)
-    return tag("line", class_="zero", x1=zero, x2=zero, y1="0", y2=str(bottom))
+    return _upright(axis.at(0.0), 0, bottom, "zero")
+
+
+def _upright(x: str, top: int, bottom: int, style: str) -> Markup:
+    return tag("line", class_=style, x1=x, x2=x, y1=top, y2=bottom)
+
+
+def _level(left: str, right: str, y: int, style: str | None = None) -> Markup:
+    return tag("line", class_=style, x1=left, x2=right, y1=y, y2=y)
 
 
 def _interval(axis: _Axis, bar: Bar, y: int) -> Markup:
-    height = str(y)
-    dot = tag("circle", cx=axis.at(bar.mean), cy=height, r="4")
+    dot = tag("circle", cx=axis.at(bar.mean), cy=y, r="4")
     if bar.lower == bar.upper:
         return tag("g", dot, class_=bar.style)
-    ends = [
-        tag("line", class_="end", x1=axis.at(x), x2=axis.at(x), y1=str(y - 5), y2=str(y + 5))
-        for x in (bar.lower, bar.upper)
-    ]
-    outer = tag("line", x1=axis.at(bar.lower), x2=axis.at(bar.upper), y1=height, y2=height)
-    inner = tag(
-        "line",
-        class_="inner",
-        x1=axis.at(bar.inner_lower),
-        x2=axis.at(bar.inner_upper),
-        y1=height,
-        y2=height,
-    )
-    return tag("g", outer, inner, *ends, dot, class_=bar.style)
+    low, high = axis.at(bar.lower), axis.at(bar.upper)
+    ends = (_upright(end, y - 5, y + 5, "end") for end in (low, high))
+    inner = _level(axis.at(bar.inner_lower), axis.at(bar.inner_upper), y, "inner")
+    return tag("g", _level(low, high, y), inner, *ends, dot, class_=bar.style)
 
 
 def _scale(axis: _Axis, bottom: int) -> Markup:
-    parts = [tag("line", class_="axis", x1="0", x2="100%", y1=str(bottom), y2=str(bottom))]
+    parts = [_level("0", "100%", bottom, "axis")]
     for value in ticks(axis.low, axis.high):
         place = axis.at(value)
         share = (value - axis.low) / (axis.high - axis.low)
         anchor = "start" if share < 0.08 else "end" if share > 0.92 else "middle"
-        parts.append(tag("line", class_="axis", x1=place, x2=place, y1=bottom, y2=bottom + 4))
+        parts.append(_upright(place, bottom, bottom + 4, "axis"))
         parts.append(tag("text", short(value), x=place, y=bottom + 18, text_anchor=anchor))
     return join(*parts)
 
@@ -283,13 +268,11 @@ def shares(rows: Sequence[tuple[str, float, str]], description: str) -> Markup:
     drawn = []
     for number, (name, share, words) in enumerate(rows):
         top = 44 * number
-        width = f"{100 * min(max(share, 0.0), 1.0):.2f}%"
-        drawn += [
-            tag("text", cut(name), x="0", y=top + 14, class_="name"),
-            tag("text", words, x="100%", y=top + 14, text_anchor="end"),
-            tag("rect", class_="track", x="0", y=top + 20, width="100%", height="12"),
-            tag("rect", class_="share", x="0", y=top + 20, width=width, height="12"),
-        ]
+        drawn.append(tag("text", cut(name), x="0", y=top + 14, class_="name"))
+        drawn.append(tag("text", words, x="100%", y=top + 14, text_anchor="end"))
+        widths = {"track": "100%", "share": f"{100 * min(max(share, 0.0), 1.0):.2f}%"}
+        for style, width in widths.items():
+            drawn.append(tag("rect", class_=style, x="0", y=top + 20, width=width, height="12"))
     return svg(44 * len(rows), description, *drawn)
 
 
@@ -297,16 +280,9 @@ def strip(groups: Sequence[tuple[str, Sequence[float]]], description: str) -> Ma
     """Standardised deviations as dots, one line a group; the band holds what is usual (±2)."""
     reach = max([4.0, *(abs(z) for _, values in groups for z in values)]) * 1.05
     axis, bottom = _Axis(-reach, reach), 46 * len(groups)
-    band = tag(
-        "rect",
-        class_="usual",
-        x=axis.at(-2.0),
-        y="0",
-        width=f"{(100 - 2 * _EDGE) * 2 / reach:.2f}%",
-        height=str(bottom),
-    )
-    zero = tag("line", class_="zero", x1="50%", x2="50%", y1="0", y2=str(bottom))
-    drawn = [band, zero, _scale(axis, bottom)]
+    wide = f"{(100 - 2 * _EDGE) * 2 / reach:.2f}%"
+    band = tag("rect", class_="usual", x=axis.at(-2.0), y="0", width=wide, height=bottom)
+    drawn = [band, _upright("50%", 0, bottom, "zero"), _scale(axis, bottom)]
     for number, (name, values) in enumerate(groups):
         middle = 46 * number + 30
         drawn.append(tag("text", name, x="0", y=46 * number + 14, class_="name"))
@@ -318,16 +294,9 @@ def strip(groups: Sequence[tuple[str, Sequence[float]]], description: str) -> Ma
 
 def _spread(values: Sequence[float], width: float) -> list[tuple[float, int]]:
     """Dots that would hide each other step aside, up and down by turns; at most five a place."""
-    taken: dict[int, int] = {}
-    places = []
-    for value in sorted(values):
-        cell = math.floor(value / width)
-        order = taken.get(cell, 0)
-        taken[cell] = order + 1
-        if order < 5:
-            step = (order + 1) // 2 * (-1 if order % 2 else 1)
-            places.append((value, 5 * step))
-    return places
+    cells = groupby(sorted(values), lambda value: math.floor(value / width))
+    steps = (0, -1, 1, -2, 2)
+    return [(x, 5 * step) for _, cell in cells for x, step in zip(cell, steps, strict=False)]
 
 
 def cut(name: str, most: int = 28) -> str:
@@ -349,16 +318,9 @@ def _width(letter: str) -> float:
 
 def svg(height: int, description: str, *drawn: Markup, style: str = "chart") -> Markup:
     """An image as wide as its column, with a text for those who don't see it."""
-    return tag(
-        "svg",
-        tag("title", description),
-        tag("g", *drawn, aria_hidden="true"),
-        class_=style,
-        role="img",
-        aria_label=description,
-        width="100%",
-        height=str(height),
-    )
+    picture = tag("title", description), tag("g", *drawn, aria_hidden="true")
+    words = {"class_": style, "role": "img", "aria_label": description}
+    return tag("svg", *picture, **words, width="100%", height=height)
 
 
 # --- a network drawn as a list of its nodes with arcs from parents to children ----------------

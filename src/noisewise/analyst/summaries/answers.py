@@ -14,7 +14,6 @@ from noisewise.core.kinds.summary.mechanisms import (
     ClippedMean,
     Fisher,
     Flat,
-    LocationItem,
     LocationScale,
     Mean,
     RescaledNormal,
@@ -36,10 +35,8 @@ def below(release: SummaryRelease, index: int, noise_aware: bool = True) -> floa
         return float(laws.rescaled_normal_plug_in(mean, M))
     if isinstance(mechanism, Fisher):
         return float(laws.fisher(mean, mechanism.p_star, M, r, noise))
-    law = laws.SIGN_LAW
-    if isinstance(mechanism, RescaledNormal):
-        law = laws.RESCALED_NORMAL_LAW
-    elif isinstance(mechanism, Stouffer):
+    law = laws.RESCALED_NORMAL_LAW if isinstance(mechanism, RescaledNormal) else laws.SIGN_LAW
+    if isinstance(mechanism, Stouffer):
         law = laws.stouffer_law(mechanism.clip)
     return float(law.below(mean, M, r, noise))
 
@@ -76,7 +73,7 @@ def located(release: SummaryRelease, index: int) -> Located:
     if isinstance(release.mechanism, Mean):
         return _mean(release, release.mechanism, index)
     assert isinstance(release.mechanism, LocationScale)
-    item: LocationItem = release.mechanism.items[index]
+    item = release.mechanism.items[index]
     where, how_wide = release.values[2 * index : 2 * index + 2]
     log_scale = item.log_scale.value(how_wide)
     # A wild draw of the scale is still an answer: everything is then equally probable.
@@ -121,9 +118,8 @@ class Check(NamedTuple):
     """A public number beside what is wanted of it."""
 
     what: str
-    # What there is, and the least that should be
     here: float
-    wanted: float
+    wanted: float  # the least that should be
     why: str  # what happens below it
     warning: str  # the same for somebody who has less
 

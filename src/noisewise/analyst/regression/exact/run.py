@@ -38,7 +38,7 @@ def run_exact_varying(job: Job) -> Draws:
     """Holders have coefficients of their own, normal about common ones; one alone has `exact`."""
     if len(job.observations) == 1:
         return run_exact(job)
-    from noisewise.analyst.posterior.holders import Holders
+    from noisewise.analyst.posterior.regression import Holders
     from noisewise.analyst.regression.exact import varying
 
     more_rows_than_columns(job)
