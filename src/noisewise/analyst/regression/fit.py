@@ -242,8 +242,8 @@ def _job_of_one(
     fourth = observe_fourth([release], columns)
     priors = _priors(None, None, "unit", columns, [release], method)
     _check_plausible(observations, columns)
-    options = {"clip": False, "chains": 1, "draws": 1, "seed": None, "progress": False}
-    return columns, Job(observations, fourth, *priors, **options), last
+    job = Job(observations, fourth, *priors, False, chains=1, draws=1, seed=None, progress=False)
+    return columns, job, last
 
 
 def _observed(

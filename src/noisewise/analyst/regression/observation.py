@@ -101,8 +101,10 @@ class ModelColumns:
                 values = np.asarray(table[name])
             except (KeyError, IndexError, TypeError, ValueError):
                 raise RequestError(f"predict: the new data have no column {name!r}") from None
-            is_category = isinstance(declared, Category)
-            raw[name] = _codes(name, declared, values) if is_category else _numbers(name, values)
+            if isinstance(declared, Category):
+                raw[name] = _codes(name, declared, values)
+            else:
+                raw[name] = _numbers(name, values)
         lengths = {len(column) for column in raw.values()}
         if len(lengths) != 1:
             raise RequestError("predict: the columns of the new data differ in length")

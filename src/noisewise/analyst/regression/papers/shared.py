@@ -233,7 +233,7 @@ def prepare_regression(prior: RegressionPrior, k: int) -> Regression:
     if prior.k != k:
         raise RequestError(f"prior is for {prior.k} covariates, the statistics are for {k}")
     independent = not isinstance(prior, NIGPrior)
-    precision = prior.Lam0 if isinstance(prior, NIGPrior) else np.linalg.inv(prior.V0)
+    precision: Any = prior.Lam0 if isinstance(prior, NIGPrior) else np.linalg.inv(prior.V0)
     bordered = np.empty((k + 2, k + 2))
     bordered[:-1, :-1] = precision
     bordered[:-1, -1] = bordered[-1, :-1] = precision @ prior.mu0
