@@ -209,9 +209,7 @@ class Method:
 
 METHODS: dict[str, Method] = {
     "exact": Method(
-        run_exact,
-        "NUTS on the latent statistics, no approximation but Monte Carlo error",
-        _exact,
+        run_exact, "NUTS on the latent statistics, no approximation but Monte Carlo error", _exact
     ),
     "exact_own_laws": Method(
         run_exact_own_laws,

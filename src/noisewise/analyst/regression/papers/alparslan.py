@@ -78,7 +78,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import BoolArray, FloatArray
+from noisewise._arrays import BoolArray, FloatArray, Rng
 from noisewise._compiled import call_with, compiled
 from noisewise.analyst.chains import Progress, check_counts, generators
 from noisewise.analyst.regression.observation import Observation, common_k, named
@@ -341,7 +341,7 @@ def law_given_z(
 
 @compiled
 def move_theta(
-    rng: np.random.Generator, model: Model, S: FloatArray, state: State, beta: float
+    rng: Rng, model: Model, S: FloatArray, state: State, beta: float
 ) -> tuple[FloatArray, int]:
     """theta, and 1 if it was proposed here. S is of shape (J, d, d)."""
     holders, theta, sigma2 = model.holders, state.theta, state.sigma2
@@ -363,7 +363,7 @@ def move_theta(
 
 @compiled
 def move_sigma2(
-    rng: np.random.Generator, model: Model, S: FloatArray, state: State, width: float
+    rng: Rng, model: Model, S: FloatArray, state: State, width: float
 ) -> tuple[float, int]:
     """sigma2 by a random walk in its logarithm, kept away from overflow; 1 if it moved."""
     holders, prior, theta, sigma2 = model.holders, model.regression, state.theta, state.sigma2
@@ -405,12 +405,7 @@ def _log_released(holders: Holders, state: State, j: int, mean: FloatArray, L: F
 
 @compiled
 def move_scatter(
-    rng: np.random.Generator,
-    holders: Holders,
-    state: State,
-    j: int,
-    T_inverse: FloatArray,
-    alpha: float,
+    rng: Rng, holders: Holders, state: State, j: int, T_inverse: FloatArray, alpha: float
 ) -> tuple[FloatArray, int]:
     """The factor of holder j's scatter matrix, and 1 if it was proposed here."""
     mean, L = state.mean[j], state.L[j].copy()
@@ -427,12 +422,7 @@ def move_scatter(
 
 @compiled
 def move_mean(
-    rng: np.random.Generator,
-    holders: Holders,
-    state: State,
-    j: int,
-    T_inverse: FloatArray,
-    width: float,
+    rng: Rng, holders: Holders, state: State, j: int, T_inverse: FloatArray, width: float
 ) -> tuple[FloatArray, int]:
     """Holder j's mean of the covariates, and 1 if it was proposed here."""
     n, mean, L, mu = holders.n[j], state.mean[j].copy(), state.L[j], state.mu
@@ -452,7 +442,7 @@ def move_mean(
 
 @compiled
 def _run(
-    parts: Parts, rng: np.random.Generator, model: Model, state: State, first: int, count: int
+    parts: Parts, rng: Rng, model: Model, state: State, first: int, count: int
 ) -> tuple[State, Trace]:
     holders, k = model.holders, state.mu.size
     trace = Trace(
@@ -506,9 +496,7 @@ def _run(
     return state, trace
 
 
-def run(
-    rng: np.random.Generator, model: Model, state: State, first: int, count: int
-) -> tuple[State, Trace]:
+def run(rng: Rng, model: Model, state: State, first: int, count: int) -> tuple[State, Trace]:
     """Iterations first, ..., first + count - 1."""
     none = np.zeros((0, 0))
     parts = Parts(shared.draw_covariates, move_scatter, move_mean, move_theta, move_sigma2)
@@ -599,7 +587,7 @@ def sample_closed_form(
 
 
 def init(
-    rng: np.random.Generator,
+    rng: Rng,
     observations: Sequence[Observation],
     prior: RegressionPrior,
     covariates: CovariatePrior | None = None,

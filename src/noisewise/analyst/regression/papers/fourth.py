@@ -44,7 +44,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import BoolArray, FloatArray, IntArray
+from noisewise._arrays import BoolArray, FloatArray, IntArray, Rng
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.papers.moments import (
@@ -150,7 +150,7 @@ def _s_weight(n: float, q: float, c: FloatArray, L: FloatArray) -> float:
 
 @compiled
 def draw_y(
-    rng: np.random.Generator,
+    rng: Rng,
     n: float,
     values: FloatArray,
     noise: FloatArray,
@@ -194,7 +194,7 @@ def draw_y(
 
 @compiled
 def draw_s(
-    rng: np.random.Generator,
+    rng: Rng,
     n: float,
     values: FloatArray,
     scale: FloatArray,

@@ -79,7 +79,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import BoolArray, FloatArray, IntArray
+from noisewise._arrays import BoolArray, FloatArray, IntArray, Rng
 from noisewise._compiled import call_with, compiled
 from noisewise.analyst.chains import Progress, check_counts
 from noisewise.analyst.regression.observation import Observation, common_k, named
@@ -270,7 +270,7 @@ def noise_to_sampling(observation: Observation) -> float:
 
 
 @compiled
-def laplace_variance(rng: np.random.Generator, q: float) -> float:
+def laplace_variance(rng: Rng, q: float) -> float:
     """Draw t given |r| = q, where r | t ~ N(0, t) and t ~ Exponential(mean 2): r is Laplace(1).
 
     1/t is inverse Gaussian with mean 1/q and shape 1 (Bernstein & Sheldon 2019, Algorithm 1, line
@@ -285,9 +285,7 @@ def laplace_variance(rng: np.random.Generator, q: float) -> float:
 
 
 @compiled
-def draw_noise_variances(
-    rng: np.random.Generator, model: Model, state: State
-) -> tuple[FloatArray, FloatArray]:
+def draw_noise_variances(rng: Rng, model: Model, state: State) -> tuple[FloatArray, FloatArray]:
     """omega2 of second and of fourth moments | A, for the holders with Laplace noise."""
     holders, fourth, A = model.holders, model.fourth, state.A
     omega2, omega2_fourth = state.omega2.copy(), state.omega2_fourth.copy()
@@ -308,9 +306,7 @@ def draw_noise_variances(
 
 
 @compiled
-def draw_normal_sums(
-    rng: np.random.Generator, n: float, F: FloatArray, G: FloatArray
-) -> FloatArray:
+def draw_normal_sums(rng: Rng, n: float, F: FloatArray, G: FloatArray) -> FloatArray:
     """A ~ N(nG, nCov) for normal x: nG + sqrt(n) F H F', H symmetric with H_00 = 0.
 
     H has variance 2 on the diagonal and 1 off it. With F = [m, L] this is
@@ -387,7 +383,7 @@ def _conjugate_gradients(
 
 @compiled
 def residuals(
-    rng: np.random.Generator, holders: Holders, state: State, j: int, S: FloatArray, perturb: bool
+    rng: Rng, holders: Holders, state: State, j: int, S: FloatArray, perturb: bool
 ) -> FloatArray:
     """released - S - noise on the released entries, (P, P), symmetric."""
     P, seen, omega2 = S.shape[0], holders.seen[j], state.omega2[j]
@@ -422,13 +418,7 @@ def solver_for_known(model: Model, state: State, j: int, row: Moments) -> Solver
 
 @compiled
 def propose(
-    rng: np.random.Generator,
-    model: Model,
-    state: State,
-    j: int,
-    row: Moments,
-    solver: Solver,
-    perturb: bool,
+    rng: Rng, model: Model, state: State, j: int, row: Moments, solver: Solver, perturb: bool
 ) -> tuple[FloatArray, int]:
     """A draw of A_j in which impossible ones are possible, or its mean; gradient iterations."""
     holders, law, n = model.holders, model.law, model.holders.n[j]
@@ -456,7 +446,7 @@ def propose(
 
 @compiled
 def draw_statistics(
-    rng: np.random.Generator, model: Model, state: State, j: int, row: Moments
+    rng: Rng, model: Model, state: State, j: int, row: Moments
 ) -> tuple[FloatArray, int, int, int]:
     """A_j | everything else by the central limit theorem; with the numbers of Info.
 
@@ -510,7 +500,7 @@ def row_moments(model: Model, state: State) -> Moments:
 
 @compiled
 def draw_released(
-    rng: np.random.Generator, model: Model, state: State, j: int, row: Moments
+    rng: Rng, model: Model, state: State, j: int, row: Moments
 ) -> tuple[FloatArray, int, int, int]:
     """`draw_statistics` where fourth moments are released; `row` is not looked at."""
     holders, theta, omega2, d = model.holders, state.theta, state.omega2[j], state.theta.size
@@ -540,7 +530,7 @@ def orbit_start(
 
 @compiled
 def _run(
-    parts: Parts, rng: np.random.Generator, model: Model, state: State, first: int, count: int
+    parts: Parts, rng: Rng, model: Model, state: State, first: int, count: int
 ) -> tuple[State, Trace]:
     J, P = state.A.shape[:2]
     d, k, holders = P - 1, P - 2, model.holders
@@ -587,9 +577,7 @@ def _run(
     return state, trace
 
 
-def run(
-    rng: np.random.Generator, model: Model, state: State, first: int, count: int
-) -> tuple[State, Trace]:
+def run(rng: Rng, model: Model, state: State, first: int, count: int) -> tuple[State, Trace]:
     """Iterations first, ..., first + count - 1."""
     theta, sigma2, mu, L, Psi, A, omega2, _ = state
     holders, none = model.holders, np.zeros((0, 0))
@@ -620,10 +608,7 @@ def run(
 
 
 def init(
-    rng: np.random.Generator,
-    observations: Sequence[Observation],
-    prior: RegressionPrior,
-    covariates: Knowledge,
+    rng: Rng, observations: Sequence[Observation], prior: RegressionPrior, covariates: Knowledge
 ) -> State:
     """A valid starting state, dispersed at random."""
     J, k = len(observations), observations[0].k

@@ -48,7 +48,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import FloatArray, IntArray
+from noisewise._arrays import FloatArray, IntArray, Rng
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import ReleaseError, RequestError
@@ -179,11 +179,7 @@ class CovariateMoments:
 
     @classmethod
     def from_prior(
-        cls,
-        draw: Callable[[np.random.Generator, int], FloatArray],
-        *,
-        size: int = 200_000,
-        seed: int = 0,
+        cls, draw: Callable[[Rng, int], FloatArray], *, size: int = 200_000, seed: int = 0
     ) -> CovariateMoments:
         """Monte Carlo moments of a covariate prior given as ``draw(rng, size) -> (size, k)``."""
         return cls.from_draws(draw(np.random.default_rng(seed), size))
@@ -277,9 +273,7 @@ def known_moments(law: Law, theta: FloatArray, sigma2: float) -> tuple[FloatArra
 
 
 @compiled
-def draw_known_sums(
-    rng: np.random.Generator, law: Law, n: float, theta: FloatArray, sigma2: float
-) -> FloatArray:
+def draw_known_sums(rng: Rng, law: Law, n: float, theta: FloatArray, sigma2: float) -> FloatArray:
     """A ~ N(nE, nCov) for covariates with known moments, (P, P).
 
     With e = y - v'theta the sums of vv', ve and e² are uncorrelated, so they are drawn apart:

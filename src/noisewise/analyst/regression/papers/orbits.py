@@ -45,7 +45,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import BoolArray, FloatArray
+from noisewise._arrays import BoolArray, FloatArray, Rng
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.papers.shared import (
     Covariates,
@@ -164,7 +164,7 @@ def log_density(line: Line, x: float) -> float:
 
 
 @compiled
-def slice_step(rng: np.random.Generator, line: Line) -> float:
+def slice_step(rng: Rng, line: Line) -> float:
     """x after one slice-sampling update from 0."""
     level = log_density(line, 0.0) + math.log(1.0 - rng.random())
     left = -_WIDTH * rng.random()
@@ -190,7 +190,7 @@ def slice_step(rng: np.random.Generator, line: Line) -> float:
 
 @compiled
 def sweep(
-    rng: np.random.Generator,
+    rng: Rng,
     prior: Regression,
     covariates: Covariates,
     Psi: FloatArray,

@@ -15,16 +15,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from noisewise._arrays import FloatArray
+from noisewise._arrays import FloatArray, Rng
 from noisewise._compiled import compiled
 from noisewise.analyst.chains import Progress, Report, check_counts, generators, run_chains
 from noisewise.analyst.regression.observation import Observation
-from noisewise.analyst.regression.priors import (
-    CovariatePrior,
-    NIGPrior,
-    NIWPrior,
-    RegressionPrior,
-)
+from noisewise.analyst.regression.priors import CovariatePrior, NIGPrior, NIWPrior, RegressionPrior
 from noisewise.analyst.regression.triangular import cholesky, invert_triangle
 from noisewise.core.errors import ReleaseError, RequestError
 
@@ -39,8 +34,8 @@ _LARGEST_BLOCK = 1 << 20  # numbers of latent statistics in a block
 
 
 def sample_chains(
-    init: Callable[[np.random.Generator], StateT],
-    run: Callable[[np.random.Generator, StateT, int, int], tuple[StateT, TraceT]],
+    init: Callable[[Rng], StateT],
+    run: Callable[[Rng, StateT, int, int], tuple[StateT, TraceT]],
     *,
     chains: int,
     draws: int,
@@ -135,7 +130,7 @@ def _with_known_entries(G: FloatArray, observation: Observation) -> FloatArray:
 
 
 def starting_statistics(
-    observations: Sequence[Observation], rng: np.random.Generator
+    observations: Sequence[Observation], rng: Rng
 ) -> tuple[FloatArray, FloatArray]:
     """Valid, dispersed latent A_j, and noise variances; each (J, P, P).
 
@@ -198,7 +193,7 @@ def inverse_lower(L: FloatArray) -> FloatArray:
 
 
 @compiled
-def bartlett(rng: np.random.Generator, degrees: float, step: float, k: int) -> FloatArray:
+def bartlett(rng: Rng, degrees: float, step: float, k: int) -> FloatArray:
     """Lower triangular R: R_ii ~ chi(degrees + i step), standard normal below the diagonal."""
     R = np.zeros((k, k))
     for a in range(k):
@@ -209,7 +204,7 @@ def bartlett(rng: np.random.Generator, degrees: float, step: float, k: int) -> F
 
 
 @compiled
-def accepts(rng: np.random.Generator, log_ratio: float) -> bool:
+def accepts(rng: Rng, log_ratio: float) -> bool:
     """Whether a proposal is accepted, by Metropolis and Hastings."""
     return math.log(1.0 - rng.random()) < log_ratio
 
@@ -263,11 +258,7 @@ def starting_regression(A: FloatArray, prior: Regression) -> tuple[FloatArray, f
 
 @compiled
 def draw_regression(
-    rng: np.random.Generator,
-    prior: Regression,
-    total: FloatArray,
-    theta: FloatArray,
-    sigma2: float,
+    rng: Rng, prior: Regression, total: FloatArray, theta: FloatArray, sigma2: float
 ) -> tuple[FloatArray, float]:
     """theta, sigma2 | the sum of all statistics; as they were if that cannot be factored.
 
@@ -327,12 +318,7 @@ def starting_scale(covariates: CovariatePrior, variance: FloatArray) -> FloatArr
 
 @compiled
 def draw_covariates(
-    rng: np.random.Generator,
-    prior: Covariates,
-    total: FloatArray,
-    mu: FloatArray,
-    L: FloatArray,
-    Psi: FloatArray,
+    rng: Rng, prior: Covariates, total: FloatArray, mu: FloatArray, L: FloatArray, Psi: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """mu, the factor L of T, and Psi | the sum of all statistics; as they were if it has no factor.
 
@@ -366,11 +352,7 @@ def draw_covariates(
 
 
 def draw_conjugate(
-    prior: RegressionPrior,
-    A: FloatArray,
-    n: int,
-    rng: np.random.Generator,
-    size: tuple[int, ...],
+    prior: RegressionPrior, A: FloatArray, n: int, rng: Rng, size: tuple[int, ...]
 ) -> tuple[FloatArray, FloatArray]:
     """Independent draws of theta (..., d) and sigma2 (...) given A = Σ ww' over n rows.
 
