@@ -484,10 +484,7 @@ def _run(
                     log_steps[a] = min(log_steps[a], 0.0)
                 if 2 <= a < 2 + J:  # so that α stays a number worth computing with
                     log_steps[a] = max(log_steps[a], -30.0)
-        trace.theta[t] = theta
-        trace.sigma2[t] = sigma2
-        trace.mu[t] = mu
-        trace.L[t] = L_T
+        trace.theta[t], trace.sigma2[t], trace.mu[t], trace.L[t] = theta, sigma2, mu, L_T
         trace.accepted[t, :2] = accepted[:2]
         for j in range(J):
             trace.accepted[t, 2] += accepted[2 + j] / J

@@ -567,12 +567,8 @@ def _run(
                 theta, sigma2 = orbits.regression_of(F)
                 mu, L = F[1:d, 0].copy(), F[1:d, 1:d].copy()
             total = np.sum(A, axis=0)
-        trace.theta[t] = theta
-        trace.sigma2[t] = sigma2
-        trace.total[t] = total
-        trace.mu[t] = mu
-        trace.L[t] = L
-        trace.A[t] = A
+        trace.theta[t], trace.sigma2[t], trace.total[t] = theta, sigma2, total
+        trace.mu[t], trace.L[t], trace.A[t] = mu, L, A
         state = State(theta, sigma2, mu, L, Psi, A, omega2, omega2_fourth)
     return state, trace
 
@@ -581,25 +577,19 @@ def run(rng: Rng, model: Model, state: State, first: int, count: int) -> tuple[S
     """Iterations first, ..., first + count - 1."""
     theta, sigma2, mu, L, Psi, A, omega2, _ = state
     holders, none = model.holders, np.zeros((0, 0))
-    parts = Parts(
-        draw_noise_variances,
-        row_moments,
-        draw_released if model.kind == RELEASED else draw_statistics,
-        shared.draw_regression,
-        shared.draw_covariates,
-        orbit_start,
-        orbits.sweep,
-    )
-    examples = Parts(
-        (rng, model, state),
-        (model, state),
-        (rng, model, state, 0, Moments(none, none, none)),
-        (rng, model.regression, none, theta, sigma2),
-        (rng, model.covariates, none, mu, L, Psi),
-        (model, none, theta, sigma2, mu, L),
-        (rng, model.regression, model.covariates, Psi, model.movable, holders.values,
-         holders.scale, omega2, none, A),
-    )  # fmt: skip
+    statistics = draw_released if model.kind == RELEASED else draw_statistics
+    priors = model.regression, model.covariates
+    steps: list[tuple[Any, Any]] = [
+        (draw_noise_variances, (rng, model, state)),
+        (row_moments, (model, state)),
+        (statistics, (rng, model, state, 0, Moments(none, none, none))),
+        (shared.draw_regression, (rng, model.regression, none, theta, sigma2)),
+        (shared.draw_covariates, (rng, model.covariates, none, mu, L, Psi)),
+        (orbit_start, (model, none, theta, sigma2, mu, L)),
+        (orbits.sweep, (rng, *priors, Psi, model.movable, holders.values, holders.scale, omega2,
+                        none, A)),
+    ]  # fmt: skip
+    parts, examples = (Parts(*each) for each in zip(*steps, strict=True))
     result: tuple[State, Trace] = call_with(_run, parts, examples, rng, model, state, first, count)
     return result
 
