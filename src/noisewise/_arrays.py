@@ -1,4 +1,4 @@
-"""Names for the array types that signatures use."""
+"""Names for the types that signatures use."""
 
 from __future__ import annotations
 
@@ -8,3 +8,4 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+Rng = np.random.Generator

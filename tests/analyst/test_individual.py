@@ -17,9 +17,8 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import stats
 
-from noisewise.analyst.regression import individual, records
+from noisewise.analyst.regression import records
 from noisewise.analyst.regression.exact import sampler as exact
-from noisewise.analyst.regression.individual import caveats
 from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.priors import (
     HierarchicalNIWPrior,
@@ -28,7 +27,7 @@ from noisewise.analyst.regression.priors import (
     NIWPrior,
     NormalInverseGammaIndependent,
 )
-from noisewise.analyst.regression.records import noise_log_density
+from noisewise.analyst.regression.records import caveats, noise_log_density
 from noisewise.core.errors import RequestError
 
 ORACLES = Path(__file__).parents[1] / "data" / "oracles" / "open.json"
@@ -78,7 +77,7 @@ def assert_agrees(values, mean, sd, quantiles, other_ess):
 def test_shared_oracles(name):
     (case,) = (case for case in json.loads(ORACLES.read_text()) if case["name"] == name)
     given = case["prior"]
-    draws = individual.sample(
+    draws = records.sample(
         [
             second_moments(*holder)
             for holder in zip(
@@ -132,7 +131,7 @@ def test_laws_that_exact_does_not_have(case):
     else:
         observation = second_moments(10, (-1.0, 6.0, 5.4, 1.9, 7.0), 1.5, "gaussian")
         law, clip, draw_x = wide_normal, True, lambda shape: rng.normal(0, 0.8, shape)
-    draws = individual.sample([observation], prior, law, clip=clip, draws=1000, seed=2)
+    draws = records.sample([observation], prior, law, clip=clip, draws=1000, seed=2)
     parameters, weights = importance_sample(rng, observation, prior, clip, draw_x, 300_000)
     ess = 1.0 / (weights**2).sum()
     assert ess > 10_000
@@ -164,7 +163,7 @@ def test_agreement_with_exact():
         noisy = np.triu(w.T @ w + noise(0, 2.0, (4, 4)))
         noisy[0, 0] = n
         observations.append(Observation(n, noisy + np.triu(noisy, 1).T, scale, family))
-    ours = individual.sample(observations, prior, covariates, draws=1000, seed=5)
+    ours = records.sample(observations, prior, covariates, draws=1000, seed=5)
     theirs = exact.sample(observations, prior, covariates, draws=4000, seed=6)
     for field in ("theta", "conditional_mean"):
         for a, b in zip(
@@ -264,11 +263,11 @@ def test_seeds_cores_progress_and_precision():
     prior, covariates = NIGPrior.weakly_informative(1), HuangWandPrior.weakly_informative(1)
     seen, before = [], jax.config.jax_enable_x64
     settings = {"chains": 3, "draws": 30, "tune": 90, "seed": 5}
-    first = individual.sample(
+    first = records.sample(
         [observation], prior, covariates, cores=1,
         progress=lambda done, total: seen.append((done, total)), **settings,
     )  # fmt: skip
-    again = individual.sample([observation], prior, covariates, cores=3, **settings)
+    again = records.sample([observation], prior, covariates, cores=3, **settings)
     np.testing.assert_array_equal(first.theta, again.theta)
     np.testing.assert_array_equal(first.info.energy, again.info.energy)
     assert not np.array_equal(first.theta[0], first.theta[1])
@@ -317,10 +316,10 @@ def test_nonsense_is_refused(changes, message):
         **changes,
     }
     with pytest.raises(RequestError, match=message):
-        individual.sample(**arguments)
+        records.sample(**arguments)
 
 
 def test_without_numpyro_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "numpyro", None)
     with pytest.raises(RequestError, match=r"pip install 'noisewise\[numpyro\]'"):
-        individual.sample([], NIGPrior.weakly_informative(1), NIWPrior.weakly_informative(1))
+        records.sample([], NIGPrior.weakly_informative(1), NIWPrior.weakly_informative(1))

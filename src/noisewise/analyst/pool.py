@@ -25,10 +25,9 @@ rows, ū k / n, so that is the least that T is taken to be. Intervals are those 
 
 degrees of freedom, which is Satterthwaite's number for T; at least 2 of them.
 
-*Congenial*: that Q(θ) is what the analyst wants to know holds only if the network does not rule it
-out. Columns that are all joined by arrows may have any joint law, so analyses of them are
-congenial. Of two columns without an arrow the sets know only what follows from the others; where
-the graph is wrong there, so is the answer, and no interval shows it.
+*Congenial*: columns that are all joined by arrows may have any joint law. Of two columns without an
+arrow the sets know only what follows from the others; where the graph is wrong there, so is the
+answer, and no interval shows it.
 
 References
 ----------
@@ -120,7 +119,7 @@ def pool(
         raise RequestError("variances: expected squared standard errors, which aren't negative")
     rows, level, m = whole_number("rows", rows, 1, 10**12), probability("level", level), len(q)
     if n is None and posterior is not None and None not in posterior.info.n:
-        n = sum(rows_of for rows_of in posterior.info.n if rows_of is not None)
+        n = sum(own for own in posterior.info.n if own is not None)
     between, within = (1 + 1 / m) * q.var(axis=0, ddof=1), u.mean(axis=0)
     least = within * (0.0 if n is None else rows / whole_number("n", n, 1, 10**12))
     total = between - within

@@ -18,10 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from noisewise._arrays import FloatArray
+from noisewise._arrays import BoolArray, FloatArray
 from noisewise.analyst.regression.job import Job
 from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.priors import NIWPrior
@@ -42,38 +41,28 @@ def second_moments(
     return G
 
 
-def discrepancy(
-    observation: Observation,
-    theta: FloatArray,
-    sigma2: FloatArray,
-    mu: FloatArray,
-    T: FloatArray,
-) -> FloatArray:
+def discrepancy(observation: Observation, *parameters: FloatArray) -> FloatArray:
     """How far each released value is from what parameters expect, in sds; the median over draws.
 
-    0 where nothing was released. A private n is rough: sums are proportional to it, so its error
-    adds to theirs.
+    0 where nothing was released. `parameters` are those of `second_moments`.
     """
-    _, mean, variance, noisy = released_law(observation, theta, sigma2, mu, T)
+    _, mean, variance, noisy = released_law(observation, *parameters)
     away = np.abs(observation.values - mean) / np.sqrt(variance)
     return np.where(noisy, np.median(away, axis=0), 0.0)
 
 
 def released_law(
-    observation: Observation,
-    theta: FloatArray,
-    sigma2: FloatArray,
-    mu: FloatArray,
-    T: FloatArray,
-) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.bool_]]:
+    observation: Observation, *parameters: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
     """What a holder of n rows would release under each of m draws of the parameters.
 
     Returns G, the moments of one row, and mean and variance of the released sums, sampling and
     noise included, each (m, P, P); and where a value was released with noise, (P, P): elsewhere the
-    variance means nothing.
+    variance means nothing. A private n is rough: sums are proportional to it, so its error adds to
+    theirs.
     """
     n = max(observation.n, observation.k + 2)
-    G = second_moments(theta, sigma2, mu, T)
+    G = second_moments(*parameters)
     if observation.map is not None:
         G = observation.map @ G @ observation.map.T  # rows that are normal stay so
     diagonal, squares = np.einsum("maa->ma", G), G[:, 0] ** 2
@@ -85,19 +74,17 @@ def released_law(
 
 
 # --- the posterior predictive check: what the fitted model would have released --------------------
-# For every posterior draw, `agreement.released_law` has mean and variance of the noisy sums that a
-# holder of as many rows would publish under those parameters. Over draws that is a mixture, whose
-# mean, standard deviation and distribution function at the released value are kept.
+# Over draws `released_law` is a mixture, whose mean, standard deviation and distribution function
+# at the released value are kept.
 #
 # What this can and cannot find. Second moments have as many entries as the model has parameters, so
 # one Release is matched almost by construction, and the released value was used to choose the
 # draws: the distribution function at it is less spread than uniform (a posterior predictive p-value
 # is conservative). A value far out is still a sure sign of other units or a broken file.
 #
-# One thing is not matched by construction: the bounds. A normal law with the fitted mean and
-# variance may put people where the public bounds say that nobody is, and then predictive intervals
-# for single people cannot be trusted, whatever the coefficients are worth. `outside` measures
-# that.
+# Bounds are not matched by construction: a normal law with the fitted mean and variance may put
+# people where the bounds say that nobody is, and then predictive intervals for single people cannot
+# be trusted, whatever the coefficients are worth. `outside` measures that.
 #
 # References
 # ----------
@@ -117,15 +104,9 @@ class Replication(NamedTuple):
     outside: FloatArray  # (P,), share of the model's people outside [-1, 1], by column
 
 
-def replicate(
-    observation: Observation,
-    theta: FloatArray,
-    sigma2: FloatArray,
-    mu: FloatArray,
-    T: FloatArray,
-) -> Replication:
-    """The law of a replicated Release, over m posterior draws of the parameters."""
-    G, mean, variance, noisy = released_law(observation, theta, sigma2, mu, T)
+def replicate(observation: Observation, *parameters: FloatArray) -> Replication:
+    """The law of a replicated Release, over m posterior draws of `parameters`, as above."""
+    G, mean, variance, noisy = released_law(observation, *parameters)
     sd = np.sqrt(variance)
     total = np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
     below = ndtr((observation.values - mean) / sd).mean(axis=0)
@@ -147,13 +128,10 @@ def replicate(
 def draw_covariates(
     rng: np.random.Generator, statistics: FloatArray, prior: NIWPrior
 ) -> tuple[FloatArray, FloatArray]:
-    """One draw of mu and T given each of m pooled statistics, by conjugacy.
+    """One draw of mu (m, k) and T (m, k, k) given each of m pooled statistics, by conjugacy.
 
-    T ~ IW(nu + N, Psi_n) and mu | T ~ N(m_n, T / (lam + N)). For samplers that keep the statistics
-    and not the covariates' law, or whose law is another than the normal one.
-
-    `statistics` are (m, P, P): A = Σ ww', w = (1, x, y), over the N rows of all holders. Returns mu
-    and T, (m, k) and (m, k, k).
+    T ~ IW(nu + N, Psi_n) and mu | T ~ N(m_n, T / (lam + N)), for samplers that keep the statistics
+    (m, P, P), A = Σ ww' over the N rows of all holders, and not the covariates' law.
     """
     m, k = len(statistics), prior.k
     N, total = statistics[:, 0, 0], statistics[:, 0, 1:-1]
@@ -206,11 +184,12 @@ def given_law(
     J = len(observations)
     means = np.moveaxis(mu, 1, 0) if mu.ndim == 3 else [mu] * J
     covariances = np.moveaxis(T, 1, 0) if T.ndim == 4 else [T] * J
-    laws = [(theta, sigma2, *law) for law in zip(means, covariances, strict=True)]
-    pairs = list(zip(observations, laws, strict=True))
+    each = [
+        (o, theta, sigma2, m, V) for o, m, V in zip(observations, means, covariances, strict=True)
+    ]
     return {
-        "discrepancies": [discrepancy(seen, *law) for seen, law in pairs],
-        "replications": [replicate(seen, *law) for seen, law in pairs],
+        "discrepancies": [discrepancy(*one) for one in each],
+        "replications": [replicate(*one) for one in each],
     }
 
 

@@ -210,15 +210,7 @@ def check_release(
         For impossible statistics, fewer rows than columns, and noise or a private number of rows
         that the method does not take.
     """
-    columns, observations, last = _observed([release], target, features)
-    if last is not None:
-        last.check_options(method, None, clip=False)
-    fourth = observe_fourth([release], columns)
-    priors = _priors(None, None, "unit", columns, [release], method)
-    job = Job(
-        observations, fourth, *priors, clip=False, chains=1, draws=1, seed=None, progress=False
-    )
-    _check_plausible(observations, columns)
+    _, job, last = _job_of_one(release, target, features, method)
     chosen, _ = choose(method, job)
     METHODS[chosen].check(job if last is None else last.turned(job), chosen)
 
@@ -231,15 +223,26 @@ def default_job(
     The job has the observation, and both priors in its coordinates. Of the triple (M, t, v), theta
     = M theta' + t and sigma2 = v sigma2' on unit scale; the identity without rounds.
     """
-    columns, observations, last = _observed([release], target, features)
-    priors = _priors(None, None, "unit", columns, [release])
-    job = Job(observations, [], *priors, clip=False, chains=1, draws=1, seed=None, progress=False)
-    _check_plausible(observations, columns)
+    columns, job, last = _job_of_one(release, target, features, "auto")
     more_rows_than_columns(job)
     if last is not None:
         return columns, last.turned(job), last.affine
     size = len(columns.names)
     return columns, job, (np.eye(size), np.zeros(size), 1.0)
+
+
+def _job_of_one(
+    release: Release, target: str | None, features: Sequence[str] | None, method: str
+) -> tuple[ModelColumns, Job, InRounds | None]:
+    """The model and the job of a Release by itself, with all defaults, if `method` takes it."""
+    columns, observations, last = _observed([release], target, features)
+    if last is not None:
+        last.check_options(method, None, clip=False)
+    fourth = observe_fourth([release], columns)
+    priors = _priors(None, None, "unit", columns, [release], method)
+    _check_plausible(observations, columns)
+    job = Job(observations, fourth, *priors, False, chains=1, draws=1, seed=None, progress=False)
+    return columns, job, last
 
 
 def _observed(
@@ -263,10 +266,7 @@ def _priors(
     columns: ModelColumns,
     releases: Sequence[Release] = (),
     method: str = "auto",
-) -> tuple[
-    AnyPrior,
-    AnyCovariatePrior | CovariateMoments | Covariates,
-]:
+) -> tuple[AnyPrior, AnyCovariatePrior | CovariateMoments | Covariates]:
     """Both priors on unit scale, checked against the model."""
     if units not in ("unit", "original"):
         raise RequestError(f"prior_units: expected 'unit' or 'original', got {units!r}")
@@ -277,12 +277,8 @@ def _priors(
             f"NormalInverseGammaIndependent, got {type(prior).__name__}; "
             "CoefficientPrior({'age': (mean, sd)}) names coefficients, and read_prior reads a file"
         )
-    if not (
-        covariate_prior is None
-        or callable(covariate_prior)
-        or isinstance(covariate_prior, AnyCovariatePrior)
-        or _is_moments(covariate_prior)
-    ):
+    known = covariate_prior is None or isinstance(covariate_prior, AnyCovariatePrior)
+    if not (known or callable(covariate_prior) or _is_moments(covariate_prior)):
         raise RequestError(
             "covariate_prior: expected ScaleFreeCovariates, an NIWPrior, HierarchicalNIWPrior, "
             "HuangWandPrior, CovariateMoments or a law written in NumPyro, got "
@@ -295,11 +291,10 @@ def _priors(
                 f"{', '.join(columns.names[1:])}"
             )
     regression: AnyPrior
-    if prior is None:
-        scale_free = method in SCALE_FREE_METHODS
-        regression = (
-            ScaleFreePrior(k) if scale_free else NormalInverseGammaIndependent.weakly_informative(k)
-        )
+    if prior is None and method in SCALE_FREE_METHODS:
+        regression = ScaleFreePrior(k)
+    elif prior is None:
+        regression = NormalInverseGammaIndependent.weakly_informative(k)
     elif isinstance(prior, CoefficientPrior):
         regression = prior.on_unit_scale(columns)
     else:
@@ -313,15 +308,15 @@ def _priors(
 
 def _check_clip(columns: ModelColumns) -> None:
     """Refuse to model clipping where it wasn't the summed rows that were clipped."""
-    what = ""
     if columns.schema.unit_column is not None:
         what = "rows were clipped before those of one person were averaged, and averages are not"
     elif columns.design.terms:
         what = "columns were clipped before terms were made of them, and terms are not"
-    if what:
-        raise RequestError(
-            f"clip: {what}: leave it out. The regression is then that of the clipped values"
-        )
+    else:
+        return
+    raise RequestError(
+        f"clip: {what}: leave it out. The regression is then that of the clipped values"
+    )
 
 
 def _is_moments(given: object) -> bool:
@@ -335,10 +330,9 @@ def _is_moments(given: object) -> bool:
 
 def _check_plausible(observations: Sequence[Observation], columns: ModelColumns) -> None:
     """Refuse statistics that no rows within the bounds have, whatever the noise did."""
-    entries = (*columns.names, columns.target)
+    entries, shares = (*columns.names, columns.target), columns.schema.unit_column is not None
     indicators = [i for i, c in enumerate(columns.covariates, 1) if c.is_indicator]
     for name, observation in named(observations):
-        shares = columns.schema.unit_column is not None
         found = impossible_statistics(observation, entries, indicators, shares=shares)
         if found:
             raise ReleaseError(
@@ -379,8 +373,8 @@ def _posterior(
     spreads_in_words = "" if holders is None else _spreads_in_words(holders, columns)
     stated = {}
     if not isinstance(prior, ScaleFreePrior):
-        pairs = np.transpose(coefficients_in_original_units(prior, columns)).tolist()
-        stated = {name: (mean, sd) for name, (mean, sd) in zip(columns.names, pairs, strict=True)}
+        means, sds = (x.tolist() for x in coefficients_in_original_units(prior, columns))
+        stated = dict(zip(columns.names, zip(means, sds, strict=True), strict=True))
     info = FitInfo(
         method=method,
         reason="; ".join(filter(None, (reason, drawn.how))),
@@ -398,11 +392,9 @@ def _posterior(
         prior_error_sd=error_sd_in_original_units(prior, columns),
         prior_pull=dict(zip(columns.names[1:], drawn.prior_pull, strict=False)),
     )
-    observed = {
-        f"{what}_{j}": getattr(observation, what)
-        for j, observation in enumerate(job.observations, 1)
-        for what in ("values", "scale")
-    }
+    observed: dict[str, FloatArray] = {}
+    for j, observation in enumerate(job.observations, 1):
+        observed |= {f"values_{j}": observation.values, f"scale_{j}": observation.scale}
     observed |= {f"discrepancy_{j}": away for j, away in enumerate(drawn.discrepancies, 1)}
     if len(drawn.replications) == len(releases):  # and not of sums of very many
         for j, replication in enumerate(drawn.replications, 1):

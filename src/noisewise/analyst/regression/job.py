@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from noisewise._arrays import FloatArray
 from noisewise._progress import progress_bar
-from noisewise.analyst.regression.observation import Observation, named
+from noisewise.analyst.regression.observation import Observation, named, too_few_rows
 from noisewise.analyst.regression.priors import (
     AnyCovariatePrior,
     AnyPrior,
@@ -69,10 +69,8 @@ class Job:
     @contextmanager
     def watched(self) -> Iterator[dict[str, Any]]:
         """`size` and where to report progress, for samplers that take a while."""
-        compiling = "compiling, once on this machine, for about a minute"
-        with progress_bar(
-            "sampling", unit="draws", show=self.progress, at_first=compiling
-        ) as report:
+        said = {"unit": "draws", "at_first": "compiling, once on this machine, for about a minute"}
+        with progress_bar("sampling", show=self.progress, **said) as report:
             yield self.size | {"progress": report}
 
 
@@ -138,13 +136,11 @@ def learnt_covariates(job: Job, method: str) -> CovariatePrior | Covariates:
 
 def more_rows_than_columns(job: Job) -> None:
     """Refuse holders with fewer rows than the latent statistics need to be positive definite."""
-    columns = job.observations[0].k + 1
-    for name, seen in named(job.observations):
-        if not seen.n_is_private and seen.n <= columns:
-            raise ReleaseError(
-                f"{name} has {seen.n} rows and {columns} columns besides the intercept; a "
-                "posterior needs more rows than columns: choose fewer features, or leave it out"
-            )
+    for name, seen in too_few_rows(job.observations):
+        raise ReleaseError(
+            f"{name} has {seen.n} rows and {seen.k + 1} columns besides the intercept; a posterior "
+            "needs more rows than columns: choose fewer features, or leave it out"
+        )
 
 
 def public_n(job: Job, method: str) -> None:

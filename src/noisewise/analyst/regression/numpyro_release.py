@@ -12,9 +12,9 @@ Rows are on the unit scale of the Release: a numeric column lies in [-1, 1], an 
 `ModelColumns.theta_to_original` turns coefficients into original units. The observation is an
 ordinary NumPyro site with `obs`: posterior predictive draws and log likelihoods work as usual.
 
-NumPyro is optional and loaded on first use. Its precision is a global setting, which these
-functions leave alone. It is 32 bits unless your program starts with ``numpyro.enable_x64()``, which
-is advisable; where 32 bits cannot tell the statistics from their noise an error says so.
+NumPyro is optional and loaded on first use. Its precision is 32 bits unless your program starts
+with ``numpyro.enable_x64()``, which is advisable; where 32 bits cannot tell the statistics from
+their noise an error says so.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ def require_numpyro() -> Any:
 def released_entries(observation: Observation) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows and columns of the entries that were released with noise, each entry once.
 
-    Public entries (scale 0) are constants and entries that were not released (scale inf) unknown:
-    neither has a likelihood.
+    Neither public entries (scale 0) nor unreleased ones (scale inf) have a likelihood.
     """
     scale = observation.scale
     rows, columns = np.nonzero(np.triu((scale > 0) & np.isfinite(scale)))

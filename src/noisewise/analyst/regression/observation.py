@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -51,11 +52,8 @@ class ModelColumns:
     @property
     def sources(self) -> tuple[str, ...]:
         """The table columns that the features are made of."""
-        return tuple(
-            dict.fromkeys(
-                source for name in self.features for source in columns_of(name, self.schema)
-            )
-        )
+        each = (source for name in self.features for source in columns_of(name, self.schema))
+        return tuple(dict.fromkeys(each))
 
     @property
     def covariates(self) -> tuple[DesignColumn, ...]:
@@ -110,11 +108,8 @@ class ModelColumns:
         lengths = {len(column) for column in raw.values()}
         if len(lengths) != 1:
             raise RequestError("predict: the columns of the new data differ in length")
-        rows = np.ones((lengths.pop(), len(self.names)))
         columns = [part for name in self.features for part in self._expanded(name, raw)]
-        for j, column in enumerate(columns, 1):
-            rows[:, j] = column
-        return rows
+        return np.column_stack([np.ones(lengths.pop()), *columns])
 
     def _expanded(self, name: str, raw: dict[str, NDArray[Any]]) -> list[FloatArray]:
         """The columns of a feature."""
@@ -165,9 +160,9 @@ class Observation:
     Parameters
     ----------
     n : int
-        Number of rows where it is public. Where it is private (see `with_private_n`) a rough value:
-        the released one, rounded to a whole number and at least 1. What takes n for known must
-        look at `n_is_private` first.
+        Number of rows where it is public. Where it is private a rough value: the released one,
+        rounded to a whole number and at least 1. What takes n for known must look at
+        `n_is_private` first.
     values : array, shape (P, P)
         The noisy A, symmetric, P = k + 2 for k covariates. It need not be a possible Gram matrix.
         Entries that were not released are ignored. ``values[0, 0]`` is n, or the noisy n.
@@ -240,11 +235,10 @@ class Observation:
             same = (scale == 0).any(axis=0)
             same[[0, *self.indicators]] = True
             object.__setattr__(self, "map", _checked_map(self.map, scale, same))
-        values.setflags(write=False)
-        scale.setflags(write=False)
         object.__setattr__(self, "n", int(self.n))
-        object.__setattr__(self, "values", values)
-        object.__setattr__(self, "scale", scale)
+        for name, matrix in (("values", values), ("scale", scale)):
+            matrix.setflags(write=False)
+            object.__setattr__(self, name, matrix)
 
     @classmethod
     def with_private_n(
@@ -266,7 +260,6 @@ class Observation:
     def in_order(self, columns: Sequence[int]) -> Observation:
         """The same with the columns of w in another order, in which the constant is first."""
         pick = np.ix_(columns, columns)
-        moved = tuple(i for i, column in enumerate(columns) if column in self.indicators)
         covariance = self.covariance
         if covariance is not None:
             a, b = np.tril_indices(len(columns))
@@ -278,7 +271,7 @@ class Observation:
             self,
             values=self.values[pick],
             scale=self.scale[pick],
-            indicators=moved,
+            indicators=tuple(i for i, old in enumerate(columns) if old in self.indicators),
             map=None if self.map is None else self.map[pick],
             covariance=covariance,
         )
@@ -312,8 +305,7 @@ class Observation:
     @property
     def sd(self) -> FloatArray:
         """Standard deviation of the noise, shape (P, P)."""
-        factor = np.sqrt(2.0) if self.family == "laplace" else 1.0
-        return self.scale * factor
+        return self.scale * (np.sqrt(2.0) if self.family == "laplace" else 1.0)
 
 
 def mapped_covariance(M: FloatArray, variance: FloatArray) -> FloatArray:
@@ -342,17 +334,20 @@ def named(observations: Sequence[Observation]) -> list[tuple[str, Observation]]:
     return [(seen.name or f"holder {number}", seen) for number, seen in enumerate(observations, 1)]
 
 
+def too_few_rows(observations: Sequence[Observation]) -> list[tuple[str, Observation]]:
+    """Those with no more rows than columns besides the intercept, with what messages call them."""
+    columns = observations[0].k + 1
+    return [(x, o) for x, o in named(observations) if not o.n_is_private and o.n <= columns]
+
+
 def common_k(observations: Sequence[Observation]) -> int:
     """Number of covariates of all holders, who must cover the same columns."""
     if not observations:
         raise RequestError("give the observation of at least one holder")
-    k = observations[0].k
-    if any(observation.k != k for observation in observations):
-        raise RequestError(
-            "all holders must cover the same columns; got "
-            f"{[observation.k for observation in observations]} covariates"
-        )
-    return k
+    each = [observation.k for observation in observations]
+    if len(set(each)) > 1:
+        raise RequestError(f"all holders must cover the same columns; got {each} covariates")
+    return each[0]
 
 
 def _checked_map(given: object, scale: FloatArray, same: BoolArray) -> FloatArray:
@@ -401,7 +396,14 @@ def release_names(releases: Sequence[Release], given: Sequence[str] | None = Non
     `given` are the analyst's own names, such as those of files.
     """
     if given is None:
-        return [_described(release, number, releases) for number, release in enumerate(releases, 1)]
+        labels = [f", label {release.label!r}" if release.label else "" for release in releases]
+        whats = [
+            f"data set {release.schema.dataset!r}{label}"
+            for release, label in zip(releases, labels, strict=True)
+        ]
+        if len(whats) == 1:
+            return [f"the Release of {whats[0]}"]
+        return [f"release {number} ({what})" for number, what in enumerate(whats, 1)]
     if isinstance(given, str) or len(given) != len(releases):
         raise RequestError(
             f"names: expected one for each of {len(releases)} Releases, got {given!r}"
@@ -410,12 +412,6 @@ def release_names(releases: Sequence[Release], given: Sequence[str] | None = Non
         f"{name} (data set {release.schema.dataset!r})"
         for name, release in zip(given, releases, strict=True)
     ]
-
-
-def _described(release: Release, number: int, releases: Sequence[Release]) -> str:
-    label = f", label {release.label!r}" if release.label else ""
-    what = f"data set {release.schema.dataset!r}{label}"
-    return f"the Release of {what}" if len(releases) == 1 else f"release {number} ({what})"
 
 
 # --- from Releases to observations ----------------------------------------------------------------
@@ -453,9 +449,8 @@ def observe(
     the analyst's own for the Releases, see `release_names`.
     """
     columns, called = choose_columns(releases, target, features, names)
-    return columns, [
-        observe_one(release, columns, name) for release, name in zip(releases, called, strict=True)
-    ]
+    pairs = zip(releases, called, strict=True)
+    return columns, [observe_one(release, columns, name) for release, name in pairs]
 
 
 def choose_columns(
@@ -468,18 +463,19 @@ def choose_columns(
     if not releases:
         raise RequestError("releases: none given")
     first = releases[0].design
+    made_of = partial(columns_of, schema=first.schema)
     chosen_target = first.target if target is None else target
     if features is None:
-        taken = _made_of(chosen_target, first) if chosen_target in first.regressed else ()
-        features = [name for name in first.regressed if not set(taken) & set(_made_of(name, first))]
+        taken = made_of(chosen_target) if chosen_target in first.regressed else ()
+        features = [name for name in first.regressed if not set(taken) & set(made_of(name))]
     if isinstance(features, str):
         raise RequestError(f"features: expected a list of names, got the text {features!r}")
     called = release_names(releases, names)
     chosen = (*features, chosen_target)
     for holder, release in zip(called, releases, strict=True):
         released = release.design.regressed
-        averaged, alike = release.schema.unit_column is not None, first.schema.unit_column
-        if averaged != (alike is not None):
+        averaged = release.schema.unit_column is not None
+        if averaged != (first.schema.unit_column is not None):
             told = ("averages", "doesn't") if averaged else ("doesn't average", "does")
             raise ReleaseError(
                 f"{holder} {told[0]} the rows of one person and {called[0]} {told[1]}, so that "
@@ -490,7 +486,8 @@ def choose_columns(
                 what = "column or term" if release.design.terms else "column"
                 raise RequestError(f"{holder} has no {what} {name!r}; it has {', '.join(released)}")
         ours, theirs = first.schema.columns, release.schema.columns
-        for name in dict.fromkeys(source for each in chosen for source in _made_of(each, first)):
+        needed = dict.fromkeys(source for name in chosen for source in made_of(name))
+        for name in needed:
             if theirs.get(name) != ours[name]:
                 raise ReleaseError(
                     f"{holder} declares column {name!r} differently from {called[0]} "
@@ -498,7 +495,6 @@ def choose_columns(
                     "bounds and levels must agree, so that all are on one scale: fit it alone, or "
                     "ask for a Release with the same declaration"
                 )
-    needed = dict.fromkeys(source for name in chosen for source in _made_of(name, first))
     columns = ModelColumns(
         first.schema.restricted_to(tuple(needed)), tuple(features), chosen_target
     )
@@ -506,18 +502,13 @@ def choose_columns(
     return columns, called
 
 
-def _made_of(name: str, design: Design) -> tuple[str, ...]:
-    return columns_of(name, design.schema)
-
-
 def check_splines(design: Design) -> None:
     """Refuse a spline of a column together with what it contains: no data tell them apart.
 
     B-splines contain all polynomials up to their degree, natural ones straight lines.
     """
-    single = {
-        name: term.factors[0] for name, term in design.terms.items() if len(term.factors) == 1
-    }
+    terms = design.terms.items()
+    single = {name: term.factors[0] for name, term in terms if len(term.factors) == 1}
     for name, spline in single.items():
         if not isinstance(spline, BSpline | NaturalSpline):
             continue
@@ -551,12 +542,10 @@ def observe_one(release: Release, columns: ModelColumns, name: str) -> Observati
             f"{name} was made in rounds, in coordinates of its own, which only method exact can "
             "read: use noisewise.fit, or publish without --rounds"
         )
-    measurement = release.second_moments
-    statistic = SecondMoments(release.design)
+    measurement, statistic = release.second_moments, SecondMoments(release.design)
     size = len(release.design.names)
     values, scale = np.zeros((size, size)), np.zeros((size, size))
-    public = statistic.public_values(release.n)
-    for (a, b), value in public.items():
+    for (a, b), value in statistic.public_values(release.n).items():
         values[a, b] = values[b, a] = value
     diagonal = measurement.noise.continuous().scale
     off = measurement.off_diagonal_noise.continuous().scale
@@ -584,31 +573,27 @@ def observe_fourth(
     Fourth moments are of the Release's own features. They serve any model whose covariates are
     among those.
     """
-    from noisewise.analyst.regression.papers.moments import (
-        FourthMomentObservation,
-        fourth_monomials,
-    )
 
-    found: list[FourthMomentObservation | None] = []
-    for release in releases:
+    def of(release: Release) -> FourthMomentObservation | None:
         measurement = release.measurement(FourthMoments.name)
         positions = {name: i for i, name in enumerate(release.design.names[:-1])}
         if measurement is None or release.n is None or not set(columns.names) <= set(positions):
-            found.append(None)
-            continue
+            return None
+        from noisewise.analyst.regression.papers import moments
+
         entries = release.statistic(FourthMoments.name).entries
         value_of = dict(zip(entries, measurement.unit_values(), strict=True))
         pick = [positions[name] for name in columns.names]
-        k = len(pick) - 1
-        wanted = (tuple(sorted(pick[i] for i in m)) for m in fourth_monomials(k))
-        law = measurement.noise
-        found.append(
-            FourthMomentObservation(
-                n=release.n,
-                k=k,
-                values=np.array([value_of[monomial] for monomial in wanted]),
-                scale=law.continuous().scale,
-                family="gaussian" if isinstance(law, DiscreteGaussian) else "laplace",
-            )
+        wanted = (
+            tuple(sorted(pick[i] for i in m)) for m in moments.fourth_monomials(len(pick) - 1)
         )
-    return found
+        law = measurement.noise
+        return moments.FourthMomentObservation(
+            n=release.n,
+            k=len(pick) - 1,
+            values=np.array([value_of[monomial] for monomial in wanted]),
+            scale=law.continuous().scale,
+            family="gaussian" if isinstance(law, DiscreteGaussian) else "laplace",
+        )
+
+    return [of(release) for release in releases]

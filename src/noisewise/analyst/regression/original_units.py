@@ -21,7 +21,6 @@ from noisewise.analyst.regression.priors import (
     AnyCovariatePrior,
     AnyPrior,
     HierarchicalNIWPrior,
-    HuangWandPrior,
     NIGPrior,
     NIWPrior,
     NormalInverseGammaIndependent,
@@ -46,8 +45,7 @@ def regression_to_unit(prior: AnyPrior, columns: ModelColumns) -> AnyPrior:
     IG(a, b) for sigma2 is IG(a, b / r_y²) for sigma2'. Under the normal inverse gamma prior
     V = sigma2 Lam⁻¹ = sigma2' r_y² Lam⁻¹, so that Lam' = M' Lam M / r_y².
     """
-    M, t = _affine(columns)
-    return moved(prior, M, t, float(columns.sigma2_to_original(np.array(1.0))))
+    return moved(prior, *_affine(columns))
 
 
 def moved(prior: AnyPrior, M: FloatArray, t: FloatArray, square: float) -> AnyPrior:
@@ -82,9 +80,7 @@ def covariates_to_unit(prior: AnyCovariatePrior, columns: ModelColumns) -> AnyCo
         return replace(prior, m=mean, Psi=_symmetric(prior.Psi / np.outer(width, width)))
     if isinstance(prior, HierarchicalNIWPrior):
         return replace(prior, m=mean, psi=prior.psi / width**2)
-    if isinstance(prior, HuangWandPrior):
-        return replace(prior, m=mean, A=prior.A / width)
-    raise TypeError(type(prior).__name__)
+    return replace(prior, m=mean, A=prior.A / width)
 
 
 def coefficients_in_original_units(
@@ -95,7 +91,7 @@ def coefficients_in_original_units(
     Under the normal inverse gamma prior the standard deviation depends on sigma2; it is given at
     sigma2 = b0 / a0, near the middle of its prior.
     """
-    M, t = _affine(columns)
+    M, t, _ = _affine(columns)
     V = np.linalg.inv(prior.Lam0) * prior.b0 / prior.a0 if isinstance(prior, NIGPrior) else prior.V0
     return M @ prior.mu0 + t, np.sqrt(np.einsum("ij,jk,ik->i", M, V, M))
 
@@ -103,8 +99,8 @@ def coefficients_in_original_units(
 def error_sd_in_original_units(prior: AnyPrior, columns: ModelColumns) -> tuple[float, float]:
     """Where a prior on unit scale has the error's sd with probability 0.9.
 
-    b0 / sigma2 is gamma(a0): the points of sigma2 are b0 over those of the gamma law. Under the
-    scale-free prior sigma / scale is the absolute value of a t variable with 4 degrees of freedom.
+    b0 / sigma2 is gamma(a0). Under the scale-free prior sigma / scale is the absolute value of a t
+    variable with 4 degrees of freedom.
     """
     from scipy.special import gammaincinv, stdtrit
 
@@ -130,11 +126,12 @@ def prior_in_words(prior: AnyPrior, columns: ModelColumns) -> str:
     )
 
 
-def _affine(columns: ModelColumns) -> tuple[FloatArray, FloatArray]:
-    """M and t of theta = M theta' + t, read off the map itself."""
+def _affine(columns: ModelColumns) -> tuple[FloatArray, FloatArray, float]:
+    """M, t and v of theta = M theta' + t and sigma2 = v sigma2', read off the map itself."""
     d = len(columns.names)
     shift = columns.theta_to_original(np.zeros(d))
-    return (columns.theta_to_original(np.eye(d)) - shift).T, shift
+    square = float(columns.sigma2_to_original(np.array(1.0)))
+    return (columns.theta_to_original(np.eye(d)) - shift).T, shift, square
 
 
 def _symmetric(matrix: FloatArray) -> FloatArray:
@@ -198,7 +195,8 @@ class CoefficientPrior:
                     f"{', '.join(names)}"
                 )
         default = NormalInverseGammaIndependent.weakly_informative(len(names) - 1)
-        per_slope = columns.theta_to_original(np.eye(len(names)))[1:, 1:].diagonal()
+        M, _, square = _affine(columns)
+        per_slope = M.diagonal()[1:]
         means, sds = np.zeros(len(names)), np.ones(len(names))
         sds[1:] = np.sqrt(default.V0.diagonal()[1:]) * per_slope
         for name, (mean, sd) in self.coefficients.items():
@@ -206,9 +204,8 @@ class CoefficientPrior:
         a0, b0 = default.a0, default.b0
         if self.error_sd is not None:
             a0, scale = inverse_gamma_between(self.error_sd[0] ** 2, self.error_sd[1] ** 2)
-            b0 = scale / float(columns.sigma2_to_original(np.array(1.0)))
+            b0 = scale / square
         if INTERCEPT in self.coefficients:
-            square = float(columns.sigma2_to_original(np.array(1.0)))
             original = NormalInverseGammaIndependent(means, np.diag(sds**2), a0, b0 * square)
             on_unit = regression_to_unit(original, columns)
             assert isinstance(on_unit, NormalInverseGammaIndependent)
@@ -304,9 +301,8 @@ def default_covariates(
     if method in SCALE_FREE_METHODS:
         default = ScaleFreeCovariates.default(k)
         return replace(default, A=default.A * np.sqrt(share))
-    needs_moments = method == "gibbs_prior"
-    prior = (NIWPrior.with_fourth_moments if needs_moments else NIWPrior.weakly_informative)(k)
-    return prior.scaled(share)
+    weak = NIWPrior.with_fourth_moments if method == "gibbs_prior" else NIWPrior.weakly_informative
+    return weak(k).scaled(share)
 
 
 def _shares(columns: ModelColumns, releases: Sequence[Release]) -> FloatArray:

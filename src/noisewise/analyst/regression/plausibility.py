@@ -101,24 +101,20 @@ def _entries(
     findings: list[tuple[float, str]] = []
     for a, b in zip(*np.nonzero(np.triu(excess > 0)), strict=True):
         low = 0 if positive[a, b] else -n
-        findings.append(
-            (
-                float(excess[a, b] / room[a, b]),
-                f"{_sum_name(names, a, b)} is {values[a, b]:,.6g}; about {n:,.6g} rows allow "
-                f"{low:,.6g} to {n:,.6g}, and noise explains at most {room[a, b]:.3g} more",
-            )
+        text = (
+            f"{_sum_name(names, a, b)} is {values[a, b]:,.6g}; about {n:,.6g} rows allow "
+            f"{low:,.6g} to {n:,.6g}, and noise explains at most {room[a, b]:.3g} more"
         )
+        findings.append((float(excess[a, b] / room[a, b]), text))
     for a in () if shares else indicators:
         gap = abs(float(values[0, a] - values[a, a]))
         allowed = float(reach[0, a] + reach[a, a]) + _ROUNDING * n
+        text = (
+            f"the sum and the sum of squares of {names[a]!r}, which is 0 or 1, differ by "
+            f"{gap:,.6g}; noise explains at most {allowed:.3g}"
+        )
         if gap > allowed:
-            findings.append(
-                (
-                    gap / allowed - 1.0,
-                    f"the sum and the sum of squares of {names[a]!r}, which is 0 or 1, differ by "
-                    f"{gap:,.6g}; noise explains at most {allowed:.3g}",
-                )
-            )
+            findings.append((gap / allowed - 1.0, text))
     return [text for _, text in sorted(findings, key=lambda item: -item[0])]
 
 

@@ -1,30 +1,56 @@
-"""The regression, record by record, as a NumPyro model with latent rows, and what was released.
+"""The `individual` method: NUTS over every latent record (MCMC-Ind of Bernstein & Sheldon).
 
-Of every holder all rows (x_i, y_i) are latent: theta, sigma2 and the covariates' law by their
-priors, y by the regression, and the released values by the noise on the rows' sums. Everything is
-written as a transformation of independent standard variables, because noise usually leaves single
-records close to their prior: NUTS then moves nearly freely. The functions here are building blocks
-for models of your own, too; call them inside a NumPyro model.
+Target: the posterior of (theta, sigma2) given all released values, with the rows (x_i, y_i) of
+every holder as latent variables. It costs time in proportion to the rows, and gives in return what
+no method on summed statistics can: any continuous law of the covariates, and rows that were clipped
+to their bounds before they were summed. With normal covariates `exact` has the same posterior,
+faster.
+
+The NumPyro model has theta, sigma2 and the covariates' law by their priors, y by the regression,
+and the released values by the noise on the rows' sums, all written as a transformation of
+independent standard variables, because noise usually leaves single records close to their prior:
+NUTS then moves nearly freely. Its functions are building blocks for models of your own, too; call
+them inside a NumPyro model. Laplace kinks are rounded off in the force and kept in the energy, as
+in `exact`.
 
 A law of the covariates is any function of (n, k) that draws with ``numpyro.sample`` and returns x
 of shape (n, k) on unit scale, with the rows of all holders one after another. It must be
 continuous.
+
+References
+----------
+Bernstein & Sheldon (2019), Differentially private Bayesian linear regression, section 3.1; Hoffman
+& Gelman (2014), The No-U-Turn sampler, JMLR 15, 1593-1623; NumPyro, Phan et al. (2019),
+arXiv:1912.11554.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from importlib import import_module
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
+from noisewise._arrays import FloatArray
+from noisewise.analyst.chains import Progress, Report, run_chains
+from noisewise.analyst.regression import agreement
+from noisewise.analyst.regression.job import Draws, Job, learnt_covariates, public_n
 from noisewise.analyst.regression.numpyro_release import gram, released_entries, require_numpyro
-from noisewise.analyst.regression.observation import Observation
+from noisewise.analyst.regression.nuts import NutsInfo, check_lengths, rounding
+from noisewise.analyst.regression.observation import Observation, common_k
 from noisewise.analyst.regression.priors import CovariatePrior, NIGPrior, NIWPrior, RegressionPrior
 from noisewise.core.errors import RequestError
 
 Array = Any
 Covariates = Callable[[int, int], Array]
+
+MAX_RECORDS = 5000
+_BLOCK = 50  # iterations between two reports of progress
+# Before scales are known the steps are tiny; deep trees there cost more than they teach.
+_WARM_UP_DEPTH = 7
 
 
 # --- laws of the covariates -----------------------------------------------------------------------
@@ -136,7 +162,7 @@ def build_model(
     covariates: CovariatePrior | Covariates,
     *,
     clip: bool,
-    rounding: float,
+    smoothing: float,
 ) -> Callable[[], None]:
     """The NumPyro model of latent records and released values.
 
@@ -147,8 +173,8 @@ def build_model(
     covariates : NIWPrior, HierarchicalNIWPrior, HuangWandPrior or callable
     clip : bool
         Whether the rows were clipped to [-1, 1] before they were summed.
-    rounding : float
-        Of `noise_log_density`.
+    smoothing : float
+        That of `noise_log_density`.
     """
     if not callable(covariates) and not isinstance(covariates, CovariatePrior):
         raise RequestError(
@@ -176,16 +202,16 @@ def build_model(
         ends = np.cumsum(sizes)
         for j, observation in enumerate(observations):
             A = gram(summed[ends[j] - sizes[j] : ends[j]])
-            numpyro.factor(f"release_{j + 1}", noise_log_density(observation, A, rounding))
+            numpyro.factor(f"release_{j + 1}", noise_log_density(observation, A, smoothing))
 
     return model
 
 
-def noise_log_density(observation: Observation, A: Array, rounding: float) -> Array:
+def noise_log_density(observation: Observation, A: Array, smoothing: float) -> Array:
     """Log density of the released values given A, up to a constant.
 
     The value is exact. The derivative of Laplace noise is that of a Huber potential, whose kink is
-    rounded off over `rounding` noise scales: leapfrog steps keep volume and reverse under any
+    rounded off over `smoothing` noise scales: leapfrog steps keep volume and reverse under any
     force, so NUTS has the right target all the same.
     """
     import jax
@@ -202,7 +228,7 @@ def noise_log_density(observation: Observation, A: Array, rounding: float) -> Ar
 
     @distance.defjvp
     def _force(primals: Any, tangents: Any) -> Any:
-        return jnp.abs(primals[0]), jnp.clip(primals[0] / rounding, -1.0, 1.0) * tangents[0]
+        return jnp.abs(primals[0]), jnp.clip(primals[0] / smoothing, -1.0, 1.0) * tangents[0]
 
     return -distance(residual).sum()
 
@@ -221,3 +247,204 @@ def check_model(model: Callable[[], None]) -> None:
                 )
 
     jax.eval_shape(discrete, jax.random.PRNGKey(0))
+
+
+# --- NUTS -----------------------------------------------------------------------------------------
+
+
+class IndividualDraws(NamedTuple):
+    """Draws from the posterior, on unit scale."""
+
+    theta: FloatArray  # (chains, draws, d)
+    sigma2: FloatArray  # (chains, draws)
+    conditional_mean: FloatArray  # (chains, draws, d), E[theta | latent records]
+    statistics: FloatArray  # (chains, draws, P, P), of the latent records of all holders, unclipped
+    info: NutsInfo
+
+
+class _Chains:
+    """One compiled block of NUTS iterations, run for each chain in a thread of its own.
+
+    XLA lets go of Python's lock while it computes.
+    """
+
+    def __init__(self, model: Callable[[], None], tune: int, settings: dict[str, Any]) -> None:
+        from numpyro.infer import NUTS
+
+        self.tune = tune
+        self.kernel = NUTS(model, **settings)
+
+    def start(self, keys: Sequence[Array]) -> list[Array]:
+        """Draw a starting point for each chain and compile the block."""
+        import jax
+
+        # Compiled as a whole, which takes a third of the time of compiling it piece by piece.
+        init = jax.jit(lambda key: self.kernel.init(key, self.tune, None, (), {}))
+        states = [init(key) for key in keys]
+        if not all(np.isfinite(state.potential_energy) for state in states):
+            raise RequestError(
+                "covariates: no latent records of positive density were found to start from; check "
+                "that the law has the support it declares"
+            )
+        constrain = self.kernel.postprocess_fn((), {})
+
+        def step(state: Array, _: None) -> tuple[Array, Any]:
+            state = self.kernel.sample(state, (), {})
+            sites = constrain(state.z)
+            return state, (
+                sites["theta"],
+                sites["sigma2"],
+                sites["statistics"],
+                state.diverging,
+                state.num_steps,
+                state.adapt_state.step_size,
+                state.energy,
+                -state.potential_energy,
+                state.accept_prob,
+            )
+
+        block = jax.jit(lambda state: jax.lax.scan(step, state, None, length=_BLOCK))
+        self.block = block.lower(states[0]).compile()
+        return states
+
+    def run(self, state: Array, length: int, report: Report) -> list[NDArray[Any]]:
+        """All draws of one chain after warm-up; a few too many are thrown away."""
+        import jax
+
+        blocks: list[Any] = []
+        with _double_precision():  # precision is a setting of the thread
+            for first in range(0, length, _BLOCK):
+                state, drawn = self.block(state)
+                blocks.append(jax.device_get(drawn))
+                report(min(first + _BLOCK, length))
+        return [np.concatenate(part)[self.tune : length] for part in zip(*blocks, strict=True)]
+
+
+def _double_precision() -> AbstractContextManager[None]:
+    """64-bit numbers in this thread only; the program's own setting stays as it is."""
+    import jax
+
+    if hasattr(jax, "enable_x64"):
+        return cast(AbstractContextManager[None], jax.enable_x64(True))
+    old: Any = import_module("jax.experimental")  # JAX before 0.8
+    return cast(AbstractContextManager[None], old.enable_x64())
+
+
+def sample(
+    observations: Sequence[Observation],
+    prior: RegressionPrior,
+    covariates: CovariatePrior | Covariates,
+    *,
+    clip: bool = False,
+    chains: int = 4,
+    draws: int = 1000,
+    tune: int = 1000,
+    seed: int | None = None,
+    cores: int | None = None,
+    target_accept: float = 0.8,
+    max_depth: int = 10,
+    max_records: int = MAX_RECORDS,
+    progress: Progress | None = None,
+) -> IndividualDraws:
+    """Draw from the posterior given the observations of one or several holders.
+
+    Entries of observations that are public are not used, but for n. The law of the covariates,
+    which all holders share, is normal with a prior, or a function of (n, k) called inside the
+    NumPyro model (see `regression.records`, which also has `uniform`, `truncated_normal` and
+    `beta`); n counts the rows of all holders, at most `max_records`. With `clip` the rows were
+    clipped to [-1, 1] before they were summed, and the regression is about the rows as they were;
+    for releases bounded by a box, not by a ball. Other arguments are those of
+    `exact.sampler.sample_posterior`.
+    """
+    require_numpyro()
+    check_lengths(chains=chains, draws=draws, tune=tune)
+    check_records(observations, prior, max_records)
+    import jax
+
+    with _double_precision():
+        kinks = sum(
+            len(released_entries(seen)[0]) for seen in observations if seen.family == "laplace"
+        )
+        model = build_model(observations, prior, covariates, clip=clip, smoothing=rounding(kinks))
+        seeds = np.random.SeedSequence(seed).generate_state(chains)
+        check_model(model)
+        depth = (min(_WARM_UP_DEPTH, max_depth), max_depth)
+        engine = _Chains(
+            model, tune, {"target_accept_prob": target_accept, "max_tree_depth": depth}
+        )
+        states = engine.start([jax.random.PRNGKey(int(number)) for number in seeds])
+    length = tune + draws
+    drawn = run_chains(
+        lambda chain, report: engine.run(states[chain], length, report),
+        chains=chains, length=length, cores=cores, progress=progress,
+    )  # fmt: skip
+    theta, sigma2, statistics, diverging, steps, *others = (
+        np.stack(part) for part in zip(*drawn, strict=True)
+    )
+    steps = steps.astype(np.int64)
+    tree_depth = np.ceil(np.log2(steps + 1)).astype(np.int64)
+    from noisewise.analyst.regression.papers.shared import conditional_mean, prepare_regression
+
+    return IndividualDraws(
+        theta,
+        sigma2,
+        conditional_mean(prepare_regression(prior, prior.k), statistics, sigma2),
+        statistics,
+        NutsInfo(diverging, tree_depth, steps, *others),
+    )
+
+
+def check_records(
+    observations: Sequence[Observation], prior: RegressionPrior, max_records: int
+) -> None:
+    """Refuse rows that are too many, or whose number is private."""
+    k = common_k(observations)
+    if prior.k != k:
+        raise RequestError(f"prior: it is for {prior.k} covariates, but the model has {k}")
+    if any(observation.n_is_private for observation in observations):
+        raise RequestError(
+            "individual keeps every row as a latent variable, and a holder's number of rows is "
+            "private; use method exact"
+        )
+    records = sum(observation.n for observation in observations)
+    if records > max_records:
+        raise RequestError(
+            f"individual keeps every row as a latent variable, and there are {records:,} rows; use "
+            "method exact, whose cost does not depend on the rows, or wait and give a larger "
+            f"max_records than {max_records:,}"
+        )
+
+
+def run_individual(job: Job) -> Draws:
+    """Draw latent records along with the regression."""
+    public_n(job, "individual")
+    covariates = learnt_covariates(job, "individual")
+    with job.watched() as options:
+        drawn = sample(job.observations, job.prior, covariates, clip=job.clip, **options)
+    # Coefficients of rows before clipping say nothing about sums of clipped ones.
+    agrees: dict[str, Any] = {}
+    if not job.clip:
+        kept = agreement.kept_a_chain(job)
+        some = (agreement.thinned(x, kept) for x in (drawn.theta, drawn.sigma2, drawn.statistics))
+        agrees = agreement.given_statistics(job, *some)
+    return Draws(
+        drawn.theta,
+        drawn.sigma2,
+        drawn.conditional_mean,
+        drawn.info._asdict(),
+        **agrees,
+        warnings=caveats(job.observations),
+        predictor_variance=agreement.predictor_variance(drawn.statistics),
+    )
+
+
+def caveats(observations: Sequence[Observation]) -> tuple[str, ...]:
+    """What the model leaves out, in plain words; empty when nothing."""
+    upper = [observation.scale[np.triu_indices(observation.k + 2)] for observation in observations]
+    if all((scale == 0).sum() == 1 for scale in upper):  # n alone
+        return ()
+    return (
+        "individual does not use that some statistics are known exactly (two levels of a category "
+        "exclude each other), and treats indicators as continuous: intervals may be wider than "
+        "those of exact.",
+    )

@@ -109,9 +109,8 @@ def _categories(seen: Observation) -> list[int]:
     """The category of each indicator: those whose products are known to be nothing share one."""
     found: list[int] = []
     for a in seen.indicators:
-        earlier = seen.indicators[: len(found)]
-        same = [found[i] for i, b in enumerate(earlier) if not seen.scale[a, b]]
-        found.append(same[0] if same else max(found, default=0) + 1)
+        same = (own for b, own in zip(seen.indicators, found, strict=False) if not seen.scale[a, b])
+        found.append(next(same, max(found, default=0) + 1))
     return found
 
 
@@ -120,7 +119,7 @@ def _to_original(
 ) -> tuple[FloatArray, FloatArray, float]:
     """Matrix, shift and factor from the program's coefficients and sigma to original units."""
     M, t, v = affine
-    points = np.vstack([np.zeros(len(t)), np.eye(len(t))])
+    points = np.eye(len(t) + 1, len(t), -1)  # 0, and then the unit vectors
     moved = columns.theta_to_original(points @ M.T + t)
     scale = float(columns.sigma2_to_original(np.array(v)))
     return (moved[1:] - moved[0]).T, moved[0], scale**0.5

@@ -6,19 +6,17 @@ themselves provide, their smallest eigenvalue. Alparslan, Yıldırım & Birbil (
 add up holders: theta = (Σ Ŝ_j + I Σ λ_j)⁻¹ Σ ẑ_j.
 
 It is fast and needs no prior, and it is the usual point of comparison. It says nothing about its
-own error. For intervals use `noisewise.analyst.fit`.
+own error: for intervals use `noisewise.fit`.
 
-**The penalty.** All of it happens on unit scale, where every number is in [-1, 1]. For each holder
+**The penalty.** On unit scale, where every number is in [-1, 1], for each holder
 
     λ_j = max(0, width_j - lower_j),
 
 where width_j bounds the noise, ‖Ŝ_j - S_j‖ ≤ width_j, and lower_j bounds the data, λ_min(S_j) ≥
 lower_j; together with probability 1 - `failure` at least. Then Ŝ_j + λ_j I is positive
 semidefinite: its smallest eigenvalue is at least λ_min(S_j) - width_j + λ_j, hence at least
-λ_min(S_j) - lower_j ≥ 0.
-
-Like Wang we penalise all coefficients, the intercept too. With large λ predictions shrink towards
-the middle of the target's bounds.
+λ_min(S_j) - lower_j ≥ 0. Like Wang we penalise all coefficients, the intercept too: with large λ
+predictions shrink towards the middle of the target's bounds.
 
 **Where lower_j comes from.** From a Release's measurement of the smallest eigenvalue and the law of
 its noise; it serves any model whose covariates are among the Release's features, because a
@@ -50,8 +48,8 @@ from noisewise.analyst.regression.observation import (
     ModelColumns,
     Observation,
     as_releases,
-    named,
     observe,
+    too_few_rows,
 )
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release
@@ -146,12 +144,12 @@ def ada_ssp(
         raise RequestError(f"failure: expected a probability from 0.001 to 0.5, got {failure!r}")
     columns, observations = observe(given, target, features, names)
     d = len(columns.names)
-    holders = []
-    for release, observation in zip(given, observations, strict=True):
-        if rule == "paper":
-            holders.append(paper_penalty(release, columns, failure))
-        else:
-            holders.append(_noise_penalty(release, columns, observation, failure))
+    holders = [
+        paper_penalty(release, columns, failure)
+        if rule == "paper"
+        else _noise_penalty(release, columns, observation, failure)
+        for release, observation in zip(given, observations, strict=True)
+    ]
     gram = np.sum([o.values for o in observations], axis=0)
     S, z = gram[:d, :d], gram[:d, d]
     penalty = sum(holder.penalty for holder in holders)
@@ -178,11 +176,7 @@ def ada_ssp(
 def _few_rows(observations: Sequence[Observation]) -> tuple[str, ...]:
     """Holders that no posterior could be found for; here the penalty hides it."""
     columns = observations[0].k + 1
-    few = [
-        f"{name} has {seen.n} rows"
-        for name, seen in named(observations)
-        if not seen.n_is_private and seen.n <= columns
-    ]
+    few = [f"{name} has {seen.n} rows" for name, seen in too_few_rows(observations)]
     if not few:
         return ()
     return (
@@ -259,9 +253,8 @@ def noise_width(scale: FloatArray, family: Family, failure: float) -> float:
 
     The law of E is public, so its quantile can be simulated. The r-th smallest of N simulated norms
     is returned, r so large that it is below the true quantile with probability `MISS` at most: the
-    number of norms below the quantile is binomial, whatever the law. The closed forms of
-    `_closed_form` are 1.5 to 2 times larger for Gaussian noise and 2.3 times for Laplace noise, and
-    a ridge that is too large is a bias; they serve matrices too large to simulate.
+    number of norms below the quantile is binomial, whatever the law. A ridge that is too large is a
+    bias, and `_closed_form` is 1.5 to 2.3 times larger: it serves matrices too large to simulate.
 
     `scale`, (d, d), is that of each entry, symmetric; 0 where there is no noise.
     """

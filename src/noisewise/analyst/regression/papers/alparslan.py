@@ -11,9 +11,9 @@ y'y. One iteration, with J holders of their own n and noise, costs O(J d³)::
 
 **MCMC-normalX** (`normal_x`) has x ~ N(mu, T), (mu, T) ~ normal inverse Wishart: the paper's
 algorithm 1 for a model with an intercept (its appendix B.2, where the scatter matrix has n - 1
-degrees of freedom and mu needs a prior). One move for a whole scatter matrix must be small where d
-is large: acceptance rates are fine and mixing is poor, as the paper says. `exact` has the same
-posterior, without the approximation below, and mixes much better; this is for comparison.
+degrees of freedom and mu needs a prior). Where d is large a move of a whole scatter matrix must be
+small and mixing is poor, as the paper says. `exact` has the same posterior, without the
+approximation below, and mixes much better; this is for comparison.
 
 **MCMC-fixedS** (`fixed_s`, algorithm 2) assumes no law of the covariates and fixes S_j at S̃_j, the
 possible Gram matrix nearest to Ŝ_j. It ignores the noise on X'X: slopes are biased towards zero and
@@ -78,27 +78,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import BoolArray, FloatArray
+from noisewise._arrays import BoolArray, FloatArray, Rng
 from noisewise._compiled import call_with, compiled
 from noisewise.analyst.chains import Progress, check_counts, generators
-from noisewise.analyst.regression.observation import Observation, named
+from noisewise.analyst.regression.observation import Observation, common_k, named
+from noisewise.analyst.regression.papers import shared
 from noisewise.analyst.regression.papers.shared import (
-    Covariates,
-    Regression,
     accepts,
     bartlett,
-    draw_covariates,
     factor,
     inverse_lower,
-    prepare_covariates,
-    prepare_regression,
-    project_gram,
-    sample_chains,
     solve_lower,
     solve_upper,
-    starting_regression,
-    starting_scale,
-    starting_statistics,
 )
 from noisewise.analyst.regression.priors import CovariatePrior, NIWPrior, RegressionPrior
 from noisewise.core.errors import RequestError
@@ -131,8 +122,8 @@ class Model(NamedTuple):
     """What does not change in a chain."""
 
     holders: Holders
-    regression: Regression
-    covariates: Covariates  # not used where S is fixed
+    regression: shared.Regression
+    covariates: shared.Covariates  # not used where S is fixed
     S: FloatArray  # (J, d, d), S̃_j where S is fixed
     moving: bool  # whether the S_j move, or stay at S̃_j
     tune: int  # iterations before this one adapt the steps
@@ -195,15 +186,9 @@ class Trace(NamedTuple):
 
 def prepare_holders(observations: Sequence[Observation], method: str) -> Holders:
     """Check that the model fits the observations, and put them into arrays."""
-    if not observations:
-        raise RequestError("give the observation of at least one holder")
-    k = observations[0].k
+    k = common_k(observations)
     for name, seen in named(observations):
         where = f"method: {method}: {name}"
-        if seen.k != k:
-            raise RequestError(
-                f"{where} covers {seen.k} covariates, the first {k}: all must cover the same"
-            )
         if seen.family != "gaussian":
             raise RequestError(
                 f"{where} added Laplace noise, and the method needs Gaussian noise; use exact"
@@ -260,7 +245,9 @@ def prepare_holders(observations: Sequence[Observation], method: str) -> Holders
 
 def fixed_moments(holders: Holders) -> FloatArray:
     """S̃_j of every holder, (J, d, d)."""
-    return np.stack([project_gram(S, int(n)) for S, n in zip(holders.S, holders.n, strict=True)])
+    return np.stack(
+        [shared.project_gram(S, int(n)) for S, n in zip(holders.S, holders.n, strict=True)]
+    )
 
 
 # --- compiled: the regression given S -------------------------------------------------------------
@@ -307,7 +294,7 @@ def log_density(holders: Holders, j: int, S: FloatArray, theta: FloatArray, sigm
 
 
 @compiled
-def log_prior(prior: Regression, theta: FloatArray, sigma2: float) -> float:
+def log_prior(prior: shared.Regression, theta: FloatArray, sigma2: float) -> float:
     """ln p(theta, ln sigma2) but for what doesn't depend on sigma2."""
     value = -prior.a0 * math.log(sigma2) - prior.b0 / sigma2
     if not prior.independent:
@@ -337,7 +324,7 @@ def equation_12(
 
 @compiled
 def law_given_z(
-    holders: Holders, prior: Regression, S: FloatArray, sigma2: float
+    holders: Holders, prior: shared.Regression, S: FloatArray, sigma2: float
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, bool]:
     """Precision (d, d) and shift (d,) of theta given all ẑ; H (J, d, d) and r (J, d) of it."""
     J, d = S.shape[:2]
@@ -354,7 +341,7 @@ def law_given_z(
 
 @compiled
 def move_theta(
-    rng: np.random.Generator, model: Model, S: FloatArray, state: State, beta: float
+    rng: Rng, model: Model, S: FloatArray, state: State, beta: float
 ) -> tuple[FloatArray, int]:
     """theta, and 1 if it was proposed here. S is of shape (J, d, d)."""
     holders, theta, sigma2 = model.holders, state.theta, state.sigma2
@@ -376,7 +363,7 @@ def move_theta(
 
 @compiled
 def move_sigma2(
-    rng: np.random.Generator, model: Model, S: FloatArray, state: State, width: float
+    rng: Rng, model: Model, S: FloatArray, state: State, width: float
 ) -> tuple[float, int]:
     """sigma2 by a random walk in its logarithm, kept away from overflow; 1 if it moved."""
     holders, prior, theta, sigma2 = model.holders, model.regression, state.theta, state.sigma2
@@ -418,12 +405,7 @@ def _log_released(holders: Holders, state: State, j: int, mean: FloatArray, L: F
 
 @compiled
 def move_scatter(
-    rng: np.random.Generator,
-    holders: Holders,
-    state: State,
-    j: int,
-    T_inverse: FloatArray,
-    alpha: float,
+    rng: Rng, holders: Holders, state: State, j: int, T_inverse: FloatArray, alpha: float
 ) -> tuple[FloatArray, int]:
     """The factor of holder j's scatter matrix, and 1 if it was proposed here."""
     mean, L = state.mean[j], state.L[j].copy()
@@ -440,12 +422,7 @@ def move_scatter(
 
 @compiled
 def move_mean(
-    rng: np.random.Generator,
-    holders: Holders,
-    state: State,
-    j: int,
-    T_inverse: FloatArray,
-    width: float,
+    rng: Rng, holders: Holders, state: State, j: int, T_inverse: FloatArray, width: float
 ) -> tuple[FloatArray, int]:
     """Holder j's mean of the covariates, and 1 if it was proposed here."""
     n, mean, L, mu = holders.n[j], state.mean[j].copy(), state.L[j], state.mu
@@ -465,7 +442,7 @@ def move_mean(
 
 @compiled
 def _run(
-    parts: Parts, rng: np.random.Generator, model: Model, state: State, first: int, count: int
+    parts: Parts, rng: Rng, model: Model, state: State, first: int, count: int
 ) -> tuple[State, Trace]:
     holders, k = model.holders, state.mu.size
     trace = Trace(
@@ -505,14 +482,10 @@ def _run(
                 log_steps[a] += 2.0 * (accepted[a] - TARGET) / (first + t + 1.0) ** 0.6
                 if a == 0 or 2 <= a < 2 + J:
                     log_steps[a] = min(log_steps[a], 0.0)
-                if 2 <= a < 2 + J:  # a bound that keeps α a number worth computing with
+                if 2 <= a < 2 + J:  # so that α stays a number worth computing with
                     log_steps[a] = max(log_steps[a], -30.0)
-        trace.theta[t] = theta
-        trace.sigma2[t] = sigma2
-        trace.mu[t] = mu
-        trace.L[t] = L_T
-        trace.accepted[t, 0] = accepted[0]
-        trace.accepted[t, 1] = accepted[1]
+        trace.theta[t], trace.sigma2[t], trace.mu[t], trace.L[t] = theta, sigma2, mu, L_T
+        trace.accepted[t, :2] = accepted[:2]
         for j in range(J):
             trace.accepted[t, 2] += accepted[2 + j] / J
             trace.accepted[t, 3] += accepted[2 + J + j] / J
@@ -520,19 +493,13 @@ def _run(
     return state, trace
 
 
-def run(
-    rng: np.random.Generator, model: Model, state: State, first: int, count: int
-) -> tuple[State, Trace]:
+def run(rng: Rng, model: Model, state: State, first: int, count: int) -> tuple[State, Trace]:
     """Iterations first, ..., first + count - 1."""
     none = np.zeros((0, 0))
-    parts = Parts(draw_covariates, move_scatter, move_mean, move_theta, move_sigma2)
-    examples = Parts(
-        (rng, model.covariates, none, state.mu, state.L_T, state.Psi),
-        (rng, model.holders, state, 0, none, 0.0),
-        (rng, model.holders, state, 0, none, 0.0),
-        (rng, model, model.S, state, 0.0),
-        (rng, model, model.S, state, 0.0),
-    )
+    parts = Parts(shared.draw_covariates, move_scatter, move_mean, move_theta, move_sigma2)
+    of_holder, of_all = (rng, model.holders, state, 0, none, 0.0), (rng, model, model.S, state, 0.0)
+    of_x = (rng, model.covariates, none, state.mu, state.L_T, state.Psi)
+    examples = Parts(of_x, of_holder, of_holder, of_all, of_all)
     result: tuple[State, Trace] = call_with(_run, parts, examples, rng, model, state, first, count)
     return result
 
@@ -541,7 +508,7 @@ def run(
 
 
 class ClosedForm(NamedTuple):
-    """The normal posterior of theta, and the error variance that it takes for known."""
+    """The normal posterior of theta, given the error variance."""
 
     mean: FloatArray  # (d,)
     covariance: FloatArray  # (d, d)
@@ -549,9 +516,9 @@ class ClosedForm(NamedTuple):
 
 
 class ClosedFormDraws(NamedTuple):
-    """Draws from the posterior, on unit scale."""
+    """Independent draws from the posterior, on unit scale."""
 
-    theta: FloatArray  # (chains, draws, d), independent
+    theta: FloatArray  # (chains, draws, d)
     sigma2: FloatArray  # (chains, draws), one number throughout
     info: ClosedForm
 
@@ -566,12 +533,11 @@ def closed_form(
     """The closed form, with sigma2 as given or estimated from the Releases.
 
     The estimate is the pooled residual sum of squares (û - 2 theta'ẑ + theta'S̃ theta) / n at the
-    closed form's theta, from 1/9 on by a few fixed-point steps. It is kept above the standard
-    deviation that the noise on û and ẑ gives it, since it can't tell a smaller error variance from
-    none. Without y'y there is no estimate, and it stays at 1/9.
+    closed form's theta, from 1/9 on by a few fixed-point steps, and kept above the standard
+    deviation that the noise on û and ẑ gives it. Without y'y it stays at 1/9.
     """
     holders = prepare_holders(observations, method)
-    regression = prepare_regression(prior, observations[0].k)
+    regression = shared.prepare_regression(prior, observations[0].k)
     S = fixed_moments(holders)
     if sigma2 is not None and not 0 < sigma2 < np.inf:
         raise RequestError(f"sigma2 must be a positive finite number; got {sigma2!r}")
@@ -618,7 +584,7 @@ def sample_closed_form(
 
 
 def init(
-    rng: np.random.Generator,
+    rng: Rng,
     observations: Sequence[Observation],
     prior: RegressionPrior,
     covariates: CovariatePrior | None = None,
@@ -633,8 +599,8 @@ def init(
         steps = np.zeros(2 + 2 * J)
         steps[1] = -1.0
         return State(centre.mean + 1.5 * away, sigma2, *none, steps)
-    A, _ = starting_statistics(observations, rng)
-    theta, sigma2 = starting_regression(A, prepare_regression(prior, k))
+    A, _ = shared.starting_statistics(observations, rng)
+    theta, sigma2 = shared.starting_regression(A, shared.prepare_regression(prior, k))
     n = A[:, 0, 0]
     mean = A[:, 0, 1:-1] / n[:, None]
     C = A[:, 1:-1, 1:-1] - n[:, None, None] * mean[:, :, None] * mean[:, None, :]
@@ -645,7 +611,7 @@ def init(
         sigma2=sigma2,
         mu=mean.mean(axis=0),
         L_T=np.linalg.cholesky(T),
-        Psi=starting_scale(covariates, np.diag(T)),
+        Psi=shared.starting_scale(covariates, np.diag(T)),
         mean=mean,
         L=np.linalg.cholesky(C).astype(np.float64),
         log_steps=np.concatenate([[0.0, -1.0], -np.log(n * max(1.0, k * k / 4.0)), walk]),
@@ -669,8 +635,8 @@ def build_model(
         holders = holders._replace(aware=True, K=np.stack(K))
     return Model(
         holders=holders,
-        regression=prepare_regression(prior, k),
-        covariates=prepare_covariates(covariates or NIWPrior.weakly_informative(k), k),
+        regression=shared.prepare_regression(prior, k),
+        covariates=shared.prepare_covariates(covariates or NIWPrior.weakly_informative(k), k),
         S=fixed_moments(holders) if covariates is None else holders.S,
         moving=covariates is not None,
         tune=tune,
@@ -697,13 +663,12 @@ def sample(
     Holders have Gaussian noise and a public n. With `covariates`, the prior of their mean and
     covariance, which all holders share, it is MCMC-normalX; without, MCMC-fixedS, where
     `account_for_s` adds what the noise on X'X does to the covariance of the residuals. Of `thin`
-    iterations one is a draw: with normal x neighbouring ones are much alike, and with several
-    covariates or holders it takes hundreds for an independent draw. `keep_covariates` says of how
-    many draws of each chain, evenly spaced, mu and T are returned. Other arguments are those of
-    `exact.sampler.sample_posterior`.
+    iterations one is a draw: with normal x it can take hundreds for an independent one. Of so many
+    draws of each chain as `keep_covariates` says, evenly spaced, mu and T are returned. Other
+    arguments are those of `exact.sampler.sample_posterior`.
     """
     model = build_model(observations, prior, covariates, account_for_s=account_for_s, tune=tune)
-    trace = sample_chains(
+    trace = shared.sample_chains(
         lambda rng: init(rng, observations, prior, covariates),
         lambda rng, state, first, count: run(rng, model, state, first, count),
         chains=chains, draws=draws, tune=tune, thin=thin, seed=seed, cores=cores,

@@ -44,7 +44,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import BoolArray, FloatArray, IntArray
+from noisewise._arrays import BoolArray, FloatArray, IntArray, Rng
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.papers.moments import (
@@ -56,7 +56,7 @@ from noisewise.analyst.regression.papers.shared import accepts, factor, solve_lo
 from noisewise.core.errors import RequestError
 
 PERSISTENCE = (0.0, 0.8, 0.98)
-_HUGE = 1e30  # noise variance that stands for "not released"
+HUGE = 1e30  # noise variance that stands for "not released"
 
 
 class Fourth(NamedTuple):
@@ -121,8 +121,7 @@ def _assemble(S: FloatArray, theta: FloatArray, c: FloatArray, q: float) -> Floa
     d = theta.size
     A, image = np.zeros((d + 1, d + 1)), S @ theta
     A[:d, :d] = S
-    A[:d, d] = image + c
-    A[d, :d] = A[:d, d]
+    A[:d, d] = A[d, :d] = image + c
     A[d, d] = q + theta @ (image + 2.0 * c)
     return A
 
@@ -151,7 +150,7 @@ def _s_weight(n: float, q: float, c: FloatArray, L: FloatArray) -> float:
 
 @compiled
 def draw_y(
-    rng: np.random.Generator,
+    rng: Rng,
     n: float,
     values: FloatArray,
     noise: FloatArray,
@@ -195,7 +194,7 @@ def draw_y(
 
 @compiled
 def draw_s(
-    rng: np.random.Generator,
+    rng: Rng,
     n: float,
     values: FloatArray,
     scale: FloatArray,
@@ -257,27 +256,3 @@ def draw_s(
             accepted += 1
             old, now, S = new, proposed, new_S
     return _assemble(S, theta, c, q), accepted
-
-
-@compiled
-def draw_given_fourth(
-    rng: np.random.Generator,
-    n: float,
-    values: FloatArray,
-    scale: FloatArray,
-    omega2: FloatArray,
-    fourth: Fourth,
-    j: int,
-    omega2_fourth: FloatArray,
-    theta: FloatArray,
-    sigma2: float,
-    A: FloatArray,
-) -> tuple[FloatArray, int, int]:
-    """A_j | everything else; rejected Metropolis proposals, and 1 if S stayed."""
-    d = theta.size
-    noise = np.where(scale[d] < np.inf, omega2[d], _HUGE)
-    A, moved = draw_y(rng, n, values, noise, theta, sigma2, A)
-    A, accepted = draw_s(
-        rng, n, values, scale, omega2, noise, fourth, j, omega2_fourth, theta, A
-    )  # fmt: skip
-    return A, 1 + len(PERSISTENCE) - moved - accepted, 1 if accepted == 0 else 0

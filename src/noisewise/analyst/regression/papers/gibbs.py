@@ -5,17 +5,17 @@
   latent statistics, (mu, T) and (theta, sigma2) are independent and conjugate: x'x is sufficient
   for (mu, T) whatever y is (their figure 2c).
 - Gibbs-SS-Prior (`gibbs_prior`): the rows' covariates are independent draws of a law of which
-  E[vv'] and Cov(vv'), v = (1, x), are known (`moments.CovariateMoments`, by formula or simulation).
-  The law of the sums of x is then known up to sampling variation, which is a strong assumption:
-  with n rows their means are known to about 1/sqrt(n).
+  E[vv'] and Cov(vv'), v = (1, x), are known (`moments.CovariateMoments`). The law of the sums of x
+  is then known up to sampling variation, which is a strong assumption: with n rows their means are
+  known to about 1/sqrt(n).
 - Gibbs-SS-Noisy (`gibbs_noisy`): the same with released fourth moments at face value
   (`moments.released_moments`). Kept because the paper has it. There is no reason to use it: given
   the second moments, fourth moments say nothing about the coefficients, so the budget that pays for
   them is better spent on the second moments (measured posterior sd of a slope: .143 with the whole
   budget on second moments, .204 to .214 with fourth moments), and their noise is ignored (90%
   intervals cover about 87%). With many covariates or much noise the plugged-in moments are not
-  those of any law, even after repair: nearly all draws of the statistics are then impossible, and
-  `Info.exhausted` says so.
+  those of any law, even after repair: `Info.exhausted` then says that nearly all draws of the
+  statistics are impossible.
 - `gibbs_noisy_aware`, not in the paper, models that noise: `fourth` says how.
 
 One iteration, with A_j the latent Gram matrix of holder j::
@@ -41,13 +41,13 @@ both given everything but A_j. The kernel is then
 
     A' ~ (1 - (1 - p)^tries) pi + (1 - p)^tries K(A, .)
 
-where K is the elliptical slice kernel, which leaves pi invariant. The weights depend on what is
-conditioned on but *not on the current A_j*, so the mixture leaves pi invariant too, whatever
-`tries` is. Three things would break this: a starting A_j outside V (so `init` makes it valid);
-letting the number of tries depend on the current A_j; and reusing a rejected proposal as the slice
-sampler's normal variable, for given its rejection it is no longer normal. Keeping A_j as it is
-would also be right (K the identity), but a chain near the boundary would freeze. Projecting a
-draw on V, as the paper does, is not: it puts atoms on the boundary.
+where K is the elliptical slice kernel, which leaves pi invariant. The weights *don't depend on the
+current A_j*, so the mixture leaves pi invariant too, whatever `tries` is. Three things would break
+this: a starting A_j outside V (so `init` makes it valid); a number of tries that depends on the
+current A_j; and a rejected proposal as the slice sampler's normal variable, for given its rejection
+it is no longer normal. Keeping A_j would be right too (K the identity), but a chain near the
+boundary would freeze. Projecting a draw on V, as the paper does, is not: it puts atoms on the
+boundary.
 
 **What is approximate.** A_j | theta by the central limit theorem and theta | A_j by conjugacy are
 conditionals of different joint laws. The stationary law is near both for n much larger than the
@@ -55,9 +55,9 @@ number P of columns of w; at n = 10 and one covariate it inflates the standard d
 about 6%. Measured against `exact` with one covariate and noise about as large as sampling
 variation, root mean square over data sets: with one holder means are off by 0.04 posterior standard
 deviations (0.02 with interweaving) at n = 30, and by nothing measurable from n = 100 on. With two
-holders, whose statistics can disagree, the skewness that the theorem neglects stays visible for
-longer: 0.10 (0.05 with interweaving) at n = 300 each, at most 0.2 in a single data set, and nothing
-measurable at n = 3000. Much noise hides all of it.
+holders, whose statistics can disagree, the neglected skewness stays visible for longer: 0.10 (0.05
+with interweaving) at n = 300 each, at most 0.2 in a single data set, and nothing measurable at
+n = 3000. Much noise hides all of it.
 
 A normal matrix with the moments of a Gram matrix is positive definite with high probability only if
 n > 4P or so (its eigenvalues spread over 1 ± 2 sqrt(P/n)): below that nearly all draws are
@@ -79,11 +79,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import BoolArray, FloatArray, IntArray
+from noisewise._arrays import BoolArray, FloatArray, IntArray, Rng
 from noisewise._compiled import call_with, compiled
 from noisewise.analyst.chains import Progress, check_counts
 from noisewise.analyst.regression.observation import Observation, common_k, named
-from noisewise.analyst.regression.papers.fourth import Fourth, draw_given_fourth, prepare_fourth
+from noisewise.analyst.regression.papers import orbits, shared
+from noisewise.analyst.regression.papers.fourth import (
+    HUGE,
+    PERSISTENCE,
+    Fourth,
+    draw_s,
+    draw_y,
+    prepare_fourth,
+)
 from noisewise.analyst.regression.papers.moments import (
     CovariateMoments,
     FourthMomentObservation,
@@ -94,29 +102,7 @@ from noisewise.analyst.regression.papers.moments import (
     prepare_moments,
     unique_entries,
 )
-from noisewise.analyst.regression.papers.orbits import (
-    movable_columns,
-    regression_of,
-    rows_apart,
-    sweep,
-)
-from noisewise.analyst.regression.papers.shared import (
-    Covariates,
-    Regression,
-    conditional_mean,
-    draw_covariates,
-    draw_regression,
-    factor,
-    prepare_covariates,
-    prepare_regression,
-    rough_population,
-    sample_chains,
-    solve_lower,
-    solve_upper,
-    starting_regression,
-    starting_scale,
-    starting_statistics,
-)
+from noisewise.analyst.regression.papers.shared import factor, solve_lower, solve_upper
 from noisewise.analyst.regression.priors import CovariatePrior, NIWPrior, RegressionPrior
 from noisewise.core.errors import RequestError
 
@@ -148,8 +134,8 @@ class Model(NamedTuple):
 
     holders: Holders
     kind: int  # NORMAL, MOMENTS or RELEASED
-    regression: Regression
-    covariates: Covariates  # where they are normal
+    regression: shared.Regression
+    covariates: shared.Covariates  # where they are normal
     law: Law  # where moments are known; otherwise the entries of ww' only
     fourth: Fourth  # where they are released
     tries: int
@@ -263,8 +249,7 @@ def prepare_holders(observations: Sequence[Observation]) -> Holders:
 def without_constants(holders: Holders, law: Law) -> Holders:
     """Drop released entries that are known exactly and have no variance: they say nothing.
 
-    An example is the product of two indicators of one category, always 0. With no noise and no
-    variance it would make the covariance of the released values singular.
+    They would make the covariance singular. The product of two levels of a category is always 0.
     """
     seen, d = holders.seen.copy(), law.eta.shape[0]
     variance = np.where(law.positions >= 0, law.xi.diagonal()[law.positions], 0.0) if d > 1 else 0.0
@@ -274,7 +259,7 @@ def without_constants(holders: Holders, law: Law) -> Holders:
 
 def noise_to_sampling(observation: Observation) -> float:
     """Median ratio of the noise to the sampling variance of the released entries; inf if none."""
-    G = rough_population([observation])
+    G = shared.rough_population([observation])
     diagonal = G.diagonal()
     sampling = np.outer(diagonal, diagonal) + G**2 - 2.0 * np.outer(G[0] ** 2, G[0] ** 2)
     ratio = observation.sd**2 / (observation.n * np.maximum(sampling, 1e-12))
@@ -285,7 +270,7 @@ def noise_to_sampling(observation: Observation) -> float:
 
 
 @compiled
-def laplace_variance(rng: np.random.Generator, q: float) -> float:
+def laplace_variance(rng: Rng, q: float) -> float:
     """Draw t given |r| = q, where r | t ~ N(0, t) and t ~ Exponential(mean 2): r is Laplace(1).
 
     1/t is inverse Gaussian with mean 1/q and shape 1 (Bernstein & Sheldon 2019, Algorithm 1, line
@@ -300,9 +285,7 @@ def laplace_variance(rng: np.random.Generator, q: float) -> float:
 
 
 @compiled
-def draw_noise_variances(
-    rng: np.random.Generator, model: Model, state: State
-) -> tuple[FloatArray, FloatArray]:
+def draw_noise_variances(rng: Rng, model: Model, state: State) -> tuple[FloatArray, FloatArray]:
     """omega2 of second and of fourth moments | A, for the holders with Laplace noise."""
     holders, fourth, A = model.holders, model.fourth, state.A
     omega2, omega2_fourth = state.omega2.copy(), state.omega2_fourth.copy()
@@ -323,9 +306,7 @@ def draw_noise_variances(
 
 
 @compiled
-def draw_normal_sums(
-    rng: np.random.Generator, n: float, F: FloatArray, G: FloatArray
-) -> FloatArray:
+def draw_normal_sums(rng: Rng, n: float, F: FloatArray, G: FloatArray) -> FloatArray:
     """A ~ N(nG, nCov) for normal x: nG + sqrt(n) F H F', H symmetric with H_00 = 0.
 
     H has variance 2 on the diagonal and 1 off it. With F = [m, L] this is
@@ -349,8 +330,7 @@ def solver_for_normal(model: Model, state: State, j: int, row: Moments) -> Solve
     """Noise and preconditioner of `_conjugate_gradients`.
 
     Where noise dominates (`noisy`) the diagonal; otherwise nCov plus noise of one size, without the
-    rank-one term, which is diagonal in G's eigenbasis (exact but for that term if the noise is
-    Gaussian in the isometric layout).
+    rank-one term: diagonal in G's eigenbasis, and exact but for that term in the isometric layout.
     """
     G, n, V, m = row.G, model.holders.n[j], np.eye(row.G.shape[0]), row.F[:, 0].copy()
     twice = 2.0 - V  # entries off the diagonal
@@ -403,7 +383,7 @@ def _conjugate_gradients(
 
 @compiled
 def residuals(
-    rng: np.random.Generator, holders: Holders, state: State, j: int, S: FloatArray, perturb: bool
+    rng: Rng, holders: Holders, state: State, j: int, S: FloatArray, perturb: bool
 ) -> FloatArray:
     """released - S - noise on the released entries, (P, P), symmetric."""
     P, seen, omega2 = S.shape[0], holders.seen[j], state.omega2[j]
@@ -415,25 +395,6 @@ def residuals(
                 R[a, b] -= noise
                 R[b, a] = R[a, b]
     return R
-
-
-@compiled
-def propose_normal(
-    rng: np.random.Generator,
-    model: Model,
-    state: State,
-    j: int,
-    row: Moments,
-    solver: Solver,
-    perturb: bool,
-) -> tuple[FloatArray, int]:
-    """A draw of A_j in which impossible ones are possible, or its mean; normal covariates."""
-    holders, n = model.holders, model.holders.n[j]
-    S = draw_normal_sums(rng, n, row.F, row.G) if perturb else n * row.G
-    R = residuals(rng, holders, state, j, S, perturb)
-    Y, iterations = _conjugate_gradients(n, row, solver, holders.seen[j], holders.noisy[j], R)
-    S += apply_covariance(n, row, Y)
-    return 0.5 * (S + S.T), iterations  # symmetric but for rounding
 
 
 @compiled
@@ -456,17 +417,17 @@ def solver_for_known(model: Model, state: State, j: int, row: Moments) -> Solver
 
 
 @compiled
-def propose_known(
-    rng: np.random.Generator,
-    model: Model,
-    state: State,
-    j: int,
-    row: Moments,
-    solver: Solver,
-    perturb: bool,
-) -> FloatArray:
-    """The same for covariates with known moments."""
+def propose(
+    rng: Rng, model: Model, state: State, j: int, row: Moments, solver: Solver, perturb: bool
+) -> tuple[FloatArray, int]:
+    """A draw of A_j in which impossible ones are possible, or its mean; gradient iterations."""
     holders, law, n = model.holders, model.law, model.holders.n[j]
+    if model.kind == NORMAL:
+        S = draw_normal_sums(rng, n, row.F, row.G) if perturb else n * row.G
+        R = residuals(rng, holders, state, j, S, perturb)
+        Y, iterations = _conjugate_gradients(n, row, solver, holders.seen[j], holders.noisy[j], R)
+        S += apply_covariance(n, row, Y)
+        return 0.5 * (S + S.T), iterations  # symmetric but for rounding
     S = draw_known_sums(rng, law, n, state.theta, state.sigma2) if perturb else n * row.G
     R = residuals(rng, holders, state, j, S, perturb)
     x = np.zeros(law.rows.size)
@@ -480,12 +441,12 @@ def propose_known(
     for e in range(x.size):
         S[law.rows[e], law.columns[e]] += n * shift[e]
         S[law.columns[e], law.rows[e]] = S[law.rows[e], law.columns[e]]
-    return S
+    return S, 0
 
 
 @compiled
 def draw_statistics(
-    rng: np.random.Generator, model: Model, state: State, j: int, row: Moments
+    rng: Rng, model: Model, state: State, j: int, row: Moments
 ) -> tuple[FloatArray, int, int, int]:
     """A_j | everything else by the central limit theorem; with the numbers of Info.
 
@@ -493,8 +454,7 @@ def draw_statistics(
     normal variables of an elliptical slice step, and the last one the mean of the normal law.
     """
     holders, A, iterations = model.holders, state.A[j].copy(), 0
-    normal = model.kind == NORMAL
-    if normal:
+    if model.kind == NORMAL:
         solver = solver_for_normal(model, state, j, row)
     else:
         solver = solver_for_known(model, state, j, row)
@@ -503,11 +463,8 @@ def draw_statistics(
     candidate, mean = A, A
     for attempt in range(model.tries + 2):
         perturb = attempt <= model.tries
-        if normal:
-            S, more = propose_normal(rng, model, state, j, row, solver, perturb)
-            iterations += more
-        else:
-            S = propose_known(rng, model, state, j, row, solver, perturb)
+        S, more = propose(rng, model, state, j, row, solver, perturb)
+        iterations += more
         S = np.where(holders.scale[j] == 0.0, holders.values[j], S)
         if attempt < model.tries and factor(S)[1]:
             return S, attempt, 0, iterations
@@ -531,37 +488,29 @@ def draw_statistics(
 
 
 @compiled
-def normal_moments(model: Model, state: State) -> Moments:
-    """Moments of one row: normal covariates."""
-    F, G = normal_factor(state.theta, state.sigma2, state.mu, state.L)
-    return Moments(F, G, np.zeros((0, 0)))
-
-
-@compiled
-def given_moments(model: Model, state: State) -> Moments:
-    """Moments of one row: known moments of the covariates."""
-    G, C = known_moments(model.law, state.theta, state.sigma2)
-    return Moments(np.zeros((0, 0)), G, C)
-
-
-@compiled
-def no_moments(model: Model, state: State) -> Moments:
-    """Released fourth moments need none."""
+def row_moments(model: Model, state: State) -> Moments:
+    """Moments of one row; of no use with released fourth moments, which need none."""
     none = np.zeros((0, 0))
-    return Moments(none, none, none)
+    if model.kind == MOMENTS:
+        G, C = known_moments(model.law, state.theta, state.sigma2)
+        return Moments(none, G, C)
+    F, G = normal_factor(state.theta, state.sigma2, state.mu, state.L)
+    return Moments(F, G, none)
 
 
 @compiled
 def draw_released(
-    rng: np.random.Generator, model: Model, state: State, j: int, row: Moments
+    rng: Rng, model: Model, state: State, j: int, row: Moments
 ) -> tuple[FloatArray, int, int, int]:
-    """`draw_statistics` where fourth moments are released."""
-    holders = model.holders
-    A, rejected, exhausted = draw_given_fourth(
-        rng, holders.n[j], holders.values[j], holders.scale[j], state.omega2[j], model.fourth, j,
-        state.omega2_fourth[j], state.theta, state.sigma2, state.A[j],
-    )  # fmt: skip
-    return A, rejected, exhausted, 0
+    """`draw_statistics` where fourth moments are released; `row` is not looked at."""
+    holders, theta, omega2, d = model.holders, state.theta, state.omega2[j], state.theta.size
+    n, values, scale = holders.n[j], holders.values[j], holders.scale[j]
+    noise = np.where(scale[d] < np.inf, omega2[d], HUGE)
+    A, moved = draw_y(rng, n, values, noise, theta, state.sigma2, state.A[j])
+    A, accepted = draw_s(
+        rng, n, values, scale, omega2, noise, model.fourth, j, state.omega2_fourth[j], theta, A
+    )
+    return A, 1 + len(PERSISTENCE) - moved - accepted, 1 if accepted == 0 else 0, 0
 
 
 @compiled
@@ -581,7 +530,7 @@ def orbit_start(
 
 @compiled
 def _run(
-    parts: Parts, rng: np.random.Generator, model: Model, state: State, first: int, count: int
+    parts: Parts, rng: Rng, model: Model, state: State, first: int, count: int
 ) -> tuple[State, Trace]:
     J, P = state.A.shape[:2]
     d, k, holders = P - 1, P - 2, model.holders
@@ -615,44 +564,32 @@ def _run(
                     rng, model.regression, model.covariates, Psi, moves, holders.values,
                     holders.scale, omega2, F, A,
                 )  # fmt: skip
-                theta, sigma2 = regression_of(F)
+                theta, sigma2 = orbits.regression_of(F)
                 mu, L = F[1:d, 0].copy(), F[1:d, 1:d].copy()
             total = np.sum(A, axis=0)
-        trace.theta[t] = theta
-        trace.sigma2[t] = sigma2
-        trace.total[t] = total
-        trace.mu[t] = mu
-        trace.L[t] = L
-        trace.A[t] = A
+        trace.theta[t], trace.sigma2[t], trace.total[t] = theta, sigma2, total
+        trace.mu[t], trace.L[t], trace.A[t] = mu, L, A
         state = State(theta, sigma2, mu, L, Psi, A, omega2, omega2_fourth)
     return state, trace
 
 
-def run(
-    rng: np.random.Generator, model: Model, state: State, first: int, count: int
-) -> tuple[State, Trace]:
+def run(rng: Rng, model: Model, state: State, first: int, count: int) -> tuple[State, Trace]:
     """Iterations first, ..., first + count - 1."""
     theta, sigma2, mu, L, Psi, A, omega2, _ = state
     holders, none = model.holders, np.zeros((0, 0))
-    moments, statistics = {
-        NORMAL: (normal_moments, draw_statistics),
-        MOMENTS: (given_moments, draw_statistics),
-        RELEASED: (no_moments, draw_released),
-    }[model.kind]
-    parts = Parts(
-        draw_noise_variances, moments, statistics, draw_regression, draw_covariates, orbit_start,
-        sweep,
-    )  # fmt: skip
-    examples = Parts(
-        (rng, model, state),
-        (model, state),
-        (rng, model, state, 0, Moments(none, none, none)),
-        (rng, model.regression, none, theta, sigma2),
-        (rng, model.covariates, none, mu, L, Psi),
-        (model, none, theta, sigma2, mu, L),
-        (rng, model.regression, model.covariates, Psi, model.movable, holders.values,
-         holders.scale, omega2, none, A),
-    )  # fmt: skip
+    statistics = draw_released if model.kind == RELEASED else draw_statistics
+    priors = model.regression, model.covariates
+    steps: list[tuple[Any, Any]] = [
+        (draw_noise_variances, (rng, model, state)),
+        (row_moments, (model, state)),
+        (statistics, (rng, model, state, 0, Moments(none, none, none))),
+        (shared.draw_regression, (rng, model.regression, none, theta, sigma2)),
+        (shared.draw_covariates, (rng, model.covariates, none, mu, L, Psi)),
+        (orbit_start, (model, none, theta, sigma2, mu, L)),
+        (orbits.sweep, (rng, *priors, Psi, model.movable, holders.values, holders.scale, omega2,
+                        none, A)),
+    ]  # fmt: skip
+    parts, examples = (Parts(*each) for each in zip(*steps, strict=True))
     result: tuple[State, Trace] = call_with(_run, parts, examples, rng, model, state, first, count)
     return result
 
@@ -661,20 +598,17 @@ def run(
 
 
 def init(
-    rng: np.random.Generator,
-    observations: Sequence[Observation],
-    prior: RegressionPrior,
-    covariates: Knowledge,
+    rng: Rng, observations: Sequence[Observation], prior: RegressionPrior, covariates: Knowledge
 ) -> State:
     """A valid starting state, dispersed at random."""
     J, k = len(observations), observations[0].k
-    A, omega2 = starting_statistics(observations, rng)
-    theta, sigma2 = starting_regression(A, prepare_regression(prior, k))
+    A, omega2 = shared.starting_statistics(observations, rng)
+    theta, sigma2 = shared.starting_regression(A, shared.prepare_regression(prior, k))
     mu, L, Psi, omega2_fourth = np.zeros(k), np.eye(k), np.eye(k), np.zeros((J, 0))
     if isinstance(covariates, CovariatePrior):
         n = A[:, 0, 0].sum()
-        E = prepare_covariates(covariates, k).bordered + A.sum(axis=0)[:-1, :-1]
-        Psi = starting_scale(covariates, E.diagonal()[1:] / n - (E[0, 1:] / n) ** 2)
+        E = shared.prepare_covariates(covariates, k).bordered + A.sum(axis=0)[:-1, :-1]
+        Psi = shared.starting_scale(covariates, E.diagonal()[1:] / n - (E[0, 1:] / n) ** 2)
         E[1:, 1:] += Psi
         root = np.linalg.cholesky(E)
         mu = root[1:, 0] / root[0, 0]
@@ -721,14 +655,14 @@ def build_model(
     return Model(
         holders=holders,
         kind=kind,
-        regression=prepare_regression(prior, k),
-        covariates=prepare_covariates(learnt, k),
+        regression=shared.prepare_regression(prior, k),
+        covariates=shared.prepare_covariates(learnt, k),
         law=law,
         fourth=fourth,
         tries=tries,
         interweave=interweave,
-        movable=movable_columns(holders.scale),
-        apart=rows_apart(k),
+        movable=orbits.movable_columns(holders.scale),
+        apart=orbits.rows_apart(k),
     )
 
 
@@ -756,7 +690,6 @@ def sample(
     observations : sequence of Observation
         One for each holder, over the same columns.
     prior : NIGPrior or NormalInverseGammaIndependent
-        For the regression.
     covariates : NIWPrior, HierarchicalNIWPrior, HuangWandPrior, CovariateMoments or sequence
         Prior of the mean and covariance of the covariates, which all holders share
         (Gibbs-SS-Update); known moments of one row's covariates (Gibbs-SS-Prior and -Noisy):
@@ -766,15 +699,13 @@ def sample(
     chains, draws, tune, seed, cores, progress
         As of `exact.sampler.sample_posterior`.
     interweave : bool, optional
-        Move along orbits too (see `orbits`). By default where the noise is not small compared with
-        the sampling variation of the statistics.
+        Move along orbits too. By default where the noise is not small compared with the sampling
+        variation of the statistics.
     tries : int
         Impossible statistics are drawn again up to so many times.
-    keep_conditional_mean, keep_covariates : bool
-        Also return E[theta | statistics], or mu and T.
-    keep_statistics : bool or int
-        Also return the latent statistics: of every draw, or of so many of each chain, evenly
-        spaced.
+    keep_conditional_mean, keep_covariates, keep_statistics : bool, bool, bool or int
+        Also return E[theta | statistics], mu and T, or the latent statistics: those of every draw,
+        or of so many of each chain, evenly spaced.
 
     Returns
     -------
@@ -798,7 +729,7 @@ def sample(
         )
     kept = draws if keep_statistics is True else int(keep_statistics)
     of_x = draws if keep_covariates and model.kind == NORMAL else 0
-    trace = sample_chains(
+    trace = shared.sample_chains(
         lambda rng: init(rng, observations, prior, covariates),
         lambda rng, state, first, count: run(rng, model, state, first, count),
         chains=chains, draws=draws, tune=tune, seed=seed, cores=cores, progress=progress,
@@ -808,7 +739,7 @@ def sample(
     return Draws(
         trace.theta,
         trace.sigma2,
-        conditional_mean(model.regression, trace.total, trace.sigma2[:, :with_mean]),
+        shared.conditional_mean(model.regression, trace.total, trace.sigma2[:, :with_mean]),
         trace.mu,
         trace.L @ np.swapaxes(trace.L, -1, -2),
         trace.total,
@@ -818,11 +749,7 @@ def sample(
 
 
 def trouble(info: Info) -> tuple[str, ...]:
-    """What the diagnostics say against the draws, in plain words; nothing if all is well.
-
-    For the methods that rest on the central limit theorem. In `gibbs_noisy_aware` a Metropolis step
-    that stays is no trouble.
-    """
+    """What the diagnostics say against draws by the central limit theorem, in plain words."""
     share = float(np.mean(info.exhausted > 0))
     if share < 0.01:
         return ()

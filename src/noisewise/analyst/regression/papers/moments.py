@@ -1,9 +1,9 @@
 """Mean and covariance of the sufficient statistics, for the central limit theorem of Gibbs-SS.
 
-One row contributes t = ww', w = (1, x, y), to the statistics A = Σ ww'. The methods of Bernstein &
-Sheldon (2019) approximate the law of A by N(n E[t], n Cov[t]), given the coefficients theta, the
-error variance sigma2 and moments of the covariates x. This file has those moments, and what a
-holder released of them.
+One row contributes t = ww', w = (1, x, y), to the statistics A = Σ ww', whose law the methods of
+Bernstein & Sheldon (2019) approximate by N(n E[t], n Cov[t]), given the coefficients theta, the
+error variance sigma2 and moments of the covariates x. Here are those moments, and what a holder
+released of them.
 
 Only entries that vary and occur once count: the upper triangle without (0, 0), row by row. With
 duplicates (the paper's vec(xx')) the covariance is singular, and each duplicate squares a factor
@@ -48,7 +48,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import FloatArray, IntArray
+from noisewise._arrays import FloatArray, IntArray, Rng
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.core.errors import ReleaseError, RequestError
@@ -90,8 +90,7 @@ class CovariateMoments:
     xi: FloatArray
 
     def __post_init__(self) -> None:
-        eta = np.array(self.eta, dtype=np.float64)
-        xi = np.array(self.xi, dtype=np.float64)
+        eta, xi = np.array(self.eta, dtype=np.float64), np.array(self.xi, dtype=np.float64)
         if eta.ndim != 2 or eta.shape[0] != eta.shape[1] or eta.size == 0:
             raise RequestError(f"eta must be a square matrix over (1, x); got shape {eta.shape}")
         q = eta.shape[0] * (eta.shape[0] + 1) // 2 - 1
@@ -108,17 +107,16 @@ class CovariateMoments:
             tolerance = 1e-8 * max(1.0, float(np.abs(matrix).max(initial=0.0)))
             if not np.allclose(matrix, matrix.T, rtol=0.0, atol=tolerance):
                 raise RequestError(f"{name} must be symmetric")
-            if matrix.size and np.linalg.eigvalsh(matrix)[0] < -tolerance:
+            smallest = np.linalg.eigvalsh(matrix)[0] if matrix.size else 0.0
+            if smallest < -tolerance:
                 raise RequestError(
                     f"{name} must be positive semi-definite; its smallest eigenvalue is "
-                    f"{np.linalg.eigvalsh(matrix)[0]:.3g}"
+                    f"{smallest:.3g}"
                 )
+            matrix.setflags(write=False)
+            object.__setattr__(self, name, matrix)
         if abs(eta[0, 0] - 1.0) > 1e-12:
             raise RequestError(f"eta[0, 0] is the constant 1; got {eta[0, 0]}")
-        eta.setflags(write=False)
-        xi.setflags(write=False)
-        object.__setattr__(self, "eta", eta)
-        object.__setattr__(self, "xi", xi)
 
     @property
     def k(self) -> int:
@@ -132,10 +130,9 @@ class CovariateMoments:
 
     @classmethod
     def from_niw(cls, covariates: NIWPrior) -> CovariateMoments:
-        """Moments of one row under a normal inverse Wishart prior: a multivariate t law.
+        """Moments of rows that are independent draws of a normal inverse Wishart prior's t law.
 
-        x has nu - k + 1 degrees of freedom. This is for rows that are independent draws of that
-        law. Rows that share an unknown mu and T are what `gibbs_update` is for.
+        It has nu - k + 1 degrees of freedom. (`gibbs_update` is for rows with one unknown mu, T.)
         """
         k = covariates.k
         degrees = covariates.nu - k + 1.0
@@ -158,9 +155,8 @@ class CovariateMoments:
         m = np.concatenate([[1.0], mu])
         C = np.zeros((k + 1, k + 1))
         C[1:, 1:] = T
-        rows, columns = unique_entries(k + 1)
-        a, b = rows[:, None], columns[:, None]
-        c, e = rows[None, :], columns[None, :]
+        c, e = unique_entries(k + 1)
+        a, b = c[:, None], e[:, None]
         # Products of centred pairs, then the terms with one centred factor from each pair.
         xi = kurtosis * (C[a, c] * C[b, e] + C[a, e] * C[b, c]) + (kurtosis - 1) * C[a, b] * C[c, e]
         xi += m[a] * m[c] * C[b, e] + m[a] * m[e] * C[b, c]
@@ -183,11 +179,7 @@ class CovariateMoments:
 
     @classmethod
     def from_prior(
-        cls,
-        draw: Callable[[np.random.Generator, int], FloatArray],
-        *,
-        size: int = 200_000,
-        seed: int = 0,
+        cls, draw: Callable[[Rng, int], FloatArray], *, size: int = 200_000, seed: int = 0
     ) -> CovariateMoments:
         """Monte Carlo moments of a covariate prior given as ``draw(rng, size) -> (size, k)``."""
         return cls.from_draws(draw(np.random.default_rng(seed), size))
@@ -255,8 +247,7 @@ def known_moments(law: Law, theta: FloatArray, sigma2: float) -> tuple[FloatArra
     square = theta @ image
     G = np.zeros((d + 1, d + 1))
     G[:d, :d] = eta
-    G[:d, d] = image
-    G[d, :d] = image
+    G[:d, d] = G[d, :d] = image
     G[d, d] = square + sigma2
     B = np.zeros((size, law.xi.shape[0]))
     for r in range(size):
@@ -282,13 +273,11 @@ def known_moments(law: Law, theta: FloatArray, sigma2: float) -> tuple[FloatArra
 
 
 @compiled
-def draw_known_sums(
-    rng: np.random.Generator, law: Law, n: float, theta: FloatArray, sigma2: float
-) -> FloatArray:
+def draw_known_sums(rng: Rng, law: Law, n: float, theta: FloatArray, sigma2: float) -> FloatArray:
     """A ~ N(nE, nCov) for covariates with known moments, (P, P).
 
-    With e = y - v'theta the sums of vv', ve and e² are uncorrelated, so they are drawn
-    separately: vv' ~ (n eta, n xi), ve ~ (0, n sigma2 eta), e² ~ (n sigma2, 2 n sigma2²). Then
+    With e = y - v'theta the sums of vv', ve and e² are uncorrelated, so they are drawn apart:
+    vv' ~ (n eta, n xi), ve ~ (0, n sigma2 eta), e² ~ (n sigma2, 2 n sigma2²). Then
     z = S theta + v'e and u = theta'S theta + 2 theta'v'e + e'e are linear in them.
     """
     d = theta.size
@@ -302,8 +291,7 @@ def draw_known_sums(
     errors = math.sqrt(n * sigma2) * (law.eta_root @ rng.standard_normal(d))
     squares = n * sigma2 + math.sqrt(2.0 * n) * sigma2 * rng.standard_normal()
     image = A[:d, :d].copy() @ theta
-    A[:d, d] = image + errors
-    A[d, :d] = image + errors
+    A[:d, d] = A[d, :d] = image + errors
     A[d, d] = squares + theta @ (image + 2.0 * errors)
     return A
 
@@ -311,13 +299,12 @@ def draw_known_sums(
 # --- released fourth moments ----------------------------------------------------------------------
 
 
-def fourth_monomials(k: int) -> tuple[tuple[int, int, int, int], ...]:
+def fourth_monomials(k: int) -> tuple[tuple[int, ...], ...]:
     """All monomials of degree 1 to 4 in x, as sorted index quadruples into v = (1, x).
 
     The order is that of a Release (`noisewise.core.statistics.FourthMoments`).
     """
-    quadruples = combinations_with_replacement(range(k + 1), 4)
-    return tuple((a, b, c, e) for a, b, c, e in quadruples)[1:]
+    return tuple(combinations_with_replacement(range(k + 1), 4))[1:]
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,14 +347,9 @@ def monomial_positions(k: int) -> IntArray:
     where = {monomial: i for i, monomial in enumerate(fourth_monomials(k))}
     pairs = list(combinations_with_replacement(range(k + 1), 2))
     return np.array(
-        [[where.get(_sorted4(first + second), -1) for second in pairs] for first in pairs],
+        [[where.get(tuple(sorted(one + other)), -1) for other in pairs] for one in pairs],
         dtype=np.int64,
     )
-
-
-def _sorted4(indices: tuple[int, ...]) -> tuple[int, int, int, int]:
-    a, b, c, e = sorted(indices)
-    return a, b, c, e
 
 
 def released_moments(
@@ -376,8 +358,7 @@ def released_moments(
     """Population moments by plugging in released sums, pooled over holders, made possible.
 
     Noise can make eta or xi indefinite. Their eigenvalues are then raised to `floor` times the
-    largest one (for eta: those of the covariance of x). The noise itself is ignored, as in
-    Gibbs-SS-Noisy of the paper; `gibbs_noisy_aware` models it.
+    largest one (for eta: those of the covariance of x). Otherwise noise is ignored.
     """
     if not released:
         raise RequestError("gibbs_noisy needs at least one holder's released fourth moments")

@@ -22,9 +22,8 @@ Diagonal entries move in their logarithm. One move more multiplies the row of y 
 no new direction, but many slopes whose prior scales with sigma2 hold it, and it holds them. Where
 the law of x is known, F_v is taken from the latent statistics of x themselves, which y does not
 change, and only the row of y moves. Of many covariates about half a dozen move in a sweep, in turn.
-One width of slices serves all entries, because all are moments on unit scale. (With the entries of
-A or theta for coordinates the same moves are right but slow: where the mean of a covariate is not
-small compared with its standard deviation, intercept and slope are highly correlated.)
+(With the entries of A or theta for coordinates the same moves are right but slow, because intercept
+and slope are highly correlated.)
 
 **Its density.** A move adds r v to one row of F, which makes F B F' quadratic in r, and changes F⁻¹
 by a matrix of rank one. The priors are quadratic in F⁻¹, whose last row is (-theta, 1) / sigma and
@@ -46,7 +45,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from noisewise._arrays import BoolArray, FloatArray
+from noisewise._arrays import BoolArray, FloatArray, Rng
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.papers.shared import (
     Covariates,
@@ -56,7 +55,7 @@ from noisewise.analyst.regression.papers.shared import (
 )
 
 _ROWS = 6  # covariates that move in one sweep, about
-_WIDTH = 0.5  # of the first slice
+_WIDTH = 0.5  # of the first slice, for all entries: all are moments on unit scale
 _STEPS_OUT = 20
 _SHRINKS = 80
 
@@ -165,7 +164,7 @@ def log_density(line: Line, x: float) -> float:
 
 
 @compiled
-def slice_step(rng: np.random.Generator, line: Line) -> float:
+def slice_step(rng: Rng, line: Line) -> float:
     """x after one slice-sampling update from 0."""
     level = log_density(line, 0.0) + math.log(1.0 - rng.random())
     left = -_WIDTH * rng.random()
@@ -191,7 +190,7 @@ def slice_step(rng: np.random.Generator, line: Line) -> float:
 
 @compiled
 def sweep(
-    rng: np.random.Generator,
+    rng: Rng,
     prior: Regression,
     covariates: Covariates,
     Psi: FloatArray,

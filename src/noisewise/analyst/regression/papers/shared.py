@@ -3,30 +3,23 @@
 A sampler is a compiled loop ``(rng, model, state, first, count) -> (state, trace)`` without other
 effects; the *trace* is what each iteration gave. The steps of an iteration are compiled apart and
 called by their addresses (`call_with`), because as one piece they would compile for minutes.
-`sample_chains` runs such loops in parallel threads. Conjugate laws are those of the regression and
-the covariates given exact second moments A = Σ ww', w = (1, x, y); with noisy ones at face value
-they are the `naive` method.
+Conjugate laws are those given exact second moments A = Σ ww', w = (1, x, y); with noisy ones at
+face value they are the `naive` method.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from noisewise._arrays import FloatArray
+from noisewise._arrays import FloatArray, Rng
 from noisewise._compiled import compiled
 from noisewise.analyst.chains import Progress, Report, check_counts, generators, run_chains
 from noisewise.analyst.regression.observation import Observation
-from noisewise.analyst.regression.priors import (
-    CovariatePrior,
-    NIGPrior,
-    NIWPrior,
-    NormalInverseGammaIndependent,
-    RegressionPrior,
-)
+from noisewise.analyst.regression.priors import CovariatePrior, NIGPrior, NIWPrior, RegressionPrior
 from noisewise.analyst.regression.triangular import cholesky, invert_triangle
 from noisewise.core.errors import ReleaseError, RequestError
 
@@ -41,8 +34,8 @@ _LARGEST_BLOCK = 1 << 20  # numbers of latent statistics in a block
 
 
 def sample_chains(
-    init: Callable[[np.random.Generator], StateT],
-    run: Callable[[np.random.Generator, StateT, int, int], tuple[StateT, TraceT]],
+    init: Callable[[Rng], StateT],
+    run: Callable[[Rng, StateT, int, int], tuple[StateT, TraceT]],
     *,
     chains: int,
     draws: int,
@@ -64,37 +57,32 @@ def sample_chains(
     length = tune + thin * draws
     keep = keep or {}
 
-    def chosen(name: str, numbers: Any) -> Any:
-        """Which of these draws are kept of a field."""
-        kept = min(keep.get(name, draws), draws)
-        every = draws // max(kept, 1)
-        return (numbers % every == 0) & (numbers // every < kept)
+    def kept(name: str, field: Any, first: int) -> Any:
+        """The rows of one field of a trace that are kept; they begin with iteration `first`."""
+        since = np.arange(first, first + len(field)) - tune
+        draw, wanted = since // thin, min(keep.get(name, draws), draws)
+        every = draws // max(wanted, 1)
+        chosen = (since >= 0) & (since % thin == thin - 1)
+        return field[chosen & (draw % every == 0) & (draw // every < wanted)]
 
-    def one_chain(chain: int, report: Report) -> Any:
+    def one_chain(chain: int, report: Report) -> list[TraceT]:
         rng = rngs[chain]
         state = init(rng)
         block = max(10, min(_BLOCK, _LARGEST_BLOCK // sum(np.size(field) for field in state)))
-        pieces = []
+        pieces: list[Any] = []
         for first in range(0, length, block):
-            count = min(block, length - first)
-            state, trace = run(rng, state, first, count)
-            since = np.arange(first, first + count) - tune
-            rows = np.flatnonzero((since >= 0) & (since % thin == thin - 1))
-            fields: Any = trace
-            pieces.append(
-                [
-                    field[rows[chosen(name, since[rows] // thin)]]
-                    for name, field in zip(fields._fields, fields, strict=True)
-                ]
-            )
-            report(first + count)
-        return type(trace), [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
+            state, trace = run(rng, state, first, min(block, length - first))
+            fields = cast(Any, trace)._asdict().items()
+            pieces.append(type(trace)(*(kept(name, field, first) for name, field in fields)))
+            report(min(first + block, length))
+        return pieces
+
+    def joined(traces: Sequence[TraceT], how: Callable[[Any], FloatArray]) -> TraceT:
+        return type(traces[0])(*(how(parts) for parts in zip(*traces, strict=True)))
 
     rngs = generators(seed, chains)
     done = run_chains(one_chain, chains=chains, length=length, cores=cores, progress=progress)
-    make: Any = done[0][0]
-    result: TraceT = make(*(np.stack(parts) for parts in zip(*(d[1] for d in done), strict=True)))
-    return result
+    return joined([joined(pieces, np.concatenate) for pieces in done], np.stack)
 
 
 # --- where chains start ---------------------------------------------------------------------------
@@ -107,13 +95,10 @@ def rough_population(observations: Sequence[Observation]) -> FloatArray:
     columns in [-1, 1]; then the covariance of (x, y) is made positive definite.
     """
     P = observations[0].k + 2
-    guess = np.diag(np.full(P, 0.3))
-    guess[0, 0] = 1.0
-    weight = np.full((P, P), 4.0)
-    total = weight * guess
-    for observation in observations:
-        own = 1.0 / ((observation.sd / observation.n) ** 2 + 0.3 / observation.n)
-        total = total + own * observation.values / observation.n
+    weight, total = np.full((P, P), 4.0), np.diag([4.0, *[4.0 * 0.3] * (P - 1)])
+    for seen in observations:
+        own = 1.0 / ((seen.sd / seen.n) ** 2 + 0.3 / seen.n)
+        total = total + own * seen.values / seen.n
         weight = weight + own
     G: FloatArray = total / weight
     floor = 0.3 * float(np.sqrt(np.mean(1.0 / weight)))
@@ -145,23 +130,19 @@ def _with_known_entries(G: FloatArray, observation: Observation) -> FloatArray:
 
 
 def starting_statistics(
-    observations: Sequence[Observation], rng: np.random.Generator
+    observations: Sequence[Observation], rng: Rng
 ) -> tuple[FloatArray, FloatArray]:
     """Valid, dispersed latent A_j, and noise variances; each (J, P, P).
 
-    Chains start from releases with fresh noise added to them, so that they start further apart
-    than the posterior is wide.
+    Chains start from releases with fresh noise added, further apart than the posterior is wide.
     """
-    shaken = []
-    for o in observations:
+    shaken, sds = [], np.stack([np.where(np.isfinite(o.sd), o.sd, 0.0) for o in observations])
+    for o, sd in zip(observations, sds, strict=True):
         noise = rng.laplace(size=o.values.shape) * math.sqrt(0.5)
         noise = np.triu(noise) + np.triu(noise, 1).T
-        sd = np.where(np.isfinite(o.sd), o.sd, 0.0)
         shaken.append(Observation(o.n, o.values + sd * noise, o.scale, o.family))
     G = rough_population(shaken)
-    A = np.stack([o.n * _with_known_entries(G, o) for o in observations])
-    omega2 = np.stack([np.where(np.isfinite(o.sd), o.sd, 0.0) ** 2 for o in observations])
-    return A, omega2
+    return np.stack([o.n * _with_known_entries(G, o) for o in observations]), sds**2
 
 
 # --- compiled: linear algebra that may fail -------------------------------------------------------
@@ -212,7 +193,7 @@ def inverse_lower(L: FloatArray) -> FloatArray:
 
 
 @compiled
-def bartlett(rng: np.random.Generator, degrees: float, step: float, k: int) -> FloatArray:
+def bartlett(rng: Rng, degrees: float, step: float, k: int) -> FloatArray:
     """Lower triangular R: R_ii ~ chi(degrees + i step), standard normal below the diagonal."""
     R = np.zeros((k, k))
     for a in range(k):
@@ -223,7 +204,7 @@ def bartlett(rng: np.random.Generator, degrees: float, step: float, k: int) -> F
 
 
 @compiled
-def accepts(rng: np.random.Generator, log_ratio: float) -> bool:
+def accepts(rng: Rng, log_ratio: float) -> bool:
     """Whether a proposal is accepted, by Metropolis and Hastings."""
     return math.log(1.0 - rng.random()) < log_ratio
 
@@ -246,17 +227,14 @@ def prepare_regression(prior: RegressionPrior, k: int) -> Regression:
     """Check the prior of the regression and put it into arrays."""
     if prior.k != k:
         raise RequestError(f"prior is for {prior.k} covariates, the statistics are for {k}")
-    independent = isinstance(prior, NormalInverseGammaIndependent)
-    precision = (
-        np.linalg.inv(prior.V0) if isinstance(prior, NormalInverseGammaIndependent) else prior.Lam0
-    )
+    independent = not isinstance(prior, NIGPrior)
+    precision: Any = prior.Lam0 if isinstance(prior, NIGPrior) else np.linalg.inv(prior.V0)
     bordered = np.empty((k + 2, k + 2))
     bordered[:-1, :-1] = precision
     bordered[:-1, -1] = bordered[-1, :-1] = precision @ prior.mu0
     bordered[-1, -1] = prior.mu0 @ precision @ prior.mu0
-    return Regression(
-        np.array(prior.mu0), np.array(precision), bordered, prior.a0, prior.b0, independent
-    )
+    mu0, precision = np.array(prior.mu0), np.array(precision)
+    return Regression(mu0, precision, bordered, prior.a0, prior.b0, independent)
 
 
 def conditional_mean(prior: Regression, total: FloatArray, sigma2: FloatArray) -> FloatArray:
@@ -280,11 +258,7 @@ def starting_regression(A: FloatArray, prior: Regression) -> tuple[FloatArray, f
 
 @compiled
 def draw_regression(
-    rng: np.random.Generator,
-    prior: Regression,
-    total: FloatArray,
-    theta: FloatArray,
-    sigma2: float,
+    rng: Rng, prior: Regression, total: FloatArray, theta: FloatArray, sigma2: float
 ) -> tuple[FloatArray, float]:
     """theta, sigma2 | the sum of all statistics; as they were if that cannot be factored.
 
@@ -329,14 +303,9 @@ def prepare_covariates(prior: CovariatePrior, k: int) -> Covariates:
     if prior.k != k:
         raise RequestError(f"covariates is for {prior.k} covariates, the statistics are for {k}")
     mean = np.concatenate([[1.0], prior.m])
-    return Covariates(
-        m=np.array(prior.m),
-        lam=prior.lam,
-        nu=prior.nu,
-        bordered=prior.lam * np.outer(mean, mean),
-        shape=0.0 if isinstance(prior, NIWPrior) else prior.shape,
-        rate=np.zeros(0) if isinstance(prior, NIWPrior) else np.array(prior.rate),
-    )
+    law = (0.0, np.zeros(0)) if isinstance(prior, NIWPrior) else (prior.shape, np.array(prior.rate))
+    bordered = prior.lam * np.outer(mean, mean)
+    return Covariates(np.array(prior.m), prior.lam, prior.nu, bordered, *law)
 
 
 def starting_scale(covariates: CovariatePrior, variance: FloatArray) -> FloatArray:
@@ -349,12 +318,7 @@ def starting_scale(covariates: CovariatePrior, variance: FloatArray) -> FloatArr
 
 @compiled
 def draw_covariates(
-    rng: np.random.Generator,
-    prior: Covariates,
-    total: FloatArray,
-    mu: FloatArray,
-    L: FloatArray,
-    Psi: FloatArray,
+    rng: Rng, prior: Covariates, total: FloatArray, mu: FloatArray, L: FloatArray, Psi: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """mu, the factor L of T, and Psi | the sum of all statistics; as they were if it has no factor.
 
@@ -388,11 +352,7 @@ def draw_covariates(
 
 
 def draw_conjugate(
-    prior: RegressionPrior,
-    A: FloatArray,
-    n: int,
-    rng: np.random.Generator,
-    size: tuple[int, ...],
+    prior: RegressionPrior, A: FloatArray, n: int, rng: Rng, size: tuple[int, ...]
 ) -> tuple[FloatArray, FloatArray]:
     """Independent draws of theta (..., d) and sigma2 (...) given A = Σ ww' over n rows.
 
@@ -426,8 +386,7 @@ def sample_naive(
 ) -> tuple[FloatArray, FloatArray]:
     """Draws of theta (chains, draws, d) and sigma2 (chains, draws), the noise ignored.
 
-    It is here as the negative control, and to show what ignoring the noise costs: intervals are too
-    narrow by any factor, the more noise, the worse.
+    The negative control: the more noise, the narrower are intervals for what they claim.
     """
     # A floor, so that there is a posterior even if noise has drowned the data.
     A = sum(project_gram(seen.values, seen.n, floor=1e-6) for seen in observations)
