@@ -273,14 +273,20 @@ def _psi(mechanism: Asking) -> Callable[[Floats], Floats]:
     return lambda x: np.minimum(-2 * log_ndtr(x), -2 * math.log(mechanism.p_star))
 
 
-def _root_mean_square(seen: Callable[[float], Floats], spread: float, noise: float) -> float:
-    """Of F_NL(seen) - Φ(z), for thresholds from -3 to 3, each seen by five data sets."""
+def _z_scores() -> Floats:
+    """Thresholds from -3 to 3, each seen by five data sets."""
     from scipy.special import ndtri
 
-    scores = np.add.outer(np.linspace(-3, 3, 13), ndtri([0.1, 0.3, 0.5, 0.7, 0.9])).ravel()
+    return np.asarray(
+        np.add.outer(np.linspace(-3, 3, 13), ndtri([0.1, 0.3, 0.5, 0.7, 0.9])).ravel()
+    )
+
+
+def _root_mean_square(seen: Callable[[float], Floats], spread: float, noise: float) -> float:
+    """Of F_NL(seen) - Φ(z), over `_z_scores`."""
     squares = [
         np.mean((normal_laplace.cdf(seen(z), spread, noise) - 0.5 * math.erfc(-z / 2**0.5)) ** 2)
-        for z in scores.tolist()
+        for z in _z_scores().tolist()
     ]
     return float(np.sqrt(np.mean(squares)))
 

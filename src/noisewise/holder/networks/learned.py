@@ -296,9 +296,7 @@ class LearnedGraph:
         parents: Parents = dict.fromkeys(empty.nodes, ())
         if self._edges > 1:
             scores = independence_scores(empty, counts, margins, total)
-            scale = float_up(2 * self._changed / self._each(shares.tree, self._edges))
-            edges = spanning(empty, scores, lambda values: noisy_maximum(values, scale))
-            parents = rooted(empty, edges)
+            parents = rooted(empty, self._tree(scores, shares.tree))
         elif self._edges == 1:
             parents = rooted(empty, [(empty.nodes[0], empty.nodes[1])])
         tree = Network(empty.schema, parents)
@@ -444,6 +442,10 @@ class LearnedGraph:
         return self._part(group, network, values, scale)
 
     # --- choices ----------------------------------------------------------------------------------
+
+    def _tree(self, scores: Mapping[Pair, int], share: Fraction) -> list[Pair]:
+        scale = float_up(2 * self._changed / self._each(share, self._edges))
+        return spanning(self.network, scores, lambda values: noisy_maximum(values, scale))
 
     def _second(
         self, tree: Network, gains: Mapping[tuple[str, str], int], share: Fraction
