@@ -11,7 +11,6 @@ Sizes are the smallest that `mean` accepts at epsilon = 2, so noise is at its la
 from __future__ import annotations
 
 import math
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,7 +21,7 @@ import numpy as np
 
 import noisewise as nw
 from noisewise._arrays import FloatArray
-from studies.report import Options, Report, kept_trials, seed_of, write_both
+from studies.report import Options, Report, kept_trials, published, seed_of, write_both
 from studies.tables import Row, as_markdown, read_table
 from studies.trials import Record
 
@@ -30,11 +29,8 @@ NAME = "block-models"
 LEVEL, Z = 0.9, 1.6448536269514722
 ROWS, EPSILON = 13_000, 2.0
 TRIALS, QUICK_TRIALS = 60, 3
-OWN_TRIALS = {
-    "cox": 8,
-    "logistic": 180,
-    "quantile": 180,
-}  # of what takes long, and of what 60 left open
+# Of what takes long, and of what 60 left open
+OWN_TRIALS = {"cox": 8, "logistic": 180, "quantile": 180}
 METHODS = ("all rows", "mean", "noise ignored")
 
 Generator = np.random.Generator
@@ -127,11 +123,7 @@ def trial(model: str, number: int) -> Record:
         epsilon=EPSILON,
         rows=ROWS,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        ledger = nw.Ledger(Path(folder) / "budget.db")
-        ledger.set_cap("rows", epsilon=10)
-        release = nw.publish(request, {"x": x, "y": y}, ledger=ledger).release
-    posterior: Any = nw.fit(release)
+    posterior: Any = nw.fit(published(request, {"x": x, "y": y}))
     return {
         "trial": number,
         "blocks": request.blocks,

@@ -13,7 +13,6 @@ is told means and spreads, and the rows have them.
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -27,7 +26,7 @@ from noisewise.analyst.regression.observation import Observation
 from noisewise.core.schema import Number, Schema
 from noisewise.planning.plan import MECHANISMS, Planner
 from studies.regression import draw_gram
-from studies.report import Options, Report, kept_trials, write_both
+from studies.report import Options, Report, kept_trials, published, write_both
 from studies.tables import Row, as_markdown, short
 from studies.trials import Record
 
@@ -170,10 +169,9 @@ def realise_in_rounds(
     rows["y"] = truth.theta[i, 0] + x @ truth.theta[i, 1:] + error
     words = {"target": "y", "features": columns.features, "epsilon": setting.epsilon}
     request = nw.make_request(columns.schema, **words, delta=planner.noise.delta)
-    with tempfile.TemporaryDirectory() as folder, nw.Ledger(f"{folder}/ledger.db") as ledger:
-        ledger.set_cap("planned", setting.epsilon, planner.noise.delta)
-        release = nw.publish(request, rows, ledger=ledger).release
-    posterior = nw.fit(release, seed=int(rng.integers(2**31)), chains=2, draws=draws)
+    posterior = nw.fit(
+        published(request, rows), seed=int(rng.integers(2**31)), chains=2, draws=draws
+    )
     return np.asarray(posterior.theta.reshape(-1, setting.k + 1).std(axis=0, ddof=1))
 
 

@@ -8,7 +8,6 @@ the numbers too. Bounds are what a code book or a scale allows, in round numbers
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 import noisewise as nw
 from noisewise.core.schema import Category, Column, Number
 from studies.honesty.cells import REAL
-from studies.report import Options, Report, kept_trials, write_both
+from studies.report import Options, Report, kept_trials, published, write_both
 from studies.tables import Row, as_markdown, short
 from studies.trials import Record
 
@@ -119,10 +118,7 @@ def realise(name: str, mechanism: str, releases: int = RELEASES) -> Record:
     found: dict[str, list[float]] = {}
     for seed in range(releases):
         request = nw.make_request(schema, **asked, delta=delta)
-        with tempfile.TemporaryDirectory() as folder, nw.Ledger(f"{folder}/b.db") as ledger:
-            ledger.set_cap("real", EPSILON, DELTA)
-            release = nw.publish(request, rows, ledger=ledger).release
-        posterior = nw.fit(release, seed=seed, chains=2, draws=400)
+        posterior = nw.fit(published(request, rows), seed=seed, chains=2, draws=400)
         for coefficient in posterior.columns.names:
             low, high = posterior.interval(coefficient)
             found.setdefault(coefficient, []).append((high - low) / 2)

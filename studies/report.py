@@ -99,6 +99,18 @@ def commit() -> str:
         return "unknown"  # no repository, or no git
 
 
+def published(request: Any, rows: Mapping[str, Any]) -> Any:
+    """The Release of these rows, by the one door, from a budget that ends with it."""
+    from noisewise.core.temporary import private_folder
+    from noisewise.holder.ledger import Ledger
+    from noisewise.holder.publish import publish
+
+    price = request.charge()
+    with private_folder() as folder, Ledger(folder / "budget.db") as ledger:
+        ledger.set_cap(price.dataset, price.epsilon, price.delta)
+        return publish(request, rows, ledger=ledger).release
+
+
 class Interval(NamedTuple):
     """A mean over runs with its 90% confidence interval."""
 

@@ -17,7 +17,6 @@ of these. Three coefficients share epsilon = 3.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from noisewise._arrays import FloatArray
 from noisewise.core.privacy import as_fraction
 from noisewise.holder.blocks.choice import former_blocks
 from studies.honesty.cells import REAL
-from studies.report import Options, Report, kept_trials, seed_of, write_both
+from studies.report import Options, Report, kept_trials, published, seed_of, write_both
 from studies.tables import Row, as_markdown
 from studies.trials import Record
 
@@ -118,18 +117,11 @@ def trial(case: str, number: int) -> Record:
     many = {**medians, "blocks": former_blocks(len(rows), each, len(names) + 1)}
     table = dict(zip([*names, "y"], rows.T, strict=True))
     for method, more in zip(METHODS[1:], ({}, medians, many), strict=True):
-        release = _published(nw.make_summary_request(schema, **words, **more), table)
+        release = published(nw.make_summary_request(schema, **words, **more), table)
         posterior = nw.fit(release)
         found[method] = [list(posterior.interval(name, LEVEL)) for name in names]
         found[f"blocks of {method}"] = release.blocks
     return {"trial": number, **found}
-
-
-def _published(request: Any, table: dict[str, FloatArray]) -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        ledger = nw.Ledger(Path(folder) / "budget.db")
-        ledger.set_cap("rows", epsilon=10)
-        return nw.publish(request, table, ledger=ledger).release
 
 
 def table_of(results: Mapping[str, Sequence[Record]]) -> list[Row]:

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,11 +19,9 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise.analyst.fit import fit
 from noisewise.core.schema import Number, Schema
-from noisewise.holder.ledger import Ledger
-from noisewise.holder.publish import publish
 from noisewise.holder.requests.regression import make_request
 from studies.honesty.cells import REAL
-from studies.report import Grid, seed_of
+from studies.report import Grid, published, seed_of
 from studies.tables import Row, as_markdown
 from studies.trials import Record
 
@@ -91,11 +87,7 @@ def trial(setting: Setting, number: int) -> Record:
     schema = Schema("rows", {c: Number(*b) for c, b in zip(names, bounds, strict=True)})
     words = {"epsilon": setting.epsilon, "delta": DELTA}
     request = make_request(schema, target="y", features=names[:-1], **words)
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "budget.db"
-        with Ledger(path) as ledger:
-            ledger.set_cap(schema.dataset, **words)
-        release = publish(request, dict(zip(names, rows.T, strict=True)), ledger=path).release
+    release = published(request, dict(zip(names, rows.T, strict=True)))
     assert release.rounds is not None
     plain = replace(release, rounds=replace(release.rounds, residuals=None))
     theta, *errors = least_squares(rows)
