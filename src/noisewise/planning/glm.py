@@ -142,17 +142,10 @@ def plan_glm(
     epsilons = [epsilon] if isinstance(epsilon, int | float) else list(epsilon)
     if not epsilons:
         raise RequestError("epsilon: none given; give one or several")
+    words: dict[str, Any] = {"target": target, "features": features, "formula": formula}
     rows = []
     for value in epsilons:
-        request = make_glm_request(
-            schema,
-            family=family,
-            target=target,
-            features=features,
-            formula=formula,
-            epsilon=value,
-            delta=delta,
-        )
+        request = make_glm_request(schema, family=family, epsilon=value, delta=delta, **words)
         bound = request.outcome.bound
         middle = mean if mean is not None else 0.5 if family == "logistic" else bound / 4
         if not 0 < middle < bound:

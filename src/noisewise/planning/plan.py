@@ -123,15 +123,16 @@ def plan(
     for value in epsilons:
         if not 0 < value <= LARGEST:
             raise RequestError(f"epsilon: expected numbers above 0 and up to 100, got {value!r}")
-    rows = tuple(
-        row for chosen in mechanisms for value in epsilons for row in planner.rows(chosen, value)
+    return Plan(
+        n,
+        level,
+        len(planner.laws),
+        tuple(row for m in mechanisms for value in epsilons for row in planner.rows(m, value)),
+        tuple(planner.answer(name, width, mechanisms) for name, width in (want or {}).items()),
+        planner.noise.radius,
+        planner.verdict(mechanisms, epsilons),
+        planner.counted,
     )
-    answers = tuple(
-        planner.answer(name, half_width, mechanisms) for name, half_width in (want or {}).items()
-    )
-    verdict = planner.verdict(mechanisms, epsilons)
-    radius, counted = planner.noise.radius, planner.counted
-    return Plan(n, level, len(planner.laws), rows, answers, radius, verdict, counted)
 
 
 def _mechanisms(mechanism: str | Sequence[str] | None, radius: float | None) -> list[str]:
@@ -178,16 +179,12 @@ class Planner:
             )
         if truths is None:
             truths = TRUTHS if k + 1 <= MANY_COLUMNS else FEWER_TRUTHS
-        self.prior = (
-            NormalInverseGammaIndependent.weakly_informative(k)
-            if prior is None
-            else prior.on_unit_scale(self.columns)
-        )
+        default = NormalInverseGammaIndependent.weakly_informative(k)
+        self.prior = default if prior is None else prior.on_unit_scale(self.columns)
         self.covariates = covariate_prior(k, self.noise.radius)
         rng = np.random.default_rng(seed)
-        self.truths, self.laws = draw_truths(
-            self.prior, self.covariates, truths, rng, self.noise.radius
-        )
+        given = (self.prior, self.covariates, truths, rng, self.noise.radius)
+        self.truths, self.laws = draw_truths(*given)
         groups = _levels_of(self.columns)
         if radius is None and groups:
             self.truths = with_levels(self.truths, groups, rng)
@@ -198,6 +195,7 @@ class Planner:
         numbers = {c.name for c in self.columns.design.columns if not c.is_indicator}
         self._expected_all = numbers <= set(expect or ())
         self._stated = np.array([c.name in (expect or ()) for c in self.columns.design.columns])
+        self._levels = np.array([c.is_indicator for c in self.columns.covariates])
         # `fit` has a prior of its own unless it is told one; in a ball it is the plan's.
         self._weak = prior is None and radius is None
         d = len(self.columns.names)
@@ -216,21 +214,12 @@ class Planner:
         n = self.n if n is None else n
         precision = scale_free_precision(self.truths) if weak else None
         setting = self.noise.rounds(epsilon) if mechanism == "rounds" else None
+        known = (self.truths, n, self.prior, self.covariates)
         if setting is not None and setting.worthwhile(n):
-            indicators = np.array([c.is_indicator for c in self.columns.covariates])
-            width = rounds_width(
-                self.truths,
-                n,
-                self.prior,
-                self.covariates,
-                indicators,
-                setting,
-                precision,
-                self._stated,
-            )
+            width = rounds_width(*known, self._levels, setting, precision, self._stated)
         else:
             sd = self.noise.sd("gaussian" if mechanism == "rounds" else mechanism, epsilon)
-            width = posterior_width(self.truths, n, self.prior, self.covariates, sd, precision)
+            width = posterior_width(*known, sd, precision)
         private = self._with_unseen(width) if weak else width.private
         return self._original(private), self._original(width.non_private)
 
@@ -313,13 +302,17 @@ class Planner:
             rows = max(self.n, round(np.exp(log_n)))
             return bool(np.median(self.sds(best, epsilon, rows)[0][:, 1:]) <= wanted)
 
-        top, most = np.log(LARGEST), np.log(min(1000 * self.n, MAX_ROWS))
-        start, at_least = np.log(epsilon), np.log(self.n)
-        budget = _tidy(_first(by_budget, start, top, 0.05)) if by_budget(top) else None
-        rows = None
-        if by_rows(most):
-            rows = round(float(f"{np.exp(_first(by_rows, at_least, most, 0.03)):.2g}"))
-        return Verdict(best, epsilon, EFFECT, found, budget, rows, self.counted)
+        budget = _first(by_budget, epsilon, LARGEST, 0.05)
+        rows = _first(by_rows, self.n, min(1000 * self.n, MAX_ROWS), 0.03)
+        return Verdict(
+            best,
+            epsilon,
+            EFFECT,
+            found,
+            None if budget is None else _tidy(budget),
+            None if rows is None else round(float(f"{np.exp(rows):.2g}")),
+            self.counted,
+        )
 
     def _chances(self, sd: FloatArray) -> FloatArray:
         """How likely an interval of a posterior with this sd shows the sign of `EFFECT`, (m, k).
@@ -338,19 +331,18 @@ class Planner:
         _, sigma2, _, T = self.truths
         beta = self.truths.theta[:, 1:]
         y = np.sqrt(sigma2 + np.einsum("mi,mij,mj->m", beta, T, beta))
-        levels = np.array([column.is_indicator for column in self.columns.covariates])
-        x = np.where(levels, 1.0, np.sqrt(np.einsum("mii->mi", T)))
+        x = np.where(self._levels, 1.0, np.sqrt(np.einsum("mii->mi", T)))
         width = np.array([column.half_width for column in self.columns.covariates])
         target = self.columns.design.columns[-1].half_width
-        return np.asarray(target * y[:, None] / (x * np.where(levels, 1.0, width)))
+        return np.asarray(target * y[:, None] / (x * np.where(self._levels, 1.0, width)))
 
     def _epsilon(self, mechanism: str, j: int, half_width: float) -> float | None:
         def reached(log_epsilon: float) -> bool:
             private, _ = self.sds(mechanism, _tidy(log_epsilon))
             return bool(self.z * np.median(private[:, j]) <= half_width)
 
-        low, high = np.log([SMALLEST, LARGEST])
-        return _tidy(_first(reached, low, high, 0.02)) if reached(high) else None
+        found = _first(reached, SMALLEST, LARGEST, 0.02)
+        return None if found is None else _tidy(found)
 
     def _rows_needed(self, j: int, half_width: float) -> int | None:
         def reached(log_n: float) -> bool:
@@ -358,8 +350,8 @@ class Planner:
             exact = self._original(non_private_width(self.truths, n, self.prior))
             return bool(self.z * np.median(exact[:, j]) <= half_width)
 
-        low, high = np.log(self.n), np.log(MAX_ROWS)
-        return round(float(np.exp(_first(reached, low, high, 0.01)))) if reached(high) else None
+        found = _first(reached, self.n, MAX_ROWS, 0.01)
+        return None if found is None else round(float(np.exp(found)))
 
 
 def _levels_of(columns: ModelColumns) -> list[list[int]]:
@@ -404,14 +396,17 @@ def _tidy(log_epsilon: float) -> float:
     return float(f"{min(max(np.exp(log_epsilon), SMALLEST), LARGEST):.3g}")
 
 
-def _first(reached: Any, low: float, high: float, precision: float) -> float:
-    """The smallest number at which a monotone condition holds, by bisection; it holds at `high`."""
+def _first(reached: Any, least: float, most: float, precision: float) -> float | None:
+    """The least logarithm at which a monotone condition holds, by bisection; None up to `most`."""
+    low, high = np.log([least, most])
+    if not reached(high):
+        return None
     if reached(low):
-        return low
+        return float(low)
     while high - low > precision:
         middle = (low + high) / 2
         low, high = (low, middle) if reached(middle) else (middle, high)
-    return high
+    return float(high)
 
 
 # --- the noise ------------------------------------------------------------------------------------

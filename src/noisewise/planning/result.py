@@ -113,9 +113,9 @@ class Verdict:
 
 
 def _chance(value: float) -> str:
-    return (
-        f"{value:.2f}" if 0.01 <= value <= 0.99 else ("above 0.99" if value > 0.5 else "below 0.01")
-    )
+    if 0.01 <= value <= 0.99:
+        return f"{value:.2f}"
+    return "above 0.99" if value > 0.5 else "below 0.01"
 
 
 MOST_NAMED = 6
@@ -199,13 +199,8 @@ class Plan:
 # --- the picture ----------------------------------------------------------------------------------
 
 
-COLOURS = dict(
-    zip(
-        ("rounds", "laplace", "gaussian", "isometric", "ball"),
-        (_palette.AWARE, *_palette.OTHERS),
-        strict=False,
-    )
-)
+_NAMES = ("rounds", "laplace", "gaussian", "isometric", "ball")
+COLOURS = dict(zip(_NAMES, (_palette.AWARE, *_palette.OTHERS), strict=False))
 FORMATS = (".png", ".svg", ".pdf")
 MOST_PANELS = 12
 
