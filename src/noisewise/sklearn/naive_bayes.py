@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.network.queries import Classification
 from noisewise.analyst.network.fit import check_fit, fit_network
+from noisewise.analyst.network.queries import Classification
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Category, Schema, level_text
