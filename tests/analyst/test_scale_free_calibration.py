@@ -17,6 +17,14 @@ def half_t(rng, degrees, scale):
     return scale * abs(rng.standard_t(degrees))
 
 
+def variances(rng):
+    """Standard deviations of what is explained and what is left: kept by (1 - R²)^tilt."""
+    while True:
+        omega, sigma = half_t(rng, 4, 0.5), half_t(rng, 4, 0.5)
+        if rng.uniform() < (sigma**2 / (sigma**2 + omega**2)) ** (0.5 * (1.0 - 1.0 / K)):
+            return omega, sigma
+
+
 def simulated(rng):
     """Truth from the prior (slopes, ln sigma2) and the Gram matrix of N rows.
 
@@ -27,7 +35,7 @@ def simulated(rng):
     psi = rng.gamma(covariates.shape, 1.0 / covariates.rate)
     T = np.atleast_2d(stats.invwishart.rvs(covariates.nu, np.diag(psi), random_state=rng))
     x = rng.normal(0.0, 0.3, K) + rng.multivariate_normal(np.zeros(K), T, N)
-    sigma, omega = half_t(rng, 4, 0.5), half_t(rng, 4, 0.5)
+    omega, sigma = variances(rng)
     S = np.cov(x.T, ddof=0).reshape(K, K)
     slopes = omega / np.sqrt(K) * np.linalg.solve(np.linalg.cholesky(S).T, rng.normal(size=K))
     y = rng.normal(0.0, 0.3) + (x - x.mean(axis=0)) @ slopes + sigma * rng.standard_normal(N)

@@ -70,6 +70,7 @@ def log_density(data, mean, L, psi, sigma, omega):
     tau2 = sigma**2 + n * omega**2 / k
     total = total - (n - 1) * np.log(sigma) - 0.5 * k * np.log(tau2 / sigma**2)
     total = total - 0.5 * n * (L[k, k] ** 2 / sigma**2 + row @ row / tau2)
+    total = total - data["tilt"] * np.log1p((omega / sigma) ** 2)
     total = total + t.logpdf(sigma / data["guide"], 4) + t.logpdf(omega / data["guide"], 4)
     F = np.eye(k + 2)
     F[1:, 0], F[1:, 1:] = mean, L

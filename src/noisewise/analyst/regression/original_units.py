@@ -104,12 +104,15 @@ def error_sd_in_original_units(prior: AnyPrior, columns: ModelColumns) -> tuple[
     """Where a prior on unit scale has the error's sd with probability 0.9.
 
     b0 / sigma2 is gamma(a0): the points of sigma2 are b0 over those of the gamma law. Under the
-    scale-free prior sigma / scale is the absolute value of a t variable with 4 degrees of freedom.
+    scale-free prior sigma and omega are half-t variables, weighted by (1 - R²)^tilt.
     """
     from scipy.special import gammaincinv, stdtrit
 
     if isinstance(prior, ScaleFreePrior):
-        points = (prior.scale * stdtrit(4.0, np.array([0.525, 0.975]))) ** 2
+        squares = stdtrit(4.0, 0.5 + (np.arange(1000) + 0.5) / 2000) ** 2
+        weights = (squares[:, None] / (squares[:, None] + squares)) ** prior.tilt
+        shares = np.cumsum(weights.sum(axis=1)) / weights.sum()
+        points = prior.scale**2 * np.interp([0.05, 0.95], shares, squares)
     else:
         points = prior.b0 / gammaincinv(prior.a0, np.array([0.95, 0.05]))
     low, high = np.sqrt(columns.sigma2_to_original(points))
@@ -118,14 +121,17 @@ def error_sd_in_original_units(prior: AnyPrior, columns: ModelColumns) -> tuple[
 
 def prior_in_words(prior: AnyPrior, columns: ModelColumns) -> str:
     """What a prior expects, where numbers of single coefficients can't say it; else empty."""
+    from scipy.special import betaincinv
+
     if not isinstance(prior, ScaleFreePrior):
         return ""
     _, high = error_sd_in_original_units(prior, columns)
+    middle = float(betaincinv(0.5, 0.5 + prior.tilt, 0.5))
     y = columns.target
     return (
         f"on the data's own scale. What the features explain of {y} together, and what they leave, "
-        f"each have a standard deviation below {high:.3g} with probability 0.95, and nothing "
-        "between that and 0 is preferred. No slope is expected to have any size in its own units; "
+        f"each have a standard deviation below {high:.3g} with probability 0.95 or more. R² is as "
+        f"likely below {middle:.2g} as above it. No slope is expected to have any size in its own units; "
         "means, spreads and correlations of the features may be anything within the bounds."
     )
 

@@ -392,12 +392,17 @@ class ScaleFreePrior:
     With S the scatter of the N rows' covariates about their mean::
 
         slopes | x, omega ~ N(centre, (omega² / k) (S / N)⁻¹)
-        omega ~ half-t(4, scale),  sigma ~ half-t(4, scale),  intercept flat
+        (omega, sigma) ~ h(omega) h(sigma) (1 - R²)^tilt,  intercept flat
 
-    omega² is the variance that the covariates explain and sigma² what they leave, both flat in
-    their standard deviations towards 0. So R² has a U-shaped law that excludes neither end, and the
-    prior is the same for any linear map of the covariates: narrow, off-centre or correlated columns
-    are no surprise to it.
+    omega² is the variance that the covariates explain, sigma² what they leave and R² = omega² /
+    (omega² + sigma²). h is the density of half-t(4, scale), flat towards 0, so that R² ~ Beta(1/2, 1/2 + tilt) where both are well below the scale. The prior is the same
+    for any linear map of the covariates: narrow, off-centre or correlated columns are no surprise.
+
+    The same for any linear map, it expects each direction of x to explain as much as any other. Of
+    k directions noise may hide all but one, and what that one explains, times k, leaves little for
+    the error. tilt = (1 - 1/k) / 2 makes up for it: R² ~ Beta(1/2, 1/2) for one covariate, and R
+    is uniform in the limit. Without it sigma² was too low where several columns go together
+    (docs/calibration.md).
 
     Parameters
     ----------
@@ -426,6 +431,11 @@ class ScaleFreePrior:
             if self.centre.size != self.k:
                 raise RequestError(f"centre needs one slope for each of {self.k} covariates")
         object.__setattr__(self, "scale", positive("scale", self.scale))
+
+    @property
+    def tilt(self) -> float:
+        """How much less it is expected that all is explained: the power of 1 - R²."""
+        return 0.5 - 0.5 / max(self.k, 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,7 +58,7 @@ def _sigma_range(m: float) -> Any:
     return -8.0 * sd, 8.0 * sd + min(66.0 / max(m - 1.0, 1.0), 40.0)
 
 
-def omega_nodes(k: int, fine: int = 1) -> FloatArray:
+def omega_nodes(k: int, n: float, tilt: float, fine: int = 1) -> FloatArray:
     """Log weights with all that depends on t alone, sech² t and sinh² t; shape (3, nodes).
 
     omega = sigma sqrt(k / N) sinh t, and the integrand is even and smooth in t: the trapezoidal
@@ -67,6 +67,11 @@ def omega_nodes(k: int, fine: int = 1) -> FloatArray:
     Parameters
     ----------
     k : int
+    n : float
+        The number of rows; where it is private a guess, which 1 - R² in the prior is then counted
+        by: 1 / (1 + (k / n) sinh² t).
+    tilt : float
+        Of the prior.
     fine : int
         Divides the step.
     """
@@ -75,7 +80,9 @@ def omega_nodes(k: int, fine: int = 1) -> FloatArray:
     log_cosh = t + np.log1p(np.exp(-2.0 * t)) - math.log(2.0)
     weight = np.full(t.size, math.log(2.0 * step) + 0.5 * math.log(max(k, 1)))
     weight[0] -= math.log(2.0)
-    return np.stack([weight + (1.0 - k) * log_cosh, np.exp(-2.0 * log_cosh), np.sinh(t) ** 2])
+    sinh2 = np.sinh(t) ** 2
+    weight += (1.0 - k) * log_cosh - tilt * np.log1p(max(k, 1) / n * sinh2)
+    return np.stack([weight, np.exp(-2.0 * log_cosh), sinh2])
 
 
 def _trapezoid(low: float, high: float, step: float) -> FloatArray:
