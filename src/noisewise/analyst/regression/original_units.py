@@ -109,10 +109,10 @@ def error_sd_in_original_units(prior: AnyPrior, columns: ModelColumns) -> tuple[
     from scipy.special import gammaincinv, stdtrit
 
     if isinstance(prior, ScaleFreePrior):
-        squares = stdtrit(4.0, 0.5 + (np.arange(1000) + 0.5) / 2000) ** 2
-        weights = (squares[:, None] / (squares[:, None] + squares)) ** prior.tilt
-        shares = np.cumsum(weights.sum(axis=1)) / weights.sum()
-        points = prior.scale**2 * np.interp([0.05, 0.95], shares, squares)
+        sds = stdtrit(4.0, 0.5 + (np.arange(1000) + 0.5) / 2000)
+        weights = ((1.0 + (sds / sds[:, None]) ** 2) ** -prior.tilt).sum(axis=1)
+        shares = (np.cumsum(weights) - 0.5 * weights) / weights.sum()
+        points = (prior.scale * np.interp([0.05, 0.95], shares, sds)) ** 2
     else:
         points = prior.b0 / gammaincinv(prior.a0, np.array([0.95, 0.05]))
     low, high = np.sqrt(columns.sigma2_to_original(points))
@@ -121,17 +121,17 @@ def error_sd_in_original_units(prior: AnyPrior, columns: ModelColumns) -> tuple[
 
 def prior_in_words(prior: AnyPrior, columns: ModelColumns) -> str:
     """What a prior expects, where numbers of single coefficients can't say it; else empty."""
-    from scipy.special import betaincinv
-
     if not isinstance(prior, ScaleFreePrior):
         return ""
     _, high = error_sd_in_original_units(prior, columns)
-    middle = float(betaincinv(0.5, 0.5 + prior.tilt, 0.5))
     y = columns.target
+    ends = "R² near 0 and near 1 are as welcome as any"
+    if prior.k > 1:
+        ends = "R² near 0 is as welcome as any, near 1 is less so the more features there are"
     return (
         f"on the data's own scale. What the features explain of {y} together, and what they leave, "
-        f"each have a standard deviation below {high:.3g} with probability 0.95 or more. R² is as "
-        f"likely below {middle:.2g} as above it. No slope is expected to have any size in its own units; "
+        f"each have a standard deviation below {high:.3g} with probability 0.95 or more. {ends}. "
+        "No slope is expected to have any size in its own units; "
         "means, spreads and correlations of the features may be anything within the bounds."
     )
 
