@@ -395,14 +395,14 @@ class ScaleFreePrior:
         (omega, sigma) ~ h(omega) h(sigma) (1 - R²)^tilt,  intercept flat
 
     omega² is the variance that the covariates explain, sigma² what they leave and R² = omega² /
-    (omega² + sigma²). h is the density of half-t(4, scale), flat towards 0, so that R² ~ Beta(1/2, 1/2 + tilt) where both are well below the scale. The prior is the same
-    for any linear map of the covariates: narrow, off-centre or correlated columns are no surprise.
+    (omega² + sigma²). h is the density of half-t(4, scale), flat towards 0, so that R² is
+    Beta(1/2, 1/2 + tilt) where both are well below the scale. The prior is the same for any linear
+    map of the covariates: narrow, off-centre or correlated columns are no surprise to it.
 
-    The same for any linear map, it expects each direction of x to explain as much as any other. Of
-    k directions noise may hide all but one, and what that one explains, times k, leaves little for
-    the error. tilt = (1 - 1/k) / 2 makes up for it: R² ~ Beta(1/2, 1/2) for one covariate, and R
-    is uniform in the limit. Without it sigma² was too low where several columns go together
-    (docs/calibration.md).
+    For that it expects each direction of x to explain as much as any other. Of k directions noise
+    may hide all but one, and what that one explains, times k, leaves little to the error. So R² is
+    Beta(1/2, 1/2) for one covariate only; tilt = (1 - 1/k) / 2, and R is uniform in the limit.
+    Without it sigma² was too low where noise hides most of five columns (docs/calibration.md).
 
     Parameters
     ----------
