@@ -61,18 +61,20 @@ def test_a_normal_prior_maps_to_what_its_draws_map_to(columns):
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_what_the_scale_free_prior_expects_of_the_error(columns, k):
-    """By draws; R² is Beta(1/2, 1/2 + tilt) but for what lies beyond the scale."""
+    """By draws; small sds have R² by one of two beta laws."""
     prior, rng = ScaleFreePrior(k), np.random.default_rng(k)
     omega, sigma = 0.5 * abs(rng.standard_t(4, (2, 400_000)))
     left = sigma**2 / (sigma**2 + omega**2)
-    kept = rng.uniform(size=left.size) < left**prior.tilt
+    lean = np.exp(prior.log_lean(np.log(left)))
+    kept = rng.uniform(size=left.size) * np.exp(prior.log_lean(np.zeros(1))) < lean
     ends = np.sqrt(columns.sigma2_to_original(np.quantile(sigma[kept], [0.05, 0.95]) ** 2))
     np.testing.assert_allclose(error_sd_in_original_units(prior, columns), ends, rtol=0.02)
     assert np.quantile(omega[kept], 0.95) < 1.01 * np.quantile(sigma[kept], 0.95)
     small = 1.0 - left[kept & (omega**2 + sigma**2 < 0.01)]
-    assert stats.kstest(small, stats.beta(0.5, 0.5 + prior.tilt).cdf).pvalue > 0.001
-    assert stats.kstest(small, stats.beta(0.5, 0.3 + prior.tilt).cdf).pvalue < 1e-6
-    assert ("less so the more features" in prior_in_words(prior, columns)) == (k > 1)
+    laws = stats.beta(0.5, 0.5), stats.beta(0.5, k / 2)
+    assert stats.kstest(small, lambda x: (laws[0].cdf(x) + laws[1].cdf(x)) / 2).pvalue > 0.001
+    assert (stats.kstest(small, laws[0].cdf).pvalue < 1e-6) == (k > 1)
+    assert ("half as likely" in prior_in_words(prior, columns)) == (k > 1)
 
 
 def test_a_conjugate_prior_keeps_its_ratio_to_the_error(columns):

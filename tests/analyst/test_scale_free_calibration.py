@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from noisewise.analyst.regression.exact import sampler
 from noisewise.analyst.regression.observation import Observation
@@ -18,10 +18,15 @@ def half_t(rng, degrees, scale):
 
 
 def variances(rng):
-    """Standard deviations of what is explained and what is left: kept by (1 - R²)^tilt."""
+    """Standard deviations of what is explained and what is left: kept by (1 - R²)^((K-1)/2), or not.
+
+    The constant makes both laws of R² equally likely where sds are small beside the scale.
+    """
+    c = special.beta(0.5, 0.5) / special.beta(0.5, 0.5 * K)
     while True:
         omega, sigma = half_t(rng, 4, 0.5), half_t(rng, 4, 0.5)
-        if rng.uniform() < (sigma**2 / (sigma**2 + omega**2)) ** (0.5 * (1.0 - 1.0 / K)):
+        left = sigma**2 / (sigma**2 + omega**2)
+        if rng.uniform() * (1.0 + c) < 1.0 + c * left ** (0.5 * (K - 1)):
             return omega, sigma
 
 

@@ -104,13 +104,14 @@ def error_sd_in_original_units(prior: AnyPrior, columns: ModelColumns) -> tuple[
     """Where a prior on unit scale has the error's sd with probability 0.9.
 
     b0 / sigma2 is gamma(a0): the points of sigma2 are b0 over those of the gamma law. Under the
-    scale-free prior sigma and omega are half-t variables, weighted by (1 - R²)^tilt.
+    scale-free prior sigma and omega are half-t variables, weighted by what R² is.
     """
     from scipy.special import gammaincinv, stdtrit
 
     if isinstance(prior, ScaleFreePrior):
         sds = stdtrit(4.0, 0.5 + (np.arange(1000) + 0.5) / 2000)
-        weights = ((1.0 + (sds / sds[:, None]) ** 2) ** -prior.tilt).sum(axis=1)
+        log_left = -np.log1p((sds / sds[:, None]) ** 2)
+        weights = np.exp(prior.log_lean(log_left)).sum(axis=1)
         shares = (np.cumsum(weights) - 0.5 * weights) / weights.sum()
         points = (prior.scale * np.interp([0.05, 0.95], shares, sds)) ** 2
     else:
@@ -127,7 +128,7 @@ def prior_in_words(prior: AnyPrior, columns: ModelColumns) -> str:
     y = columns.target
     ends = "R² near 0 and near 1 are as welcome as any"
     if prior.k > 1:
-        ends = "R² near 0 is as welcome as any, near 1 is less so the more features there are"
+        ends = "R² near 1 is half as likely as for one feature, near 0 more so the more there are"
     return (
         f"on the data's own scale. What the features explain of {y} together, and what they leave, "
         f"each have a standard deviation below {high:.3g} with probability 0.95 or more. {ends}. "

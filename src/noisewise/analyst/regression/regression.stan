@@ -6,8 +6,8 @@
 //
 //   psi_j ~ Gamma(shape, rate_j), T | psi ~ inverse Wishart(nu, diag psi), mu flat
 //   slopes | x, omega ~ N(prior_centre, (omega^2 / k) (S / n)^-1), S the scatter of x
-//   omega, sigma ~ half-t(4, guide), times (1 - R^2)^tilt, R^2 = omega^2 / (omega^2 + sigma^2)
-//   intercept flat
+//   omega, sigma ~ half-t(4, guide), times 1 + c (1 - R^2)^((k-1)/2), R^2 = omega^2 / (omega^2 +
+//   sigma^2), c = B(1/2, 1/2) / B(1/2, k/2); intercept flat
 //
 // mu, T, slopes and intercept are integrated out by hand. What is left are the means of the rows and
 // the Cholesky factor L of their covariance (both of the rows themselves, with divisor n), psi,
@@ -33,7 +33,6 @@ data {
   real<lower=0> shape;
   vector<lower=0>[t + m] rate;
   real<lower=0> guide;
-  real<lower=0> tilt;
   vector[t + m] prior_centre;
   matrix[t + m + 1, t + m + 1] to_original;      // coefficients in original units are
   vector[t + m + 1] shift;                       // to_original * (intercept, slopes) + shift
@@ -110,7 +109,8 @@ model {
   }
   sigma ~ student_t(4, 0, guide);
   omega ~ student_t(4, 0, guide);
-  target += -tilt * log1p(square(omega / sigma));
+  target += log_sum_exp(0, lbeta(0.5, 0.5) - lbeta(0.5, 0.5 * k)
+                           - 0.5 * (k - 1) * log1p(square(omega / sigma)));
   // The noise.
   {
     matrix[P, P] F = rep_matrix(0, P, P);

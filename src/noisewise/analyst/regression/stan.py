@@ -90,7 +90,6 @@ def stan_model(
         "shape": covariates.shape,
         "rate": covariates.rate[inner].tolist(),
         "guide": prior.scale,
-        "tilt": prior.tilt,
         "prior_centre": centre[inner].tolist(),
         "to_original": matrix[:, order[:-1]].tolist(),
         "shift": shift.tolist(),
