@@ -18,10 +18,7 @@ def half_t(rng, degrees, scale):
 
 
 def variances(rng):
-    """Standard deviations of what is explained and what is left: kept by (1 - R²)^((K-1)/2), or not.
-
-    The constant makes both laws of R² equally likely where sds are small beside the scale.
-    """
+    """Standard deviations of what is explained and what is left; R² has one of two laws."""
     c = special.beta(0.5, 0.5) / special.beta(0.5, 0.5 * K)
     while True:
         omega, sigma = half_t(rng, 4, 0.5), half_t(rng, 4, 0.5)
