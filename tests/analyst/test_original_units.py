@@ -13,7 +13,9 @@ from noisewise.analyst.regression.original_units import (
     CoefficientPrior,
     coefficients_in_original_units,
     covariates_to_unit,
+    error_sd_in_original_units,
     inverse_gamma_between,
+    prior_in_words,
     read_prior,
     regression_to_unit,
 )
@@ -23,6 +25,7 @@ from noisewise.analyst.regression.priors import (
     NIGPrior,
     NIWPrior,
     NormalInverseGammaIndependent,
+    ScaleFreePrior,
 )
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Schema
@@ -54,6 +57,24 @@ def test_a_normal_prior_maps_to_what_its_draws_map_to(columns):
     mean, sd = coefficients_in_original_units(unit, columns)
     np.testing.assert_allclose(mean, MEAN, rtol=1e-9)
     np.testing.assert_allclose(sd, np.sqrt(V.diagonal()), rtol=1e-8)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_what_the_scale_free_prior_expects_of_the_error(columns, k):
+    """By draws; small sds have R² by one of two beta laws."""
+    prior, rng = ScaleFreePrior(k), np.random.default_rng(k)
+    omega, sigma = 0.5 * abs(rng.standard_t(4, (2, 400_000)))
+    left = sigma**2 / (sigma**2 + omega**2)
+    lean = np.exp(prior.log_lean(np.log(left)))
+    kept = rng.uniform(size=left.size) * np.exp(prior.log_lean(np.zeros(1))) < lean
+    ends = np.sqrt(columns.sigma2_to_original(np.quantile(sigma[kept], [0.05, 0.95]) ** 2))
+    np.testing.assert_allclose(error_sd_in_original_units(prior, columns), ends, rtol=0.02)
+    assert np.quantile(omega[kept], 0.95) < 1.01 * np.quantile(sigma[kept], 0.95)
+    small = 1.0 - left[kept & (omega**2 + sigma**2 < 0.01)]
+    laws = stats.beta(0.5, 0.5), stats.beta(0.5, k / 2)
+    assert stats.kstest(small, lambda x: (laws[0].cdf(x) + laws[1].cdf(x)) / 2).pvalue > 0.001
+    assert (stats.kstest(small, laws[0].cdf).pvalue < 1e-6) == (k > 1)
+    assert ("half as likely" in prior_in_words(prior, columns)) == (k > 1)
 
 
 def test_a_conjugate_prior_keeps_its_ratio_to_the_error(columns):

@@ -110,7 +110,8 @@ def expected(posterior, x, law):
     # The regression alone: the test of the scale-free prior has it with one law for all.
     pooled, one = A.sum(axis=0), ScaleFreeCovariates.default(k)
     psi = np.ones(k)
-    total += log_marginal(pooled, psi, ScaleFreePrior(k), one) - log_one_law(pooled, psi, one)
+    total += log_marginal(pooled, psi, ScaleFreePrior(k), one, a.n.sum())
+    total -= log_one_law(pooled, psi, one)
     for i, gram in enumerate(A):
         n, mean = gram[0, 0], gram[0, 1:] / gram[0, 0]
         scatter = gram[1:, 1:] - n * np.outer(mean, mean)

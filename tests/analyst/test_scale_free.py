@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import arviz as az
 import numpy as np
@@ -59,8 +60,17 @@ def log_half_t(u, scale):
     return 0.5 * u - 2.5 * np.log1p(np.exp(u) / (4 * scale**2))
 
 
-def log_marginal(A, psi, prior, covariates):
-    """Density of rows with statistics A, and of ln psi, by a fine grid over both variances."""
+def lean(k, left):
+    """Log of Beta(1/2, 1/2) and Beta(1/2, k/2) mixed, over the first, at R² = 1 - left."""
+    ratio = special.beta(0.5, 0.5) / special.beta(0.5, 0.5 * k)
+    return np.log1p(ratio * left ** (0.5 * (k - 1)))
+
+
+def log_marginal(A, psi, prior, covariates, guess=None):
+    """Density of rows with statistics A, and of ln psi, by a fine grid over both variances.
+
+    `guess` is the number of rows that the prior counts R² by, where it is private.
+    """
     N, k = A[0, 0], len(A) - 2
     xbar, ybar = A[0, 1:-1] / N, A[0, -1] / N
     S = A[1:-1, 1:-1] - N * np.outer(xbar, xbar)
@@ -76,6 +86,7 @@ def log_marginal(A, psi, prior, covariates):
     logs = -0.5 * ((N - 1) * np.log(2 * np.pi * sigma2) + rss / sigma2 + math.log(N))
     logs = logs - 0.5 * (k * np.log(tau2 / sigma2) + ess / tau2)
     logs += log_half_t(s, prior.scale)[:, None] + log_half_t(u, prior.scale)
+    logs += lean(k, 1 / (1 + omega2 / sigma2 * N / (guess or N)))
     regression = special.logsumexp(logs) + math.log((s[1] - s[0]) * (u[1] - u[0]))
     nu = covariates.nu
     law = -0.5 * k * ((N - 1) * math.log(2 * math.pi) + math.log(N))
@@ -117,7 +128,8 @@ def expected(posterior, x, centre=0.0):
     _, grams, psi = free_statistics(posterior, x)
     centre = np.broadcast_to(centre, posterior.k)[np.array(posterior.columns[1:-1]) - 1]
     prior, covariates = ScaleFreePrior(posterior.k), ScaleFreeCovariates.default(posterior.k)
-    total = log_marginal(counted_from(centre, grams.sum(axis=0)), psi, prior, covariates)
+    pooled, guess = counted_from(centre, grams.sum(axis=0)), posterior.arrays.n.sum()
+    total = log_marginal(pooled, psi, prior, covariates, guess)
     p = posterior.k + 1
     for i, j in enumerate(posterior.order):
         gram, a = grams[j], posterior.arrays
@@ -214,19 +226,19 @@ def test_draws_around_other_slopes_than_0():
         assert stats.ks_2samp(ours, theirs).pvalue > 1e-4
 
 
-def test_the_formula_would_notice_another_prior(monkeypatch):
-    """Negative control: half the scale of the half-t laws is seen."""
+@pytest.mark.parametrize("other", ["scale", "law of R²"])
+def test_the_formula_would_notice_another_prior(monkeypatch, other):
+    """Negative controls: other half-t laws and another law of R² are seen."""
     posterior = posterior_of("three columns")
     rng = np.random.default_rng(2)
     points = 0.7 * rng.standard_normal((5, posterior.ndim))
-    monkeypatch.setattr(f"{__name__}.ScaleFreePrior", _Narrow)
+    if other == "scale":
+        narrow = SimpleNamespace(scale=0.1)
+        monkeypatch.setattr(f"{__name__}.ScaleFreePrior", lambda k: narrow)
+    else:
+        monkeypatch.setattr(f"{__name__}.lean", lambda k, left: 0.0)
     gaps = [posterior.logp_and_gradient(x)[0] - expected(posterior, x) for x in points]
     assert np.ptp(gaps) > 5e-3
-
-
-class _Narrow:
-    def __init__(self, k):
-        self.k, self.scale = k, 0.1
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -272,7 +284,7 @@ def test_digits_are_kept_where_y_is_nearly_explained():
 def test_integral_over_both_variances(k, rows):
     """Against a fine grid, from y all explained to y not at all, and by differences."""
     N, half_t = float(k + rows), 1.0
-    sigma, omega = scale_free.sigma_nodes(N, k), scale_free.omega_nodes(k)
+    sigma, omega = scale_free.sigma_nodes(N, k), scale_free.omega_nodes(ScaleFreePrior(k), N)
     sd = math.sqrt(2 / (N - 1 - k))
     x = np.linspace(-9 * sd, 9 * sd + 80 / (N - 2 - k), 601)
     u = np.linspace(-60, 14, 401)
@@ -284,7 +296,9 @@ def test_integral_over_both_variances(k, rows):
             s = log_rss + x[:, None]
             tau2 = np.exp(s) + N * np.exp(u) / max(k, 1)
             logs = -0.5 * ((N - 1 - k) * s + rss * np.exp(-s) + k * np.log(tau2) + ess / tau2)
-            logs += log_half_t(s, 0.5) + log_half_t(u, 0.5)
+            logs += (
+                log_half_t(s, 0.5) + log_half_t(u, 0.5) + lean(max(k, 1), 1 / (1 + np.exp(u - s)))
+            )
             expected = special.logsumexp(logs) + math.log((x[1] - x[0]) * (u[1] - u[0]))
             errors.append(found - expected)
 
@@ -325,7 +339,7 @@ def test_draws_given_statistics(n, k):
     A = rows.T @ rows
     half_t = 1.0
     sigma = scale_free.sigma_nodes(float(n), k)
-    omega = scale_free.omega_nodes(k, fine=4)
+    omega = scale_free.omega_nodes(ScaleFreePrior(k), float(n), fine=4)
     theta, sigma2, mean = scale_free.draw(
         rng, np.broadcast_to(np.linalg.cholesky(A), (20_000, *A.shape)), half_t, sigma, omega
     )
@@ -336,6 +350,7 @@ def test_draws_given_statistics(n, k):
     tau2 = np.exp(s)[:, None] + n * np.exp(u) / max(k, 1)
     logs = -0.5 * (freedom * s + rss * np.exp(-s))[:, None] - 0.5 * (k * np.log(tau2) + ess / tau2)
     logs += log_half_t(s, 0.5)[:, None] + log_half_t(u, 0.5)
+    logs += lean(max(k, 1), 1 / (1 + np.exp(u - s[:, None])))
     weight = np.exp(logs - logs.max())
     weight /= weight.sum()
     distribution = np.cumsum(weight.sum(axis=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from noisewise.analyst.regression.exact import sampler
 from noisewise.analyst.regression.observation import Observation
@@ -17,6 +17,16 @@ def half_t(rng, degrees, scale):
     return scale * abs(rng.standard_t(degrees))
 
 
+def variances(rng):
+    """Standard deviations of what is explained and what is left; R² has one of two laws."""
+    c = special.beta(0.5, 0.5) / special.beta(0.5, 0.5 * K)
+    while True:
+        omega, sigma = half_t(rng, 4, 0.5), half_t(rng, 4, 0.5)
+        left = sigma**2 / (sigma**2 + omega**2)
+        if rng.uniform() * (1.0 + c) < 1.0 + c * left ** (0.5 * (K - 1)):
+            return omega, sigma
+
+
 def simulated(rng):
     """Truth from the prior (slopes, ln sigma2) and the Gram matrix of N rows.
 
@@ -27,7 +37,7 @@ def simulated(rng):
     psi = rng.gamma(covariates.shape, 1.0 / covariates.rate)
     T = np.atleast_2d(stats.invwishart.rvs(covariates.nu, np.diag(psi), random_state=rng))
     x = rng.normal(0.0, 0.3, K) + rng.multivariate_normal(np.zeros(K), T, N)
-    sigma, omega = half_t(rng, 4, 0.5), half_t(rng, 4, 0.5)
+    omega, sigma = variances(rng)
     S = np.cov(x.T, ddof=0).reshape(K, K)
     slopes = omega / np.sqrt(K) * np.linalg.solve(np.linalg.cholesky(S).T, rng.normal(size=K))
     y = rng.normal(0.0, 0.3) + (x - x.mean(axis=0)) @ slopes + sigma * rng.standard_normal(N)

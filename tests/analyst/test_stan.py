@@ -12,7 +12,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from scipy.special import logsumexp
+from scipy.special import beta, logsumexp
 from scipy.stats import laplace, norm, t
 
 import noisewise as nw
@@ -70,6 +70,8 @@ def log_density(data, mean, L, psi, sigma, omega):
     tau2 = sigma**2 + n * omega**2 / k
     total = total - (n - 1) * np.log(sigma) - 0.5 * k * np.log(tau2 / sigma**2)
     total = total - 0.5 * n * (L[k, k] ** 2 / sigma**2 + row @ row / tau2)
+    c = beta(0.5, 0.5) / beta(0.5, 0.5 * k)
+    total = total + np.log1p(c * (1 + (omega / sigma) ** 2) ** (0.5 - 0.5 * k))
     total = total + t.logpdf(sigma / data["guide"], 4) + t.logpdf(omega / data["guide"], 4)
     F = np.eye(k + 2)
     F[1:, 0], F[1:, 1:] = mean, L

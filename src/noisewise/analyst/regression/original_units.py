@@ -99,13 +99,17 @@ def coefficients_in_original_units(
 def error_sd_in_original_units(prior: AnyPrior, columns: ModelColumns) -> tuple[float, float]:
     """Where a prior on unit scale has the error's sd with probability 0.9.
 
-    b0 / sigma2 is gamma(a0). Under the scale-free prior sigma / scale is the absolute value of a t
-    variable with 4 degrees of freedom.
+    b0 / sigma2 is gamma(a0). Under the scale-free prior sigma and omega are half-t variables,
+    weighted by what R² is.
     """
     from scipy.special import gammaincinv, stdtrit
 
     if isinstance(prior, ScaleFreePrior):
-        points = (prior.scale * stdtrit(4.0, np.array([0.525, 0.975]))) ** 2
+        sds = stdtrit(4.0, 0.5 + (np.arange(1000) + 0.5) / 2000)
+        log_left = -np.log1p((sds / sds[:, None]) ** 2)
+        weights = np.exp(prior.log_lean(log_left)).sum(axis=1)
+        shares = (np.cumsum(weights) - 0.5 * weights) / weights.sum()
+        points = (prior.scale * np.interp([0.05, 0.95], shares, sds)) ** 2
     else:
         points = prior.b0 / gammaincinv(prior.a0, np.array([0.95, 0.05]))
     low, high = np.sqrt(columns.sigma2_to_original(points))
@@ -118,10 +122,13 @@ def prior_in_words(prior: AnyPrior, columns: ModelColumns) -> str:
         return ""
     _, high = error_sd_in_original_units(prior, columns)
     y = columns.target
+    ends = "R² near 0 and near 1 are as welcome as any"
+    if prior.k > 1:
+        ends = "R² near 1 is half as likely as for one feature, near 0 more so the more there are"
     return (
         f"on the data's own scale. What the features explain of {y} together, and what they leave, "
-        f"each have a standard deviation below {high:.3g} with probability 0.95, and nothing "
-        "between that and 0 is preferred. No slope is expected to have any size in its own units; "
+        f"each have a standard deviation below {high:.3g} with probability 0.95 or more. {ends}. "
+        "No slope is expected to have any size in its own units; "
         "means, spreads and correlations of the features may be anything within the bounds."
     )
 

@@ -6,6 +6,7 @@ A prior is therefore weakly informative if it is wide compared with 1, whatever 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -392,12 +393,18 @@ class ScaleFreePrior:
     With S the scatter of the N rows' covariates about their mean::
 
         slopes | x, omega ~ N(centre, (omega² / k) (S / N)⁻¹)
-        omega ~ half-t(4, scale),  sigma ~ half-t(4, scale),  intercept flat
+        (omega, sigma) ~ h(omega) h(sigma) (1 + c_k (1 - R²)^((k-1)/2)),  intercept flat
 
-    omega² is the variance that the covariates explain and sigma² what they leave, both flat in
-    their standard deviations towards 0. So R² has a U-shaped law that excludes neither end, and the
+    omega² is the variance that the covariates explain, sigma² what they leave and R² = omega² /
+    (omega² + sigma²). h is the density of half-t(4, scale), flat towards 0, and c_k such that R² is
+    Beta(1/2, 1/2) or Beta(1/2, k/2) with equal probability where both are well below the scale. The
     prior is the same for any linear map of the covariates: narrow, off-centre or correlated columns
     are no surprise to it.
+
+    For that it expects each direction of x to explain as much as any other. Of k directions noise
+    may hide all but one, and what that one explains, times k, leaves little to the error. Under the
+    second law of R² all that is explained is as one direction of k + 1. Without it sigma² was too
+    low where noise hides most of five columns (docs/calibration.md).
 
     Parameters
     ----------
@@ -426,6 +433,12 @@ class ScaleFreePrior:
             if self.centre.size != self.k:
                 raise RequestError(f"centre needs one slope for each of {self.k} covariates")
         object.__setattr__(self, "scale", positive("scale", self.scale))
+
+    def log_lean(self, log_left: FloatArray) -> FloatArray:
+        """ln(1 + c_k (1 - R²)^((k-1)/2)), by ln(1 - R²)."""
+        k = max(self.k, 1)
+        log_c = math.lgamma(0.5) + math.lgamma(0.5 * (k + 1)) - math.lgamma(0.5 * k)
+        return np.asarray(np.logaddexp(0.0, log_c + 0.5 * (k - 1) * log_left))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,8 @@
 //
 //   psi_j ~ Gamma(shape, rate_j), T | psi ~ inverse Wishart(nu, diag psi), mu flat
 //   slopes | x, omega ~ N(prior_centre, (omega^2 / k) (S / n)^-1), S the scatter of x
-//   omega, sigma ~ half-t(4, guide), intercept flat
+//   omega, sigma ~ half-t(4, guide), times 1 + c (1 - R^2)^((k-1)/2), R^2 = omega^2 / (omega^2 +
+//   sigma^2), c = B(1/2, 1/2) / B(1/2, k/2); intercept flat
 //
 // mu, T, slopes and intercept are integrated out by hand. What is left are the means of the rows and
 // the Cholesky factor L of their covariance (both of the rows themselves, with divisor n), psi,
@@ -108,6 +109,8 @@ model {
   }
   sigma ~ student_t(4, 0, guide);
   omega ~ student_t(4, 0, guide);
+  target += log_sum_exp(0, lbeta(0.5, 0.5) - lbeta(0.5, 0.5 * k)
+                           - 0.5 * (k - 1) * log1p(square(omega / sigma)));
   // The noise.
   {
     matrix[P, P] F = rep_matrix(0, P, P);

@@ -182,8 +182,8 @@ class CollapsedPosterior:
             total = sum(rough.rows)
             spread = sum(6.0 * h.scale[0, 0] for h in holders if h.n_is_private)
             self._sigma = sigma = scale_free.sigma_nodes(total, k, spread)
-            self._omega = scale_free.omega_nodes(k, fine=4)
-            omega = scale_free.omega_nodes(k)
+            self._omega = scale_free.omega_nodes(prior, total, fine=4)
+            omega = scale_free.omega_nodes(prior, total)
         self.arrays = Arrays(
             n=np.array(rough.rows),
             laplace=np.array([holder.family == "laplace" for holder in holders]),

@@ -8,7 +8,8 @@ Under the scale-free prior theta is integrated out of the rows' density at given
 omega² = e^u, in closed form, and those two by quadrature. With RSS what least squares leaves of y,
 ESS what it explains, and tau² = N omega² / k + sigma²,
 
-    -(N-1)/2 s - RSS / (2 sigma²) - k/2 ln(tau² / sigma²) - ESS / (2 tau²) + h(s) + h(u),
+    -(N-1)/2 s - RSS / (2 sigma²) - k/2 ln(tau² / sigma²) - ESS / (2 tau²)
+        + h(s) + h(u) + lean(R²),
 
 where h is the log density of the half-t law's logarithm. Nodes of s are counted from ln(RSS / N):
 given N rows sigma² is known to about sqrt(2/N), whatever else is not. In t, with N omega² / k =

@@ -16,6 +16,7 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.prior import mode
+from noisewise.analyst.regression.priors import ScaleFreePrior
 
 _NARROW, _WIDE = 0.05, 0.15  # widths of sigma²'s law for which 5 and 7 Gauss-Hermite nodes serve
 _MOST_NODES = 400
@@ -58,7 +59,7 @@ def _sigma_range(m: float) -> Any:
     return -8.0 * sd, 8.0 * sd + min(66.0 / max(m - 1.0, 1.0), 40.0)
 
 
-def omega_nodes(k: int, fine: int = 1) -> FloatArray:
+def omega_nodes(prior: ScaleFreePrior, n: float, fine: int = 1) -> FloatArray:
     """Log weights with all that depends on t alone, sech² t and sinh² t; shape (3, nodes).
 
     omega = sigma sqrt(k / N) sinh t, and the integrand is even and smooth in t: the trapezoidal
@@ -66,16 +67,22 @@ def omega_nodes(k: int, fine: int = 1) -> FloatArray:
 
     Parameters
     ----------
-    k : int
+    prior : ScaleFreePrior
+    n : float
+        The number of rows; where it is private a guess, which 1 - R² in the prior is then counted
+        by: 1 / (1 + (k / n) sinh² t).
     fine : int
         Divides the step.
     """
+    k = prior.k
     step = min(_COARSEST, 0.5 / math.sqrt(max(k, 1))) / fine
     t = np.arange(0.0, _LARGEST_T, step)
     log_cosh = t + np.log1p(np.exp(-2.0 * t)) - math.log(2.0)
     weight = np.full(t.size, math.log(2.0 * step) + 0.5 * math.log(max(k, 1)))
     weight[0] -= math.log(2.0)
-    return np.stack([weight + (1.0 - k) * log_cosh, np.exp(-2.0 * log_cosh), np.sinh(t) ** 2])
+    sinh2 = np.sinh(t) ** 2
+    weight += (1.0 - k) * log_cosh + prior.log_lean(-np.log1p(k / n * sinh2))
+    return np.stack([weight, np.exp(-2.0 * log_cosh), sinh2])
 
 
 def _trapezoid(low: float, high: float, step: float) -> FloatArray:
