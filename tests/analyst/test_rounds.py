@@ -417,15 +417,37 @@ def test_a_column_that_must_be_skewed_is_warned_of(release):
 
     rng = np.random.default_rng(4)
     assert warned() == ()
-    assert warned(dose=rng.exponential(2.0, ROWS)) == ()  # skewness 2, but it need not be above 0
+    assert warned(dose=rng.exponential(2.0, ROWS)) == ()  # skewness 2, but it need not be above 0.4
     assert warned(dose=rng.gamma(2.0, 1.0, ROWS)) == ()
-    for dose in (amounts := rng.gamma(0.2, 10.0, ROWS), 100.0 - amounts):
+    for dose in (rng.gamma(0.2, 10.0, ROWS), 100.0 - rng.gamma(0.55, 5.0, ROWS)):
         (text,) = warned(dose=dose)
         assert text.startswith("long tails of dose:")
     assert warned(dose=100.0 * (rng.uniform(size=ROWS) < 0.1)) == ()  # 0 or 1: no tail
-    # More is carried then, because more rows are far than the histogram says.
-    usual, more = (turned_with(**c).observation.scale[0, 1] for c in ({}, {"dose": amounts}))
-    assert more > usual
+
+
+@pytest.mark.usefixtures("nothing_is_shrunk")
+def test_what_is_carried_grows_smoothly_with_the_skewness_of_the_target(release):
+    """2c - 1 times the noise, with c = sd / mean, whether the histogram shows far rows or not."""
+    empty = replace(release.rounds.tail, values=(0,) * len(release.rounds.tail.values))
+    release = replace(release, rounds=replace(release.rounds, tail=empty))
+    table = make_table()
+
+    def carried(score, target="score"):
+        """The noise of a sum with what is carried in it."""
+        sums = exact_sums(release, table | {"score": score})
+        columns, _ = choose_columns([release], target, ["weight"])
+        return LastRound.of(with_sums(release, sums), columns, "it").observation.scale[0, 1]
+
+    rng = np.random.default_rng(6)
+    usual = carried(table["score"])
+    for shape in (16.0, 4.0, 2.0, 1.0, 0.6):  # c is a quarter to 1.3
+        amount = rng.gamma(shape, 20 / shape, ROWS)
+        for score in (amount - 200, 400 - amount):
+            c = score.std() / min(score.mean() + 200, 400 - score.mean())
+            more = math.hypot(1, max(0.0, 2 * c - 1))
+            assert carried(score) / usual == pytest.approx(more, rel=0.02)
+            # That of another column says nothing of this target's errors.
+            assert carried(score, "dose") == pytest.approx(carried(table["score"], "dose"))
 
 
 def test_far_rows_are_warned_of(release):
