@@ -210,6 +210,25 @@ def test_looks_and_last_round_are_averaged_by_their_noise(release, monkeypatch):
     assert centred[1] == pytest.approx(2, abs=0.8)
 
 
+@pytest.mark.usefixtures("nothing_is_shrunk")
+def test_looks_have_no_weight_where_a_column_must_be_very_skewed(release, monkeypatch):
+    columns, _ = choose_columns([release])
+    used = []
+
+    def with_looks(seen, *_):
+        used.append(True)
+        return seen, 0 * seen
+
+    monkeypatch.setattr(rounds_module, "with_looks", with_looks)
+    rng = np.random.default_rng(5)
+    for shape, times in ((0.55, 1), (0.2, 0)):  # a skewness of 0.6 or more, and of 1.8
+        sums = exact_sums(release, make_table() | {"dose": rng.gamma(shape, 5.0, ROWS)})
+        rounds = replace(with_sums(release, sums).rounds, explored=release.rounds.explored)
+        LastRound.of(replace(release, rounds=rounds), columns, "it")
+        assert len(used) == times
+        used.clear()
+
+
 def test_looks_that_differ_by_more_than_noise_count_less(release):
     columns, _ = choose_columns([release])
     at = LastRound.of(release, columns, "it").observation

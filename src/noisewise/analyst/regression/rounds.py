@@ -111,7 +111,8 @@ _REMEDY = (
 
 _DRAWS = 1 << 14  # of `shrunk_normal`
 _UNLIKE, _APART = 0.03, 2.0  # sd of looks beside their noise, of a spread; a mean square
-_SKEWED = 0.4  # a skewness, from which a column is called long-tailed
+_LONG_TAILED = 0.4  # a skewness, from which a column is warned of
+_SKEWED = 1.0  # a skewness, from which looks have lost too much to have any weight
 _FAR_BOUND = 6.0  # standard deviations
 
 
@@ -122,7 +123,7 @@ class LastRound:
     observation: Observation  # over w' = (1, x', y')
     K: FloatArray  # (P, P), takes w = (1, x, y) on unit scale to w'
     covariates: ScaleFreeCovariates  # the prior of x'
-    skewed: frozenset[str] = frozenset()  # columns of the Release whose tails must be long
+    skewed: frozenset[str] = frozenset()  # columns of the Release that are warned of
 
     @classmethod
     def of(cls, release: Release, columns: ModelColumns, name: str) -> LastRound:
@@ -163,14 +164,14 @@ class LastRound:
             seen[numbers, 0] += lost * c * first
             seen[np.ix_(numbers, numbers)] += lost * second
         spreads = spreads_over_distances(observed.map, seen, rows, design)
-        skewed = frozenset(name for name, c in spreads.items() if c - 1 / c >= _SKEWED)
+        skewness = {name: c - 1 / c for name, c in spreads.items()}
         known = observed.precision == 0.0
         variance = np.where(known, 0.0, 1 / (observed.precision + known))
         unseen = max(0.0, 2 * spreads.get(columns.target, 0.0) - 1)
         carried = rounds.carried(design, rows, unseen)
         clip = carried**2 * np.where(known, 0.0, 1 + np.eye(len(known)))
         seen = N @ seen @ N.T
-        if rounds.explored and not skewed:
+        if rounds.explored and max(skewness.values(), default=0.0) < _SKEWED:
             block = np.ix_([0, *numbers], [0, *numbers])
             seen[block], shares = with_looks(seen[block], variance[block], K[block], release)
             variance[block] *= 1 - shares
@@ -192,7 +193,7 @@ class LastRound:
             observation,
             (K * unit[:, None])[np.ix_(pick, kept)],
             ScaleFreeCovariates(np.array(guides), len(guides) + 1.0),
-            skewed,
+            frozenset(name for name, least in skewness.items() if least >= _LONG_TAILED),
         )
 
 
