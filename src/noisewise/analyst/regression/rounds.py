@@ -30,8 +30,10 @@ Skewed errors do: large errors of one sign are where the covariates make errors 
 at a mean distance d from a bound, with standard deviation c d, that can be seen: its skewness is
 c - 1/c or more. A uniform law from the bound on has c = 0.58, half a normal one 0.76, an
 exponential one 1, and counts and amounts that are mostly small have more. Their tails are longer
-than a noisy histogram shows. From c = 1/2 on, 2c - 1 times the noise is carried for the rows that
-it doesn't show. This grows smoothly, so that noise in d and c doesn't decide.
+than a noisy histogram shows. From c = 1/2 on, `_UNSEEN` (c - 1/2) times the noise is carried for
+the rows that it doesn't show. This grows smoothly, so that noise in d and c doesn't decide. Such
+rows are far out in the target, so it is carried for the sums with y' alone: what the others lose is
+little beside it.
 
 **Which coordinates.** U is about u = (c, w · indicators, z) with z = L⁻¹(x - m), a mixture of all
 numbers x. The noise E is symmetric and normal, with sd s on the diagonal and s/√2 off it; what
@@ -114,6 +116,7 @@ _UNLIKE, _APART = 0.03, 2.0  # sd of looks beside their noise, of a spread; a me
 _LONG_TAILED = 0.4  # a skewness, from which a column is warned of
 _SKEWED = 1.0  # a skewness, from which looks have lost too much to have any weight
 _FAR_BOUND = 6.0  # standard deviations
+_UNSEEN = 2.5  # times the noise, for each unit that a target's c is above 1/2
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,9 +170,11 @@ class LastRound:
         skewness = {name: c - 1 / c for name, c in spreads.items()}
         known = observed.precision == 0.0
         variance = np.where(known, 0.0, 1 / (observed.precision + known))
-        unseen = max(0.0, 2 * spreads.get(columns.target, 0.0) - 1)
-        carried = rounds.carried(design, rows, unseen)
-        clip = carried**2 * np.where(known, 0.0, 1 + np.eye(len(known)))
+        unseen = _UNSEEN * max(0.0, spreads.get(columns.target, 0.0) - 0.5)
+        clip = np.full(known.shape, rounds.carried(design, rows) ** 2)
+        y = numbers[len(own) - 1]  # the target's place, once turned
+        clip[y] = clip[:, y] = rounds.carried(design, rows, unseen) ** 2
+        clip *= np.where(known, 0.0, 1 + np.eye(len(known)))
         seen = N @ seen @ N.T
         if rounds.explored and max(skewness.values(), default=0.0) < _SKEWED:
             block = np.ix_([0, *numbers], [0, *numbers])
