@@ -231,8 +231,9 @@ def present(data: Sequence[str], methods: Sequence[str]) -> tuple[list[str], lis
 class Cell(NamedTuple):
     """What the Releases of one data set, epsilon and method say; shares are of those that answered.
 
-    The last six are of methods with intervals. `median` is that of the size of errors, `width` the
-    geometric mean of widths, in standard errors.
+    The last seven are of methods with intervals. `median` is that of the size of errors, `width`
+    the geometric mean of widths, in standard errors, `quiet` the coverage where no warning is about
+    far rows.
     """
 
     releases: int
@@ -244,6 +245,7 @@ class Cell(NamedTuple):
     in_rounds: float = np.nan
     far_rows: float = np.nan
     unsure: float = np.nan
+    quiet: float = np.nan
 
 
 def summarise(records: Sequence[Record]) -> Cell:
@@ -259,6 +261,7 @@ def summarise(records: Sequence[Record]) -> Cell:
     def mean(name: str) -> float:
         return float(np.mean([record[name] for record in good]))
 
+    quiet = [record["held"] for record in good if not record["far_rows"]]
     return cell._replace(
         median=float(np.median(np.abs(errors))),
         coverage=mean("held"),
@@ -266,6 +269,7 @@ def summarise(records: Sequence[Record]) -> Cell:
         in_rounds=mean("in_rounds"),
         far_rows=mean("far_rows"),
         unsure=float(np.mean([bool({*UNSURE} & {*record["warnings"]}) for record in good])),
+        quiet=float(np.mean(quiet)) if quiet else np.nan,
     )
 
 
@@ -302,8 +306,9 @@ def render(records: Sequence[Record]) -> str:
             "",
             f"**epsilon = {epsilon}: one round / rounds**",
             "",
-            "| data | Releases | median error | width | in rounds | far rows | other warnings |",
-            "|---" * 7 + "|",
+            "| data | Releases | median error | width | in rounds | far rows | held without | "
+            "other warnings |",
+            "|---" * 8 + "|",
         ]
         for name in there:
             both = [found[key] for method in OURS if (key := (name, epsilon, method)) in found]
@@ -311,7 +316,7 @@ def render(records: Sequence[Record]) -> str:
                 " / ".join(str(cell.releases) for cell in both),
                 " / ".join(_number(cell.median) for cell in both),
                 " / ".join(_number(cell.width) for cell in both),
-                *(_percent(getattr(both[-1], what)) for what in ("in_rounds", "far_rows")),
+                *(_percent(getattr(both[-1], what)) for what in ("in_rounds", "far_rows", "quiet")),
                 " / ".join(_percent(cell.unsure) for cell in both),
             ]
             lines.append(f"| {name} | {' | '.join(kept)} |")

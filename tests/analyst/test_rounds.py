@@ -210,6 +210,25 @@ def test_looks_and_last_round_are_averaged_by_their_noise(release, monkeypatch):
     assert centred[1] == pytest.approx(2, abs=0.8)
 
 
+@pytest.mark.usefixtures("nothing_is_shrunk")
+def test_looks_have_no_weight_where_a_column_must_be_very_skewed(release, monkeypatch):
+    columns, _ = choose_columns([release])
+    used = []
+
+    def with_looks(seen, *_):
+        used.append(True)
+        return seen, 0 * seen
+
+    monkeypatch.setattr(rounds_module, "with_looks", with_looks)
+    rng = np.random.default_rng(5)
+    for shape, times in ((0.55, 1), (0.2, 0)):  # a skewness of 0.6 or more, and of 1.8
+        sums = exact_sums(release, make_table() | {"dose": rng.gamma(shape, 5.0, ROWS)})
+        rounds = replace(with_sums(release, sums).rounds, explored=release.rounds.explored)
+        LastRound.of(replace(release, rounds=rounds), columns, "it")
+        assert len(used) == times
+        used.clear()
+
+
 def test_looks_that_differ_by_more_than_noise_count_less(release):
     columns, _ = choose_columns([release])
     at = LastRound.of(release, columns, "it").observation
@@ -417,15 +436,39 @@ def test_a_column_that_must_be_skewed_is_warned_of(release):
 
     rng = np.random.default_rng(4)
     assert warned() == ()
-    assert warned(dose=rng.exponential(2.0, ROWS)) == ()  # skewness 2, but it need not be above 0
+    assert warned(dose=rng.exponential(2.0, ROWS)) == ()  # skewness 2, but it need not be above 0.4
     assert warned(dose=rng.gamma(2.0, 1.0, ROWS)) == ()
-    for dose in (amounts := rng.gamma(0.2, 10.0, ROWS), 100.0 - amounts):
+    for dose in (rng.gamma(0.2, 10.0, ROWS), 100.0 - rng.gamma(0.55, 5.0, ROWS)):
         (text,) = warned(dose=dose)
         assert text.startswith("long tails of dose:")
     assert warned(dose=100.0 * (rng.uniform(size=ROWS) < 0.1)) == ()  # 0 or 1: no tail
-    # More is carried then, because more rows are far than the histogram says.
-    usual, more = (turned_with(**c).observation.scale[0, 1] for c in ({}, {"dose": amounts}))
-    assert more > usual
+
+
+@pytest.mark.usefixtures("nothing_is_shrunk")
+def test_what_is_carried_grows_smoothly_with_the_skewness_of_the_target(release):
+    """2.5 (c - 1/2) times the noise, c = sd / mean, whether the histogram shows far rows or not."""
+    empty = replace(release.rounds.tail, values=(0,) * len(release.rounds.tail.values))
+    release = replace(release, rounds=replace(release.rounds, tail=empty))
+    table = make_table()
+
+    def noise(score, target="score"):
+        """Of every sum, with what is carried in it; the target's are the last."""
+        sums = exact_sums(release, table | {"score": score})
+        columns, _ = choose_columns([release], target, ["weight"])
+        return LastRound.of(with_sums(release, sums), columns, "it").observation.scale
+
+    rng = np.random.default_rng(6)
+    usual = noise(table["score"])
+    for shape in (16.0, 4.0, 2.0, 1.0, 0.6):  # c is a quarter to 1.3
+        amount = rng.gamma(shape, 20 / shape, ROWS)
+        for score in (amount - 200, 400 - amount):
+            c = score.std() / min(score.mean() + 200, 400 - score.mean())
+            more = min(math.hypot(1, max(0.0, 2.5 * (c - 0.5))), math.sqrt(5))
+            found = noise(score)
+            np.testing.assert_allclose(found[-1], more * usual[-1], rtol=0.02)
+            np.testing.assert_allclose(found[:-1, :-1], usual[:-1, :-1])
+            # That of another column says nothing of this target's errors.
+            np.testing.assert_allclose(noise(score, "dose"), noise(table["score"], "dose"))
 
 
 def test_far_rows_are_warned_of(release):

@@ -382,4 +382,16 @@ def test_what_is_carried_falls_with_the_number_of_directions():
     assert many.carried(3, 1e9) == pytest.approx(expected, rel=0.02)
     assert few.carried(3, 1e9) > 0.7 * many.carried(3, 1e9)
     assert many.carried(3, 1.0) == tail.LARGEST_CARRY
-    assert many.carried(3, 1e9, 2.0) == 2 * many.carried(3, 1e9)
+    # What nobody sees comes on top, in units of the noise.
+    noise = expected
+    assert many.carried(3, noise, 1.0) == pytest.approx(math.hypot(expected, noise), rel=0.02)
+    assert many.carried(3, noise, 9.0) == tail.LARGEST_CARRY * noise
+
+
+def test_the_radius_allows_for_more_than_is_carried():
+    """Before anybody knows the target: with what is carried alone, more rows would be shrunk."""
+    fit = tail.TailFit.of(500 * np.array(tail.EDGES) ** -2.0, 5.0, 50_000, 1, 4)
+    noise = 30.0 * np.array(tail.EDGES)
+    index = tail.balanced(fit, noise, np.full(22, True))
+    total = noise**2 + (1.5 * fit.bias(tail.AGREEMENT)) ** 2
+    assert index == np.argmin(total) > np.argmin(noise**2 + fit.bias(tail.AGREEMENT) ** 2)

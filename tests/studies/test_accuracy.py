@@ -130,7 +130,8 @@ def test_a_cell_pools_slopes_and_releases():
     assert found.median == 3.5
     assert found.coverage == 0.75
     assert found.width == pytest.approx(2)
-    assert (found.in_rounds, found.far_rows, found.unsure) == (1, 0.5, 0.5)
+    assert (found.in_rounds, found.far_rows, found.unsure, found.quiet) == (1, 0.5, 0.5, 1)
+    assert np.isnan(summarise([record(**ours, warnings=[])]).quiet)
 
 
 def test_the_best_setting_is_shown():

@@ -22,9 +22,18 @@ skewed columns they have none.
 **What shrinking takes.** Rows beyond the radius R are shrunk onto the ball, and variances are lower
 for it: with three numbers and R² = 9 by 2%. What normal rows with the mean and covariance of U lose
 is added to U; or less, if the histogram shows fewer far rows than normal ones would have. What
-longer tails lose beyond it is in the carried noise (`core.rounds.tail`). Where mean and spread of a
-column say that it is skewed, more rows are far than a noisy histogram can show: twice as much is
-carried then.
+longer tails lose beyond it is in the carried noise (`core.rounds.tail`).
+
+**What skewness adds.** A row is shrunk by a factor that depends on x and on the error, so least
+squares gets weights. If the formula is right and errors are symmetric, weights don't move slopes.
+Skewed errors do: large errors of one sign are where the covariates make errors large. Of a target
+at a mean distance d from a bound, with standard deviation c d, that can be seen: its skewness is
+c - 1/c or more. A uniform law from the bound on has c = 0.58, half a normal one 0.76, an
+exponential one 1, and counts and amounts that are mostly small have more. Their tails are longer
+than a noisy histogram shows. From c = 1/2 on, `_UNSEEN` (c - 1/2) times the noise is carried for
+the rows that it doesn't show. This grows smoothly, so that noise in d and c doesn't decide. Such
+rows are far out in the target, so it is carried for the sums with y' alone: what the others lose is
+little beside it.
 
 **Which coordinates.** U is about u = (c, w · indicators, z) with z = L⁻¹(x - m), a mixture of all
 numbers x. The noise E is symmetric and normal, with sd s on the diagonal and s/√2 off it; what
@@ -104,9 +113,10 @@ _REMEDY = (
 
 _DRAWS = 1 << 14  # of `shrunk_normal`
 _UNLIKE, _APART = 0.03, 2.0  # sd of looks beside their noise, of a spread; a mean square
-_SKEWED = 1.0  # a skewness, from which a column is called long-tailed
+_LONG_TAILED = 0.4  # a skewness, from which a column is warned of
+_SKEWED = 1.0  # a skewness, from which looks have lost too much to have any weight
 _FAR_BOUND = 6.0  # standard deviations
-_OF_SKEWED = 2.0  # times the carried noise, where a column is called long-tailed
+_UNSEEN = 2.5  # times the noise, for each unit that a target's c is above 1/2
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +126,7 @@ class LastRound:
     observation: Observation  # over w' = (1, x', y')
     K: FloatArray  # (P, P), takes w = (1, x, y) on unit scale to w'
     covariates: ScaleFreeCovariates  # the prior of x'
-    skewed: frozenset[str] = frozenset()  # columns of the Release whose tails must be long
+    skewed: frozenset[str] = frozenset()  # columns of the Release that are warned of
 
     @classmethod
     def of(cls, release: Release, columns: ModelColumns, name: str) -> LastRound:
@@ -156,13 +166,17 @@ class LastRound:
             seen[0, numbers] += lost * c * first
             seen[numbers, 0] += lost * c * first
             seen[np.ix_(numbers, numbers)] += lost * second
-        skewed = skewed_columns(observed.map, seen, rows, design)
+        spreads = spreads_over_distances(observed.map, seen, rows, design)
+        skewness = {name: c - 1 / c for name, c in spreads.items()}
         known = observed.precision == 0.0
         variance = np.where(known, 0.0, 1 / (observed.precision + known))
-        carried = rounds.carried(design, rows, _OF_SKEWED if skewed else 1.0)
-        clip = carried**2 * np.where(known, 0.0, 1 + np.eye(len(known)))
+        unseen = _UNSEEN * max(0.0, spreads.get(columns.target, 0.0) - 0.5)
+        clip = np.full(known.shape, rounds.carried(design, rows) ** 2)
+        y = numbers[len(own) - 1]  # the target's place, once turned
+        clip[y] = clip[:, y] = rounds.carried(design, rows, unseen) ** 2
+        clip *= np.where(known, 0.0, 1 + np.eye(len(known)))
         seen = N @ seen @ N.T
-        if rounds.explored and not skewed:
+        if rounds.explored and max(skewness.values(), default=0.0) < _SKEWED:
             block = np.ix_([0, *numbers], [0, *numbers])
             seen[block], shares = with_looks(seen[block], variance[block], K[block], release)
             variance[block] *= 1 - shares
@@ -184,7 +198,7 @@ class LastRound:
             observation,
             (K * unit[:, None])[np.ix_(pick, kept)],
             ScaleFreeCovariates(np.array(guides), len(guides) + 1.0),
-            skewed,
+            frozenset(name for name, least in skewness.items() if least >= _LONG_TAILED),
         )
 
 
@@ -394,10 +408,10 @@ def far_rows_warnings(release: Release, name: str = "") -> tuple[str, ...]:
     )
 
 
-def skewed_columns(
+def spreads_over_distances(
     to_round: FloatArray, values: FloatArray, n: float, design: Design
-) -> frozenset[str]:
-    """Columns whose tails the histogram of far rows may have missed, by mean and spread alone.
+) -> dict[str, float]:
+    """Of numbers that may have a long tail, the standard deviation over the mean's distance.
 
     Values of mean m and standard deviation s above a bound at distance m have E[v³] ≥ E[v²]² / m,
     so their skewness is at least c - 1/c with c = s / m. An amount that is mostly small has a
@@ -407,16 +421,16 @@ def skewed_columns(
     back, known = np.linalg.inv(to_round), values.copy()
     known[0, 0] = n * to_round[0, 0] ** 2
     moments = back @ (known / n) @ back.T
-    skewed = set()
+    found = {}
     for i, column in enumerate(design.columns, 1):
         mean, variance = float(moments[0, i]), float(moments[i, i] - moments[0, i] ** 2)
         if column.is_indicator or not (variance > 0.0 and abs(mean) < 1.0):
             continue
         s = math.sqrt(variance)
         near, far = 1.0 - abs(mean), 1.0 + abs(mean)
-        if s / near - near / s >= _SKEWED and far > _FAR_BOUND * s:
-            skewed.add(column.name)
-    return frozenset(skewed)
+        if far > _FAR_BOUND * s:
+            found[column.name] = s / near
+    return found
 
 
 def skewness_warnings(last: LastRound, columns: ModelColumns, name: str = "") -> tuple[str, ...]:

@@ -386,13 +386,13 @@ class Rounds:
         )
         return fitted, index
 
-    def carried(self, design: Design, n: float, times: float = 1.0) -> float:
+    def carried(self, design: Design, n: float, unseen: float = 0.0) -> float:
         """The sd that clipping adds to off-diagonal entries of the last round, in units of 1.
 
-        `times` as much as is expected, where there is a reason for it.
+        `unseen` times their noise is for rows that the histogram doesn't show.
         """
         found = self.fit(design, n)
-        return 0.0 if found is None else found[0].carried(found[1], self._noise(), times)
+        return 0.0 if found is None else found[0].carried(found[1], self._noise(), unseen)
 
     def warns(self, design: Design, n: float) -> bool:
         """Whether far rows may decide the regression, so that slopes describe the others."""
