@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import duckdb
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -62,6 +63,13 @@ def test_ordinary_names_pass(name, tmp_path):
     path = tmp_path / "people.csv"
     path.write_text(f"{name},region\n1,north\n2,south\n", encoding="utf-8")
     assert column_kinds(path)[0] == (name, "number")
+
+
+def test_the_index_of_pandas_is_no_column(tmp_path):
+    path = tmp_path / "p.parquet"
+    pd.DataFrame({"age": [51, 34], "index_level": [1, 2]}, index=[7, 3]).to_parquet(path)
+    assert "__index_level_0__" in pq.read_schema(path).names
+    assert column_kinds(path) == [("age", "number"), ("index_level", "number")]
 
 
 def test_other_files_that_took_a_row_for_names(tmp_path):

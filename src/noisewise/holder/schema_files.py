@@ -46,6 +46,7 @@ _CELL = re.compile(
     r"|true|false|nan?|n/a|null|none|[-+]?inf(inity)?|",
     re.IGNORECASE,
 )
+_INDEX = re.compile(r"__index_level_\d+__")
 
 
 def schema_template(
@@ -125,7 +126,8 @@ def column_kinds(data: str | Path, *, table: str | None = None) -> list[tuple[st
         if suffix in (".parquet", ".pq"):
             import pyarrow.parquet as pq
 
-            fields = list(pq.read_schema(path))
+            # pandas writes its index as a column, under a name that nobody gave it.
+            fields = [f for f in pq.read_schema(path) if not _INDEX.fullmatch(f.name)]
         elif suffix in (".csv", ".txt"):
             head = _csv_head(path)
             fields = list(head.schema)
