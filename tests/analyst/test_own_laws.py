@@ -291,13 +291,12 @@ def test_differing_holders_are_fitted_where_one_law_errs():
         scale = np.full((3, 3), 15.0)
         scale[0, 0] = 0.0
         seen.append(Observation(2000, w.T @ w + noise + np.triu(noise, 1).T, scale, "gaussian"))
-    held = {}
+    beyond = {}
     for own in (True, False):
         drawn = sampler.sample(
             seen, ScaleFreePrior(1), ScaleFreeCovariates.default(1), own_laws=own,
-            chains=2, draws=400, seed=1, keep_covariates=False,
+            chains=4, draws=1000, seed=1, keep_covariates=False,
         )  # fmt: skip
-        low, high = np.quantile(drawn.sigma2, [0.005, 0.995])
-        held[own] = low < 0.01 < high
-    assert held[True]
-    assert not held[False]
+        beyond[own] = float(np.mean(drawn.sigma2 > 0.01))  # of the truth
+    assert 0.1 < beyond[True] < 0.9
+    assert beyond[False] < 0.02

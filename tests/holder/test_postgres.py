@@ -117,11 +117,11 @@ def test_the_server_passes():
 
 @pytest.mark.parametrize("dialect", BROKEN)
 def test_a_dialect_that_differs_is_streamed_and_says_so(dialect, monkeypatch):
-    monkeypatch.setattr(engine, "POSTGRESQL", dialect())
+    monkeypatch.setattr(pushdown, "POSTGRESQL", dialect())
     case = CASES["edges"]()
     source = open_source(postgres.server_url(), table=postgres.put(case.table))
     pushed = []
-    monkeypatch.setattr(engine, "_pushed_down", lambda *a: pushed.append(a))
+    monkeypatch.setattr(pushdown, "sum_in_database", lambda *a: pushed.append(a))
     with pytest.warns(UserWarning, match="summed here"):
         found = source.sums(case.plan())
     assert not pushed
