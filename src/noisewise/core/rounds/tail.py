@@ -25,6 +25,10 @@ the data: over real and simulated regressions it was 0 to 0.5 (0.2 in the median
 photograph. `AGREEMENT` is the sd that is carried for it. The radius allows for more, `_ALIGNED`,
 because it is chosen before anybody knows which column is the target.
 
+B isn't known either: where the histogram's noise hides the tail, its posterior is long, and its
+mean says less than half of what there may be. A bias with mean square E[g²] E[B²] is what is to be
+carried, so B stands for the root of its posterior mean square.
+
 **What the histogram can't show.** Let the rows beyond the ball be m times the histogram's sd, over
 many of its bins, with |z|² about twice the ball's. They are not seen, as long as m is a few units.
 By the formulas above they bias an entry by about m g √(2 s/h) / q noises of the last round, where g
@@ -48,11 +52,11 @@ from noisewise.core.rounds.transform import Floats
 from noisewise.core.statistics.ball_moments import PRODUCT_ONE
 
 EDGES = tuple(3 * 1.2**i for i in range(22))  # of |z|²/q; the last bin is open
-AGREEMENT = 0.4
+AGREEMENT = 0.2
 LARGEST_CARRY = 2.0  # times the noise
-WARN_FROM = 0.8  # times the noise
+WARN_FROM = 0.45  # times the noise
 
-_ALIGNED = 0.6  # of far rows, for the choice of the radius
+_ALIGNED = 0.5  # of far rows, for the choice of the radius
 _MISFIT = 0.25  # relative error of a fitted tail in any bin
 _POWERS = np.geomspace(1.4, 20, 16)
 _HEIGHTS = 40
@@ -93,7 +97,7 @@ class TailFit:
     rows : (22,) array
         N(a).
     excess : (22,) array
-        B(a).
+        B(a), the root of its mean square.
     numbers : int
         q.
     """
@@ -106,7 +110,7 @@ class TailFit:
     def of(
         cls, counts: Sequence[float], sd: float, n: float, rows_per_unit: int, numbers: int
     ) -> TailFit:
-        """Posterior means, flat on a grid of log N₀, log b and e.
+        """The posterior that is flat on a grid of log N₀, log b and e.
 
         A bin's variance is that of its noise, of counting (in clumps of one unit's rows) and of
         the tail having another shape.
@@ -130,8 +134,9 @@ class TailFit:
             misfit = (np.asarray(counts) - expected) ** 2 / variance + np.log(variance)
             row[:] = -misfit.sum(axis=1) / 2
         weight = np.exp(score - score.max())
-        by_tail = heights @ weight / weight.sum()
-        return cls(by_tail @ beyond, numbers * (by_tail @ integral), numbers)
+        weight /= weight.sum()
+        mean_square = (heights**2 @ weight) @ integral**2
+        return cls((heights @ weight) @ beyond, numbers * np.sqrt(mean_square), numbers)
 
     def bias(self, agreement: float) -> Floats:
         """The sd of what clipping may do to an off-diagonal entry, at each radius, (22,)."""
